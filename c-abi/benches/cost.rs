@@ -89,7 +89,7 @@ macro_rules! cases {
             #[unsafe(no_mangle)]
             #[inline(never)]
             fn $c($c_world: &mut World<$provider>) {
-                // SAFETY: the objects are live, and the requests and arrays are the world's.
+                // SAFETY: the objects are live; the requests and arrays are the world's.
                 unsafe { $c_body }
             }
         )*
@@ -456,7 +456,7 @@ fn count(symbol: &str, calls: u32) -> Result<f64, String> {
     count_in(valgrind, &program, &["--count", symbol], symbol, calls)
 }
 
-/// Prints a table, and returns whether all limits are met. The instructions of an installed library
+/// Prints a table and returns whether all limits are met. The instructions of an installed library
 /// are a limit as well.
 fn table<P: Measured>(
     title: &str,

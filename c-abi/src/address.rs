@@ -1,4 +1,4 @@
-//! The path back to the sender of a datagram, and the Ethernet address of a GID.
+//! The route back to the sender of a datagram; the Ethernet address of a GID.
 //!
 //! # Safety
 //! See the crate documentation. Structs of the caller are accessed through raw pointers, because
@@ -63,7 +63,7 @@ pub(crate) unsafe fn init_ah_from_wc(
     grh: *const ibv_grh,
     ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
-    // SAFETY: both lead to their structs, and all zeros are valid attributes.
+    // SAFETY: both lead to their structs; all zeros are valid attributes.
     let has_grh = unsafe {
         ah_attr.write_bytes(0, 1);
         (*ah_attr).dlid = (*wc).slid;
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     if context.is_null() || attr.is_null() || eth_mac.is_null() {
         return -refuse(Errno::INVAL);
     }
-    // SAFETY: the context is open, and every byte of the attributes' GID is initialised.
+    // SAFETY: the context is open; every byte of the attributes' GID is initialised.
     let (query, port_num, index, dgid) =
         unsafe { (device_ops(context), (*attr).port_num, (*attr).grh.sgid_index, Gid((*attr).grh.dgid.raw)) };
     match resolve(query, port_num, index, &dgid) {

@@ -65,7 +65,7 @@ impl<P: Provider> AhVerbs for Provided<P> {
 /// `ibv_create_ah(3)`.
 ///
 /// # Safety
-/// `pd` is live, and `attr` points to attributes.
+/// `pd` is live; `attr` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     not_null_or_null!(pd, attr);
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
 /// `ibv_destroy_ah(3)`.
 ///
 /// # Safety
-/// `ah` is live, and not used afterwards if the call succeeds.
+/// `ah` is live and not used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     not_null!(ah);

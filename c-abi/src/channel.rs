@@ -24,7 +24,7 @@ use crate::wait::read_record;
 /// # Safety
 /// `channel` is live.
 pub(crate) unsafe fn count(channel: *mut ibv_comp_channel, change: c_int) {
-    // SAFETY: the channel and its context are live, and the mutex guards the count.
+    // SAFETY: the channel and its context are live; the mutex guards the count.
     unsafe {
         with_mutex(&raw mut (*(*channel).context).mutex, || (*channel).refcnt += change);
     }
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
 /// `ibv_destroy_comp_channel(3)`.
 ///
 /// # Safety
-/// `channel` is live, and not used afterwards if the call succeeds.
+/// `channel` is live and not used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     not_null!(channel);
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     if cq.is_null() {
         return;
     }
-    // SAFETY: the queue is live, and its mutex guards the count.
+    // SAFETY: the queue is live; its mutex guards the count.
     unsafe {
         with_mutex(&raw mut (*cq).mutex, || {
             (*cq).comp_events_completed = (*cq).comp_events_completed.wrapping_add(nevents);

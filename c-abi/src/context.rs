@@ -297,7 +297,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     if context.is_null() {
         return errno::refuse(Errno::INVAL);
     }
-    // SAFETY: `start` created the box, and the context counts as a user of its device.
+    // SAFETY: `start` created the box; the context counts as a user of its device.
     unsafe {
         let device = (*context).device;
         verbs(context).end_left();

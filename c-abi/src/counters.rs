@@ -1,4 +1,4 @@
-//! Counters of flow rules, and completion counters.
+//! Counters of flow rules; completion counters.
 //!
 //! # Safety
 //! See the crate documentation.
@@ -105,7 +105,7 @@ impl<P: Provider> CountersVerbs for Provided<P> {
         flow: *mut ibv_flow,
     ) -> Result<(), Error> {
         const VERB: &str = "attach_counters_point_flow";
-        // SAFETY: the counters are live, and the rule is null or live.
+        // SAFETY: the counters are live; the rule is null or live.
         unsafe {
             let flow = FlowObject::<P>::lend_optional(flow, VERB)?;
             CountersObject::<P>::lend(counters, VERB)?.attach_point_flow(attr, flow.as_deref())
@@ -187,7 +187,7 @@ impl<P: Provider> CountersVerbs for Provided<P> {
 /// `ibv_create_counters(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes.
+/// `context` is open; `attr` points to attributes.
 pub(crate) unsafe extern "C" fn create_counters(
     context: *mut ibv_context,
     attr: *mut ibv_counters_init_attr,
@@ -206,7 +206,7 @@ pub(crate) unsafe extern "C" fn create_counters(
 /// `ibv_destroy_counters(3)`.
 ///
 /// # Safety
-/// `counters` are live, and not used afterwards if the call succeeds.
+/// `counters` are live and not used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int {
     not_null!(counters);
     // SAFETY: the counters are live.
@@ -239,7 +239,7 @@ pub(crate) unsafe extern "C" fn attach_counters_point_flow(
 /// `ibv_read_counters(3)`.
 ///
 /// # Safety
-/// `counters` are live, and `counters_value` has room for `ncounters` values.
+/// `counters` are live; `counters_value` has room for `ncounters` values.
 pub(crate) unsafe extern "C" fn read_counters(
     counters: *mut ibv_counters,
     counters_value: *mut u64,
@@ -274,7 +274,7 @@ pub(crate) unsafe extern "C" fn read_counters(
 /// `ibv_query_comp_cntr_caps(3)`: writes `caps_size` bytes, with zeros behind the known fields.
 ///
 /// # Safety
-/// `context` is open, and `caps` has room for `caps_size` bytes.
+/// `context` is open; `caps` has room for `caps_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     context: *mut ibv_context,
@@ -305,7 +305,7 @@ fn caps_to_c(caps: &CompCntrCaps) -> ibv_comp_cntr_caps {
 /// `ibv_create_comp_cntr(3)`.
 ///
 /// # Safety
-/// `context` is open, and `cc_attr` points to attributes.
+/// `context` is open; `cc_attr` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_comp_cntr(
     context: *mut ibv_context,
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
 /// `ibv_destroy_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live, and not used afterwards if the call succeeds.
+/// `comp_cntr` is live and not used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_cntr(comp_cntr: *mut ibv_comp_cntr) -> c_int {
     not_null!(comp_cntr);
@@ -381,7 +381,7 @@ pub unsafe extern "C" fn ibv_inc_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, am
 /// `ibv_read_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live, and `value` points to a number.
+/// `comp_cntr` is live; `value` points to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -391,7 +391,7 @@ pub unsafe extern "C" fn ibv_read_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value
 /// `ibv_read_err_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live, and `value` points to a number.
+/// `comp_cntr` is live; `value` points to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -401,7 +401,7 @@ pub unsafe extern "C" fn ibv_read_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, v
 /// Reads one of the values of a completion counter.
 ///
 /// # Safety
-/// The counter is null or live, and `value` is null or points to a number.
+/// The counter is null or live; `value` is null or points to a number.
 unsafe fn read_entry(comp_cntr: *mut ibv_comp_cntr, entry: CompCntrEntry, value: *mut u64) -> c_int {
     not_null!(comp_cntr, value);
     // SAFETY: the caller's promise.
@@ -413,7 +413,7 @@ unsafe fn read_entry(comp_cntr: *mut ibv_comp_cntr, entry: CompCntrEntry, value:
 /// `ibv_qp_attach_comp_cntr(3)`.
 ///
 /// # Safety
-/// `qp` and `comp_cntr` are live, and `attr` points to attributes.
+/// `qp` and `comp_cntr` are live; `attr` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     qp: *mut ibv_qp,

@@ -1,4 +1,4 @@
-//! The device list, and opening devices.
+//! The device list; opening devices.
 //!
 //! Devices are identified by pointer: librdmacm sorts and compares the pointers of two lists. A
 //! process-wide table therefore holds one [`Known`] per device, which counts the lists and open
@@ -137,14 +137,14 @@ pub(crate) unsafe fn driver_name(device: *mut ibv_device) -> &'static str {
 /// `device` is in use.
 pub(crate) unsafe fn hold(device: *mut ibv_device) {
     let _table = table();
-    // SAFETY: the device is in use, and the lock guards the count.
+    // SAFETY: the device is in use; the lock guards the count.
     unsafe { (*device.cast::<Known>()).users += 1 }
 }
 
 /// Removes a user. A device without users stays in the table until the next list.
 ///
 /// # Safety
-/// `device` is in use, and this user is removed only once.
+/// `device` is in use; this user is removed only once.
 pub(crate) unsafe fn release(device: *mut ibv_device) {
     let _table = table();
     // SAFETY: as above.
@@ -154,7 +154,7 @@ pub(crate) unsafe fn release(device: *mut ibv_device) {
 /// The directory of uverbs devices.
 const CLASS: &str = "/sys/class/infiniband_verbs";
 
-/// Lists the devices, and adds a user to each.
+/// Lists the devices and adds a user to each.
 ///
 /// # Errors
 /// `ENOMEM` when memory is short; `ENOSYS` if the kernel lacks RDMA; any error of the search.
@@ -236,10 +236,10 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
 /// `ibv_free_device_list(3)`.
 ///
 /// # Safety
-/// `list` came from [`ibv_get_device_list`], and is not used afterwards.
+/// `list` came from [`ibv_get_device_list`] and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: the caller's promise, and each device of the list was counted.
+    // SAFETY: the caller's promise; each device of the list was counted.
     unsafe { free_list(list, |device| release(device)) }
 }
 
@@ -255,7 +255,7 @@ pub(crate) fn list_to_c<T>(items: &[*mut T]) -> Option<*mut *mut T> {
     Some(array)
 }
 
-/// Releases each item of a C list, and frees the list. Does nothing for null.
+/// Releases each item of a C list and frees the list. Does nothing for null.
 ///
 /// # Safety
 /// `list` is null, or came from [`list_to_c`] and is not used afterwards.

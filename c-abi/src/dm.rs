@@ -115,7 +115,7 @@ fn check_range(verb: &'static str, total: u64, offset: u64, length: usize) -> Re
 /// `ibv_memcpy_to_dm(3)`.
 ///
 /// # Safety
-/// `dm` is live memory of the provider, and `host_addr` points to `length` bytes.
+/// `dm` is live memory of the provider; `host_addr` points to `length` bytes.
 unsafe extern "C" fn memcpy_to_dm<P: Provider>(
     dm: *mut ibv_dm,
     dm_offset: u64,
@@ -134,7 +134,7 @@ unsafe extern "C" fn memcpy_to_dm<P: Provider>(
         let bytes = if length == 0 {
             &[]
         } else {
-            // SAFETY: the caller passes that many bytes, and does not change them during the call.
+            // SAFETY: the caller passes that many bytes and does not change them during the call.
             unsafe { slice::from_raw_parts(host_addr.cast::<u8>(), length) }
         };
         inner.copy_to(dm_offset, bytes)
@@ -144,7 +144,7 @@ unsafe extern "C" fn memcpy_to_dm<P: Provider>(
 /// `ibv_memcpy_from_dm(3)`.
 ///
 /// # Safety
-/// `dm` is live memory of the provider, and `host_addr` points to memory for `length` bytes.
+/// `dm` is live memory of the provider; `host_addr` points to memory for `length` bytes.
 unsafe extern "C" fn memcpy_from_dm<P: Provider>(
     host_addr: *mut c_void,
     dm: *mut ibv_dm,
@@ -177,7 +177,7 @@ unsafe extern "C" fn memcpy_from_dm<P: Provider>(
 /// `ibv_alloc_dm(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes.
+/// `context` is open; `attr` points to attributes.
 pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
@@ -198,7 +198,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 /// `ibv_free_dm(3)`.
 ///
 /// # Safety
-/// `dm` is live, and not used afterwards if the call succeeds.
+/// `dm` is live and not used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     not_null!(dm);
     // SAFETY: the memory is live.
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32
 /// `ibv_unimport_dm(3)`.
 ///
 /// # Safety
-/// `dm` was imported, and is not used afterwards.
+/// `dm` was imported and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     if !dm.is_null() {
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int {
 /// `ibv_alloc_dmah(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes.
+/// `context` is open; `attr` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_dmah(
     context: *mut ibv_context,
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn ibv_alloc_dmah(
 /// `ibv_dealloc_dmah(3)`.
 ///
 /// # Safety
-/// `dmah` is live, and not used afterwards if the call succeeds.
+/// `dmah` is live and not used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
     not_null!(dmah);

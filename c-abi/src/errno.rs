@@ -1,4 +1,4 @@
-//! `errno`, and the log of failed calls.
+//! `errno` and the log of failed calls.
 //!
 //! C callers get only an errno. With `VERBS_LOG_LEVEL=1` or more, each failed call also writes its
 //! error and the cause to the file named by `VERBS_LOG_FILE`, or to stderr.
@@ -21,14 +21,14 @@ pub(crate) fn set(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// Sets `errno`, and returns it.
+/// Sets `errno` and returns it.
 #[cold]
 pub(crate) fn refuse(errno: Errno) -> c_int {
     set(errno.raw());
     errno.raw()
 }
 
-/// Sets `errno`, and returns null.
+/// Sets `errno` and returns null.
 #[cold]
 pub(crate) fn refuse_null<T>(errno: Errno) -> *mut T {
     set(errno.raw());

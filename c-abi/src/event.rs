@@ -35,7 +35,7 @@ pub(crate) const fn is_acknowledged(completed: u32, read: u32) -> bool {
 /// Waits until `is_done` returns true, which acknowledgements of events bring about.
 ///
 /// # Safety
-/// `mutex` and `cond` belong to one object, and are initialised.
+/// `mutex` and `cond` belong to one object and are initialised.
 pub(crate) unsafe fn wait_acknowledged(
     mutex: *mut pthread_mutex_t,
     cond: *mut pthread_cond_t,
@@ -64,7 +64,7 @@ enum Element {
 /// Returns the object that an event concerns.
 ///
 /// # Safety
-/// The event was read, and its object is live.
+/// The event was read; its object is live.
 unsafe fn element(event: *const ibv_async_event) -> Element {
     // SAFETY: the caller's promise; every member of the union is an address or a number.
     unsafe {
@@ -88,7 +88,7 @@ unsafe fn element(event: *const ibv_async_event) -> Element {
 /// `ibv_get_async_event(3)`. A cancellation point.
 ///
 /// # Safety
-/// `context` is open, and `event` points to an event.
+/// `context` is open; `event` points to an event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
@@ -118,7 +118,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// `ibv_ack_async_event(3)`.
 ///
 /// # Safety
-/// `event` was read, and has not been acknowledged.
+/// `event` was read and has not been acknowledged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     /// Counts one event of an object while holding its mutex.

@@ -121,7 +121,7 @@ impl<P: Provider> FlowVerbs for Provided<P> {
 /// `ibv_create_flow(3)`.
 ///
 /// # Safety
-/// `qp` is live, and `attr` points to a rule followed by the stated number of specifications, whose
+/// `qp` is live; `attr` points to a rule followed by the stated number of specifications, whose
 /// objects are live.
 pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow_attr) -> *mut ibv_flow {
     not_null_or_null!(qp, attr);
@@ -136,7 +136,7 @@ pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow
 /// `ibv_destroy_flow(3)`.
 ///
 /// # Safety
-/// `flow` is live, and not used afterwards if the call succeeds.
+/// `flow` is live and not used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
     not_null!(flow);
     // SAFETY: the rule is live.
@@ -146,7 +146,7 @@ pub(crate) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
 /// `ibv_create_flow_action_esp(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes, whose pointers are null or lead to as many
+/// `context` is open; `attr` points to attributes, whose pointers are null or lead to as many
 /// bytes as stated.
 pub(crate) unsafe extern "C" fn create_flow_action_esp(
     context: *mut ibv_context,
@@ -181,7 +181,7 @@ pub(crate) unsafe extern "C" fn modify_flow_action_esp(
 /// `ibv_destroy_flow_action(3)`.
 ///
 /// # Safety
-/// `action` is live, and not used afterwards if the call succeeds.
+/// `action` is live and not used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_flow_action(action: *mut ibv_flow_action) -> c_int {
     not_null!(action);
     // SAFETY: the action is live.

@@ -69,7 +69,7 @@ impl<P: Provider> Left<P> {
 }
 
 /// The addresses of the live objects of one kind. If the parent was changing the set at a fork, the
-/// forked child no longer updates it, and destroys nothing at the end.
+/// forked child no longer updates it and destroys nothing at the end.
 #[derive(Debug)]
 pub(crate) struct Addresses<C> {
     set: Exclusive<BTreeSet<usize>>,

@@ -1,4 +1,4 @@
-//! Memory regions, and buffers to register.
+//! Memory regions and buffers to register.
 //!
 //! # Safety
 //! See the crate documentation. The program keeps registered memory mapped, as C requires.
@@ -217,7 +217,7 @@ impl<P: Provider> MrVerbs for Provided<P> {
         iova: u64,
         access: AccessFlags,
     ) -> Result<*mut ibv_mr, Error> {
-        // SAFETY: the domain is live, and the program keeps the memory mapped.
+        // SAFETY: the domain is live; the program keeps the memory mapped.
         unsafe {
             let parent = pd::of::<P>(pd, "reg_mr")?;
             let memory = self.exclude("reg_mr", (addr, length), access)?;
@@ -230,7 +230,7 @@ impl<P: Provider> MrVerbs for Provided<P> {
         const VERB: &str = "reg_mr_ex";
         let asks = |bit: u32| attr.comp_mask & u64::from(bit) != 0;
         let access = AccessFlags::from_bits_retain(attr.access as u32);
-        // SAFETY: the objects are live, and the program keeps the memory mapped.
+        // SAFETY: the objects are live; the program keeps the memory mapped.
         unsafe {
             let parent = pd::of::<P>(pd, VERB)?;
             let dmah = asks(IBV_REG_MR_MASK_DMAH).then(|| DmahObject::<P>::lend(attr.dmah, VERB));
@@ -323,7 +323,7 @@ impl<P: Provider> MrVerbs for Provided<P> {
 /// `ibv_reg_mr_iova2`: backs the macros `ibv_reg_mr` and `ibv_reg_mr_iova`.
 ///
 /// # Safety
-/// `pd` is live, and the memory stays mapped until the region is deregistered.
+/// `pd` is live; the memory stays mapped until the region is deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
@@ -404,7 +404,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
 /// `ibv_reg_mr_ex(3)`.
 ///
 /// # Safety
-/// `pd` and the objects of `attr` are live, and the memory stays mapped until the region is
+/// `pd` and the objects of `attr` are live; the memory stays mapped until the region is
 /// deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
@@ -413,7 +413,7 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_a
     pointer(unsafe { check_mr_init(pd, &*attr).and_then(|attr| verbs((*pd).context).reg_mr_ex(pd, &attr)) })
 }
 
-/// Checks the mask of the attributes, and resolves a buffer to its memory.
+/// Checks the mask of the attributes and resolves a buffer to its memory.
 ///
 /// # Safety
 /// The objects of `attr` are live.
@@ -489,7 +489,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 /// `ibv_dereg_mr(3)`.
 ///
 /// # Safety
-/// `mr` is live, and not used afterwards if the call succeeds.
+/// `mr` is live and not used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     not_null!(mr);
@@ -511,7 +511,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut 
 /// `ibv_unimport_mr(3)`.
 ///
 /// # Safety
-/// `mr` was imported, and is not used afterwards.
+/// `mr` was imported and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     if !mr.is_null() {
@@ -533,7 +533,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
 /// `ibv_advise_mr(3)`.
 ///
 /// # Safety
-/// `pd` is live, and `sg_list` has `num_sge` elements.
+/// `pd` is live; `sg_list` has `num_sge` elements.
 pub(crate) unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: c_uint,
@@ -563,7 +563,7 @@ struct Buf {
 /// `ibv_alloc_buf(3)`.
 ///
 /// # Safety
-/// `pd` is live, and `buf` points to a pointer.
+/// `pd` is live; `buf` points to a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
     not_null_or_null!(pd, buf);
@@ -583,13 +583,13 @@ pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *
 /// `ibv_free_buf(3)`.
 ///
 /// # Safety
-/// `buf` came from [`ibv_alloc_buf`], and neither it nor its memory is used afterwards.
+/// `buf` came from [`ibv_alloc_buf`] and neither it nor its memory is used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     if buf.is_null() {
         return;
     }
-    // SAFETY: the buffer is live, and its memory was allocated with this layout.
+    // SAFETY: the buffer is live; its memory was allocated with this layout.
     unsafe {
         let buf = Box::from_raw(buf.cast::<Buf>());
         dealloc(buf.addr.as_ptr(), buf.layout);
@@ -610,7 +610,7 @@ pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> c_int {
 /// `ibv_reg_buf_mr(3)`.
 ///
 /// # Safety
-/// `pd` and `buf` are live, and `buf` stays live until the region is deregistered.
+/// `pd` and `buf` are live; `buf` stays live until the region is deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_buf_mr(
     pd: *mut ibv_pd,

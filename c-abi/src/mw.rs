@@ -72,7 +72,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: c_uint) -> *mut
 /// `ibv_dealloc_mw(3)`.
 ///
 /// # Safety
-/// `mw` is live, and not used afterwards if the call succeeds.
+/// `mw` is live and not used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     not_null!(mw);
     // SAFETY: the window is live.
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 /// when the call returns; a program that polls an error has to restore the previous one.
 ///
 /// # Safety
-/// `qp` and `mw` are live, and `mw_bind` points to a bind whose region is null or live.
+/// `qp` and `mw` are live; `mw_bind` points to a bind whose region is null or live.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
@@ -166,7 +166,7 @@ mod tests {
         RESULT.get()
     }
 
-    /// A window, and a queue pair that records posted requests.
+    /// A window and a queue pair that records posted requests.
     struct Case {
         context: Box<ibv_context>,
         pd: Box<ibv_pd>,

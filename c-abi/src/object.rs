@@ -27,7 +27,7 @@ use crate::c::{
 use crate::errno::{code, refused};
 use crate::shared::{Loan, Shared};
 
-/// An object of C: the public struct, and the provider's object.
+/// An object of C: the public struct and the provider's object.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
     /// The public struct, which the program may write.
@@ -114,7 +114,7 @@ impl<C: HasContext, T: 'static> Object<C, T> {
         Self { c, origin: Origin { context, inner: TypeId::of::<T>() }, inner }
     }
 
-    /// Boxes an object, and returns the pointer to pass to the program.
+    /// Boxes an object and returns the pointer to pass to the program.
     pub(crate) fn boxed(c: C, inner: T) -> *mut C {
         Box::into_raw(Box::new(Self::new(c, inner))).cast()
     }
@@ -153,9 +153,9 @@ impl<C, T> Object<C, T> {
     /// Frees the box of an object whose parts were moved out.
     ///
     /// # Safety
-    /// `object` is an object of this type, and is not used afterwards.
+    /// `object` is an object of this type and is not used afterwards.
     pub(crate) unsafe fn free(object: *mut C) {
-        // SAFETY: `boxed` created the box, and a `MaybeUninit` drops nothing.
+        // SAFETY: `boxed` created the box; a `MaybeUninit` drops nothing.
         drop(unsafe { Box::from_raw(object.cast::<MaybeUninit<Self>>()) });
     }
 }

@@ -187,7 +187,7 @@ unsafe impl QueueAllocator for Callbacks {
             None => QueueMemory::Exhausted,
             Some(memory) if memory.addr().get() == USE_DEFAULT => QueueMemory::Default,
             Some(memory) => {
-                // SAFETY: the memory has `size` bytes, and nothing else uses it.
+                // SAFETY: the memory has `size` bytes; nothing else uses it.
                 unsafe { memory.write_bytes(0, size) };
                 QueueMemory::Own(memory)
             }
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 /// `ibv_dealloc_pd(3)`.
 ///
 /// # Safety
-/// `pd` is live, and not used afterwards if the call succeeds.
+/// `pd` is live and not used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     not_null!(pd);
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32
 /// `ibv_unimport_pd(3)`.
 ///
 /// # Safety
-/// `pd` was imported, and is not used afterwards.
+/// `pd` was imported and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     if !pd.is_null() {
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 /// `ibv_alloc_td(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes.
+/// `context` is open; `attr` points to attributes.
 pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
@@ -270,7 +270,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
 /// `ibv_dealloc_td(3)`.
 ///
 /// # Safety
-/// `td` is live, and not used afterwards if the call succeeds.
+/// `td` is live and not used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     not_null!(td);
     // SAFETY: the domain is live.
@@ -280,7 +280,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
 /// `ibv_alloc_parent_domain(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes with live domains of the context.
+/// `context` is open; `attr` points to attributes with live domains of the context.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,

@@ -124,7 +124,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
 /// restart, a program finds no completions from before the reset.
 ///
 /// Waits for pollers only if the provider requires it, because a preempted poller may hold the
-/// completion queue's lock. rdma-core's rxe driver takes no such lock, and leaves the completions.
+/// completion queue's lock. rdma-core's rxe driver takes no such lock and leaves the completions.
 ///
 /// # Safety
 /// `qp` and its completion queues are live.
@@ -465,7 +465,7 @@ impl<P: Provider> QpVerbs for Provided<P> {
         mask: QpAttrMask,
         init: *mut ibv_qp_init_attr,
     ) -> Result<(), Error> {
-        // SAFETY: the queue pair is live, and the program passes memory for both.
+        // SAFETY: the queue pair is live; the program passes memory for both.
         unsafe {
             let inner = checked::<P>(qp, "query_qp")?;
             let (found, info) = inner.control("query_qp", |control| control.query(mask))?;
@@ -635,7 +635,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_a
 /// `ibv_create_qp_ex(3)`.
 ///
 /// # Safety
-/// `context` is open, and the objects of `attr` are live.
+/// `context` is open; the objects of `attr` are live.
 pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
@@ -675,7 +675,7 @@ pub(crate) unsafe fn create_qp_scattering(
 /// `ibv_open_qp(3)`.
 ///
 /// # Safety
-/// `context` is open, and the domain of `attr` is live.
+/// `context` is open; the domain of `attr` is live.
 pub(crate) unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
@@ -708,7 +708,7 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 /// `ibv_modify_qp(3)`.
 ///
 /// # Safety
-/// `qp` is live, and `attr` points to attributes.
+/// `qp` is live; `attr` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     not_null!(qp, attr);
@@ -731,7 +731,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
 /// `ibv_query_qp(3)`.
 ///
 /// # Safety
-/// `qp` is live, and the program passes memory for both kinds of attributes.
+/// `qp` is live; the program passes memory for both kinds of attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
@@ -747,7 +747,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 /// `ibv_modify_qp_rate_limit(3)`.
 ///
 /// # Safety
-/// `qp` is live, and `attr` points to attributes.
+/// `qp` is live; `attr` points to attributes.
 pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_rate_limit_attr,
@@ -772,7 +772,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
 /// `ibv_attach_mcast(3)`.
 ///
 /// # Safety
-/// `qp` is live, and `gid` points to a GID.
+/// `qp` is live; `gid` points to a GID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     not_null!(qp, gid);
@@ -795,7 +795,7 @@ pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 /// `ibv_set_ece(3)`.
 ///
 /// # Safety
-/// `qp` is live, and `ece` points to options.
+/// `qp` is live; `ece` points to options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     not_null!(qp, ece);
@@ -817,7 +817,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
 /// `ibv_query_ece(3)`.
 ///
 /// # Safety
-/// `qp` is live, and `ece` points to options.
+/// `qp` is live; `ece` points to options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     not_null!(qp, ece);
@@ -879,7 +879,7 @@ const fn op_kind(op: c_uint) -> Option<OpKind> {
 /// `ibv_destroy_qp(3)`.
 ///
 /// # Safety
-/// `qp` is live, and not used afterwards if the call succeeds.
+/// `qp` is live and not used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     not_null!(qp);

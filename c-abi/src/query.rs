@@ -38,7 +38,7 @@ impl<P: Provider> QueryVerbs for Provided<P> {
 /// zeros. `write` gets a zeroed struct, so padding and unwritten fields are zero as well.
 ///
 /// # Safety
-/// `to` points to `size` bytes, and zeros are a valid value of the struct.
+/// `to` points to `size` bytes; zeros are a valid value of the struct.
 unsafe fn write_sized<T>(to: *mut T, size: usize, write: impl FnOnce(*mut T)) {
     let mut all = MaybeUninit::<T>::zeroed();
     write(all.as_mut_ptr());
@@ -178,7 +178,7 @@ unsafe fn write_device_attr_ex(attr: &DeviceAttrEx, to: *mut ibv_device_attr_ex)
 /// `ibv_query_device(3)`.
 ///
 /// # Safety
-/// `context` is open, and `device_attr` points to attributes.
+/// `context` is open; `device_attr` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
@@ -256,7 +256,7 @@ unsafe fn write_port_attr(attr: &PortAttr, to: *mut ibv_port_attr) {
 /// `ibv_query_port(3)`, with the size of the program's struct.
 ///
 /// # Safety
-/// `context` is open, and `port_attr` points to `port_attr_len` bytes.
+/// `context` is open; `port_attr` points to `port_attr_len` bytes.
 pub(crate) unsafe extern "C" fn query_port(
     context: *mut ibv_context,
     port_num: u8,
@@ -276,7 +276,7 @@ pub(crate) unsafe extern "C" fn query_port(
 /// `flags`.
 ///
 /// # Safety
-/// `context` is open, and `port_attr` points to attributes.
+/// `context` is open; `port_attr` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
@@ -290,7 +290,7 @@ pub unsafe extern "C" fn ibv_query_port(
 /// `ibv_query_port_speed(3)`.
 ///
 /// # Safety
-/// `context` is open, and `port_speed` points to a number.
+/// `context` is open; `port_speed` points to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port_speed(
     context: *mut ibv_context,
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
 /// `ibv_query_rt_values_ex(3)`.
 ///
 /// # Safety
-/// `context` is open, and `values` points to values.
+/// `context` is open; `values` points to values.
 pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
@@ -349,7 +349,7 @@ fn gid_entry(device: &dyn DeviceOps, port_num: u32, index: u32) -> Result<Option
 /// `ibv_query_gid(3)`: an empty entry is written as zeros. Errors return -1.
 ///
 /// # Safety
-/// `context` is open, and `gid` points to a GID.
+/// `context` is open; `gid` points to a GID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid(
     context: *mut ibv_context,
@@ -381,7 +381,7 @@ pub unsafe extern "C" fn ibv_query_gid(
 /// `ENODATA`.
 ///
 /// # Safety
-/// `context` is open, and `entry` points to `entry_size` bytes.
+/// `context` is open; `entry` points to `entry_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_ex(
     context: *mut ibv_context,
@@ -414,7 +414,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 /// entries or the negative errno: `EINVAL` if they do not all fit.
 ///
 /// # Safety
-/// `context` is open, and `entries` points to `max_entries` times `entry_size` bytes.
+/// `context` is open; `entries` points to `max_entries` times `entry_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
@@ -455,7 +455,7 @@ fn table(device: &dyn DeviceOps, max_entries: usize) -> Result<Vec<GidEntry>, Er
 /// return -1.
 ///
 /// # Safety
-/// `context` is open, and `gid_type` points to a number.
+/// `context` is open; `gid_type` points to a number.
 pub(crate) unsafe fn query_gid_type(
     context: *mut ibv_context,
     port_num: u8,
@@ -490,7 +490,7 @@ fn pkey(device: &dyn DeviceOps, port_num: u8, index: c_int) -> Result<u16, Error
 /// `ibv_query_pkey(3)`: errors return -1.
 ///
 /// # Safety
-/// `context` is open, and `pkey` points to a number.
+/// `context` is open; `pkey` points to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_pkey(
     context: *mut ibv_context,

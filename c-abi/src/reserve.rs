@@ -59,7 +59,7 @@ pub(crate) fn has_room() -> bool {
 #[cold]
 fn can_allocate(size: usize) -> bool {
     let Ok(layout) = Layout::from_size_align(size, 16) else { return false };
-    // SAFETY: the size is not 0, and the piece is freed with the layout it was allocated with.
+    // SAFETY: the size is not 0; the piece is freed with the layout it was allocated with.
     unsafe {
         let piece = core::hint::black_box(System.alloc(layout));
         if !piece.is_null() {
@@ -142,7 +142,7 @@ struct Memory {
     _bytes: [u8; GROUPS * LARGEST],
 }
 
-// SAFETY: only the owner of a unit accesses its memory, and each unit has one owner.
+// SAFETY: only the owner of a unit accesses its memory; each unit has one owner.
 unsafe impl Sync for Reserve {}
 
 impl Reserve {

@@ -193,20 +193,20 @@ impl<P: Provider> SrqVerbs for Provided<P> {
 /// `ibv_post_srq_recv(3)`.
 ///
 /// # Safety
-/// `srq` is a live queue of the provider, and the list is as `ibv_post_srq_recv(3)` requires.
+/// `srq` is a live queue of the provider; the list is as `ibv_post_srq_recv(3)` requires.
 pub(crate) unsafe extern "C" fn post_recv<P: Provider>(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the queue is live, and the program's promise holds for the list.
+    // SAFETY: the queue is live; the program's promise holds for the list.
     unsafe { recv_locked(&SrqObject::<P>::inner(srq).queue, wr, bad_wr) }
 }
 
 /// `ibv_post_srq_ops(3)`.
 ///
 /// # Safety
-/// `srq` is a live queue of the provider, and the list is as `ibv_post_srq_ops(3)` requires.
+/// `srq` is a live queue of the provider; the list is as `ibv_post_srq_ops(3)` requires.
 pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
     srq: *mut ibv_srq,
     op: *mut ibv_ops_wr,
@@ -299,10 +299,10 @@ unsafe fn op_from_c<'a>(wr: &ibv_ops_wr) -> Option<OpsWr<'a>> {
     Some(OpsWr { wr_id: wr.wr_id, op, flags, unexpected_cnt })
 }
 
-/// Creates a queue, and returns its capacity in the program's attributes.
+/// Creates a queue and returns its capacity in the program's attributes.
 ///
 /// # Safety
-/// `context` is open, and the objects of `init` are live.
+/// `context` is open; the objects of `init` are live.
 unsafe fn create(
     context: *mut ibv_context,
     init: Result<Init, Errno>,
@@ -322,7 +322,7 @@ unsafe fn create(
 /// `ibv_create_srq(3)`.
 ///
 /// # Safety
-/// `pd` is live, and `init` points to attributes.
+/// `pd` is live; `init` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     not_null_or_null!(pd, init);
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
 /// Converts the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for missing members, and for a type unknown to every release.
+/// `EINVAL` for missing members and for a type unknown to every release.
 fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_SRQ_INIT_ATTR_TYPE
         | IBV_SRQ_INIT_ATTR_PD
@@ -384,7 +384,7 @@ fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
 /// `ibv_create_srq_ex(3)`.
 ///
 /// # Safety
-/// `context` is open, and the objects of `attr` are live.
+/// `context` is open; the objects of `attr` are live.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
@@ -401,7 +401,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 /// `ibv_get_srq_num(3)`.
 ///
 /// # Safety
-/// `srq` is live, and `srq_num` points to a number.
+/// `srq` is live; `srq_num` points to a number.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
     not_null!(srq, srq_num);
     // SAFETY: the caller's promise.
@@ -419,7 +419,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32
 /// `ibv_modify_srq(3)`.
 ///
 /// # Safety
-/// `srq` is live, and `attr` points to attributes.
+/// `srq` is live; `attr` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     not_null!(srq, attr);
@@ -434,7 +434,7 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_at
 /// `ibv_query_srq(3)`.
 ///
 /// # Safety
-/// `srq` is live, and `attr` points to attributes.
+/// `srq` is live; `attr` points to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     not_null!(srq, attr);
@@ -450,7 +450,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 /// `ibv_destroy_srq(3)`.
 ///
 /// # Safety
-/// `srq` is live, and not used afterwards if the call succeeds.
+/// `srq` is live and not used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     not_null!(srq);

@@ -1,6 +1,6 @@
 //! Names of completion statuses, events, port states and node types, as C strings.
 //!
-//! The names are those of `verbs_core`, and identical to rdma-core's, because programs compare and
+//! The names are those of `verbs_core` and identical to rdma-core's, because programs compare and
 //! parse them.
 //!
 //! # Safety
@@ -14,7 +14,7 @@ use verbs_core::types::{AsyncEventType, PortState, WcStatus};
 
 use crate::c::{ibv_event_type, ibv_node_type, ibv_port_state, ibv_wc_status};
 
-/// A name, its terminator, and zero padding.
+/// A name with its terminator and zero padding.
 type Name = [u8; 48];
 
 /// The name of an unnamed value.

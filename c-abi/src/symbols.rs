@@ -1,7 +1,7 @@
 //! Every symbol that `libibverbs.so.1` exports, with its version node and its state.
 //!
 //! This table is the only list of symbols. `cargo xtask c-abi` generates the linker's version
-//! script from it, and rejects an image that lacks a row or exports a symbol without a row. The
+//! script from it and rejects an image that lacks a row or exports a symbol without a row. The
 //! table in docs/c-abi.md is generated from it as well.
 //!
 //! | nodes | names | content |

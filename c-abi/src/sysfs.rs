@@ -1,4 +1,4 @@
-//! The mount point of sysfs, and reading a sysfs file.
+//! The mount point of sysfs; reading a sysfs file.
 //!
 //! # Safety
 //! The functions are exported under names reserved by this library's version script. They pass the
@@ -41,10 +41,10 @@ fn c_path(path: &Path) -> CString {
 /// `IBV_SYSFS_PATH_MAX`.
 const SYSFS_PATH_MAX: usize = 256;
 
-/// Reads the file `dir/file` into a buffer with one system call, and returns its length without the
+/// Reads the file `dir/file` into a buffer with one system call and returns its length without the
 /// trailing newline. A terminator replaces the newline, or follows the last byte.
 ///
-/// Returns 0 for an empty file, and leaves the buffer unchanged. Returns -1 with the errno of
+/// Returns 0 for an empty file and leaves the buffer unchanged. Returns -1 with the errno of
 /// `open(2)` or `read(2)`; -1 with `EINVAL` for a null name; and -1 if the contents fill the buffer
 /// without a trailing newline, which leaves no room for a terminator.
 ///
@@ -88,7 +88,7 @@ unsafe fn read(dir: &CStr, file: &CStr, buf: *mut u8, size: usize) -> Result<Opt
     let fd = Errno::result(fd)?;
     // SAFETY: the descriptor is new.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the buffer has this size, and the kernel rejects unmapped addresses.
+    // SAFETY: the buffer has this size; the kernel rejects unmapped addresses.
     let length = unsafe { libc::read(fd.as_raw_fd(), buf.cast::<c_void>(), size) };
     let length = Errno::result(length)?;
     let Some(last) = usize::try_from(length).unwrap_or(0).checked_sub(1) else { return Ok(Some(0)) };
@@ -135,7 +135,7 @@ mod tests {
             let file = CString::new(file).unwrap();
             let mut buffer = vec![b'#'; size + 1];
             Errno::clear();
-            // SAFETY: the strings are terminated, and the buffer is one byte longer than stated.
+            // SAFETY: the strings are terminated; the buffer is one byte longer than stated.
             let result =
                 unsafe { ibv_read_sysfs_file(dir.as_ptr(), file.as_ptr(), buffer.as_mut_ptr().cast(), size) };
             (result, Errno::last(), buffer)

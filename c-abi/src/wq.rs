@@ -1,4 +1,4 @@
-//! Work queues, and indirection tables of them.
+//! Work queues and their indirection tables.
 //!
 //! # Safety
 //! See the crate documentation. The lock of a queue guards the provider's queue.
@@ -195,7 +195,7 @@ impl<P: Provider> WqVerbs for Provided<P> {
 /// `ibv_post_wq_recv`.
 ///
 /// # Safety
-/// `wq` is a live queue of the provider, and the list is valid.
+/// `wq` is a live queue of the provider; the list is valid.
 unsafe extern "C" fn post_recv<P: Provider>(
     wq: *mut ibv_wq,
     recv_wr: *mut ibv_recv_wr,
@@ -209,7 +209,7 @@ unsafe extern "C" fn post_recv<P: Provider>(
 /// again.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes with live objects.
+/// `context` is open; `attr` points to attributes with live objects.
 pub(crate) unsafe extern "C" fn create_wq(
     context: *mut ibv_context,
     attr: *mut ibv_wq_init_attr,
@@ -247,7 +247,7 @@ fn check_init(attr: &ibv_wq_init_attr) -> Result<(), Errno> {
 /// `ibv_modify_wq(3)`.
 ///
 /// # Safety
-/// `wq` is live, and `attr` points to attributes.
+/// `wq` is live; `attr` points to attributes.
 pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c_int {
     not_null!(wq, attr);
     // SAFETY: the caller's promise.
@@ -283,7 +283,7 @@ fn attr_from_c(attr: &ibv_wq_attr) -> Result<WqAttr, Errno> {
 /// `ibv_destroy_wq(3)`: waits until the program has acknowledged the events it has read.
 ///
 /// # Safety
-/// `wq` is live, and not used afterwards if the call succeeds.
+/// `wq` is live and not used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
     not_null!(wq);
     // SAFETY: the queue is live.
@@ -293,7 +293,7 @@ pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
 /// `ibv_create_rwq_ind_table(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes with the stated number of live queues.
+/// `context` is open; `attr` points to attributes with the stated number of live queues.
 pub(crate) unsafe extern "C" fn create_rwq_ind_table(
     context: *mut ibv_context,
     attr: *mut ibv_rwq_ind_table_init_attr,
@@ -332,7 +332,7 @@ unsafe fn entries(attr: &ibv_rwq_ind_table_init_attr) -> Result<&[*mut ibv_wq], 
 /// `ibv_destroy_rwq_ind_table(3)`.
 ///
 /// # Safety
-/// `table` is live, and not used afterwards if the call succeeds.
+/// `table` is live and not used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
     not_null!(table);
     // SAFETY: the table is live.

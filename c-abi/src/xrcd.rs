@@ -71,7 +71,7 @@ fn check(attr: &ibv_xrcd_init_attr) -> Result<c_int, Errno> {
 /// `ibv_open_xrcd(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes.
+/// `context` is open; `attr` points to attributes.
 pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 /// `ibv_close_xrcd(3)`.
 ///
 /// # Safety
-/// `xrcd` is live, and not used afterwards if the call succeeds.
+/// `xrcd` is live and not used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     not_null!(xrcd);
     // SAFETY: the domain is live.

@@ -36,7 +36,7 @@ fn devices() -> Vec<Result<DeviceInfo, Skipped>> {
     DEVICES.lock().unwrap().iter().cloned().map(Ok).collect()
 }
 
-/// Runs a case with a newly opened device, and checks that no objects remain.
+/// Runs a case with a newly opened device and checks that no objects remain.
 fn on_paper(name: &str, case: impl FnOnce(&Arc<World>, *mut ibv_context)) {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| verbs::register(Driver { devices, ..Paper::DRIVER }));
@@ -236,7 +236,7 @@ fn a_device_without_a_clock_has_no_value_in_the_mask() {
 fn device_memory_is_copied_inside_of_its_bounds_and_registered_from_zero() {
     on_paper("dm", |world, context| {
         let t = table(context);
-        // SAFETY: the objects are live, and the copies have the stated lengths.
+        // SAFETY: the objects are live; the copies have the stated lengths.
         unsafe {
             let mut attr = ibv_alloc_dm_attr { length: 16, log_align_req: 0, comp_mask: 0 };
             let dm = t.alloc_dm.unwrap()(context, &raw mut attr);
@@ -467,7 +467,7 @@ fn a_flow_rule_uses_the_action_and_the_counters_that_it_names() {
 fn counters_of_rules_are_read_by_index() {
     on_paper("counters", |_, context| {
         let t = table(context);
-        // SAFETY: the objects are live, and the array has the stated number of values.
+        // SAFETY: the objects are live; the array has the stated number of values.
         unsafe {
             let mut none = ibv_counters_init_attr { comp_mask: 0 };
             let counters = t.create_counters.unwrap()(context, &raw mut none);

@@ -86,7 +86,7 @@ fn a_device_query_writes_as_many_bytes_as_the_program_knows() {
 #[test]
 fn device_attributes_are_those_of_the_device() {
     on_soft(|context| {
-        // SAFETY: zeroed integers are valid, and the call writes the struct.
+        // SAFETY: zeroed integers are valid; the call writes the struct.
         let attr = unsafe {
             let mut attr: ibv_device_attr_ex = zeroed();
             let query = table(context).query_device_ex.unwrap();
@@ -287,7 +287,7 @@ fn a_window_has_a_key_and_ends_by_its_own_handle() {
 
 /// Moves a queue pair to RTS, connected to a queue pair of the same device.
 unsafe fn connect(context: *mut ibv_context, qp: *mut ibv_qp, peer: u32) {
-    // SAFETY: the queue pair is live, and zeroed integers are valid.
+    // SAFETY: the queue pair is live; zeroed integers are valid.
     unsafe {
         let mut attr: ibv_qp_attr = zeroed();
         let to = |state, attr: &mut ibv_qp_attr, mask| {
@@ -311,7 +311,7 @@ unsafe fn connect(context: *mut ibv_context, qp: *mut ibv_qp, peer: u32) {
 /// Polls one completion.
 unsafe fn completion(context: *mut ibv_context, cq: *mut ibv_cq) -> ibv_wc {
     let end = Instant::now() + Duration::from_secs(20);
-    // SAFETY: the queue is live, and zeroed integers are valid.
+    // SAFETY: the queue is live; zeroed integers are valid.
     unsafe {
         let mut wc: ibv_wc = zeroed();
         while (*context).ops.poll_cq.unwrap()(cq, 1, &raw mut wc) == 0 {
@@ -325,7 +325,7 @@ unsafe fn completion(context: *mut ibv_context, cq: *mut ibv_cq) -> ibv_wc {
 fn a_peer_reads_through_the_key_that_a_bind_gave() {
     on_soft(|context| {
         let mut memory = [*b"windowed", [0; 8]];
-        // SAFETY: the objects are live, and the memory is registered while the device accesses it.
+        // SAFETY: the objects are live; the memory is registered while the device accesses it.
         // Zeroed integers and null pointers are valid.
         unsafe {
             let pd = ibv_alloc_pd(context);
@@ -431,7 +431,7 @@ fn filter_accesses_by_the_kernel(verdict: u32) {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, verdict),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the calls take numbers, and the address of a program that outlives the call.
+    // SAFETY: the calls take numbers; the address of a program that outlives the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
@@ -452,7 +452,7 @@ fn the_log_says_once_that_memory_of_files_cannot_be_checked() {
     filter_accesses_by_the_kernel(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
     for _ in 0..2 {
         on_soft(|context| {
-            // SAFETY: the memory is static, and the objects are live.
+            // SAFETY: the memory is static; the objects are live.
             unsafe {
                 let pd = ibv_alloc_pd(context);
                 let mr = ibv_reg_mr(pd, (&raw mut STATIC).cast(), 64, IBV_ACCESS_LOCAL_WRITE as c_int);
@@ -474,7 +474,7 @@ fn memory_of_the_heap_is_registered_under_a_filter_that_ends_the_process() {
     filter_accesses_by_the_kernel(libc::SECCOMP_RET_KILL_PROCESS);
     on_soft(|context| {
         let mut memory = vec![0_u8; 4096];
-        // SAFETY: the memory is static and the objects are live; zeroed integers are valid.
+        // SAFETY: the memory outlives its region; the objects are live; zeroed integers are valid.
         unsafe {
             let mut attr: ibv_device_attr = zeroed();
             assert_eq!(ibv_query_device(context, &raw mut attr), 0);
@@ -511,7 +511,7 @@ fn an_xrc_domain_opens_with_a_file_or_without() {
         assert_null(opened(both, fd, 0), libc::EAGAIN, "no domain of the file");
         assert_null(opened(IBV_XRCD_INIT_ATTR_FD, -1, 0), EINVAL, "no flags");
         assert_null(opened(both, -2, 0), libc::EBADF, "no file");
-        // SAFETY: null is allowed, and rejected.
+        // SAFETY: null is allowed and rejected.
         assert_eq!(unsafe { close(null_mut()) }, EINVAL);
     });
 }
@@ -558,7 +558,7 @@ fn what_the_device_lacks_is_not_supported() {
 fn device_memory_is_copied_and_registered_and_stays_while_a_region_has_it() {
     on_soft(|context| {
         let t = table(context);
-        // SAFETY: the objects are live until they are freed, and copies stay within the arrays.
+        // SAFETY: the objects are live until they are freed; copies stay within the arrays.
         // Zeroed integers and null pointers are valid.
         unsafe {
             let mut attr = ibv_alloc_dm_attr { length: 64, log_align_req: 0, comp_mask: 1 };
@@ -589,7 +589,7 @@ fn device_memory_is_copied_and_registered_and_stays_while_a_region_has_it() {
 fn null_is_refused() {
     on_soft(|context| {
         let t = table(context);
-        // SAFETY: null is allowed, and rejected.
+        // SAFETY: null is allowed and rejected.
         unsafe {
             let codes = [
                 ("query_device", ibv_query_device(context, null_mut())),

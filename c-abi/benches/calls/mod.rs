@@ -48,7 +48,7 @@ pub(crate) fn batch<P: Measured>(
     black_box(batch.complete().unwrap());
 }
 
-/// Polls completions one by one, and reads the number, the status and four fields of each.
+/// Polls completions one by one and reads the number, the status and four fields of each.
 #[inline(always)]
 pub(crate) fn lend<P: Measured>(w: &mut World<P>, count: usize) {
     for _ in 0..count {

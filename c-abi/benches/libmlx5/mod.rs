@@ -84,7 +84,7 @@ impl Libmlx5 {
         Ok(())
     }
 
-    /// Opens the device, and returns the version of the library that drives it, or the reason why
+    /// Opens the device and returns the version of the library that drives it, or the reason why
     /// there is none. The outer error means that an installed library failed.
     fn start(&self) -> Result<Result<String, String>, String> {
         let program = self.program();

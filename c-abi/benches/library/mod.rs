@@ -25,7 +25,7 @@ const FUNCTIONS: [(&str, u32, Option<f64>); 7] = [
     ("cost_poll_16", 16, Some(70.0)),
 ];
 
-/// Prints the table, and returns whether all limits are met. Without the library, or without a C
+/// Prints the table and returns whether all limits are met. Without the library, or without a C
 /// compiler and verbs.h, it prints the reason instead.
 ///
 /// # Errors
@@ -76,7 +76,7 @@ fn compile() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Compiles a C program that uses libibverbs, and returns the compiler's reason if it cannot.
+/// Compiles a C program that uses libibverbs and returns the compiler's reason if it cannot.
 pub(crate) fn cc(program: &Path, arguments: &[String]) -> Result<(), String> {
     let compiled = Command::new("cc")
         .args(["-O2", "-o"])

@@ -56,7 +56,7 @@ impl Ends {
             let wqe_counter = self.written as u16;
             for ring in self.completions {
                 let cqe = PaperCqe { wqe_opcode: 8, wqe_counter, ..PaperCqe::default() };
-                // SAFETY: there is one thread, and the queues live.
+                // SAFETY: there is one thread; the queues live.
                 unsafe { PaperDevice::complete(ring, self.written, cqe) };
             }
             self.written += 1;
@@ -66,7 +66,7 @@ impl Ends {
 
 pub(crate) fn world() -> World<Mlx5> {
     let c = c_objects();
-    // SAFETY: there is one thread, and no memory is posted to these queues.
+    // SAFETY: there is one thread; no memory is posted to these queues.
     let device = unsafe { PaperDevice::new(BLOCKS) };
     PaperDevice::expect_pd(&device.script);
     let pd = device.context.alloc_pd().unwrap();
@@ -96,7 +96,7 @@ pub(crate) fn world() -> World<Mlx5> {
     // The pollers look up the queue pairs at the first completion.
     world.ends.complete(1);
     assert_eq!(verbs_core::provider::CqOps::poll(&mut world.cq, &mut [Wc::default()]), 1);
-    // SAFETY: the queue is live, and the array has room.
+    // SAFETY: the queue is live; the array has room.
     let polled = unsafe {
         let poll = table(c.context).context.ops.poll_cq.unwrap();
         poll(c.cq.cast(), 1, world.c_wcs.as_mut_ptr())
@@ -118,7 +118,7 @@ struct CObjects {
     ring: QueueDirect,
 }
 
-/// Opens a paper device through the device list, and creates its objects.
+/// Opens a paper device through the device list and creates its objects.
 fn c_objects() -> CObjects {
     verbs::register(Driver {
         name: NAME,
@@ -185,7 +185,7 @@ fn devices() -> Vec<Result<DeviceInfo, Skipped>> {
 }
 
 fn open(_: &DeviceInfo) -> verbs_core::Result<OpenedContext> {
-    // SAFETY: there is one thread, and no memory is posted to the device's queues.
+    // SAFETY: there is one thread; no memory is posted to the device's queues.
     let PaperDevice { context, script } = unsafe { PaperDevice::new(BLOCKS) };
     PaperDevice::expect_events(&script, events());
     *DEVICE.lock().unwrap() = Some(script);

@@ -57,7 +57,7 @@ impl Ends {
 
 pub(crate) fn world() -> World<Rxe> {
     let (filled, completions, c) = c_objects();
-    // SAFETY: there is one thread, and no memory is posted to these queues.
+    // SAFETY: there is one thread; no memory is posted to these queues.
     let device = unsafe { PaperDevice::new() };
     let mut attr = PaperDevice::rc();
     attr.cap.max_send_wr = SLOTS - 1;
@@ -82,7 +82,7 @@ struct CObjects {
     cq: *mut ibv_cq_ex,
 }
 
-/// Opens a paper device through the device list, and creates its objects. Returns the kernel's ends
+/// Opens a paper device through the device list and creates its objects. Returns the kernel's ends
 /// of the send, receive, shared receive and completion queues.
 fn c_objects() -> ([PaperQueue; 3], PaperQueue, CObjects) {
     verbs::register(Driver {
@@ -169,7 +169,7 @@ fn devices() -> Vec<Result<DeviceInfo, Skipped>> {
 }
 
 fn open(_: &DeviceInfo) -> verbs_core::Result<OpenedContext> {
-    // SAFETY: there is one thread, and no memory is posted to the device's queues.
+    // SAFETY: there is one thread; no memory is posted to the device's queues.
     let PaperDevice { context, script, .. } = unsafe { PaperDevice::new() };
     *SCRIPT.lock().unwrap() = Some(script);
     Ok(erase::<Rxe>(context))

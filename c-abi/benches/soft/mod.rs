@@ -50,7 +50,7 @@ impl World<Soft> {
         // SAFETY: the requests refer to no memory.
         (0..count).for_each(|_| unsafe { flushed.rq.post_recv(&[recv]) }.unwrap());
         move_to(flushed, &QpAttr::default(), QpState::ERR);
-        // SAFETY: the queue pair is live, and the requests refer to no memory.
+        // SAFETY: the queue pair is live; the requests refer to no memory.
         unsafe {
             c_move(*c_flushed, &ibv_qp_attr { port_num: PORT, ..zeroed() }, IBV_QPS_INIT);
             let post = (*(**c_flushed).context).ops.post_recv.unwrap();

@@ -1,4 +1,4 @@
-//! Counters of flow rules, and completion counters.
+//! Counters of flow rules; completion counters.
 
 use core::ffi::c_uint;
 

@@ -1,4 +1,4 @@
-//! Asynchronous events, and the device's clock.
+//! Asynchronous events and the device's clock.
 
 use core::ffi::{c_int, c_uint};
 

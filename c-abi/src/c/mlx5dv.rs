@@ -329,7 +329,7 @@ structs! {
         wr_set_mkey_crypto: Option<unsafe extern "C" fn()>,
     }
 
-    /// Objects, and the destinations of their descriptions.
+    /// Objects and the destinations of their descriptions.
     pub struct mlx5dv_obj: 128 {
         qp: mlx5dv_obj_of<ibv_qp, mlx5dv_qp>,
         cq: mlx5dv_obj_of<ibv_cq, mlx5dv_cq>,
@@ -342,7 +342,7 @@ structs! {
     }
 }
 
-/// An object, and the destination of its description.
+/// An object and the destination of its description.
 #[derive(Debug)]
 #[repr(C)]
 pub struct mlx5dv_obj_of<I, O> {

@@ -18,13 +18,13 @@
 //! | `wr.rs` | work requests |
 //! | `srq.rs`, `tm.rs` | shared receive queues, tag matching |
 //! | `wq.rs` | work queues, indirection tables, receive hashing |
-//! | `flow.rs`, `flow_action.rs` | flow rules, and their actions |
+//! | `flow.rs`, `flow_action.rs` | flow rules and their actions |
 //! | `counters.rs` | flow counters and completion counters |
 //! | `event.rs` | asynchronous events, the device's current values |
 //! | `sa.rs` | the path record of `infiniband/sa.h` |
 //! | `rdma_cma.rs` | the types of `rdma/rdma_cma.h` |
 //! | `mlx5dv.rs` | the types of `infiniband/mlx5dv.h` |
-//! | `macros.rs`, `layout.rs` | the notation of these files, and the checks of their layout |
+//! | `macros.rs`, `layout.rs` | the notation of these files and the checks of their layout |
 //!
 //! Names are identical to C, except that `type` and `priv` end in `_` here. The manual pages of
 //! rdma-core describe types and fields; this module states where Rust differs from C:

@@ -53,7 +53,7 @@ c_types! {
         IBV_REREG_MR_FLAGS_SUPPORTED = (IBV_REREG_MR_CHANGE_ACCESS << 1) - 1,
     }
 
-    /// Results of `ibv_rereg_mr(3)`: negative numbers that tell the region's condition.
+    /// Results of `ibv_rereg_mr(3)`: negative numbers for the region's condition.
     pub enum ibv_rereg_mr_err_code: c_int {
         IBV_REREG_MR_ERR_INPUT = -1,
         IBV_REREG_MR_ERR_DONT_FORK_NEW = -2,

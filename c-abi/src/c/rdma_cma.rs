@@ -55,7 +55,7 @@ c_types! {
         RDMA_UDP_QKEY = 0x0123_4567,
     }
 
-    /// The GIDs of both sides, and the big-endian partition key.
+    /// The GIDs of both sides and the big-endian partition key.
     pub struct rdma_ib_addr {
         sgid: ibv_gid,
         dgid: ibv_gid,

@@ -151,7 +151,7 @@ facade! {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _mlx5dv_get_export_sizes(sizes: *mut c_void, len: usize) {
     if !sizes.is_null() {
-        // SAFETY: the caller passes `len` writable bytes, and any byte may be 0.
+        // SAFETY: the caller passes `len` writable bytes; any byte may be 0.
         unsafe { sizes.write_bytes(0, len) };
     }
 }

@@ -153,7 +153,7 @@ impl Source {
         let start = size_of::<ibv_flow_spec_hdr>();
         let filter = self.size.checked_sub(start).ok_or(Errno::INVAL)? / 2;
         let unknown = filter.checked_sub(size_of::<T>()).ok_or(Errno::INVAL)?;
-        // SAFETY: the specification is as large as it states, and the filters lie within it.
+        // SAFETY: the specification is as large as it states; the filters lie within it.
         unsafe {
             let (val, mask) = (self.at.add(start), self.at.add(start + filter));
             let beyond = mask.add(size_of::<T>());

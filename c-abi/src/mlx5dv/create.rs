@@ -222,7 +222,7 @@ unsafe extern "C" fn mlx5dv_create_wq(
 /// `mlx5dv_alloc_dm(3)`: allocates the same memory as `ibv_alloc_dm(3)`.
 ///
 /// # Safety
-/// `context` is open, and the attributes are valid.
+/// `context` is open; the attributes are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_alloc_dm(
     context: *mut ibv_context,

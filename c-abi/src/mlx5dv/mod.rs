@@ -65,7 +65,7 @@ unsafe extern "C" fn mlx5dv_is_supported(device: *mut ibv_device) -> bool {
 /// `mlx5dv_open_device(3)`.
 ///
 /// # Safety
-/// `device` is a device from a list, and `attr` is null or points to attributes.
+/// `device` is a device from a list; `attr` is null or points to attributes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_open_device(
     device: *mut ibv_device,
@@ -95,7 +95,7 @@ unsafe extern "C" fn mlx5dv_open_device(
 /// `mlx5dv_query_device(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attrs` points to attributes with the fields named by its mask.
+/// `context` is open; `attrs` points to attributes with the fields named by its mask.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_query_device(context: *mut ibv_context, attrs: *mut mlx5dv_context) -> c_int {
     not_null!(context, attrs);
@@ -217,7 +217,7 @@ unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
 /// `mlx5dv_get_clock_info(3)`.
 ///
 /// # Safety
-/// `context` is open, and `info` points to a struct.
+/// `context` is open; `info` points to a struct.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_get_clock_info(context: *mut ibv_context, info: *mut mlx5dv_clock_info) -> c_int {
     not_null!(context, info);
@@ -239,7 +239,7 @@ unsafe extern "C" fn mlx5dv_get_clock_info(context: *mut ibv_context, info: *mut
 /// Backs `mlx5dv_query_port(3)`, an inline function.
 ///
 /// # Safety
-/// `context` is open, and `info` has `info_len` bytes.
+/// `context` is open; `info` has `info_len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _mlx5dv_query_port(
     context: *mut ibv_context,
@@ -325,7 +325,7 @@ unsafe extern "C" fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32
 /// `mlx5dv_devx_free_uar(3)`.
 ///
 /// # Safety
-/// `uar` came from [`mlx5dv_devx_alloc_uar`], and is not used afterwards.
+/// `uar` came from [`mlx5dv_devx_alloc_uar`] and is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_devx_free_uar(uar: *mut mlx5dv_devx_uar) {
     if !uar.is_null() {

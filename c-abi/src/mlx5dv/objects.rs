@@ -74,7 +74,7 @@ fn queue(queue: &QueueDirect) -> mlx5dv_qp_queue {
 }
 
 /// # Safety
-/// `in_` is a live queue pair of the provider, and `out` points to a struct.
+/// `in_` is a live queue pair of the provider; `out` points to a struct.
 unsafe fn qp(in_: *mut ibv_qp, out: *mut mlx5dv_qp) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -105,7 +105,7 @@ unsafe fn qp(in_: *mut ibv_qp, out: *mut mlx5dv_qp) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live completion queue of the provider, and `out` points to a struct.
+/// `in_` is a live completion queue of the provider; `out` points to a struct.
 unsafe fn cq(in_: *mut ibv_cq, out: *mut mlx5dv_cq) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -125,7 +125,7 @@ unsafe fn cq(in_: *mut ibv_cq, out: *mut mlx5dv_cq) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live shared receive queue of the provider, and `out` points to a struct.
+/// `in_` is a live shared receive queue of the provider; `out` points to a struct.
 unsafe fn srq(in_: *mut ibv_srq, out: *mut mlx5dv_srq) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -147,7 +147,7 @@ unsafe fn srq(in_: *mut ibv_srq, out: *mut mlx5dv_srq) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live work queue of the provider, and `out` points to a struct.
+/// `in_` is a live work queue of the provider; `out` points to a struct.
 unsafe fn rwq(in_: *mut ibv_wq, out: *mut mlx5dv_rwq) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -164,7 +164,7 @@ unsafe fn rwq(in_: *mut ibv_wq, out: *mut mlx5dv_rwq) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is live memory of the provider, and `out` points to a struct.
+/// `in_` is live memory of the provider; `out` points to a struct.
 unsafe fn dm(in_: *mut ibv_dm, out: *mut mlx5dv_dm) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -181,7 +181,7 @@ unsafe fn dm(in_: *mut ibv_dm, out: *mut mlx5dv_dm) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live address handle of the provider, and `out` points to a struct.
+/// `in_` is a live address handle of the provider; `out` points to a struct.
 unsafe fn ah(in_: *mut ibv_ah, out: *mut mlx5dv_ah) -> Result<(), Error> {
     // SAFETY: the caller's promise. The copy stays in place as long as the handle lives.
     unsafe {
@@ -193,7 +193,7 @@ unsafe fn ah(in_: *mut ibv_ah, out: *mut mlx5dv_ah) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live domain of the provider, and `out` points to a struct.
+/// `in_` is a live domain of the provider; `out` points to a struct.
 unsafe fn pd(in_: *mut ibv_pd, out: *mut mlx5dv_pd) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {

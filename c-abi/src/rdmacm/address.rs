@@ -63,10 +63,10 @@ unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) {
     }
 }
 
-/// Copies the addresses of an id into its struct, and sets the id's device once it is known.
+/// Copies the addresses of an id into its struct and sets the id's device once it is known.
 ///
 /// # Errors
-/// The errors of the queries, and of opening the device.
+/// The errors of the queries and of opening the device.
 ///
 /// # Safety
 /// `id` is live.
@@ -206,7 +206,7 @@ pub(super) unsafe fn requested(id: *mut rdma_cm_id) -> Result {
 /// Same as [`CmId::bind_addr`].
 ///
 /// # Safety
-/// `id` is live, and `address` is as long as its family requires.
+/// `id` is live; `address` is as long as its family requires.
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -220,7 +220,7 @@ pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Resu
 /// `rdma_bind_addr(3)`.
 ///
 /// # Safety
-/// `id` is live, and `addr` is as long as its family requires.
+/// `id` is live; `addr` is as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     given!(id);
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn an_address_of_an_unknown_family_and_none_are_refused() {
         let storage = Storage([77; 128]);
-        // SAFETY: null is allowed, and the storage holds a family.
+        // SAFETY: null is allowed; the storage holds a family.
         unsafe {
             assert_eq!(read((&raw const storage.0).cast()), Err(Errno::INVAL));
             assert_eq!(read(core::ptr::null()), Err(Errno::INVAL));

@@ -117,7 +117,7 @@ unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &
         libc::IPPROTO_UDP => RDMA_PS_UDP as c_int,
         _ => 0,
     });
-    // SAFETY: the address has the stated length, and the name is null or a string.
+    // SAFETY: the address has the stated length; the name is null or a string.
     let (bytes, name) = unsafe {
         let bytes = core::slice::from_raw_parts(found.ai_addr.cast::<u8>(), found.ai_addrlen as usize);
         let name = if found.ai_canonname.is_null() { null_mut() } else { libc::strdup(found.ai_canonname) };
@@ -404,7 +404,7 @@ fn services_of(channel: &EventChannel, gid: Gid, service: Service<'_>) -> Result
 /// Parses a service given as a C string.
 ///
 /// # Errors
-/// `EINVAL` for null, and for text that is not UTF-8.
+/// `EINVAL` for null and for text that is not UTF-8.
 ///
 /// # Safety
 /// `text` is null or a string.

@@ -88,7 +88,7 @@ impl Channel {
         Ok(self.file.modify(&self.events, &mut EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
     }
 
-    /// Returns the next event of a live id, and counts it. Waits for an event unless the program
+    /// Returns the next event of a live id and counts it. Waits for an event unless the program
     /// has set `O_NONBLOCK`. If the thread is cancelled in the wait, the caller's reference is
     /// dropped when the thread ends.
     ///
@@ -143,7 +143,7 @@ fn restarts() -> bool {
         blocked.assume_init()
     };
     (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)).all(|signal| {
-        // SAFETY: the set is initialised, and the call only reads it.
+        // SAFETY: the set is initialised; the call only reads it.
         let is_blocked = unsafe { libc::sigismember(&raw const blocked, signal) } == 1;
         is_blocked || handler_restarts(signal)
     })
@@ -214,7 +214,7 @@ pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 /// `rdma_destroy_event_channel(3)`. Ids of the channel keep the parts they need.
 ///
 /// # Safety
-/// `channel` is live, and not used afterwards.
+/// `channel` is live and not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     if !channel.is_null() {

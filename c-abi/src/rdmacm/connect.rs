@@ -39,7 +39,7 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
 /// Checks the depths of a connection against the device's limits.
 ///
 /// # Errors
-/// `EINVAL` for depths beyond the limits, and for a connection without a queue pair.
+/// `EINVAL` for depths beyond the limits and for a connection without a queue pair.
 ///
 /// # Safety
 /// `id` is live.
@@ -70,7 +70,7 @@ unsafe fn check(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result 
 /// `EINVAL` for more private data than fits into a message; the errors of `send`.
 ///
 /// # Safety
-/// `id` is live, and private data has the stated length.
+/// `id` is live; private data has the stated length.
 unsafe fn send(
     id: *mut rdma_cm_id,
     param: Option<&rdma_conn_param>,
@@ -197,7 +197,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
     }
 }
 
-/// Moves the queue pair of an id to RTS after the peer's reply, and sends the confirmation.
+/// Moves the queue pair of an id to RTS after the peer's reply and sends the confirmation.
 ///
 /// # Errors
 /// `EINVAL` for a reply with another vendor's options; the errors of moving the queue pair, and of

@@ -98,7 +98,7 @@ impl Entry {
 }
 
 impl DeviceOfId {
-    /// Finds the device of an id, and opens it if the process has not done so.
+    /// Finds the device of an id and opens it if the process has not done so.
     ///
     /// # Errors
     /// `ENODEV` if the device list lacks the device; the errors of opening it, and of allocating a
@@ -159,7 +159,7 @@ fn release(context: *mut ibv_context) {
     let (pd, xrcd) =
         (core::mem::replace(&mut entry.pd, null_mut()), core::mem::replace(&mut entry.xrcd, null_mut()));
     // As in C, a program that leaves objects in the domains leaks the domains, too. SAFETY: the
-    // domains are live, and their last user is gone.
+    // domains are live; their last user is gone.
     unsafe {
         if !pd.is_null() {
             ibv_dealloc_pd(pd);
@@ -191,13 +191,13 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mu
     )
 }
 
-/// Opens all devices. Returns a null-terminated array of their contexts, and their number.
+/// Opens all devices. Returns a null-terminated array of their contexts and their number.
 ///
 /// # Errors
 /// `ENODEV` without a device.
 fn list() -> Result<(*mut *mut ibv_context, usize)> {
     let mut found = 0;
-    // SAFETY: the number is a local variable, and the list is freed below.
+    // SAFETY: the number is a local variable; the list is freed below.
     let devices = object(unsafe { ibv_get_device_list(&raw mut found) }).map_err(|_| Errno::NODEV)?;
     // SAFETY: the list has that many devices.
     let of_list = unsafe { core::slice::from_raw_parts(devices, found as usize) };
@@ -234,7 +234,7 @@ fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
     let mut contexts = Vec::new();
     for device in devices {
         let at = table.iter().position(|entry| entry.device() == *device).or_else(|| {
-            // SAFETY: the device comes from a list, and the context was just opened.
+            // SAFETY: the device comes from a list; the context was just opened.
             let opened = unsafe { object(ibv_open_device(*device)).and_then(|context| Entry::new(context)) };
             table.push(opened.ok()?);
             Some(table.len() - 1)
@@ -250,7 +250,7 @@ fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
 /// `rdma_free_devices(3)`.
 ///
 /// # Safety
-/// `list` came from [`rdma_get_devices`], and is not used afterwards.
+/// `list` came from [`rdma_get_devices`] and is not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: the caller's promise.

@@ -135,7 +135,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 /// `rdma_get_request(3)`: for a listener without a channel of the program.
 ///
 /// # Safety
-/// `listen` is live, and `id` points to a pointer.
+/// `listen` is live; `id` points to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     given!(listen, id);
@@ -145,7 +145,7 @@ pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *m
 }
 
 /// # Errors
-/// `EINVAL` for a listener with a channel of the program, and for another event; the errno in an
+/// `EINVAL` for a listener with a channel of the program and for another event; the errno in an
 /// event's status; the errors of creating the queue pair. After an error, the event stays at the
 /// listener.
 ///

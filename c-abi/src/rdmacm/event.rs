@@ -64,7 +64,7 @@ enum Param {
     None,
     Conn(PeerParam),
     Ud(PeerUd),
-    /// The parameters of a group, and the pointer that the program passed with it.
+    /// The parameters of a group and the pointer that the program passed with it.
     Group(PeerUd, *mut c_void),
     Arg(u64),
 }
@@ -222,7 +222,7 @@ impl Param {
         }
     }
 
-    /// Converts the parameters to C's, and returns the memory they point to.
+    /// Converts the parameters to C's and returns the memory they point to.
     fn into_c(self) -> (rdma_cm_event_param, Box<[u8]>) {
         // SAFETY: zeroed integers and null pointers are valid.
         let mut param: rdma_cm_event_param = unsafe { core::mem::zeroed() };
@@ -283,7 +283,7 @@ pub(super) fn result_of(event: &rdma_cm_event) -> Result {
 /// `rdma_get_cm_event(3)`. A cancellation point.
 ///
 /// # Safety
-/// `channel` is live, and `event` is null or points to a pointer.
+/// `channel` is live; `event` is null or points to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,

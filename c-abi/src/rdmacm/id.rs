@@ -105,13 +105,13 @@ pub(super) struct Claimed {
 
 /// The kind of an event.
 pub(super) enum Kind {
-    /// A connection request: its id, and the peer's parameters.
+    /// A connection request: its id and the peer's parameters.
     Request(*mut rdma_cm_id, Peer),
     /// Any other.
     Other(EventKind),
 }
 
-/// Counts an event at its id, and creates the struct of a request's id. Returns `None` for an event
+/// Counts an event at its id and creates the struct of a request's id. Returns `None` for an event
 /// of an id that is being destroyed. The caller holds the channel's `turn` lock. `has_soft` states
 /// whether ids of the channel may belong to soft devices.
 pub(super) fn claim(event: Event, has_soft: bool) -> Option<Claimed> {
@@ -270,7 +270,7 @@ pub(super) unsafe fn create(
 /// Destroys an id, after waiting until its events are acknowledged.
 ///
 /// # Safety
-/// `id` is live, and not used afterwards.
+/// `id` is live and not used afterwards.
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     // SAFETY: the id is live until its box is dropped.
     unsafe {
@@ -358,7 +358,7 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
 /// `rdma_create_id(3)`. Without a channel, calls on the id wait for their events.
 ///
 /// # Safety
-/// `channel` is null or live, and `id` points to a pointer.
+/// `channel` is null or live; `id` points to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_id(
     channel: *mut rdma_event_channel,
@@ -376,7 +376,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
 /// `rdma_destroy_id(3)`.
 ///
 /// # Safety
-/// `id` is live, and not used afterwards.
+/// `id` is live and not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     given!(id);

@@ -59,7 +59,7 @@ use crate::errno;
 /// The result of a call; C programs get the error in `errno`.
 type Result<T = ()> = core::result::Result<T, Errno>;
 
-/// Logs an error, and returns its errno.
+/// Logs an error and returns its errno.
 fn logged(error: Error) -> Errno {
     errno::log(&error);
     error.errno
@@ -73,7 +73,7 @@ fn status(result: Result) -> c_int {
     }
 }
 
-/// Sets `errno`, and returns -1.
+/// Sets `errno` and returns -1.
 #[cold]
 fn minus_one(errno: Errno) -> c_int {
     errno::set(errno.raw());

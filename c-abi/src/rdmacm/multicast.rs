@@ -48,7 +48,7 @@ impl Group {
     }
 }
 
-/// Finds the membership of an event, and counts the event there. Returns `None` if the program has
+/// Finds the membership of an event and counts the event there. Returns `None` if the program has
 /// left the group.
 ///
 /// # Safety
@@ -89,7 +89,7 @@ pub(super) unsafe fn attach(id: *mut rdma_cm_id, group: &Group, ud: &PeerUd) -> 
 /// [`CmId::join_multicast`](rdmacm::CmId::join_multicast).
 ///
 /// # Safety
-/// `id` is live, and `address` is as long as its family requires.
+/// `id` is live; `address` is as long as its family requires.
 unsafe fn join(
     id: *mut rdma_cm_id,
     address: *const sockaddr,
@@ -115,7 +115,7 @@ unsafe fn join(
 /// `rdma_join_multicast(3)`.
 ///
 /// # Safety
-/// `id` is live, and `addr` is as long as its family requires.
+/// `id` is live; `addr` is as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_join_multicast(
     id: *mut rdma_cm_id,
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast(
 /// `rdma_join_multicast_ex(3)`.
 ///
 /// # Safety
-/// `id` is live, and `attr` points to attributes with an address as long as its family requires.
+/// `id` is live; `attr` points to attributes with an address as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
@@ -168,7 +168,7 @@ fn only_sends(attr: &rdma_cm_join_mc_attr_ex) -> Result<bool> {
 /// `rdma_leave_multicast(3)`: waits until the group's events are acknowledged.
 ///
 /// # Safety
-/// `id` is live, and `addr` is as long as its family requires.
+/// `id` is live; `addr` is as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     given!(id);

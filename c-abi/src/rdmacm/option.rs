@@ -20,7 +20,7 @@ use crate::c::{
 /// `rdma_set_option(3)`.
 ///
 /// # Safety
-/// `id` is live, and `optval` has `optlen` bytes.
+/// `id` is live; `optval` has `optlen` bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,

@@ -375,7 +375,7 @@ pub(super) unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex)
     Ok(())
 }
 
-/// Creates the queue pair of an id from plain attributes, and writes the granted capacities to
+/// Creates the queue pair of an id from plain attributes and writes the granted capacities to
 /// them.
 ///
 /// # Errors
@@ -444,7 +444,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
 /// `rdma_destroy_qp(3)`.
 ///
 /// # Safety
-/// `id` is live, and its queue pair is not used afterwards.
+/// `id` is live; its queue pair is not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     if id.is_null() {
@@ -463,7 +463,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 /// Creates the shared receive queue of an id.
 ///
 /// # Errors
-/// `EINVAL` for attributes without a type, and for an id without a device; the errors of the verbs.
+/// `EINVAL` for attributes without a type and for an id without a device; the errors of the verbs.
 ///
 /// # Safety
 /// `id` and the objects of `attr` are live.
@@ -512,7 +512,7 @@ unsafe fn create_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Re
 /// `rdma_create_srq(3)`.
 ///
 /// # Safety
-/// `id` is live, `pd` is null or live, and `attr` points to attributes.
+/// `id` is live, `pd` is null or live; `attr` points to attributes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
@@ -553,7 +553,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
 /// `rdma_destroy_srq(3)`.
 ///
 /// # Safety
-/// `id` is live, and its shared receive queue is not used afterwards.
+/// `id` is live; its shared receive queue is not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     if id.is_null() {

@@ -1,4 +1,4 @@
-//! The functions of this library under their C names, and the inline functions of verbs.h.
+//! The functions of this library under their C names and the inline functions of verbs.h.
 //!
 //! # Safety
 //! The declarations are those of verbs.h. Callers pass live objects and memory of the stated sizes.
@@ -92,7 +92,7 @@ unsafe extern "C" {
 pub fn with_device(is_right: impl Fn(&str) -> bool, case: impl FnOnce(*mut ibv_context)) {
     let context = open(is_right);
     case(context);
-    // SAFETY: the context is open, and its objects are gone.
+    // SAFETY: the context is open; its objects are gone.
     assert_eq!(unsafe { ibv_close_device(context) }, 0);
 }
 
@@ -123,7 +123,7 @@ pub fn table(context: *mut ibv_context) -> &'static verbs_context {
     unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast() }
 }
 
-/// Passes 1024 bytes of `ee` to `call`, and returns the bytes.
+/// Passes 1024 bytes of `ee` to `call` and returns the bytes.
 pub fn filled<T>(call: impl FnOnce(*mut T)) -> [u8; 1024] {
     #[repr(align(16))]
     struct Bytes([u8; 1024]);

@@ -282,7 +282,7 @@ impl Side {
         }
     }
 
-    /// Waits for a completion, and returns the request's number.
+    /// Waits for a completion and returns the request's number.
     unsafe fn completion(&self) -> u64 {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -309,7 +309,7 @@ impl Side {
     }
 }
 
-/// Sends one message, and waits until both sides have their completions.
+/// Sends one message and waits until both sides have their completions.
 unsafe fn message(from: &Side, to: &Side, number: u64) {
     unsafe {
         from.memory.write([number as u8; SIZE]);

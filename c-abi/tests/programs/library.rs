@@ -1,4 +1,4 @@
-//! The libraries under test, and the environment for the programs.
+//! The libraries under test and the environment for the programs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

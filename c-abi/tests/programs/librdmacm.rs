@@ -36,7 +36,7 @@ const ADDRESS: &str = "127.0.0.1";
 const TCP: &str = "106";
 const IB: &str = "13f";
 
-/// A program that connects, and the last output of both ends.
+/// A program that connects and the last output of both ends.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
@@ -57,7 +57,7 @@ const fn way(
 }
 
 /// The port is appended after `-p`. rping's server prints `DISCONNECT EVENT...` when its client is
-/// gone, and then fails.
+/// gone and then fails.
 const WAYS: &[Way] = &[
     way(
         "rping -C 10 -v -V",
@@ -109,7 +109,7 @@ const WAYS: &[Way] = &[
     ),
 ];
 
-/// Programs that use sockets, and the error that each prints.
+/// Programs that use sockets and the error that each prints.
 const SOCKETS: &[(&str, &[&str], &str)] = &[
     ("rcopy", &[], "rsocket failed: Operation not supported"),
     ("riostream", &["-s", ADDRESS], "rsocket failed: Operation not supported"),
@@ -162,7 +162,7 @@ fn listener(space: &str, port: u16) -> String {
     format!("/cm/2/{space}/{port}/")
 }
 
-/// Starts a server, and waits until it has a listener on the port.
+/// Starts a server and waits until it has a listener on the port.
 fn serving(command: &mut Command, space: &str, port: u16) -> CaseResult<Running> {
     let mut server = Running::start(command)?;
     let name = listener(space, port);
@@ -324,7 +324,7 @@ fn in_network(script: &str, program: &str, package: &str) -> CaseResult<Finished
         .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))
 }
 
-/// Checks that both ends succeeded, and printed a line with this beginning.
+/// Checks that both ends succeeded and printed a line with this beginning.
 fn both_print(ended: &Finished, beginning: &str) -> CaseResult {
     let count = ended.stdout.lines().filter(|line| line.starts_with(beginning)).count();
     if ended.status.success() && count == 2 { Ok(()) } else { fail(format_args!("{ended:?}")) }

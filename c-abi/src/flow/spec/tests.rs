@@ -36,7 +36,7 @@ fn rule(specs: &[&[u8]]) -> Result<Rule, Errno> {
     unsafe { rule_from_c(bytes[1..].as_ptr().cast()) }
 }
 
-/// Reads a rule with one specification, and returns the specification.
+/// Reads a rule with one specification and returns the specification.
 fn read(spec: &[u8]) -> Result<Spec, Errno> {
     rule(&[spec]).map(|rule| rule.specs[0])
 }
