@@ -1,6 +1,7 @@
-/* Calls with odd arguments: too large, too small, unknown bits, and fields that the manual calls
- * ignored. Prints a line for each call, `name: result`, with the names of errnos, so that outputs
- * of two libraries or devices can be compared. No call of the program crashes rdma-core's library.
+/* Calls with odd arguments: too large, too small, unknown bits, and fields that the manual pages
+ * call ignored. Prints a line for each call, `name: result`, with the names of errnos, so that
+ * outputs of two libraries or devices can be compared. No call of the program crashes rdma-core's
+ * library.
  *
  * The device is VERBS_TEST_DEVICE, or the first one. */
 #include <errno.h>
@@ -55,7 +56,7 @@ static void need(const void *object, const char *what)
 	}
 }
 
-/* Makes an object, prints whether it was made, and ends it with `end`. */
+/* Creates an object, prints whether that succeeded, and destroys it with `end`. */
 #define MAKE(end, expression, ...)                                                                 \
 	do {                                                                                       \
 		errno = 0;                                                                         \
@@ -100,7 +101,7 @@ static void open_device(void)
 	need(memory == MAP_FAILED ? NULL : memory, "memory");
 }
 
-/* Finds a path to the port itself: over IPv4 on Ethernet if there is such a GID. */
+/* Finds a path to the port itself: over IPv4 on Ethernet if such a GID exists. */
 static void find_path(void)
 {
 	struct ibv_port_attr port;
@@ -161,7 +162,7 @@ static void completion_queues(void)
 	static const uint32_t masks[] = { 0, IBV_CQ_ATTR_MODERATE, 2, 3 };
 	for (int i = 0; i < 4; i++) {
 		struct ibv_modify_cq_attr attr = { .attr_mask = masks[i], .moderate = { 1, 1 } };
-		/* Devices without moderation refuse every mask. */
+		/* Devices without moderation reject every mask. */
 		int error = ibv_modify_cq(cq, &attr);
 		say(error == ENOSYS ? EOPNOTSUPP : error, "modify_cq attr_mask %u", masks[i]);
 	}
@@ -319,7 +320,7 @@ static void shared_queues(void)
 	}
 }
 
-/* Queue pairs of the extended connected service, which not every device has. */
+/* Queue pairs of the extended connected service, which some devices lack. */
 static void extended_connections(void)
 {
 	struct ibv_xrcd_init_attr init = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
@@ -361,7 +362,7 @@ static void regions(void)
 	enum { LOCAL = IBV_ACCESS_LOCAL_WRITE };
 #define REG(addr, length, access, ...) MAKE(ibv_dereg_mr, reg(addr, length, access), __VA_ARGS__)
 	REG(memory, page, 0, "reg_mr access 0");
-	/* The kernel of a ConnectX writes a warning. */
+	/* The kernel logs a warning for ConnectX. */
 	if (!is_connectx)
 		REG(memory + 1, 0, LOCAL, "reg_mr no bytes");
 	REG(memory, 0, LOCAL, "reg_mr no bytes at the start of a page");
@@ -497,7 +498,7 @@ static struct steps steps_of(uint32_t qp_num)
 }
 
 /* Moves a new queue pair to RTS after `change` has changed an attribute of a step. Prints the
- * refused step and the numbers that the device has taken. */
+ * rejected step and the numbers that the device accepted. */
 static void connect_with(const char *name, void (*change)(struct steps *))
 {
 	struct ibv_qp *qp = create(IBV_QPT_RC, NULL, (struct ibv_qp_cap){ 4, 4, 1, 1, 0 });
@@ -523,7 +524,7 @@ static void connect_with(const char *name, void (*change)(struct steps *))
 	ibv_destroy_qp(qp);
 }
 
-/* A change of one attribute, by GCC's nested functions, which need no trampoline here. */
+/* A change of one attribute, as one of GCC's nested functions; no trampoline is needed here. */
 #define WITH(text, ...)                                                                            \
 	do {                                                                                       \
 		void change_(struct steps *s) { __VA_ARGS__; }                                     \
@@ -655,7 +656,7 @@ static void domains(void)
 	IN_USE("an address handle", ibv_create_ah(pd, &path), ibv_destroy_ah);
 	struct ibv_td_init_attr td = { .comp_mask = 1 };
 	struct ibv_td *made = ibv_alloc_td(context, &td);
-	/* Devices without thread domains refuse every mask. */
+	/* Devices without thread domains reject every mask. */
 	printf("alloc_td comp_mask 1: %s\n", made ? "ok" : "refused");
 	if (made)
 		ibv_dealloc_td(made);
@@ -675,7 +676,7 @@ int main(void)
 	states_of_modify_qp();
 	groups();
 	domains();
-	/* Last: it unmaps a page. */
+	/* This comes last because it unmaps a page. */
 	regions();
 	ibv_destroy_srq(srq);
 	ibv_destroy_cq(cq);

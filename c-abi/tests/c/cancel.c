@@ -1,7 +1,7 @@
-/* pthread_cancel: a thread ends only in the waits for events, which hold nothing then.
+/* pthread_cancel: a thread ends only in the waits for events, where it holds nothing.
  *
- * A thread that has cancelled itself ends at the next cancellation point, so that no case depends on
- * when a cancellation arrives. */
+ * A thread that has cancelled itself ends at the next cancellation point, so no case depends on the
+ * time when a cancellation arrives. */
 #include "connections.h"
 
 #include <sys/syscall.h>
@@ -78,7 +78,7 @@ static void objects(void *argument)
 	destroy_side(&side);
 }
 
-/* Messages, with events, which begin with a wake-up of any thread that works in the background. */
+/* Messages with events. They begin with a wakeup of any background thread. */
 static void messages(void *argument)
 {
 	struct ibv_context *context = argument;
@@ -101,7 +101,7 @@ static void messages(void *argument)
 		success_of(cq);
 		success_of(cq);
 	}
-	/* With events that no thread has read. */
+	/* With unread events. */
 	IS(ibv_destroy_qp(side.qp), 0);
 	IS(ibv_destroy_cq(cq), 0);
 	IS(ibv_destroy_comp_channel(channel), 0);
@@ -125,7 +125,7 @@ static void make_channel(void *channel)
 	CHECK((*(struct rdma_event_channel **)channel = rdma_create_event_channel()) != NULL);
 }
 
-/* The ends of a connection, and the state that the next step needs. */
+/* The ends of a connection and the state for the next step. */
 struct ends {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener, *client, *server;
@@ -184,7 +184,7 @@ static void a_connection_has_no_point_but_the_wait(void)
 	IS_NO_POINT(connect_client, &ends);
 	ends.server = request_of(ends.channel, ends.listener);
 	IS_NO_POINT(accept_server, &ends);
-	/* The other end has its event as well, in either order. */
+	/* The other end gets an event as well, in either order. */
 	pass(ends.channel, RDMA_CM_EVENT_ESTABLISHED);
 	pass(ends.channel, RDMA_CM_EVENT_ESTABLISHED);
 	IS_NO_POINT(disconnect, &ends);
@@ -259,7 +259,7 @@ static void request(void *listener)
 	rdma_get_request(listener, &id);
 }
 
-/* A thread that makes a call, and its number for the kernel once it runs. */
+/* A thread that makes a call, and its kernel thread ID once it runs. */
 struct waiter {
 	struct work work;
 	pid_t tid;
@@ -273,7 +273,8 @@ static void *wait_in(void *argument)
 	return &survived;
 }
 
-/* Returns whether the kernel shows a thread asleep in a system call that waits for an event. */
+/* Returns whether, according to the kernel, a thread sleeps in a system call that waits for an
+ * event. */
 static bool is_blocked(pid_t tid)
 {
 	char path[64], text[32] = "";
@@ -360,7 +361,7 @@ static void a_wait_for_connections_ends_and_keeps_nothing(void)
 
 int main(int argc, char **argv)
 {
-	/* The first call of a process starts its device, and the close of the last context ends it. */
+	/* The first call of a process starts its device; closing the last context ends it. */
 	IS_NO_POINT(devices, NULL);
 	struct ibv_context *context = open_device();
 	for (int i = 0; i < rounds(argc, argv); i++) {

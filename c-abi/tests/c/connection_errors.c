@@ -1,5 +1,5 @@
-/* What goes wrong with connections: no listener, rejects, ends in each state, channels that do not
- * wait, acknowledgements that do not come, calls at the wrong time. */
+/* Failing connections: no listener, rejects, destruction in each state, nonblocking channels,
+ * missing acknowledgements, calls at the wrong time. */
 #include "connections.h"
 
 #include <limits.h>
@@ -22,7 +22,7 @@ static void a_port_without_a_listener_rejects(void)
 	IS(rdma_ack_cm_event(event), 0);
 	end(client);
 
-	/* Without a channel the call has the error. */
+	/* Without a channel the call returns the error. */
 	struct sockaddr_in address = own_address(port);
 	IS(rdma_create_id(NULL, &client, NULL, RDMA_PS_TCP), 0);
 	IS(rdma_resolve_addr(client, NULL, (struct sockaddr *)&address, TIMEOUT_MS), 0);
@@ -64,13 +64,13 @@ static void a_reject_has_the_bytes_of_the_peers_program(void)
 	rdma_destroy_event_channel(channel);
 }
 
-/* The kernel drops events of a request before the program accepts it. */
+/* The kernel drops events of a request until the program accepts it. */
 static void a_client_that_goes_before_the_answer_leaves_the_channel_quiet(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel(), *its = rdma_create_event_channel();
 	struct rdma_cm_id *listener = listener_on(channel, RDMA_PS_TCP), *client, *server[2], *last;
 	uint16_t port = ntohs(rdma_get_src_port(listener));
-	/* The second request is unread when its client goes, and is read all the same. */
+	/* The second request is unread when its client disappears, but it can be read. */
 	for (int i = 0; i < 2; i++) {
 		client = client_of(its, RDMA_PS_TCP, port);
 		give_qp(client, IBV_QPT_RC);
@@ -84,7 +84,7 @@ static void a_client_that_goes_before_the_answer_leaves_the_channel_quiet(void)
 		end(client);
 	}
 	server[1] = request_of(channel, listener);
-	/* Its request comes behind the messages of both ends. */
+	/* Its request arrives after the messages of both ends. */
 	client = client_of(its, RDMA_PS_TCP, port);
 	give_qp(client, IBV_QPT_RC);
 	IS(rdma_connect(client, NULL), 0);
@@ -97,7 +97,7 @@ static void a_client_that_goes_before_the_answer_leaves_the_channel_quiet(void)
 	FAILS(rdma_create_qp(server[1], NULL, &attr), EINVAL);
 	CHECK(!readable(channel->fd, 0));
 	end(server[1]);
-	/* An accepted id has events. */
+	/* An accepted id gets events. */
 	give_qp(last, IBV_QPT_RC);
 	IS(rdma_accept(last, NULL), 0);
 	pass(its, RDMA_CM_EVENT_ESTABLISHED);
@@ -109,7 +109,7 @@ static void a_client_that_goes_before_the_answer_leaves_the_channel_quiet(void)
 	rdma_destroy_event_channel(its);
 }
 
-/* The steps of a client, after each of which it is destroyed. */
+/* The steps of a client, which is destroyed after each of them. */
 enum { CREATED, BOUND, RESOLVING, RESOLVED, ROUTED, CONNECTING, ASKED, ACCEPTED, ESTABLISHED, STEPS };
 
 static void an_id_ends_in_each_state(void)
@@ -184,7 +184,7 @@ static void on_signal(int number)
 
 struct reader {
 	struct rdma_event_channel *channel;
-	/* Its request is read, unless it is null. */
+	/* Its request is read, unless the pointer is null. */
 	struct rdma_cm_id *listener;
 	int result, set;
 	atomic_bool has_ended;
@@ -204,7 +204,7 @@ static void *read_event(void *argument)
 	return NULL;
 }
 
-/* Sends signals to a reader until it has ended, or has handled so many. */
+/* Sends signals to a reader until it has ended or has handled this many. */
 static void interrupt(struct reader *reader, int flags, int most)
 {
 	struct sigaction action = { .sa_handler = on_signal, .sa_flags = flags };
@@ -213,7 +213,7 @@ static void interrupt(struct reader *reader, int flags, int most)
 	pthread_t thread;
 	IS(pthread_create(&thread, NULL, read_event, reader), 0);
 	double deadline = seconds() + DEADLINE_SECONDS;
-	/* The first ones may come before the wait. */
+	/* The first ones may arrive before the wait. */
 	while (!reader->has_ended && signals < most) {
 		CHECK(seconds() < deadline);
 		pthread_kill(thread, SIGUSR1);
@@ -231,7 +231,8 @@ static void interrupt(struct reader *reader, int flags, int most)
 	}
 }
 
-/* A handler with SA_RESTART lets a reader wait on, another one ends its call. */
+/* A handler with SA_RESTART lets a reader continue to wait; without it, the handler ends the
+ * call. */
 static void a_signal_ends_a_wait_as_its_handler_says(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -337,7 +338,7 @@ static void an_id_moves_with_its_events_to_another_channel(void)
 	IS(rdma_migrate_id(id, other), 0);
 	CHECK(id->channel == other && !readable(one->fd, 0));
 	pass(other, RDMA_CM_EVENT_ADDR_RESOLVED);
-	/* To a channel of its own: its calls wait. */
+	/* To a private channel: its calls wait. */
 	IS(rdma_migrate_id(id, NULL), 0);
 	FAILS(rdma_migrate_id(id, NULL), EINVAL);
 	IS(rdma_resolve_route(id, TIMEOUT_MS), 0);
@@ -432,7 +433,7 @@ static void newer_functions_and_sockets(void)
 	IS(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
 	FAILS(rdma_write_cm_event(id, RDMA_CM_EVENT_ESTABLISHED, 0, 0), EINVAL);
 	if (rdma_write_cm_event(id, USER, 5, 0x123456789) != 0) {
-		/* A kernel that has no such events. */
+		/* A kernel without such events. */
 		IS(errno, EINVAL);
 		end(id);
 		rdma_destroy_event_channel(channel);
@@ -452,7 +453,7 @@ static void newer_functions_and_sockets(void)
 	IS(rdma_query_addrinfo(id, &info), 0);
 	IS(((struct sockaddr_in *)info->ai_dst_addr)->sin_port, htons(80));
 	rdma_freeaddrinfo(info);
-	/* One that the program does not fetch ends with the id. */
+	/* An event the program does not fetch ends with the id. */
 	IS(rdma_resolve_addrinfo(id, "192.0.2.1", "80", NULL), 0);
 	end(id);
 	rdma_destroy_event_channel(channel);

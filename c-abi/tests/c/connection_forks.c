@@ -1,12 +1,13 @@
-/* Forks of a process with connections: calls of the child fail, and end nothing of the parent. */
+/* Forks of a process with connections: calls of the child fail, and destroy nothing in the
+ * parent. */
 #include "connections.h"
 
 #include <sys/wait.h>
 
 static pid_t parent;
 
-/* Ends a child. A checker of leaks would find there what only the other threads of the parent point
- * to, so that it is replaced by a program without one; errors were printed before. */
+/* Ends a child by executing a program without a leak checker: the checker would report memory
+ * referenced only by the parent's other threads. Errors were printed before. */
 static void end_child(void)
 {
 	if (getenv("VERBS_TEST_CHECKED"))
@@ -35,7 +36,7 @@ static pid_t forked(void)
 	return child;
 }
 
-/* Ids of soft devices are the parent's. No call of the child waits. */
+/* Ids of soft devices belong to the parent. No call of the child waits. */
 static void calls_of_a_child_fail(struct connection *made)
 {
 	struct sockaddr_in own = own_address(0);
@@ -55,7 +56,7 @@ static void calls_of_a_child_fail(struct connection *made)
 	send_message(made->client, made->server, "after a fork");
 }
 
-/* What a child inherits, it can leave, as it can exit: the peer sees no end. */
+/* A child can destroy inherited objects or just exit: the peer notices neither. */
 static void a_child_that_ends_disconnects_nothing(struct connection *made)
 {
 	for (int destroys = 0; destroys < 2; destroys++) {
@@ -78,7 +79,7 @@ static void a_child_that_ends_disconnects_nothing(struct connection *made)
 
 int main(int argc, char **argv)
 {
-	/* The first that is registered runs last. */
+	/* The handler registered first runs last. */
 	parent = getpid();
 	atexit(at_exit);
 	IS(ibv_fork_init(), 0);

@@ -1,5 +1,5 @@
-/* Connections by address: ids with a channel and without, datagram services, groups, queue pairs of
- * the program's own. */
+/* Connections by address: ids with and without a channel, datagram services, groups, queue pairs
+ * created by the program. */
 #include "connections.h"
 
 static void the_ids_show_their_route_and_share_a_context(void)
@@ -22,7 +22,7 @@ static void the_ids_show_their_route_and_share_a_context(void)
 	}
 	IS(rdma_get_dst_port(made.client), rdma_get_src_port(made.listener));
 	IS(rdma_get_src_port(made.server), rdma_get_src_port(made.listener));
-	/* That of the listener. */
+	/* The listener's context. */
 	CHECK(made.server->context == made.channels[0] && made.server->channel == made.channels[0]);
 	send_message(made.client, made.server, "there");
 	send_message(made.server, made.client, "and back");
@@ -65,7 +65,7 @@ static void private_data_travel_both_ways_and_live_until_the_acknowledgement(voi
 	struct ibv_qp_attr attr;
 	struct ibv_qp_init_attr init;
 	IS(ibv_query_qp(server->qp, &attr, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init), 0);
-	/* No more than the client serves. */
+	/* At most the number that the client serves. */
 	CHECK(attr.max_rd_atomic == 4 && attr.max_dest_rd_atomic == 2);
 	IS(rdma_ack_cm_event(asked), 0);
 	IS(rdma_ack_cm_event(answered), 0);
@@ -89,7 +89,7 @@ static struct rdma_addrinfo *info_for(int flags, uint16_t port)
 	return info;
 }
 
-/* A server of one connection, without a channel. */
+/* A server for one connection, without a channel. */
 static void *serve(void *argument)
 {
 	struct rdma_cm_id *listener = argument, *id;
@@ -145,7 +145,7 @@ static void endpoints_wait_for_their_events(void)
 	rdma_destroy_ep(listener);
 }
 
-/* Moves a queue pair of the program's own to a state. */
+/* Moves a queue pair created by the program to a state. */
 static void move(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = { .qp_state = state };
@@ -257,7 +257,7 @@ static void a_group_is_joined_with_the_queue_pair_unless_it_only_sends(void)
 	IS(event->param.ud.qkey, RDMA_UDP_QKEY);
 	CHECK(event->param.ud.ah_attr.is_global);
 	union ibv_gid gid = event->param.ud.ah_attr.grh.dgid;
-	/* It is attached, so that it can be detached once. */
+	/* It is attached, so it can be detached exactly once. */
 	IS(ibv_detach_mcast(id->qp, &gid, event->param.ud.ah_attr.dlid), 0);
 	IS(ibv_attach_mcast(id->qp, &gid, event->param.ud.ah_attr.dlid), 0);
 	IS(rdma_ack_cm_event(event), 0);

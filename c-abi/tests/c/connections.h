@@ -1,5 +1,5 @@
-/* Ids of librdmacm: the steps that the programs about connections share. The peer is the device's
- * own address. */
+/* Ids of librdmacm: steps shared by the programs about connections. The peer is the device's own
+ * address. */
 #ifndef CONNECTIONS_H
 #define CONNECTIONS_H
 
@@ -28,7 +28,7 @@ enum { TIMEOUT_MS = 5000 };
 		}                                                                                  \
 	} while (0)
 
-/* The address of the device, with a port of the host's byte order. */
+/* The address of the device, with a port in host byte order. */
 static inline struct sockaddr_in own_address(uint16_t port)
 {
 	static struct in_addr address;
@@ -44,7 +44,7 @@ static inline struct sockaddr_in own_address(uint16_t port)
 	return result;
 }
 
-/* Returns the next event, which is of this kind. */
+/* Returns the next event, which must be of this kind. */
 static inline struct rdma_cm_event *expect(struct rdma_event_channel *channel, int kind)
 {
 	struct rdma_cm_event *event;
@@ -58,7 +58,7 @@ static inline struct rdma_cm_event *expect(struct rdma_event_channel *channel, i
 	return event;
 }
 
-/* Acknowledges the next event, which is of this kind. */
+/* Acknowledges the next event, which must be of this kind. */
 static inline void pass(struct rdma_event_channel *channel, int kind)
 {
 	IS(rdma_ack_cm_event(expect(channel, kind)), 0);
@@ -106,7 +106,7 @@ static inline void give_qp(struct rdma_cm_id *id, enum ibv_qp_type type)
 	CHECK(id->qp && id->send_cq && id->recv_cq && id->send_cq_channel && id->recv_cq_channel);
 	CHECK(attr.send_cq == id->send_cq && attr.recv_cq == id->recv_cq);
 	CHECK(id->pd && id->qp->pd == id->pd && id->qp->context == id->verbs);
-	/* C's examples send 16 bytes without asking for room. */
+	/* C's examples send 16 bytes inline without requesting inline capacity. */
 	CHECK(attr.cap.max_inline_data >= 16);
 }
 

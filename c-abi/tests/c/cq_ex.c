@@ -1,4 +1,4 @@
-/* Extended completion queues: lent completions and the readers of their fields. */
+/* Extended completion queues: polling one completion at a time, and reading its fields. */
 #include <sched.h>
 
 #include "test.h"
@@ -73,7 +73,7 @@ static void fields_are_read(struct ibv_context *context, uint32_t flags)
 		IS(ibv_wc_read_dlid_path_bits(cq), 0);
 		CHECK(ibv_wc_read_completion_ts(cq) > last);
 		last = ibv_wc_read_completion_ts(cq);
-		/* The last is left for an array. */
+		/* The last one is polled into an array. */
 		if (i == 6)
 			break;
 		double deadline = seconds() + DEADLINE_SECONDS;
@@ -114,7 +114,7 @@ static void unknown_fields_and_flags_are_refused(struct ibv_context *context)
 	REFUSED(ibv_create_cq_ex(context, &attr), EINVAL);
 }
 
-/* The order of a program that reads what there is, asks for an event, and ends its turn. */
+/* The call order of a program that polls all completions, requests an event, and ends its poll. */
 static void an_event_is_asked_for_between_start_and_end(struct ibv_context *context, uint32_t flags)
 {
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
@@ -143,7 +143,7 @@ static void an_event_is_asked_for_between_start_and_end(struct ibv_context *cont
 		IS(ibv_req_notify_cq(ibv_cq_ex_to_cq(cq), 0), 0);
 		struct ibv_modify_cq_attr moderation = { .attr_mask = IBV_CQ_ATTR_MODERATE };
 		IS_ONE_OF(ibv_modify_cq(ibv_cq_ex_to_cq(cq), &moderation), 0, EOPNOTSUPP);
-		/* What is lent stays so. */
+		/* The current completion stays valid. */
 		CHECK(cq->wr_id == wr_id && (wr_id == 1 || wr_id == 2));
 		IS(ibv_wc_read_opcode(cq), opcode);
 		IS(ibv_wc_read_qp_num(cq), one.qp->qp_num);
@@ -168,7 +168,7 @@ static void an_event_is_asked_for_between_start_and_end(struct ibv_context *cont
 	IS(ibv_destroy_comp_channel(channel), 0);
 }
 
-/* Threads poll one queue at once; each completion has one reader. */
+/* Several threads poll one queue; each completion has one reader. */
 enum { THREADS = 4, MESSAGES = 400 };
 
 static struct ibv_cq_ex *shared;

@@ -134,7 +134,7 @@ static void the_new_functions_send_datagrams(struct ibv_context *context)
 	CHECK(ah != NULL);
 	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(from.qp);
 	struct ibv_sge sge = sge_of(&from, 0, 50);
-	/* The address before the memory, and behind it; inline data too. */
+	/* The address is set before the memory, and after it; inline data too. */
 	for (uint64_t i = 0; i < 4; i++) {
 		post_recv(&other, i, 0, 512);
 		memset(from.memory, (int)i + 1, 50);
@@ -157,7 +157,7 @@ static void the_new_functions_send_datagrams(struct ibv_context *context)
 		IS(be32toh(wc.imm_data), i);
 		IS(other.memory[GRH + 49], i + 1);
 	}
-	/* Without an address nothing is sent. */
+	/* Without an address, nothing is sent. */
 	ibv_wr_start(ex);
 	ibv_wr_send(ex);
 	ibv_wr_set_sge(ex, sge.lkey, sge.addr, sge.length);

@@ -1,5 +1,6 @@
-/* Objects of every type are destroyed in random orders. One that others need is busy, and unharmed;
- * in the end all are gone. A type that the device lacks is refused with EOPNOTSUPP. */
+/* Objects of every type are destroyed in random orders. An object needed by others is busy and
+ * stays intact; at the end all are gone. A type that the device lacks is rejected with
+ * EOPNOTSUPP. */
 #include <dlfcn.h>
 #include <fcntl.h>
 
@@ -13,7 +14,7 @@ static uint32_t random_below(uint32_t limit)
 	return (uint32_t)(seed >> 33) % limit;
 }
 
-/* Each needs only those that stand before it. Those of the last line are of release 65. */
+/* Each type needs only types before it. The types in the last line are from release 65. */
 #define EACH_KIND(X)                                                                               \
 	X(PD) X(TD) X(PARENT) X(PARENT_ALONE) X(CHANNEL) X(CQ) X(CQ_EX) X(CQ_PARENT)               \
 	X(XRCD) X(SRQ) X(SRQ_PARENT) X(XSRQ) X(TM_SRQ)                                             \
@@ -31,7 +32,7 @@ static const char *const names[] = { EACH_KIND(NAME) };
 
 #define BIT(kind) (1ull << (kind))
 
-/* The objects that each one needs. */
+/* The types that each one needs. */
 static const uint64_t needs[KINDS] = {
 	[PARENT] = BIT(PD) | BIT(TD),
 	[PARENT_ALONE] = BIT(PD),
@@ -65,7 +66,7 @@ static const uint64_t needs[KINDS] = {
 	[BUF_MR] = BIT(PD) | BIT(BUF),
 };
 
-/* What soft devices refuse. A table without a queue is refused everywhere. */
+/* Types that soft devices reject. All devices reject a table without a queue. */
 static const int refused_by_soft[KINDS] = {
 	[TM_SRQ] = EOPNOTSUPP,	    [DMABUF_MR] = EOPNOTSUPP,	[QP_RAW] = EOPNOTSUPP,	   [WQ] = EOPNOTSUPP,
 	[RWQ_TABLE] = EINVAL,	    [COUNTERS] = EOPNOTSUPP,	[FLOW_ACTION] = EOPNOTSUPP, [FLOW] = EOPNOTSUPP,
@@ -363,7 +364,7 @@ static bool is_needed(int kind)
 	return false;
 }
 
-/* Makes an object of each kind that the device has, and returns how many there are. */
+/* Creates an object of each type that the device supports, and returns their number. */
 static int make_all(void)
 {
 	bool is_soft = !strncmp(ibv_get_device_name(context->device), "soft", 4);
@@ -387,7 +388,7 @@ static void one_order(void)
 {
 	for (int left = make_all(); left > 0;) {
 		int kind = (int)random_below(KINDS);
-		/* C has no way to refuse the end of a buffer. */
+		/* C has no way to report that freeing a buffer failed. */
 		if (!objects[kind] || (kind == BUF && is_needed(kind)))
 			continue;
 		int wanted = is_needed(kind) ? EBUSY : 0;
@@ -408,7 +409,8 @@ static void one_order(void)
 	}
 }
 
-/* C closes the device with whatever is left; the kernel, or soft's engine, ends it. */
+/* C closes the device with all remaining objects; the kernel or the soft device's engine destroys
+ * them. */
 static void a_device_closes_with_objects(void)
 {
 	struct ibv_context *other = open_device();
@@ -425,7 +427,7 @@ static void a_device_closes_with_objects(void)
 	success_of(peer.cq);
 	IS(side.memory[7], 1);
 	IS(ibv_close_device(other), 0);
-	/* A peer does not reach the memory any more. */
+	/* A peer can no longer access the memory. */
 	memset(peer.memory, 2, 8);
 	IS(ibv_post_send(peer.qp, &wr, &bad), 0);
 	IS(completion_of(peer.cq).status, IBV_WC_RETRY_EXC_ERR);
@@ -439,7 +441,8 @@ int main(int argc, char **argv)
 	context = open_device();
 	for (int i = 0; i < 10 * rounds(argc, argv); i++)
 		one_order();
-	/* The library keeps the memory of what was not destroyed, which checkers of memory report. */
+	/* The library keeps the memory of objects that were not destroyed, which leak checkers
+	 * report. */
 	if (!getenv("VERBS_TEST_CHECKED")) {
 		a_device_closes_with_objects();
 		CHECK(make_all() > 0);

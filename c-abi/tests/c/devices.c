@@ -1,4 +1,4 @@
-/* The list of devices, names and numbers, and open devices. */
+/* The device list, names and numbers, and open devices. */
 #include "test.h"
 
 static struct ibv_device *find(struct ibv_device **list)
@@ -63,7 +63,7 @@ static void queries_agree(void)
 	IS(port.state, IBV_PORT_ACTIVE);
 	IS(port.link_layer, IBV_LINK_LAYER_ETHERNET);
 	CHECK(port.gid_tbl_len > 0 && port.pkey_tbl_len > 0);
-	/* The symbol, which programs of 2014 link, fills 48 bytes. */
+	/* The symbol, linked by programs from 2014, fills 48 bytes. */
 	union { uint64_t alignment; uint8_t bytes[52]; } old;
 	memset(old.bytes, 0x5a, sizeof old.bytes);
 /* The macro of the same name calls the operation of the context instead. */

@@ -1,16 +1,17 @@
-/* Edge-triggered event loops: any news after the last look at a descriptor makes an edge, for each
- * descriptor that a program gets: of a completion channel, a context, an event channel. */
+/* Edge-triggered event loops: anything that happens after the last look at a descriptor produces an
+ * edge. Covers each descriptor that a program gets: of a completion channel, a context, an event
+ * channel. */
 #include "connections.h"
 
 #include <sys/epoll.h>
 
 enum { MOST = 100 };
 
-/* A descriptor and its events. */
+/* A descriptor and the source of its events. */
 struct source {
 	int fd;
 	void (*make)(struct source *);
-	/* Takes an event; false if there is none. */
+	/* Reads an event; returns false if there is none. */
 	bool (*take)(struct source *);
 	int count;
 	struct ibv_comp_channel *completions;
@@ -33,7 +34,7 @@ static void *make_all(void *argument)
 	return NULL;
 }
 
-/* Makes events in another thread. At each edge, takes all events that exist. */
+/* Raises events in another thread. At each edge, reads all events that exist. */
 static void follow(struct source *source)
 {
 	int flags = fcntl(source->fd, F_GETFL);

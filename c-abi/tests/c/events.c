@@ -1,5 +1,5 @@
-/* Completion and asynchronous events: descriptors are real, and the end of an object waits until
- * the events that were read are acknowledged. */
+/* Completion and asynchronous events: descriptors are real, and destroying an object waits until
+ * the events read are acknowledged. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
@@ -53,7 +53,7 @@ static void events_come_when_they_are_asked_for(void)
 	success_of(side.cq);
 	success_of(side.cq);
 
-	/* Only solicited ones. */
+	/* Only solicited events. */
 	IS(ibv_req_notify_cq(side.cq, 1), 0);
 	loop_message(&side);
 	success_of(side.cq);
@@ -64,7 +64,7 @@ static void events_come_when_they_are_asked_for(void)
 	IS(ibv_destroy_comp_channel(channel), 0);
 }
 
-/* Raises events of a queue that no thread reads. */
+/* Raises events of a queue without a reader. */
 static void raise_events(struct side *side, int count)
 {
 	for (int i = 0; i < count; i++) {
@@ -75,7 +75,8 @@ static void raise_events(struct side *side, int count)
 	}
 }
 
-/* More than a socket of the usual size holds (about 280): the calls go on, and no event is lost. */
+/* More than a socket of the default size holds (about 280): the calls continue, and no event is
+ * lost. */
 static void a_full_channel_blocks_no_thread_and_loses_no_event(void)
 {
 	enum { EVENTS = 500 };
@@ -84,7 +85,7 @@ static void a_full_channel_blocks_no_thread_and_loses_no_event(void)
 	struct side kept = side_with(channel, NULL), ended = side_with(channel, NULL);
 	raise_events(&kept, EVENTS);
 	raise_events(&ended, EVENTS);
-	/* Takes its unread events along, those in the socket and the others. */
+	/* Removes its unread events, both in the socket and elsewhere. */
 	destroy_side(&ended);
 	raise_events(&kept, 1);
 	for (int i = 0; i < EVENTS + 1; i++) {
@@ -123,7 +124,8 @@ static void *destroy_srq(void *srq)
 	for (double deadline_ = seconds() + DEADLINE_SECONDS; !(condition);)                       \
 		CHECK(seconds() < deadline_)
 
-/* Returns whether a thread has not ended after a time in which one that need not wait would. */
+/* Returns whether a thread is still running after a time in which a thread that need not wait would
+ * have ended. */
 static bool waits(pthread_t thread)
 {
 	struct timespec limit;
@@ -149,7 +151,7 @@ static void a_completion_queue_waits_for_acknowledgements(void)
 		success_of(side.cq);
 		success_of(side.cq);
 	}
-	/* One more that stays unread is taken back. */
+	/* One more, unread, is removed. */
 	IS(ibv_req_notify_cq(side.cq, 0), 0);
 	loop_message(&side);
 	CHECK(readable(channel->fd, 1000 * DEADLINE_SECONDS));
@@ -160,7 +162,7 @@ static void a_completion_queue_waits_for_acknowledgements(void)
 	ibv_ack_cq_events(side.cq, 1);
 	IS(pthread_create(&thread, NULL, destroy_cq, side.cq), 0);
 	CHECK(waits(thread));
-	/* The handler of the event may use the queue until it acknowledges. */
+	/* The event's handler may use the queue until it acknowledges the event. */
 	struct ibv_wc wc;
 	IS(ibv_poll_cq(side.cq, 1, &wc), 0);
 	COMES_TRUE(ibv_req_notify_cq(side.cq, 0) != 0);
@@ -181,7 +183,7 @@ static void *try_to_destroy_cq(void *cq)
 	return NULL;
 }
 
-/* Attempts that fail lose no completion of a queue that another thread polls, and repeat none. */
+/* Failed attempts neither lose nor repeat a completion of a queue that another thread polls. */
 static void a_completion_queue_in_use_survives_attempts_to_destroy_it(void)
 {
 	struct side side = side_with(NULL, NULL);
@@ -199,7 +201,7 @@ static void a_completion_queue_in_use_survives_attempts_to_destroy_it(void)
 	destroy_side(&side);
 }
 
-/* A request that the peer must refuse raises an asynchronous event there. */
+/* A request that the peer must reject raises an asynchronous event there. */
 static void a_queue_pair_waits_for_acknowledgements(void)
 {
 	struct side one = make_side(context, IBV_QPT_RC, 4096), other = make_side(context, IBV_QPT_RC, 4096);
@@ -223,7 +225,7 @@ static void a_queue_pair_waits_for_acknowledgements(void)
 	pthread_t thread;
 	IS(pthread_create(&thread, NULL, destroy_qp, other.qp), 0);
 	CHECK(waits(thread));
-	/* The handler of the event may use the queue pair until it acknowledges. */
+	/* The event's handler may use the queue pair until it acknowledges the event. */
 	struct ibv_qp_attr attr;
 	struct ibv_qp_init_attr init;
 	COMES_TRUE(ibv_query_qp(other.qp, &attr, IBV_QP_STATE, &init) != 0);
@@ -233,7 +235,7 @@ static void a_queue_pair_waits_for_acknowledgements(void)
 	other.qp = NULL;
 	destroy_side(&one);
 	destroy_side(&other);
-	/* Events of the first are gone with it. */
+	/* The first one's events are gone with it. */
 	while (ibv_get_async_event(context, &event) == 0) {
 		CHECK(event.element.qp != one.qp);
 		ibv_ack_async_event(&event);
@@ -284,8 +286,8 @@ static void a_shared_receive_queue_raises_its_limit(void)
 	pthread_t thread;
 	IS(pthread_create(&thread, NULL, destroy_srq, srq), 0);
 	CHECK(waits(thread));
-	/* The handler of the event may use the queue until it acknowledges. A new queue, which may have
-	 * the number of the old one, is another one. */
+	/* The event's handler may use the queue until it acknowledges the event. A new queue is
+	 * distinct, even if it gets the old one's number. */
 	struct ibv_srq *next = ibv_create_srq(other.pd, &init);
 	CHECK(next != NULL);
 	COMES_TRUE(ibv_query_srq(srq, &limit) != 0);

@@ -1,5 +1,5 @@
-/* Faults of requests that C's providers leave to the device: the call posts the request, and its
- * completion reports the fault, after the completions of the requests before it. */
+/* Faulty requests that C's providers leave to the device: the call posts the request, and its
+ * completion reports the fault, after the completions of earlier requests. */
 #include "test.h"
 
 static struct ibv_context *context;
@@ -12,7 +12,7 @@ static enum ibv_qp_state state_of(struct ibv_qp *qp)
 	return attr.qp_state;
 }
 
-/* A pair of one type; the second one has receives. */
+/* A pair of queue pairs of one type; the second one has receives posted. */
 static void make_pair(enum ibv_qp_type type, struct side *one, struct side *other)
 {
 	*one = make_side(context, type, 4096);
@@ -28,8 +28,8 @@ static void destroy_pair(struct side *one, struct side *other)
 	destroy_side(other);
 }
 
-/* Posts a request without a fault, the faulty one, and one behind it; returns the status of the faulty
- * one. Nothing is signaled: a fault is reported nevertheless. */
+/* Posts a valid request, the faulty one, and one behind it; returns the status of the faulty one.
+ * Nothing is signaled: a fault is reported nevertheless. */
 static enum ibv_wc_status status_of(struct side *side, const struct ibv_send_wr *good, struct ibv_send_wr *faulty)
 {
 	struct ibv_send_wr first = *good, last = *good, *bad;
@@ -97,7 +97,7 @@ static void an_operation_that_the_type_lacks_fails(void)
 			faulty.wr.rdma.remote_addr = (uintptr_t)other.memory;
 			faulty.wr.rdma.rkey = other.mr->rkey;
 		}
-		/* Other faults are still those of the call. */
+		/* The call still reports other faults. */
 		struct ibv_sge three[3] = { sge, sge, sge };
 		struct ibv_send_wr worse = faulty;
 		worse.sg_list = three;

@@ -1,11 +1,11 @@
-/* Forks: a child that exits at once, one that opens the device itself, one that does nothing while
- * the parent's traffic goes on, and one whose parent's threads hold locks. */
+/* Forks: a child that exits at once, a child that opens the device itself, a child that does
+ * nothing during the parent's traffic, and a child whose parent's threads hold locks. */
 #include <sys/wait.h>
 
 #include "test.h"
 
-/* Ends a child. A checker of leaks would find there what only the other threads of the parent point
- * to, so that it is replaced by a program without one; errors were printed before. */
+/* Ends a child by executing a program without a leak checker: the checker would report memory
+ * referenced only by the parent's other threads. Errors were printed before. */
 static void end_child(void)
 {
 	if (getenv("VERBS_TEST_CHECKED"))
@@ -48,7 +48,7 @@ static void wait_for(pid_t child)
 	IS(WEXITSTATUS(status), 0);
 }
 
-/* Exits, with the destructors of the library, or without. */
+/* Exits with or without the library's destructors. */
 static void a_child_that_exits_ends_nothing(struct ibv_context *context, struct side *side, bool runs_destructors)
 {
 	pid_t child = fork();
@@ -83,7 +83,7 @@ static void a_child_has_a_device_of_its_own(void)
 	wait_for(child);
 }
 
-/* What a child inherits, it can leave: its calls on the parent's objects end nothing there. */
+/* A child can destroy inherited objects: its calls destroy nothing in the parent. */
 static void a_child_destroys_what_it_inherited(struct ibv_context *context)
 {
 	struct side side = make_side(context, IBV_QPT_RC, 4096);
@@ -109,7 +109,7 @@ struct holder {
 	pthread_barrier_t has_locks, may_return;
 };
 
-/* Holds the locks of a completion queue and of a send queue from one call to another. */
+/* Holds the locks of a completion queue and of a send queue across calls. */
 static void *hold_locks(void *argument)
 {
 	struct holder *holder = argument;
@@ -125,7 +125,7 @@ static void *hold_locks(void *argument)
 	return NULL;
 }
 
-/* A child has no thread that would release the locks held by its parent's threads. */
+/* No thread in a child can release the locks held by its parent's threads. */
 static void a_child_waits_for_no_thread_of_its_parent(struct ibv_context *context)
 {
 	struct side side = make_side(context, 0, 4096);
@@ -172,7 +172,7 @@ static void a_child_waits_for_no_thread_of_its_parent(struct ibv_context *contex
 			IS(ibv_resize_cq(side.cq, 16), ENODEV);
 			IS(ibv_modify_qp(side.qp, &error, IBV_QP_STATE), ENODEV);
 		}
-		/* Objects that need no lock are destroyed, without effect on the parent. */
+		/* Objects without locks are destroyed, without effect on the parent. */
 		IS(ibv_destroy_qp(side.qp), 0);
 		IS(ibv_destroy_cq(side.cq), ENODEV);
 		end_child();
@@ -191,7 +191,7 @@ static void a_child_waits_for_no_thread_of_its_parent(struct ibv_context *contex
 
 int main(int argc, char **argv)
 {
-	/* The first that is registered runs last. */
+	/* The handler registered first runs last. */
 	parent = getpid();
 	atexit(at_exit);
 	IS(ibv_fork_init(), 0);

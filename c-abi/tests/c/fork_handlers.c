@@ -1,6 +1,6 @@
-/* Children that have not run the library's handler of forks yet: in a handler that was registered
- * before the first call of the library, and after _Fork(3). A thread of the parent has the lock of a
- * queue. An alarm ends a child that waits for it. */
+/* Children that have not yet run the library's fork handler: inside a handler registered before the
+ * first call of the library, and after _Fork(3). A thread of the parent holds the lock of a queue.
+ * An alarm ends a child that waits for it. */
 #include "test.h"
 
 #include <pthread.h>
@@ -77,7 +77,7 @@ static void *refused_thread(void *unused)
 
 int main(void)
 {
-	/* The first that is registered runs first. */
+	/* The handler registered first runs first. */
 	IS(pthread_atfork(NULL, NULL, in_handler), 0);
 	struct ibv_context *context = open_device();
 	struct ibv_pd *pd = ibv_alloc_pd(context);

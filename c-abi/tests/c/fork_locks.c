@@ -1,12 +1,12 @@
-/* Forks while threads of the parent make calls: whatever locks they have then, the child's calls end.
- * Each child makes all calls once. None has a timer: a child that waits for a lock of its parent
- * keeps the program from its end. */
+/* Forks while threads of the parent make calls. Whatever locks they hold at that moment, the
+ * child's calls end. Each child makes all calls once. There is no timer: a child that waits for a
+ * lock of its parent keeps the program from ending. */
 #include "connections.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-/* As in driver.h. */
+/* Declared as in driver.h. */
 int ibv_dontfork_range(void *base, size_t size);
 int ibv_dofork_range(void *base, size_t size);
 
@@ -51,7 +51,7 @@ static void open_and_close(void)
 	IS(ibv_close_device(own), 0);
 }
 
-/* Opens the devices that all ids share. */
+/* Opens the devices shared by all ids. */
 static void devices_of_ids(void)
 {
 	int count;
@@ -77,7 +77,7 @@ static void registrations(void)
 	IS(ibv_dealloc_pd(own), 0);
 }
 
-/* Takes the lock of the pages that children do not get. */
+/* Takes the lock of the pages excluded from forks. */
 static void exclusions(void)
 {
 	static void *page;
@@ -119,7 +119,7 @@ static void queries(void)
 	ibv_query_qp(&qp->qp_base, &attr, IBV_QP_STATE, &init);
 }
 
-/* An id of its own channel. */
+/* An id with a private channel. */
 static void ids(void)
 {
 	struct rdma_event_channel *own = rdma_create_event_channel();
@@ -131,7 +131,7 @@ static void ids(void)
 	rdma_destroy_event_channel(own);
 }
 
-/* An id of the shared channel, and its event. */
+/* An id on the shared channel, and its event. */
 static void events(void)
 {
 	struct rdma_cm_event *event;
@@ -144,7 +144,7 @@ static void events(void)
 	IS(rdma_destroy_id(id), 0);
 }
 
-/* Calls on one id that all threads share. */
+/* Calls on one id shared by all threads. */
 static void options(void)
 {
 	uint8_t tos = 1;
@@ -165,7 +165,7 @@ static void *calls_of_a_thread(void *call)
 	return NULL;
 }
 
-/* The calls of two threads of the child on one queue pair. */
+/* Calls of two threads of the child on one queue pair. */
 static void *batches_of_a_child(void *unused)
 {
 	for (int i = 0; i < 20; i++)
@@ -281,7 +281,7 @@ static void fork_often(int count, int forks)
 int main(int argc, char **argv)
 {
 	int forks = 5 * rounds(argc, argv);
-	/* The first that is registered runs last. */
+	/* The handler registered first runs last. */
 	parent = getpid();
 	atexit(at_exit);
 	IS(ibv_fork_init(), 0);

@@ -1,5 +1,5 @@
-/* C libraries pass the public handle and the context of an object to the kernel: a program that
- * changes one of them gets an error, and the object is unharmed. */
+/* C libraries pass an object's public handle and context to the kernel: a program that changes one
+ * of them gets an error, and the object stays intact. */
 #include "test.h"
 
 /* Ends the program unless a call fails while the handle has another value. */
@@ -39,7 +39,7 @@
 		}                                                                                  \
 	} while (0)
 
-/* Objects belong to the context that made them. */
+/* Objects belong to the context that created them. */
 static void objects_of_another_context_are_not_found(struct side *side, struct ibv_srq *srq,
 						     struct ibv_mw *mw, struct ibv_ah *ah)
 {
@@ -97,7 +97,7 @@ int main(int argc, char **argv)
 		FAILS_WITH_ANOTHER_HANDLE(side.pd, ibv_dealloc_pd(side.pd));
 		objects_of_another_context_are_not_found(&side, srq, mw, ah);
 
-		/* All are as they were. */
+		/* All objects are unchanged. */
 		to_init(side.qp);
 		connect_qp(side.qp, side.qp->qp_num);
 		IS(ibv_destroy_ah(ah), 0);

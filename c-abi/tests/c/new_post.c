@@ -1,4 +1,4 @@
-/* ibv_wr_...: batches, and what becomes of requests when a batch is aborted or has an error. */
+/* ibv_wr_...: batches, and the fate of requests when a batch is aborted or has an error. */
 #include "test.h"
 
 static struct side one, other;
@@ -48,7 +48,7 @@ static void an_aborted_batch_posts_nothing(void)
 			write_of(1000);
 		ibv_wr_abort(ex);
 	}
-	/* The queue has room for all that it had before. */
+	/* The queue has as much room as before. */
 	ibv_wr_start(ex);
 	for (uint64_t i = 0; i < 32; i++)
 		write_of(i);
@@ -115,7 +115,7 @@ static void inline_lists_are_gathered(void)
 
 static void the_functions_of_operations_that_were_not_asked_for(void)
 {
-	/* C leaves those null that the device has not; those that it has may be used or not. */
+	/* C leaves functions null that the device lacks; a program may use the others or not. */
 	struct ibv_qp *qp = create_qp_ex(one.pd, one.cq, IBV_QPT_RC, IBV_QP_EX_WITH_SEND);
 	CHECK(qp != NULL && ibv_qp_to_qp_ex(qp) != NULL);
 	IS(ibv_destroy_qp(qp), 0);

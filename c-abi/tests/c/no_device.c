@@ -1,5 +1,5 @@
-/* What needs no device: strings, rates, the list without devices, fork support, files of sysfs.
- * It prints every result; rdma-core's library has to print the same. */
+/* Functions that need no device: strings, rates, the list without devices, fork support, sysfs
+ * files. Prints every result; rdma-core's library has to print the same. */
 #include <dlfcn.h>
 #include <infiniband/sa.h>
 #include <rdma/ib_user_sa.h>
@@ -132,7 +132,7 @@ static void forks(void)
 	printf("fork init %d\n", ibv_fork_init());
 }
 
-/* Every symbol that a program of release 44 can bind, and its node. */
+/* Every symbol that a program of release 44 can bind to, and its node. */
 static void symbols(void)
 {
 	static const struct { const char *node, *name; } all[] = {

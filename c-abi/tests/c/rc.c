@@ -1,5 +1,6 @@
 /* Every operation of a reliable connection, through ibv_post_send and through ibv_wr_...; data is
- * compared, completions are read from arrays. Failures are completions, as on hardware. */
+ * compared, and completions are polled into arrays. As on hardware, failures are reported by
+ * completions. */
 #include "test.h"
 
 enum { SIZE = 16384, HALF = SIZE / 2 };
@@ -177,7 +178,7 @@ static void remote_access(void)
 	IS(*remote, 77);
 }
 
-/* A list is posted up to the bad request. */
+/* A list is posted up to the first bad request. */
 static void lists(void)
 {
 	if (is_new)
@@ -200,7 +201,7 @@ static void lists(void)
 		CHECK(success_of(one.cq).wr_id == (uint64_t)i);
 		CHECK(success_of(other.cq).wr_id == (uint64_t)i);
 	}
-	/* Receives too. */
+	/* The same for receives. */
 	struct ibv_sge recv_sge = sge_of(&other, 0, 8);
 	struct ibv_recv_wr recvs[3], *bad_recv = NULL;
 	for (int i = 0; i < 3; i++)
@@ -216,7 +217,7 @@ static void lists(void)
 	success_of(one.cq);
 }
 
-/* A full queue refuses with ENOMEM, and takes requests again when completions were polled. */
+/* A full queue returns ENOMEM, and accepts requests again after completions were polled. */
 static void full_queues(void)
 {
 	struct ibv_qp_attr attr;
@@ -256,7 +257,7 @@ static void reconnect(void)
 	IS(one.qp->state, IBV_QPS_RTS);
 }
 
-/* Posting succeeds, and the completion tells what was wrong; the queue pair is in error. */
+/* Posting succeeds, and the completion reports the error; the queue pair is in the error state. */
 static void fails_with(struct request request, enum ibv_wc_status status)
 {
 	IS(post(one.qp, &request), 0);
@@ -287,7 +288,7 @@ static void failures(void)
 	bad = request(IBV_WR_RDMA_WRITE, 8);
 	bad.sge.addr += SIZE;
 	fails_with(bad, IBV_WC_LOC_PROT_ERR);
-	/* librxe refuses this one, libmlx5 does not. */
+	/* librxe rejects this one, libmlx5 does not. */
 	bad = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
 	bad.remote_addr += 4;
 	if (post(one.qp, &bad) == 0) {

@@ -1,5 +1,5 @@
-/* Null pointers, unknown members, flags and sizes: every call refuses them in the way of its kind,
- * and none crashes. rdma-core's library crashes on most of the null pointers. */
+/* Null pointers, unknown members, flags and sizes: every call rejects them in its own way, and none
+ * crashes. rdma-core's library crashes on most of the null pointers. */
 #include <dlfcn.h>
 
 #include "test.h"
@@ -106,7 +106,7 @@ static void null_objects(void)
 	CHECK(ibv_resolve_eth_l2_from_gid(context, NULL, mac, &vid) != 0);
 }
 
-/* Operations of the context, with null pointers that a program may pass through the inlines. */
+/* Context operations with null pointers, which a program may pass through the inline functions. */
 static void null_arguments_of_operations(void)
 {
 	struct ibv_recv_wr *bad_recv = NULL;
@@ -228,7 +228,7 @@ static void values_out_of_range(void)
 	REFUSED(ibv_import_pd(context, 0x7fffffff), EOPNOTSUPP);
 }
 
-/* Symbols that release 44 does not have, with nothing but null pointers. */
+/* Symbols unknown to release 44, called only with null pointers. */
 static void newer_symbols(void)
 {
 	static const char *const names[] = { "ibv_alloc_dmah", "ibv_dealloc_dmah", "ibv_reg_mr_ex", "ibv_dm_export_dmabuf_fd",

@@ -1,4 +1,4 @@
-/* Memory regions: addresses of their own, changes, access rights, windows, null regions. */
+/* Memory regions: custom addresses, changes, access rights, windows, null regions. */
 #include "test.h"
 
 static struct ibv_context *context;
@@ -34,7 +34,7 @@ static void a_region_has_the_address_that_was_asked_for(void)
 	IS(write_to((uintptr_t)other.memory + 80, mr->rkey, 8), IBV_WC_REM_ACCESS_ERR);
 	uint32_t rkey = mr->rkey;
 	IS(ibv_dereg_mr(mr), 0);
-	/* The key is gone. */
+	/* The key is invalid now. */
 	IS(write_to(iova + 16, rkey, 8), IBV_WC_REM_ACCESS_ERR);
 }
 
@@ -44,7 +44,7 @@ static void rights_are_checked(void)
 	REFUSED(ibv_reg_mr(other.pd, other.memory, 64, IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
 	CHECK(ibv_reg_mr(other.pd, other.memory, 64, 1 << 15) == NULL);
 	IS_ONE_OF(errno, EINVAL, EOPNOTSUPP);
-	/* Optional ones are left out where the device does not know them. */
+	/* Optional rights are dropped if the device does not support them. */
 	struct ibv_mr *mr = ibv_reg_mr(other.pd, other.memory, 64, ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING | 1 << 25);
 	CHECK(mr != NULL);
 	IS(ibv_dereg_mr(mr), 0);
@@ -70,7 +70,7 @@ static void a_region_changes(void)
 	IS(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS, pd, NULL, 0, ALL_ACCESS), 0);
 	CHECK(mr->pd == pd);
 	IS(write_to((uintptr_t)fresh, mr->rkey, 8), IBV_WC_REM_ACCESS_ERR);
-	/* Wrong arguments, in the order in which C looks at them. */
+	/* Wrong arguments, in the order in which C checks them. */
 	errno = 0;
 	IS(ibv_rereg_mr(mr, 1 << 20, pd, fresh, 64, 0), IBV_REREG_MR_ERR_INPUT);
 	IS(errno, EINVAL);
@@ -120,7 +120,8 @@ static void a_window_gives_and_takes_access(void)
 
 static void other_kinds(void)
 {
-	/* A null region holds no domain, and peers may use its local key as well. */
+	/* A null region does not keep its domain in use, and peers may use its local key as
+	 * well. */
 	struct ibv_pd *alone = ibv_alloc_pd(other.pd->context);
 	CHECK(alone != NULL);
 	struct ibv_mr *mr = ibv_alloc_null_mr(alone);
@@ -132,7 +133,7 @@ static void other_kinds(void)
 	} else {
 		IS(errno, EOPNOTSUPP);
 	}
-	/* Only pages of regions with on-demand paging are fetched. */
+	/* Only regions with on-demand paging have their pages prefetched. */
 	struct ibv_sge sge = sge_of(&other, 0, 64);
 	IS_ONE_OF(ibv_advise_mr(other.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EINVAL, EOPNOTSUPP);
 	CHECK(ibv_advise_mr(other.pd, 99, 0, &sge, 1) != 0);

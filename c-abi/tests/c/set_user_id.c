@@ -1,6 +1,6 @@
-/* The environment: a program with the rights of its caller gets the device that VERBS_SOFT
- * requests, a set-user-ID program does not. One call fails, which VERBS_LOG_LEVEL would log. Prints
- * whether the kernel marks the program. */
+/* The environment: a program with its caller's rights gets the device that VERBS_SOFT requests; a
+ * set-user-ID program does not. One call fails, which VERBS_LOG_LEVEL would log. Prints whether the
+ * kernel marks the program. */
 #include "connections.h"
 
 #include <sys/auxv.h>
@@ -10,7 +10,7 @@ static int soft_devices(void)
 	int number = 0;
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	if (list == NULL) {
-		/* Without a device of the kernel or of the environment. */
+		/* Neither the kernel nor the environment provides a device. */
 		IS(errno, ENOSYS);
 		return 0;
 	}

@@ -1,6 +1,6 @@
-/* Several threads post to the same queues, by ibv_post_send and by ibv_wr_..., and to the same receive
- * queues; others poll the same completion queues in both ways, while another makes and destroys objects
- * of the same domain and queues. Every message arrives once and whole. */
+/* Several threads post to the same send queues, by ibv_post_send and by ibv_wr_..., and to the same
+ * receive queues. Others poll the same completion queues in both ways, while another one creates
+ * and destroys objects of the same domain and queues. Every message arrives once and intact. */
 #include <fcntl.h>
 #include <sched.h>
 
@@ -8,14 +8,14 @@
 
 enum { POSTERS = 4, SLOTS = 16, SIZE = 600, GRH = 40, QKEY = 0x11111111 };
 
-/* How the receives are posted, and what the queue pairs are. */
+/* The way receives are posted, and the type of the queue pairs. */
 enum kind { RC, RC_SRQ, UD, XRC, KINDS };
 static const char *const names[KINDS] = { "RC", "RC with SRQ", "UD", "XRC" };
 
 static struct ibv_context *context;
 static int repeats;
 
-/* A pair of queue pairs, and where its receives are posted: one of both is null. */
+/* A pair of queue pairs, and the queue for its receives: one of both is null. */
 struct pair {
 	struct ibv_qp *sender, *receiver;
 	struct ibv_srq *srq;
@@ -32,15 +32,15 @@ static struct {
 	struct ibv_ah *ah;
 	struct ibv_mr *mr;
 	struct pair pairs[2];
-	/* A bit for each slot that is free. */
+	/* One bit for each free slot. */
 	uint32_t free_sends, free_receives;
 	int messages, sent, received;
-	/* How often each message has arrived. */
+	/* The number of times each message has arrived. */
 	uint8_t *arrived;
 	uint8_t sends[SLOTS][SIZE], receives[SLOTS][GRH + SIZE];
 } s;
 
-/* Takes a slot that is free, and waits for one. */
+/* Takes a free slot, and waits until there is one. */
 static unsigned take(uint32_t *slots)
 {
 	double deadline = seconds() + DEADLINE_SECONDS;
@@ -146,7 +146,7 @@ static void send_new(const struct pair *pair, unsigned slot, const struct ibv_sg
 	IS(ibv_wr_complete(ex), 0);
 }
 
-/* Posts a receive and a send of each message with a number of its own. */
+/* Posts a receive and a send for each message, numbered uniquely. */
 static void *poster(void *argument)
 {
 	uint32_t own = (uint32_t)(uintptr_t)argument;
@@ -158,7 +158,7 @@ static void *poster(void *argument)
 		memset(s.sends[slot], (int)number, length);
 		struct ibv_sge sge = { (uintptr_t)s.sends[slot], (uint32_t)length, s.mr->lkey };
 		if (own % 2) {
-			/* Half of the batches are given up first. */
+			/* Half of the batches are aborted first. */
 			if (number / POSTERS % 4 < 2) {
 				ibv_wr_start(ibv_qp_to_qp_ex(pair->sender));
 				ibv_wr_abort(ibv_qp_to_qp_ex(pair->sender));
@@ -243,7 +243,8 @@ static void *receive_poller(void *is_old)
 	return NULL;
 }
 
-/* Makes and destroys objects of the domain and of the completion queues, and changes the queues. */
+/* Creates and destroys objects of the domain and of the completion queues, and changes the
+ * queues. */
 static void *neighbour(void *unused)
 {
 	(void)unused;

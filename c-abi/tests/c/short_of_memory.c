@@ -1,5 +1,6 @@
-/* Calls of a process that has no memory left: each works or fails with ENOMEM, the process
- * survives, the data path and destruction go on, and all calls work once there is memory again. */
+/* Calls of a process without free memory: each one works or fails with ENOMEM. The process
+ * survives, the data path and destruction keep working, and all calls work again once there is
+ * memory. */
 #include "connections.h"
 
 #include <sys/resource.h>
@@ -18,7 +19,7 @@ static struct ibv_context *open_again(void)
 	return ibv_open_device(context->device);
 }
 
-/* Makes an object of a kind; returns null with errno. */
+/* Creates an object of a kind; returns null with errno. */
 static void *make(int kind, int round)
 {
 	/* Sizes of a few pages and of megabytes. */
@@ -75,8 +76,8 @@ static void destroy(int kind, void *object)
 	}
 }
 
-/* Makes objects of all kinds; each call that fails sets ENOMEM. Returns how many calls of the last
- * round were refused. */
+/* Creates objects of all kinds; each call that fails sets ENOMEM. Returns the number of rejected
+ * calls in the last round. */
 static int make_all(int rounds)
 {
 	int refused = 0;
@@ -106,7 +107,7 @@ static void destroy_all(void)
 		}
 }
 
-/* Returns a queue pair whose batches of work requests have kept nothing yet. */
+/* Returns a queue pair whose batches have not yet kept any data. */
 static struct ibv_qp_ex *new_batches(void)
 {
 	struct ibv_qp_init_attr_ex attr = {
@@ -123,8 +124,8 @@ static struct ibv_qp_ex *new_batches(void)
 	return ibv_qp_to_qp_ex(qp);
 }
 
-/* Sets a list that the batch keeps, since the request has no address yet. It is longer than the
- * pieces that the library has in reserve, and than the queue allows. */
+/* Sets a list that the batch keeps, because the request has no address yet. It is longer than the
+ * pieces in the library's reserve, and than the queue allows. */
 static int send_many_pieces(struct ibv_qp_ex *qp)
 {
 	static struct ibv_sge list[4000];
@@ -135,7 +136,7 @@ static int send_many_pieces(struct ibv_qp_ex *qp)
 	return ibv_wr_complete(qp);
 }
 
-/* Messages, queries, which may allocate, and calls that are refused with a cause. */
+/* Messages, queries (which may allocate), and rejected calls that report a cause. */
 static void use(void)
 {
 	struct ibv_device_attr device;
@@ -144,7 +145,7 @@ static void use(void)
 	struct ibv_qp_init_attr init;
 	uint8_t mac[6];
 	uint16_t vlan;
-	/* Asks the kernel, whose replies need a buffer larger than the reserve's pieces. */
+	/* Queries the kernel, whose replies need a buffer larger than the reserve's pieces. */
 	IS_ONE_OF(ibv_resolve_eth_l2_from_gid(context, &path, mac, &vlan), 0, -EHOSTUNREACH);
 	for (int i = 0; i < 20; i++) {
 		IS_ONE_OF(ibv_query_device(context, &device), 0, ENOMEM);
@@ -175,7 +176,7 @@ static void limit(rlim_t bytes)
 	IS(setrlimit(RLIMIT_AS, &both), 0);
 }
 
-/* Takes all memory that `malloc` has, as a list. */
+/* Takes all memory available from `malloc`, as a list. */
 static void *take_all(void)
 {
 	void *list = NULL, **piece;
@@ -198,7 +199,7 @@ static void give_back(void *list)
 
 int main(void)
 {
-	/* The checkers map terabytes, or have an allocator that ends the process. */
+	/* The checkers map terabytes, or their allocator ends the process. */
 	if (getenv("VERBS_TEST_CHECKED"))
 		return 0;
 	context = open_device();
@@ -206,11 +207,11 @@ int main(void)
 	side = make_side(context, IBV_QPT_RC, 1 << 16);
 	to_init(side.qp);
 	connect_qp(side.qp, side.qp->qp_num);
-	/* Threads begin while there is memory. */
+	/* Threads start while there is memory. */
 	IS(make_all(1), 0);
 	destroy_all();
 
-	/* Some memory, most of which queues take. */
+	/* Some memory, most of it for queues. */
 	for (rlim_t spare = 0; spare <= 16 << 20; spare = spare ? 4 * spare : 1 << 14) {
 		limit(address_space() + spare);
 		CHECK(make_all(ROUNDS) > 0);

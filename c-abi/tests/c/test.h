@@ -72,7 +72,7 @@ static inline int gid_index(void)
 	return text ? atoi(text) : 0;
 }
 
-/* How often a program repeats its work: its first argument. */
+/* The number of times a program repeats its work: its first argument. */
 static inline int rounds(int argc, char **argv)
 {
 	return argc > 1 ? atoi(argv[1]) : 1;
@@ -99,7 +99,7 @@ static inline struct ibv_context *open_device(void)
 	return context;
 }
 
-/* A queue pair with all that it needs. */
+/* A queue pair and everything it needs. */
 struct side {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
@@ -121,7 +121,7 @@ static inline struct ibv_qp_init_attr qp_attr(struct ibv_cq *cq, enum ibv_qp_typ
 	return attr;
 }
 
-/* The extended functions of a queue pair that `ibv_wr_...` may use in these programs. */
+/* The extended functions that these programs may use through `ibv_wr_...`. */
 enum { WR_OPS = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
 		IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
 		IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD };
@@ -204,7 +204,7 @@ static inline void connect_pair(struct ibv_qp *one, struct ibv_qp *other)
 	connect_qp(other, one->qp_num);
 }
 
-/* Makes what a queue pair needs, and the queue pair unless its type is 0. */
+/* Creates the objects that a queue pair needs, and the queue pair unless its type is 0. */
 static inline struct side make_side(struct ibv_context *context, enum ibv_qp_type type, size_t size)
 {
 	struct side side = { .size = size };
@@ -262,7 +262,7 @@ static inline struct ibv_wc completion_of(struct ibv_cq *cq)
 	return wc;
 }
 
-/* Waits for a completion that succeeded. */
+/* Waits for a successful completion. */
 static inline struct ibv_wc success_of(struct ibv_cq *cq)
 {
 	struct ibv_wc wc = completion_of(cq);
@@ -274,7 +274,7 @@ static inline struct ibv_wc success_of(struct ibv_cq *cq)
 	return wc;
 }
 
-/* Sends a message to itself on a queue pair that is connected to itself: two completions. */
+/* Sends a message on a queue pair connected to itself: two completions. */
 static inline void loop_message(struct side *side)
 {
 	post_recv(side, 1, 0, 64);

@@ -1,5 +1,5 @@
-/* Threads on everything: objects come and go, queues are shared by posters, pollers and a thread
- * that changes the state of the queue pair. */
+/* Threads on all objects: objects come and go; queues are shared by posters, pollers and a thread
+ * that changes the queue pair's state. */
 #include <fcntl.h>
 #include <sched.h>
 
@@ -13,7 +13,7 @@ static bool stopped(void)
 	return __atomic_load_n(&stop, __ATOMIC_ACQUIRE);
 }
 
-/* Makes and destroys all kinds of objects, with traffic between two queue pairs. */
+/* Creates and destroys all kinds of objects, with traffic between two queue pairs. */
 static void *objects_come_and_go(void *unused)
 {
 	(void)unused;
@@ -63,7 +63,7 @@ static int ended(void)
 	return sends < receives ? sends : receives;
 }
 
-/* Posts and polls on queues that other threads use as well. */
+/* Posts and polls on queues also used by other threads. */
 static void *worker(void *argument)
 {
 	uint64_t number = (uintptr_t)argument;
@@ -139,7 +139,8 @@ static void queues_are_shared(void)
 	destroy_side(&other);
 }
 
-/* Posts to a queue pair whose state another thread changes: each call succeeds or is refused. */
+/* Posts to a queue pair whose state another thread changes: each call either succeeds or is
+ * rejected. */
 static void *poster(void *unused)
 {
 	(void)unused;
@@ -153,7 +154,8 @@ static void *poster(void *unused)
 		struct ibv_wc wc[8];
 		CHECK(ibv_poll_cq(one.cq, 8, wc) >= 0);
 		CHECK(ibv_req_notify_cq(one.cq, 0) == 0);
-		/* Under valgrind one thread runs at a time, and this one for long if it never waits. */
+		/* Under valgrind only one thread runs at a time, and this one would run long if it
+		 * never waited. */
 		sched_yield();
 	}
 	return NULL;
@@ -180,7 +182,7 @@ static void states_change_under_the_posters(void)
 	destroy_side(&one);
 }
 
-/* Objects that others need, which one thread tries to destroy while another one uses them. */
+/* Objects needed by others, which one thread tries to destroy while another one uses them. */
 static struct {
 	struct ibv_pd *pd, *parent;
 	struct ibv_td *td;
@@ -238,7 +240,7 @@ static void use_what_others_need(int i)
 	CHECK(parent != NULL);
 	struct ibv_srq *xrc_srq = make_xrc_srq();
 	struct ibv_qp *qp = make_qp(needed.parent);
-	/* An attempt that fails does not take a change back. */
+	/* A failed attempt does not revert a change. */
 	struct ibv_srq_attr attr = { .max_wr = 16 + (uint32_t)i % 32 }, found;
 	IS(ibv_modify_srq(needed.srq, &attr, IBV_SRQ_MAX_WR), 0);
 	IS(ibv_query_srq(needed.srq, &found), 0);
@@ -296,7 +298,8 @@ static void *destroy_cq_once_it_is_free(void *cq)
 	return NULL;
 }
 
-/* The end of a queue pair removes its completions from a queue that another thread tries to destroy. */
+/* Destroying a queue pair removes its completions from a queue that another thread tries to
+ * destroy. */
 static void a_queue_ends_as_soon_as_its_queue_pair(void)
 {
 	for (int i = 0; i < 20 * repeats; i++) {

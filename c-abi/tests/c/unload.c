@@ -1,5 +1,5 @@
-/* The library is loaded and unloaded, again and again, with devices open in between, as plugins of
- * UCX and NCCL do. */
+/* The library is repeatedly loaded and unloaded, with devices open in between, as in plugins of UCX
+ * and NCCL. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* XRC: domains of a file that several openers share, receive queues by number, opened queue pairs. */
+/* XRC: domains of a file shared by several openers, receive queues by number, opened queue
+ * pairs. */
 #include <fcntl.h>
 
 #include "test.h"
@@ -32,14 +33,15 @@ static void a_message_arrives_on_the_queue_of_its_number(struct ibv_xrcd *xrcd)
 	CHECK(target != NULL);
 	connect_pair(one.qp, target);
 
-	/* Another opener may change it. */
+	/* Another opener may modify it. */
 	struct ibv_qp_open_attr open = { .comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
 					 .qp_num = target->qp_num, .xrcd = xrcd, .qp_type = IBV_QPT_XRC_RECV };
 	struct ibv_qp *opened = ibv_open_qp(context, &open);
 	CHECK(opened != NULL && opened != target && opened->qp_num == target->qp_num);
 	open.qp_num ^= 1;
 	CHECK(ibv_open_qp(context, &open) == NULL);
-	/* The queues keep the handle that they were made with, also where the domain has another one. */
+	/* The queues keep the handle they were created with, even if the domain gets another
+	 * one. */
 	IS(ibv_close_xrcd(xrcd), EBUSY);
 
 	for (int i = 0; i < 2; i++) {

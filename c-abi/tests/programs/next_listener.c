@@ -1,24 +1,23 @@
-/* Keeps each call of rdma_connect until the port has a listener that no earlier call has seen.
+/* Delays each call of rdma_connect until the port has a listener that no earlier call has seen.
  *
- * perftest's server closes its listener behind the exchange of parameters, and opens another for the
- * test; its client connects again at once. Which of them is first is chance, with rdma-core's library
- * as well. Loaded before librdmacm, this makes the order certain.
+ * perftest's server closes its listener after the exchange of parameters, and opens another one for
+ * the test; its client reconnects at once. With rdma-core's library as well, either may come first.
+ * Loaded before librdmacm, this library makes the order certain.
  *
- *   LISTENER  the end of the listener's name in /proc/net/unix, such as /cm/2/106/7471/0.0.0.0
- */
+ * LISTENER is the end of the listener's name in /proc/net/unix, such as /cm/2/106/7471/0.0.0.0. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* The flag of a socket that accepts connections. */
+/* The flag of a listening socket. */
 #define ACCEPTS 0x10000u
 
 struct rdma_cm_id;
 struct rdma_conn_param;
 
-/* Returns the inode of the socket that accepts connections, or 0. */
+/* Returns the inode of the listening socket, or 0. */
 static unsigned long listener(const char *name)
 {
 	char line[512];
@@ -43,7 +42,8 @@ int rdma_connect(struct rdma_cm_id *id, struct rdma_conn_param *param)
 	int (*next)(struct rdma_cm_id *, struct rdma_conn_param *) = dlsym(RTLD_NEXT, "rdma_connect");
 	unsigned long now = listener(name);
 
-	/* A server that has ended will not listen again: the test ends its client after a while. */
+	/* A server that has ended will not listen again; the test then ends its client after a
+	 * while. */
 	for (; !now || now == seen; now = listener(name))
 		nanosleep(&moment, NULL);
 	seen = now;
