@@ -1,6 +1,7 @@
-/* The functions of C on rdma-core's libmlx5, called by a C program: see cost.rs, whose functions for ours have the same names
- * and do the same. `cost FUNCTION` calls one of them CALLS times for callgrind, which counts the instructions inside it; `cost`
- * alone prints the file of the library. */
+/* C's functions on rdma-core's libmlx5, called by a C program. The functions of cost.rs with the
+ * same names do the same on our library. `cost FUNCTION` calls one of them CALLS times for
+ * callgrind, which counts the instructions inside it; `cost` without an argument prints the file of
+ * the library. */
 
 #include "kernel.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 
 enum { CALLS = 256, BATCH = 16, SLOTS = 4096, LEN = 8, KEY = 7, REMOTE = 0x2000 };
-/* The exit status where no library drives the device. */
+/* The exit status if no library drives the device. */
 enum { NOT_INSTALLED = 2 };
 
 #define MEASURED __attribute__((noinline, noclone))
@@ -32,7 +33,7 @@ static void check(int ok, const char *what) {
 	}
 }
 
-/* The lists end with their last element: the last one alone is a list of one. */
+/* The lists share their last element, which alone is a list of one. */
 static inline void post_send(struct ibv_send_wr *list) {
 	struct ibv_send_wr *bad;
 	check(ibv_post_send(qp, list, &bad) == 0, "ibv_post_send");
@@ -62,7 +63,7 @@ static inline void poll_cq(int room, int expected) {
 	check(ibv_poll_cq(ibv_cq_ex_to_cq(cq), room, wcs) == expected, "ibv_poll_cq");
 }
 
-/* Reads a value, as far as the compiler knows. */
+/* Makes the compiler assume that a value is read. */
 #define READ(value) __asm__ volatile("" : : "r"(value))
 
 static inline void lend(int count) {
@@ -86,7 +87,7 @@ MEASURED void c_cost_nothing(void) {
 	__asm__ volatile("");
 }
 
-/* Name, completions a call, what it does. */
+/* Name, completions per call, function. */
 #define FUNCTIONS(F) \
 	F(c_cost_mlx5_inline_1_c, 0, post_send(&inlines[BATCH - 1])) \
 	F(c_cost_mlx5_inline_16_c, 0, post_send(inlines)) \

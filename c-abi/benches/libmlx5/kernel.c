@@ -1,6 +1,7 @@
-/* One ConnectX device in plain memory, as far as libibverbs and libmlx5 ask the kernel for one. The functions below take the
- * place of libc's in this process. The device file is /dev/zero: what is mapped of it is memory, its number is the one that
- * SYSFS_PATH has (1:5), and it has no ioctl, so that libibverbs sends its commands by write(). */
+/* One ConnectX device in plain memory, with the kernel calls that libibverbs and libmlx5 need. The
+ * functions below replace libc's in this process. The device file is /dev/zero: mapping it yields
+ * memory, and its number is the one in SYSFS_PATH (1:5). It has no ioctl, so libibverbs sends its
+ * commands by write(). */
 
 #include "kernel.h"
 
@@ -22,7 +23,8 @@
 
 static const char PATH[] = "/dev/infiniband/uverbs0", FILE_OF_MEMORY[] = "/dev/zero";
 
-/* A register that one queue pair has for itself, as the first ones of a process get from a kernel of today. */
+/* A register used by only one queue pair, as current kernels assign to the first queue pairs of a
+ * process. */
 enum { OWN_REGISTER = 24, REGISTERS = 16 };
 enum { QPN = 0x11, ENTRY = 64, RDMA_WRITE = 8 };
 
@@ -36,7 +38,7 @@ static struct {
 void complete(unsigned count) {
 	for (; count > 0; count--, cq.written++) {
 		uint32_t slot = cq.written % cq.count;
-		/* A longer entry has its fields in the last 64 bytes. */
+		/* A longer entry has the fields in its last 64 bytes. */
 		uint8_t *entry = cq.entries + (slot + 1) * cq.size - ENTRY;
 		uint32_t user_index = htobe32(cq.user_index), length = htobe32(8), qpn = htobe32(RDMA_WRITE << 24 | QPN);
 		uint16_t counter = htobe16(cq.written);
@@ -50,7 +52,7 @@ void complete(unsigned count) {
 	}
 }
 
-/* A response: the kernel's struct, then the driver's, as much of it as the caller has room for. */
+/* A response: the kernel's struct, then the driver's, truncated to the caller's buffer. */
 static void respond(const struct ib_uverbs_cmd_hdr *hdr, const void *core, size_t core_len, const void *driver,
 		    size_t driver_len) {
 	uint64_t address;
@@ -165,12 +167,12 @@ int stat(const char *path, struct stat *found) {
 	return fstatat(AT_FDCWD, strcmp(path, PATH) == 0 ? FILE_OF_MEMORY : path, found, 0);
 }
 
-/* Every page of the device is memory of its own. */
+/* Every device page is separate memory. */
 void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset) {
 	return (void *)syscall(SYS_mmap, at, len, prot, flags, fd, fd == device && device >= 0 ? 0 : offset);
 }
 
-/* Without RDMA's netlink, libibverbs looks for devices where SYSFS_PATH says. */
+/* Without RDMA netlink, libibverbs searches for devices in SYSFS_PATH. */
 int socket(int domain, int type, int protocol) {
 	if (domain == AF_NETLINK && protocol == NETLINK_RDMA) {
 		errno = EPROTONOSUPPORT;

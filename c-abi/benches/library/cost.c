@@ -1,5 +1,5 @@
-/* The functions of C on a soft device, called by a C program: see cost.rs. `cost FUNCTION` calls one of the functions
- * below CALLS times for callgrind, which counts the instructions inside it. */
+/* C's functions on a soft device, called by a C program: see cost.rs. `cost FUNCTION` calls one of
+ * the functions below CALLS times for callgrind, which counts the instructions inside it. */
 
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ MEASURED void cost_recv_16(void) {
 	check(ibv_post_recv(to, recvs, &bad) == 0, "ibv_post_recv");
 }
 
-/* A batch that is taken back: what posting costs before the device's own work. */
+/* An aborted batch: the cost of posting without the device's own work. */
 static inline void batch(int count) {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(from);
 	ibv_wr_start(qp);
@@ -104,7 +104,7 @@ static void connect_to(struct ibv_qp *qp, const struct ibv_qp *peer, const union
 				       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0, "RTS");
 }
 
-/* Fills the queue of received messages: every send that completed has delivered its message. */
+/* Fills the queue of received messages: every completed send has delivered its message. */
 static void deliver(int count) {
 	struct ibv_send_wr *bad_send, wr = {
 		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
