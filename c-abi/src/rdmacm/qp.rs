@@ -512,7 +512,7 @@ unsafe fn create_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Re
 /// `rdma_create_srq(3)`.
 ///
 /// # Safety
-/// `id` is live, `pd` is null or live; `attr` points to attributes.
+/// `id` is live; `pd` is null or live; `attr` points to attributes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
