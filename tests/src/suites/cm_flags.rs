@@ -1,27 +1,26 @@
-//! `cm_flags`: the flags of tools for connections by address that change the wire or the states of
-//! the connection, beyond those of [`cm_tools`] and [`cm_rates`]. One commit of four runs it on
-//! rxe; on ConnectX it is left to runs that name a kernel.
+//! `cm_flags`: further flags of the tools for connections by address, which change the wire or the
+//! connection's states. [`cm_tools`] and [`cm_rates`] have the common ones. On rxe, one commit in
+//! four runs this suite; on ConnectX, only runs that name a kernel do.
 //!
-//! All flags of rdma-core's tools, and the cases that try them, with ours and theirs in either role
-//! unless it says "ours":
+//! All flags of rdma-core's tools and the cases that try them, with ours and theirs in either role:
 //!
 //! | tool | flags of its `getopt` | cases |
 //! |---|---|---|
-//! | `rping` | `-s -c -a -p -C -v` | every case; `-a` by IPv4, IPv6, and IPv6 of the link |
+//! | `rping` | `-s -c -a -p -C -v` | every case; `-a` by IPv4, IPv6, and link-local IPv6 |
 //! | | `-I -P -S -V -d -q` | one each, `-q` also on one side |
-//! | | `-t` | misuse, as in C (tests of the command line) |
+//! | | `-t` | misuse, as in C (command-line tests) |
 //! | `rdma_server`, `rdma_client` | `-s -p` | every case; `-s` by each kind of address |
 //! | `rdma_xserver`, `rdma_xclient` | `-s -p`, `-c r` | every case; `-s` by each kind of address |
-//! | | `-c x` | connects on ConnectX; rxe has no XRC, and both refuse |
+//! | | `-c x` | connects on ConnectX; rxe has no XRC, so both makers' tools refuse |
 //! | `ucmatose` | `-s -b` | every case, by each kind of address; `-b` also of the client |
 //! | | `-C -S -a -c -m -p -t` | one each |
-//! | | `-f`, `-P` | `ip` and `ib`; `-f gid` is refused by Linux on RoCE ports, and compared |
+//! | | `-f`, `-P` | `ip` and `ib`; Linux refuses `-f gid` on RoCE ports: errors compared |
 //! | `udaddy` | `-s -b` | as `ucmatose` |
 //! | | `-C -S -c -t` | one each |
-//! | | `-f`, `-P`, `-p` | `ip`; `ipoib` is refused by Linux on RoCE ports, and compared |
-//! | `mckey` | `-m -b -s` | every case; groups of IPv6 are refused by Linux, and compared |
+//! | | `-f`, `-P`, `-p` | `ip`; Linux refuses `ipoib` on RoCE ports: errors compared |
+//! | `mckey` | `-m -b -s` | every case; Linux refuses IPv6 groups: errors compared |
 //! | | `-C -S -c -o` | one each |
-//! | | `-M`, `-l`, `-p` | compared: Linux refuses them on rxe |
+//! | | `-M`, `-l`, `-p` | Linux refuses them on rxe: errors compared |
 //! | `cmtime` | `-C -L -b -c -p -q` | every case, by each kind of address |
 //! | | `-P -m -n -r -t` | one each |
 //! | | `-B`, `-S` | tests on soft devices |

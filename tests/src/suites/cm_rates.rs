@@ -1,9 +1,9 @@
 //! `cm_rates`: `ucmatose`, `udaddy`, `mckey` and `cmtime`, ours and rdma-core's, at both ends of
 //! connections through the kernel's connection manager: on rxe, and between two functions of
-//! ConnectX ([`Sides`]). [`cm_flags`] lists the flags that they try.
+//! ConnectX ([`Sides`]). [`cm_flags`] lists their flags.
 //!
-//! The output of both ends is that of C's programs, so that ours and theirs are interchangeable.
-//! The `cmtime` of rdma-core 44 is another program: the newest in Debian is taken.
+//! Both ends print the same as C's programs, so ours and theirs are interchangeable. The `cmtime`
+//! of rdma-core 44 is a different program, so the newest in Debian is used.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ type Run = fn() -> CaseResult;
 /// A tool's name, the flags of its cases, and their function.
 type Tool = (&'static str, &'static [&'static [&'static str]], fn(&Ends, &[&str]) -> CaseResult);
 
-/// Flags of the cases' own: IPv6, IPv6 of the link, a client that binds to its address.
+/// Flags defined by the cases: IPv6, link-local IPv6, a client that binds to its address.
 const OWN: [&str; 3] = ["-6", "-l", "-B"];
 
 /// The flags of the suite `cm_rates`.
@@ -70,7 +70,7 @@ const MORE: &[Tool] = &[
     ("mckey", &[&["-c", "3"]], mckey),
 ];
 
-/// Those of `cmtime`, for every pair.
+/// The flags of `cmtime`, for every pair.
 const CMTIME: &[Tool] = &[(
     "cmtime",
     &[&["-c", "10", "-6"], &["-c", "10", "-l"], &["-c", "10", "-r", "3", "-t", "4000"]],
@@ -100,7 +100,7 @@ pub fn of_two_functions() -> Vec<Case> {
 
 /// The cases of the suite `cm_flags`.
 pub(super) fn with_more_flags() -> impl Iterator<Item = Case> {
-    // Ours with ours does not meet what theirs would refuse.
+    // Ours with ours would hide flags that theirs refuses.
     let [_, mixed @ ..] = &PAIRS;
     let case = |name, run: Run| Case::new(cm_flags::SUITE, name, run);
     each_pair(cm_flags::SUITE, mixed, MORE).chain(each_pair(cm_flags::SUITE, &PAIRS, CMTIME)).chain([
@@ -126,11 +126,11 @@ fn each_pair(
     })
 }
 
-/// The addresses of a run, and the flags of both ends.
+/// The addresses of a run and the flags of both ends.
 struct Way<'a> {
     sides: Sides,
     flags: Vec<&'a str>,
-    /// Flags of the client alone.
+    /// Flags for the client alone.
     of_client: Vec<String>,
 }
 
@@ -168,7 +168,7 @@ fn ucmatose(ends: &Ends, flags: &[&str]) -> CaseResult {
     all_said(&ended, [server, client])
 }
 
-/// Runs both ends of a program, which differ in the option of their address.
+/// Runs both ends of a program, which take their address by different options.
 fn connected(tool: &str, [server, client]: &Ends, port: u16, way: &Way<'_>) -> CaseResult<[Finished; 2]> {
     let Way { sides, flags, of_client } = way;
     let mut serves = Running::start(server.tool(tool)?.args(["-b", &sides.server]).args(flags))?;
@@ -184,10 +184,10 @@ fn connected(tool: &str, [server, client]: &Ends, port: u16, way: &Way<'_>) -> C
     }
 }
 
-/// The time for what an end that lost the other one has to say.
+/// The time for the last messages of an end that has lost its peer.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Checks that both ends succeeded, and printed these lines and those of every end.
+/// Checks that both ends succeeded and printed these lines plus the common last ones.
 fn all_said<L: AsRef<str> + core::fmt::Debug>(ended: &[Finished; 2], lines: [Vec<L>; 2]) -> CaseResult {
     for (end, lines) in ended.iter().zip(lines) {
         let all = lines.iter().map(AsRef::as_ref).chain(["test complete", "return status 0"]);
@@ -210,7 +210,7 @@ fn nobody() -> CaseResult {
     Ok(())
 }
 
-/// Linux binds an InfiniBand address only where the port is one of InfiniBand.
+/// Linux binds an InfiniBand address only on InfiniBand ports.
 fn by_gid() -> CaseResult {
     let gid = format!("::ffff:{V4}");
     let ends = [both("ucmatose", &["-f", "gid", "-b", &gid])?, both("ucmatose", &["-f", "gid", "-s", &gid])?];
@@ -222,7 +222,7 @@ fn by_gid() -> CaseResult {
     Ok(())
 }
 
-/// Linux has the port space of IP over InfiniBand for ports of InfiniBand alone.
+/// Linux has the IPoIB port space only for InfiniBand ports.
 fn of_ipoib() -> CaseResult {
     both("udaddy", &["-P", "ipoib", "-b", V4])?;
     let [ours, _] = both("udaddy", &["-p", "0x2", "-s", V4])?;
@@ -230,7 +230,7 @@ fn of_ipoib() -> CaseResult {
     both("mckey", &["-p", "0x2", "-m", GROUP, "-b", V4]).map(drop)
 }
 
-/// Runs both makers' program, and compares what they print.
+/// Runs the program of both makers and compares their output.
 fn both(tool: &str, args: &[&str]) -> CaseResult<[Finished; 2]> {
     let theirs = run(Maker::Theirs.tool(tool)?.args(args))?;
     let ours = run(Maker::Ours.tool(tool)?.args(args))?;
@@ -238,7 +238,7 @@ fn both(tool: &str, args: &[&str]) -> CaseResult<[Finished; 2]> {
     Ok([ours, theirs])
 }
 
-/// C's waits for ever for messages that do not come.
+/// C's waits forever for messages that never come.
 fn survivor() -> CaseResult {
     for kill_server in [true, false] {
         // Each waits for more messages than the other sends.
@@ -281,13 +281,12 @@ fn long_message() -> CaseResult {
     Ok(())
 }
 
-/// The receiver joins as a full member; `-o` is the sender's.
+/// The receiver joins as a full member; `-o` is for the sender.
 ///
-/// C's sender destroys its queue pair as soon as it has posted its messages. rxe of Linux 6.12 and
-/// 7.2 sends them in the background, and drops those that have not left. With rdma-core's programs
-/// on both sides, on 7.2, no packet leaves in four runs of four (`sent_pkts` of the device stays as
-/// it was), and the receiver waits for ever; on 6.1 all arrive. Ours waits until its messages have
-/// left.
+/// C's sender destroys its queue pair right after posting its messages. rxe of Linux 6.12 and 7.2
+/// sends them in the background and drops those still queued. With rdma-core's programs on both
+/// sides on 7.2, no packet left in any of four runs (the device's `sent_pkts` did not change), so
+/// the receiver waits forever; on 6.1 all arrive. Our sender waits until its messages have left.
 fn mckey(ends: &Ends, flags: &[&str]) -> CaseResult {
     match to_group(ends, &Sides::of(Family::V4)?, flags)? {
         Some(ended) => all_said(&ended, lines_of_group(flags)),
@@ -300,7 +299,7 @@ fn mckey(ends: &Ends, flags: &[&str]) -> CaseResult {
 
 const GROUP: &str = "239.9.8.2";
 
-/// Returns the lines of receiver and sender, without those of every end.
+/// Returns the lines of receiver and sender, without the common last ones.
 fn lines_of_group(flags: &[&str]) -> [Vec<String>; 2] {
     let members = flags.iter().skip_while(|flag| **flag != "-c").nth(1);
     let members = members.and_then(|count| count.parse().ok()).unwrap_or(1);
@@ -315,7 +314,7 @@ fn lines_of_group(flags: &[&str]) -> [Vec<String>; 2] {
     })
 }
 
-/// Runs both ends; `None` if the receiver waits for messages that do not come.
+/// Runs both ends. Returns `None` if the receiver waits for messages that never come.
 fn to_group([receiver, sender]: &Ends, sides: &Sides, flags: &[&str]) -> CaseResult<Option<[Finished; 2]>> {
     let mut receives = receiver.tool("mckey")?;
     receives.args(["-m", GROUP, "-b", &sides.server]).args(flags.iter().filter(|flag| **flag != "-o"));
@@ -326,7 +325,7 @@ fn to_group([receiver, sender]: &Ends, sides: &Sides, flags: &[&str]) -> CaseRes
     Ok(receives.finish(LAST_WORDS)?.ok().map(|receives| [receives, sends]))
 }
 
-/// Linux joins groups of IPv4 alone on RoCE v2 ports.
+/// Linux joins only IPv4 groups on RoCE v2 ports.
 fn other_groups() -> CaseResult {
     let (v6, link) = (Sides::of(Family::V6)?, Sides::of(Family::Link)?);
     let group_of_link = format!("ff12::9:8:4%{}", link.server_netdev);
@@ -335,7 +334,7 @@ fn other_groups() -> CaseResult {
         let [ours, _] = both("mckey", &["-m", group, "-b", source])?;
         assert!(ours.stderr.starts_with(failure), "{group}: {ours:?}");
     }
-    // The next message of C's has the errno that glibc's `perror` leaves.
+    // C's next message contains the errno that glibc's `perror` leaves.
     let by_gid = |maker: Maker| run(maker.tool("mckey")?.args(["-M", "ff15::9:8:4", "-b", V4]));
     let (theirs, ours) = (by_gid(Maker::Theirs)?, by_gid(Maker::Ours)?);
     assert!(theirs.stderr.starts_with(failure) && ours.stderr.starts_with(failure), "{theirs:?} {ours:?}");
@@ -361,11 +360,10 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     if of_link && sides.are_apart() {
         return skip("the listener's address comes with the number of its interface, as in C");
     }
-    // Like C's, the client looks for an IPv4 address of the controller.
+    // Like C's, the client needs an IPv4 address of the controller.
     let control = Sides::of(Family::V4)?;
     let port = crate::port::free()?.to_string();
-    // Both ends may have one device, so that queue pairs that do not exist need numbers that no
-    // other has.
+    // Both ends may share one device, so the numbers of their fictitious queue pairs must differ.
     let command = |maker: &Maker, address: &str, controller: &str, base: &str| -> CaseResult<_> {
         let mut command = maker.newest_tool("cmtime")?;
         command.args(["-b", address, "-C", controller, "-p", &port, "-q", base]).args(&flags);
@@ -375,7 +373,7 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     let serve = || -> CaseResult<Running> {
         Ok(Running::start(command(server, &sides.server, &control.server, "100000")?.arg("-L"))?)
     };
-    // C's connects to the first one, the root, only once.
+    // C's servers connect to the first one, the root, only once.
     let mut root = serve()?;
     if !process::wait_for_listener_of(root.pid(), port.parse()?, LIMIT, || !root.has_ended()) {
         return fail(format_args!("the root does not listen on port {port}"));
@@ -386,7 +384,7 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     }
     let connects = command(client, &sides.client, &control.to, "200000")?;
     ends.push(Running::start(&mut sides.at_client(connects))?);
-    // The client first: a listener waits for one that has failed.
+    // The client first, because a listener keeps waiting for a client that has failed.
     for end in ends.into_iter().rev() {
         let end = match end.finish(LIMIT)? {
             Ok(end) => end,

@@ -1,7 +1,6 @@
 //! `cm_tools`: `rping`, `rdma_server` and `rdma_client`, `rdma_xserver` and `rdma_xclient`, ours
 //! and rdma-core's, at both ends of connections through the kernel's connection manager: on rxe,
-//! and between two functions of ConnectX ([`Sides`]). [`cm_flags`] lists the
-//! flags.
+//! and between two functions of ConnectX ([`Sides`]). [`cm_flags`] lists the flags.
 
 use std::process::Command;
 use std::time::Duration;
@@ -29,8 +28,8 @@ const V4: &str = "10.9.9.1";
 static PAIRS: [[Maker; 2]; 3] =
     [[Maker::Ours, Maker::Ours], [Maker::Ours, Maker::Theirs], [Maker::Theirs, Maker::Ours]];
 
-/// Ways to run `rping`: flags of the server, and of the client.
-/// `CLIENT` stands for the client's address.
+/// Ways to run `rping`: a name, the flags of the server and of the client. `CLIENT` stands for the
+/// client's address.
 const RPINGS: &[(&str, &[&str], &[&str])] = &[
     ("-V", &["-V"], &["-V"]),
     ("-S 23", &["-S", "23"], &["-S", "23"]),
@@ -113,10 +112,10 @@ fn ways() -> impl Iterator<Item = Case> {
 /// A case.
 type Run = fn() -> CaseResult;
 
-/// The end of a program: by itself, or killed.
+/// The result of a program: `Ok` if it ended by itself, `Err` if it was killed.
 type Ended = Result<Finished, Finished>;
 
-/// Runs both ends, and returns the results of server and client.
+/// Runs both ends and returns the results of server and client.
 fn connected(
     names: [&str; 2],
     [server, client]: [&Maker; 2],
@@ -132,19 +131,19 @@ fn connected(
     Ok([serves.finish(patience)?, client])
 }
 
-/// Returns the command of a client on its side.
+/// Returns the command of a client, to run on the client's side.
 fn client_command(maker: &Maker, name: &str, sides: &Sides, args: &[&str]) -> CaseResult<Command> {
     let mut command = maker.tool(name)?;
     command.args(args);
     Ok(sides.at_client(command))
 }
 
-/// Fails with what both ends said.
+/// Fails with the output of both ends.
 fn both_told(what: &str, [server, client]: &[Ended; 2]) -> CaseResult {
     fail(format_args!("{what}: server {}; client {}", told(server), told(client)))
 }
 
-/// Shows ten pings on both sides.
+/// Exchanges ten pings, printed on both sides.
 fn rping(ends: [&Maker; 2], family: Family, [serve, connect]: [&[&str]; 2]) -> CaseResult {
     const COUNT: &str = "10";
     let sides = Sides::of(family)?;
@@ -175,15 +174,15 @@ fn rping(ends: [&Maker; 2], family: Family, [serve, connect]: [&[&str]; 2]) -> C
     if server.stderr != told {
         return both_told("the server's last words", &ended);
     }
-    // C's client may end before it sees the event.
+    // C's client may exit before it sees the event.
     if !["", "client DISCONNECT EVENT...\n"].contains(&client.stderr.as_str()) {
         return both_told("the client's last words", &ended);
     }
     Ok(())
 }
 
-/// Three clients, and then one. Those of our server come at the same time: rdma-core's server of
-/// version 44, which Debian 12 has, mixes their requests up.
+/// Three clients, then one more. With our server the three run at the same time. The server of
+/// rdma-core 44 (Debian 12) confuses concurrent requests.
 fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
     let sides = Sides::of(Family::V4)?;
     let port = port::free()?;
@@ -211,15 +210,15 @@ fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
     }
 }
 
-/// C's ends move their queue pair to the error state as soon as they have what they wait for, and
-/// rxe may then owe the other one an acknowledgement ([`Repetitions`]).
+/// C's programs move their queue pair to the error state as soon as their work is done. rxe may
+/// then still owe the peer an acknowledgement ([`Repetitions`]).
 fn rdma_client(ends: [&Maker; 2], family: Family) -> CaseResult {
     let sides = Sides::of(family)?;
     ends_well(["rdma_server", "rdma_client"], ends, &sides, &["-s", &sides.server], &["-s", &sides.to])
 }
 
-/// C's server disconnects as soon as it has the message. Its queue pair is in the error state then,
-/// where rxe drops an acknowledgement that it still owes, and the client's send does not complete.
+/// C's server disconnects as soon as it has the message. Its queue pair is then in the error state,
+/// where rxe drops an acknowledgement that it still owes. The client's send never completes.
 fn rdma_xclient(ends: [&Maker; 2]) -> CaseResult {
     let sides = Sides::of(Family::V4)?;
     let ended =
@@ -232,8 +231,8 @@ fn rdma_xclient(ends: [&Maker; 2]) -> CaseResult {
     }
 }
 
-/// `rdma_xserver` has no flag for an address, and listens on 0.0.0.0; `rdma_server` takes the
-/// message as well. Its reply finds no receive, and it may wait without limit.
+/// `rdma_xserver` has no flag for an address and listens on 0.0.0.0, so `rdma_server` receives the
+/// message instead. Its reply finds no receive, so it may wait without limit.
 fn rdma_xclient_by_ipv6([server, client]: [&Maker; 2], family: Family) -> CaseResult {
     let sides = Sides::of(family)?;
     let port = port::free()?;
@@ -250,7 +249,7 @@ fn rdma_xclient_by_ipv6([server, client]: [&Maker; 2], family: Family) -> CaseRe
     }
 }
 
-/// A connection of two XRC queue pairs, of which the server's has a shared receive queue.
+/// A connection of two XRC queue pairs; the server's has a shared receive queue.
 fn rdma_xclient_by_xrc(ends: [&Maker; 2]) -> CaseResult {
     let sides = Sides::of(Family::V4)?;
     ends_well(["rdma_xserver", "rdma_xclient"], ends, &sides, &["-c", "x"], &["-c", "x", "-s", V4])
@@ -273,24 +272,25 @@ fn ends_well(
     }
     let is_well = |(end, name): (&Ended, &str)| {
         let words = [format!("{name}: start"), format!("{name}: end 0")];
-        // `ip netns exec` starts a program by its path, which some print.
+        // `ip netns exec` starts a program by its path, and some programs print it.
         let said = |end: &Finished| end.stdout.lines().map(plain).eq(&words);
         end.as_ref().is_ok_and(|end| end.status.success() && said(end) && end.stderr.is_empty())
     };
     if ended.iter().zip(names).all(is_well) { Ok(()) } else { both_told("an end failed", &ended) }
 }
 
-/// Returns a line without the directory of the program that it begins with.
+/// Returns a line without the directory of the program at its start.
 fn plain(line: &str) -> &str {
     line.rsplit_once('/').map_or(line, |(_, line)| line)
 }
 
-/// The requests that rxe repeats from a moment on.
+/// Counts the requests that rxe repeats from a given moment on.
 ///
 /// When a queue pair goes to ERR, rxe drops an acknowledgement that it still owes (`do_complete`).
-/// The peer's queue pair then repeats its last request for ever, as librdmacm's 7 retries are no
-/// limit to rxe (seen on 7.2): a program that waits for its completion hangs, on either library.
-/// Our tools load no librdmacm, and so cannot be made to disconnect [together](crate::together).
+/// The peer's queue pair then repeats its last request forever, because rxe does not honour
+/// librdmacm's limit of 7 retries (seen on 7.2). A program that waits for the completion hangs, on
+/// either library. Our tools do not load librdmacm, so the cases cannot make them disconnect
+/// [together](crate::together).
 struct Repetitions {
     before: u64,
 }
@@ -300,19 +300,20 @@ impl Repetitions {
         Self { before: Self::count() }
     }
 
-    /// The number of times that rxe0's completer has repeated a request, on kernels that count
-    /// them.
+    /// Returns the number of requests repeated by rxe0's completer, 0 on kernels without the
+    /// counter.
     fn count() -> u64 {
         let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err";
         std::fs::read_to_string(counter).ok().and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Judges programs that have hung.
+    /// Decides whether rxe made programs hang.
     ///
     /// # Errors
-    /// A skip, if rxe has repeated more requests than lost packets cause.
+    /// A skip, if rxe has repeated more requests than lost packets explain.
     fn judge(&self) -> CaseResult {
-        // A minute has 28 on Linux 6.1, which waits for 2.1 s, and more on newer ones.
+        // Linux 6.1, with its timeout of 2.1 s, repeats 28 times in a minute; newer kernels repeat
+        // more.
         const ENDLESS: u64 = 20;
         let repeated = Self::count().saturating_sub(self.before);
         if repeated > ENDLESS {
@@ -329,7 +330,7 @@ fn without_a_server() -> CaseResult {
     let one = |maker: Maker| run(maker.tool("rping")?.args(["-c", "-a", V4, "-p", &port]));
     let (theirs, ours) = (one(Maker::Theirs)?, one(Maker::Ours)?);
     let event = "cma event RDMA_CM_EVENT_REJECTED, error 8\n";
-    // C's main thread goes on until another thread exits.
+    // C's main thread continues until another thread exits the process.
     assert!(theirs.stderr.starts_with(event), "{theirs:?}");
     assert!(ours.stderr.starts_with(event) && ours.stderr.contains("no program listens"), "{ours:?}");
     assert_eq!((ours.status, &ours.stdout), (theirs.status, &theirs.stdout));
@@ -347,25 +348,25 @@ fn no_room() -> CaseResult {
         let ends = [&maker, &Maker::Ours];
         let [server, _] = connected(["rping", "rping"], ends, &sides, port, [&serve, &connect])?;
         let Ok(mut server) = server else { return fail(format_args!("{maker}: server {}", told(&server))) };
-        // The thread that reads events prints it, unless the program has ended by then.
+        // The event thread prints it, unless the program has ended by then.
         server.stderr = server.stderr.replace("server DISCONNECT EVENT...\n", "");
         seen.push(server);
     }
     same("rping", &seen[1], &seen[0])
 }
 
-/// The client gets as far as its queue pair.
+/// The client gets as far as creating its queue pair.
 fn xclient_without_xrc() -> CaseResult {
     let one = |maker: Maker| run(maker.tool("rdma_xclient")?.args(["-c", "x", "-s", V4, "-p", "1"]));
     let (theirs, ours) = (one(Maker::Theirs)?, one(Maker::Ours)?);
-    // rxe of Linux 5.10 looks for completion queues first.
+    // rxe of Linux 5.10 checks for completion queues first.
     let why = if rxe_is_before(6, 1)? { "Invalid argument" } else { "Operation not supported" };
     assert_eq!(theirs.stderr, format!("rdma_create_ep: {why}\n"));
     assert!(ours.stderr.contains("create_qp on rxe0"), "the reason is missing: {ours:?}");
     same("rdma_xclient", &ours, &theirs)
 }
 
-/// The server gets as far as a request, which needs no queue pair that exists.
+/// The server gets as far as a request, which may name a nonexistent queue pair.
 fn xserver_without_xrc() -> CaseResult {
     let mut seen = Vec::new();
     for maker in [Maker::Theirs, Maker::Ours] {
@@ -384,7 +385,7 @@ fn xserver_without_xrc() -> CaseResult {
     same("rdma_xserver", &seen[1], &seen[0])
 }
 
-/// The server listens on 0.0.0.0, which stands for no address of IPv6.
+/// The server listens on 0.0.0.0, which does not cover IPv6 addresses.
 fn xclient_without_an_address() -> CaseResult {
     let sides = Sides::of(Family::V6)?;
     let rejected = |[server, client]: [&Maker; 2]| -> CaseResult<Finished> {
@@ -409,7 +410,7 @@ fn xclient_without_an_address() -> CaseResult {
     Ok(())
 }
 
-/// Sends a request for an XRC connection, and waits until it is rejected.
+/// Sends a request for an XRC connection and waits for its rejection.
 fn request_xrc(port: u16) -> CaseResult {
     let channel = EventChannel::new()?;
     let id = channel.create_id_of(PortSpace::IB, QpType::XRC_SEND)?;
@@ -439,7 +440,7 @@ fn port_taken() -> CaseResult {
         let one = |maker: Maker| run(maker.tool(tool)?.args(args).arg(&number));
         let (mut theirs, ours) = (one(Maker::Theirs)?, one(Maker::Ours)?);
         assert!(theirs.stderr.contains("Address already in use"), "{theirs:?}");
-        // rping's thread for events may begin when its main thread has closed the channel.
+        // rping's event thread may start after its main thread has closed the channel.
         theirs.stderr = theirs.stderr.replace("rdma_get_cm_event: Bad file descriptor\n", "");
         same(tool, &ours, &theirs)?;
     }

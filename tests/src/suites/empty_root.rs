@@ -1,7 +1,7 @@
-//! `empty_root`: static builds of the tools, in a root that holds them, `/dev/infiniband`, `/sys`,
-//! `/proc` and nothing else.
+//! `empty_root`: static builds of the tools, in a root that holds only them, `/dev/infiniband`,
+//! `/sys` and `/proc`.
 //!
-//! `VERBS_STATIC_DIR` says where the builds with glibc are, `VERBS_MUSL_DIR` where those with musl.
+//! `VERBS_STATIC_DIR` is the folder of the glibc builds, `VERBS_MUSL_DIR` that of the musl builds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ fn no_tool_needs_a_loader(dir: &Path) -> CaseResult {
         let elf = fs::read(dir.join(tool))?;
         assert!(!has_interpreter(&elf), "{tool} names a dynamic loader");
     }
-    // And one that is known to name one, so that the question means something.
+    // A dynamically linked program has one, which shows that the check works.
     assert!(has_interpreter(&fs::read("/proc/self/exe")?));
     Ok(())
 }
@@ -67,8 +67,8 @@ fn pingpong_runs(dir: &Path) -> CaseResult {
     Ok(())
 }
 
-/// Both programs are in the root; this process stays outside, where the kernel's listeners are
-/// listed.
+/// Both programs run inside the root. This process stays outside, where the list of the kernel's
+/// listeners is.
 fn rping_connects(dir: &Path) -> CaseResult {
     let (root, port) = (make(dir)?, port::free()?);
     let rping = |role: &str| {
@@ -93,7 +93,7 @@ fn dir_of(variable: &str) -> CaseResult<PathBuf> {
     }
 }
 
-/// Makes an empty root in a mount namespace of this process' own, and returns its path.
+/// Makes an empty root in a private mount namespace of this process and returns its path.
 fn make(static_dir: &Path) -> CaseResult<&'static Path> {
     private_mounts()?;
     let root = Path::new("/run/empty-root");

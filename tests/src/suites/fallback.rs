@@ -1,7 +1,6 @@
-//! `fallback`: everything works where a kernel, or a filter, refuses the newer ways to it.
+//! `fallback`: everything works where a kernel or a filter refuses the newer interfaces.
 //!
-//! Refusals and writes are counted outside of the process, so that a case cannot pass by never
-//! trying.
+//! Refusals and writes are counted outside the process, so a case cannot pass by never trying.
 
 use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_GET_CONTEXT, IB_USER_VERBS_CMD_MODIFY_QP,
@@ -33,7 +32,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn pingpong(mode: Mode, flags: &'static [&'static str]) -> CaseResult {
-    // Each doorbell asks the supervisor, so few rounds do.
+    // Each doorbell costs a round trip to the supervisor, hence the few rounds.
     let ends = PingPong { refuse: Some(mode), flags, iters: 50, ..PingPong::OURS }.run()?;
     for counts in ends.into_iter().flatten() {
         check(mode, &counts);
@@ -68,7 +67,7 @@ fn output(mode: Mode, tool: &str, args: &[&str]) -> CaseResult {
     if args == ["-v"] {
         check(mode, &counts);
     } else {
-        // A list needs nothing of uverbs.
+        // Listing devices needs no uverbs.
         assert_eq!(
             (counts.refused > 0, counts.passed, counts.writes()),
             (mode == Mode::Netlink, 0, 0),
@@ -78,11 +77,10 @@ fn output(mode: Mode, tool: &str, args: &[&str]) -> CaseResult {
     Ok(())
 }
 
-/// Checks that a call was refused, and that the library used another way.
+/// Checks that calls were refused and that the library used another way.
 fn check(mode: Mode, counts: &Counts) {
     assert!(counts.refused > 0, "nothing was refused: {counts}");
-    // A refusal is learned, for the whole context or for the method: there is no second attempt of
-    // each.
+    // A refusal is cached for the context or for the method, so no call is tried twice.
     assert!(counts.refused <= 4, "refused again and again: {counts}");
     assert_eq!(counts.passed == 0, mode == Mode::Ioctl, "{counts}");
     assert_eq!(counts.writes() == 0, mode == Mode::Netlink, "{counts}");

@@ -1,13 +1,14 @@
 //! `fork`: registered memory of a process that forks while the device uses it.
 //!
 //! Since Linux 5.12 the kernel copies registered pages for the child. Before, the parent's first
-//! write after the fork moves the parent to a copy, and the device keeps the page: for huge pages
-//! on 5.10, which copies ordinary ones already. `fork_init` excludes the pages from forks.
+//! write after the fork moves the parent to a copy while the device keeps the old page. On 5.10
+//! this affects only huge pages: ordinary ones are copied already. `fork_init` excludes the pages
+//! from forks.
 //!
 //! # Safety
-//! A case forks while its process has one thread, and the child calls only functions that are safe
-//! after a fork: `read`, `_exit`, and a read of memory that may be missing, which ends it. The
-//! environment is changed before there is another thread.
+//! A case forks while its process has one thread. The child calls only functions that are safe
+//! after a fork (`read`, `setrlimit`, `_exit`) and reads memory that may be missing, which ends it.
+//! The environment is changed before a second thread exists.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -47,7 +48,7 @@ fn kernel_copies() -> CaseResult<bool> {
     Ok(!rxe_is_before(5, 12)?)
 }
 
-/// A child that has done nothing since its fork, and ends when this value is dropped.
+/// A child that has done nothing since its fork. Dropping this value ends it.
 struct Child {
     pid: Pid,
     _stop: PipeWriter,
@@ -71,7 +72,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The writer is dropped after this, so the child is ended in another way.
+        // The writer is dropped only after this, so the child must be killed.
         let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
         let _ = waitpid(self.pid, None);
     }
@@ -87,9 +88,9 @@ fn child_can_read(byte: *const u8) -> CaseResult<bool> {
             status => fail(format_args!("the child ended with {status:?}")),
         },
         ForkResult::Child => {
-            // SAFETY: the byte is mapped in the parent; if the child does not have it, the child
-            // ends, without a core dump. The last call ends it without destructors of the parent's
-            // objects.
+            // SAFETY: the byte is mapped in the parent; if it is not mapped in the child, the read
+            // ends the child, without a core dump. `_exit` ends it without destructors of the
+            // parent's objects.
             unsafe {
                 let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                 libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
@@ -100,7 +101,7 @@ fn child_can_read(byte: *const u8) -> CaseResult<bool> {
     }
 }
 
-/// Memory of two huge pages, which the case asks the kernel for.
+/// Returns two huge pages of memory, which the case reserves in the kernel's pool.
 fn huge() -> CaseResult<MmapMut> {
     const POOL: &str = "/proc/sys/vm/nr_hugepages";
     const SIZE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
@@ -117,8 +118,8 @@ fn huge() -> CaseResult<MmapMut> {
 
 const HUGE: usize = 4 << 20;
 
-/// Sends from registered memory that the process wrote after a fork, and returns whether the device
-/// sent what was written.
+/// Sends from registered memory that the process wrote after a fork. Returns whether the device
+/// sent the new contents.
 fn device_sends_what_is_written(pair: &mut Pair<verbs::Erased>, buf: Buf) -> CaseResult<bool> {
     let mut buf = buf;
     let (old, new) = (pattern(1, 4096), pattern(2, 4096));
@@ -199,7 +200,7 @@ fn a_child_lacks_protected_pages_until_they_are_deregistered() -> CaseResult {
     assert!(!child_can_read(start)?, "a registered page is in the child");
     drop(second);
     assert!(!child_can_read(start)?, "a page with one of two regions is in the child");
-    // `first` is the last piece of the allocation, whose memory comes back.
+    // `first` is the last piece of the allocation, so the memory is returned.
     let map: MmapMut = first.into_memory()?;
     assert!(child_can_read(map.as_ptr())?, "a page without regions is not in the child");
     Ok(())
@@ -216,7 +217,7 @@ fn a_child_lacks_the_pages_of_a_scope_until_it_ends() -> CaseResult {
     let (read, written) = map.split_at_mut(page_size());
     let (result, _) = pd.scope(no_queue_pairs(), |scope, _| {
         let _read = scope.register_bytes(read)?;
-        // A part of a page excludes all of it.
+        // Registering a part of a page excludes the whole page.
         let _written = scope.register(&mut written[100..200])?;
         CaseResult::Ok([0, 1, 2].map(|page| child_can_read(start.wrapping_add(page * page_size()))))
     });
@@ -228,7 +229,7 @@ fn a_child_lacks_the_pages_of_a_scope_until_it_ends() -> CaseResult {
     Ok(())
 }
 
-/// The queue pairs of a scope in which nothing is posted.
+/// The queue pairs of a scope without posted requests.
 fn no_queue_pairs() -> Vec<verbs::Qp<verbs::state::Rts>> {
     Vec::new()
 }

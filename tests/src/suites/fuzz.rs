@@ -1,8 +1,8 @@
 //! `fuzz`: random legal and odd calls of the public API in safe code change no buffer that the
 //! program holds.
 //!
-//! `api-fuzz` does the same for longer ([`crate::api_fuzz`]); soft devices have it in the host part
-//! of `cargo xtask test`.
+//! `api-fuzz` does the same for longer ([`crate::api_fuzz`]). The host part of `cargo xtask test`
+//! fuzzes soft devices.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,26 +22,25 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// The time of the fuzz.
+/// The duration of the fuzz.
 const FOR: Duration = Duration::from_secs(8);
 
-/// The first kernel whose rxe comes through it. On 5.10 a processor does not leave rxe's tasklets
-/// any more, so that no RCU grace period ends, and every thread of the test waits for one in
-/// `membarrier(2)` for good.
+/// The first kernel whose rxe survives the fuzz. On 5.10 a processor never leaves rxe's tasklets,
+/// so no RCU grace period ends and every thread of the test blocks forever in `membarrier(2)`.
 const FIRST_THAT_ENDS: (u32, u32) = (6, 0);
 
 /// The first kernel whose rxe warns often when memory is deregistered while a packet refers to it.
-/// Each time the deregistration takes 50 s.
+/// Each such deregistration takes 50 s.
 const FIRST_THAT_WARNS: (u32, u32) = (6, 12);
 
-/// The function that warns, in one of some dozen runs on 6.1, and one that warns of the number of
-/// references when the process with the object ends.
+/// Functions that warn on 6.1: one in about one run of a dozen, and one about the reference count
+/// when the process ends.
 const WARN: &str = "__rxe_cleanup refcount_warn_saturate";
 
-/// The time that the fuzz has on a kernel that may warn, with some deregistrations of 50 s.
+/// The time limit on a kernel that may warn, which allows for some deregistrations of 50 s.
 const LIMIT: Duration = Duration::from_secs(380);
 
-/// Tells the VM which warnings of the kernel are known, for as long as this lives.
+/// Announces the known kernel warnings to the VM until dropped.
 struct Announced(File);
 
 impl Announced {
@@ -54,15 +53,15 @@ impl Announced {
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        // Without this line later warnings of the functions would be ignored.
+        // Without this line, the VM would ignore later warnings of these functions.
         self.0.write_all(b"verbs-tests: no known warning\n").expect("/dev/kmsg takes a second line");
     }
 }
 
 fn random_calls_change_no_buffer_that_the_program_holds() -> CaseResult {
     if is_mlx5()? {
-        // Each call takes its time on a ConnectX model in an emulated guest. `cargo xtask fuzz api
-        // --device mlx5` reaches them all.
+        // Each call is slow on a ConnectX model in an emulated guest. `cargo xtask fuzz api
+        // --device mlx5` reaches all of them.
         return rounds::one_in_this_process(under_test(), FOR, 1);
     }
     if !is_rxe()? {
@@ -77,13 +76,14 @@ fn random_calls_change_no_buffer_that_the_program_holds() -> CaseResult {
         return skip("this kernel's rxe gets stuck in a tasklet under random traffic");
     }
     if (major, minor) >= FIRST_THAT_WARNS {
-        // The fuzz itself passes there, but waits for that.
+        // The fuzz itself passes there, apart from these waits.
         return skip(
             "this kernel's rxe often waits 50 s in __rxe_cleanup when memory is deregistered under load",
         );
     }
     let _announced = Announced::new(WARN)?;
-    // The kernel closes what the fuzz forgets when the process ends, and may warn of that too.
+    // When the process ends, the kernel closes the objects that the fuzz has forgotten, and may
+    // warn then too.
     let run = || match rounds::in_this_process(under_test(), FOR, 1) {
         Ok(()) => 0,
         Err(Stop::Failed(why) | Stop::Skipped(why)) => {

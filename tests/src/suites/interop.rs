@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
     pingpongs().chain(outputs()).chain(misuses()).chain([asyncwatch, xrc]).collect()
 }
 
-/// Every pair of makers with every way to run it.
+/// Every pair of makers, run in every way.
 fn pingpongs() -> impl Iterator<Item = Case> {
     const WAYS: &[(&str, u32, u32, &[&str])] = &[
         // name, size, iters, flags
@@ -115,7 +115,7 @@ fn asyncwatch_prints_the_events_that_theirs_prints() -> CaseResult {
                 return fail(format_args!("ip addr {change}: {}", done.stderr.trim_end()));
             }
         }
-        // The kernel raises one event or more for each change. The program does not end by itself.
+        // The kernel raises one or more events for each change. The program does not end by itself.
         watch.wait_for_output(LIMIT, |text| text.lines().count() > 1);
         let (Ok(ended) | Err(ended)) = watch.finish(Duration::ZERO)?;
         let mut lines = ended.stdout.lines().map(str::to_owned);
@@ -154,7 +154,7 @@ fn outputs() -> impl Iterator<Item = Case> {
 
 /// Cases that compare the output of misuse.
 fn misuses() -> impl Iterator<Item = Case> {
-    /// Nobody listens there: it is the port that tcpmux had.
+    /// No server listens on this port, which was tcpmux's.
     const NO_SERVER: &[&str] = &["-p", "1", "127.0.0.1"];
     let devinfo = [
         "-x",
@@ -175,7 +175,7 @@ fn misuses() -> impl Iterator<Item = Case> {
         "-l extra",
         "-d rxe0 -i 2 -v",
     ];
-    // With the address of a server that is not there, so that none of them waits.
+    // With the address of an absent server, so that no program waits.
     let pingpong = [
         "-x",
         "--nosuch",
@@ -212,7 +212,7 @@ fn misuses() -> impl Iterator<Item = Case> {
     };
     let devinfo = devinfo.map(|line| one("ibv_devinfo", line, &[]));
     let pingpong = pingpong.map(|line| one("ibv_rc_pingpong", line, NO_SERVER));
-    // What all of them refuse, and what these two do not have.
+    // Flags that all three refuse, and flags that these two lack.
     let uc = ["-x", "--nosuch", "-m 300", "-i 0", "-d nosuch", "-p 65536", "-g 5000", "-N", "-h", "extra"];
     let uc = uc.map(|line| one("ibv_uc_pingpong", line, NO_SERVER));
     let ud = ["-x", "-m 1024", "-i 0", "-i 9", "-d nosuch", "-p 65536", "-s 65536", "-g 5000", "-t", "extra"];
@@ -236,7 +236,7 @@ fn misuses() -> impl Iterator<Item = Case> {
         "extra",
     ];
     let srq = srq.map(|line| one("ibv_srq_pingpong", line, NO_SERVER));
-    // rxe has no XRC: where the command line is right, theirs and ours end with its refusal.
+    // rxe has no XRC: with a valid command line, theirs and ours fail with the kernel's refusal.
     let xsrq = [
         "-x",
         "--nosuch",
@@ -276,7 +276,7 @@ fn misuses_of_ids(
     MISUSES.iter().flat_map(move |(tool, lines)| lines.iter().map(move |line| one(tool, line, &[])))
 }
 
-/// Misuse of the tools for connections by address.
+/// Misuses of the tools for connections by address.
 fn misuses_by_address() -> impl Iterator<Item = Case> {
     const LINES: &[(&str, &str)] = &[
         ("rping", "-x"),
@@ -302,7 +302,7 @@ fn misuses_by_address() -> impl Iterator<Item = Case> {
 
 fn both(tool: &str, args: &[String]) -> CaseResult<[Finished; 2]> {
     let one = |maker: Maker| run(maker.tool(tool)?.args(args));
-    // Theirs first: where it is not installed there is nothing to compare.
+    // Theirs first: without an installed tool there is no comparison.
     let theirs = one(Maker::Theirs)?;
     Ok([one(Maker::Ours)?, theirs])
 }
@@ -312,7 +312,7 @@ fn same_misuse(tool: &str, args: &[String]) -> CaseResult {
     same(tool, &ours, &theirs)
 }
 
-/// As a server and as a client. Neither gets as far as the network.
+/// Runs as a server and as a client. Neither gets as far as the network.
 fn no_xrc() -> CaseResult {
     let gid = gid_index()?.to_string();
     for operands in [&[][..], &["127.0.0.1"]] {
@@ -327,8 +327,7 @@ fn no_xrc() -> CaseResult {
     Ok(())
 }
 
-/// On RoCE there is no way without a GID: both ends learn it from the kernel, and each from its
-/// own.
+/// RoCE needs a GID. Both ends query it from the kernel, each its own.
 fn without_a_gid() -> CaseResult {
     let _ = gid_index()?;
     let mut said = Vec::new();
@@ -353,8 +352,7 @@ fn without_a_gid() -> CaseResult {
     };
     same_but_for_reasons("ibv_rc_pingpong", &our_server.stderr, &their_server.stderr)?;
     assert_eq!((our_server.status.code(), their_server.status.code()), (Some(1), Some(1)));
-    // Why the client could not read is an errno that something else left behind, in theirs; the
-    // rest is the same.
+    // In theirs, the client's reason for the failed read is a stale errno. Compares only the rest.
     let rest = |client: &Finished| client.stderr.split_once('\n').map(|(_, rest)| rest.to_owned());
     assert_eq!(rest(our_client), rest(their_client));
     assert_eq!(our_client.status, their_client.status);

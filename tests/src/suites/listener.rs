@@ -1,5 +1,5 @@
 //! `listener`: listeners and connectors, through the kernel's connection manager on rxe and on
-//! ConnectX. Both sides are in the case's process.
+//! ConnectX. Both sides run in the case's process.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ const SUITE: &str = "listener";
 /// The address of the device's netdev.
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 1));
 
-/// An address of the netdev's network that no host has.
+/// An unused address of the netdev's network.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 77));
 
 /// The suite.
@@ -52,7 +52,7 @@ fn accept<T>(listener: &Listener<T>) -> CaseResult<Connection<T>> {
     }
 }
 
-/// Returns a listener that accepts with what the peer has sent.
+/// Returns a listener that replies to the peer with the private data of the request.
 fn listener(init: &ListenerInit) -> CaseResult<Listener> {
     Ok(Listener::bind_with((V4, 0), init, |request| {
         let (mut qp, resources) = Resources::create(&request.id, Resources::CAP)?;
@@ -120,7 +120,7 @@ fn each_step_that_fails_is_named() -> CaseResult {
     let connector = Connector { resolve_timeout: Duration::from_millis(200), ..Connector::default() };
     let Err(error) = connector.connect((NOBODY, 7471)) else { return fail("it is connected") };
     assert_eq!(error.step, ConnectStep::ResolveAddr, "{error}");
-    // A listener whose program does not look.
+    // The program never accepts from this listener.
     let listener = listener(&ListenerInit::default())?;
     let connector = Connector { connect_timeout: Duration::from_millis(200), ..Connector::default() };
     let Err(error) = connector.connect(listener.local_addr()) else { return fail("it is connected") };
@@ -132,7 +132,7 @@ fn a_slow_peer_delays_no_other_one_and_expires() -> CaseResult {
     let init = ListenerInit { establish_timeout: Duration::from_millis(500), ..ListenerInit::default() };
     let listener = listener(&init)?;
     let to = listener.local_addr();
-    // It does not confirm the reply.
+    // This client never confirms the reply.
     let channel = EventChannel::new()?;
     let slow = channel.create_id(PortSpace::TCP)?;
     slow.resolve_addr(None, to, PATIENCE)?;

@@ -1,21 +1,21 @@
-//! The suites: one file each, and each case named by what is true.
+//! The suites: one file each. Each case is named after the behaviour that it checks.
 //!
-//! | suite | what it shows |
+//! | suite | content |
 //! |---|---|
 //! | [`interop`] | our tools and rdma-core's are interchangeable |
-//! | [`c_abi`] | unmodified programs run on our `libibverbs.so.1` as they do on C's |
-//! | [`fallback`] | everything works where a kernel, or a filter, refuses the newer ways to it |
-//! | [`conformance`] | what verbs promise of data, completions and events |
-//! | [`transition`] | the QP transition table is the running kernel's |
-//! | [`lifecycle`] | what is dropped, forgotten, closed or killed, as the kernel sees it |
-//! | [`fork`] | registered memory of a process that forks stays with the device |
-//! | [`negative`] | what is refused, and whether the reason is told |
+//! | [`c_abi`] | unmodified programs behave the same on our `libibverbs.so.1` and on C's |
+//! | [`fallback`] | everything works where a kernel or a filter refuses the newer interfaces |
+//! | [`conformance`] | the verbs' promises about data, completions and events |
+//! | [`transition`] | the QP transition table matches the running kernel's |
+//! | [`lifecycle`] | dropped, forgotten, closed and killed objects as the kernel sees them |
+//! | [`fork`] | the device keeps using the registered memory of a process that forks |
+//! | [`negative`] | refusals, and whether their reason is reported |
 //! | [`cm`] | connections by address |
 //! | [`listener`] | listeners and connectors above them |
 //! | [`cm_tools`], [`cm_rates`], [`cm_flags`] | our tools for them, with rdma-core's |
-//! | [`soft`] | provider-soft and the kernel's rxe are each other's peers |
+//! | [`soft`] | provider-soft and the kernel's rxe interoperate |
 //! | [`fuzz`] | random calls in safe code change no buffer that the program holds |
-//! | [`empty_root`] | static builds run where there is nothing else |
+//! | [`empty_root`] | static builds run in an otherwise empty root |
 //!
 //! [`mlx5`] holds the suites of another guest.
 
@@ -39,7 +39,7 @@ pub mod transition;
 
 use crate::runner::Case;
 
-/// The cases that ask nothing of the kernel, and so run on a device that a provider brings too.
+/// The cases that need nothing of the kernel and therefore also run on a provider's device.
 pub fn of_any_device() -> Vec<Case> {
     [conformance::cases(), lifecycle::of_any_device(), negative::of_any_device(), cm::of_any_device()]
         .into_iter()
@@ -47,7 +47,7 @@ pub fn of_any_device() -> Vec<Case> {
         .collect()
 }
 
-/// Every case, in the order in which they run.
+/// Every case, in execution order.
 pub fn all() -> Vec<Case> {
     [
         interop::cases(),

@@ -1,11 +1,11 @@
-//! `negative`: what is refused, and whether the reason is told.
+//! `negative`: refusals, and whether their reason is reported.
 //!
 //! Cases whose result is the status of a work request are in
 //! [`conformance::failures`](super::conformance::failures).
 //!
 //! # Safety
-//! Lists are made of devices that discovery did not find so. The kernel's own are opened, and the
-//! others left out.
+//! Cases build device lists that discovery did not return. Only the kernel's devices are opened;
+//! the lists leave the altered ones out.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -35,7 +35,7 @@ use crate::tools::{DEVICE, Maker, refused, run};
 
 const SUITE: &str = "negative";
 
-/// The suite. The last case takes the device away for a while.
+/// The suite. The last case removes the device for a while.
 pub fn cases() -> Vec<Case> {
     let mut cases = cases!(
         SUITE,
@@ -58,8 +58,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// The part of the suite that asks nothing of the kernel, and so runs on devices that providers
-/// bring.
+/// The part of the suite that needs nothing of the kernel and therefore also runs on providers'
+/// devices.
 pub fn of_any_device() -> Vec<Case> {
     cases!(
         SUITE,
@@ -89,7 +89,7 @@ fn error_of<T>(result: Result<T, Error>, what: &str) -> CaseResult<Error> {
     }
 }
 
-/// Checks that an error is an EINVAL that names the exceeded limit.
+/// Checks that an error is an EINVAL naming the exceeded limit.
 fn is_limit(error: &Error, name: &str, asked: u64) {
     match error.cause {
         Cause::Limit { name: told, asked: told_asked, min, max } => {
@@ -115,12 +115,12 @@ fn an_unknown_name_is_answered_with_those_that_are_there() -> CaseResult {
     Ok(())
 }
 
-/// The list as it would be if discovery had found something else.
+/// Returns the device list that a changed discovery result leads to.
 fn list_if(change: impl FnOnce(&mut verbs::DeviceParts)) -> CaseResult<DeviceList> {
     let mut found = discovery::discover()?;
     let mut parts = found.devices[0].parts().expect("discovery finds devices of the kernel");
     change(&mut parts);
-    // SAFETY: the lists below leave the device out, so that nothing opens it.
+    // SAFETY: the lists below leave the device out, so it is never opened.
     found.devices[0] = unsafe { verbs::DeviceInfo::from_parts(parts) };
     Ok(DeviceList::from_found(found, &[]))
 }
@@ -143,7 +143,7 @@ fn an_unknown_driver_is_skipped_with_the_reason() -> CaseResult {
     assert!(matches!(only_skipped(&list)?, SkipReason::NoProvider { driver_id: Some(id) } if id.0 == 4242));
     let text = error_of(list.first(), "a device without a provider")?.to_string();
     assert!(text.contains("no provider") && text.contains("4242") && text.contains(DEVICE), "{text}");
-    // Where the kernel does not tell the driver, the name must do, and this one does not.
+    // Without a driver id the name decides, and this one matches no provider.
     let list = list_if(|info| {
         info.driver_id = None;
         info.name = "ghost".to_owned();
@@ -172,7 +172,7 @@ fn without_netlink_sysfs_tells_of_the_same_device() -> CaseResult {
     let ([by_netlink], [by_sysfs]) = (&told.devices[..], &found.devices[..]) else {
         return fail(format_args!("{told:?}, {found:?}"));
     };
-    // What only netlink knows is not there, and the rest is the same.
+    // The parts that only netlink reports are missing; the rest is equal.
     let expected = by_netlink.parts().map(|all| verbs::DeviceParts {
         index: None,
         driver_id: None,
@@ -196,7 +196,8 @@ fn a_missing_node_is_skipped_with_its_path() -> CaseResult {
     Ok(())
 }
 
-/// Puts a node of the device's own number, or the next one, into a directory of this process' own.
+/// Creates a node with the device's number plus `offset`, in a private `/dev/infiniband` of this
+/// process.
 fn own_node(mode: u32, offset: u64) -> CaseResult {
     let rdev = fs::metadata(infiniband().join("uverbs0"))?.rdev();
     private_mounts()?;
@@ -204,9 +205,9 @@ fn own_node(mode: u32, offset: u64) -> CaseResult {
     fs::set_permissions(infiniband(), fs::Permissions::from_mode(0o755))?;
     let path = infiniband().join("uverbs0");
     mknod(&path, SFlag::S_IFCHR, Mode::from_bits_truncate(mode), rdev + offset)?;
-    // Whatever the umask made of it.
+    // Undoes the effect of the umask.
     fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
-    // And no second way to the device.
+    // Closes the second path to the device.
     let by_number = Path::new("/dev/char");
     if by_number.exists() {
         cover(by_number)?;
@@ -229,7 +230,7 @@ fn a_node_without_permission_is_an_error_with_its_path() -> CaseResult {
 }
 
 fn a_node_of_another_device_is_not_used() -> CaseResult {
-    // A number that nobody has: if it were opened the answer would be another.
+    // No device has this number; opening the node would fail with another error.
     own_node(0o666, 1)?;
     let error = error_of(verbs::devices()?.find(DEVICE)?.open(), "a node of another device")?;
     assert!(error.to_string().contains("/dev/"), "{error}");
@@ -257,7 +258,7 @@ fn ports_0_and_9_are_refused_with_those_that_there_are() -> CaseResult {
 fn a_gid_index_out_of_range_is_refused_with_the_table_length() -> CaseResult {
     let context = open()?;
     let len = context.query_port(PORT)?.gid_tbl_len;
-    // rxe's table is far longer than what is in it.
+    // rxe's table is far longer than its contents.
     if is_rxe()? {
         assert!(context.query_gid_entry(PORT, len - 1)?.is_none(), "the last entry is empty");
         assert!(context.query_gid(PORT, len - 1)?.is_zero());
@@ -292,7 +293,7 @@ fn a_source_gid_that_does_not_exist_is_named() -> CaseResult {
         return fail("a connection from nowhere was accepted");
     };
     names_it(&error);
-    // It came back as it was.
+    // The error returned the queue pair unchanged.
     qp.to_rtr(&rtr_attr(&context, &shape, nobody)?)?;
     Ok(())
 }
@@ -337,7 +338,7 @@ fn a_queue_pair_beyond_a_limit_names_it() -> CaseResult {
     let cq = context.create_cq(&CqInit::new(4))?;
     let device = context.query_device()?;
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    // ConnectX reports the least of the limits of its queues and types.
+    // ConnectX reports the lowest limit of its queues and types, so `max + 1` may succeed.
     let beyond = |max: u32| if is_mlx5().unwrap_or(false) { 1 << 20 } else { max + 1 };
     let (wr, sge) = (beyond(device.max_qp_wr), beyond(device.max_sge));
     const INLINE: u32 = 100_000;
@@ -356,7 +357,7 @@ fn a_queue_pair_beyond_a_limit_names_it() -> CaseResult {
             assert!(error.to_string().starts_with(&format!("create_qp on {}: ", under_test())), "{error}");
         }
     }
-    // What the limit says can be had.
+    // The limit itself is available.
     let sge = device.max_sge;
     let cap = QpCap { max_send_sge: sge, max_recv_sge: sge, ..cap };
     let given = create_qp(&pd, &cq, &Shape { cap, ..Shape::default() })?.cap();
@@ -398,7 +399,7 @@ fn a_transition_without_its_attributes_names_them() -> CaseResult {
             under_test()
         )
     );
-    // It came back as it was.
+    // The error returned the queue pair unchanged.
     qp.to_init(&init_attr())?;
     Ok(())
 }
@@ -419,7 +420,7 @@ fn a_port_that_does_not_exist_is_named_by_the_transition() -> CaseResult {
 
 fn posting_on_a_full_queue_is_refused_and_completions_make_room() -> CaseResult {
     let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    // The peer is gone, and is waited for without a limit, so that nothing completes.
+    // The peer is gone and the timeout is infinite, so nothing completes.
     let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
     let pair = Pair::new(&open()?, &Shape { cap, rts, ..Shape::default() })?;
     let (mut qp, mut cq) = (pair.a.qp, pair.a.cq);
@@ -489,7 +490,7 @@ fn posting_what_does_not_fit_is_refused_and_the_queue_is_as_before() -> CaseResu
             Ok(()) => return fail(format_args!("{wr:?} was accepted")),
         };
         assert_eq!((error.accepted, error.reason), (0, reason));
-        // The next one finds the queue as it was.
+        // The queue accepts the next request as before.
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(100..108)] }])?;
         post_send(&mut pair.a.qp, &[signalled(3, SendOp::Send, &eight)])?;
         wait_for(&mut pair.a.cq, 3, verbs::WcOpcode::SEND)?;
@@ -509,7 +510,7 @@ fn posting_in_a_state_that_does_not_take_it_is_refused() -> CaseResult {
     let mut pair = Pair::new(&open()?, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..8)];
-    // The type does not know of it, the queue does.
+    // The change is not visible in the type, only in the queue.
     let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
     pair.a.qp.modify(&reset, QpAttrMask::STATE)?;
     let error = post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &sge)]).map_err(|error| error.reason);
@@ -520,12 +521,12 @@ fn posting_in_a_state_that_does_not_take_it_is_refused() -> CaseResult {
     Ok(())
 }
 
-/// Both makers' tools where something is missing: the same words and statuses.
+/// Runs both makers' tools without a device: both print the same and exit with the same status.
 fn tools_agree() -> CaseResult {
     for (tool, args) in TOOLS_WITHOUT_DEVICES {
         let theirs = run(Maker::Theirs.tool(tool)?.args(*args))?;
         let mut ours = run(Maker::Ours.tool(tool)?.args(*args))?;
-        // C's rping exits with what perror(3) leaves in errno, which need not be the error.
+        // C's rping exits with the errno that perror(3) leaves, which need not be the error.
         if *tool == "rping" && theirs.stderr.contains("event channel") && !ours.status.success() {
             ours.status = theirs.status;
         }
@@ -552,12 +553,12 @@ fn without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told() -> Cas
         let (theirs, mut ours) = (ask(Maker::Theirs)?, ask(Maker::Ours)?);
         let reason = ours.stderr.contains("has no RDMA loaded");
         assert!(reason, "{tool} does not say why: {ours:?}");
-        // Each was counted by itself.
+        // The counts differ, because each run has its filter.
         let is_count = |line: &&str| !line.starts_with("refuse: ");
         let said =
             |text: &str| text.lines().filter(is_count).map(|line| format!("{line}\n")).collect::<String>();
         ours.stderr = said(&ours.stderr);
-        // The wrapper starts a tool by its path, which the tool takes for its name.
+        // The wrapper starts a tool by its path, which the tool prints as its name.
         let path = |maker: Maker| Ok::<_, Stop>(maker.tool(tool)?.get_program().display().to_string());
         let [our_path, their_path] = [path(Maker::Ours)?, path(Maker::Theirs)?];
         same_but_for_reasons(&our_path, &ours.stderr, &said(&theirs.stderr))?;
@@ -567,8 +568,8 @@ fn without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told() -> Cas
     Ok(())
 }
 
-/// Uses of our tools that are compared with rdma-core's where there is no device, each a program
-/// and its arguments.
+/// Uses of our tools to compare with rdma-core's where there is no device: each a program and its
+/// arguments.
 pub const TOOLS_WITHOUT_DEVICES: &[(&str, &[&str])] = &[
     ("ibv_asyncwatch", &[]),
     ("ibv_asyncwatch", &["-d", DEVICE]),
@@ -614,7 +615,7 @@ fn rdma_link(args: &[&str]) -> CaseResult {
 fn without_any_device_the_list_is_empty_and_the_tools_say_the_same() -> CaseResult {
     rdma_link(&["delete", DEVICE])?;
     let seen = without_a_device();
-    // Back again whatever was seen: others need it.
+    // Restores the device in any case, because other cases need it.
     rdma_link(&["add", DEVICE, "type", "rxe", "netdev", "veth0"])?;
     eventually("the device is back, with its address", || {
         open().is_ok_and(|context| context.find_gid(PORT).is_ok_and(|gid| gid.gid.to_ipv4().is_some()))
@@ -631,7 +632,7 @@ fn without_a_device() -> CaseResult {
     let text = error_of(list.find(DEVICE), "no device")?.to_string();
     assert_eq!(text, format!("open_device: there is no RDMA device {DEVICE}; {hint} (ENODEV)"));
     match tools_agree() {
-        // Where there is nothing to compare with, the rest was seen all the same.
+        // Without rdma-core's tools the checks above still count.
         Err(Stop::Skipped(_)) => Ok(()),
         other => other,
     }

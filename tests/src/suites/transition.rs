@@ -1,10 +1,10 @@
-//! `transition`: the table of [`verbs_core::transition`] against the kernel that runs.
+//! `transition`: compares the table of [`verbs_core::transition`] with the running kernel's.
 //!
-//! The commands are sent without the provider, which would ask the table before it asks the kernel.
+//! The commands bypass the provider, which would consult the table before the kernel.
 //!
 //! # Safety
-//! The context is this suite's own, and so are the objects that it commands. Nothing is posted to
-//! them.
+//! The context and the objects of the commands belong to this suite. Nothing is posted to the
+//! queues.
 #![allow(unsafe_code)]
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
@@ -39,8 +39,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Whatever the table says of this state, the kernel says too: what is missing, what is not taken,
-/// what is illegal, and what passes.
+/// Compares the table with the kernel for one state: missing attributes, forbidden attributes,
+/// illegal transitions and legal ones.
 fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
     let kernel = Kernel::open()?;
     let mut refused = 0;
@@ -75,18 +75,18 @@ fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
     Ok(())
 }
 
-/// Returns the required mask with one attribute left out, and with one too many.
+/// Returns the required mask with one attribute left out and with one too many.
 fn wrong_masks(transition: &Transition) -> impl Iterator<Item = QpAttrMask> + '_ {
     let base = transition.required | QpAttrMask::STATE;
     let missing = transition.required.iter().map(move |bit| base - bit);
     let named = QpAttrMask::all().iter_names().map(|(_, bit)| bit);
-    // From another state than it is in, the kernel takes another row of its table.
+    // With `CUR_STATE`, the kernel may use another row of its table.
     let odd = QpAttrMask::CUR_STATE | QpAttrMask::RATE_LIMIT | QpAttrMask::CAP;
     let forbidden = named.filter(move |bit| !odd.intersects(*bit) && transition.forbidden(*bit) == *bit);
     missing.chain(forbidden.map(move |bit| base | bit))
 }
 
-/// A device whose commands are sent by hand. What is made goes with it.
+/// A device whose commands are sent by hand. Dropping it destroys all its objects.
 struct Kernel {
     context: std::sync::Arc<KernelContext>,
     pd: KernelPd,
@@ -112,7 +112,7 @@ impl Kernel {
         Ok(Self { context, pd, cq, path })
     }
 
-    /// A fresh queue pair, moved to a state.
+    /// Creates a queue pair and moves it to a state.
     fn qp_in(&self, qp_type: QpType, state: QpState) -> CaseResult<u32> {
         let mut reply = RxeCreateQpResp::new_zeroed();
         let cap = Shape::default().cap;
@@ -142,7 +142,7 @@ impl Kernel {
             at = to;
         }
         if state == QpState::SQD {
-            // Until then it takes nothing.
+            // Until then the queue pair rejects transitions.
             fabric::eventually("the send queue is drained", || {
                 let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
                 cmd::qp::query_qp(uverbs, qp, mask).is_ok_and(|(attr, _)| !attr.sq_draining)
@@ -152,7 +152,7 @@ impl Kernel {
         Ok(qp)
     }
 
-    /// Asks for a move, with a value for everything that a mask can name.
+    /// Requests a transition, with a value for each attribute that a mask can name.
     fn modify(&self, qp: u32, to: QpState, mask: QpAttrMask) -> verbs::Result<()> {
         let attr = QpAttr {
             qp_state: to,

@@ -1,6 +1,6 @@
-//! libfabric's ping-pong on its verbs provider, with an end on either library: the ends exchange
-//! their addresses over TCP, and check each message that they receive. They disconnect
-//! [together]: on either library, one of them would wait for ever, or crash, from time to time.
+//! libfabric's ping-pong on its verbs provider, with an end on either library. The ends exchange
+//! their addresses over TCP and check each message that they receive. They disconnect [together]:
+//! otherwise one of them occasionally hangs or crashes, on either library.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use crate::tools::{LIMIT, Maker};
 
 const PACKAGE: &str = "libfabric-bin";
 
-/// The address of rxe0's netdev, by which endpoints connect.
+/// The address of rxe0's netdev, to which endpoints connect.
 const ADDRESS: &str = "10.9.9.1";
 
 /// Messages each way.
@@ -26,16 +26,16 @@ struct Way {
     /// Value of `-e`.
     endpoint: &'static str,
     flags: &'static [&'static str],
-    /// Message size in bytes, and as the program prints it.
+    /// Message size: in bytes, and as the program prints it.
     size: (&'static str, &'static str),
     pairs: &'static [[Maker; 2]],
 }
 
-/// Both ends on ours. perftest sends datagrams and reads memory between the libraries.
+/// Both ends on ours. perftest covers datagrams and reads between the libraries.
 const OURS: &[[Maker; 2]] = &[[Maker::Linked, Maker::Linked]];
 
 const WAYS: &[Way] = &[
-    // A reliable connection, which librdmacm makes.
+    // A reliable connection, made by librdmacm.
     Way { endpoint: "msg", flags: &["-p", "verbs", "-d", "rxe0"], size: ("65536", "64k"), pairs: &PAIRS },
     Way { endpoint: "dgram", flags: &["-p", "verbs", "-d", "rxe0-dgram"], size: ("1024", "1k"), pairs: OURS },
     // Over reliable connections. The receiver reads long messages from the sender's memory.
@@ -78,7 +78,7 @@ impl Way {
         Ok(command)
     }
 
-    /// Checks an end's row of results: size, and numbers of sent and of acknowledged messages.
+    /// Checks an end's row of results: size, and the numbers of messages sent and acknowledged.
     fn check(&self, end: &Finished) -> CaseResult {
         let row = end.stdout.lines().last().unwrap_or_default();
         let words: Vec<&str> = row.split_ascii_whitespace().take(3).collect();

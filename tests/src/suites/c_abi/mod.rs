@@ -1,5 +1,5 @@
-//! `c_abi`: unmodified programs on our `libibverbs.so.1` and `librdmacm.so.1`, next to the same
-//! programs on C's, and against them.
+//! `c_abi`: unmodified programs on our `libibverbs.so.1` and `librdmacm.so.1`, compared and
+//! connected with the same programs on C's libraries.
 //!
 //! | module | programs |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`ucx`] | `ucx_perftest` between the libraries |
 //! | [`pyverbs`] | rdma-core's tests for Python on both libraries, test by test |
 //!
-//! `VERBS_C_ABI_DIR` names the directory of our libraries. Without it every case skips.
+//! `VERBS_C_ABI_DIR` is the directory of our libraries. Without it every case skips.
 
 mod libfabric;
 mod perftest;
@@ -54,10 +54,10 @@ pub fn cases() -> Vec<Case> {
 const PAIRS: [[Maker; 2]; 3] =
     [[Maker::Linked, Maker::Theirs], [Maker::Theirs, Maker::Linked], [Maker::Linked, Maker::Linked]];
 
-/// Returns an installed program that runs on the library of `maker`.
+/// Returns the command of an installed program on the library of `maker`.
 ///
 /// # Errors
-/// A skip that names the package, if the program is not installed.
+/// A skip naming the package, if the program is not installed.
 fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Command> {
     if !Path::new("/usr/bin").join(name).exists() {
         return skip(format_args!("{name} is not installed (package {package})"));
@@ -65,11 +65,11 @@ fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Command> {
     maker.tool(name)
 }
 
-/// Runs a program that need not work on each kernel's rxe: after a failure, it runs with both ends
-/// on C's library as well.
+/// Runs a program that does not work with every kernel's rxe: if it fails, it runs again with both
+/// ends on C's library.
 ///
 /// # Errors
-/// The failure; a skip with both reasons, if C's library fails as well.
+/// The failure; a skip with both reasons if C's library fails as well.
 fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) -> CaseResult {
     let ended = run(ends);
     let Err(Stop::Failed(why)) = &ended else { return ended };
@@ -81,9 +81,9 @@ fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) ->
     }
 }
 
-/// Without this, all other cases could pass on C's library.
+/// Without this check, all other cases could pass on C's library.
 fn programs_load_ours() -> CaseResult {
-    /// Asks the loader for the list of libraries, instead of the program's start.
+    /// Makes the loader list the libraries instead of starting the program.
     const LIST: &str = "LD_TRACE_LOADED_OBJECTS";
     let dir = linked_dir()?;
     let mut listed = 0;
@@ -96,8 +96,8 @@ fn programs_load_ours() -> CaseResult {
     ] {
         let Ok(mut command) = program(&Maker::Linked, name, package) else { continue };
         if name == "ucx_perftest" {
-            // UCX loads its module for RDMA at run time. In this way the list has the libraries of
-            // the module.
+            // UCX loads its RDMA module at run time. Preloading adds the module's libraries to the
+            // list.
             command.env("LD_PRELOAD", ucx::module()?);
         }
         is_ours(&dir, &run(command.env(LIST, "1"))?).map_err(|why| why.of(name))?;
@@ -106,8 +106,8 @@ fn programs_load_ours() -> CaseResult {
     if listed == 0 { skip("no program is installed (packages ibverbs-utils, perftest)") } else { Ok(()) }
 }
 
-/// Checks a list of libraries: `libibverbs.so.1 => /path/libibverbs.so.1 (0x00007f0000000000)`, and
-/// librdmacm if the program needs it.
+/// Checks that a list such as `libibverbs.so.1 => /path/libibverbs.so.1 (0x00007f0000000000)` names
+/// our libibverbs, and our librdmacm if the program needs it.
 fn is_ours(dir: &Path, list: &Finished) -> CaseResult {
     let is_from = |name: &str| {
         let line = list.stdout.lines().find(|line| line.trim_start().starts_with(&format!("{name} => ")))?;

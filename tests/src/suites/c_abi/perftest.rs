@@ -1,5 +1,5 @@
-//! perftest with an end on either library, and so few operations that the results are meaningless:
-//! each operation completes.
+//! perftest with an end on either library. Each operation must complete; the few iterations make
+//! its results meaningless.
 
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::process::Finished;
 use crate::runner::{Case, CaseResult, Stop};
 use crate::tools::{DEVICE, Maker, gid_index};
 
-/// Both ends poll on the two processors of an emulated guest.
+/// Both ends poll, on the two processors of an emulated guest.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program and its parameters.
@@ -30,8 +30,8 @@ const fn way(tool: &'static str, iters: u32, size: u32, flags: &'static [&'stati
     Way { tool, iters, size, flags }
 }
 
-/// With an end on either library. `ib_send_lat -e` is not among them: on C's library, too, it now
-/// and then fills its completion queue on rxe and stops.
+/// With an end on either library. `ib_send_lat -e` is missing: on C's library, too, it occasionally
+/// fills its completion queue on rxe and stops.
 const WAYS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_write_lat", 20, 8, &[]),
@@ -61,7 +61,7 @@ const MORE_WAYS: &[Way] = &[
     way("ib_send_lat", 20, 1024, &["-c", "UD"]),
 ];
 
-/// One for each operation.
+/// One way for each operation.
 pub(super) const OPERATIONS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_read_bw", 20, 65536, &[]),
@@ -107,7 +107,7 @@ impl Way {
         Ok(command)
     }
 
-    /// Checks the client's row of results: its size, and the number of operations.
+    /// Checks the client's row of results: message size and number of operations.
     pub(super) fn check(&self, [_, client]: &[Finished; 2]) -> CaseResult {
         let told = |why: String| Stop::Failed(format!("{why}: {client:?}"));
         let row = row(&client.stdout).ok_or_else(|| told("no row of results".to_owned()))?;

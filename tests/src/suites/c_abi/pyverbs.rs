@@ -1,8 +1,9 @@
 //! rdma-core's tests for Python on both libraries: each test that passes on C's passes on ours.
 //!
-//! One case, whose parts are the tests. `VERBS_PYVERBS` names modules to run, such as `test_cq
-//! test_mr`; all run without it. [`crate::pyverbs::compare`] has the rules. A test in [`RACES`]
-//! that fails as said there skips, whatever it does on C's library.
+//! One case, with the tests as its parts. `VERBS_PYVERBS` names the modules to run, such as
+//! `test_cq test_mr`; by default all run. [`crate::pyverbs::compare`] has the rules. A test in
+//! [`RACES`] that fails with the failure listed there is skipped, whether or not it passes on C's
+//! library.
 
 use std::time::Duration;
 
@@ -16,14 +17,14 @@ use crate::tools::{DEVICE, Maker, gid_index, linked_dir};
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Tests that race with rxe, their failure if they lose, and the race. They fail on C's library,
-/// too, but not in the same runs.
+/// too, but in other runs.
 const RACES: &[(&str, &str, &str)] = &[(
     "test_cq.CQTest.test_resize_cq",
     "PyverbsRDMAError not raised",
     "it makes the queue smaller than its completions, which rxe has not written yet",
 )];
 
-/// Returns the race that a test has lost, if its failure is that.
+/// Returns the race that a test has lost, if its failure is the one listed.
 fn lost_race(test: &str, verdict: &CaseResult) -> Option<&'static str> {
     let Err(Stop::Failed(why)) = verdict else { return None };
     let lost = RACES.iter().find(|(name, failure, _)| *name == test && why.contains(failure));

@@ -1,5 +1,5 @@
-//! Connections by address with an end on either librdmacm, ours and Debian's: rdmacm-utils and
-//! `perftest -R` connect by the address of rxe0's netdev, to themselves.
+//! Connections by address with an end on either librdmacm, ours and Debian's. rdmacm-utils and
+//! `perftest -R` connect to the address of rxe0's netdev, from the same device.
 
 use std::process::Command;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     })
 }
 
-/// The end of a program: by itself, or killed.
+/// The result of a program: `Ok` if it ended by itself, `Err` if it was killed.
 type Ended = Result<Finished, Finished>;
 
 /// Returns the commands of a program's ends.
@@ -63,7 +63,7 @@ fn commands(
     Ok(commands)
 }
 
-/// Runs both ends of a program, and returns the results of server and client.
+/// Runs both ends of a program and returns the results of server and client.
 fn connected([mut server, mut client]: [Command; 2], port: u16) -> CaseResult<[Ended; 2]> {
     let mut serves = Running::start(&mut server)?;
     wait_for_listening_id(port, &mut serves)?;
@@ -80,7 +80,7 @@ fn rping(name: &str, ends: [&Maker; 2]) -> CaseResult {
     let args = ["-v", "-V", "-S", size, "-C", COUNT, "-a", ADDRESS];
     let (serve, connect) = ([&["-s"], &args[..]].concat(), [&["-c"], &args[..]].concat());
     let [serves, pings] = connected(commands(["rping", "rping"], ends, [&serve, &connect])?, 7174)?;
-    // The server reports its client's disconnection as a failure.
+    // The server reports the client's disconnection as a failure.
     let Ok(pings) = pings else {
         return fail(format_args!("client {}; server {}", told(&pings), told(&serves)));
     };
@@ -107,7 +107,7 @@ fn cmatose(name: &str, ends: [&Maker; 2]) -> CaseResult {
     end_well(&ended, ["return status 0"; 2])
 }
 
-/// Either end disconnects as soon as it has what it waits for.
+/// Each end disconnects as soon as its work is done.
 fn rdma_client(name: &str, ends: [&Maker; 2]) -> CaseResult {
     let server = name.replace("client", "server");
     let mut ends = commands([&server, name], ends, [&[], &["-s", ADDRESS]])?;
@@ -116,8 +116,8 @@ fn rdma_client(name: &str, ends: [&Maker; 2]) -> CaseResult {
     end_well(&ended, [&format!("{server}: end 0"), &format!("{name}: end 0")])
 }
 
-/// Its sender destroys its queue pair as soon as it has posted its messages
-/// ([`cm_rates`](crate::suites::cm_rates) has what rxe does then).
+/// The sender destroys its queue pair right after posting its messages; for rxe's reaction see
+/// [`cm_rates`](crate::suites::cm_rates).
 fn mckey(name: &str, [receiver, sender]: [&Maker; 2]) -> CaseResult {
     if !rxe_is_before(6, 12)? {
         return skip("the sender destroys its queue pair before rxe has sent its messages");
@@ -129,7 +129,7 @@ fn mckey(name: &str, [receiver, sender]: [&Maker; 2]) -> CaseResult {
     end_well(&ended, ["return status 0"; 2])
 }
 
-/// The server serves until it is killed. Its first table is that of the client's steps.
+/// The server runs until it is killed. Its first table has the client's steps.
 fn cmtime(name: &str, [server, client]: [&Maker; 2]) -> CaseResult {
     let port = port::free()?;
     let args = ["-c", "20", "-p", &port.to_string()];
@@ -143,7 +143,7 @@ fn cmtime(name: &str, [server, client]: [&Maker; 2]) -> CaseResult {
     fail(format_args!("client {}; server {}", told(&ended), told(&served)))
 }
 
-/// Checks that both ends succeeded, and printed a line each.
+/// Checks that both ends succeeded and each printed its line.
 fn end_well(ended: &[Ended; 2], last_words: [&str; 2]) -> CaseResult {
     let is_well = |(end, words): (&Ended, &str)| {
         end.as_ref().is_ok_and(|end| end.status.success() && end.stdout.lines().any(|line| line == words))
@@ -154,10 +154,10 @@ fn end_well(ended: &[Ended; 2], last_words: [&str; 2]) -> CaseResult {
     fail(format_args!("server {}; client {}", told(&ended[0]), told(&ended[1])))
 }
 
-/// perftest that connects by address, twice: for its parameters, and for the test.
+/// Runs perftest with connections by address: one for its parameters, one for the test.
 ///
 /// The client may connect for the test before the server listens again, on C's library as well. It
-/// is rejected, tries again, and crashes. Only then the case runs once more.
+/// is rejected, retries, and crashes. Only then is the case repeated.
 fn by_address(way: &Way, ends: [&Maker; 2]) -> CaseResult {
     const ATTEMPTS: usize = 3;
     let mut ended = Ok(());

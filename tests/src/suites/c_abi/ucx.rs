@@ -1,8 +1,8 @@
 //! UCX's benchmark with an end on either library, over reliable connections and over datagrams.
 //!
-//! UCX finds the destination of a datagram by `wc.sl`, in which libmlx5 reports the kind of the IP
-//! header and librxe does not: over IPv4 nothing arrives, on either library. So the cases use the
-//! GID of an IPv6 address. Reliable connections start with datagrams as well.
+//! UCX derives the destination of a datagram from `wc.sl`, where libmlx5 reports the kind of the IP
+//! header and librxe does not. Over IPv4, nothing arrives on either library. The cases therefore
+//! use the GID of an IPv6 address. Reliable connections start with datagrams as well.
 
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ const PACKAGE: &str = "ucx-utils";
 
 const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
 
-/// The tests, which run one after the other, each in about two seconds of an emulated guest.
+/// The tests, run one after the other, each for about two seconds in an emulated guest.
 const TESTS: &[Test] =
     &[("tag", "tag_lat", "1024"), ("put", "ucp_put_lat", "1024"), ("get", "ucp_get", "1024")];
 
-/// Further tests with both ends on ours. UCX sends the long message in several parts, or has the
-/// receiver read it from the sender's memory.
+/// Further tests with both ends on ours. UCX sends the long message in several parts, or the
+/// receiver reads it from the sender's memory.
 const MORE_TESTS: &[Test] = &[("long-tag", "tag_bw", "65536"), ("fadd", "ucp_fadd", "8")];
 
 /// Cases of this program.
@@ -55,18 +55,17 @@ fn run(transport: &str, tests: &[Test], [server, client]: [&Maker; 2]) -> CaseRe
     check(&client, tests)
 }
 
-/// Returns the path of UCX's module for RDMA, which is below the directory of the machine's
-/// libraries.
+/// Returns the path of UCX's RDMA module, which is below a directory of libraries.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is none.
 pub(super) fn module() -> CaseResult<PathBuf> {
     let module = |entry: DirEntry| entry.path().join("ucx/libuct_ib.so.0");
     let found = fs::read_dir("/usr/lib")?.flatten().map(module).find(|path| path.exists());
     found.ok_or_else(|| Stop::Failed("UCX has no module for RDMA below /usr/lib".to_owned()))
 }
 
-/// Returns the index of the GID of the IPv6 address that the kernel gives a netdev.
+/// Returns the GID index of the IPv6 address that the kernel assigns to a netdev.
 ///
 /// # Errors
 /// A skip, if there is none.

@@ -1,4 +1,4 @@
-//! ibverbs-utils: ping-pongs with an end on either library, and the same output on either.
+//! ibverbs-utils: ping-pongs with an end on either library, and equal output on either.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const PACKAGE: &str = "ibverbs-utils";
 /// A program, the message size in bytes, the number of rounds, and flags for both ends.
 type Way = (&'static str, u32, u32, &'static [&'static str]);
 
-/// Those without `-e` poll, which takes longer.
+/// Programs without `-e` poll, which takes longer.
 const WAYS: &[Way] = &[
     ("ibv_rc_pingpong", 4096, 50, &["-c"]),
     ("ibv_rc_pingpong", 65536, 10, &["-e", "-c", "-r", "1"]),
@@ -56,13 +56,13 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     pingpongs.chain(outputs).chain([asyncwatch])
 }
 
-/// Both end at once: without the address of a server that listens.
+/// Every program ends at once: the server whose address some are given does not exist.
 fn same_output(tool: &str, args: &[&str]) -> CaseResult {
     let one = |maker: Maker| -> CaseResult<_> {
         let mut command = program(&maker, tool, PACKAGE)?;
         command.args(args).env_remove("VERBS_LOG_LEVEL");
         if tool.ends_with("_pingpong") {
-            // The port that tcpmux had: no program listens there.
+            // No program listens on this port, which was tcpmux's.
             command.args(["-p", "1", "127.0.0.1"]);
         }
         run(&mut command)
@@ -74,7 +74,7 @@ fn same_output(tool: &str, args: &[&str]) -> CaseResult {
     Ok(())
 }
 
-/// Removes the numbers of queue pairs and packets, which are new in each process.
+/// Removes the numbers of queue pairs and packets, which differ between processes.
 fn without_numbers(text: &str) -> String {
     let words = text.split_inclusive([' ', '\n']);
     words.map(|word| if word.starts_with("0x") && word.ends_with(", ") { "N, " } else { word }).collect()
@@ -96,9 +96,9 @@ fn same_events() -> CaseResult {
             }
         }
         watch.wait_for_output(LIMIT, |text| text.lines().count() > 1);
-        // It does not end by itself.
+        // The program does not end by itself.
         let (Ok(ended) | Err(ended)) = watch.finish(Duration::ZERO)?;
-        // The kernel raises one event or more for each change.
+        // The kernel raises one or more events for each change.
         printed.push(ended.stdout.lines().take(2).map(str::to_owned).collect::<Vec<_>>());
     }
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Connections by IPv6 addresses, and the options of queue pairs that messages carry. `conformance`
-//! has connections by IPv4, and what else all of them carry.
+//! Connections by IPv6 addresses, and queue pair options carried in messages. `conformance` covers
+//! IPv4 and everything else that connections carry.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
@@ -22,7 +22,7 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, options_of_queue_pairs_go_from_connect_to_accept_and_back)
 }
 
-/// Cases of devices with a network interface, which they change.
+/// Cases that change the network interface of their device.
 pub(super) fn of_interface() -> Vec<Case> {
     cases!(
         SUITE,
@@ -31,7 +31,7 @@ pub(super) fn of_interface() -> Vec<Case> {
     )
 }
 
-/// An address that the cases of IPv6 give the netdev.
+/// The IPv6 address that the cases add to the netdev.
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd09, 9, 0, 0, 0, 0, 0, 1));
 
 fn both_ways(ip: IpAddr) -> CaseResult {
@@ -55,7 +55,7 @@ fn a_connection_by_ipv6_address_carries_messages_both_ways() -> CaseResult {
     with_ipv6(|| both_ways(V6))
 }
 
-/// Gives the netdev an IPv6 address, and waits until the device has its GID.
+/// Gives the netdev an IPv6 address and waits until the device has its GID.
 fn with_ipv6(run_with: impl FnOnce() -> CaseResult) -> CaseResult {
     let netdev = netdev()?;
     let change = |what: &str| {
@@ -76,8 +76,7 @@ fn with_ipv6(run_with: impl FnOnce() -> CaseResult) -> CaseResult {
     result
 }
 
-/// A listener on one device, requests to it by both of its addresses, and what becomes of them:
-/// none is a request that arrives.
+/// Listeners on one device, requests to both of its addresses, and which of them arrive.
 fn a_listener_takes_the_addresses_that_its_own_stands_for() -> CaseResult {
     let v4 = here()?;
     let (any_v4, any_v6) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -103,7 +102,7 @@ fn a_listener_takes_the_addresses_that_its_own_stands_for() -> CaseResult {
     })
 }
 
-/// Requests a connection of a listener. Returns the reason if it is rejected.
+/// Requests a connection to a listener. Returns the reason if it is rejected.
 fn outcome(listens: IpAddr, af_only: Option<bool>, to: IpAddr) -> CaseResult<Option<RejectReason>> {
     let channel = EventChannel::new()?;
     let listener = channel.create_id(PortSpace::TCP)?;
@@ -127,15 +126,16 @@ fn outcome(listens: IpAddr, af_only: Option<bool>, to: IpAddr) -> CaseResult<Opt
     }
 }
 
-/// Returns the parameters of a queue pair that the program has elsewhere. No two have one number,
-/// because the connection manager takes that for an earlier connection of the queue pair.
+/// Returns the parameters of a queue pair that exists elsewhere. Each call uses a new number,
+/// because the connection manager takes a repeated one for an earlier connection of the same queue
+/// pair.
 fn foreign() -> ConnParam<'static> {
     static LAST: AtomicU32 = AtomicU32::new(0xff_2000);
     let qp_num = LAST.fetch_add(1, Ordering::Relaxed);
     ConnParam { qp_num, responder_resources: 1, initiator_depth: 1, ..ConnParam::default() }
 }
 
-/// The options are data of the messages, whatever device the queue pairs are on.
+/// The options are data in messages, so the kind of device does not matter.
 fn options_of_queue_pairs_go_from_connect_to_accept_and_back() -> CaseResult {
     const OFFERED: Ece = Ece { vendor_id: 0x15b3, options: 0x8003_0105 };
     const REPLIED: Ece = Ece { options: 0x8001_0101, ..OFFERED };

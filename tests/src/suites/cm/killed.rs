@@ -1,7 +1,7 @@
-//! Peers that are killed, in every state of either side: `cm-peer`s on one device or two.
+//! Killed peers, in every state of either side: `cm-peer`s on one device or two.
 //!
-//! A kernel ends the connections of a process that dies, and the survivor is told at once. A soft
-//! device dies with its process, and a survivor on a kernel's device notices its silence
+//! The kernel ends the connections of a dying process and notifies the survivor at once. A soft
+//! device dies with its process; a survivor on a kernel device detects the silence
 //! ([`cm_peer::outlive`](crate::cm_peer::outlive)).
 
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(SUITE, name, of_one_device).within(DEADLINE)]
 }
 
-/// The longest that a case takes, with a peer that goes in silence.
+/// The time limit of a case whose peer goes silent.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 fn of_one_device() -> CaseResult {
@@ -39,16 +39,15 @@ fn of_one_device() -> CaseResult {
     back_to(&baseline)
 }
 
-/// The end of a connection as its survivor prints it.
+/// The survivor's output line about the end of its connection.
 pub(in crate::suites) struct Ended {
     name: String,
     /// `ended after SECONDS s: WORDS`.
     line: String,
 }
 
-/// Runs a pair for each chosen state and side, all at the same time, and kills the one in that
-/// state. `make` returns the commands of the listener and of the client, and the TCP port of the
-/// listener.
+/// Runs a pair for each chosen state and side, all concurrently, and kills the peer in that state.
+/// `make` returns the commands of the listener and of the client, and the listener's TCP port.
 pub(in crate::suites) fn outlive(
     is_chosen: impl Fn(State) -> bool + Copy,
     mut make: impl FnMut(State, bool) -> CaseResult<([Command; 2], u16)>,
@@ -96,9 +95,9 @@ pub(in crate::suites) fn outlive(
 /// The start of a survivor's line.
 const ENDED: &str = "ended after ";
 
-/// Checks that no survivor had to wait until the protocol gives up.
+/// Checks that no survivor had to wait for the protocol's timeout.
 pub(in crate::suites) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
-    /// The protocol gives up after more than a minute; a busy machine needs some seconds.
+    /// The protocol's timeout exceeds a minute; a busy machine needs a few seconds.
     const AT_ONCE: f64 = 30.0;
     for Ended { name, line } in ended {
         let seconds = line.strip_prefix(ENDED).and_then(|rest| rest.split(' ').next());
@@ -109,7 +108,7 @@ pub(in crate::suites) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
     Ok(())
 }
 
-/// Returns the commands of the listener and of the client, one of which dies.
+/// Returns the commands of the listener and of the client; the test kills one of them.
 pub(in crate::suites) fn pair(address: &str, state: State, dead_listens: bool) -> CaseResult<[Command; 2]> {
     let of = |listens: bool| {
         let end = if listens == dead_listens { "--dies" } else { "--outlives" };
@@ -138,7 +137,7 @@ pub(in crate::suites) fn start(
     Ok([listener, Running::start(connects)?])
 }
 
-/// Returns how a side failed, if it did.
+/// Returns the failure of a side, if it failed.
 pub(in crate::suites) fn complaint(name: &str, end: Result<Finished, Finished>) -> Option<String> {
     match end {
         Ok(Finished { status, stderr, .. }) if status.success() && stderr.is_empty() => None,

@@ -1,4 +1,4 @@
-//! The ends of ids, and what they leave.
+//! Lifecycles of ids, and the resources they leave behind.
 
 use std::process::Command;
 use std::thread;
@@ -42,7 +42,8 @@ impl World {
     fn new() -> CaseResult<Self> {
         let server = server(PortSpace::TCP)?;
         let Client { channel, id } = Client::new(server.address, PortSpace::TCP)?;
-        // The first wait of a channel makes a file, and a connection may find all its events there.
+        // The first wait on a channel creates a file. A connection may need no wait, because all
+        // its events are there already.
         for channel in [&server.channel, &channel] {
             assert!(channel.next_event_within(Duration::from_millis(1))?.is_none());
         }
@@ -81,7 +82,7 @@ fn a_thousand_connections_leave_nothing() -> CaseResult {
     const ROUNDS: usize = 1000;
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let mut world = World::new()?;
-    // What the first connection opens, later ones use.
+    // Later connections reuse the resources of the first.
     world.round(false)?;
     let baseline = resources()?;
     let open = std::fs::read_dir("/proc/self/fd")?.count();
@@ -92,9 +93,9 @@ fn a_thousand_connections_leave_nothing() -> CaseResult {
     back_to(&baseline)
 }
 
-/// The kernel takes an address handle for each message that waits for its answer, and rxe of Linux
-/// 5.10 has 100 of them: `connect` and `accept` fail with `EINVAL` there, in rdma-core's `ucmatose
-/// -c 256` on both sides too, which connects 64.
+/// The kernel allocates an address handle for each message awaiting a reply, and rxe of Linux 5.10
+/// has only 100. There `connect` and `accept` fail with `EINVAL`, as in rdma-core's `ucmatose -c
+/// 256` on both sides, which connects 64.
 fn one_listener_takes_256_connections_at_once() -> CaseResult {
     const COUNT: usize = 256;
     let max_ah = fabric::open()?.query_device()?.max_ah;
@@ -116,8 +117,8 @@ fn one_listener_takes_256_connections_at_once() -> CaseResult {
     back_to(&baseline)
 }
 
-/// Drops ids in each state that a program can bring them to, and looks for their peers' events and
-/// for what the kernel still has.
+/// Drops ids in each state that a program can bring them to. Checks their peers' events and the
+/// kernel's remaining resources.
 fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     let (channel, ip) = (EventChannel::new()?, here()?);
     drop(channel.create_id(PortSpace::TCP)?);
@@ -127,7 +128,7 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     drop(server(PortSpace::TCP)?);
 
     let server = server(PortSpace::TCP)?;
-    // Resolving, to an address that is there and to one that is not.
+    // Resolving an existing address and a missing one.
     for to in [ip, NOBODY] {
         let id = channel.create_id(PortSpace::TCP)?;
         id.resolve_addr(None, (to, server.address.port()), RESOLVING)?;
@@ -140,15 +141,15 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     drop(id);
     drop(Client::new(server.address, PortSpace::TCP)?);
 
-    // Connecting, before the listener has read the request: the request goes, or is rejected.
+    // Connecting, before the listener has read the request: it is withdrawn or rejected.
     drop(Client::requesting(&server)?);
     drop(server.request()?);
-    // The request of a client that is gone.
+    // The request of a client that no longer exists.
     let (client, parts) = Client::requesting(&server)?;
     let (request, _) = server.request()?;
     drop((client, parts));
     drop(request);
-    // Accepted, not yet established at the client, which sees its end.
+    // Accepted, but not yet established at the client, which gets the event.
     let (client, parts) = Client::requesting(&server)?;
     let (request, _) = server.request()?;
     let accepts = Parts::of(&request)?;
@@ -167,7 +168,7 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     drop((client, parts));
     drop(server);
 
-    // Established: either end.
+    // Established: each end in turn.
     let connected = connect(at(here()?))?;
     let Connected { server, client, accepted, ends, .. } = connected;
     drop(client);
@@ -176,7 +177,7 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     let Connected { server, client, accepted, ends, .. } = connect(at(here()?))?;
     drop(accepted);
     expect(&client.channel, EventType::DISCONNECTED)?;
-    // After the end, in the time in which its packets may still arrive.
+    // After the end, while its packets may still arrive.
     drop((client, ends, server));
 
     let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;

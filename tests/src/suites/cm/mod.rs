@@ -1,19 +1,19 @@
 //! `cm`: connections by address, with both ends on the device under test: rxe and ConnectX through
 //! the kernel's connection manager, soft through this project's.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! |---|---|
 //! | [`connect`] | connections by IPv6 addresses, and options of queue pairs |
 //! | [`refuse`] | backlogs and unreachable addresses |
-//! | [`life`] | the ends of ids, and what they leave; many connections |
-//! | [`killed`] | peers that are killed in every state |
-//! | [`removed`] | devices that are removed in every state |
+//! | [`life`] | the end of ids and their remains; many connections |
+//! | [`killed`] | killed peers, in every state |
+//! | [`removed`] | removed devices, in every state |
 //! | [`moved`] | a bond that fails over |
 //! | [`process`] | forks and signals |
-//! | [`threads`] | several threads at one channel |
+//! | [`threads`] | several threads sharing a channel |
 //!
-//! The topics `connect` of the suite `conformance` have the cases for every device with an address,
-//! and for InfiniBand ports.
+//! The `connect` topics of the suite `conformance` cover every device with an address, and
+//! InfiniBand ports.
 //!
 //! The suite `soft_interop` connects soft devices with rxe.
 
@@ -40,7 +40,7 @@ pub fn cases() -> Vec<Case> {
     [of_interface(), removed::cases(), moved::cases()].into_iter().flatten().collect()
 }
 
-/// The part of the suite for kernel devices with a network interface of 10.9.9.1.
+/// The part of the suite for kernel devices whose network interface has the address 10.9.9.1.
 pub fn of_interface() -> Vec<Case> {
     [
         of_any_device(),
@@ -55,7 +55,7 @@ pub fn of_interface() -> Vec<Case> {
     .collect()
 }
 
-/// The part of the suite that runs on devices that providers bring, too.
+/// The part of the suite that also runs on providers' devices.
 pub fn of_any_device() -> Vec<Case> {
     [
         connect::of_any_device(),

@@ -1,9 +1,9 @@
-//! A bond that fails over to another of its interfaces, and has the Ethernet address of that one
-//! then: each id on it is told, once. When the bond fails back, the address is that of the ids
-//! again, and the kernel has no event.
+//! A bond that fails over to its other interface and takes that one's Ethernet address: each id on
+//! the bond gets one event. When the bond fails back, its address matches the ids again, and the
+//! kernel raises no event.
 //!
-//! It does not prove that connections go on. With both ends on one device, packets have the former
-//! Ethernet address in their path, which rxe takes for another machine's.
+//! This does not prove that connections survive. With both ends on one device, packets still carry
+//! the former Ethernet address, which rxe attributes to another machine.
 //!
 //! # References
 //! linux `cma_netdev_change`
@@ -35,10 +35,10 @@ const BOND: &str = "failover";
 /// The names of its interfaces.
 const LINKS: [&str; 2] = ["failover0", "failover1"];
 
-/// The device on it.
+/// The device on the bond.
 const DEVICE: &str = "rxe8";
 
-/// Its address.
+/// The device's address.
 const ADDRESS: [u8; 4] = [10, 98, 0, 1];
 
 impl Bond {
@@ -65,7 +65,7 @@ impl Bond {
         ip(&["link", "set", BOND, "type", "bond", "active_slave", link])
     }
 
-    /// Makes a device on it.
+    /// Creates a device on the bond.
     fn device(&self) -> CaseResult<Device> {
         let added = run(Command::new("rdma").args(["link", "add", DEVICE, "type", "rxe", "netdev", BOND]))?;
         if !added.status.success() {
@@ -108,7 +108,7 @@ fn ids_are_told_that_their_bond_has_failed_over() -> CaseResult {
     Ok(())
 }
 
-/// Waits until each of the ids of a channel was told of the change, in any order.
+/// Waits until each of the ids has received the event on its channel, in any order.
 fn told(channel: &EventChannel, ids: &[&CmId]) -> CaseResult {
     let mut left: Vec<_> = ids.iter().map(|id| id.key()).collect();
     while !left.is_empty() {

@@ -1,7 +1,7 @@
-//! Forks and signals of a process that waits for events.
+//! Forks and signals in a process that waits for events.
 //!
 //! # Safety
-//! The handler of a signal changes one atomic number, which is safe at any time.
+//! The signal handler only changes an atomic number, which is safe at any time.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -23,7 +23,7 @@ use crate::forked;
 use crate::process::wait_until;
 use crate::runner::{Case, CaseResult, fail};
 
-/// Cases of the kernel's connection manager.
+/// Cases for the kernel's connection manager.
 pub(super) fn of_interface() -> Vec<Case> {
     cases!(SUITE, a_forked_child_gets_no_events_and_ends_nothing)
 }
@@ -33,8 +33,8 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, a_signal_does_not_end_the_wait_for_an_event)
 }
 
-/// The kernel compares the credentials of each command with those of opening the file, and a child
-/// has a copy of its own.
+/// The kernel compares the credentials of each command with those at the opening of the file, and a
+/// child has its own copy.
 fn a_forked_child_gets_no_events_and_ends_nothing() -> CaseResult {
     const LIMIT: Duration = Duration::from_secs(60);
     let Connected { server, client, ends, accepted, .. } = connect(at(here()?))?;
@@ -75,7 +75,7 @@ fn a_forked_child_gets_no_events_and_ends_nothing() -> CaseResult {
     Ok(())
 }
 
-/// The number of signals that were handled.
+/// The number of handled signals.
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn handle(_: i32) {
@@ -102,7 +102,7 @@ fn a_signal_does_not_end_the_wait_for_an_event() -> CaseResult {
             let number = task.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
             let Some(number) = number else { return fail(format_args!("{task:?} is no thread")) };
             for count in 1..=2 {
-                // SAFETY: the call takes three numbers. The thread is in the scope.
+                // SAFETY: the call takes three numbers. The scope keeps the thread alive.
                 let sent =
                     unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), number, libc::SIGUSR1) };
                 assert_eq!(sent, 0);
@@ -114,7 +114,7 @@ fn a_signal_does_not_end_the_wait_for_an_event() -> CaseResult {
             Ok(())
         };
         let interrupted = interrupted();
-        // Whatever became of the signals, the event ends the thread.
+        // The event ends the thread, whether or not the signals did.
         id.resolve_addr(None, server.address, RESOLVING)?;
         let event = reader.join().unwrap_or_else(|_| fail("the reader panicked"))?;
         interrupted?;

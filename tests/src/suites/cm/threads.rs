@@ -1,4 +1,4 @@
-//! Several threads at one channel.
+//! Several threads sharing a channel.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -25,21 +25,21 @@ pub(super) fn cases() -> Vec<Case> {
 /// The state that the threads of a listener share.
 #[derive(Default)]
 struct Served {
-    /// Connections that were accepted, with the objects of their queue pairs.
+    /// Accepted connections, with the objects of their queue pairs.
     accepted: Mutex<Vec<(CmId, Parts)>>,
     established: AtomicUsize,
     ended: AtomicUsize,
 }
 
 impl Served {
-    /// Handles events until so many connections have ended.
+    /// Handles events until `count` connections have ended.
     fn serve(&self, channel: &EventChannel, count: usize) -> CaseResult {
         let deadline = Instant::now() + PATIENCE;
         while self.ended.load(Ordering::Relaxed) < count {
             if Instant::now() > deadline {
                 return fail(format_args!("{:?} of {count} connections have ended", self.ended));
             }
-            // The last event goes to one thread, and the other one has to look.
+            // The last event goes to one thread; the other must time out and check.
             let Some(event) = channel.next_event_within(Duration::from_millis(20))? else { continue };
             match event.kind {
                 EventKind::ConnectRequest(request) => {
@@ -86,8 +86,8 @@ fn two_threads_at_one_channel_serve_all_connections() -> CaseResult {
     Ok(())
 }
 
-/// C's channel can be closed under a thread that reads it. Here the reader has a share of it, and
-/// the last one to go closes it.
+/// C's channel can be closed under a reading thread. Here the reader shares ownership, and the last
+/// owner closes the channel.
 fn a_reader_that_waits_outlives_all_other_users_of_the_channel() -> CaseResult {
     let address = Server::new(at(here()?), PortSpace::TCP, 0)?.address;
     let channel = Arc::new(EventChannel::new()?);
@@ -105,7 +105,7 @@ fn a_reader_that_waits_outlives_all_other_users_of_the_channel() -> CaseResult {
     id.resolve_addr(None, address, RESOLVING)?;
     let event = reader.join().unwrap_or_else(|_| fail("the reader panicked"))?;
     assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
-    // The channel is closed. Its id is still there, and loses nothing but its events.
+    // The channel is closed. Its id still works, except for events.
     assert_eq!(id.peer_addr()?, Some(address));
     id.resolve_route(RESOLVING)?;
     Ok(())
@@ -133,7 +133,7 @@ fn the_unread_requests_of_a_listener_and_the_threads_that_wait_follow_it() -> Ca
     let EventKind::ConnectRequest(request) = first.kind else { return fail(format_args!("{first:?}")) };
     request.id.reject(b"moved")?;
     expect(&rejected.channel, EventType::REJECTED)?;
-    // The end of a request that has moved is one for its peer, too.
+    // The end of a moved request is visible to its peer, too.
     drop(request);
     let (dropped, _dropped_parts) = Client::requesting(&server)?;
     arrived(&other)?;

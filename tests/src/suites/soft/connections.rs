@@ -12,19 +12,19 @@ use crate::port;
 use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::suites::cm::killed;
 
-/// As long as a case here may take: a lost message of the connection manager costs 4.3 s.
+/// The time limit of a case: each lost message of the connection manager costs 4.3 s.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 /// A path MTU of 1024 bytes.
 const LINK_MTU: u32 = 1500;
 
-/// netem, and the options of both sides.
+/// netem's settings, and the options of both sides.
 const DISTURBANCES: &[(&str, &str, &[&str])] = &[
     ("loss", "loss 2%", &["--rounds", "10"]),
     ("duplication", "duplicate 30%", &["--rounds", "10"]),
     ("reordering", "delay 10ms 8ms reorder 50% 50%", &["--rounds", "5"]),
     ("everything at once", "delay 5ms 4ms loss 3% duplicate 10%", &["--rounds", "5"]),
-    // Of data, a message of many packets would come to no end.
+    // Under such loss, a data message of many packets would never complete.
     (
         "loss of a fifth",
         "loss 20%",
@@ -81,10 +81,9 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     plain.chain(disturbed).chain(killed).chain([idle])
 }
 
-/// netem's delay changes the order of packets, on which rxe of Linux 6.1 stalls: neither end has a
-/// completion then. With rdma-core's `ucmatose` between two rxe devices, on a veth pair with the
-/// delay and the reordering of the case of that name, the sender counts `retry_exceeded_err` in two
-/// runs of two, and its client hangs.
+/// netem's delay reorders packets, which stalls rxe of Linux 6.1: neither end gets a completion.
+/// With rdma-core's `ucmatose` between two rxe devices, on a veth pair with the delay of the case
+/// "reordering", the sender counted `retry_exceeded_err` in both of two runs and its client hung.
 fn unless_rxe_stalls(ended: CaseResult) -> CaseResult {
     match ended {
         Err(Stop::Failed(why)) if why.contains("no completion within") && rxe_is_before(6, 12)? => {
@@ -106,7 +105,7 @@ fn listening(soft_listens: bool) -> &'static str {
     if soft_listens { "to soft" } else { "to rxe" }
 }
 
-/// Two `cm-peer`s.
+/// A pair of `cm-peer`s.
 #[derive(Clone, Copy)]
 struct Run {
     family: Family,
@@ -133,14 +132,14 @@ impl Run {
     }
 }
 
-/// Kills one side of a pair for each state. A soft device goes in silence, of which an idle
-/// survivor learns nothing.
+/// Kills one side of a pair for each state. A soft device disappears silently, which an idle
+/// survivor does not notice.
 fn outlive(soft_dies: bool) -> CaseResult {
     let wire = Wire::new(LINK_MTU)?;
     let mut number = 10;
     let is_chosen = |state| !soft_dies || state != State::Idle;
     let ended = killed::outlive(is_chosen, |state, dead_listens| {
-        // A device of each process has an address of its own.
+        // The device of each process needs a separate address.
         number += 1;
         let soft = wire.add_address(number)?;
         let soft_listens = soft_dies == dead_listens;
@@ -149,7 +148,7 @@ fn outlive(soft_dies: bool) -> CaseResult {
         let [listens, mut connects] =
             killed::pair(&SocketAddr::new(to, port).to_string(), state, dead_listens)?;
         if !soft_listens {
-            // The kernel would choose the first address of the interface, which is no device's.
+            // The kernel would choose the first address of the interface, which no device has.
             connects.args(["--source", &soft.to_string()]);
         }
         let on_soft = |command: &Command| {

@@ -1,6 +1,6 @@
-//! `soft_interop`: provider-soft and the kernel's rxe are each other's peers.
+//! `soft_interop`: provider-soft and the kernel's rxe as each other's peers.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
 //! | [`wire`] | rxe and soft at the two ends of a veth pair |
 //! | [`pingpong`] | the ping-pongs, ours and rdma-core's |
@@ -29,10 +29,9 @@ pub fn cases() -> Vec<Case> {
     pingpong::cases().chain(multicast::cases()).chain(peers::cases()).chain(connections::cases()).collect()
 }
 
-/// Waits for both ends, a server first. One that waits for another that has failed is not waited
-/// for long.
+/// Waits for both ends, a server first. After one fails, the other gets only a short time.
 fn finish_both(mut ends: [Running; 2], limit: Duration) -> io::Result<[Result<Finished, Finished>; 2]> {
-    /// For what an end that lost the other one has to say.
+    /// The time for the last messages of an end that has lost its peer.
     const LAST_WORDS: Duration = Duration::from_secs(5);
     let both_or_a_failure = || {
         let [one, other] = ends.each_mut().map(|end| end.status());

@@ -1,7 +1,7 @@
-//! Multicast between soft and the kernel's rxe, each a member of one group.
+//! Multicast between soft and the kernel's rxe, both members of one group.
 //!
-//! Both ends are in this process: the soft device belongs to a thread that has moved into the
-//! namespace of its end of the wire.
+//! Both ends are in this process: the soft device belongs to a thread in the network namespace of
+//! its end of the wire.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -27,7 +27,7 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
 /// The group.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 9, 8, 1);
 
-/// The immediate data of what each end sends.
+/// The immediate data of each end's messages.
 const OF_RXE: u32 = 1;
 const OF_SOFT: u32 = 2;
 
@@ -36,7 +36,7 @@ fn each_hears_the_other_in_a_group() -> CaseResult {
     let rxe = verbs::devices()?.find(RXE)?.open()?;
     let (_, index) = wire.at_rxe(Family::V4)?;
     let Some(source) = rxe.query_gid_entry(1, index)? else { return fail("rxe has lost its GID") };
-    // rxe leaves joining at the IP layer to others, usually a connection manager.
+    // rxe leaves the IP-level join to others, usually a connection manager.
     let IpAddr::V4(local) = Family::V4.rxe() else { return fail("an IPv6 address") };
     let joined = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     joined.join_multicast_v4(&GROUP, &local)?;
@@ -55,8 +55,8 @@ fn each_hears_the_other_in_a_group() -> CaseResult {
     theirs.map_err(|stop| stop.of("soft"))
 }
 
-/// An end: attaches a queue pair to the group, tells the other, sends once both are attached, and
-/// receives until it has heard the other.
+/// Runs an end: attaches a queue pair to the group, notifies the other end, sends once both are
+/// attached, and receives until the other end's message arrives.
 fn member<P: Provider>(
     context: &Context<P>,
     source: &GidEntry,
@@ -83,12 +83,12 @@ fn member<P: Provider>(
     loop {
         let wc: Wc = wait_one(&mut cq)?;
         assert_eq!(wc.status, WcStatus::SUCCESS, "{wc:?}");
-        // A member hears itself as well.
+        // A member receives its own messages as well.
         if wc.opcode == WcOpcode::RECV && imm(&wc) == Some(other) {
             break;
         }
     }
-    // Nothing ends before the other has heard this end.
+    // Keeps this end until the other has received its message.
     tell.send(()).map_err(|_| lost(()))?;
     hear.recv_timeout(PATIENCE).map_err(|_| lost(()))?;
     Ok(())

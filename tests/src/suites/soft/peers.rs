@@ -11,9 +11,9 @@ use crate::process::{self, Finished, Running};
 use crate::runner::{Case, CaseResult, fail, skip};
 use crate::tools::{LIMIT, Maker};
 
-/// Links that take packets of every path MTU.
+/// Links that carry packets of every path MTU.
 const LARGE: u32 = 9000;
-/// As long as a case here may take.
+/// The time limit of a case.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 const EVERY_MTU: &[&str] = &["256", "512", "1024", "2048", "4096"];
@@ -26,10 +26,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         })
         .within(DEADLINE)
     };
-    // Messages of nothing one at a time only (rc_messages), even where nothing is lost: when a
-    // request is late on a busy machine and is sent again, rxe takes the length of its last request
-    // for the one of the read that it answers anew, and without a length it looks for no memory:
-    // NAK, remote access error (Linux 6.12, read_reply in rxe_resp.c).
+    // Zero-length messages are sent only one at a time (rc_messages), even without packet loss.
+    // When a request is late on a busy machine and is retransmitted, rxe takes the length of its
+    // latest request for that of the read to repeat. For a zero length it does not look up the
+    // memory and sends a NAK: remote access error (Linux 6.12, read_reply in rxe_resp.c).
     let usual = Run {
         link_mtu: LARGE,
         family: Family::V4,
@@ -38,9 +38,9 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         args: &["--max-size", "8200", "--operations", "100", "--without", "rc_refused", "--no-empty"],
         rxe_reads: true,
     };
-    // rxe has no answer to a read of nothing that is asked for again, hence the least size. An
-    // answer to a read that comes late or twice is an error to rxe, with a warning in the kernel's
-    // log (Linux 7.2, rxe_completer): it reads only where each answer comes in order or not at all.
+    // rxe does not answer a repeated zero-length read, hence the minimum size. It treats a late or
+    // duplicate read response as an error and warns in the kernel log (Linux 7.2, rxe_completer),
+    // so it reads only where each response arrives in order or not at all.
     let faults = [
         ("loss", "loss 2%", true),
         ("reordering", "delay 1ms reorder 75% 50%", false),
@@ -96,10 +96,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     .chain(disturbed)
 }
 
-/// Linux 5.10's rxe tells nobody that it refuses a request (between two of its own, too: the suite
-/// `conformance` expects it). Without refusals it was seen to get stuck in these steps as well, why
-/// is not known; then its device cannot be deleted any more ("waiting for vs0 to become free"), and
-/// the guest is of no use to the cases that follow.
+/// Linux 5.10's rxe reports refused requests to no peer, another rxe included (as the suite
+/// `conformance` expects). Even without refusals it was seen to hang in these steps, for unknown
+/// reasons. Its device can then no longer be deleted ("waiting for vs0 to become free"), and the
+/// guest is useless for later cases.
 fn can_take_part() -> CaseResult {
     if rxe_is_before(5, 11)? {
         return skip(
@@ -109,7 +109,7 @@ fn can_take_part() -> CaseResult {
     Ok(())
 }
 
-/// Two `verbs-peer`s.
+/// A pair of `verbs-peer`s.
 #[derive(Clone, Copy)]
 struct Run {
     link_mtu: u32,
@@ -134,7 +134,7 @@ impl Run {
         };
         let (rxe, gid) = wire.at_rxe(self.family)?;
         let mut on_rxe = command(!self.soft_listens, rxe)?;
-        // rxe loses fenced requests, as is told where traffic is made.
+        // rxe loses fenced requests (`Limits::fence`).
         on_rxe.args(["--no-fence", "--gid-index", &gid.to_string()]);
         if !self.rxe_reads {
             on_rxe.arg("--no-reads");

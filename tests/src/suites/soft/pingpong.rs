@@ -10,7 +10,7 @@ use crate::process::{self, Finished, Running};
 use crate::runner::{Case, CaseResult, fail};
 use crate::tools::{LIMIT, Maker};
 
-/// Links that take packets of every path MTU.
+/// Links that carry packets of every path MTU.
 const LINK_MTU: u32 = 9000;
 
 /// A way to run a ping-pong.
@@ -43,7 +43,7 @@ const RC: &[Way] = &[
     way(1 << 20, 2, 1024, Family::V6, &["-e"]),
 ];
 
-/// Nothing is sent again: messages stay small enough for the socket's buffer.
+/// UC does not retransmit, so messages must fit into the socket's buffer.
 const UC: &[Way] = &[
     way(1, 30, 1024, Family::V4, &[]),
     way(4096, 30, 1024, Family::V4, &["-e"]),
@@ -114,7 +114,7 @@ fn pingpong(
     let (rxe, gid) = wire.at_rxe(family)?;
     let mut on_rxe = command(maker, rxe, gid)?;
     let mut on_soft = command(&Maker::Ours, SOFT, 0)?;
-    // Numbers are told over IPv4 in any case: a tool need not listen on both.
+    // Queue pair numbers always travel over IPv4, because a tool need not listen on both.
     if soft_serves {
         on_rxe.arg(Family::V4.soft().to_string());
     } else {

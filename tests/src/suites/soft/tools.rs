@@ -1,5 +1,5 @@
-//! Tools for connections by address, ours on soft and rdma-core's on rxe, by IPv6, by IPv6 of the
-//! link, and by IPv4 where packets are lost and doubled. They belong to the suite
+//! Tools for connections by address, ours on soft and rdma-core's on rxe: by IPv6, by link-local
+//! IPv6, and by IPv4 with lost and duplicated packets. They belong to the suite
 //! [`cm_flags`](crate::suites::cm_flags).
 
 use std::fs;
@@ -15,7 +15,7 @@ use crate::suites::mlx5::rdmacm::wait_for_listening_id;
 use crate::tools::{LIMIT, Maker};
 
 /// A tool: its port, the kernel's number of its port space in hexadecimal, and the flags of server
-/// and client, of which the last one takes the address.
+/// and client; the client's last flag takes the address.
 struct Tool {
     name: &'static str,
     port: u16,
@@ -36,11 +36,11 @@ const TOOLS: &[Tool] = &[
     Tool { name: "udaddy", port: 7174, space: "111", serve: &["-b"], connect: &["-s"] },
 ];
 
-/// A way between both ends.
+/// A way to connect both ends.
 struct Way {
     name: &'static str,
     family: Family,
-    /// netem, at both ends.
+    /// netem's settings, at both ends.
     netem: Option<&'static str>,
     tools: &'static [Tool],
 }
@@ -55,7 +55,7 @@ const WAYS: &[Way] = &[
         netem: Some("duplicate 20%"),
         tools: TOOLS,
     },
-    // Without udaddy, whose server ends as soon as it has sent its only reply, which may be lost.
+    // Without udaddy, whose server ends after sending its only reply, which may be lost.
     Way {
         name: "over IPv4 under loss and duplication",
         family: Family::V4,
@@ -108,7 +108,7 @@ impl Tool {
         fail(format_args!("{}: server {}; client {}", self.name, told(&server), told(&client)))
     }
 
-    /// Waits until a soft device's server has the name by which processes of its machine find it.
+    /// Waits until a soft device's server has the socket by which local processes find it.
     fn wait_for_soft(&self, server: &mut Running) -> CaseResult {
         let names = format!("/proc/{}/net/unix", server.pid());
         let name = format!("@verbs-soft/cm/2/{}/{}/", self.space, self.port);
@@ -120,5 +120,5 @@ impl Tool {
     }
 }
 
-/// The time for what a server that lost its client has to say.
+/// The time for the last messages of a server that has lost its client.
 const LAST_WORDS: Duration = Duration::from_secs(5);

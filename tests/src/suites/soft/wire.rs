@@ -1,5 +1,5 @@
-//! [`Wire`]: a veth pair with the kernel's rxe at one end and, in a network namespace of its own,
-//! room for provider-soft at the other.
+//! [`Wire`]: a veth pair with the kernel's rxe at one end. The other end is in a separate network
+//! namespace, for provider-soft.
 //!
 //! ```text
 //!   first namespace                  namespace verbs-soft
@@ -9,7 +9,7 @@
 //!   fe80::9:8:1                       fe80::9:8:2
 //! ```
 //!
-//! The namespace is needed because rxe takes UDP port 4791 of its own.
+//! The namespace is needed because rxe occupies UDP port 4791.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -27,14 +27,14 @@ pub(super) const SOFT: &str = "soft0";
 /// The namespace of soft's end.
 pub(super) const NAMESPACE: &str = "verbs-soft";
 
-/// Which addresses are used.
+/// The kind of addresses in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     /// IPv4
     V4,
     /// IPv6
     V6,
-    /// IPv6 of the link
+    /// Link-local IPv6
     Link,
 }
 
@@ -60,8 +60,8 @@ impl Family {
         }
     }
 
-    /// Returns an address with a port as text: with the interface at rxe's end, or at soft's, if it
-    /// is one of the link.
+    /// Returns an address with a port as text. A link-local address includes the interface at rxe's
+    /// end or at soft's.
     pub(super) fn with_port(self, address: IpAddr, port: u16, at_rxe: bool) -> String {
         match self {
             Self::V4 => format!("{address}:{port}"),
@@ -71,18 +71,18 @@ impl Family {
     }
 }
 
-/// The pair, with rxe1 on it. Dropping takes it down.
+/// The pair, with rxe1 on it. Dropping it deletes both.
 #[derive(Debug)]
 pub(super) struct Wire(());
 
 impl Wire {
-    /// Makes the namespace, the pair with links of this MTU, and rxe1, and waits until its
-    /// addresses are there.
+    /// Creates the namespace, the pair with links of this MTU, and rxe1. Waits until the addresses
+    /// are assigned.
     ///
     /// # Errors
-    /// Something could not be made.
+    /// Fails if any of them cannot be created.
     pub(super) fn new(link_mtu: u32) -> CaseResult<Self> {
-        // A case that was killed has left its own.
+        // A killed case may have left them behind.
         down();
         let wire = Self(());
         ip(
@@ -129,10 +129,10 @@ impl Wire {
         Ok(wire)
     }
 
-    /// A command at rxe's end, with rxe1 and the index of its GID.
+    /// Returns rxe1 and the index of its GID, for a command at rxe's end.
     ///
     /// # Errors
-    /// The address has no GID.
+    /// Fails if the address has no GID.
     pub(super) fn at_rxe(&self, family: Family) -> CaseResult<(&'static str, u32)> {
         match gid_index(family) {
             Some(index) => Ok((RXE, index)),
@@ -140,7 +140,7 @@ impl Wire {
         }
     }
 
-    /// The command in the namespace, where soft0 is on the address of this family.
+    /// Returns the command inside the namespace, where soft0 is on the address of this family.
     pub(super) fn in_namespace(&self, command: &Command, family: Family) -> Command {
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", NAMESPACE]);
@@ -149,20 +149,20 @@ impl Wire {
         wrapped
     }
 
-    /// Gives soft's end one more address of IPv4, and returns it.
+    /// Adds an IPv4 address to soft's end and returns it.
     ///
     /// # Errors
-    /// `ip` fails.
+    /// Fails if `ip` does.
     pub(super) fn add_address(&self, number: u8) -> CaseResult<IpAddr> {
         let address = IpAddr::from([10, 9, 8, number]);
         ip(&["-n", NAMESPACE], &format!("addr add {address}/24 dev vs1\n"))?;
         Ok(address)
     }
 
-    /// Puts netem, with these words, on both ends of the wire.
+    /// Configures netem with these settings on both ends of the wire.
     ///
     /// # Errors
-    /// A reason to skip where the kernel has no netem.
+    /// A skip where the kernel has no netem.
     pub(super) fn disturb(&self, netem: &str) -> CaseResult {
         for (namespace, device) in [(&[] as &[&str], "vs0"), (&["-n", NAMESPACE], "vs1")] {
             let mut tc = Command::new("tc");
@@ -186,7 +186,7 @@ impl Drop for Wire {
 }
 
 fn down() {
-    // Each may not be there.
+    // Each of them may be missing.
     let _ = run(Command::new("rdma").args(["link", "delete", RXE]));
     let _ = run(Command::new("ip").args(["link", "delete", "vs0"]));
     let _ = run(Command::new("ip").args(["netns", "delete", NAMESPACE]));
@@ -210,7 +210,7 @@ fn ip(options: &[&str], batch: &str) -> CaseResult {
     Err(Stop::Failed(format!("ip: {}", String::from_utf8_lossy(&done.stderr).trim_end())))
 }
 
-/// Returns the index of rxe's address in its table of GIDs.
+/// Returns the index of rxe's address in its GID table.
 fn gid_index(family: Family) -> Option<u32> {
     let wanted = match family.rxe() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
