@@ -51,7 +51,7 @@ fn swap<P: Provider>(arena: &Arena<P>, at: u64, compare: u64, swap: u64) -> Send
     SendOp::AtomicCmpAndSwp { remote_addr: arena.addr() + at, rkey: arena.rkey(), compare, swap }
 }
 
-/// A pair, a word of the peer between two others, and room for results.
+/// Returns a pair, a word of the peer between two others, and room for results.
 fn words<P: Provider>(context: &Context<P>) -> CaseResult<(Pair<P>, Arena<P>, Arena<P>)> {
     let pair = Pair::new(context, &Shape::default())?;
     let (word, results) = (Arena::new(&pair.pd, 24)?, Arena::new(&pair.pd, 512)?);
@@ -112,7 +112,7 @@ fn results_arrive_in_the_order_of_their_requests<P: Provider>(context: &Context<
     }
     let ids: Vec<u64> = wait(&mut pair.a.cq, 16)?.iter().map(|wc| wc.wr_id).collect();
     assert_eq!(ids, (0..16).collect::<Vec<_>>());
-    // Each found what the one before left.
+    // Each request found the result of its predecessor.
     let found: Vec<u64> = (0..16).map(|n| results.number(n * 8)).collect();
     assert_eq!((found, word.number(8)), ((0..16).collect(), 16));
     Ok(())
@@ -138,7 +138,7 @@ fn additions_of_many_queue_pairs_to_one_word_all_count<P: Provider>(context: &Co
     const EACH: u64 = 100;
     let first = Pair::new(context, &patient())?;
     let word = Arena::new(&first.pd, 8)?;
-    // Each lane writes to the word through a queue pair of its own at both sides.
+    // Each lane writes to the word through a separate queue pair at both sides.
     let mut lanes = vec![first];
     for _ in 1..LANES {
         lanes.push(lane(context, &lanes[0])?);
@@ -146,7 +146,7 @@ fn additions_of_many_queue_pairs_to_one_word_all_count<P: Provider>(context: &Co
     let one_more = add(&word, 0, 1);
     let count = |pair: Pair<P>| {
         move || -> CaseResult {
-            // The whole pair: a closure takes the fields that it names alone, and the peer's end
+            // Moves the whole pair: a closure captures only the fields it names, so the peer's end
             // would be destroyed here.
             let mut pair = pair;
             let result = Arena::new(&pair.pd, 8)?;
@@ -169,13 +169,13 @@ fn additions_of_many_queue_pairs_to_one_word_all_count<P: Provider>(context: &Co
     Ok(())
 }
 
-/// A shape that does not give up while many threads keep the machine busy.
+/// A shape whose retries last while many threads keep the machine busy.
 fn patient() -> Shape {
     let rts = verbs::RtsAttr { timeout: 16, retry_cnt: 7, ..Shape::default().rts };
     Shape { rts, ..Shape::default() }
 }
 
-/// Another pair in the protection domain of the first.
+/// Connects another pair in the protection domain of the first.
 fn lane<P: Provider>(context: &Context<P>, first: &Pair<P>) -> CaseResult<Pair<P>> {
     let shape = patient();
     let mut pair = Pair::new(context, &shape)?;
@@ -222,7 +222,7 @@ fn atomics_and_accesses_of_the_program_do_not_lose_each_other<P: Provider>(
     context: &Context<P>,
 ) -> CaseResult {
     const EACH: u64 = 200;
-    // A soft device says `HCA` for the sake of memory of files alone.
+    // A soft device reports `HCA` only because of file-backed memory.
     if context.query_device()?.atomic_cap != AtomicCap::GLOB && !is_soft()? {
         return crate::runner::skip("the device's atomics are atomic among themselves only");
     }
@@ -309,7 +309,7 @@ fn an_atomic_without_the_right_of_the_queue_pair_is_refused_by_the_peer<P: Provi
     pair.b.qp.modify(&attr, QpAttrMask::ACCESS_FLAGS)?;
     post_send(&mut pair.a.qp, &[signalled(1, add(&word, 8, 1), &[results.sge(0..8)])])?;
     let status = wait_one(&mut pair.a.cq)?.status;
-    // rxe answers that the operation is not supported, and before Linux 5.11 not at all.
+    // rxe reports an unsupported operation, and before Linux 5.11 nothing at all.
     let of_rxe = matches!(status, WcStatus::REM_INV_REQ_ERR | WcStatus::RETRY_EXC_ERR);
     assert!(status == WcStatus::REM_ACCESS_ERR || is_rxe()? && of_rxe, "{status}");
     assert_eq!((word.number(8), results.number(0)), (0, 0));

@@ -1,4 +1,4 @@
-//! The attributes of queue pairs: their limits, their effect, and what a query returns of them.
+//! Queue pair attributes: their limits, their effect, and queries.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ fn queried<S: verbs::state::State, P: Provider>(qp: &Qp<S, P>) -> CaseResult<QpA
     Ok(qp.query(queryable())?.0)
 }
 
-/// Sends from a to b, which has a receive.
+/// Sends from a to b, which has a receive posted.
 fn send_one<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>) -> CaseResult {
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(0..8)] }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(8..16)])])?;
@@ -88,8 +88,8 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
         let qp = qp.to_init(&init_attr())?;
         let attr = queried(&qp)?;
         assert_eq!((attr.qp_state, attr.port_num, attr.pkey_index), (QpState::INIT, PORT, 0));
-        // ConnectX has the rights of reads and atomics only while the peer may have some
-        // outstanding: from RTR on.
+        // ConnectX has the rights of reads and atomics only from RTR on, where the peer may have
+        // some outstanding.
         let rights = init_attr().access;
         let bare = if is_mlx5()? { rights & AccessFlags::REMOTE_WRITE } else { rights };
         assert_eq!(attr.qp_access_flags, bare);
@@ -109,7 +109,7 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
         assert_eq!(attr.path_mtu, Mtu::MTU_512);
         assert_eq!(attr.ah_attr.grh.map(|grh| (grh.dgid, grh.traffic_class)), Some((gid.gid, 0x28)));
         assert_eq!(attr.ah_attr.grh.map(|grh| grh.sgid_index), Some(gid.gid_index));
-        // The kernel replaces the hop limit by that of the route, which RoCE has.
+        // The kernel overrides the hop limit with that of the route; RoCE has one.
         let is_routed = !is_soft()? && is_ethernet(context)?;
         let hop_limit = if is_routed { 64 } else { 33 };
         assert_eq!(attr.ah_attr.grh.map(|grh| grh.hop_limit), Some(hop_limit));
@@ -163,7 +163,7 @@ fn sequence_numbers_move_on_with_every_packet<P: Provider>(context: &Context<P>)
     let arena = Arena::new(&pair.pd, 8192)?;
     let (start, peer) = (queried(&pair.a.qp)?.sq_psn, queried(&pair.b.qp)?.rq_psn);
     assert_eq!((start, start), (pair.a.qp.psn(), peer));
-    // Messages of 1, 1, 3 and 5 packets, with acknowledgements that have no number of their own.
+    // Messages of 1, 1, 3 and 5 packets, whose acknowledgements use no sequence numbers.
     let mut packets = 0;
     for len in [0, 1024, 2049, 4100_usize] {
         packets += len.div_ceil(1024).max(1) as u32;
@@ -177,14 +177,14 @@ fn sequence_numbers_move_on_with_every_packet<P: Provider>(context: &Context<P>)
     Ok(())
 }
 
-/// Connects two queue pairs of which `a` sends from `psn` on.
+/// Connects two queue pairs; `a` sends from `psn` on.
 pub(super) fn pair_from<P: Provider>(context: &Context<P>, shape: &Shape, psn: u32) -> CaseResult<Pair<P>> {
     let rts = RtsAttr { sq_psn: Some(psn), ..shape.rts };
     ends(context, shape, rts, |remote| Remote { psn, ..remote })
 }
 
-/// Connects two queue pairs; `a` goes to RTS with these attributes, and `b` believes of it what
-/// `changed` returns.
+/// Connects two queue pairs. `a` goes to RTS with these attributes, and `b` gets `a`'s number and
+/// PSN as altered by `changed`.
 fn ends<P: Provider>(
     context: &Context<P>,
     shape: &Shape,
@@ -224,7 +224,7 @@ fn sequence_numbers_wrap_after_24_bits<P: Provider>(context: &Context<P>) -> Cas
             }
             let expected = (start + sent) & 0xff_ffff;
             assert_eq!(queried(&pair.a.qp)?.sq_psn, expected);
-            // rxe's responder counts the packets of a read after it has sent them.
+            // rxe's responder counts the packets of a read only after sending them.
             let counts = || queried(&pair.b.qp).is_ok_and(|attr| attr.rq_psn == expected);
             eventually("the responder expects the next packet", counts)?;
         }
@@ -271,7 +271,7 @@ fn values_at_their_limits_are_taken<P: Provider>(context: &Context<P>) -> CaseRe
         let psn = if most { 0xff_ffff } else { 0 };
         let rts = RtsAttr { sq_psn: Some(psn), timeout, retry_cnt, rnr_retry, max_rd_atomic: max_rd };
         let attr = queried(&qp.to_rts(&rts)?)?;
-        // ConnectX has powers of two of reads outstanding.
+        // ConnectX rounds the number of outstanding reads up to a power of two.
         let is_mlx5 = is_mlx5()?;
         let reads = |asked: u8| if is_mlx5 { asked.max(1).next_power_of_two() } else { asked };
         assert_eq!((attr.max_dest_rd_atomic, attr.min_rnr_timer), (reads(max_dest), min_rnr));
@@ -292,7 +292,7 @@ fn values_beyond_their_limits_are_refused_by_name<P: Provider>(context: &Context
         let Cause::Limit { name: its, asked, max: most, .. } = error.cause else { panic!("{error}") };
         assert_eq!((its, asked, most), (name, max + 1, max), "{error}");
     };
-    // rxe accepts any number of reads as a target.
+    // As a target, rxe accepts any number of reads.
     let rxe = is_rxe()?;
     let target = u8::try_from(device.max_qp_rd_atom).unwrap_or(u8::MAX);
     for (name, max, rtr, checked_by_rxe) in [
@@ -336,7 +336,7 @@ fn a_port_and_a_partition_that_do_not_exist_are_refused<P: Provider>(context: &C
         qp = failed.handle;
     }
     if !is_rxe()? {
-        // rxe takes any index, and uses the default partition.
+        // rxe accepts any index and uses the default partition.
         let pkeys = context.query_port(PORT)?.pkey_tbl_len;
         let failed = qp.to_init(&verbs::InitAttr { pkey_index: pkeys, ..init_attr() });
         let failed = failed.expect_err("no such partition");
@@ -388,7 +388,7 @@ fn access(access: AccessFlags) -> QpAttr {
     QpAttr { qp_access_flags: access, ..QpAttr::default() }
 }
 
-/// Each operation of a peer, with the right that it needs.
+/// Returns each operation of a peer with the right that it needs.
 fn operations<P: Provider>(arena: &Arena<P>) -> [(SendOp<'static>, AccessFlags, WcOpcode); 4] {
     let (remote_addr, rkey) = (arena.addr(), arena.rkey());
     [
@@ -461,16 +461,16 @@ fn rights_may_change_before_the_connection<P: Provider>(context: &Context<P>) ->
 const RNR_0_01_MS: u8 = 1;
 const RNR_81_92_MS: (u8, Duration) = (26, Duration::from_micros(81_920));
 
-/// Returns whether a time has room for so many waits. A timer of the kernel may end up to a jiffy
-/// early. A guest that stands still counts its jiffies later, all at once: a timer that it sets in
-/// between ends early by the time that it stood still.
+/// Returns whether a time has room for this many waits. A kernel timer may end up to a jiffy early.
+/// After a standstill, a guest counts the missed jiffies all at once, so a timer set in between
+/// ends early by the length of the standstill.
 fn has_waited(took: Duration, waits: u32, wait: Duration) -> bool {
     const JIFFY: Duration = Duration::from_millis(4);
     const STANDSTILL: Duration = Duration::from_millis(30);
     took + waits * JIFFY + STANDSTILL >= waits * wait
 }
 
-/// Sends without a receive until the retries run out, and returns the time that took.
+/// Sends without a receive until the retries run out and returns the elapsed time.
 fn runs_out<P: Provider>(pair: &mut Pair<P>, status: WcStatus) -> CaseResult<Duration> {
     let arena = Arena::new(&pair.pd, 8)?;
     let start = Instant::now();
@@ -513,7 +513,7 @@ fn a_connection_after_a_reset_may_answer_more_reads<P: Provider>(context: &Conte
     let few = rtr_attr(context, &Shape::default(), to_b)?;
     let more = RtrAttr { max_dest_rd_atomic: 2 * few.max_dest_rd_atomic, ..few };
     if is_rxe()? {
-        // Its kernel would write past a table. The queue pair takes what it had before.
+        // Its kernel would write past a table. The queue pair keeps its former attributes.
         let failed = a.to_rtr(&more).expect_err("a table that grows");
         assert_eq!(failed.error.errno, Errno::INVAL);
         assert!(
@@ -534,14 +534,14 @@ fn rnr_retries_without_limit_outlast_a_late_receive<P: Provider>(context: &Conte
     if rxe_ignores_rnr_timer()? {
         return skip("rxe of this kernel repeats at once, and keeps the processor from all programs");
     }
-    // A long acknowledgement timeout: rxe of Linux 7.2 counts RNR NAKs against that timer's retries
-    // too.
+    // A long acknowledgement timeout, because rxe of Linux 7.2 also counts RNR NAKs against that
+    // timer's retries.
     let rts = RtsAttr { timeout: 18, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
     let arena = Arena::new(&pair.pd, 16)?;
     assert_eq!(queried(&pair.a.qp)?.rnr_retry, 7);
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..8)])])?;
-    // Hundreds of the shortest timer, far more than 7.
+    // Hundreds of periods of the shortest timer, far more than 7.
     stays_empty(&mut pair.a.cq, Duration::from_millis(50))?;
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(8..16)] }])?;
     wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
@@ -549,7 +549,7 @@ fn rnr_retries_without_limit_outlast_a_late_receive<P: Provider>(context: &Conte
     Ok(())
 }
 
-/// Checks that no completion comes for this long.
+/// Checks that the queue stays empty for this long.
 fn stays_empty<P: Provider>(cq: &mut Cq<P>, time: Duration) -> CaseResult {
     let deadline = Instant::now() + time;
     while Instant::now() < deadline {
@@ -559,7 +559,7 @@ fn stays_empty<P: Provider>(cq: &mut Cq<P>, time: Duration) -> CaseResult {
     Ok(())
 }
 
-/// A queue pair whose peer does not exist.
+/// Returns a queue pair whose peer no longer exists.
 fn without_a_peer<P: Provider>(context: &Context<P>, rts: RtsAttr) -> CaseResult<Pair<P>> {
     let mut pair = ends(context, &Shape::default(), rts, |remote| remote)?;
     let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
@@ -568,7 +568,7 @@ fn without_a_peer<P: Provider>(context: &Context<P>, rts: RtsAttr) -> CaseResult
 }
 
 fn every_retry_waits_once<P: Provider>(context: &Context<P>) -> CaseResult {
-    // To rxe, 7 retries have no end.
+    // rxe takes 7 retries for unlimited.
     for retry_cnt in 0..if is_rxe()? { 7 } else { 8 } {
         // 4.096 µs × 2¹⁴
         let (timeout, wait) = (14, Duration::from_nanos(4096 << 14));
@@ -603,7 +603,7 @@ fn the_longest_timeout_delays_nothing<P: Provider>(context: &Context<P>) -> Case
     Ok(())
 }
 
-/// Many reads and atomics at once, in order and with the right data.
+/// Performs many reads and atomics at once, in order and with verified data.
 fn reads<P: Provider>(context: &Context<P>, max_rd_atomic: u8) -> CaseResult {
     let rts = RtsAttr { max_rd_atomic, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
@@ -653,7 +653,7 @@ fn an_initiator_without_reads_fails_them<P: Provider>(context: &Context<P>) -> C
 }
 
 fn another_sequence_number_is_another_connection<P: Provider>(context: &Context<P>) -> CaseResult {
-    // Every packet of a is ahead of what b expects, as if a thousand were lost.
+    // Every packet of a is ahead of the PSN that b expects, as if a thousand packets were lost.
     let mut pair = ends(context, &Shape::default(), Shape::default().rts, |remote| Remote {
         psn: remote.psn.wrapping_sub(1000) & 0xff_ffff,
         ..remote
@@ -669,8 +669,8 @@ fn another_sequence_number_is_another_connection<P: Provider>(context: &Context<
 fn another_queue_pair_number_is_another_connection<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 16)?;
-    // A third queue pair knows a, and a does not know it. It is created before b is closed, whose
-    // number rxe of 5.10 gives to the next one.
+    // The third queue pair is connected to a, but a is not connected to it. It is created before b
+    // is closed, because rxe of 5.10 gives b's number to the next queue pair.
     let mut cq = context.create_cq(&CqInit::new(16))?;
     let third = create_qp(&pair.pd, &cq, &Shape::default())?;
     pair.b.qp.close()?;
@@ -728,7 +728,7 @@ fn an_alternate_path_is_taken_on_infiniband_alone<P: Provider>(context: &Context
     }
     let error = result.unwrap_err();
     if !is_soft()? {
-        // The core of the kernel has alternate paths on InfiniBand only.
+        // The kernel's core supports alternate paths only on InfiniBand.
         assert_eq!(error.errno, Errno::INVAL);
     } else {
         assert_eq!(error.errno, Errno::OPNOTSUPP);
@@ -747,7 +747,7 @@ fn a_path_without_migration_is_migrated<P: Provider>(context: &Context<P>) -> Ca
         let result = modify(&mut pair.a.qp, state(wanted), QpAttrMask::PATH_MIG_STATE);
         let now = queried(&pair.a.qp)?.path_mig_state;
         if is_rxe()? || is_mlx5()? {
-            // rxe stores the state, and never migrates.
+            // rxe stores the state and never migrates.
             result?;
             assert_eq!(now, wanted);
         } else {
@@ -761,7 +761,7 @@ fn a_rate_limit_is_refused_with_its_verb<P: Provider>(context: &Context<P>) -> C
     let mut pair = Pair::new(context, &Shape::default())?;
     let pace = RateLimit { rate_limit: 1000, ..RateLimit::default() };
     let error = pair.a.qp.modify_rate_limit(&pace).unwrap_err();
-    // ConnectX paces raw packets.
+    // ConnectX paces only raw packets.
     let is_refused = error.errno == Errno::OPNOTSUPP || (is_mlx5()? && error.errno == Errno::INVAL);
     assert!(error.verb == "modify_qp_rate_limit" && is_refused, "{error}");
     assert_eq!(*error.device, *context.device_name());
@@ -780,7 +780,7 @@ fn ece_is_what_both_sides_have<P: Provider>(context: &Context<P>) -> CaseResult 
         _ => return skip("the provider or the device has no options of connections"),
     };
     assert_eq!(b.query_ece()?, offer);
-    // The side that accepts takes the options of the peer, and answers with those that it has too.
+    // The accepting side takes the peer's options and returns the ones that it supports too.
     let foreign = 1 << offer.options.trailing_ones();
     b.set_ece(&Ece { options: offer.options | foreign, ..offer })?;
     assert_eq!(b.query_ece()?, Ece { options: 0, ..offer }, "nothing is agreed on");
@@ -788,7 +788,7 @@ fn ece_is_what_both_sides_have<P: Provider>(context: &Context<P>) -> CaseResult 
     let b = connect(context, b, &shape, to_a)?;
     let answer = b.query_ece()?;
     assert_eq!(answer, offer);
-    // The side that connects may get back fewer than it has.
+    // The connecting side may get back fewer options than it offered.
     let fewer = Ece { options: answer.options & !1, ..answer };
     a.set_ece(&fewer)?;
     let a = connect(context, a, &shape, to_b)?;
@@ -802,7 +802,7 @@ fn ece_and_data_in_order_are_not_promised<P: Provider>(context: &Context<P>) -> 
     let pd = context.alloc_pd()?;
     let cq = context.create_cq(&CqInit::new(16))?;
     let mut qp = create_qp(&pd, &cq, &Shape::default())?;
-    // ConnectX names its options even where it has none.
+    // ConnectX reports its vendor even without any options.
     let of_vendor = if is_mlx5()? { qp.query_ece()? } else { Ece { vendor_id: 0x15b3, options: 1 } };
     if is_mlx5()? {
         assert_eq!(of_vendor.vendor_id, 0x15b3);

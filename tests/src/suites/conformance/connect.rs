@@ -1,8 +1,8 @@
-//! Connections by address: what they carry, and what both sides know of them.
+//! Connections by address: the data that they carry, and what both sides report about them.
 //!
-//! Both sides are in the process of the case, at the address of the device under test: the IPv4
-//! address of a soft device, or of a netdev, or the GID of an InfiniBand port. The provider of a
-//! connection's device is hidden, so that these cases have one form.
+//! Both sides run in the case's process, at the address of the device under test: the IPv4 address
+//! of a soft device or of a netdev, or the GID of an InfiniBand port. These cases have one form,
+//! because the provider of a connection's device is hidden.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -44,21 +44,21 @@ pub fn cases() -> Vec<Case> {
     )
 }
 
-/// Private data. Linux reads the request of a GID as one of an IP address unless it begins like
-/// this.
+/// Private data of a request. Linux interprets the request for a GID as one for an IP address
+/// unless the data begins like this.
 pub(super) const QUESTION: &[u8] = b"\0\0question \xff\0?";
 
 /// Private data of a reply.
 pub(super) const ANSWER: &[u8] = b"\x80answer\0!";
 
-/// Returns the bytes that arrive for private data in a message with room for `len`.
+/// Returns the bytes that arrive for private data in a message with room for `len` bytes.
 pub(super) fn padded(data: &[u8], len: usize) -> Vec<u8> {
     let mut padded = data.to_vec();
     padded.resize(len, 0);
     padded
 }
 
-/// Returns the room for private data in a message with so many bytes: an IP address takes 36.
+/// Returns the room for private data in a message of `len` bytes: an IP address takes 36.
 pub(super) fn room(address: &Address, len: usize) -> usize {
     if matches!(address, Address::Ib(_)) { len } else { len - 36 }
 }
@@ -119,7 +119,7 @@ fn each_side_gets_the_numbers_that_the_other_one_chose() -> CaseResult {
     let Connected { server, client, accepted, ends, asked, replied } =
         Connected::new(here()?, &request, &reply)?;
     let [(_near, near_qp), (_far, far_qp)] = &ends;
-    // The depths are those of the side that reads them.
+    // Each side reads the depths from its point of view.
     assert_eq!((asked.responder_resources, asked.initiator_depth), (2, 4));
     assert_eq!((asked.retry_count, asked.rnr_retry_count), (5, 3));
     assert_eq!((asked.flow_control, asked.srq, asked.qp_num), (true, false, near_qp.qp_num()));
@@ -138,7 +138,7 @@ fn each_side_gets_the_numbers_that_the_other_one_chose() -> CaseResult {
     assert_eq!((far.max_rd_atomic, far.max_dest_rd_atomic), (2, 1));
     assert_eq!((near.retry_cnt, near.rnr_retry, near.dest_qp_num), (5, 4, far_qp.qp_num()));
     assert_eq!((far.retry_cnt, far.rnr_retry, far.dest_qp_num), (5, 3, near_qp.qp_num()));
-    // No message carries it. The kernel's attributes have 0, the longest time.
+    // No message carries the timer. By default the kernel sets 0, the longest time.
     assert_eq!([near.min_rnr_timer, far.min_rnr_timer], [ConnParam::MIN_RNR_TIMER; 2]);
     drop((server, client, accepted));
     Ok(())
@@ -182,7 +182,7 @@ fn both_sides_know_addresses_gids_and_device() -> CaseResult {
             assert!(local.ip() == server.ip() && local.port() != 0 && local != server, "{local}");
             assert_eq!(accepted.peer_addr()?, Some(local.into()));
         }
-        // Linux keeps no service of a client at a GID.
+        // Linux keeps no service id of a client at a GID.
         (Address::Ib(server), Address::Ib(local)) => assert_eq!(local.gid, server.gid),
         other => return fail(format_args!("{other:?}")),
     }
@@ -233,7 +233,7 @@ fn options_reach_the_path_and_the_queue_pair() -> CaseResult {
     let [(_, near), (_, far)] = &connected.ends;
     assert_eq!(near.query(QpAttrMask::TIMEOUT)?.0.timeout, TIMEOUT);
     if is_ip {
-        // At a GID, the program gives the path.
+        // At a GID, the program supplies the path.
         assert_eq!(connected.client.id.paths()?[0].traffic_class, TOS);
         for qp in [near, far] {
             let route = qp.query(QpAttrMask::AV)?.0.ah_attr.grh;
@@ -306,7 +306,7 @@ fn a_message_that_came_first_establishes_the_connection() -> CaseResult {
     let parts = Parts::of(&accepted)?;
     accepted.accept(parts.qp(&accepted)?, &ConnParam::default())?;
     expect(&client.channel, EventType::CONNECT_RESPONSE)?;
-    // Instead of the client's last message.
+    // This replaces the client's last message.
     accepted.notify(AsyncEventType::COMM_EST)?;
     let event = expect(&server.channel, EventType::ESTABLISHED)?;
     assert_eq!(event.id, accepted.key());
@@ -324,7 +324,7 @@ fn an_id_moves_to_another_channel_with_its_events() -> CaseResult {
     request.reject(b"moved")?;
     expect(&other, EventType::REJECTED)?;
     assert!(client.channel.try_next_event()?.is_none());
-    // An event that waits moves along.
+    // A pending event moves along.
     let id = client.channel.create_id(PortSpace::TCP)?;
     id.resolve_addr(None, server.address, RESOLVING)?;
     arrived(&client.channel)?;

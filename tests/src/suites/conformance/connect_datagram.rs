@@ -26,13 +26,13 @@ pub fn cases() -> Vec<Case> {
     )
 }
 
-/// The length of private data in a reply to a lookup.
+/// The length of private data in a lookup reply.
 const REPLY: usize = 136;
 
-/// The bytes before a datagram in its receive.
+/// The bytes before a datagram in its receive buffer.
 const GRH: usize = 40;
 
-/// The statuses of a reply to a lookup: the listener refuses, and there is none.
+/// The statuses of a lookup reply: the listener refuses, and there is no listener.
 const REFUSED: i32 = 2;
 const NO_SERVICE: i32 = 1;
 
@@ -40,14 +40,14 @@ fn server(backlog: u32) -> CaseResult<Server> {
     Server::new(here()?, PortSpace::UDP, backlog)
 }
 
-/// Looks a service up, and returns the client that waits for the outcome.
+/// Looks up a service and returns the client, which waits for the outcome.
 fn looking_up(server: Address) -> CaseResult<Client> {
     let client = Client::new(server, PortSpace::UDP)?;
     client.id.connect_with(&ConnParam { private_data: QUESTION, ..ConnParam::default() })?;
     Ok(client)
 }
 
-/// Makes a queue pair of an id for datagrams, with a receive posted.
+/// Creates a datagram queue pair for an id, with a receive posted.
 fn queue_pair(id: &CmId) -> CaseResult<(Parts, Qp<Rts>)> {
     let parts = Parts::of(id)?;
     let mut qp = id.create_ud_qp(&parts.pd, &QpInit::new(QpType::UD, &parts.cq))?;
@@ -55,7 +55,7 @@ fn queue_pair(id: &CmId) -> CaseResult<(Parts, Qp<Rts>)> {
     Ok((parts, qp))
 }
 
-/// Sends a message to a service or to a group, and waits until the address handle may go.
+/// Sends a message to a service or a group and waits until the address handle may be destroyed.
 fn send(parts: &mut Parts, qp: &mut Qp<Rts>, to: &PeerUd, message: &[u8]) -> CaseResult {
     let ah = parts.pd.create_ah(&to.ah_attr)?;
     parts.post(qp, SendOp::UdSend { to: ah.to(to.qp_num, to.qkey) }, message)?;
@@ -115,7 +115,7 @@ fn a_lookup_beyond_the_backlog_is_refused() -> CaseResult {
     arrived(&server.channel)?;
     let second = looking_up(server.address)?;
     assert_eq!(expect(&second.channel, EventType::UNREACHABLE)?.status.0, REFUSED);
-    // The request that was read makes room.
+    // Reading the request makes room.
     let (_waits, _) = server.request()?;
     let _third = looking_up(server.address)?;
     server.request()?;
@@ -123,10 +123,10 @@ fn a_lookup_beyond_the_backlog_is_refused() -> CaseResult {
     Ok(())
 }
 
-/// The port of all multicast addresses, which stands for none.
+/// The group, with port 0 because multicast addresses have no port.
 const GROUP: (Ipv4Addr, u16) = (Ipv4Addr::new(239, 9, 9, 1), 0);
 
-/// Returns an id that is bound to the device under test.
+/// Returns an id bound to the device under test.
 fn member(channel: &EventChannel) -> CaseResult<CmId> {
     let here = here()?;
     if here.ip().is_none() {
@@ -138,7 +138,7 @@ fn member(channel: &EventChannel) -> CaseResult<CmId> {
     Ok(id)
 }
 
-/// Joins the group, and returns its address.
+/// Joins the group and returns its address.
 fn join(channel: &EventChannel, id: &CmId) -> CaseResult<(rdmacm::GroupKey, PeerUd)> {
     let key = id.join_multicast(GROUP, false)?;
     match expect(channel, EventType::MULTICAST_JOIN)?.kind {
@@ -164,7 +164,7 @@ fn a_group_is_joined_and_left() -> CaseResult {
     assert_eq!((ud.qp_num, ud.qkey), (0xff_ffff, PortSpace::UDP_QKEY));
     id.leave_multicast(key)?;
     assert_eq!(id.leave_multicast(key).unwrap_err().errno, Errno::ADDRNOTAVAIL);
-    // It joins again, and goes with its memberships.
+    // The id joins again and is dropped with its memberships.
     join(&channel, &id)?;
     Ok(())
 }

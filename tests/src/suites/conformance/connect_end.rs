@@ -1,4 +1,4 @@
-//! Connections by address: their ends, by a call or with an id, and what these leave.
+//! Connections by address: the end of connections and ids, and the resources that are left.
 
 use rdmacm::{Address, CmId, ConnParam, EventChannel, EventKind, EventType, IdKey, PortSpace, RejectReason};
 use verbs::state::Rts;
@@ -25,8 +25,8 @@ pub fn cases() -> Vec<Case> {
     )
 }
 
-/// Connects with a short time-out of acknowledgements, after which the time of an ended connection
-/// is over, too.
+/// Connects with a short acknowledgement timeout, which also shortens the timewait period of an
+/// ended connection.
 fn short_lived() -> CaseResult<Connected> {
     let server = Server::new(here()?, PortSpace::TCP, 4)?;
     let channel = EventChannel::new()?;
@@ -36,19 +36,19 @@ fn short_lived() -> CaseResult<Connected> {
     Connected::between(server, client, &ConnParam::default(), &ConnParam::default())
 }
 
-/// Reads an event of this kind and of this id.
+/// Reads an event, which must be of this kind and of this id.
 fn of(channel: &EventChannel, id: IdKey, wanted: EventType) -> CaseResult {
     let event = expect(channel, wanted)?;
     if event.id == id { Ok(()) } else { fail(format_args!("{event:?} of another id than {id}")) }
 }
 
-/// Moves a queue pair to the error state, and checks that its receive comes back, and so does a
-/// send.
+/// Moves a queue pair to the error state and checks that its receive and a further send are
+/// flushed.
 fn flushes(mut parts: Parts, qp: Qp<Rts>) -> CaseResult {
     let mut qp = qp.to_error()?;
     assert_eq!(parts.cq.poll_within(PATIENCE)?.status, WcStatus::WR_FLUSH_ERR);
     if rxe_is_before(6, 1)? {
-        // It wakes no task that would flush what is posted in the error state.
+        // In the error state, this rxe does not wake the task that would flush new requests.
         return Ok(());
     }
     qp.post_send_buf(SendOp::Send, SendFlags::SIGNALED, parts.pd.alloc_buf(1)?, ..)?;
@@ -122,10 +122,10 @@ fn the_end_of_an_id_between_reply_and_connection_is_a_reject() -> CaseResult {
     Ok(())
 }
 
-/// A state of an id, and what brings a new one there from an address.
+/// A state of an id, and the steps from a new id and an address to that state.
 type State = (&'static str, fn(&EventChannel, CmId, Address) -> CaseResult<Box<dyn std::any::Any>>);
 
-/// The states of an id that has a port, each behind the one before it.
+/// The states of an id that has a port, in order.
 const STATES: &[State] = &[
     ("bound", |_, id, _| Ok(Box::new(id))),
     ("listening", |_, id, _| {
@@ -166,7 +166,7 @@ fn an_id_frees_its_port_in_every_state() -> CaseResult {
             return fail(format_args!("{name}: {error}"));
         }
     }
-    // The port of a listener is free while its connections exist.
+    // The port of a listener is free even while its connections exist.
     let Connected { server, client, accepted, .. } = connect(here)?;
     let address = server.address;
     drop(server.listener);

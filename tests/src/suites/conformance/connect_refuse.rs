@@ -1,4 +1,4 @@
-//! Connections by address: rejects, and calls that are refused, with their reasons.
+//! Connections by address: rejects, and refused calls with their reasons.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub fn cases() -> Vec<Case> {
 /// The length of private data in a reject.
 const REJECT: usize = 148;
 
-/// Few reads at a time, so that calls need no device to ask for its limit.
+/// Few reads at a time, so that no call needs to query a device's limit.
 const DEPTHS: ConnParam<'_> = ConnParam {
     private_data: &[],
     responder_resources: 1,
@@ -51,7 +51,7 @@ fn server() -> CaseResult<Server> {
     Server::new(here()?, PortSpace::TCP, 4)
 }
 
-/// Checks that the client was rejected for this reason, and that its receive comes back.
+/// Checks that the client was rejected for this reason and that its receive is flushed.
 pub(in crate::suites) fn is_rejected(
     client: &Client,
     mut parts: Parts,
@@ -102,7 +102,7 @@ fn a_request_that_is_dropped_is_rejected() -> CaseResult {
     let (client, parts) = Client::requesting(&server)?;
     drop(server.request()?);
     is_rejected(&client, parts, RejectReason::CONSUMER_DEFINED)?;
-    // One that nobody has read goes with its listener.
+    // An unread request is rejected with its listener's end.
     let (client, parts) = Client::requesting(&server)?;
     arrived(&server.channel)?;
     drop(server);
@@ -118,7 +118,7 @@ fn a_request_of_a_client_that_is_gone_becomes_no_connection() -> CaseResult {
     let qp = parts.qp(&request)?;
     drop(client);
     match request.accept(qp, &DEPTHS) {
-        // The end of the client was known. Linux has no event of it before the accept.
+        // The client's end has already arrived. Linux raises no event for it before the accept.
         Err(error) => assert_eq!(error.errno, Errno::INVAL, "{error}"),
         Ok(()) => {
             let event = expect(&server.channel, EventType::REJECTED)?;
@@ -144,7 +144,7 @@ fn private_data_that_is_too_long_is_refused_with_the_limit() -> CaseResult {
     let (request, _) = server.request()?;
     assert_eq!(request.max_private_data(Message::Reject), REJECT);
     refused(request.reject(&[7; REJECT + 1]), REJECT + 1)?;
-    // Linux rejects a request that cannot be accepted as the program wants.
+    // Linux rejects a request if it cannot be accepted with the program's parameters.
     refused(request.accept_with(&ConnParam { private_data: &[7; 197], ..DEPTHS }), 197)?;
     is_rejected(&client, parts, RejectReason::CONSUMER_DEFINED).map(drop)
 }
@@ -157,7 +157,7 @@ fn a_port_belongs_to_one_id_of_its_space() -> CaseResult {
     assert!(error.to_string().contains(&server.address.to_string()), "{error}");
     let other_space = channel.create_id(PortSpace::UDP)?;
     other_space.bind_addr(with_port(server.address, PortSpace::UDP, server.address.port()))?;
-    // The id is as it was.
+    // The failed call left the id unchanged.
     let address = server.address;
     drop(server);
     id.bind_addr(address)?;

@@ -1,8 +1,8 @@
 //! Completion queues: sizes, overruns, flags, fields, and the order of completions.
 //!
-//! Most cases have a queue pair that is connected to itself ([`Loop`]). It receives what it sends,
-//! so that a send's completion shows that the receive's is in its queue already, where no poll has
-//! touched it.
+//! Most cases use a queue pair connected to itself ([`Loop`]). It receives its own messages, so a
+//! send's completion implies that the receive's completion is already in the other queue, untouched
+//! by any poll.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// A queue pair that is connected to itself, and the queues that it completes to.
+/// A queue pair connected to itself, and its completion queues.
 #[derive(Debug)]
 pub(super) struct Loop<P: Provider> {
     pub(super) pd: Pd<P>,
@@ -74,7 +74,7 @@ pub(super) const SHAPE: Shape = Shape {
     rts: RtsAttr { sq_psn: None, timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 },
 };
 
-/// Creates a queue pair that is connected to itself.
+/// Creates a queue pair connected to itself.
 pub(super) fn looped<P: Provider>(
     context: &Context<P>,
     pd: &Pd<P>,
@@ -92,7 +92,7 @@ pub(super) fn message_memory<P: Provider>(pd: &Pd<P>) -> CaseResult<Mr<P>> {
     Ok(Arena::new(pd, 16)?.into_mr())
 }
 
-/// Sends 8 bytes from a queue pair to itself. The receive has the number `wr_id` too.
+/// Sends 8 bytes from a queue pair to itself. The receive also has the number `wr_id`.
 pub(super) fn send_to_itself<P: Provider>(
     qp: &mut Qp<verbs::state::Rts, P>,
     memory: &Mr<P>,
@@ -105,7 +105,7 @@ pub(super) fn send_to_itself<P: Provider>(
 }
 
 impl<P: Provider> Loop<P> {
-    /// Creates one whose receives complete to a queue with these attributes.
+    /// Creates a loop whose receives complete to a queue with these attributes.
     pub(super) fn new(context: &Context<P>, recvs: &CqInit<'_, P>) -> CaseResult<Self> {
         let (pd, sends, recvs) =
             (context.alloc_pd()?, context.create_cq(&CqInit::new(64))?, context.create_cq(recvs)?);
@@ -114,7 +114,7 @@ impl<P: Provider> Loop<P> {
         Ok(Self { pd, qp, sends, recvs, memory })
     }
 
-    /// Sends a message, and returns once its receive's completion is in the queue.
+    /// Sends a message and returns once its receive's completion is in the queue.
     pub(super) fn send(&mut self, wr_id: u64, flags: SendFlags) -> CaseResult {
         send_to_itself(&mut self.qp, &self.memory, wr_id, flags | SendFlags::SIGNALED)?;
         wait_for(&mut self.sends, wr_id, WcOpcode::SEND)?;
@@ -126,7 +126,7 @@ impl<P: Provider> Loop<P> {
         wr_ids.try_for_each(|wr_id| self.send(wr_id, SendFlags::empty()))
     }
 
-    /// Polls exactly these numbers, each way in turn.
+    /// Polls exactly these numbers, each time in another way.
     pub(super) fn expect(&mut self, wr_ids: core::ops::Range<u64>) -> CaseResult {
         let count = (wr_ids.end - wr_ids.start) as usize;
         let mut seen = Vec::new();
@@ -226,9 +226,9 @@ fn a_queue_that_is_never_empty_wraps_around_in_order<P: Provider>(context: &Cont
     own.expect(300..303)
 }
 
-/// Fills the queue of receives, and sends until a completion has been lost.
+/// Fills the queue of receives and sends until a completion has been lost.
 fn overrun<P: Provider>(own: &mut Loop<P>) -> CaseResult {
-    // ConnectX takes one more than it reports.
+    // ConnectX holds one more than it reports.
     let room = u64::from(own.recvs.cqe()) + u64::from(is_mlx5()?);
     own.fill(0..room)?;
     send_to_itself(&mut own.qp, &own.memory, room, SendFlags::empty())
@@ -261,7 +261,8 @@ fn a_queue_serves_other_queue_pairs_after_an_overrun<P: Provider>(context: &Cont
         events.next_event().is_ok_and(|event| event.is_some_and(|e| e.event_type == AsyncEventType::CQ_ERR))
     })?;
     own.expect(0..own.recvs.cqe().into())?;
-    // The receive whose completion was lost, or the flushed rest of the first queue pair.
+    // Discards the completion of the receive that was lost and the flushed requests of the first
+    // queue pair, if they come.
     own.qp = looped(context, &own.pd, &own.sends, &own.recvs)?;
     while own.recvs.poll_one().is_some() || own.sends.poll_one().is_some() {}
     own.fill(100..104)?;
@@ -290,7 +291,7 @@ fn an_overrun_that_is_ignored_is_not_reported<P: Provider>(context: &Context<P>)
 fn a_flag_that_the_device_lacks_is_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
     let flags = if is_rxe()? { CqFlags::IGNORE_OVERRUN } else { CqFlags::from_bits_retain(1 << 9) };
     let error = context.create_cq(&CqInit { flags, ..CqInit::new(4) }).unwrap_err();
-    // rxe of Linux 5.10 returns EINVAL, and of Linux 6.1 EOPNOTSUPP.
+    // rxe returns EINVAL on Linux 5.10 and EOPNOTSUPP on 6.1.
     assert!(matches!(error.errno, Errno::OPNOTSUPP | Errno::INVAL), "{error}");
     assert_eq!(error.cause, Cause::CqFlags { flags });
     Ok(())
@@ -340,7 +341,7 @@ fn standard_fields_are_accepted<P: Provider>(context: &Context<P>) -> CaseResult
 }
 
 fn a_field_that_the_device_lacks_is_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
-    // A flag that no device knows.
+    // A flag of no device.
     let mut lacking = vec![CqWcFlags::from_bits_retain(1 << 20)];
     if !is_mlx5()? {
         lacking.extend([CqWcFlags::TM_INFO, CqWcFlags::CVLAN, CqWcFlags::FLOW_TAG]);
@@ -405,7 +406,7 @@ fn wall_clock_times_are_those_of_the_system<P: Provider>(context: &Context<P>) -
     let mut completions = own.recvs.poll();
     let Some(completion) = completions.next() else { return fail("no completion") };
     let Some(time) = completion.completion_wallclock_ns() else { return fail("no time") };
-    // Nothing in a guest keeps ConnectX's own clock at the time of the system.
+    // Nothing in a guest keeps ConnectX's clock in step with the system's.
     let slack = if is_mlx5()? { 1_000_000_000 } else { 0 };
     assert!((start - slack..=end + slack).contains(&time), "{time} is not in {start}..={end}");
     assert_eq!(completion.completion_ts(), None, "it was not requested");

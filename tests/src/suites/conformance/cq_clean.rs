@@ -1,5 +1,5 @@
-//! Completions of a queue pair that was destroyed or reset while they were in the queue, amid those
-//! of another one.
+//! Completions of a queue pair that is destroyed or reset while they are in the queue, among those
+//! of another queue pair.
 
 use verbs::state::Rts;
 use verbs::{CompChannel, Context, Cq, CqInit, Provider, Qp, QpType, RecvWr, SendFlags, SendOp, SendWr, Wc};
@@ -20,12 +20,12 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Two queue pairs, each connected to itself, that share a completion queue.
+/// Two queue pairs, each connected to itself, sharing a completion queue.
 struct Two<P: Provider> {
     pd: verbs::Pd<P>,
     channel: CompChannel,
     cq: Cq<P>,
-    /// The one that ends, and the one that stays.
+    /// The queue pair that ends and the one that stays.
     qps: [Qp<Rts, P>; 2],
     arena: Arena<P>,
 }
@@ -49,8 +49,8 @@ impl<P: Provider> Two<P> {
         Ok(Self { pd, channel, cq, qps, arena })
     }
 
-    /// Completes a request of a queue pair, a write or a receive whose message completes silently,
-    /// and waits until the completion is in the queue, without polling it.
+    /// Completes a request of a queue pair and waits until the completion is in the queue, without
+    /// polling it. The request is a write, or a receive whose message completes silently.
     fn complete(&mut self, which: usize, wr_id: u64, received: bool) -> CaseResult {
         let (qp, arena) = (&mut self.qps[which], &self.arena);
         let sge = [arena.sge(0..LEN)];
@@ -69,7 +69,7 @@ impl<P: Provider> Two<P> {
         }
     }
 
-    /// Interleaves completions of both: 1, 3, 5 and 7 of the first, 2, 4, 6 and 8 of the second.
+    /// Interleaves completions of both: 1, 3, 5, 7 of the first, 2, 4, 6, 8 of the second.
     fn interleave(&mut self) -> CaseResult {
         for wr_id in 1..=8 {
             self.complete((wr_id as usize + 1) % 2, wr_id, (wr_id - 1) % 4 > 1)?;
@@ -78,7 +78,7 @@ impl<P: Provider> Two<P> {
     }
 }
 
-/// Polls a number of completions one way.
+/// Polls this many completions, in one of two ways.
 fn poll<P: Provider>(cq: &mut Cq<P>, count: usize, as_array: bool) -> CaseResult<Vec<Wc>> {
     if !as_array {
         return wait(cq, count);
@@ -94,11 +94,11 @@ fn poll<P: Provider>(cq: &mut Cq<P>, count: usize, as_array: bool) -> CaseResult
     Ok(wcs)
 }
 
-/// Wants the completions of these requests, in their order. Returns whether the device also kept
-/// those of the life that has ended: 1, 3, 5 and 7.
+/// Polls the completions of these requests in order. Returns whether the device also kept the
+/// completions from before the end: 1, 3, 5 and 7.
 ///
-/// `Qp::dismantle` allows that, and devices whose completions carry the number of their request may
-/// do it. ConnectX's completions name a place in the queue pair, so that they must be skipped.
+/// `Qp::dismantle` allows that, and devices whose completions carry the request number may do it.
+/// ConnectX's completions refer to a slot of the queue pair, so its provider must skip them.
 fn expect<P: Provider>(cq: &mut Cq<P>, others: &[u64], as_array: bool) -> CaseResult<bool> {
     let mut left = Vec::new();
     for wr_id in others {
@@ -114,7 +114,7 @@ fn expect<P: Provider>(cq: &mut Cq<P>, others: &[u64], as_array: bool) -> CaseRe
     Ok(!left.is_empty())
 }
 
-/// Ends a case whose other promises were kept.
+/// Ends a case after its other checks have passed.
 fn verdict(kept: bool) -> CaseResult {
     if kept { skip("the device keeps the completions of a queue pair that has ended") } else { Ok(()) }
 }
@@ -127,7 +127,7 @@ fn a_destroyed_queue_pair_takes_its_completions_along<P: Provider>(context: &Con
         let [gone, stays] = two.qps;
         gone.close()?;
         kept |= expect(&mut two.cq, &[2, 4, 6, 8], as_array)?;
-        // The queue serves a new queue pair and the other one.
+        // The queue serves a new queue pair as well as the other one.
         let new = create_qp(&two.pd, &two.cq, &Shape::default())?;
         let own = Remote::of(&new);
         two = Two { qps: [connect(context, new, &Shape::default(), own)?, stays], ..two };
@@ -147,7 +147,8 @@ fn a_reset_queue_pair_takes_its_completions_along<P: Provider>(context: &Context
         let reset = reset.to_reset()?;
         let own = Remote::of(&reset);
         two = Two { qps: [connect(context, reset, &Shape::default(), own)?, stays], ..two };
-        // Its queues begin anew while completions of their first life are in the completion queue.
+        // Its queues restart while the completion queue still holds completions from before the
+        // reset.
         two.complete(0, 11, false)?;
         two.complete(1, 12, true)?;
         two.complete(0, 13, true)?;

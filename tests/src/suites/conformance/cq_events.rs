@@ -1,4 +1,4 @@
-//! Completion channels: events of armed queues, many queues at one channel, moderation, and the
+//! Completion channels: events of armed queues, many queues on one channel, moderation, and the
 //! loop that misses no wake-up.
 
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Waits for the next event of a channel, and returns the queue that it names.
+/// Waits for the next event of a channel and returns its queue.
 fn next_event(channel: &CompChannel) -> CaseResult<CqId> {
     match channel.wait(Some(PATIENCE))? {
         Some(event) => Ok(event.cq),
@@ -69,7 +69,7 @@ fn one_channel_serves_many_queues<P: Provider>(context: &Context<P>) -> CaseResu
         assert!(own.recvs.arm(false)?.next().is_none());
     }
     for round in 0..5 {
-        // Some queues get a message, others none.
+        // Some queues get a message, others get none.
         let busy: Vec<usize> = (0..QUEUES).filter(|n| (n + round) % 3 != 0).collect();
         for n in &busy {
             owns[*n].fill(0..2)?;
@@ -77,7 +77,8 @@ fn one_channel_serves_many_queues<P: Provider>(context: &Context<P>) -> CaseResu
         let mut named = Vec::new();
         for _ in &busy {
             let Some(n) = index.get(&next_event(&channel)?) else { return fail("an unknown queue") };
-            // Polled first: a device may raise an event at once for what it finds (ConnectX).
+            // Polls first, because a device may raise an event at once for completions it finds
+            // (ConnectX).
             let mut count = 0;
             let mut completions = owns[*n].recvs.poll();
             while completions.next().is_some() {
@@ -142,7 +143,7 @@ fn completions_that_were_there_raise_no_event_and_the_next_one_does<P: Provider>
         assert_eq!(channel.next_event()?, None);
     }
     own.fill(3..4)?;
-    // ConnectX raises it at once, for what was not polled; and it is one.
+    // ConnectX raises it at once, for the unpolled completions, and raises only one.
     assert_eq!(next_event(&channel)?, own.recvs.id());
     own.expect(0..4)?;
     assert_eq!(channel.next_event()?, None);
@@ -200,8 +201,8 @@ fn is_readable(channel: &CompChannel, patience: Duration) -> CaseResult<bool> {
 }
 
 fn a_channel_is_readable_while_it_has_events<P: Provider>(context: &Context<P>) -> CaseResult {
-    // A queue for each event: rxe before 6.4 may raise one event for two requests, if the second
-    // comes between the completion and the event of the first.
+    // A queue for each event, because rxe before 6.4 may raise one event for two arming requests if
+    // the second comes between the completion and the event of the first.
     let (channel, own) = with_channel(context)?;
     let init = CqInit { channel: Some(&channel), ..CqInit::new(64) };
     let mut owns = [own, Loop::new(context, &init)?, Loop::new(context, &init)?];
@@ -244,7 +245,7 @@ fn two_threads_at_one_channel_get_each_event_once<P: Provider>(context: &Context
             own.recvs.req_notify(false)?;
             own.fill(n..n + 1)?;
             own.expect(n..n + 1)?;
-            // Before the next request, which shares the event of this one if it comes first.
+            // Before the next arming request, which could otherwise share this one's event.
             eventually("a thread gets the event", || got.load(Ordering::Relaxed) > n)?;
         }
         let mut all = 0;
@@ -295,13 +296,13 @@ fn moderated<P: Provider>(
     Ok((channel, own))
 }
 
-/// The longest period by which the device moderates, in µs.
+/// Returns the longest moderation period of the device, in µs.
 fn longest_period<P: Provider>(context: &Context<P>) -> CaseResult<u16> {
     Ok(context.query_device_ex()?.cq_mod_caps.max_cq_period)
 }
 
 fn moderation_waits_for_the_count<P: Provider>(context: &Context<P>) -> CaseResult {
-    // The period is the longest. Where the machine was slower, the event came by time.
+    // The period is the longest. On a slow machine it may still have expired and caused the event.
     let longest = longest_period(context)?;
     let (channel, mut own) = moderated(context, 4, longest)?;
     let period = Duration::from_micros(longest.into());
@@ -356,7 +357,7 @@ fn moderation_ends_with_a_count_of_zero<P: Provider>(context: &Context<P>) -> Ca
         own.recvs.req_notify(false)?;
         own.fill(0..1)?;
         if is_mlx5()? {
-            // The device raises it by itself.
+            // The device raises the event asynchronously.
             assert_eq!(next_event(&channel)?, own.recvs.id());
         } else {
             assert!(channel.next_event()?.is_some(), "the event comes with the completion");
@@ -379,8 +380,8 @@ fn moderation_that_the_device_lacks_is_refused_by_name<P: Provider>(context: &Co
     Ok(())
 }
 
-/// The loop of a program that waits for the events of many queues. Counts the completions of queue
-/// n in `polled[n]`, until `stop` is set.
+/// Runs the loop of a program that waits for the events of many queues. Counts the completions of
+/// queue n in `polled[n]` until `stop` is set.
 fn serve<P: Provider>(
     channel: &CompChannel,
     cqs: &mut [Cq<P>],
@@ -410,7 +411,7 @@ fn serve<P: Provider>(
     Ok(())
 }
 
-/// Waits until a counter has reached a number, much shorter than [`serve`] waits for an event.
+/// Waits until a counter has reached a number, for far less time than [`serve`] waits for an event.
 fn reaches(counter: &AtomicU64, number: u64, what: impl core::fmt::Display) -> CaseResult {
     let deadline = Instant::now() + PATIENCE / 4;
     while counter.load(Ordering::Acquire) < number {
@@ -438,8 +439,9 @@ fn no_wake_up_is_lost_beside_a_competing_poller<P: Provider>(context: &Context<P
     let (completed, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let server = scope.spawn(|| serve(&channel, &mut cqs, &polled, &stop));
-        // The competitor polls another queue of the device: on soft devices polling makes the
-        // device receive, and changes what wakes its worker. Now and then it rests for some rounds.
+        // The competitor polls another queue of the device. On a soft device, polling makes the
+        // device receive and changes the wake-ups of its worker. The competitor rests for some
+        // rounds at times.
         let competitor = scope.spawn(|| {
             let mut passes = 0_u32;
             while !stop.load(Ordering::Acquire) {
@@ -478,7 +480,7 @@ fn no_wake_up_is_lost_beside_a_competing_poller<P: Provider>(context: &Context<P
         let result = run();
         stop.store(true, Ordering::Release);
         competitor.thread().unpark();
-        // The event of one more message ends the server's wait.
+        // The event of a further message ends the server's wait.
         let woken = send_to_itself(&mut qps[0], &memory, 1, SendFlags::SIGNALED);
         server.join().unwrap_or_else(|_| fail("the server panicked"))?;
         let competed = competitor.join();
@@ -487,8 +489,8 @@ fn no_wake_up_is_lost_beside_a_competing_poller<P: Provider>(context: &Context<P
     })
 }
 
-/// The number of times that the competitor polls in a round, before it rests until the next one.
-/// Without a limit it would poll what the server was not woken for, and no lost wake-up would show.
+/// Returns how often the competitor polls in a round before it rests. Without a limit it would poll
+/// completions in the server's place and hide a lost wake-up.
 fn competitor_polls(round: u64) -> u64 {
     [0, 1, 30, 3, 0, 100, 10][round as usize % 7]
 }
@@ -500,7 +502,7 @@ fn no_wake_up_is_lost_when_another_thread_polls_the_same_queue<P: Provider>(
     let (channel, own) = with_channel(context)?;
     let Loop { mut qp, mut sends, recvs, memory, .. } = own;
     let (recvs, polled, stop) = (Mutex::new(recvs), AtomicU64::new(0), AtomicBool::new(false));
-    // The round that the competitor may poll in, and the last one that it is done with.
+    // The round that the competitor may poll in, and the last round that it has finished.
     let (round, rested) = (AtomicU64::new(0), AtomicU64::new(0));
     let drain = |arms: bool| -> CaseResult {
         let Ok(mut recvs) = recvs.lock() else { return fail("a thread panicked") };
@@ -539,7 +541,7 @@ fn no_wake_up_is_lost_when_another_thread_polls_the_same_queue<P: Provider>(
                 round.store(n, Ordering::Release);
                 competitor.thread().unpark();
                 if competitor_polls(n) == 0 {
-                    // From here on an event alone makes a thread poll this round's completion.
+                    // From here on, only an event makes a thread poll this round's completion.
                     reaches(&rested, n, format_args!("the competitor polls on in round {n}"))?;
                 }
                 send_to_itself(&mut qp, &memory, n, SendFlags::SIGNALED)?;

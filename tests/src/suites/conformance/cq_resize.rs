@@ -66,7 +66,7 @@ fn completions_stay_in_order_when_a_queue_shrinks<P: Provider>(context: &Context
     Ok(())
 }
 
-/// Returns whether the queue's provider is hidden: it fetches completions ahead.
+/// Returns whether the queue's provider is hidden; a hidden provider prefetches completions.
 fn is_erased<P: Provider>(_: &Cq<P>) -> bool {
     core::any::TypeId::of::<P>() == core::any::TypeId::of::<verbs::Erased>()
 }
@@ -136,7 +136,7 @@ fn a_full_queue_takes_more_after_it_has_grown<P: Provider>(context: &Context<P>)
 
 fn a_queue_is_resized_while_messages_arrive<P: Provider>(context: &Context<P>) -> CaseResult {
     const COUNT: u64 = 600;
-    // What the sender may be ahead: the receive queue has room for it, whatever a resize takes.
+    // The sender's lead: the receive queue has room for it, regardless of the resize.
     const AHEAD: u64 = 8;
     let Loop { qp, mut sends, mut recvs, memory, .. } = Loop::new(context, &CqInit::new(40))?;
     let deadline = Instant::now() + PATIENCE;
@@ -167,7 +167,7 @@ fn a_queue_is_resized_while_messages_arrive<P: Provider>(context: &Context<P>) -
                 polled.store(next, Ordering::Relaxed);
             }
         }
-        // The queue pair lives as long: the completions of one that is destroyed may be gone.
+        // Keeps the queue pair alive, because destroying it may remove its completions.
         let _qp = sender.join().unwrap_or_else(|_| fail("the sender panicked"))?;
         assert_eq!(next, COUNT, "after {round} sizes");
         Ok(())

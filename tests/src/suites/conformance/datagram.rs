@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The size of the header before a datagram in the receive's memory.
+/// The size of the header before a datagram in the receive buffer.
 const GRH: usize = 40;
 
 /// The kind of header that ConnectX reports for RoCE v2 over IPv4.
@@ -87,8 +87,8 @@ fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) 
         }
     }
     if is_ethernet(context)? {
-        // The header of a RoCE v2 packet over IPv4 is in the last 20 of the 40 bytes: version 4,
-        // and from whom to whom.
+        // A RoCE v2 packet over IPv4 has its header in the last 20 of the 40 bytes: version 4, then
+        // source and destination.
         let header = into.read(20..GRH);
         let ip = gid.gid.to_ipv4().map(|ip| ip.octets()).unwrap_or_default();
         assert_eq!((header[0] >> 4, &header[12..16], &header[16..20]), (4, &ip[..], &ip[..]));
@@ -96,7 +96,7 @@ fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) 
         let header = into.read(0..GRH);
         assert_eq!((header[0] >> 4, &header[8..24], &header[24..40]), (6, &gid.gid.0[..], &gid.gid.0[..]));
     }
-    // Inline too.
+    // Inline data works too.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..2048)] }])?;
     pair.a.qp.post_send_inline(5, SendOp::UdSend { to }, SendFlags::SIGNALED, b"inline")?;
     wait_for(&mut pair.a.cq, 5, WcOpcode::SEND)?;
@@ -117,7 +117,7 @@ fn ud_datagram_with_the_wrong_key_is_dropped<P: Provider>(context: &Context<P>) 
         wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
     }
     assert_eq!(imm(&wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?), Some(2));
-    // With the top bit the sender's own key is used.
+    // The top bit selects the sender's queue key.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 3, sge: &[arena.sge(8..256)] }])?;
     let to = ah.to(pair.b.qp.qp_num(), 1 << 31);
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::UdSendWithImm { to, imm_data: 3 }, &sge)])?;
@@ -151,8 +151,8 @@ fn ud_datagrams_of_two_senders_are_told_apart<P: Provider>(context: &Context<P>)
     Ok(())
 }
 
-/// Two datagram queue pairs, a handle of the path from the device to itself, and memory of which
-/// the first half is sent.
+/// Two datagram queue pairs, an address handle for the path from the device to itself, and memory.
+/// The first half of the memory is sent, the second received.
 struct Net<P: Provider> {
     pair: Pair<P>,
     ah: Ah<P>,
@@ -171,20 +171,20 @@ impl<P: Provider> Net<P> {
         Ok(Self { pair, ah, arena })
     }
 
-    /// Posts a receive of this many bytes to the receiver.
+    /// Posts a receive of `len` bytes to the receiver.
     fn receive(&mut self, wr_id: u64, len: usize) -> CaseResult {
         let sge = [self.arena.sge(HALF..HALF + len)];
         Ok(post_recv(&mut self.pair.b.qp, &[RecvWr { wr_id, sge: &sge }])?)
     }
 
-    /// Sends this many bytes to the receiver.
+    /// Sends `len` bytes to the receiver.
     fn send(&mut self, imm_data: u32, len: usize) -> CaseResult {
         let (to, sge) = (self.ah.to(self.pair.b.qp.qp_num(), QKEY), [self.arena.sge(0..len)]);
         send(&mut self.pair.a.qp, &mut self.pair.a.cq, to, imm_data, &sge)
     }
 }
 
-/// Sends a datagram with immediate data, and waits until it has left.
+/// Sends a datagram with immediate data and waits for its completion.
 fn send<P: Provider>(
     qp: &mut Qp<Rts, P>,
     cq: &mut Cq<P>,
@@ -211,12 +211,12 @@ fn ud_route_header_names_both_addresses_and_what_the_path_says<P: Provider>(
         net.send(1, 8)?;
         wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
         let header = Grh::parse(&net.arena.read(HALF..HALF + GRH))?;
-        // Behind the header of InfiniBand is its transport (IBTA volume 1, 8.3).
+        // The header of InfiniBand is followed by its transport (IBTA volume 1, 8.3).
         let next_header = if is_ethernet(context)? { Grh::UDP } else { 0x1b };
         assert_eq!((header.sgid, header.dgid, header.next_header), (gid.gid, gid.gid, next_header));
         assert_eq!(header.traffic_class, traffic_class);
-        // The kernel's core gives every unicast path of RoCE v2 the hop limit of the route (Linux
-        // `drivers/infiniband/core/verbs.c`, `ib_resolve_unicast_gid_dmac`).
+        // The kernel's core overrides the hop limit of unicast RoCE v2 paths with that of the route
+        // (Linux `drivers/infiniband/core/verbs.c`, `ib_resolve_unicast_gid_dmac`).
         assert!(header.hop_limit == hop_limit || (is_rxe()? && header.hop_limit > 0), "{header:?}");
     }
     Ok(())
@@ -224,7 +224,7 @@ fn ud_route_header_names_both_addresses_and_what_the_path_says<P: Provider>(
 
 fn ud_route_header_is_scattered_like_data<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut net = Net::new(context)?;
-    // The first element ends in the header, the second begins there.
+    // The first element ends within the header; the second continues there.
     let sge = [net.arena.sge(HALF..HALF + 30), net.arena.sge(HALF + 100..HALF + 200)];
     post_recv(&mut net.pair.b.qp, &[RecvWr { wr_id: 1, sge: &sge }])?;
     net.send(1, 50)?;
@@ -283,7 +283,7 @@ fn ud_empty_datagram_is_a_header_alone<P: Provider>(context: &Context<P>) -> Cas
 fn ud_datagram_may_be_as_long_as_the_mtu_and_not_longer<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut net = Net::new(context)?;
     let mtu = context.query_port(PORT)?.active_mtu.bytes().unwrap_or_default() as usize;
-    // Linux's mlx5 gives queue pairs of datagrams the longest MTU, whatever the port's is.
+    // Linux's mlx5 gives datagram queue pairs the largest MTU, regardless of the port's.
     let most = if is_mlx5()? { 4096 } else { mtu };
     let arena = Arena::new(&net.pair.pd, 2 * (most + GRH + 1))?;
     let middle = most + GRH + 1;
@@ -293,7 +293,7 @@ fn ud_datagram_may_be_as_long_as_the_mtu_and_not_longer<P: Provider>(context: &C
     let too_long = [arena.sge(0..most + 1)];
     let posted = post_send(&mut net.pair.a.qp, &[signalled(2, SendOp::UdSend { to }, &too_long)]);
     match posted {
-        // IBTA C10-93.1.1 lets a device send nothing and report success, which rxe does.
+        // IBTA C10-93.1.1 lets a device send nothing and report success; rxe does so.
         Ok(()) if is_rxe()? => drop(wait_for(&mut net.pair.a.cq, 2, WcOpcode::SEND)?),
         Ok(()) if is_mlx5()? => {
             wait_status(&mut net.pair.a.cq, 2, WcStatus::LOC_LEN_ERR)?;
@@ -322,8 +322,8 @@ fn ud_receive_of_the_exact_length_takes_the_datagram<P: Provider>(context: &Cont
 fn ud_datagram_without_a_receive_is_lost<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut net = Net::new(context)?;
     net.send(1, 8)?;
-    // Datagrams of one sender keep their order on a loopback path: the second shows that the first
-    // was dropped before there was a receive. A third queue pair tells when it was.
+    // Datagrams of one sender stay in order on a loopback path, so the second datagram proves that
+    // the first was dropped before a receive was posted. A third queue pair receives the second.
     let (mut cq, shape) = (context.create_cq(&verbs::CqInit::new(8))?, Shape::of(QpType::UD));
     let third = create_qp(&net.pair.pd, &cq, &shape)?;
     let mut third = connect(context, third, &shape, Remote { qp_num: 0, psn: 0 })?;
@@ -424,7 +424,8 @@ fn ud_path_from_a_gid_that_does_not_exist_is_refused<P: Provider>(context: &Cont
         pd.create_ah(&AhAttr { grh, ..path(&gid) }).unwrap_err()
     };
     let empty = (0..len.min(256)).find(|index| table.iter().all(|entry| entry.gid_index != *index));
-    // An address handle of InfiniBand is made without the kernel, by the length of the table alone.
+    // The provider creates InfiniBand address handles without the kernel and checks only table
+    // length.
     if let Some(index) = empty.filter(|_| is_ethernet) {
         let error = from(index);
         assert!(matches!(error.cause, Cause::Gid { index: at, .. } if at == index), "{error}");
@@ -442,13 +443,13 @@ fn ud_path_with_a_service_level_and_a_rate_delivers<P: Provider>(context: &Conte
         let attr = AhAttr { sl, static_rate: Rate::MAX, ..path(&context.find_gid(PORT)?) };
         net.ah = net.pair.pd.create_ah(&attr)?;
         net.receive(1, 48)?;
-        // Without immediate data, in whose place a completion has the index of the partition.
+        // Without immediate data, because a completion has the partition index in that field.
         let (to, sge) = (net.ah.to(net.pair.b.qp.qp_num(), QKEY), [net.arena.sge(0..8)]);
         post_send(&mut net.pair.a.qp, &[signalled(2, SendOp::UdSend { to }, &sge)])?;
         wait_for(&mut net.pair.a.cq, 2, WcOpcode::SEND)?;
         let wc = wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
-        // RoCE has neither local ids nor service levels. ConnectX reports there which header of IP
-        // the packet had, and soft devices as well; rxe reports nothing.
+        // RoCE has neither local ids nor service levels. There, ConnectX and soft devices report
+        // the kind of the IP header; rxe reports nothing.
         let expected = match (is_ethernet(context)?, is_rxe()?) {
             (false, _) => (sl, attr.dlid),
             (true, false) => (IPV4_HEADER, 0),
@@ -476,7 +477,7 @@ fn ud_queue_key_can_be_changed<P: Provider>(context: &Context<P>) -> CaseResult 
     net.receive(1, 48)?;
     net.pair.b.qp.modify(&QpAttr { qkey: 0x77, ..QpAttr::default() }, QpAttrMask::QKEY)?;
     assert_eq!(net.pair.b.qp.query(QpAttrMask::QKEY)?.0.qkey, 0x77);
-    // With the old key it is dropped, with the new one it arrives.
+    // A datagram with the old key is dropped; one with the new key arrives.
     net.send(1, 8)?;
     let to = net.ah.to(net.pair.b.qp.qp_num(), 0x77);
     send(&mut net.pair.a.qp, &mut net.pair.a.cq, to, 2, &[net.arena.sge(0..8)])?;
@@ -495,7 +496,8 @@ fn ud_error_state_flushes_receives_and_sends<P: Provider>(context: &Context<P>) 
         wait_status(&mut end.cq, wr_id, WcStatus::WR_FLUSH_ERR)?;
     }
     if rxe_is_before(6, 1)? {
-        // Its requester leaves at once in this state, and wakes nothing that would flush.
+        // In this state, this rxe's requester exits at once and does not wake the task that would
+        // flush.
         return Ok(());
     }
     post_send(&mut qp, &[signalled(3, SendOp::UdSend { to }, &[net.arena.sge(0..8)])])?;
@@ -516,23 +518,23 @@ fn ud_reset_queue_pair_receives_again<P: Provider>(context: &Context<P>) -> Case
     Ok(())
 }
 
-/// A group of which a device of this process may be a member, and the path to it.
+/// A group that a device of this process may join, and the path to it.
 struct Group {
     gid: Gid,
     /// The local id of the group: 0 on Ethernet.
     lid: u16,
     path: AhAttr,
-    /// rxe does not join at the IP layer, as a connection manager would: this does.
+    /// The socket joins at the IP layer, as a connection manager would; rxe does not.
     _joined: Option<UdpSocket>,
 }
 
 impl Group {
     fn new<P: Provider>(context: &Context<P>, last: u8) -> CaseResult<Self> {
         let source = context.find_gid(PORT)?;
-        // Processes of one host share groups.
+        // Processes on one host share groups, so each uses another address.
         let [.., high, low] = std::process::id().to_be_bytes();
         if !is_ethernet(context)? {
-            // Transient, of the link (RFC 4291, 2.7).
+            // Transient, link-local (RFC 4291, 2.7).
             let gid = Gid([0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last, high, low]);
             let lid = group_lid()?;
             return Ok(Self {
@@ -655,7 +657,7 @@ fn mcast_sender_need_not_be_a_member<P: Provider>(context: &Context<P>) -> CaseR
     group.send(&mut net, 1, QKEY)?;
     wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
     assert!(is_empty(&mut net.pair.a.cq), "the sender is no member");
-    // A member hears itself.
+    // A member receives its own messages.
     net.pair.a.qp.attach_mcast(&group.gid, group.lid)?;
     net.receive(2, 48)?;
     let ah = net.pair.pd.create_ah(&group.path)?;
@@ -681,7 +683,7 @@ fn mcast_member_hears_several_groups<P: Provider>(context: &Context<P>) -> CaseR
         let header = Grh::parse(&net.arena.read(HALF..HALF + GRH))?;
         assert_eq!(header.dgid, group.gid);
     }
-    // Leaving one leaves the others.
+    // Leaving one group keeps the other memberships.
     net.pair.b.qp.detach_mcast(&groups[1].gid, groups[1].lid)?;
     net.receive(9, 48)?;
     groups[1].send(&mut net, 4, QKEY)?;
@@ -727,7 +729,7 @@ fn mcast_answer_to_a_group_has_no_path_of_its_own<P: Provider>(context: &Context
     net.receive(1, 48)?;
     group.send(&mut net, 1, QKEY)?;
     let wc = wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
-    // The group is no GID of the port, so that the program chooses the source of its answer.
+    // The group is no GID of the port, so the program must choose the source of its reply.
     let error = context.init_ah_from_wc(PORT, &wc, &net.arena.read(HALF..HALF + 48)).unwrap_err();
     let cause = Cause::NoSuchGid { port_num: PORT, gid: group.gid };
     assert_eq!((error.errno, error.cause), (Errno::NODATA, cause));

@@ -68,7 +68,7 @@ fn channel<P: Provider>(end: &crate::fabric::End<P>) -> CaseResult<&CompChannel>
     end.channel.as_ref().map_or_else(|| fail("no channel"), Ok)
 }
 
-/// Waits for the next event of a channel, and returns the queue that it names.
+/// Waits for the next event of a channel and returns its queue.
 fn wait_for_event(channel: &CompChannel) -> CaseResult<CqId> {
     match channel.wait(Some(PATIENCE))? {
         Some(event) => Ok(event.cq),
@@ -96,7 +96,7 @@ fn one_event_for_each_time_that_was_asked<P: Provider>(context: &Context<P>) -> 
         pair.b.cq.req_notify(false)?;
         send_one(&mut pair, &arena, SendFlags::empty())?;
         assert_eq!(wait_for_event(channel(&pair.b)?)?, pair.b.cq.id(), "round {round}");
-        // It was one.
+        // The arming covered only one event.
         send_one(&mut pair, &arena, SendFlags::empty())?;
         assert_eq!(channel(&pair.b)?.next_event()?, None, "round {round}");
     }
@@ -122,7 +122,7 @@ fn a_completion_queue_that_overflows_is_told<P: Provider>(context: &Context<P>) 
     let count = u64::from(pair.b.cq.cqe()) * 4 + 4;
     let mut sent = 0;
     for wr_id in 0..count {
-        // What overflows is lost, so that the sender is told what is not so, or nothing.
+        // An overflow loses completions, so the sender may get a wrong status or none.
         if post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &recv }]).is_err() {
             break;
         }
@@ -161,8 +161,8 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
         post_send(&mut qp, &[wr])?;
         assert_eq!(wait_for_event(&channel)?, cqs[which].id());
         crate::fabric::wait(&mut cqs[which], 2)?;
-        // The second completion may cause another event if the queue was armed late enough; the
-        // other queue causes none.
+        // The second completion may cause another event if the queue was armed late; the other
+        // queue causes none.
         while let Some(event) = channel.next_event()? {
             assert_eq!(event.cq, cqs[which].id());
         }
@@ -171,7 +171,7 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
     Ok(())
 }
 
-/// Waits for the next event of a stream that is of this kind; skips those before it.
+/// Waits for the next event of this kind and skips the events before it.
 fn event_of(events: &AsyncEvents, event_type: AsyncEventType) -> CaseResult<AsyncEvent> {
     let deadline = Instant::now() + PATIENCE;
     let mut seen = Vec::new();
@@ -196,7 +196,7 @@ fn a_link_that_goes_down_and_up_is_told<P: Provider>(context: &Context<P>, link:
         link.set("down")?;
         let told = expect(&events, Element::Port(PORT), AsyncEventType::PORT_ERR);
         let down = context.query_port(PORT)?.state;
-        // Up again whatever was seen: others need it.
+        // Restores the link in any case, because other cases need it.
         link.set("up")?;
         told?;
         assert_ne!(down, PortState::ACTIVE);
@@ -224,8 +224,8 @@ fn each_open_of_a_device_is_told_of_its_port<P: Provider>(context: &Context<P>, 
     gid_is_back(context)
 }
 
-/// Waits until the port has the GID that the cases use: on Ethernet that of an address, which the
-/// kernel removes while the link is down.
+/// Waits until the port has the GID that the cases use. On Ethernet that GID belongs to an address,
+/// and the kernel removes it while the link is down.
 fn gid_is_back<P: Provider>(context: &Context<P>) -> CaseResult {
     let of_address = is_ethernet(context)?;
     eventually("the port's GID is back", || {
@@ -233,12 +233,12 @@ fn gid_is_back<P: Provider>(context: &Context<P>) -> CaseResult {
     })
 }
 
-/// A message that was posted while the link was down arrives once it is up.
+/// A message posted while the link is down arrives once it is up.
 fn a_message_outlasts_a_link_that_is_down<P: Provider>(context: &Context<P>, link: Link) -> CaseResult {
     if is_rxe()? {
         return skip("rxe flushes the source GID of a link that is down, and with it the path");
     }
-    // Far more retries than `ip` takes: (4 × 7 - 1) × 268 ms.
+    // Far more retries than `ip` needs time: (4 × 7 - 1) × 268 ms.
     let rts = RtsAttr { timeout: 16, retry_cnt: 7, ..DEFAULT.rts };
     let mut pair = Pair::new(context, &Shape { rts, ..DEFAULT })?;
     let arena = Arena::new(&pair.pd, 16)?;
@@ -258,7 +258,7 @@ fn a_port_that_loses_its_address_loses_its_gid<P: Provider>(context: &Context<P>
     if is_soft()? { its_only_address(context, name) } else { a_second_address(context, name) }
 }
 
-/// Linux keeps the other GIDs of the port, and its state.
+/// Linux keeps the port's other GIDs and its state.
 fn a_second_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult {
     const ADDRESS: &str = "10.77.0.1/32";
     let is_there = |table: &[GidEntry]| {
@@ -271,7 +271,7 @@ fn a_second_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult
     let told = expect(&events, Element::Port(PORT), AsyncEventType::GID_CHANGE);
     let found =
         eventually("the address has a GID", || context.gid_table().is_ok_and(|table| is_there(&table)));
-    // Whatever was seen: the other form of the case adds it again.
+    // In any case, because the other form of the case adds the address again.
     ip(&["addr", "del", ADDRESS, "dev", name])?;
     told.and(found)?;
     expect(&events, Element::Port(PORT), AsyncEventType::GID_CHANGE)?;
@@ -281,7 +281,7 @@ fn a_second_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult
     Ok(())
 }
 
-/// A soft device's port has the GID of its interface's address, and is active while it has one.
+/// A soft device's port has the GID of its interface's address and is active while it has one.
 fn its_only_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult {
     let events = context.async_events()?;
     let before = context.gid_table()?;
@@ -298,10 +298,10 @@ fn its_only_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult
     Ok(())
 }
 
-/// A queue pair, and its completion queue.
+/// A queue pair and its completion queue.
 type InState<S, P> = (Qp<S, P>, Cq<P>);
 
-/// A queue pair in RTR, and its peer in RTS.
+/// Returns a queue pair in RTR and its peer in RTS.
 fn half_open<P: Provider>(context: &Context<P>) -> CaseResult<(InState<Rtr, P>, InState<Rts, P>)> {
     let pd = context.alloc_pd()?;
     let (a_cq, b_cq) = (context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?);
@@ -338,7 +338,7 @@ fn a_queue_pair_in_rts_is_established_without_an_event<P: Provider>(context: &Co
     Ok(())
 }
 
-/// Refuses a request of a, without a receive whose completion would tell b.
+/// Makes b refuse a request of a, without a receive whose completion b would see.
 fn refused_request<P: Provider>(
     context: &Context<P>,
     op: impl FnOnce(&Arena<P>) -> SendOp<'static>,
@@ -373,8 +373,7 @@ fn an_invalid_request_is_told_to_the_responder<P: Provider>(context: &Context<P>
     let events = context.async_events()?;
     let mut pair = Pair::new(context, &DEFAULT)?;
     let arena = Arena::new(&pair.pd, 16)?;
-    // A responder that executes no reads: one that comes nevertheless is one too many (IBTA
-    // 9.7.4.1.5).
+    // The responder executes no reads, so any read that arrives is one too many (IBTA 9.7.4.1.5).
     needs_sqd()?;
     let mut drained = pair.b.qp.to_sqd(false)?;
     drained.modify(&QpAttr::default(), QpAttrMask::MAX_DEST_RD_ATOMIC)?;
@@ -402,7 +401,7 @@ fn a_drained_send_queue_is_told_where_that_was_asked<P: Provider>(context: &Cont
             post_send(&mut a.qp, &[wr])?;
         }
         let qp = a.qp.to_sqd(notify)?;
-        // rxe raises the event whether it was asked for or not.
+        // rxe raises the event even without a request for it.
         if notify || is_rxe()? {
             expect(&events, Element::Qp(qp.id()), AsyncEventType::SQ_DRAINED)?;
             told += 1;
@@ -417,8 +416,8 @@ fn a_drained_send_queue_is_told_where_that_was_asked<P: Provider>(context: &Cont
     Ok(())
 }
 
-/// Makes the device raise one event of the pair, and returns it: a send queue is drained, or, where
-/// the device does not drain, a peer violates the rights of a responder.
+/// Makes the device raise one event of the pair and returns it: a drained send queue, or, where the
+/// device does not drain, a peer's violation of a responder's rights.
 fn raise<P: Provider>(pair: &mut Pair<P>) -> CaseResult<(Element, AsyncEventType)> {
     if has_sqd()? {
         let drained = QpAttr { qp_state: QpState::SQD, en_sqd_async_notify: true, ..QpAttr::default() };
@@ -440,7 +439,7 @@ fn events_of_a_closed_queue_pair_are_dropped<P: Provider>(context: &Context<P>) 
     let (mut first, mut second) = (Pair::new(context, &DEFAULT)?, Pair::new(context, &DEFAULT)?);
     raise(&mut first)?;
     let (element, event_type) = raise(&mut second)?;
-    // The event may be on its way still, or in the file.
+    // The event may still be on its way, or already in the file.
     first.a.qp.close()?;
     first.b.qp.close()?;
     expect(&events, element, event_type)?;
@@ -472,7 +471,7 @@ fn events_are_waited_for_by_another_thread<P: Provider>(context: &Context<P>) ->
     Ok(())
 }
 
-/// Each open of a device has the events of its own objects.
+/// Each open of a device gets only the events of its objects.
 fn events_go_to_the_open_that_made_the_object<P: Provider>(context: &Context<P>) -> CaseResult {
     let other = open()?;
     let (ours, theirs) = (context.async_events()?, other.async_events()?);

@@ -1,4 +1,4 @@
-//! Requests that end badly, and how.
+//! Failing requests and their statuses.
 
 use verbs::{
     AccessFlags, Buf, Context, Cq, Memory, Provider, QpAttr, QpAttrMask, QpState, QpType, RecvWr, RtsAttr,
@@ -48,11 +48,10 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Checks that the queue pair is in the error state and flushes requests that are posted from now
-/// on.
+/// Checks that the queue pair is in the error state and flushes requests posted from now on.
 ///
-/// The second is not asked of Linux before 6.1: there rxe's requester leaves at once in this state
-/// (seen on 5.10), and wakes nobody who would flush. A case of its own says so.
+/// The flush is not checked on Linux before 6.1: there rxe's requester exits at once in this state
+/// (seen on 5.10) and does not wake the task that would flush. A separate case covers that.
 fn is_broken<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>) -> CaseResult {
     in_error(&pair.a.qp)?;
     if rxe_is_before(6, 1)? {
@@ -72,12 +71,12 @@ fn a_wrong_remote_key_is_a_remote_access_error<P: Provider>(context: &Context<P>
             0 => SendOp::RdmaWrite { remote_addr, rkey: wrong },
             1 => SendOp::RdmaRead { remote_addr, rkey: wrong },
             2 => SendOp::AtomicFetchAndAdd { remote_addr, rkey: wrong, add: 1 },
-            // One byte beyond the end, and one before the start.
+            // One byte beyond the end and one before the start.
             3 => SendOp::RdmaWrite { remote_addr: remote_addr + 57, rkey },
             _ => SendOp::RdmaRead { remote_addr: remote_addr - 1, rkey },
         };
         local.write(0, &[0xff; 64]);
-        // What was posted behind it is flushed, in order.
+        // The requests behind it are flushed, in order.
         let sge = [local.sge(0..8)];
         post_send(&mut pair.a.qp, &[signalled(1, op, &sge), signalled(2, SendOp::Send, &sge)])?;
         wait_remote_access_error(&mut pair.a.cq, 1)?;
@@ -88,8 +87,7 @@ fn a_wrong_remote_key_is_a_remote_access_error<P: Provider>(context: &Context<P>
     Ok(())
 }
 
-/// The key of a buffer is for this process' own requests. A peer that knows it gets no further than
-/// one that does not.
+/// The key of a buffer is only for this process' requests. A peer that has the key gains nothing.
 fn a_buffer_that_was_not_exposed_is_closed_to_peers<P: Provider>(context: &Context<P>) -> CaseResult {
     for kind in 0..4 {
         let mut pair = Pair::new(context, &Shape::default())?;
@@ -154,7 +152,7 @@ fn rights_that_the_queue_pair_lacks_are_an_error_of_the_requester<P: Provider>(
 }
 
 fn a_wrong_local_key_is_a_local_error<P: Provider>(context: &Context<P>) -> CaseResult {
-    // A region of another protection domain is as good as none.
+    // A region of another protection domain does not count.
     let elsewhere = Arena::new(&context.alloc_pd()?, 64)?;
     for kind in 0..4 {
         let mut pair = Pair::new(context, &Shape::default())?;
@@ -215,7 +213,7 @@ fn a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes<P: Provider>(
     wait_status(&mut cq, 1, WcStatus::RETRY_EXC_ERR)?;
     let wcs = wait(&mut cq, 5)?;
     assert!(wcs.iter().all(|wc| wc.status == WcStatus::WR_FLUSH_ERR), "{wcs:?}");
-    // Each queue in its own order, the unsignalled one too.
+    // Each queue completes in order, including the unsignalled request.
     let of = |ids: core::ops::Range<u64>| -> Vec<u64> {
         wcs.iter().map(|wc| wc.wr_id).filter(|id| ids.contains(id)).collect()
     };
@@ -225,8 +223,8 @@ fn a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes<P: Provider>(
     Ok(())
 }
 
-/// Each field that a failed completion has: the status, the request, the queue pair, and the code
-/// of the vendor, which ConnectX has and others leave 0.
+/// Every field of a failed completion: the status, the request, the queue pair, and the vendor's
+/// code, which ConnectX sets and others leave 0.
 fn a_failure_has_the_code_of_its_vendor<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut codes = Vec::new();
     for wrong_here in [true, false] {
@@ -286,7 +284,7 @@ fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Cont
         // A receive posted in the error state is not lost: rxe ignores it, and a reset that ends
         // requests returns it.
         qp.post_recv_buf(pair.pd.alloc_buf(8)?, ..)?;
-        // A queue pair that was reset is as good as new.
+        // A queue pair works again after a reset.
         let mut qp = qp.to_reset()?;
         let returned: Vec<_> = qp.reclaim_all().into_iter().filter_map(Memory::into_buf).collect();
         let expected: &[usize] = if qp.reset_ends_requests() { &[8] } else { &[] };
@@ -308,8 +306,8 @@ fn an_access_error_breaks_the_responder_too<P: Provider>(context: &Context<P>) -
     Ok(())
 }
 
-/// Both ends fail while both are reset. rxe of Linux 6.12 reports one such RESET in a hundred as
-/// done and stands in ERR.
+/// Both ends fail while both are reset. On Linux 6.12, about one RESET in a hundred reports success
+/// on rxe but leaves the queue pair in ERR.
 fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>) -> CaseResult {
     const ROUNDS: u32 = 200;
     const POSTED: usize = 8;
@@ -333,11 +331,11 @@ fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>
         if a_reset.reset_ends_requests() {
             assert_eq!((sends.len(), receives.len()), (POSTED, POSTED), "round {round}");
         } else {
-            // The queue pairs keep them.
+            // The queue pairs keep the buffers.
             assert_eq!((sends.len(), receives.len()), (0, 0), "round {round}");
             (sends, receives) = (alloc()?, alloc()?);
         }
-        // Some completed, as failed or flushed, before they were forgotten.
+        // Some requests completed, failed or flushed, before the reset dropped them.
         let drain = |cq: &mut Cq<P>| cq.poll_into(&mut [verbs::Wc::default(); 4 * POSTED]);
         assert!(drain(&mut a.cq) <= POSTED && drain(&mut b.cq) <= POSTED, "round {round}");
         let (to_a, to_b) = (Remote::of(&a_reset), Remote::of(&b_reset));
@@ -427,7 +425,7 @@ fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &
     let arena = Arena::new(&pair.pd, 128)?;
     let fixed = Arena::with_access(&pair.pd, 128, AccessFlags::REMOTE_READ)?;
     arena.write(0, &[3; 128]);
-    // More than ConnectX puts into a completion, where it looks at no key.
+    // Longer than the data that ConnectX puts into a completion, where it checks no key.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[fixed.sge(0..128)] }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..128)])])?;
     both_fail(&mut pair)?;
@@ -435,7 +433,8 @@ fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &
     Ok(())
 }
 
-/// A receive failed by its memory: locally at b, and as the peer's failure at a.
+/// Checks that a receive failed because of its memory: locally at b, and as the peer's failure at
+/// a.
 fn both_fail<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
     let (a, b) = (crate::fabric::wait_one(&mut pair.a.cq)?, crate::fabric::wait_one(&mut pair.b.cq)?);
     ended(&a, 1, WcStatus::REM_OP_ERR, &[WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR])?;
@@ -473,7 +472,7 @@ fn an_immediate_without_a_receive_is_not_ready<P: Provider>(context: &Context<P>
     wait_status(&mut pair.a.cq, 1, WcStatus::SUCCESS)
 }
 
-/// Returns a pair that waits 491 ms before each of 6 retries for a receive of `b`.
+/// Returns a pair that waits 491 ms before each of its 6 retries for a receive of `b`.
 pub(super) fn slow_to_be_ready<P: Provider>(context: &Context<P>) -> CaseResult<Pair<P>> {
     let rts = RtsAttr { rnr_retry: 6, timeout: 20, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
@@ -541,7 +540,7 @@ fn a_message_too_long_for_an_unreliable_receive_is_lost<P: Provider>(context: &C
     let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 256)?;
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 10, sge: &[arena.sge(0..8)] }])?;
-    // The receive is that of the next message.
+    // The receive goes to the next message.
     for (wr_id, len) in [(0, 9), (1, 8)] {
         let op = SendOp::SendWithImm { imm_data: wr_id as u32 };
         post_send(&mut pair.a.qp, &[signalled(wr_id, op, &[arena.sge(100..100 + len)])])?;
@@ -609,13 +608,13 @@ fn the_responder_of_each_refused_operation_fails<P: Provider>(context: &Context<
             SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 },
             SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare: 0, swap: 1 },
         ][which];
-        // The receives are flushed, except the one that the immediate would have taken.
+        // The receives are flushed, except the one that the immediate would have consumed.
         for wr_id in [2, 3] {
             post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..8)] }])?;
         }
         post_send(&mut pair.a.qp, &[signalled(1, op, &[arena.sge(8..16)])])?;
-        // rxe has taken the receive of an immediate before it looks at the key. It then sends a
-        // NAK, on 5.10 too.
+        // rxe consumes the receive for the immediate before it checks the key. It then sends a NAK,
+        // on 5.10 too.
         if which == 1 {
             wait_status(&mut pair.a.cq, 1, WcStatus::REM_ACCESS_ERR)?;
         } else {

@@ -1,4 +1,4 @@
-//! Failed requests and those around them: what still succeeds, what is flushed, and in which order.
+//! Failed requests and their neighbours: which succeed, which are flushed, and in which order.
 
 use verbs::{
     Context, Cq, CqInit, Provider, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc,
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The requests of a list, as (number, status).
+/// Polls completions and returns each as (number, status).
 fn ends<P: Provider>(cq: &mut Cq<P>, count: usize) -> CaseResult<Vec<(u64, WcStatus)>> {
     Ok(wait(cq, count)?.iter().map(|wc| (wc.wr_id, wc.status)).collect())
 }
@@ -45,7 +45,7 @@ fn refused<P: Provider>(arena: &Arena<P>) -> SendOp<'static> {
     SendOp::RdmaWrite { remote_addr: arena.addr(), rkey: !arena.rkey() }
 }
 
-/// A write that it accepts.
+/// A write that the responder accepts.
 fn accepted<P: Provider>(arena: &Arena<P>) -> SendOp<'static> {
     SendOp::RdmaWrite { remote_addr: arena.addr(), rkey: arena.rkey() }
 }
@@ -54,7 +54,7 @@ fn silent<'a>(wr_id: u64, op: SendOp<'a>, sge: &'a [Sge]) -> SendWr<'a> {
     SendWr { wr_id, op, sge, flags: SendFlags::empty() }
 }
 
-/// The status with which a requester learns of a right that it lacks.
+/// Returns the requester's status after a request without the necessary right.
 fn access_error() -> CaseResult<WcStatus> {
     Ok(if rxe_is_before(5, 11)? { WcStatus::RETRY_EXC_ERR } else { WcStatus::REM_ACCESS_ERR })
 }
@@ -159,7 +159,7 @@ fn both_queues_of_a_failed_responder_are_flushed<P: Provider>(context: &Context<
     if rxe_ignores_rnr_timer()? {
         return skip("rxe of this kernel repeats at once, and keeps the processor from all programs");
     }
-    // b's own sends wait for a receive of a's that never comes.
+    // b's sends wait for a receive that a never posts.
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..8)];
@@ -206,7 +206,7 @@ fn two_completion_queues_get_their_own_flushes<P: Provider>(context: &Context<P>
 }
 
 fn a_flushed_completion_names_its_queue_pair<P: Provider>(context: &Context<P>) -> CaseResult {
-    // Both queue pairs complete into one queue.
+    // Both queue pairs complete to one queue.
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 64)?;
     let numbers = [pair.a.qp.qp_num(), pair.b.qp.qp_num()];
@@ -246,7 +246,7 @@ fn a_refused_batch_is_not_flushed<P: Provider>(context: &Context<P>) -> CaseResu
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 64)?;
     let (one, five) = ([arena.sge(0..8)], [arena.sge(0..8); 5]);
-    // The second has too many elements: neither it nor the third was posted.
+    // The second request has too many elements, so neither it nor the third was posted.
     hold(&mut pair.a.qp)?;
     let wrs = [
         signalled(1, SendOp::Send, &one),
@@ -330,7 +330,7 @@ fn a_silent_queue_is_flushed_on_request<P: Provider>(context: &Context<P>) -> Ca
     if rxe_ignores_rnr_timer()? {
         return skip("rxe of this kernel repeats at once, and keeps the processor from all programs");
     }
-    // The receiver is never ready; the sender would retry for ever.
+    // The receiver is never ready; the sender would retry forever.
     let rts = RtsAttr { rnr_retry: 7, ..Shape::default().rts };
     for qp_type in [QpType::RC, QpType::UC] {
         let mut pair = Pair::new(context, &Shape { rts, ..Shape::of(qp_type) })?;
@@ -345,7 +345,7 @@ fn a_silent_queue_is_flushed_on_request<P: Provider>(context: &Context<P>) -> Ca
         let first = if qp_type == QpType::RC {
             WcStatus::WR_FLUSH_ERR
         } else {
-            // The first has failed before the move.
+            // The first request failed before the move.
             let wc = wait_one(&mut pair.a.cq)?;
             assert!(is_local_key_error(wc.status)?, "{wc:?}");
             wc.status

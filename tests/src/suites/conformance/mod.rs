@@ -1,20 +1,20 @@
-//! `conformance`: what verbs promise of data, completions and events, on a real device.
+//! `conformance`: the verbs' promises about data, completions and events, on a real device.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! |---|---|
 //! | [`raw`] | frames, flow rules and their counters, work queues |
 //! | [`rc`] | reliable connections: every operation, with the data verified |
 //! | [`rc_lengths`] | reliable connections: lengths around the MTU, alignments, long messages |
 //! | [`rc_order`] | reliable connections: the order of requests, of data and of completions |
 //! | [`rc_queues`] | reliable connections: full queues, signalling, fields, batches |
-//! | [`connect`] | connections by address: what they carry, and what both sides know |
+//! | [`connect`] | connections by address: their data, and what both sides report |
 //! | [`connect_datagram`] | datagram services by address, multicast groups |
-//! | [`connect_end`] | the ends of connections and of their ids |
-//! | [`connect_refuse`] | rejects, ports in use, calls that are refused |
+//! | [`connect_end`] | the end of connections and of their ids |
+//! | [`connect_refuse`] | rejects, ports in use, refused calls |
 //! | [`cq`] | completion queues: sizes, overruns, flags, fields, orders |
-//! | [`cq_clean`] | completions of queue pairs that were destroyed or reset |
+//! | [`cq_clean`] | completions of destroyed or reset queue pairs |
 //! | [`cq_events`] | completion channels: many queues, moderation, no lost wake-up |
-//! | [`cq_resize`] | completion queues that are resized |
+//! | [`cq_resize`] | resized completion queues |
 //! | [`uc`] | unreliable connections |
 //! | [`datagram`] | unreliable datagrams and multicast |
 //! | [`device`] | queries of a device, its ports and tables; a device opened twice |
@@ -24,21 +24,21 @@
 //! | [`queues`] | posting and polling: lists, wrap-around, signalling, two threads, buffers |
 //! | [`mw`] | memory windows, invalidations, revoked exposures |
 //! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
-//! | [`failures`] | requests that end badly, and how |
+//! | [`failures`] | failing requests and their statuses |
 //! | [`memory`] | protection domains, regions and their rights, bounds and changes |
 //! | [`odp`] | on-demand paged regions, and advice about their pages |
 //! | [`flushes`] | the requests around a failed one |
 //! | [`events`] | completion channels and asynchronous events |
 //! | [`attributes`] | queue pair attributes: limits, effects, queries |
-//! | [`states`] | queue pair states: each transition, and what a state does |
+//! | [`states`] | queue pair states: each transition, and the behaviour in each state |
 //! | [`unsupported`] | verbs that neither rxe nor soft devices have |
-//! | [`srq`] | shared receive queues: who takes a receive, events, changes of the queue |
-//! | [`tags`] | tag matching: tag lists, messages that match, rendezvous |
+//! | [`srq`] | shared receive queues: the takers of receives, events, changes of the queue |
+//! | [`tags`] | tag matching: tag lists, matching messages, rendezvous |
 //! | [`threads`] | objects in several threads |
 //! | [`xrc`] | XRC: requests that name a shared receive queue |
 //!
-//! Almost every case has two forms: with the provider hidden, and with it named. Connections by
-//! address have one, because their devices come with the provider hidden.
+//! Almost every case has two forms, with the provider hidden and with it named. Connections by
+//! address have one form, because their devices come with the provider hidden.
 
 pub mod atomics;
 pub mod attributes;
@@ -125,7 +125,7 @@ pub fn cases() -> Vec<Case> {
     topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
 }
 
-/// Inserts the topic into a case's name, which the functions of a topic's file leave out.
+/// Inserts the topic into a case's name; the functions in the topic's file leave it out.
 fn of(topic: &str, case: Case) -> Case {
     let name = case.name.strip_prefix(SUITE).and_then(|rest| rest.strip_prefix('.')).unwrap_or(&case.name);
     Case { name: format!("{SUITE}.{topic}.{name}"), ..case }

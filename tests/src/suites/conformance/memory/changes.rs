@@ -1,4 +1,4 @@
-//! Regions that are changed: their rights, their domain, their memory.
+//! Changed regions: their rights, their domain, their memory.
 
 use verbs::{AccessFlags, Context, Errno, MrChange, Provider, RegionState};
 
@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Ends a case where the device cannot change a region in this way, which must be unchanged.
+/// Ends a case where the device cannot change a region in this way. The region must be unchanged.
 fn cannot_change(failed: &verbs::ReregError) -> CaseResult {
     assert_eq!((failed.error.verb, failed.error.errno), ("rereg_mr", Errno::OPNOTSUPP), "{failed}");
     assert_eq!(failed.region, RegionState::Unchanged);
@@ -45,7 +45,7 @@ fn mr_change_of_rights_grants_and_revokes<P: Provider>(context: &Context<P>) -> 
     allowed(&mut pair, read(mr.addr(), mr.rkey()), local.sge(0..8))?;
     assert_eq!(local.read(0..8), pattern(1, 8));
     refused(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..8))?;
-    // Local writes were revoked too.
+    // Local writes are revoked too.
     let mut pair = Pair::new(context, &Shape::default())?;
     let mut mr = arena.register(&pair.pd, 0..64, None, LOCAL_WRITE)?;
     rereg(&mut mr, &MrChange::new().access(AccessFlags::empty()))?;
@@ -69,7 +69,7 @@ fn mr_change_of_domain_moves_the_region<P: Provider>(context: &Context<P>) -> Ca
     let far = Arena::new(&old.pd, 8)?;
     refused(&mut old, write(mr.addr(), mr.rkey()), far.sge(0..8))?;
     assert_eq!(arena.read(0..8), pattern(1, 8));
-    // It keeps its new domain in use, and its old one no more.
+    // The region keeps its new domain in use and no longer its old one.
     let Pair { pd, a, b, .. } = old;
     drop((a, b));
     arena.close()?;
@@ -93,7 +93,7 @@ fn mr_change_of_memory_moves_the_region<P: Provider>(context: &Context<P>) -> Ca
     let change = MrChange::new().memory(start, length);
     if let Err(failed) = rereg(&mut mr, &change) {
         cannot_change(&failed)?;
-        // The region is as it was.
+        // The region is unchanged.
         allowed(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..64))?;
         assert_eq!((mr.length(), old.read(0..64)), (64, pattern(1, 64)));
         return skip("rxe cannot change the memory of a region");
@@ -102,7 +102,7 @@ fn mr_change_of_memory_moves_the_region<P: Provider>(context: &Context<P>) -> Ca
     allowed(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..128))?;
     assert_eq!((new.read(64..192), old.read(0..64)), (pattern(1, 128), vec![0; 64]));
     assert_eq!((new.read(0..64), new.read(192..256)), (vec![0; 64], vec![0; 64]));
-    // At an address of the program's choice.
+    // At an address chosen by the program.
     let iova = (1 << 40) | (start.addr() as u64 & in_page());
     rereg(&mut mr, &MrChange::new().memory(start, 8).iova(iova))?;
     local.write(0, &pattern(2, 128));
@@ -124,7 +124,7 @@ fn mr_change_of_everything_at_once<P: Provider>(context: &Context<P>) -> CaseRes
     let change = MrChange::new().memory(start, length).pd(&pair.pd).access(REMOTE_READ);
     if let Err(failed) = rereg(&mut mr, &change) {
         assert_eq!(failed.error.errno, Errno::OPNOTSUPP, "{failed}");
-        // A provider cannot know how far the kernel came, so it says that it does not.
+        // A provider cannot determine how far the kernel got, so it reports `Unusable`.
         assert!(is_rxe()? && failed.region == RegionState::Unusable, "{failed}");
         mr.close()?;
         return skip("rxe cannot change the memory of a region");
@@ -151,7 +151,7 @@ fn mr_change_that_is_refused_leaves_the_region<P: Provider>(context: &Context<P>
         let expected = [Errno::INVAL, Errno::FAULT, Errno::OPNOTSUPP];
         assert!(expected.contains(&failed.error.errno), "{change:?}: {failed}");
         if is_mlx5()? && at == last {
-            // The provider cannot tell this refusal from those of later steps.
+            // The provider cannot distinguish this refusal from failures of later steps.
             assert_eq!(failed.region, RegionState::Unusable, "{failed}");
             break;
         }

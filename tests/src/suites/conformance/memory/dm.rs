@@ -1,6 +1,6 @@
 //! Device memory: its size, copies, and regions of it.
 //!
-//! Lengths and offsets are multiples of 64 bytes, which every known device can allocate and copy.
+//! Lengths and offsets are multiples of 64 bytes, which every known device supports.
 
 use verbs::{AccessFlags, Context, Dm, DmAttr, Errno, Provider, RecvWr, SendOp, WcOpcode};
 
@@ -58,7 +58,7 @@ fn dm_smaller_than_a_page_is_the_memory_of_its_region<P: Provider>(context: &Con
     dm(context)?.close()?;
     let mut pair = Pair::new(context, &Shape::default())?;
     let local = Arena::new(&pair.pd, 128)?;
-    // Small memory may begin anywhere in a page.
+    // A small allocation may begin anywhere in a page.
     let several: Vec<_> = [64, 128, 192]
         .iter()
         .map(|&length| context.alloc_dm(&DmAttr { length, log_align: 6 }))

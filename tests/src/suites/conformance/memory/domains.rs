@@ -1,4 +1,4 @@
-//! Protection domains: whose memory is whose, what keeps one in use, parents and imports.
+//! Protection domains: access to their memory, objects that keep them in use, parents and imports.
 
 use std::collections::BTreeSet;
 
@@ -165,7 +165,7 @@ fn pd_of_a_parent_domain_shares_its_memory_and_is_in_use<P: Provider>(context: &
     let parent = pd.alloc_parent_domain(&init)?;
     let Err(HandleError { handle: td, error }) = td.close() else { return fail("the thread domain is gone") };
     assert!(matches!(error.cause, Cause::InUse { by: "parent domains" }), "{error}");
-    // A queue pair of the parent domain uses memory of the domain, and the other way around.
+    // A queue pair of the parent domain uses memory of the domain, and vice versa.
     let port = context.port(PORT)?;
     let mut cq = context.create_cq(&CqInit::new(8))?;
     for (of_qp, of_memory) in [(&parent, &pd), (&pd, &parent)] {
@@ -201,6 +201,6 @@ fn pd_imported_by_its_handle_is_the_same_domain<P: Provider>(context: &Context<P
     assert_eq!(into.read(0..8), pattern(3, 8));
     from.close()?;
     imported.close()?;
-    // The original is untouched by the end of the import.
+    // The end of the import leaves the original unchanged.
     exchange(&mut pair, into.sge(0..8), into.sge(0..8))
 }

@@ -1,4 +1,4 @@
-//! Regions of other kinds: null, imported, and of dma-bufs.
+//! Other kinds of regions: null, imported, and of dma-bufs.
 
 use std::os::fd::AsFd;
 
@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Returns a null region, or skips the case.
+/// Returns a null region or skips the case.
 fn null<P: Provider>(pd: &Pd<P>) -> CaseResult<Mr<P>> {
     match pd.alloc_null_mr() {
         Ok(mr) => Ok(mr),
@@ -41,7 +41,7 @@ fn mr_null_reads_as_zeros_and_discards_writes<P: Provider>(context: &Context<P>)
     let arena = Arena::new(&pair.pd, 5000)?;
     arena.write(0, &pattern(1, 5000));
     for offset in [0, 12_345, usize::MAX - 10_000] {
-        // Zeros are sent and written; what is received, read or the result of an atomic vanishes.
+        // A null region reads as zeros; received data, read data and atomic results vanish.
         exchange(&mut pair, null.sge(offset..offset + 5000), arena.sge(0..5000))?;
         assert_eq!(arena.read(0..5000), [0; 5000]);
         arena.write(0, &pattern(2, 5000));
@@ -91,7 +91,7 @@ fn mr_imported_by_its_handle_has_the_same_keys<P: Provider>(context: &Context<P>
         Err(error) => return lacks(&error, "import_mr", "the provider or the kernel imports no regions"),
     };
     assert_eq!((imported.lkey(), imported.rkey()), (original.lkey(), original.rkey()));
-    // Kernels before 5.13 do not fill them in for rxe.
+    // Kernels before 5.13 leave both 0 for rxe.
     assert!([(64, original.addr()), (0, 0)].contains(&(imported.length(), imported.addr())), "{imported:?}");
     imported.close()?;
     arena.write(0, &pattern(1, 8));
@@ -104,7 +104,7 @@ fn mr_imported_by_its_handle_has_the_same_keys<P: Provider>(context: &Context<P>
 
 fn mr_of_a_dma_buf_is_refused_where_there_are_none<P: Provider>(context: &Context<P>) -> CaseResult {
     let pd = context.alloc_pd()?;
-    // No dma-buf, which a device that takes some refuses for another reason.
+    // A pipe is not a dma-buf; a device with dma-buf support fails with another errno.
     let (read, _write) = std::io::pipe()?;
     let error = reg_mr_ex(&pd, &MrInit::dmabuf(read.as_fd(), 0, 4096, LOCAL_WRITE)).map(drop).unwrap_err();
     let errno = if is_mlx5()? { Errno::INVAL } else { Errno::OPNOTSUPP };

@@ -1,11 +1,11 @@
 //! Protection domains, memory regions and their rights.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! |---|---|
 //! | [`domains`] | protection domains |
 //! | [`regions`] | rights, bounds, addresses, overlaps and keys of regions |
-//! | [`changes`] | regions that are changed |
-//! | [`kinds`] | null regions, imported ones, and those of dma-bufs |
+//! | [`changes`] | changed regions |
+//! | [`kinds`] | null, imported and dma-buf regions |
 //! | [`dm`] | device memory, copies, and regions of it |
 
 pub mod changes;
@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
     files.into_iter().flatten().collect()
 }
 
-/// The bits of an address within a page: an iova has those of its memory.
+/// Returns the mask of the offset within a page, which an iova shares with its memory.
 fn in_page() -> u64 {
     page_size() as u64 - 1
 }
@@ -69,8 +69,8 @@ fn allowed<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge) -> CaseRes
     wait_for(&mut pair.a.cq, 1, opcode).map(drop).map_err(|stop| stop.of(format_args!("{op:?}")))
 }
 
-/// Checks that a peer's request is refused for its key or rights: the requester is told, both queue
-/// pairs are broken.
+/// Checks that a peer's request is refused for its key or rights: the requester gets an error, and
+/// both queue pairs break.
 fn refused<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge) -> CaseResult {
     post_send(&mut pair.a.qp, &[signalled(1, op, &[sge])])?;
     wait_remote_access_error(&mut pair.a.cq, 1).map_err(|stop| stop.of(format_args!("{op:?}")))?;
@@ -99,7 +99,7 @@ fn receive_refused<P: Provider>(pair: &mut Pair<P>, from: Sge, into: Sge) -> Cas
     Ok(())
 }
 
-/// Checks that a domain is in use, by what is named.
+/// Checks that a domain is in use by the named objects.
 fn in_use<P: Provider>(pd: Pd<P>, by: &str) -> CaseResult<Pd<P>> {
     match pd.close() {
         Ok(()) => fail(format_args!("a domain with {by} was deallocated")),
@@ -111,7 +111,7 @@ fn in_use<P: Provider>(pd: Pd<P>, by: &str) -> CaseResult<Pd<P>> {
     }
 }
 
-/// Skips a case that the device lacks a verb for, if it says so as it should.
+/// Skips a case whose verb the device lacks, after checking the error.
 fn lacks(error: &Error, verb: &str, why: &str) -> CaseResult {
     assert_eq!((error.verb, error.errno), (verb, Errno::OPNOTSUPP), "{error}");
     skip(why)

@@ -48,19 +48,19 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Every combination of the four rights.
+/// Returns every combination of the four rights.
 fn combinations() -> impl Iterator<Item = AccessFlags> {
     (0..=ALL.bits()).map(AccessFlags::from_bits_retain)
 }
 
-/// The combinations that a region can have: a peer changes only what the device may change.
+/// Returns the legal combinations: a peer may change only memory that the device may change.
 fn legal() -> impl Iterator<Item = AccessFlags> {
     combinations().filter(|access| {
         access.contains(LOCAL_WRITE) || !access.intersects(REMOTE_WRITE.union(REMOTE_ATOMIC))
     })
 }
 
-/// Checks on new connections that of these rights exactly those with `needed` allow the operation.
+/// Checks on new connections that exactly the legal combinations with `needed` allow the operation.
 fn needs<P: Provider>(
     context: &Context<P>,
     needed: AccessFlags,
@@ -215,7 +215,7 @@ fn mr_of_read_only_memory_is_refused_for_writing<P: Provider>(context: &Context<
     assert_eq!(error.errno, Errno::FAULT, "{error}");
     match reg_mr_ex(&pd, &init(REMOTE_READ)) {
         Ok(mr) => Ok(mr.close()?),
-        // Pages of a file are taken for writing, whatever the rights are.
+        // These kernels pin file pages for writing, regardless of the rights.
         Err(_) if rxe_is_before(6, 4)? => skip("Linux before 6.4 registers no read-only mapping of a file"),
         Err(error) => Err(error.into()),
     }
@@ -271,14 +271,14 @@ fn mr_is_not_accessed_beyond_its_bounds_by_its_owner<P: Provider>(context: &Cont
     Ok(())
 }
 
-/// Registers all of an arena at another address with the same offset in its page, as the kernel
-/// demands, and checks that it counts.
+/// Checks that the peer and the owner reach an arena by the address of its region. The kernel
+/// requires this address to have the memory's offset within a page.
 fn addressed_by<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>, mr: &Mr<P>) -> CaseResult {
     let local = Arena::new(&pair.pd, 8)?;
     local.write(0, &pattern(1, 8));
     allowed(pair, write(mr.addr() + 8, mr.rkey()), local.sge(0..8))?;
     assert_eq!(arena.read(8..16), pattern(1, 8));
-    // The owner counts in the same way.
+    // The owner uses the same addresses.
     exchange(pair, mr.sge(8..16), mr.sge(16..24))?;
     assert_eq!(arena.read(16..24), pattern(1, 8));
     refused(pair, write(arena.addr() + 8, mr.rkey()), local.sge(0..8))
@@ -308,7 +308,7 @@ fn mr_that_is_zero_based_is_addressed_from_zero<P: Provider>(context: &Context<P
         return skip("rxe has no zero-based regions");
     }
     let mut pair = Pair::new(context, &Shape::default())?;
-    // The kernel wants an address of the same place in a page.
+    // The kernel requires an address at the same offset within a page.
     let arena = Arena::of_pages(&pair.pd, 64, ALL)?;
     let mr = arena.register(&pair.pd, 0..64, None, ALL | AccessFlags::ZERO_BASED)?;
     assert_eq!(mr.addr(), 0);
@@ -351,7 +351,7 @@ fn mr_overlapping_regions_are_bounded_by_their_own_keys<P: Provider>(context: &C
         allowed(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..64))?;
         assert_eq!(around.read(at..at + 64), pattern(seed, 64));
     }
-    // The common part was written twice, the rest of the first one once.
+    // The common part was written twice, the rest of the first region once.
     assert_eq!(around.read(0..32), pattern(1, 64)[..32]);
     refused(&mut pair, write(first.addr() + 32, first.rkey()), local.sge(0..64))
 }
