@@ -1,5 +1,5 @@
-//! Memory that queues own until a completion returns it, and what safe code connects and waits
-//! with.
+//! Memory that queues own until a completion returns it, and the connecting and waiting of safe
+//! code.
 
 use std::sync::Arc;
 use std::thread;
@@ -47,7 +47,7 @@ fn unsignalled_sends_return_with_the_next_signalled_one<P: Provider>(context: &C
     let completed = next_completed(&mut pair.a.cq)?;
     assert_eq!(completed.wr_id, number);
     let returned: Vec<_> = completed.returned.into_iter().flat_map(verbs::Returned::into_bufs).collect();
-    // Its own, and those of before, the last posted first.
+    // The buffer of this send and those of the sends before it, in reverse order of posting.
     let expected = [3, 2, 1, 0].map(|seed| pattern(seed, 100));
     assert!(returned.iter().map(|buf| &buf[..]).eq(expected.iter().map(|bytes| &bytes[..])));
     assert!(is_empty(&mut pair.a.cq), "an unsignalled send has a completion");
@@ -75,7 +75,7 @@ fn an_aborted_batch_sends_nothing<P: Provider>(context: &Context<P>) -> CaseResu
             drop(batch);
         }
     }
-    // What is sent afterwards is all that arrives, in order.
+    // Only the following sends arrive, in order.
     let mut batch = pair.a.qp.batch();
     for imm_data in 10..13 {
         batch.post_unsignaled(with_imm(imm_data), NONE, pair.pd.alloc_buf(8)?, ..)?;
@@ -98,7 +98,7 @@ fn memory_is_posted_while_it_is_exposed<P: Provider>(context: &Context<P>) -> Ca
     let (from, into, read) = (expose(3000)?, expose(3000)?, expose(3000)?);
     from.write_at(0, &pattern(1, 3000));
     pair.b.qp.post_recv_buf(into.clone(), ..)?;
-    // A share is in flight, so that it stays exposed.
+    // A clone is in flight, so the memory stays exposed.
     let Err(HandleError { handle: into, error }) = into.unexpose() else {
         return fail("memory in flight was taken back");
     };
@@ -107,7 +107,7 @@ fn memory_is_posted_while_it_is_exposed<P: Provider>(context: &Context<P>) -> Ca
     let share = next_completed(&mut pair.b.cq)?.returned.and_then(verbs::Returned::into_exposed);
     assert_eq!(share.map(|share| share.remote()), Some(into.remote()));
     drop(next_completed(&mut pair.a.cq)?);
-    // What arrived there is read by the peer that sent it, into exposed memory too.
+    // The peer that sent the data reads it back, also into exposed memory.
     let op = SendOp::RdmaRead { remote_addr: into.addr(), rkey: into.rkey() };
     pair.a.qp.post_send_buf(op, NONE, read.clone(), ..2000)?;
     drop(next_completed(&mut pair.a.cq)?);
@@ -122,7 +122,7 @@ fn one_frozen_buffer_goes_to_many_peers<P: Provider>(context: &Context<P>) -> Ca
     const PEERS: usize = 4;
     let mut pairs =
         (0..PEERS).map(|_| Pair::new(context, &Shape::default())).collect::<CaseResult<Vec<_>>>()?;
-    // All queue pairs of one protection domain read the same memory.
+    // All queue pairs of one protection domain may read the same memory.
     let pd = pairs[0].pd.clone();
     let port = context.port(PORT)?;
     let mut cq = context.create_cq(&CqInit::new(32))?;
@@ -142,7 +142,7 @@ fn one_frozen_buffer_goes_to_many_peers<P: Provider>(context: &Context<P>) -> Ca
         Ok(_) => return fail("a buffer was thawed while it was in flight"),
         Err(failed) => failed.handle,
     };
-    // The device does not write it.
+    // Devices may not write frozen memory.
     let error = senders[0].1.post_recv_buf(frozen.clone(), ..).unwrap_err();
     assert_eq!((error.returned.is_some(), error.reason), (true, PostBufReason::ReadOnly));
     drop(error);
@@ -179,7 +179,7 @@ fn memory_of_the_program_is_sent_and_received_in_place<P: Provider>(context: &Co
         assert!(bytes[..3000] == *expected && bytes[3000..] == [0; 1000]);
         match next_completed(&mut pair.a.cq)?.returned.and_then(|mut returned| returned.next()) {
             Some(Memory::Buf(buf)) => assert_eq!(buf.into_memory::<Vec<u8>>()?, pattern(1, 3000)),
-            // Another type's stays registered.
+            // Memory of another type stays registered.
             Some(Memory::Frozen(buf)) => match buf.into_memory::<Arc<[u8]>>() {
                 Ok(bytes) => assert_eq!(bytes, shared),
                 Err(failed) => assert_eq!(failed.handle.into_memory::<&'static [u8]>()?, &FIXED),
@@ -251,7 +251,7 @@ fn endpoints_travel_as_text_and_connect<P: Provider>(context: &Context<P>) -> Ca
             assert_eq!(received[..], pattern(seed, 5000), "{qp_type}");
         }
     }
-    // A datagram queue pair has no peer. It comes back as it was.
+    // A datagram queue pair has no peer. The error returns it unchanged.
     let cq = context.create_cq(&CqInit::new(8))?;
     let qp = pd.create_qp(&QpInit::new(QpType::UD, &cq))?;
     let own = qp.endpoint(&port);
@@ -272,7 +272,7 @@ fn waiting_ends_in_time_and_with_an_event<P: Provider>(context: &Context<P>) -> 
     assert_eq!(channel.wait(Some(SHORT))?, None);
     assert!(started.elapsed() >= SHORT && started.elapsed() < PATIENCE, "{:?}", started.elapsed());
     assert_eq!(context.async_events()?.wait(Some(Duration::ZERO))?, None);
-    // Another thread waits, whether or not it does already when the message comes.
+    // Another thread waits, from before or after the arrival of the message.
     let id = pair.b.cq.id();
     let wait = move |channel: &CompChannel| channel.wait(Some(PATIENCE));
     let event = thread::scope(|scope| -> CaseResult<_> {

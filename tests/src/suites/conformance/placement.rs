@@ -1,7 +1,7 @@
 //! Flushes and atomic writes: the memory placement extensions.
 //!
-//! A kernel before 6.2 has neither: rxe must refuse them before they are posted, which one case
-//! looks at, and the others are skipped.
+//! Kernels before 6.2 have neither, and rxe must refuse them before they are posted. One case
+//! checks that; the others are skipped.
 
 use verbs::{
     AccessFlags, Context, DeviceCapFlags, FlushPlacement, FlushSelectivity, PostReason, Provider, QpAttr,
@@ -52,7 +52,7 @@ fn has<P: Provider>(context: &Context<P>, capability: DeviceCapFlags) -> CaseRes
     Ok(context.query_device_ex()?.device_cap_flags_ex.contains(capability))
 }
 
-/// A pair whose second end allows everything, on a device that flushes and writes atomically.
+/// Returns a pair whose second end allows everything, on a device with flushes and atomic writes.
 fn pair<P: Provider>(context: &Context<P>) -> CaseResult<Pair<P>> {
     if !has(context, DeviceCapFlags::FLUSH_GLOBAL | DeviceCapFlags::ATOMIC_WRITE)? {
         return skip("the device neither flushes nor writes atomically (rxe: since Linux 6.2)");
@@ -79,9 +79,9 @@ fn store<P: Provider>(arena: &Arena<P>, at: u64, data: u64) -> SendOp<'static> {
     SendOp::AtomicWrite { remote_addr: arena.addr() + at, rkey: arena.rkey(), data: data.to_ne_bytes() }
 }
 
-/// Posts an operation that the peer refuses for a right, a range or a key, and wants it to fail on
-/// both sides. rxe reports a right that the queue pair lacks as an invalid request; what its
-/// responder does with a receive that the operation does not take depends on the kernel.
+/// Posts an operation that the peer refuses because of a right, a range or a key. It must fail on
+/// both sides. rxe reports a missing right of the queue pair as an invalid request. The operation
+/// consumes no receive; what rxe's responder does with one depends on the kernel.
 fn refused<P: Provider>(mut pair: Pair<P>, op: SendOp<'_>) -> CaseResult {
     let flushes = !is_rxe()?;
     if flushes {
@@ -205,7 +205,7 @@ fn a_flush_of_a_range_follows_the_writes_before_it<P: Provider>(context: &Contex
 fn a_flush_of_a_region_ignores_its_range<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = pair(context)?;
     let arena = Arena::with_access(&pair.pd, 64, ALL)?;
-    // rxe counts packets by the length, and its peer refuses them beyond a message's.
+    // rxe computes the number of packets from the length, and its peer limits that number.
     let long = if is_rxe()? { 1 << 30 } else { u32::MAX };
     for (wr_id, (remote_addr, length)) in [(arena.addr(), 64), (0, 0), (7, long)].into_iter().enumerate() {
         let op = flush(remote_addr, arena.rkey(), length, FlushSelectivity::MR);
@@ -284,7 +284,7 @@ fn plain_memory_is_not_persistent<P: Provider>(context: &Context<P>) -> CaseResu
     if Arena::with_access(&pair.pd, 64, access).is_ok() {
         return fail("memory that is lost with the power was registered as persistent");
     }
-    // Nor is it flushed to persistence by the right to make it visible.
+    // The right to flush for visibility does not include persistence.
     let arena = Arena::with_access(&pair.pd, 64, ALL)?;
     let (remote_addr, rkey) = (arena.addr(), arena.rkey());
     let (placement, selectivity) = (FlushPlacement::PERSISTENT, FlushSelectivity::RANGE);
@@ -314,7 +314,7 @@ fn a_journal_is_published_after_it_was_flushed<P: Provider>(context: &Context<P>
             signalled(3 + round as u64, store(&tail, 0, round as u64 + 1), &[]),
         ];
         post_send(&mut pair.a.qp, &wrs)?;
-        // What is published is there, at any time.
+        // Published records are present at any time.
         let published = tail.number(0) as usize;
         assert!(journal.read(0..published * RECORD) == pattern(1, RECORD * ROUNDS)[..published * RECORD]);
     }

@@ -69,11 +69,11 @@ fn a_batch_that_does_not_fit_is_accepted_as_far_as_it_fits<P: Provider>(context:
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..8)];
     let size = pair.b.qp.cap().max_recv_wr as usize;
-    // The ring is of the next power of two, and what it has room for is taken.
+    // The ring size is the next power of two, and all of its slots can be used.
     let recvs: Vec<_> = (0..4 * size as u64).map(|wr_id| RecvWr { wr_id, sge: &sge }).collect();
     let error = post_recv(&mut pair.b.qp, &recvs).unwrap_err();
     assert!(error.accepted >= size && error.reason == PostReason::QueueFull, "{error}");
-    // One that is bad for itself: those before it are on their way.
+    // An invalid request: the requests before it are posted.
     let too_many = vec![arena.sge(0..1); pair.a.qp.cap().max_send_sge as usize + 1];
     let bad = SendWr { sge: &too_many, ..signalled(2, SendOp::Send, &sge) };
     let batch = [signalled(0, SendOp::Send, &sge), signalled(1, SendOp::Send, &sge), bad];
@@ -114,7 +114,7 @@ fn unsignalled_sends_complete_only_by_failing<P: Provider>(context: &Context<P>)
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..8)];
     let silent = |wr_id| SendWr { wr_id, op: SendOp::Send, sge: &sge, flags: SendFlags::empty() };
-    // Many more than the queue holds: each signalled one gives back the room of those before it.
+    // Many more than the queue holds: each signalled request frees the slots of those before it.
     let rounds = u64::from(pair.a.qp.cap().max_send_wr);
     for round in 0..rounds {
         for n in 0..4 {
@@ -158,7 +158,8 @@ fn a_completion_queue_is_polled_in_pieces<P: Provider>(context: &Context<P>) -> 
     post_send(&mut pair.a.qp, &sends)?;
     wait(&mut pair.a.cq, 10)?;
     let mut seen = Vec::new();
-    // By value, lent, and lent without looking: each takes what it takes and no more.
+    // Polls by value, by reference, and by reference without reading any: each call consumes only
+    // the completions that it returns.
     fabric::eventually("ten completions", || {
         let mut wcs = [Wc::default(); 3];
         let count = pair.b.cq.poll_into(&mut wcs);
@@ -180,7 +181,7 @@ fn two_threads_have_half_a_queue_pair_each<P: Provider>(context: &Context<P>) ->
     let mut pair = Pair::new(context, &Shape::default())?;
     let (from, into) = (Arena::new(&pair.pd, 8 * 16)?, Arena::new(&pair.pd, 8 * 16)?);
     let place = |n: u64| (n % AHEAD) as usize * 8;
-    // The queue pair sends to itself, so that both halves of one are busy.
+    // The queue pair sends to itself, so both of its halves are busy.
     let shape = Shape::default();
     let mut own_recv_cq = context.create_cq(&verbs::CqInit::new(64))?;
     let recv_cq = own_recv_cq.handle();
@@ -218,7 +219,7 @@ fn two_threads_have_half_a_queue_pair_each<P: Provider>(context: &Context<P>) ->
     })
 }
 
-/// Polls until the next completion, wants it to have ended well, and returns it with its memory.
+/// Polls the next completion, which must be a success, and returns it with its memory.
 fn reclaim<P: Provider>(end: &mut fabric::End<P>, opcode: WcOpcode) -> CaseResult<(Wc, Returned)> {
     let mut found = None;
     fabric::eventually("a completion of a request with memory", || {
@@ -256,7 +257,7 @@ fn posted_buffers_come_back_as_they_went<P: Provider>(context: &Context<P>) -> C
     assert_eq!(received[100..3100], pattern(1, 5000)[1000..4000]);
     assert!(received[..100].iter().chain(&received[3100..]).all(|byte| *byte == 0));
 
-    // Several at once, gathered into several.
+    // Several buffers at once, gathered, and scattered into several.
     let parts = vec![filled(&pair.pd, 2, 10)?, filled(&pair.pd, 3, 2000)?];
     let whole = [pattern(2, 10), pattern(3, 2000)].concat();
     let places = vec![pair.pd.alloc_buf(1005)?, pair.pd.alloc_buf(1005)?];
@@ -266,7 +267,7 @@ fn posted_buffers_come_back_as_they_went<P: Provider>(context: &Context<P>) -> C
     let arrived = reclaim(&mut pair.b, WcOpcode::RECV)?.1.into_bufs();
     assert_eq!(arrived.iter().flat_map(|buf| buf.to_vec()).collect::<Vec<_>>(), whole);
 
-    // What is refused comes back at once.
+    // A refused call returns its memory at once.
     let error = pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), sent, 0..5001).unwrap_err();
     let reason = PostBufReason::OutOfRange { start: 0, end: 5001, len: 5000 };
     assert_eq!((error.returned.map(|buf| buf.len()), error.reason), (Some(5000), reason));
@@ -302,7 +303,7 @@ fn posted_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Prov
     if a.reset_ends_requests() {
         given_back.push(from_reset);
     } else {
-        // They come back when it is destroyed.
+        // The buffers return when the queue pair is destroyed.
         assert!(from_reset.is_empty());
         let Pair { a: other, .. } = Pair::new(context, &Shape::default())?;
         let kept = core::mem::replace(&mut a, other.qp.to_reset()?);
@@ -316,13 +317,13 @@ fn posted_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Prov
         assert_eq!(bufs.iter().map(|buf| buf.to_vec()).collect::<Vec<_>>(), expected);
     }
     assert!(a.reclaim_all().is_empty());
-    // And the queue pair works again, from the start of its rings.
+    // The queue pair works again, from the start of its rings.
     drop(fabric::connect(context, a, &Shape::default(), Remote { qp_num: 1, psn: 0 })?);
     Ok(())
 }
 
-/// One of everything, in a fixed order, and what was polled for it. Numbers of this run are
-/// blanked.
+/// Posts one of each operation in a fixed order and returns the completions. Numbers that differ
+/// between runs are replaced.
 fn script<P: Provider>(context: &Context<P>) -> CaseResult<Vec<Wc>> {
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 8192)?;
@@ -347,7 +348,7 @@ fn script<P: Provider>(context: &Context<P>) -> CaseResult<Vec<Wc>> {
         wcs.extend(wait(&mut pair.a.cq, 1)?);
         wcs.extend(wait(&mut pair.b.cq, receives)?);
     }
-    // Together: what is posted once the error state is there, rxe before Linux 6.1 may leave alone.
+    // Posted together, because rxe before Linux 6.1 may ignore requests posted in the error state.
     let wr_id = wcs.len() as u64;
     let last = [signalled(wr_id, SendOp::Send, &bad), signalled(wr_id + 1, SendOp::Send, &sge)];
     post_send(&mut pair.a.qp, &last)?;
@@ -356,10 +357,10 @@ fn script<P: Provider>(context: &Context<P>) -> CaseResult<Vec<Wc>> {
         assert!([pair.a.qp.qp_num(), pair.b.qp.qp_num()].contains(&wc.qp_num), "{wc:?}");
         wc.qp_num = u32::from(wc.qp_num == pair.a.qp.qp_num());
         if wc.status != verbs::WcStatus::SUCCESS {
-            // Nothing else means anything then.
+            // All other fields are undefined then.
             *wc = Wc { wr_id: wc.wr_id, status: wc.status, qp_num: wc.qp_num, ..Wc::default() };
         } else if !wc.opcode.is_recv() {
-            // Who sends is not told how much was sent.
+            // The sender's byte count is undefined for these operations.
             wc.byte_len *= u32::from(![WcOpcode::SEND, WcOpcode::RDMA_WRITE].contains(&wc.opcode));
         }
     }
@@ -382,7 +383,7 @@ fn another_provider() -> Stop {
     Stop::Failed(format!("{} does not have the provider that opened it", fabric::under_test()))
 }
 
-/// The device, opened hidden and named afterwards.
+/// Opens the device with its provider hidden and names it afterwards.
 fn name_later<P: NamedProvider>(_: &Context<P>) -> CaseResult<Context<P>> {
     fabric::open()?.downcast::<P>().map_err(|_| another_provider())
 }

@@ -1,8 +1,8 @@
-//! Raw packets: frames, flow rules and their counters, and work queues that share what a queue pair
+//! Raw packets: frames, flow rules and their counters, and work queues that share a queue pair's
 //! receives.
 //!
-//! A device does not deliver the frames of an open device to itself. The sender is therefore a
-//! second open one, with the provider hidden.
+//! A device does not deliver the frames of an open device to itself. The sender therefore opens the
+//! device a second time, with its provider hidden.
 
 use std::net::Ipv6Addr;
 use std::time::Instant;
@@ -42,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// An open device with raw packets.
+/// An open device with support for raw packets.
 struct End<P: Provider> {
     context: Context<P>,
     pd: Pd<P>,
@@ -51,7 +51,7 @@ struct End<P: Provider> {
     mac: [u8; 6],
 }
 
-/// The bytes of a frame, and of its place in the memory.
+/// The length of a frame, and of its slot in the memory, in bytes.
 const LEN: usize = 128;
 const PLACE: usize = 256;
 const PLACES: usize = 64;
@@ -60,7 +60,7 @@ const CAP: QpCap =
     QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 3, max_recv_sge: 1, max_inline_data: 0 };
 
 impl<P: Provider> End<P> {
-    /// Returns the end of an open device; skips the case on a device without raw packets.
+    /// Returns the end of an open device. Skips the case on a device without raw packets.
     fn new(context: &Context<P>) -> CaseResult<Self> {
         if context.query_port(PORT)?.link_layer != LinkLayer::ETHERNET {
             return skip("the port is not Ethernet");
@@ -72,27 +72,27 @@ impl<P: Provider> End<P> {
                 Err(error) if matches!(error.errno, Errno::OPNOTSUPP | Errno::INVAL) => {
                     skip("the device has no raw packets")
                 }
-                // rxe of Linux 5.10 looks at the special types alone.
+                // rxe of Linux 5.10 checks only the special types.
                 Ok(_) if context.query_device_ex()?.raw_packet_caps.is_empty() => {
                     skip("the device has no raw packets, and creates queue pairs of this type")
                 }
                 other => fail(format_args!("raw packets should be refused: {other:?}")),
             };
         }
-        // The first address of a port is made from its Ethernet address.
+        // The first GID of a port contains its Ethernet address.
         let gid = context.query_gid(PORT, 0)?.0;
         let mac = [gid[8] ^ 2, gid[9], gid[10], gid[13], gid[14], gid[15]];
         let arena = Arena::new(&pd, 2 * PLACE * PLACES)?;
         Ok(Self { context: context.clone(), pd, cq, arena, mac })
     }
 
-    /// Makes a queue pair that sends and receives, with room for inline data.
+    /// Creates a queue pair that sends and receives, with room for inline data.
     fn qp(&self, max_inline_data: u32) -> CaseResult<Qp<Rts, P>> {
         let cap = QpCap { max_inline_data, ..CAP };
         self.qp_with(QpInit { cap, ..QpInit::new(QpType::RAW_PACKET, &self.cq) })
     }
 
-    /// Makes a queue pair that is ready to send.
+    /// Creates a queue pair that is ready to send.
     fn qp_with(&self, init: QpInit<P>) -> CaseResult<Qp<Rts, P>> {
         let qp = self.pd.create_qp(&init)?;
         let init = InitAttr { port_num: PORT, ..InitAttr::default() };
@@ -100,25 +100,25 @@ impl<P: Provider> End<P> {
         Ok(qp.to_rts(&RtsAttr::default())?)
     }
 
-    /// Makes a work queue that is ready.
+    /// Creates a work queue that is ready.
     fn wq(&self, cq: &Cq<P>) -> CaseResult<Wq<P>> {
         let mut wq = self.pd.create_wq(&WqInit { max_wr: 64, ..WqInit::new(cq) })?;
         move_to(&mut wq, WqState::RDY)?;
         Ok(wq)
     }
 
-    /// Posts a receive into a place of the upper half of the memory.
+    /// Posts a receive into a slot in the upper half of the memory.
     fn receive(&self, qp: &mut Qp<Rts, P>, place: usize) -> CaseResult {
         let sge = [self.arena.sge(received_at(place)..received_at(place) + PLACE)];
         Ok(post_recv(qp, &[RecvWr { wr_id: place as u64, sge: &sge }])?)
     }
 
-    /// Returns the bytes that a receive got.
+    /// Returns the bytes of a completed receive.
     fn received(&self, place: usize) -> Vec<u8> {
         self.arena.read(received_at(place)..received_at(place) + LEN)
     }
 
-    /// Sends a frame from a place of the memory, and waits until it was sent.
+    /// Sends a frame from a slot of the memory and waits for the completion.
     fn send(&mut self, qp: &mut Qp<Rts, P>, place: usize, frame: &[u8]) -> CaseResult {
         self.arena.write(place * PLACE, frame);
         let sge = [self.arena.sge(place * PLACE..place * PLACE + frame.len())];
@@ -127,7 +127,7 @@ impl<P: Provider> End<P> {
         Ok(())
     }
 
-    /// Makes a rule for the frames to this device's address.
+    /// Returns a rule for the frames to this device's address.
     fn rule<'a>(&self) -> FlowAttr<&'a verbs::FlowAction<P>, &'a Counters<P>> {
         let val = FlowEthFilter { dst_mac: self.mac, ..FlowEthFilter::default() };
         let mask = FlowEthFilter { dst_mac: [0xff; 6], ..FlowEthFilter::default() };
@@ -143,7 +143,7 @@ fn move_to<P: Provider>(wq: &mut Wq<P>, state: WqState) -> verbs::Result<()> {
     wq.modify(&WqAttr { wq_state: Some(state), ..WqAttr::default() })
 }
 
-/// An IPv4 UDP datagram in a frame from an address to another one, without checksums.
+/// Returns a frame with an IPv4 UDP datagram, without checksums.
 fn frame(mac: [u8; 6], ports: (u16, u16), seed: u32) -> Vec<u8> {
     let mut frame = [mac, [2, 0, 0, 0, 0, 1]].concat();
     frame.extend([0x08, 0x00]);
@@ -156,7 +156,7 @@ fn frame(mac: [u8; 6], ports: (u16, u16), seed: u32) -> Vec<u8> {
     frame
 }
 
-/// The sum of 16-bit words that IP uses: 0 over what has the right checksum.
+/// Returns IP's checksum over 16-bit words: 0 if they contain the right checksum.
 fn sum(words: impl Iterator<Item = u16>) -> u16 {
     let sum = words.fold(0_u32, |sum, word| sum + u32::from(word));
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -182,7 +182,7 @@ fn a_frame_reaches_the_queue_pair_whose_rule_has_its_address<P: Provider>(
         assert_eq!(wc.byte_len as usize, LEN);
         assert_eq!(one.received(place), sent);
     }
-    // The other way, with a rule of the other open device.
+    // The other direction, with a rule of the other open device.
     flow.close()?;
     let _flow: Flow = other.context.create_flow(&theirs, other.rule())?;
     for place in 0..PLACES {
@@ -243,7 +243,7 @@ fn a_rule_selects_frames_by_their_port<P: Provider>(context: &Context<P>) -> Cas
     Ok(())
 }
 
-/// An IPv6 TCP segment in a frame from an address to another one, without checksums.
+/// Returns a frame with an IPv6 TCP segment, without checksums.
 fn tcp_frame(mac: [u8; 6], destination: Ipv6Addr, ports: (u16, u16), seed: u32) -> Vec<u8> {
     let mut frame = [mac, [2, 0, 0, 0, 0, 1]].concat();
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
@@ -275,7 +275,7 @@ fn a_rule_selects_frames_of_tcp_over_ipv6<P: Provider>(context: &Context<P>) -> 
     for (destination, port) in [(elsewhere, 80), (here, 81), (here, 80)] {
         other.send(&mut theirs, 0, &tcp_frame(one.mac, destination, (7, port), port.into()))?;
     }
-    // Only the last one arrives.
+    // Only the last frame arrives.
     wait_for(&mut one.cq, 0, WcOpcode::RECV)?;
     assert_eq!(one.received(0), tcp_frame(one.mac, here, (7, 80), 80));
     Ok(())
@@ -364,7 +364,7 @@ fn the_device_computes_the_checksums_of_a_frame<P: Provider>(context: &Context<P
     assert_ne!(got[24..26], [0; 2]);
     assert_eq!(sum(words(&got[14..34])), 0, "the checksum of IPv4");
     assert_ne!(got[40..42], [0; 2]);
-    // The pseudo-header: addresses, the protocol, and the length.
+    // The pseudo-header: addresses, protocol and length.
     let pseudo = words(&got[26..34]).chain([17, (LEN - 34) as u16]);
     assert_eq!(sum(pseudo.chain(words(&got[34..]))), 0, "the checksum of UDP");
     Ok(())
@@ -379,7 +379,7 @@ fn a_rule_counts_frames_and_bytes<P: Provider>(context: &Context<P>) -> CaseResu
         Err(error) if error.errno == Errno::OPNOTSUPP => return skip("the kernel has no counters"),
         counters => counters?,
     };
-    // A set needs a counter before a rule has it.
+    // A set needs a counter before a rule can use it.
     assert_eq!(one.context.create_flow(&own, counting(&one, &counters)).unwrap_err().errno, Errno::INVAL);
     let attach =
         |counter_desc, index| counters.attach_point_flow(&CounterAttachAttr { counter_desc, index }, None);
@@ -397,10 +397,10 @@ fn a_rule_counts_frames_and_bytes<P: Provider>(context: &Context<P>) -> CaseResu
     counters.read(&mut values, ReadCountersFlags::empty())?;
     let [bytes, packets] = values;
     assert_eq!(packets, COUNT as u64);
-    // Devices may count the check sequence.
+    // Devices may count the frame check sequence.
     assert!((COUNT * LEN..=COUNT * (LEN + 4)).contains(&(bytes as usize)), "{bytes} bytes");
     flow.close()?;
-    // The set can be attached to, and have a rule, again.
+    // Counters can be attached to the set again, and a rule can use it again.
     attach(CounterDescription::PACKETS, 2)?;
     let flow = one.context.create_flow(&own, counting(&one, &counters))?;
     flow.close()?;
@@ -408,7 +408,7 @@ fn a_rule_counts_frames_and_bytes<P: Provider>(context: &Context<P>) -> CaseResu
     Ok(())
 }
 
-/// A rule for the frames to a device's address that counts them.
+/// Returns a rule that counts the frames to a device's address.
 fn counting<'a, P: Provider>(
     end: &End<P>,
     counters: &'a Counters<P>,
@@ -416,7 +416,7 @@ fn counting<'a, P: Provider>(
     end.rule().with(FlowSpec::ActionCount(counters))
 }
 
-/// A hash over the ports and addresses of UDP over IPv4.
+/// Returns a hash over the ports and addresses of UDP over IPv4.
 fn hash() -> RxHashConf {
     RxHashConf {
         rx_hash_function: RxHashFunction::TOEPLITZ,
@@ -428,7 +428,7 @@ fn hash() -> RxHashConf {
     }
 }
 
-/// Posts receives of a work queue into these places.
+/// Posts receives of a work queue into these slots.
 fn receive_by<P: Provider>(end: &End<P>, wq: &mut Wq<P>, places: core::ops::Range<usize>) -> CaseResult {
     for place in places {
         let sge = [end.arena.sge(received_at(place)..received_at(place) + PLACE)];
@@ -437,7 +437,7 @@ fn receive_by<P: Provider>(end: &End<P>, wq: &mut Wq<P>, places: core::ops::Rang
     Ok(())
 }
 
-/// Makes a queue pair that receives through a table.
+/// Creates a queue pair that receives through a table.
 fn spread<P: Provider>(end: &End<P>, wqs: &[&Wq<P>]) -> CaseResult<Qp<verbs::state::Reset, P>> {
     let table = end.context.create_rwq_ind_table(wqs)?;
     let init = QpInit {
@@ -459,7 +459,7 @@ fn work_queues_share_the_frames_of_a_queue_pair<P: Provider>(context: &Context<P
     let _flow = one.context.create_flow(&qp, one.rule())?;
     receive_by(&one, &mut wqs[0], 0..32)?;
     receive_by(&one, &mut wqs[1], 32..64)?;
-    // Each flow twice.
+    // Two frames of each flow.
     for n in 0..2 * FLOWS {
         let port = 5000 + (n % FLOWS) as u16;
         other.send(&mut theirs, 0, &frame(one.mac, (port, 2), n as u32))?;
@@ -510,7 +510,7 @@ fn a_work_queue_that_was_reset_starts_anew<P: Provider>(context: &Context<P>) ->
             wait_for(&mut one.cq, (first + n) as u64, WcOpcode::RECV)?;
             assert_eq!(one.received(first + n), sent);
         }
-        // Two receives are left, of which nothing is heard any more.
+        // Two receives are left. They never complete.
         move_to(&mut wq, WqState::RESET)?;
         assert_eq!(wq.state(), WqState::RESET);
         let refused = post_wq_recv(&mut wq, &[RecvWr { wr_id: 1, sge: &[] }]).unwrap_err();
@@ -521,14 +521,14 @@ fn a_work_queue_that_was_reset_starts_anew<P: Provider>(context: &Context<P>) ->
     Ok(())
 }
 
-/// The headers of a TCP segment over IPv4, as long as a segment of no bytes.
+/// Returns the headers of a TCP segment over IPv4, with the lengths of an empty segment.
 fn tcp_headers(mac: [u8; 6], seq: u32) -> Vec<u8> {
     let mut headers = [mac, [2, 0, 0, 0, 0, 1]].concat();
     headers.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 1, 0, 0, 64, 6, 0, 0, 10, 1, 1, 1, 10, 1, 1, 2]);
     headers.extend([1000, 2000].into_iter().flat_map(u16::to_be_bytes));
     headers.extend(seq.to_be_bytes());
     headers.extend([0, 0, 0, 7]);
-    // 5 words; ACK and PSH; the window; no checksum, nothing urgent.
+    // 5 words; ACK and PSH; the window; no checksum, no urgent data.
     headers.extend([0x50, 0x18, 0x10, 0, 0, 0, 0, 0]);
     headers
 }
@@ -563,7 +563,7 @@ fn a_long_segment_leaves_in_frames_of_the_segment_size<P: Provider>(context: &Co
         wait_for(&mut one.cq, 1, WcOpcode::TSO)?;
         for (place, part) in payload.chunks(MSS).enumerate() {
             let wc = wait_for(&mut other.cq, place as u64, WcOpcode::RECV)?;
-            // Short frames are padded to the least length, without the checksum.
+            // Short frames are padded to the minimum length, which excludes the check sequence.
             let len = (HEADERS + part.len()).max(60);
             assert_eq!(wc.byte_len as usize, len, "{length} bytes, frame {place}");
             let got = other.arena.read(received_at(place)..received_at(place) + HEADERS + part.len());
@@ -609,7 +609,7 @@ fn a_rate_limit_slows_frames_down_and_is_lifted<P: Provider>(context: &Context<P
     let error =
         own.modify_rate_limit(&RateLimit { rate_limit: caps.qp_rate_limit_max + 1, ..RateLimit::default() });
     assert_eq!(error.unwrap_err().errno, Errno::INVAL);
-    // No limit: at the old rate the frames would take longer than a case may.
+    // Lifts the limit; frames are still sent.
     own.modify_rate_limit(&RateLimit::default())?;
     time(&mut own)?;
     Ok(())
@@ -636,7 +636,7 @@ fn frames_that_cannot_be_are_refused<P: Provider>(context: &Context<P>) -> CaseR
     assert_eq!(error.errno, Errno::INVAL);
     let error = one.pd.create_wq(&WqInit { max_wr: 1 << 30, ..WqInit::new(&one.cq) }).unwrap_err();
     assert_eq!(error.errno, Errno::INVAL);
-    // A queue pair with a table sends nothing.
+    // A queue pair with a table cannot send.
     let table = one.context.create_rwq_ind_table(&[&wq])?;
     let rss = Some(Rss::new(&table, hash()));
     let init = QpInit { rss, ..QpInit::new(QpType::RAW_PACKET, &one.cq) };

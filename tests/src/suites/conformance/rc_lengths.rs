@@ -29,10 +29,10 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The byte of memory that no message changes.
+/// The byte that marks unchanged memory.
 const UNTOUCHED: u8 = 0xee;
 
-/// A pair, and memory of its requester and of its responder, for messages up to `len`.
+/// A pair with memory for its requester and its responder, for messages of up to `len` bytes.
 struct Setup<P: Provider> {
     pair: Pair<P>,
     from: Arena<P>,
@@ -47,13 +47,14 @@ impl<P: Provider> Setup<P> {
         Ok(Self { pair, from, into, len })
     }
 
-    /// Fills the source, and marks the destination.
+    /// Fills the source and marks the destination.
     fn fill(&self, seed: u32) {
         self.from.write(0, &pattern(seed, self.len));
         self.into.write(0, &vec![UNTOUCHED; self.len]);
     }
 
-    /// Checks that this part of the source is at `at` in the destination, and nothing beside it.
+    /// Checks that this part of the source is at `at` in the destination and that nothing else
+    /// changed.
     fn arrived(&self, seed: u32, part: Range<usize>, at: usize) {
         let mut expected = vec![UNTOUCHED; self.len];
         expected[at..at + part.len()].copy_from_slice(&pattern(seed, self.len)[part.clone()]);
@@ -61,14 +62,14 @@ impl<P: Provider> Setup<P> {
     }
 }
 
-/// Calls `transfer` with each length around each path MTU in both directions. It brings the first
-/// bytes of the source to this place in the destination.
+/// Calls `transfer` with each length around each path MTU, in both directions. `transfer` copies
+/// the first bytes of the source to the given place in the destination.
 fn around_each_mtu<P: Provider>(
     context: &Context<P>,
     transfer: impl Fn(&mut Setup<P>, usize, usize) -> CaseResult,
 ) -> CaseResult {
     const AT: usize = 8;
-    // What fits the link: the guest's veth pair takes Ethernet frames of 1500 bytes.
+    // MTUs that fit the link: the guest's veth pair carries Ethernet frames of 1500 bytes.
     let active = context.query_port(PORT)?.active_mtu;
     let fit: Vec<Mtu> = Mtu::NAMED.iter().copied().filter(|mtu| mtu.bytes() <= active.bytes()).collect();
     assert!(fit.len() >= 3, "{active}");
@@ -116,7 +117,7 @@ fn a_write_with_immediate_of_each_length_around_the_mtu_arrives_whole<P: Provide
 ) -> CaseResult {
     around_each_mtu(context, |Setup { pair, from, into, .. }, len, at| {
         let (remote_addr, rkey) = (into.addr() + at as u64, into.rkey());
-        // The immediate data rides on the last packet, or on the only one.
+        // The last packet, or the only one, carries the immediate data.
         let imm_data = 0x0100_0000 | len as u32;
         let op = SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data };
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[] }])?;
@@ -141,7 +142,7 @@ fn a_read_of_each_length_around_the_mtu_arrives_whole<P: Provider>(context: &Con
 
 const ALIGNMENTS: [usize; 6] = [0, 1, 2, 3, 5, 7];
 
-/// Copies between all pairs of alignments. `copy` makes the request that copies `len` bytes from
+/// Copies between all pairs of alignments. `copy` returns the request that copies `len` bytes from
 /// one place in the source to another in the destination.
 fn all_alignments<P: Provider>(
     context: &Context<P>,
@@ -181,8 +182,8 @@ fn a_read_copies_between_addresses_of_any_alignment<P: Provider>(context: &Conte
     })
 }
 
-/// Checks that the first bytes of the source fill these parts of the destination in their order,
-/// and that nothing else was written.
+/// Checks that the first bytes of the source fill these parts of the destination in order, and that
+/// nothing else was written.
 fn filled_in_order<P: Provider>(setup: &Setup<P>, seed: u32, parts: &[Range<usize>], len: usize) {
     let mut expected = vec![UNTOUCHED; setup.len];
     let sent = pattern(seed, setup.len);
@@ -197,7 +198,7 @@ fn filled_in_order<P: Provider>(setup: &Setup<P>, seed: u32, parts: &[Range<usiz
 
 fn a_message_may_end_in_any_element_of_its_receive<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut setup = Setup::new(context, &Shape::default(), 5000)?;
-    // 5, 1500, 3 and 2000 bytes, with gaps and not in the order of their addresses.
+    // 5, 1500, 3 and 2000 bytes, with gaps and not in address order.
     let parts = [4000..4005, 100..1600, 3996..3999, 1700..3700];
     let recv = parts.clone().map(|part| setup.into.sge(part));
     for (seed, len) in (1..).zip([0, 1, 4, 5, 6, 1028, 1504, 1505, 1506, 1508, 1509, 2048, 3507, 3508]) {
@@ -214,8 +215,8 @@ fn a_message_may_end_in_any_element_of_its_receive<P: Provider>(context: &Contex
 
 fn a_read_is_scattered_wherever_its_packets_end<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut setup = Setup::new(context, &Shape::default(), 5000)?;
-    // Before, at and behind the end of a packet of 1024 bytes; an element that spans two ends; one
-    // that is within a packet.
+    // Elements that end before, at and behind the end of a 1024-byte packet; an element that spans
+    // two ends; an element within a packet.
     for (seed, [one, two, three]) in
         (1..).zip([[1023, 1, 1024], [1024, 1024, 1], [1025, 2046, 1], [1, 2048, 500], [7, 5, 1011]])
     {
@@ -233,9 +234,9 @@ fn a_read_is_scattered_wherever_its_packets_end<P: Provider>(context: &Context<P
 }
 
 fn megabytes_arrive_by_each_operation<P: Provider>(context: &Context<P>) -> CaseResult {
-    // No multiple of a packet.
+    // Not a multiple of the packet size.
     const LEN: usize = (4 << 20) + 5;
-    // A busy machine may take longer than the usual timeout between two of 4097 packets.
+    // On a busy machine, the gap between two of the 4097 packets may exceed the usual timeout.
     let rts = RtsAttr { timeout: 16, retry_cnt: 7, ..Shape::default().rts };
     let mut setup = Setup::new(context, &Shape { rts, ..Shape::default() }, LEN)?;
     let Setup { pair, from, into, .. } = &mut setup;
@@ -276,7 +277,7 @@ fn empty_messages_take_receives_in_their_turn<P: Provider>(context: &Context<P>)
     for wr_id in 10..14 {
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[into.sge(32..40)] }])?;
     }
-    // The last carries a byte, and shows which receive is next.
+    // The last message carries a byte and shows which receive is next.
     let byte = [from.sge(0..1)];
     let ops = [
         (SendOp::Send, WcOpcode::SEND),
@@ -316,7 +317,7 @@ fn a_write_with_immediate_takes_a_receive_of_any_length<P: Provider>(context: &C
         vec![landing.sge(0..0)],
         vec![landing.sge(0..1)],
         vec![landing.sge(0..10), landing.sge(20..64)],
-        // Of no region.
+        // A key of no region.
         vec![Sge { lkey: !landing.lkey(), ..landing.sge(0..64) }],
     ];
     for (seed, list) in (1..).zip(&lists) {
@@ -352,14 +353,14 @@ fn inline_data_rides_on_each_operation_that_sends<P: Provider>(context: &Context
         let bytes = pattern(seed, 128);
         from.write(0, &bytes);
         into.write(0, &[UNTOUCHED; 128]);
-        // Out of order, one of them odd and one empty.
+        // Out of order; one element is odd, one is empty.
         let list = [from.sge(100..107), from.sge(0..0), from.sge(3..40)];
         let message = [&bytes[100..107], &bytes[3..40]].concat();
         if received.is_some() {
             post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(3..67)] }])?;
         }
         post_send(&mut pair.a.qp, &[SendWr { wr_id: 1, op, sge: &list, flags }])?;
-        // Posting has copied them.
+        // Posting has copied the data.
         from.write(0, &[0; 128]);
         wait_for(&mut pair.a.cq, 1, opcode)?;
         if let Some(received) = received {

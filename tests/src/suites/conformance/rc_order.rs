@@ -58,8 +58,7 @@ fn add<P: Provider>(arena: &Arena<P>, at: usize, add: u64) -> SendOp<'static> {
     SendOp::AtomicFetchAndAdd { remote_addr: arena.addr() + at as u64, rkey: arena.rkey(), add }
 }
 
-/// Waits for as many completions as there are, and checks that they are these, all successful and
-/// in this order.
+/// Waits for all expected completions and checks that they are successful and in this order.
 fn wait_in_order<P: Provider>(cq: &mut verbs::Cq<P>, expected: &[(u64, WcOpcode)]) -> CaseResult {
     let ended: Vec<_> = wait(cq, expected.len())?.iter().map(|wc| (wc.wr_id, wc.opcode, wc.status)).collect();
     let expected: Vec<_> =
@@ -71,8 +70,8 @@ fn wait_in_order<P: Provider>(cq: &mut verbs::Cq<P>, expected: &[(u64, WcOpcode)
 /// A request, the opcode of its completion, and its local memory.
 type Request<'a> = (SendOp<'a>, WcOpcode, &'a [Sge]);
 
-/// Posts requests to A, all signalled, and waits until they have ended in their order, and the
-/// receives of B with the numbers up to `receives` in theirs.
+/// Posts requests to A, all signalled. Waits until they have completed in order, and likewise B's
+/// first `receives` receives.
 fn end_in_order<P: Provider>(pair: &mut Pair<P>, requests: &[Request<'_>], receives: usize) -> CaseResult {
     let wrs: Vec<_> = (0..).zip(requests).map(|(wr_id, (op, _, sge))| signalled(wr_id, *op, sge)).collect();
     post_send(&mut pair.a.qp, &wrs)?;
@@ -111,7 +110,7 @@ fn only_sends_and_immediates_take_receives<P: Provider>(context: &Context<P>) ->
         })
         .collect();
     assert_eq!(taken, expected);
-    // One receive is left, and no more.
+    // Exactly one receive is left.
     assert!(is_empty(&mut pair.b.cq));
     post_send(&mut pair.a.qp, &[signalled(18, SendOp::Send, &sge)])?;
     wait_for(&mut pair.a.cq, 18, WcOpcode::SEND)?;
@@ -126,7 +125,7 @@ fn immediate_data_stays_with_its_message<P: Provider>(context: &Context<P>) -> C
     let recv = [into.sge(0..3000)];
     let recvs: Vec<_> = (0..COUNT as u64).map(|wr_id| RecvWr { wr_id, sge: &recv }).collect();
     post_recv(&mut pair.b.qp, &recvs)?;
-    // Of one packet and of several, with immediate data and without.
+    // Messages of one packet and of several, with and without immediate data.
     let sges: Vec<_> = (0..COUNT).map(|n| [from.sge(0..100 * n)]).collect();
     let immediate = |n: usize| (n % 3 != 1).then_some(0x8000_0001 + 0x0001_0100 * n as u32);
     let wrs: Vec<_> = (0..COUNT)
@@ -152,7 +151,7 @@ fn writes_are_there_when_the_send_behind_them_arrives<P: Provider>(context: &Con
         from.write(0, &pattern(round, WRITES * LEN));
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[] }])?;
         let sges: Vec<_> = (0..WRITES).map(|n| [from.sge(n * LEN..(n + 1) * LEN)]).collect();
-        // The last place first: nothing is there because of its address.
+        // In descending address order, so that the addresses cannot explain the order of arrival.
         let mut wrs: Vec<_> = (0..WRITES).rev().map(|n| silent(write(&into, n * LEN), &sges[n])).collect();
         wrs.push(signalled(1, SendOp::Send, &[]));
         post_send(&mut pair.a.qp, &wrs)?;
@@ -189,7 +188,7 @@ fn writes_to_one_place_end_with_the_last<P: Provider>(context: &Context<P>) -> C
     let sges: Vec<_> = (0..WRITES).map(|n| [from.sge(n * LEN..(n + 1) * LEN)]).collect();
     let mut wrs = Vec::new();
     for n in 0..WRITES {
-        // Each covers a part of the one before.
+        // Each write overlaps the one before.
         let at = n * 997 % LEN;
         expected[at..at + LEN].copy_from_slice(&bytes[n * LEN..(n + 1) * LEN]);
         wrs.push(silent(write(&into, at), &sges[n]));
@@ -209,7 +208,7 @@ fn a_read_brings_what_was_written_before_it<P: Provider>(context: &Context<P>) -
     for round in 0..10 {
         from.write(0, &pattern(round, LEN));
         let (out, result) = ([from.sge(0..LEN)], [back.sge(0..LEN)]);
-        // The write is neither signalled nor fenced off.
+        // Neither a completion nor a fence separates the write from the read.
         let wrs = [silent(write(&target, 0), &out), signalled(2, read(&target, 0), &result)];
         post_send(&mut pair.a.qp, &wrs)?;
         wait_for(&mut pair.a.cq, 2, WcOpcode::RDMA_READ)?;
@@ -241,7 +240,7 @@ fn a_fenced_write_leaves_the_result_of_the_read_before_it<P: Provider>(context: 
 fn fenced_requests_hand_data_from_one_to_the_next<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 5000;
     let mut pair = Pair::new(context, &Shape::default())?;
-    // The peer's memory has three places, and the data passes through two of this side's.
+    // The peer's memory has three slots; the data passes through two slots on this side.
     let (local, remote) = (Arena::new(&pair.pd, 2 * LEN)?, Arena::new(&pair.pd, 3 * LEN)?);
     let (one, two) = ([local.sge(0..LEN)], [local.sge(LEN..2 * LEN)]);
     for round in 0..10 {
@@ -267,8 +266,7 @@ fn fenced_requests_hand_data_from_one_to_the_next<P: Provider>(context: &Context
     Ok(())
 }
 
-/// The requests of the order test: long reads, whose answers take long, and others that are
-/// acknowledged at once.
+/// Mixes long reads, whose responses take long, with requests that are acknowledged at once.
 fn mixed_operations_complete_in_the_order_of_posting<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 10_000;
     const ROUNDS: usize = 6;
@@ -309,7 +307,7 @@ fn one_end_reads_while_the_other_sends<P: Provider>(context: &Context<P>) -> Cas
     cross(context, false)
 }
 
-/// One end reads from the other, and the other reads from it at the same time, or sends to it.
+/// One end reads from the other, which reads or sends in the opposite direction at the same time.
 fn cross<P: Provider>(context: &Context<P>, other_reads: bool) -> CaseResult {
     const COUNT: usize = 8;
     const LEN: usize = 10_000;
@@ -339,7 +337,7 @@ fn cross<P: Provider>(context: &Context<P>, other_reads: bool) -> CaseResult {
     let receives = if other_reads { 0 } else { COUNT };
     let wcs = wait(&mut pair.a.cq, COUNT + receives)?;
     assert!(wcs.iter().all(|wc| wc.status == WcStatus::SUCCESS), "{wcs:?}");
-    // Each queue completes in its own order; one against the other is open.
+    // Each queue completes in order; the order between the queues is undefined.
     let of =
         |opcode| wcs.iter().filter(|wc| wc.opcode == opcode).map(|wc| (wc.wr_id, opcode)).collect::<Vec<_>>();
     assert_eq!(of(WcOpcode::RDMA_READ), all(WcOpcode::RDMA_READ, 0));
@@ -371,7 +369,7 @@ fn a_queue_pair_connected_to_itself_executes_every_operation<P: Provider>(
         (SendOp::SendWithImm { imm_data: 5 }, WcOpcode::SEND, Some(WcOpcode::RECV)),
         (write(&into, 0), WcOpcode::RDMA_WRITE, None),
         (write_imm(&into, 0, 5), WcOpcode::RDMA_WRITE, Some(WcOpcode::RECV_RDMA_WITH_IMM)),
-        // It brings back what was written.
+        // Reads the written data back.
         (read(&into, 0), WcOpcode::RDMA_READ, None),
         (add(&into, 0, 1), WcOpcode::FETCH_ADD, None),
         (swap, WcOpcode::COMP_SWAP, None),
@@ -441,8 +439,8 @@ fn connections_do_not_mix_their_messages<P: Provider>(context: &Context<P>) -> C
 fn sequence_numbers_wrap_amid_requests_in_flight<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 5000;
     const ROUNDS: usize = 6;
-    // Three requests of 5 packets in each round: the numbers wrap inside of a read, of a write, of
-    // a send and between them.
+    // Three requests of 5 packets in each round: the numbers wrap within a read, a write and a
+    // send, and between them.
     for start in [0xff_fffd, 0xff_fff8, 0xff_fff3, 0xff_fff1, 0xff_ffd8] {
         let mut pair = pair_from(context, &Shape::default(), start)?;
         let make = |len| Arena::new(&pair.pd, len);
@@ -486,8 +484,8 @@ fn messages_behind_one_without_a_receive_keep_their_order<P: Provider>(context: 
         let wrs = [signalled(n as u64, SendOp::Send, &sge), silent(write(&written, n * LEN), &sge)];
         post_send(&mut pair.a.qp, &wrs)?;
     }
-    // The first send is refused, and none behind it overtakes it: not the writes either, which need
-    // no receive.
+    // The first send is refused and nothing overtakes it, not even the writes, which need no
+    // receive.
     stays_empty(&mut pair.a.cq)?;
     assert!(is_empty(&mut pair.b.cq));
     assert_eq!(written.read(0..COUNT * LEN), [0; COUNT * LEN]);
@@ -507,7 +505,7 @@ fn an_outage_of_the_link_repeats_no_effect<P: Provider>(context: &Context<P>, li
     if is_rxe()? {
         return skip("rxe flushes the source GID of a link that is down, and with it the path");
     }
-    // Far more retries than `ip` takes: (4 × 7 - 1) × 268 ms.
+    // Far more retries than `ip` needs time: (4 × 7 - 1) × 268 ms.
     let rts = RtsAttr { timeout: 16, retry_cnt: 7, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
     let make = |len| Arena::new(&pair.pd, len);
@@ -523,7 +521,7 @@ fn an_outage_of_the_link_repeats_no_effect<P: Provider>(context: &Context<P>, li
             signalled(2, SendOp::Send, &out),
             signalled(3, read(&into, 0), &result),
         ];
-        // Some packets of the requests and of their answers may be lost, and are repeated.
+        // Some packets of the requests and responses may be lost and are retransmitted.
         let posted = post_send(&mut pair.a.qp, &wrs);
         link.set("down")?;
         link.set("up")?;

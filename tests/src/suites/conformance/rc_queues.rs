@@ -1,5 +1,4 @@
-//! Reliable connections: full queues, signalling, the fields of completions, solicited events,
-//! batches.
+//! Reliable connections: full queues, signalling, completion fields, solicited events, batches.
 
 use verbs::{
     Context, Errno, PostError, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendFlags,
@@ -29,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The requests that fit into a queue, posted one by one until the queue refuses one.
+/// Posts requests one by one until the queue refuses one, and returns the number accepted.
 fn fill(mut post: impl FnMut(u64) -> Result<(), PostError>) -> CaseResult<u64> {
     for n in 0..1000 {
         if let Err(full) = post(n) {
@@ -51,16 +50,16 @@ fn a_full_send_queue_refuses_one_more_and_loses_none<P: Provider>(context: &Cont
     let (from, into) = (Arena::new(&pd, 8 * 128)?, Arena::new(&pd, 8 * 128)?);
     from.write(0, &pattern(1, 8 * 128));
     let (remote_addr, rkey) = (into.addr(), into.rkey());
-    // rxe's requester takes an empty queue for drained only if the next slot is as new: it looks at
-    // the state of the request that was there before (`req_check_sq_drain_done`, seen on 7.2).
+    // rxe's requester considers an empty queue drained only if the next slot has never been used:
+    // it checks the state of the slot's former request (`req_check_sq_drain_done`, seen on 7.2).
     let rounds = if is_rxe()? { 1 } else { 3 };
     let drains = has_sqd()?;
     for round in 0..rounds {
         into.write(0, &[0; 8 * 128]);
-        // Requests wait, so that none makes room for another: in SQD, or behind a send.
+        // Requests wait in SQD or behind a send, so that no completion frees a slot.
         hold(&mut a.qp)?;
         if drains {
-            // The way out of SQD is open once the queue is drained.
+            // A queue pair can leave SQD only once its queue is drained.
             eventually("the send queue is drained", || {
                 a.qp.query(QpAttrMask::STATE).is_ok_and(|(attr, _)| !attr.sq_draining)
             })?;
@@ -72,7 +71,7 @@ fn a_full_send_queue_refuses_one_more_and_loses_none<P: Provider>(context: &Cont
             let at = 8 * n as usize;
             post_send(&mut a.qp, &[signalled(n, op, &[from.sge(at..at + 8)])])
         })?;
-        // A queue may have more room than it promises.
+        // A queue may have more slots than it promises.
         assert!((u64::from(a.qp.cap().max_send_wr)..128).contains(&count), "round {round}: {count}");
         if drains {
             a.qp.modify(&QpAttr { qp_state: QpState::RTS, ..QpAttr::default() }, QpAttrMask::STATE)?;
@@ -82,7 +81,7 @@ fn a_full_send_queue_refuses_one_more_and_loses_none<P: Provider>(context: &Cont
         let ended: Vec<_> = wait(&mut a.cq, count as usize)?.iter().map(|wc| (wc.wr_id, wc.status)).collect();
         assert_eq!(ended, (0..count).map(|n| (n, WcStatus::SUCCESS)).collect::<Vec<_>>());
         if !drains {
-            // The memory of a receive is the device's until its completion was polled.
+            // The memory of a receive belongs to the device until its completion has been polled.
             wait(&mut b.cq, 1)?;
         }
         let written = 8 * count as usize;
@@ -123,7 +122,7 @@ fn a_queue_that_is_kept_full_wraps_around_in_order<P: Provider>(context: &Contex
     let make = || Arena::new(&pair.pd, SLOTS as usize * ROOM);
     let (from, into) = (make()?, make()?);
     let start = |n: u64| (n % SLOTS) as usize * ROOM;
-    // Of one packet to three; the number is in front.
+    // Lengths of one packet to three; the message begins with its number.
     let len = |n: u64| 8 + (n * 389 % 2400) as usize;
     for wr_id in 0..SLOTS {
         let sge = [into.sge(start(wr_id)..start(wr_id) + ROOM)];
@@ -146,8 +145,8 @@ fn a_queue_that_is_kept_full_wraps_around_in_order<P: Provider>(context: &Contex
     Ok(())
 }
 
-/// Each operation of a reliable connection, with the opcode and the length of its completion and
-/// with those of the receive that it takes. The length of a send or a write is not defined.
+/// An operation of a reliable connection, the opcode and length of its completion, and the opcode
+/// of the receive that it consumes. The length is undefined for sends and writes.
 type Operation = (SendOp<'static>, WcOpcode, Option<u32>, Option<WcOpcode>);
 
 const LEN: usize = 3000;
@@ -176,8 +175,8 @@ fn operations<P: Provider>(arena: &Arena<P>) -> [Operation; 7] {
     ]
 }
 
-/// Posts one request of each operation in one call, and the receives that they take. The requests
-/// that `flags` makes silent complete no later than the last one, which is signalled.
+/// Posts one request of each operation in one call, and the necessary receives. Requests without
+/// the signalled flag are done by the completion of the last one, which is signalled.
 fn post_all<P: Provider>(
     pair: &mut Pair<P>,
     local: &Arena<P>,
@@ -211,7 +210,7 @@ fn each_operation_completes_only_where_it_is_signalled<P: Provider>(context: &Co
             wait_for(&mut pair.a.cq, wr_id, opcodes[wr_id as usize])?;
         }
         assert!(is_empty(&mut pair.a.cq), "a silent request completed beside {which}");
-        // Receives complete whether their sends are signalled or not.
+        // Receives complete even if their sends are unsignalled.
         let received: Vec<_> = wait(&mut pair.b.cq, 3)?.iter().map(|wc| wc.wr_id).collect();
         assert_eq!(received, [0, 1, 3]);
     }
@@ -235,14 +234,15 @@ fn each_completion_names_its_operation_and_its_queue_pair<P: Provider>(context: 
     post_all(&mut pair, &local, &target, |_| SendFlags::SIGNALED)?;
     for (wr_id, (op, opcode, len, received)) in (0..).zip(operations(&target)) {
         let wc = wait_for(&mut pair.a.cq, wr_id, opcode)?;
-        // rxe sets the flag of immediate data for the sender too (`make_send_cqe`).
+        // rxe also sets the flag of immediate data for the sender (`make_send_cqe`).
         let flags = if is_rxe()? { wc.wc_flags - WcFlags::WITH_IMM } else { wc.wc_flags };
         assert_eq!((wc.qp_num, flags), (pair.a.qp.qp_num(), WcFlags::empty()), "{op:?}");
         assert_eq!(len.unwrap_or(wc.byte_len), wc.byte_len, "{op:?}");
         let Some(received) = received else { continue };
         let wc = wait_for(&mut pair.b.cq, wr_id, received)?;
         assert_eq!((wc.qp_num, wc.byte_len as usize), (pair.b.qp.qp_num(), LEN), "{op:?}");
-        // rxe sets the flag of a route header, which only datagrams bring, for every message.
+        // rxe sets the route header flag for every message, although only datagrams have that
+        // header.
         let flags = if is_rxe()? { wc.wc_flags - WcFlags::GRH } else { wc.wc_flags };
         if matches!(op, SendOp::Send) {
             assert_eq!(flags, WcFlags::empty());
@@ -294,7 +294,7 @@ fn a_raw_batch_as_long_as_the_queue_executes_in_order<P: Provider>(context: &Con
     let mut pair = Pair::new(context, &small())?;
     let (target, into) = (Arena::new(&pair.pd, 8 * 8)?, Arena::new(&pair.pd, 8 * 8)?);
     let (addr, rkey) = (target.addr(), target.rkey());
-    // More rounds than the ring has slots, of which the queue promises some.
+    // More rounds than the ring has slots.
     for round in 0..20_u64 {
         target.write(0, &[0; 64]);
         into.write(0, &[0; 64]);
@@ -347,7 +347,7 @@ fn a_raw_batch_that_is_longer_than_the_queue_posts_nothing<P: Provider>(context:
         let refused = wr.complete().expect_err("100 requests for a queue of 8");
         assert_eq!(refused.reason, PostReason::QueueFull);
         assert!((8..100).contains(&refused.position), "{refused:?}");
-        // Its requests have left the queue, which has the room for others.
+        // The refused batch has left the queue, which accepts other requests.
         let mut wr = pair.a.qp.wr_start();
         (wr.wr_id, wr.wr_flags) = (round, SendFlags::SIGNALED);
         wr.rdma_write(rkey, addr).set_inline_data(&round.to_ne_bytes());

@@ -46,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 const NONE: SendFlags = SendFlags::empty();
 
-/// Sends a list into a receive list, and returns the length that arrived.
+/// Sends a list into a receive list and returns the received length.
 fn sent<P: Provider>(pair: &mut Pair<P>, send: &[Sge], recv: &[Sge]) -> CaseResult<usize> {
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: recv }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, send)])?;
@@ -54,7 +54,7 @@ fn sent<P: Provider>(pair: &mut Pair<P>, send: &[Sge], recv: &[Sge]) -> CaseResu
     Ok(wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?.byte_len as usize)
 }
 
-/// A pair with memory of its first end, filled, and of its second.
+/// Returns a pair, filled memory of its first end, and memory of its second.
 fn setup<P: Provider>(context: &Context<P>, len: usize) -> CaseResult<(Pair<P>, Arena<P>, Arena<P>)> {
     let pair = Pair::new(context, &Shape::default())?;
     let (from, into) = (Arena::new(&pair.pd, len)?, Arena::new(&pair.pd, len)?);
@@ -268,18 +268,18 @@ fn batches_wrap_around_the_ring<P: Provider>(context: &Context<P>) -> CaseResult
     Ok(())
 }
 
-/// The largest number of blocks of 64 bytes that one of the requests below takes on ConnectX, whose
-/// ring is the shortest one: its requests take as many blocks as they need.
+/// The largest number of 64-byte blocks in a request below on ConnectX. Its ring is the shortest,
+/// because its requests take only the blocks that they need.
 const BLOCKS: usize = 4;
 
-/// Calls `post` so often that its request starts at each block of the ring. Between the rounds a
-/// request of one block moves the start.
+/// Calls `post` until its request has started at each block of the ring. Between the rounds, a
+/// request of one block shifts the start.
 fn at_each_block<P: Provider>(
     pair: &mut Pair<P>,
     into: &Arena<P>,
     mut post: impl FnMut(&mut Pair<P>, u32) -> CaseResult,
 ) -> CaseResult {
-    // Some turns of the ring, whatever it rounds up to.
+    // Several turns of the ring, even if its size is rounded up.
     let rounds = 2 * (pair.a.qp.cap().max_send_wr as usize).next_power_of_two();
     for round in 0..BLOCKS {
         for n in 0..rounds {
@@ -293,7 +293,7 @@ fn at_each_block<P: Provider>(
     Ok(())
 }
 
-/// A pair with the shortest send queue for long requests.
+/// Returns a pair with the shortest send queue for long requests.
 fn with_long_requests<P: Provider>(context: &Context<P>) -> CaseResult<Pair<P>> {
     let cap = QpCap { max_send_wr: 3, max_send_sge: 11, max_inline_data: 172, ..Shape::default().cap };
     Pair::new(context, &Shape { cap, ..Shape::default() })
@@ -319,7 +319,7 @@ fn the_longest_list_crosses_the_end_of_the_ring<P: Provider>(context: &Context<P
     let count = pair.a.qp.cap().max_send_sge as usize;
     assert!(count >= 11);
     let (from, into) = (Arena::new(&pair.pd, 2 * EACH * count)?, Arena::new(&pair.pd, EACH * count + 1)?);
-    // Each element apart from its neighbours, in reverse order.
+    // Elements with gaps between them, in reverse order.
     let list: Vec<_> = (0..count).rev().map(|n| from.sge(2 * EACH * n..2 * EACH * n + EACH)).collect();
     let write = SendOp::RdmaWrite { remote_addr: into.addr(), rkey: into.rkey() };
     at_each_block(&mut pair, &into, |pair, seed| {
@@ -419,7 +419,7 @@ fn a_scope_that_is_left_early_ends_its_requests<P: Provider>(context: &Context<P
     });
     number?;
     assert!(a_qp.is_none(), "a receive was in flight");
-    // Nothing reaches the memory now: its queue pair is gone.
+    // Nothing can reach the memory now, because its queue pair is destroyed.
     inbox.fill(7);
     let mut b_qp = b.qp;
     b_qp.post_send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"too late")?;
@@ -442,7 +442,7 @@ fn a_scope_whose_closure_panics_ends_its_requests<P: Provider>(context: &Context
     assert_eq!(posted.as_deref(), Some(&true), "it was to panic after it had posted");
     inbox.fill(7);
     drop(a.cq);
-    // Every object is gone.
+    // Every object of the domain is destroyed.
     pd.close()?;
     assert!(context.query_port(PORT).is_ok());
     Ok(())

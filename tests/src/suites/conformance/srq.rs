@@ -1,4 +1,4 @@
-//! Shared receive queues: who takes a receive, in which order, what is left of it, events, and
+//! Shared receive queues: the takers of receives, their order, receives left over, events, and
 //! changes of the queue.
 
 use verbs::{
@@ -57,15 +57,15 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Pairs of connected queue pairs on one device, whose receiving ends share a receive queue.
+/// Pairs of connected queue pairs on one device; the receiving ends share a receive queue.
 struct Shared<P: Provider> {
     context: Context<P>,
     pd: Pd<P>,
     srq: Srq<P>,
-    /// The sending ends, and their completion queue.
+    /// The sending ends and their completion queue.
     senders: Vec<Qp<Rts, P>>,
     send_cq: Cq<P>,
-    /// The receiving ends, and their completion queue.
+    /// The receiving ends and their completion queue.
     receivers: Vec<Qp<Rts, P>>,
     recv_cq: Cq<P>,
     arena: Arena<P>,
@@ -127,7 +127,7 @@ impl<P: Provider> Shared<P> {
         Ok(post_send(&mut self.senders[pair], &[signalled(wr_id, op, &sge)])?)
     }
 
-    /// Sends 8 bytes through a pair, and waits for both completions. Returns the receive's `wr_id`.
+    /// Sends 8 bytes through a pair and waits for both completions. Returns the receive's `wr_id`.
     fn deliver(&mut self, pair: usize) -> CaseResult<u64> {
         self.send(pair, 1000, SendOp::Send, 8)?;
         wait_for(&mut self.send_cq, 1000, WcOpcode::SEND)?;
@@ -139,7 +139,7 @@ impl<P: Provider> Shared<P> {
         }
     }
 
-    /// Returns the next asynchronous event of the shared receive queue, waiting for it.
+    /// Waits for the next asynchronous event of the shared receive queue.
     fn event(&self, events: &AsyncEvents) -> CaseResult<AsyncEventType> {
         match events.wait(Some(PATIENCE))? {
             Some(AsyncEvent { element, event_type, .. }) if element == Element::Srq(self.srq.id()) => {
@@ -303,7 +303,7 @@ fn a_send_waits_until_the_shared_queue_has_a_receive<P: Provider>(context: &Cont
     let mut shared = Shared::new(context, 2)?;
     shared.send(0, 1, SendOp::Send, 8)?;
     shared.send(1, 2, SendOp::Send, 8)?;
-    // No event tells that a message waits: until here both were most probably put off.
+    // No event shows that a message waits. By now, both messages have most probably been put off.
     assert!(is_empty(&mut shared.recv_cq));
     shared.post(5, 8)?;
     shared.post(6, 8)?;
@@ -396,7 +396,7 @@ fn a_shared_queue_that_is_full_refuses_receives<P: Provider>(context: &Context<P
     }
     let error = shared.post(99, 8).unwrap_err();
     assert_eq!((error.accepted, error.reason), (0, PostReason::QueueFull));
-    // One that was taken leaves room for one.
+    // A taken receive leaves room for one.
     shared.deliver(0)?;
     shared.post(99, 8)?;
     assert_eq!(shared.post(98, 8).unwrap_err().reason, PostReason::QueueFull);
@@ -418,7 +418,7 @@ fn a_shared_queue_wraps_around_many_times<P: Provider>(context: &Context<P>) -> 
     Ok(())
 }
 
-/// Returns whether the device changes the size of shared receive queues.
+/// Returns whether the device can change the size of shared receive queues.
 fn can_resize<P: Provider>(context: &Context<P>) -> CaseResult<bool> {
     Ok(context.query_device()?.device_cap_flags.contains(DeviceCapFlags::SRQ_RESIZE))
 }
@@ -431,7 +431,7 @@ fn a_larger_queue_keeps_its_receives_and_takes_more<P: Provider>(context: &Conte
     }
     let mut shared = Shared::new(context, 2)?;
     let size = u64::from(shared.srq.max_wr());
-    // Not from the first slot on.
+    // Starts beyond the first slot.
     for _ in 0..3 {
         shared.post(0, 8)?;
         shared.deliver(0)?;
@@ -501,7 +501,7 @@ fn sizes_and_limits_beyond_the_device_are_refused<P: Provider>(context: &Context
         ("max_sge", SrqInit { max_sge: device.max_srq_sge + 1, ..INIT }),
         ("srq_limit", SrqInit { srq_limit: device.max_srq_wr + 1, ..INIT }),
     ] {
-        // rxe does not look at the limit of a new queue (Linux `rxe_srq_chk_init`).
+        // rxe does not check the limit of a new queue (Linux `rxe_srq_chk_init`).
         if name == "srq_limit" && is_rxe()? {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The states of queue pairs: which transitions there are, and what each state does.
+//! Queue pair states: their transitions, and the behaviour in each state.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A queue pair that is moved by `modify` alone, so that its type says nothing of its state.
+/// A queue pair moved only by `modify`, so its type does not reflect its state.
 struct Free<P: Provider> {
     qp: Qp<Rts, P>,
     cq: Cq<P>,
@@ -70,7 +70,7 @@ struct Free<P: Provider> {
 }
 
 impl<P: Provider> Free<P> {
-    /// Returns a queue pair in RESET, and a value for each attribute that a mask can name.
+    /// Returns a queue pair in RESET and a value for each attribute that a mask can name.
     fn new(context: &Context<P>, qp_type: QpType) -> CaseResult<Self> {
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(&CqInit::new(16))?;
@@ -105,7 +105,7 @@ impl<P: Provider> Free<P> {
         Ok(Self { qp, cq, pd, attr })
     }
 
-    /// Returns one in this state.
+    /// Returns a queue pair in this state.
     fn in_state(context: &Context<P>, qp_type: QpType, state: QpState) -> CaseResult<Self> {
         use QpState as S;
         let way: &[QpState] = match state {
@@ -138,7 +138,7 @@ impl<P: Provider> Free<P> {
         self.qp.modify(&attr, mask)
     }
 
-    /// Checks the state, and waits until SQD takes more changes.
+    /// Checks the state. In SQD, waits until further changes are possible.
     fn is_in(&self, state: QpState) -> CaseResult {
         assert_eq!(self.qp.state()?, state);
         if state == QpState::SQD {
@@ -149,7 +149,7 @@ impl<P: Provider> Free<P> {
         Ok(())
     }
 
-    /// Checks that a query returns what was set.
+    /// Checks that a query returns the attributes that were set.
     fn has(&self, mask: QpAttrMask) -> CaseResult {
         let (queried, info) = self.qp.query(queryable())?;
         assert_eq!(info.cap, queried.cap);
@@ -193,8 +193,8 @@ impl<P: Provider> Free<P> {
 }
 
 impl<P: Provider> Free<P> {
-    /// Returns the rights that a query reports for those that were set. ConnectX has those of reads
-    /// and atomics only while the peer may have some outstanding.
+    /// Returns the access rights that a query must report. ConnectX reports those of reads and
+    /// atomics only while the peer may have some outstanding.
     fn rights(&self, max_dest_rd_atomic: u8) -> CaseResult<AccessFlags> {
         let given = self.attr.qp_access_flags;
         let is_bare = is_mlx5()? && (max_dest_rd_atomic == 0 || self.qp.qp_type() != QpType::RC);
@@ -202,13 +202,13 @@ impl<P: Provider> Free<P> {
     }
 }
 
-/// Every attribute that can be queried.
+/// Returns every attribute that can be queried.
 pub(super) fn queryable() -> QpAttrMask {
     let named = QpAttrMask::all().iter_names().map(|(_, bit)| bit);
     named.fold(QpAttrMask::empty(), QpAttrMask::union) - QpAttrMask::RATE_LIMIT
 }
 
-/// Fails a send by its local key, which moves the queue pair to SQE; ends the case on rxe.
+/// Fails a send by its local key, which moves the queue pair to SQE. Skips the case on rxe.
 fn fail_a_send<P: Provider>(pd: &Pd<P>, qp: &mut Qp<Rts, P>, cq: &mut Cq<P>) -> CaseResult {
     if is_rxe()? {
         return skip("rxe has no SQE: a failed send moves the queue pair to the error state");
@@ -220,7 +220,7 @@ fn fail_a_send<P: Provider>(pd: &Pd<P>, qp: &mut Qp<Rts, P>, cq: &mut Cq<P>) -> 
     wait_status(cq, 77, WcStatus::LOC_PROT_ERR)
 }
 
-/// The way back to the same device.
+/// Creates an address handle for the same device.
 fn own_address<P: Provider>(pd: &Pd<P>, qp: &Qp<Rts, P>) -> CaseResult<Ah<P>> {
     let (attr, _) = qp.query(QpAttrMask::AV)?;
     let attr = match attr.ah_attr.grh {
@@ -230,12 +230,12 @@ fn own_address<P: Provider>(pd: &Pd<P>, qp: &Qp<Rts, P>) -> CaseResult<Ah<P>> {
     Ok(pd.create_ah(&attr)?)
 }
 
-/// A send of the kind that the queue pair's type has, to itself.
+/// Returns a send of the queue pair's type, addressed to itself.
 fn send<'a, P: Provider>(ah: &'a Ah<P>, qp: &Qp<Rts, P>) -> SendOp<'a> {
     if qp.qp_type() == QpType::UD { SendOp::UdSend { to: ah.to(qp.qp_num(), QKEY) } } else { SendOp::Send }
 }
 
-/// Returns the masks that a transition does not take, each with the cause.
+/// Returns the masks that a transition rejects, each with the cause.
 fn wrong_masks(qp_type: QpType, row: &Transition) -> Vec<(QpAttrMask, Cause)> {
     let base = row.required | QpAttrMask::STATE;
     let cause = |missing, forbidden| Cause::TransitionAttributes {
@@ -252,8 +252,8 @@ fn wrong_masks(qp_type: QpType, row: &Transition) -> Vec<(QpAttrMask, Cause)> {
     missing.chain(forbidden.map(|bit| (base | bit, cause(none, bit)))).collect()
 }
 
-/// Every transition from this state: with each mask that is wrong, with what it requires, and with
-/// each attribute that it takes beside.
+/// Tries every transition from this state: with each wrong mask, with the required mask, and with
+/// each optional attribute.
 fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState) -> CaseResult {
     let mut free = Free::in_state(context, qp_type, from)?;
     for to in QpState::NAMED.iter().copied().filter(|state| *state != QpState::UNKNOWN) {
@@ -294,7 +294,7 @@ fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState)
     Ok(())
 }
 
-/// Returns the errnos with which the device refuses a transition, or an attribute, that the table
+/// Returns the errnos with which the device refuses a transition or an attribute that the table
 /// allows, and a word of the error.
 fn refused_by_the_device<P: Provider>(
     context: &Context<P>,
@@ -307,14 +307,14 @@ fn refused_by_the_device<P: Provider>(
         return Ok(Some((&[Errno::INVAL], "SQD")));
     }
     Ok(match extra {
-        // No packet pacing, or that of raw packets alone.
+        // The device lacks packet pacing, or paces only raw packets.
         QpAttrMask::RATE_LIMIT if is_mlx5()? => Some((&[Errno::INVAL, Errno::OPNOTSUPP], "")),
         QpAttrMask::RATE_LIMIT => Some((&[Errno::OPNOTSUPP], "")),
-        // The core of the kernel has alternate paths on InfiniBand only, soft devices have none.
+        // The kernel's core has alternate paths only on InfiniBand; soft devices have none.
         QpAttrMask::ALT_PATH if !is_ethernet(context)? => None,
         QpAttrMask::ALT_PATH if is_soft()? => Some((&[Errno::OPNOTSUPP], "")),
         QpAttrMask::ALT_PATH => Some((&[Errno::INVAL], "")),
-        // uverbs adds PORT, which the core does not take there.
+        // uverbs adds PORT, which the core does not accept there.
         QpAttrMask::AV if rxe && qp_type == QpType::UC && row.from == QpState::SQD => {
             Some((&[Errno::INVAL], ""))
         }
@@ -390,10 +390,10 @@ fn only_states_that_take_work_requests_take_them<P: Provider>(context: &Context<
     Ok(())
 }
 
-/// A queue pair in RESET, and its completion queue.
+/// A queue pair in RESET and its completion queue.
 type Idle<P> = (Qp<Reset, P>, Cq<P>);
 
-/// Two queue pairs in RESET, on one device.
+/// Returns two queue pairs in RESET on one device.
 fn two<P: Provider>(context: &Context<P>) -> CaseResult<(Pd<P>, [Idle<P>; 2])> {
     let pd = context.alloc_pd()?;
     let make = || -> CaseResult<_> {
@@ -449,7 +449,7 @@ fn messages_arrive_before_this_side_may_send<P: Provider>(context: &Context<P>) 
     Ok(())
 }
 
-/// Checks that no completion comes while a message could have made its way many times.
+/// Checks that no completion comes in a time that suffices for many messages.
 pub(super) fn stays_empty<P: Provider>(cq: &mut Cq<P>) -> CaseResult {
     let deadline = Instant::now() + Duration::from_millis(30);
     while Instant::now() < deadline {
@@ -500,7 +500,7 @@ fn a_queue_that_drains_under_load_loses_nothing<P: Provider>(context: &Context<P
             post_send(&mut a.qp, &[signalled(wr_id, SendOp::Send, &[from.sge(0..1 << 16)])])?;
         }
         let drained = drain(a.qp)?;
-        // What was started has ended: as many messages have arrived as have been acknowledged.
+        // Requests that started have ended: as many messages arrived as were acknowledged.
         let ended = wait_all(&mut a.cq);
         a.qp = drained.resume()?;
         let rest = wait(&mut a.cq, 16 - ended.len())?;
@@ -513,7 +513,7 @@ fn a_queue_that_drains_under_load_loses_nothing<P: Provider>(context: &Context<P
     Ok(())
 }
 
-/// Polls what there is.
+/// Polls all available completions.
 fn wait_all<P: Provider>(cq: &mut Cq<P>) -> Vec<verbs::Wc> {
     let mut wcs = vec![verbs::Wc::default(); 64];
     let count = cq.poll_into(&mut wcs);
@@ -566,7 +566,7 @@ fn a_drained_queue_pair_changes_its_path<P: Provider>(context: &Context<P>) -> C
             | QpAttrMask::MAX_QP_RD_ATOMIC;
         drained.modify(&attr, mask)?;
         let (queried, _) = drained.query(mask)?;
-        // The kernel replaces the hop limit by that of the route.
+        // The kernel overrides the hop limit with that of the route.
         let hop_limit = if is_rxe()? { 64 } else { 17 };
         let grh = queried.ah_attr.grh.map(|grh| (grh.traffic_class, grh.hop_limit));
         assert_eq!(grh, Some((traffic_class, hop_limit)));
@@ -618,8 +618,8 @@ fn sends_that_wait_in_sqd_are_forgotten_by_a_reset<P: Provider>(context: &Contex
     Ok(())
 }
 
-/// The send queue of `a` fails amid sends; what arrives at `a` still completes; `a` sends again
-/// once it has recovered.
+/// The send queue of `a` fails amid sends. Messages to `a` still complete, and `a` sends again
+/// after recovering.
 fn fails_and_recovers<P: Provider>(context: &Context<P>, qp_type: QpType) -> CaseResult {
     if is_rxe()? {
         return skip("rxe has no SQE: a failed send moves the queue pair to the error state");
@@ -645,7 +645,7 @@ fn fails_and_recovers<P: Provider>(context: &Context<P>, qp_type: QpType) -> Cas
     assert_eq!(ended, [(1, fine), (2, WcStatus::LOC_PROT_ERR), (3, flushed), (4, flushed)]);
     assert_eq!(pair.a.qp.state()?, QpState::SQE);
     wait_for(&mut pair.b.cq, 60, WcOpcode::RECV)?;
-    // The receive queue works.
+    // The receive queue still works.
     post_send(&mut pair.b.qp, &[signalled(5, to(a_num), &[good])])?;
     wait_for(&mut pair.b.cq, 5, WcOpcode::SEND)?;
     wait_for(&mut pair.a.cq, 50, WcOpcode::RECV)?;
@@ -725,7 +725,7 @@ fn a_failed_reliable_connection_does_not_recover_without_a_reset<P: Provider>(
     Ok(())
 }
 
-/// A peer that was not reset goes on sending; nothing of it arrives in the new connection.
+/// A peer that was not reset keeps sending, but nothing arrives on the new connection.
 fn a_reset_queue_pair_hears_nothing_of_its_former_connection<P: Provider>(
     context: &Context<P>,
 ) -> CaseResult {
@@ -736,7 +736,7 @@ fn a_reset_queue_pair_hears_nothing_of_its_former_connection<P: Provider>(
     let Pair { mut a, mut b, pd, .. } = Pair::new(context, &shape)?;
     let third_cq = context.create_cq(&CqInit::new(16))?;
     let arena = Arena::new(&pd, 64)?;
-    // Its receiver is not ready, so it comes again and again.
+    // Its receiver is not ready, so it is sent again and again.
     post_send(&mut a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 1 }, &[arena.sge(0..8)])])?;
     let b_reset = b.qp.to_reset()?;
     let c = create_qp(&pd, &third_cq, &shape)?;
@@ -812,7 +812,7 @@ fn the_error_state_may_be_entered_from_every_state<P: Provider>(context: &Contex
                 wait_status(&mut free.cq, 1, WcStatus::WR_FLUSH_ERR)?;
             }
             free.is_in(S::ERR)?;
-            // Nothing but a reset leads out of it.
+            // Only a reset leaves this state.
             for to in [S::INIT, S::RTR, S::RTS, S::SQD, S::SQE] {
                 assert_eq!(
                     free.modify(S::ERR, to, QpAttrMask::STATE).map_err(|e| e.errno),

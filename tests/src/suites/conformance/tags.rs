@@ -1,4 +1,4 @@
-//! Tag matching: the tag list of a shared receive queue, messages that match, and rendezvous.
+//! Tag matching: the tag list of a shared receive queue, matching messages, and rendezvous.
 
 use std::time::Instant;
 
@@ -37,18 +37,18 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const SIZE: usize = 1 << 14;
-/// The place of messages in the arena.
+/// The offset of messages in the arena.
 const SOURCE: usize = 1 << 13;
-/// The place of receives, of 256 bytes each.
+/// The offset of receives, which have 256 bytes each.
 const RECEIVES: usize = 3 << 12;
 
 const TM: TmCap = TmCap { max_num_tags: 7, max_ops: 8 };
 
-/// A sender, and a receiver with a tag list.
+/// A sender and a receiver with a tag list.
 struct Tags<P: Provider> {
     sender: Qp<Rts, P>,
     sends: Cq<P>,
-    /// Of the receiver, whose sends are the device's.
+    /// The receiving queue pair. Only the device posts its sends.
     _receiver: Qp<Rts, P>,
     srq: Srq<P>,
     /// The completion queue of the list.
@@ -56,7 +56,7 @@ struct Tags<P: Provider> {
     arena: Arena<P>,
 }
 
-/// Creates a queue with a tag list, or skips the case on a device that does not announce any.
+/// Creates a queue with a tag list. Skips the case on a device that announces no tag matching.
 fn create<P: Provider>(context: &Context<P>, pd: &Pd<P>, tm: TmCap) -> CaseResult<(Srq<P>, Cq<P>)> {
     let init = CqInit { wc_flags: CqWcFlags::TM_INFO, ..CqInit::new(64) };
     if context.query_device_ex()?.tm_caps.max_num_tags == 0 {
@@ -83,14 +83,14 @@ impl<P: Provider> Tags<P> {
         Ok(Self { sender, sends, _receiver: receiver, srq, cq, arena })
     }
 
-    /// Posts an operation, and returns its handle.
+    /// Posts an operation and returns its handle.
     fn post(&mut self, wr_id: u64, op: TmOp<'_>, flags: OpsFlags, count: u32) -> Result<u32, PostReason> {
         let mut wrs = [OpsWr { wr_id, op, flags, unexpected_cnt: count }];
         post_srq_ops(&mut self.srq, &mut wrs).map_err(|error| error.reason)?;
         Ok(if let TmOp::Add { handle, .. } = wrs[0].op { handle } else { 0 })
     }
 
-    /// Adds a tag whose memory has `len` bytes at `at`, and returns its handle and the completion.
+    /// Adds a tag whose memory has `len` bytes at `at`. Returns its handle and the completion.
     fn add(&mut self, tag: u64, mask: u64, at: usize, len: usize, count: u32) -> CaseResult<(u32, Wc)> {
         let sge = [self.arena.sge(at..at + len)];
         let add = TmOp::Add { recv_wr_id: 1000 + tag, sge: &sge, tag, mask, handle: 0 };
@@ -98,7 +98,7 @@ impl<P: Provider> Tags<P> {
         Ok((handle, wait_for(&mut self.cq, tag, WcOpcode::TM_ADD)?))
     }
 
-    /// Sends a message of `len` bytes behind a header, and waits until it was sent.
+    /// Sends a message of `len` bytes behind a header and waits for the completion.
     fn send(&mut self, opcode: TmhOp, tag: u64, len: usize) -> CaseResult {
         self.arena.write(SOURCE, &Tmh { opcode, app_ctx: 77, tag }.to_bytes());
         self.arena.write(SOURCE + Tmh::LEN, &pattern(tag as u32, len));
@@ -111,7 +111,7 @@ impl<P: Provider> Tags<P> {
         wait_for(&mut self.sends, 1, WcOpcode::SEND).map(drop)
     }
 
-    /// Asks for a rendezvous of `len` bytes in the middle of the source.
+    /// Requests a rendezvous of `len` bytes in the middle of the source.
     fn request(&mut self, tag: u64, len: usize) -> CaseResult {
         let data = SOURCE + 1024;
         self.arena.write(data, &pattern(tag as u32, len));
@@ -122,14 +122,14 @@ impl<P: Provider> Tags<P> {
         self.send_bytes(Tmh::LEN + Rvh::LEN)
     }
 
-    /// Posts a receive of the shared queue.
+    /// Posts a receive to the shared queue.
     fn receive(&mut self, wr_id: u64) -> CaseResult {
         let at = RECEIVES + wr_id as usize * 256;
         let sge = [self.arena.sge(at..at + 256)];
         Ok(post_srq_recv(&mut self.srq, &[verbs::RecvWr { wr_id, sge: &sge }])?)
     }
 
-    /// Expects the completion of a tag's message, with these flags.
+    /// Waits for the completion of a tag's message, which must have these flags.
     fn received(&mut self, tag: u64, flags: WcFlags) -> CaseResult<Wc> {
         let wc = wait_for(&mut self.cq, 1000 + tag, WcOpcode::TM_RECV)?;
         if wc.wc_flags == flags { Ok(wc) } else { fail(format_args!("{flags:?} were expected, not {wc:?}")) }
@@ -193,7 +193,7 @@ fn a_message_of_several_packets_completes_its_tag_twice<P: Provider>(context: &C
     let wc = tags.received(1, WcFlags::TM_DATA_VALID)?;
     assert_eq!(wc.byte_len, 6000);
     assert_eq!(tags.arena.read(0..6000), pattern(1, 6000));
-    // The tag's place is free.
+    // The slot of the tag is free.
     tags.add(2, u64::MAX, 0, 64, 0)?;
     Ok(())
 }
@@ -222,7 +222,7 @@ fn tags_that_are_out_of_step_wait_for_the_count<P: Provider>(context: &Context<P
     (0..2).try_for_each(|wr_id| tags.receive(wr_id))?;
     tags.send(TmhOp::EAGER, 1, 8)?;
     wait_for(&mut tags.cq, 0, WcOpcode::TM_RECV)?;
-    // The program has not seen the message: it may be the one of this tag.
+    // The program has not yet polled the message, which may belong to this tag.
     let (_, wc) = tags.add(1, u64::MAX, 0, 64, 0)?;
     assert_eq!(wc.wc_flags, WcFlags::TM_SYNC_REQ);
     tags.send(TmhOp::EAGER, 1, 8)?;
@@ -247,7 +247,7 @@ fn a_tag_is_removed_unless_a_message_has_taken_it<P: Provider>(context: &Context
     tags.send(TmhOp::EAGER, 1, 8)?;
     wait_for(&mut tags.cq, 0, WcOpcode::TM_RECV)?;
     tags.send(TmhOp::EAGER, 2, 8)?;
-    // The completion of the message is not polled yet, so that the handle is still known.
+    // The message's completion has not been polled yet, so the handle is still valid.
     tags.post(12, TmOp::Del { handle: second }, OpsFlags::SIGNALED, 0)?;
     tags.received(2, BOTH)?;
     let wc = wait_one(&mut tags.cq)?;
@@ -322,7 +322,7 @@ fn a_full_list_and_wrong_operations_are_refused<P: Provider>(context: &Context<P
     }
     let error = tags.post(1, add(100, &sge[..1]), OpsFlags::SIGNALED, 0).unwrap_err();
     assert_eq!(error, PostReason::QueueFull);
-    // A message of no bytes needs no memory.
+    // An empty message needs no memory.
     tags.send(TmhOp::EAGER, 3, 0)?;
     wait_for(&mut tags.cq, 3, WcOpcode::TM_RECV)?;
     tags.post(1, add(100, &sge[..1]), OpsFlags::SIGNALED, 0)?;

@@ -42,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Joins a thread.
+/// Joins a thread and returns its result.
 fn join<T>(thread: thread::ScopedJoinHandle<'_, CaseResult<T>>) -> CaseResult<T> {
     thread.join().unwrap_or_else(|_| fail("a thread panicked"))
 }
@@ -82,7 +82,7 @@ fn one_poller_serves_many_posters<P: Provider>(context: &Context<P>) -> CaseResu
         qps.push(looped(context, &pd, &cq, &cq)?);
     }
     let numbers: Vec<u32> = qps.iter().map(Qp::qp_num).collect();
-    // Each poster waits until its last messages were polled, so that its queues have room.
+    // Each poster waits until its last messages have been polled, so that its queues have room.
     let rooms: Vec<_> = qps.iter().map(|_| mpsc::sync_channel::<()>(1000)).collect();
     let (rooms, mut waits): (Vec<_>, Vec<_>) = rooms.into_iter().unzip();
     thread::scope(|scope| {
@@ -96,7 +96,7 @@ fn one_poller_serves_many_posters<P: Provider>(context: &Context<P>) -> CaseResu
                     }
                     send_to_itself(&mut qp, memory, n, SendFlags::SIGNALED)?;
                 }
-                // The queue pair lives until its last message has been polled.
+                // Keeps the queue pair until its last message has been polled.
                 for _ in EACH - 16..EACH {
                     room.recv_timeout(PATIENCE)?;
                 }
@@ -113,7 +113,7 @@ fn one_poller_serves_many_posters<P: Provider>(context: &Context<P>) -> CaseResu
             let next = if wc.opcode.is_recv() { recvs } else { sends };
             assert_eq!((wc.wr_id, wc.status), (*next, WcStatus::SUCCESS));
             *next += 1;
-            // Both completions of a message are there: a place in each queue.
+            // Both completions of a message have arrived: each queue has a free slot.
             if seen[n].0.min(seen[n].1) == wc.wr_id + 1 {
                 rooms[n].send(())?;
             }
@@ -205,7 +205,7 @@ fn a_queue_pair_is_closed_in_another_thread<P: Provider>(context: &Context<P>) -
         qp.post_send_buf(SendOp::Send, SendFlags::empty(), filled(&pd, n, 64)?, ..)?;
         thread::scope(|scope| -> CaseResult {
             let closer = scope.spawn(move || -> CaseResult { Ok(qp.close()?) });
-            // Whatever of it is polled meanwhile is whole.
+            // Completions polled meanwhile are intact.
             for _ in 0..200 {
                 for completed in [sends.poll_one(), recvs.poll_one()].into_iter().flatten() {
                     let is_ok = completed.wc.status == WcStatus::SUCCESS;
@@ -254,7 +254,8 @@ fn a_queue_is_polled_by_one_thread_after_another<P: Provider>(context: &Context<
     let mut own = Loop::new(context, &CqInit::new(64))?;
     for n in 0..10 {
         own.fill(3 * n..3 * n + 3)?;
-        // One completion stays for the next thread, which has the erased queue's batch as well.
+        // One completion stays for the next thread, together with the erased queue's prefetched
+        // batch.
         own = thread::scope(|scope| {
             join(scope.spawn(move || {
                 let first = if n == 0 { 0 } else { 3 * n - 1 };
@@ -279,7 +280,7 @@ fn buffers_travel_from_the_poller_to_the_poster<P: Provider>(context: &Context<P
             for _ in 0..COUNT {
                 for cq in [&mut sends, &mut recvs] {
                     let buf = next_completed(cq)?.into_buf()?;
-                    // The poster may have gone with its last buffers.
+                    // The poster may end before its last buffers return.
                     let _ = free.send(buf);
                 }
             }
@@ -330,7 +331,7 @@ fn both_ends_of_a_connection_run_in_threads_of_their_own<P: Provider>(context: &
                         spare = Some(buf);
                     }
                 }
-                // The last send's completion may be missing; its buffer comes back with the queue
+                // The last send's completion may be missing; its buffer returns with the queue
                 // pair.
                 Ok(())
             }));
@@ -511,7 +512,7 @@ fn each_asynchronous_event_goes_to_one_thread<P: Provider>(context: &Context<P>)
             })
             .collect();
         for own in &mut owns {
-            // ConnectX takes one more than it reports.
+            // ConnectX holds one more than it reports.
             let room = u64::from(own.recvs.cqe()) + u64::from(is_mlx5()?);
             own.fill(0..room)?;
             send_to_itself(&mut own.qp, &own.memory, room, SendFlags::empty())?;
@@ -522,7 +523,7 @@ fn each_asynchronous_event_goes_to_one_thread<P: Provider>(context: &Context<P>)
     let count = seen.len();
     seen.sort_unstable();
     seen.dedup();
-    // rxe raises the event for each lost completion: once here, too.
+    // rxe raises an event for each lost completion, of which each queue has one.
     assert_eq!((seen.len(), count), (QUEUES, QUEUES));
     Ok(())
 }

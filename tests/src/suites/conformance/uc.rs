@@ -1,4 +1,4 @@
-//! Unreliable connections: messages arrive whole or vanish, and the sender is not told.
+//! Unreliable connections: messages arrive whole or vanish, and the sender gets no error.
 
 use verbs::state::Errored;
 use verbs::{
@@ -72,7 +72,7 @@ fn uc_send_and_write_arrive<P: Provider>(context: &Context<P>) -> CaseResult {
                 let wc = wait_for(&mut pair.b.cq, 2, opcode)?;
                 assert_eq!((imm(&wc), wc.byte_len), (imm_data, len));
             }
-            // The sender's completion says that it was sent, not that it arrived.
+            // The sender's completion shows that the write was sent, not that it arrived.
             None => eventually("the write arrives", || into.read(4999..5000) == from.read(4999..5000))?,
         }
         assert!(into.read(0..5000) == pattern(1, 5000), "{op:?}");
@@ -87,13 +87,13 @@ fn uc_send_without_a_receive_is_lost_and_nobody_is_told<P: Provider>(context: &C
     arena.write(0, &pattern(1, 16));
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 1 }, &sge)])?;
     wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
-    // A completion says that it was sent. A write that was sent after it and is here says that it
-    // was here, too.
+    // The completion shows only that the message was sent. The arrival of a later write shows that
+    // the message has arrived, too.
     let write = SendOp::RdmaWrite { remote_addr: arena.addr() + 48, rkey: arena.rkey() };
     post_send(&mut pair.a.qp, &[signalled(4, write, &sge)])?;
     wait_for(&mut pair.a.cq, 4, WcOpcode::RDMA_WRITE)?;
     eventually("the write arrives", || arena.read(48..64) == pattern(1, 16))?;
-    // What comes after it shows that it was lost rather than late.
+    // A later message shows that the first was lost rather than late.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(32..48)] }])?;
     post_send(&mut pair.a.qp, &[signalled(3, SendOp::SendWithImm { imm_data: 2 }, &sge)])?;
     wait_for(&mut pair.a.cq, 3, WcOpcode::SEND)?;
@@ -124,8 +124,7 @@ fn uc_takes_no_read_and_no_atomic<P: Provider>(context: &Context<P>) -> CaseResu
     Ok(())
 }
 
-/// Shows that everything sent before has arrived or is lost: a write that was sent after it is
-/// there.
+/// Waits until everything sent before has arrived or is lost: a write sent afterwards has arrived.
 fn settle<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
     let arena = Arena::new(&pair.pd, 16)?;
     arena.write(0, &pattern(77, 8));
@@ -183,7 +182,7 @@ fn uc_messages_keep_their_order<P: Provider>(context: &Context<P>) -> CaseResult
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: n.into(), sge: &[arena.sge(0..2000)] }])?;
     }
     for n in 0..COUNT {
-        // Of one packet and of two, by turns.
+        // Messages of one packet and of two, alternately.
         let sge = [arena.sge(0..if n % 2 == 0 { 10 } else { 2000 })];
         post_send(&mut pair.a.qp, &[signalled(n.into(), SendOp::SendWithImm { imm_data: n }, &sge)])?;
     }
@@ -228,8 +227,8 @@ fn uc_write_with_immediate_without_a_receive_is_lost<P: Provider>(context: &Cont
     Ok(())
 }
 
-/// A write that the receiver's keys do not permit: the sender is not told, nothing is written, and
-/// the connection goes on.
+/// Posts a write that the receiver's keys do not permit. The sender gets no error, nothing is
+/// written, and the connection continues.
 fn vanishes<P: Provider>(pair: &mut Pair<P>, into: &Arena<P>, remote_addr: u64, rkey: u32) -> CaseResult {
     let from = Arena::new(&pair.pd, 16)?;
     from.write(0, &[0xff; 16]);
@@ -247,7 +246,7 @@ fn uc_write_with_a_wrong_key_vanishes<P: Provider>(context: &Context<P>) -> Case
     let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
     let into = Arena::new(&pair.pd, 64)?;
     vanishes(&mut pair, &into, into.addr(), into.rkey() ^ 0x0055_0000)?;
-    // Nor may it reach beyond the region.
+    // Nor may a write reach beyond the region.
     vanishes(&mut pair, &into, into.addr() + 56, into.rkey())
 }
 
@@ -354,13 +353,14 @@ fn uc_error_state_flushes_both_queues_in_order<P: Provider>(context: &Context<P>
         wait_status(&mut end.cq, wr_id, WcStatus::WR_FLUSH_ERR)?;
     }
     if rxe_is_before(6, 1)? {
-        // Its requester leaves at once in this state, and wakes nothing that would flush.
+        // In this state, this rxe's requester exits at once and does not wake the task that would
+        // flush.
         return Ok(());
     }
     post_send(&mut qp, &[signalled(4, SendOp::Send, &[arena.sge(0..8)])])?;
     wait_status(&mut end.cq, 4, WcStatus::WR_FLUSH_ERR)?;
     if is_rxe()? {
-        // Posting a receive is no system call, so that rxe does not look at it in the error state.
+        // Posting a receive makes no system call, so rxe does not notice it in the error state.
         return Ok(());
     }
     post_recv(&mut qp, &[RecvWr { wr_id: 5, sge: &[arena.sge(0..8)] }])?;
@@ -381,7 +381,7 @@ fn uc_wrong_local_key_ends_the_send_queue<P: Provider>(context: &Context<P>) -> 
     let first = wait_one(&mut pair.a.cq)?;
     assert!(first.wr_id == 1 && is_local_key_error(first.status)?, "{first:?}");
     wait_status(&mut pair.a.cq, 2, WcStatus::WR_FLUSH_ERR)?;
-    // The specification lets the receive queue go on (SQE); rxe ends both.
+    // The specification lets the receive queue continue (SQE); rxe ends both.
     let state = pair.a.qp.state()?;
     assert!([QpState::SQE, QpState::ERR].contains(&state), "{state}");
     Ok(())

@@ -1,7 +1,7 @@
-//! Verbs that neither rxe nor soft devices have: each fails with `EOPNOTSUPP` and its name.
+//! Verbs that neither rxe nor soft devices have: each fails with `EOPNOTSUPP` and names itself.
 //!
-//! A case is skipped on a device that announces the verb in its attributes. A case fails on a
-//! device that has a verb without announcing it, or one that no attribute announces.
+//! A case is skipped on a device that announces the verb in its attributes. It fails on a device
+//! that has a verb without announcing it, including verbs without such an attribute.
 
 use std::fmt::Debug;
 
@@ -39,8 +39,8 @@ fn skip_if_announced<P: Provider>(
     if is_announced(&context.query_device_ex()?) { skip("the device announces the verb") } else { Ok(()) }
 }
 
-/// Expects `EOPNOTSUPP` from a verb that the device does not announce, with its name and the
-/// device's.
+/// Checks that an unannounced verb fails with `EOPNOTSUPP` and that the error names verb and
+/// device.
 fn refused<T: Debug, P: Provider>(context: &Context<P>, verb: &str, result: Result<T, Error>) -> CaseResult {
     match result {
         Ok(made) => fail(format_args!("{verb} made what the device does not announce: {made:?}")),
@@ -58,7 +58,7 @@ fn work_queues_are_refused_by_name<P: Provider>(context: &Context<P>) -> CaseRes
     skip_if_announced(context, |attr| attr.max_wq_type_rq > 0)?;
     let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
     refused(context, "create_wq", pd.create_wq(&WqInit::new(&cq)))?;
-    // Nothing is left of the attempt that keeps them open.
+    // The failed attempt does not keep them in use.
     cq.close()?;
     pd.close()?;
     Ok(())
@@ -113,7 +113,7 @@ fn tag_matching_is_refused_by_name<P: Provider>(context: &Context<P>) -> CaseRes
     let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
     let tm = TmCap { max_num_tags: 8, max_ops: 8 };
     refused(context, "create_srq", pd.create_tm_srq(&cq, tm, &SrqInit::new(16)))?;
-    // Nothing is left of the attempt that keeps them open.
+    // The failed attempt does not keep them in use.
     cq.close()?;
     pd.close()?;
     Ok(())

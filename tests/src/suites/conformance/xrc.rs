@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Opens a domain, or skips the case on a device that does not announce XRC, which must refuse it.
+/// Opens a domain. Skips the case on a device that does not announce XRC, and checks its refusal.
 fn open<P: Provider>(context: &Context<P>, init: &XrcdInit<'_>) -> CaseResult<Xrcd<P>> {
     let is_announced = context.query_device()?.device_cap_flags.contains(DeviceCapFlags::XRC);
     match context.open_xrcd(init) {
@@ -50,7 +50,7 @@ fn open<P: Provider>(context: &Context<P>, init: &XrcdInit<'_>) -> CaseResult<Xr
     }
 }
 
-/// An initiator and its target, with two shared receive queues of the target's domain.
+/// An initiator and its target, with two shared receive queues in the target's domain.
 struct Fabric<P: Provider> {
     context: Context<P>,
     pd: verbs::Pd<P>,
@@ -93,7 +93,7 @@ impl<P: Provider> Fabric<P> {
         Ok(post_srq_recv(&mut self.srqs[srq], &[verbs::RecvWr { wr_id, sge: &sge }])?)
     }
 
-    /// Posts an operation for a shared receive queue, with `len` bytes at 4096.
+    /// Posts an operation for a shared receive queue, with `len` bytes at offset 4096.
     fn request(&mut self, remote_srqn: u32, op: &SendOp<'_>, len: usize) -> CaseResult {
         let sge = [self.arena.sge(4096..4096 + len)];
         Ok(post_send(&mut self.initiator, &[signalled(1, SendOp::Xrc { remote_srqn, op }, &sge)])?)
@@ -155,7 +155,7 @@ fn a_write_and_a_read_use_the_domain_of_the_shared_queue<P: Provider>(context: &
     fabric.request(fabric.number(1), &SendOp::RdmaRead { remote_addr, rkey }, 3000)?;
     wait_for(&mut fabric.send_cq, 1, WcOpcode::RDMA_READ)?;
     assert_eq!(fabric.arena.read(4096..7096), pattern(3, 3000));
-    // The key is of another domain than that of the shared queue.
+    // The key belongs to another domain than the shared queue.
     let foreign = Arena::new(&fabric.context.alloc_pd()?, 64)?;
     let op = SendOp::RdmaRead { remote_addr: foreign.addr(), rkey: foreign.rkey() };
     fabric.request(fabric.number(0), &op, 64)?;
@@ -208,7 +208,7 @@ fn an_initiator_posts_only_operations_that_name_a_shared_queue<P: Provider>(
     Ok(())
 }
 
-/// Posts an empty receive, and returns why it is refused.
+/// Posts an empty receive and returns the reason of its refusal.
 fn verbs_recv<S: verbs::state::CanPostRecv, P: Provider>(qp: &mut Qp<S, P>) -> Option<PostReason> {
     crate::fabric::post_recv(qp, &[verbs::RecvWr { wr_id: 1, sge: &[] }]).err().map(|error| error.reason)
 }
@@ -240,11 +240,11 @@ fn an_initiator_binds_windows_and_invalidates_their_keys<P: Provider>(context: &
         wait_for(&mut fabric.send_cq, 1, WcOpcode::BIND_MW)?;
         Ok(inc_rkey(rkey))
     };
-    // A key of type 2 is that of the initiator, which receives nothing: it can be invalidated.
+    // A type 2 window belongs to the initiator, which receives nothing. Its key can be invalidated.
     let invalidate_rkey = bind(&mut fabric, &second, second.rkey(), &info)?;
     post_send(&mut fabric.initiator, &[signalled(2, SendOp::LocalInv { invalidate_rkey }, &[])])?;
     wait_for(&mut fabric.send_cq, 2, WcOpcode::LOCAL_INV)?;
-    // One of type 1 serves the domain, and with it the target.
+    // A type 1 window serves the domain, including the target.
     let rkey = bind(&mut fabric, &first, first.rkey(), &info)?;
     let write = SendOp::RdmaWrite { remote_addr: memory.addr() + 8, rkey };
     fabric.request(fabric.number(0), &write, 8)?;
@@ -275,7 +275,7 @@ fn posted_buffers_come_back_on_both_sides<P: Provider>(context: &Context<P>) -> 
     Ok(())
 }
 
-/// Returns a file of its own.
+/// Opens a new description of the same file.
 fn file() -> CaseResult<File> {
     Ok(File::open(std::env::current_exe()?)?)
 }

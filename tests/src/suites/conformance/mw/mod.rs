@@ -1,6 +1,6 @@
-//! Memory windows: binds, rights, invalidations of either side, and exposures that are revoked.
+//! Memory windows: binds, rights, invalidations of either side, and revoked exposures.
 //!
-//! In each case end `b` binds a window and end `a` is its peer.
+//! In each case, end `b` binds a window and end `a` is its peer.
 
 mod safe;
 
@@ -62,9 +62,9 @@ const NONE: SendFlags = SendFlags::empty();
 const READ_WRITE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 const BINDABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::MW_BIND);
 
-/// Two ends, memory of the peer, and memory that windows may be bound to.
+/// Two ends, the peer's memory, and memory for windows.
 ///
-/// The windows are dropped first: rxe waits for them when it destroys a queue pair.
+/// The windows are dropped first, because rxe waits for them when it destroys a queue pair.
 struct Fixture<P: Provider> {
     windows: Vec<Mw<P>>,
     pair: Pair<P>,
@@ -96,7 +96,7 @@ impl<P: Provider> Fixture<P> {
         Self::new(context, &Shape::default())
     }
 
-    /// Allocates a window, and returns its key.
+    /// Allocates a window and returns its key.
     fn alloc(&mut self, mw_type: MwType) -> CaseResult<u32> {
         let mw = self.pair.pd.alloc_mw(mw_type)?;
         let rkey = mw.rkey();
@@ -105,13 +105,13 @@ impl<P: Provider> Fixture<P> {
         Ok(rkey)
     }
 
-    /// Returns the kind of the window with a key, also a former one; type 2 where there is none.
+    /// Returns the type of the window with a current or former key, or type 2 if there is none.
     fn mw_type(&self, rkey: u32) -> MwType {
         let its = |mw: &&Mw<P>| mw.rkey() >> 8 == rkey >> 8;
         self.windows.iter().find(its).map_or(MwType::TYPE_2, Mw::mw_type)
     }
 
-    /// The bind of bytes 64 to 128 with these rights.
+    /// Returns the bind of bytes 64 to 128 with these rights.
     fn info(&self, mw_access_flags: AccessFlags) -> MwBindInfo {
         let Self { target, .. } = self;
         MwBindInfo { lkey: target.lkey(), addr: target.addr() + 64, length: 64, mw_access_flags }
@@ -124,7 +124,7 @@ impl<P: Provider> Fixture<P> {
         self.bind(rkey, &info)
     }
 
-    /// Binds a window under its next key, which it returns.
+    /// Binds a window under its next key, and returns that key.
     fn bind(&mut self, rkey: u32, bind_info: &MwBindInfo) -> CaseResult<u32> {
         let new_rkey = inc_rkey(rkey);
         self.bind_to(rkey, new_rkey, bind_info)?;
@@ -140,7 +140,7 @@ impl<P: Provider> Fixture<P> {
         Ok(())
     }
 
-    /// Wants a bind to be refused.
+    /// Checks that a bind is refused.
     fn refuses(&mut self, rkey: u32, new_rkey: u32, bind_info: &MwBindInfo) -> CaseResult {
         let mw_type = self.mw_type(rkey);
         let bind = signalled(51, SendOp::BindMw { mw_type, rkey, new_rkey, bind_info }, &[]);
@@ -155,11 +155,11 @@ impl<P: Provider> Fixture<P> {
         wait_for(&mut self.pair.b.cq, 52, WcOpcode::LOCAL_INV).map(drop)
     }
 
-    /// Wants the invalidation of a key to be refused.
+    /// Checks that the invalidation of a key is refused.
     fn keeps(&mut self, invalidate_rkey: u32) -> CaseResult {
         post_send(&mut self.pair.b.qp, &[signalled(53, SendOp::LocalInv { invalidate_rkey }, &[])])?;
         if is_mlx5()? {
-            // The key has other low bits, or it is none.
+            // The status depends on whether the key exists with other low bits or not at all.
             let wc = wait_one(&mut self.pair.b.cq)?;
             let is_refused = matches!(wc.status, WcStatus::MW_BIND_ERR | WcStatus::LOC_QP_OP_ERR);
             assert!(wc.wr_id == 53 && is_refused, "{wc:?}");
@@ -169,7 +169,7 @@ impl<P: Provider> Fixture<P> {
         wait_local(&mut self.pair.b.cq, 53, status)
     }
 
-    /// The peer writes 8 bytes at an offset of the memory.
+    /// Makes the peer write 8 bytes at an offset of the memory.
     fn writes(&mut self, rkey: u32, at: usize) -> CaseResult {
         let remote_addr = self.target.addr() + at as u64;
         peer(&mut self.pair, &self.local, SendOp::RdmaWrite { remote_addr, rkey }, WcOpcode::RDMA_WRITE)
@@ -180,7 +180,7 @@ impl<P: Provider> Fixture<P> {
         peer(&mut self.pair, &self.local, SendOp::RdmaRead { remote_addr, rkey }, WcOpcode::RDMA_READ)
     }
 
-    /// Wants an operation of the peer to be refused for its key, and the memory to be as it was.
+    /// Checks that an operation of the peer is refused for its key and leaves the memory unchanged.
     fn closed(&mut self, op: impl Fn(u64) -> SendOp<'static>, at: usize) -> CaseResult {
         let before = self.target.read(0..4096);
         let sge = [self.local.sge(0..8)];
@@ -195,7 +195,7 @@ impl<P: Provider> Fixture<P> {
         self.closed(move |remote_addr| SendOp::RdmaWrite { remote_addr, rkey }, at)
     }
 
-    /// The peer sends a message that invalidates a key. Returns the receiver's completion.
+    /// Makes the peer send a message that invalidates a key. Returns the receiver's completion.
     fn peer_invalidates(&mut self, invalidate_rkey: u32) -> CaseResult<Wc> {
         let Self { pair, local, .. } = self;
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 70, sge: &[local.sge(32..64)] }])?;
@@ -205,14 +205,13 @@ impl<P: Provider> Fixture<P> {
         wait_for(&mut pair.b.cq, 70, WcOpcode::RECV)
     }
 
-    /// Expects such a message to fail the receive and to break the receiver.
+    /// Checks that such a message fails the receive and breaks the receiver.
     fn peer_cannot_invalidate(&mut self, invalidate_rkey: u32) -> CaseResult {
         let Self { pair, local, .. } = self;
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 72, sge: &[local.sge(32..64)] }])?;
         let sge = [local.sge(0..8)];
         post_send(&mut pair.a.qp, &[signalled(73, SendOp::SendWithInv { invalidate_rkey }, &sge)])?;
-        // The message has arrived, so it is acknowledged (`RESPST_ERR_INVALIDATE_RKEY` of rxe,
-        // 6.1).
+        // The message has arrived, so it is acknowledged (rxe's `RESPST_ERR_INVALIDATE_RKEY`, 6.1).
         ended(&wait_one(&mut pair.a.cq)?, 73, WcStatus::SUCCESS, WcStatus::NAMED)?;
         ended(&wait_one(&mut pair.b.cq)?, 72, WcStatus::REM_INV_REQ_ERR, ANY_ERROR)?;
         in_error(&pair.b.qp)?;
@@ -220,13 +219,13 @@ impl<P: Provider> Fixture<P> {
     }
 }
 
-/// The peer runs an operation on 8 bytes.
+/// Runs an operation of the peer on 8 bytes.
 fn peer<P: Provider>(pair: &mut Pair<P>, local: &Arena<P>, op: SendOp<'_>, opcode: WcOpcode) -> CaseResult {
     post_send(&mut pair.a.qp, &[signalled(61, op, &[local.sge(0..8)])])?;
     wait_for(&mut pair.a.cq, 61, opcode).map(drop)
 }
 
-/// Wants a request without packets to end with this status. Newer rxe flushes it right away.
+/// Checks that a request without packets ends with this status. Newer rxe flushes it at once.
 fn wait_local<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) -> CaseResult {
     let wc = wait_one(cq)?;
     let is_flushed = wc.status == WcStatus::WR_FLUSH_ERR && is_rxe()?;
@@ -372,7 +371,7 @@ fn atomics_run_through_a_window<P: Provider>(context: &Context<P>) -> CaseResult
 }
 
 fn a_window_ends_where_its_bind_says<P: Provider>(context: &Context<P>) -> CaseResult {
-    // rxe compares with the region's range instead (`check_rkey`), seen in all kernels.
+    // rxe compares with the region's range instead (`check_rkey`), in all kernels tested.
     let outside = if is_rxe()? { [4096 - 7, usize::MAX] } else { [121, 63] };
     for at in outside {
         let mut fixture = Fixture::usual(context)?;
@@ -418,7 +417,7 @@ fn a_peer_invalidates_a_key_with_its_message<P: Provider>(context: &Context<P>) 
     assert!(wc.wc_flags.contains(WcFlags::WITH_INV), "{wc:?}");
     assert!(!wc.wc_flags.contains(WcFlags::WITH_IMM), "{wc:?}");
     assert_eq!((wc.imm_data, wc.byte_len, wc.qp_num), (rkey, 8, fixture.pair.b.qp.qp_num()));
-    // It is free, and can be bound again.
+    // The window is free and can be bound again.
     let info = fixture.info(READ_WRITE);
     let next = fixture.bind(rkey, &info)?;
     fixture.writes(next, 64)?;
@@ -431,7 +430,8 @@ fn a_key_of_another_queue_pair_is_not_invalidated<P: Provider>(context: &Context
     }
     let mut fixture = Fixture::usual(context)?;
     let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
-    // End `a` belongs to the same domain, but the window was bound for `b`.
+    // The other pair belongs to another domain. End `a` belongs to the window's domain, but the
+    // window was bound for `b`.
     let invalidate = signalled(1, SendOp::LocalInv { invalidate_rkey: rkey }, &[]);
     let mut other = Pair::new(context, &Shape::default())?;
     post_send(&mut other.b.qp, &[invalidate])?;
@@ -446,7 +446,7 @@ fn a_window_of_type_1_is_not_invalidated<P: Provider>(context: &Context<P>) -> C
     let rkey = fixture.bound(MwType::TYPE_1, READ_WRITE)?;
     fixture.peer_cannot_invalidate(rkey)?;
     if is_mlx5()? {
-        // Its own side invalidates any key of its domain.
+        // A local request invalidates any key of its domain.
         return Ok(());
     }
     let mut fixture = Fixture::usual(context)?;
@@ -475,7 +475,7 @@ fn the_key_of_a_region_is_not_invalidated<P: Provider>(context: &Context<P>) -> 
     let mut fixture = Fixture::with_access(context, &Shape::default(), BINDABLE | READ_WRITE)?;
     let rkey = fixture.target.rkey();
     fixture.writes(rkey, 0)?;
-    // ConnectX invalidates any key of its domain for its own side.
+    // On ConnectX, a local request invalidates any key of its domain.
     if !is_mlx5()? {
         fixture.keeps(rkey)?;
     }
@@ -514,7 +514,7 @@ fn a_window_of_type_1_serves_every_queue_pair_of_its_domain<P: Provider>(context
     let write = SendOp::RdmaWrite { remote_addr: fixture.target.addr() + 64, rkey };
     post_send(&mut other, &[signalled(1, write, &[fixture.local.sge(0..8)])])?;
     wait_for(&mut cq, 1, WcOpcode::RDMA_WRITE)?;
-    // Not those of another domain.
+    // Queue pairs of another domain have no access.
     let mut stranger = Pair::new(context, &Shape::default())?;
     let local = Arena::new(&stranger.pd, 8)?;
     post_send(&mut stranger.a.qp, &[signalled(1, write, &[local.sge(0..8)])])?;
@@ -577,7 +577,7 @@ fn a_region_with_a_bound_window_stays<P: Provider>(context: &Context<P>) -> Case
     let mut fixture = Fixture::usual(context)?;
     let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
     if is_mlx5()? {
-        // The driver takes the memory back, and windows on it open nothing.
+        // The driver releases the memory, and windows on it no longer give access.
         let Fixture { target, mut pair, local, windows } = fixture;
         let op = SendOp::RdmaWrite { remote_addr: target.addr() + 64, rkey };
         target.close()?;
@@ -653,8 +653,8 @@ fn a_window_serves_an_unreliable_connection<P: Provider>(context: &Context<P>) -
     peer(pair, local, write(7), WcOpcode::RDMA_WRITE)?;
     let wc = wait_for(&mut pair.b.cq, 1, WcOpcode::RECV_RDMA_WITH_IMM)?;
     assert_eq!((wc.imm_data, target.read(64..72)), (7, vec![0xff; 8]));
-    // Without the window a write is dropped, and may break the receiver. Otherwise the message
-    // behind it arrives.
+    // Without the window, a write is dropped and may break the receiver. If it does not, the next
+    // message arrives.
     if is_rxe()? {
         fixture.windows.clear();
     } else {

@@ -1,4 +1,4 @@
-//! Memory that is exposed to windows by safe code: it comes back when nothing reaches it any more.
+//! Memory exposed to windows by safe code: it is returned once no window can reach it.
 
 use verbs::{
     Buf, Cause, Context, Errno, Exposed, MwType, PostBufReason, Provider, QpType, RemoteAccess, SendFlags,
@@ -45,7 +45,7 @@ impl<P: Provider> Safe<P> {
         self.window.take().map_or_else(|| fail("there is no window"), Ok)
     }
 
-    /// Binds the window to all of the memory, and waits for it.
+    /// Binds the window to all of the memory and waits for the completion.
     fn bind(&mut self) -> CaseResult<verbs::RemoteMr> {
         let window = self.take()?;
         let access = RemoteAccess::READ | RemoteAccess::WRITE;
@@ -68,13 +68,13 @@ impl<P: Provider> Safe<P> {
         Ok(())
     }
 
-    /// The peer writes the bytes, and returns the status.
+    /// Makes the peer write the bytes, and returns the status.
     fn peer_writes(&mut self, remote: verbs::RemoteMr, bytes: &[u8]) -> CaseResult<WcStatus> {
         self.pair.a.qp.post_send_inline(1, remote.write(), SendFlags::SIGNALED, bytes)?;
         Ok(wait_one(&mut self.pair.a.cq)?.status)
     }
 
-    /// Wants that the memory is plain again, or that the kernel's devices say why it is not.
+    /// Checks that the memory is plain again, or that a kernel device reports why it is not.
     fn is_plain(&mut self, bytes: &[u8]) -> CaseResult {
         match self.memory.bytes_mut() {
             Ok(plain) => assert_eq!(&plain[..bytes.len()], bytes),
@@ -124,7 +124,7 @@ fn memory_that_a_peer_invalidated_is_plain_memory<P: Provider>(context: &Context
         assert!(window.invalidated(by) && !window.is_bound());
         assert!(!window.invalidated(by), "it counts once");
         safe.window = Some(window);
-        // On rxe, too: the responder works on one packet after the other.
+        // On rxe, too, because its responder processes one packet after another.
         assert_eq!(safe.memory.bytes_mut()?[..8], [round; 8]);
     }
     Ok(())
@@ -137,7 +137,7 @@ fn exposed_memory_comes_back_when_no_window_is_bound<P: Provider>(context: &Cont
     let Safe { window, memory, pair } = safe;
     let buf: Buf = match memory.unexpose() {
         Ok(buf) if is_mlx5()? => {
-            // The driver takes the memory back, and windows on it open nothing.
+            // The driver releases the memory, and windows on it no longer give access.
             let mut pair = pair;
             pair.a.qp.post_send_inline(1, remote.write(), SendFlags::SIGNALED, b"too late")?;
             assert_eq!(wait_one(&mut pair.a.cq)?.status, WcStatus::REM_ACCESS_ERR);
@@ -175,7 +175,7 @@ fn a_closed_window_takes_access_away<P: Provider>(context: &Context<P>) -> CaseR
 
 fn a_queue_pair_takes_its_windows_along<P: Provider>(context: &Context<P>) -> CaseResult {
     for shape in [Shape::default(), Shape::of(QpType::UC)] {
-        // One is bound, the bind of another is in flight.
+        // One window is bound; the bind of another is in flight.
         let mut safe = Safe::new(context, &shape, MwType::TYPE_2)?;
         safe.bind()?;
         let second = safe.pair.pd.alloc_window(MwType::TYPE_2)?;
@@ -233,7 +233,7 @@ fn windows_that_cannot_be_posted_come_back_with_the_reason<P: Provider>(context:
 fn an_invalidation_counts_for_its_own_binding_only<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut safe = Safe::new(context, &Shape::default(), MwType::TYPE_2)?;
     let mut old = None;
-    // The keys wrap around, so that the first binding and the last have the same.
+    // The keys wrap around, so the first and the last binding have the same key.
     for round in 0..257 {
         let remote = safe.bind()?;
         let mut window = safe.take()?;
@@ -244,7 +244,7 @@ fn an_invalidation_counts_for_its_own_binding_only<P: Provider>(context: &Contex
             assert!(window.is_bound());
             let refused = safe.memory.bytes_mut().unwrap_err();
             assert!(matches!(refused.cause, Cause::InUse { .. }), "{refused}");
-            // In doubt, it can only be closed.
+            // The state of the window is uncertain, so it can only be closed.
             let refused = safe.pair.b.qp.post_revoke(NONE, window).unwrap_err();
             assert_eq!(refused.reason, PostBufReason::WindowLost);
             return Ok(());
