@@ -1,10 +1,10 @@
-//! Processes that are killed: at each step of a program, and one side of a ping-pong.
+//! Killed processes: at each step of a program, and one side of a ping-pong.
 //!
-//! Between two of ours the survivor notices the end of the other. rdma-core's programs close their
-//! exchange connection before the first message, so that a survivor of a pair with one of them ends
-//! only where a request of its own fails. On rxe none does: the programs ask for 7 retries, which
-//! rxe takes for retries without limit (seen on 6.1). It waits for ever, as rdma-core's do, and is
-//! killed here too.
+//! Between two of our programs, the survivor detects the end of its peer. rdma-core's programs
+//! close their exchange connection before the first message, so with one of them the survivor ends
+//! only if one of its requests fails. On rxe, none does: the programs set 7 retries, which rxe
+//! takes for unlimited (seen on 6.1). The survivor waits forever, as rdma-core's do, so the test
+//! kills it too.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -25,9 +25,9 @@ use crate::tools::{DEVICE, LIMIT, Maker, gid_index};
 /// The steps of [`die_at`].
 const STEPS: u32 = 10;
 
-/// The kernel releases what a process had made until then, whatever was in flight.
+/// The kernel releases everything that the process has made, even with requests in flight.
 pub(super) fn a_process_killed_at_any_step_leaves_nothing() -> CaseResult {
-    // Some drivers make objects of their own with the first ones of a program.
+    // Some drivers make internal objects together with a program's first ones.
     drop(All::new(fabric::open()?)?);
     let baseline = resources()?;
     for step in 0..STEPS {
@@ -45,12 +45,12 @@ pub(super) fn a_process_killed_at_any_step_leaves_nothing() -> CaseResult {
         }
         back_to(&baseline).map_err(|stop| stop.of(format_args!("after step {step}")))?;
     }
-    // The device is as usable as before.
+    // The device still works.
     drop(All::new(fabric::open()?)?);
     back_to(&baseline)
 }
 
-/// Makes one thing after the other, and dies at a step.
+/// Makes one object after another and dies at the given step.
 fn die_at(step: u32) -> CaseResult {
     let mut left = step;
     let mut reached = || {
@@ -84,11 +84,11 @@ fn die_at(step: u32) -> CaseResult {
     reached();
     let mut qp = qp.to_rts(&shape.rts)?;
     reached();
-    // rxe of 6.12 and later warns when memory goes while packets refer to it.
+    // rxe of 6.12 and later warns if memory is deregistered while packets refer to it.
     if !is_rxe()? {
         let mut pair = Pair::new(&context, &shape)?;
         for _ in 0..8 {
-            // They wait for receives.
+            // These sends wait for receives.
             pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), pair.pd.alloc_buf(100)?, ..)?;
         }
         let window = pd.alloc_window(MwType::TYPE_2)?;
@@ -103,8 +103,8 @@ fn die_at(step: u32) -> CaseResult {
     fail("there are fewer steps")
 }
 
-/// Each ping-pong with either side killed, one of them asleep between messages; and the pairs with
-/// rdma-core's.
+/// Returns the cases: each ping-pong with either side killed, once with sleeping programs, and the
+/// pairs with rdma-core's programs.
 pub(super) fn cases() -> Vec<Case> {
     const TOOLS: &[&str] = &["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"];
     let mut cases = Vec::new();
@@ -138,7 +138,7 @@ fn start(tool: &str, makers: (&Maker, &Maker), flags: &[&str]) -> CaseResult<(Ru
     Ok((server, start(makers.1, &["127.0.0.1"])?))
 }
 
-/// Kills a side, which has not ended before.
+/// Kills a side, which must not have ended before.
 fn kill_it(side: Running) -> CaseResult {
     side.kill();
     let (Ok(killed) | Err(killed)) = side.finish(LIMIT)?;
@@ -166,7 +166,7 @@ fn ours_beside_ours(tool: &str, kill_server: bool, flags: &[&str]) -> CaseResult
     back_to(&baseline)
 }
 
-/// The server is killed amid messages, then the client, which does not know.
+/// Kills the server amid messages, then the client, which has not noticed.
 fn beside_theirs(tool: &str, makers: &(Maker, Maker)) -> CaseResult {
     let baseline = resources()?;
     let before = sent()?;
@@ -181,14 +181,14 @@ fn beside_theirs(tool: &str, makers: &(Maker, Maker)) -> CaseResult {
     }
     let held = resources()?;
     kill_it(dead)?;
-    // Its part goes, the other's stays.
+    // The killed program's objects are gone; the other's stay.
     let half = resources()?;
     assert!(baseline["qp"] < half["qp"] && half["qp"] < held["qp"], "{baseline:?} {half:?} {held:?}");
     kill_it(survivor)?;
     back_to(&baseline)
 }
 
-/// Returns the packets that the device has sent.
+/// Returns the number of packets sent by the device.
 fn sent() -> CaseResult<u64> {
     let text = fs::read_to_string(format!("/sys/class/infiniband/{DEVICE}/ports/1/hw_counters/sent_pkts"))?;
     text.trim_end().parse().map_err(|error| Stop::Failed(format!("{text:?}: {error}")))

@@ -1,8 +1,7 @@
-//! `lifecycle`: what is dropped, forgotten, closed or killed, as the kernel sees it.
+//! `lifecycle`: dropped, forgotten, closed and killed objects, as the kernel sees them.
 //!
-//! `rdma resource show` (iproute2) is the witness: it counts what the kernel still has. Of a device
-//! that a provider brings the kernel knows nothing, and the process is the witness: its file
-//! descriptors and threads.
+//! `rdma resource show` (iproute2) counts the objects in the kernel. The kernel has no objects of a
+//! provider's device, so there the cases count the file descriptors and threads of the process.
 
 mod churn;
 mod killed;
@@ -37,7 +36,7 @@ pub fn cases() -> Vec<Case> {
     of_any_kernel_device().into_iter().chain(of_rxe()).collect()
 }
 
-/// The part of the suite that takes rxe's devices away, or kills its programs.
+/// The part of the suite that removes rxe's devices or kills its programs.
 fn of_rxe() -> Vec<Case> {
     let mut cases = cases!(
         SUITE,
@@ -49,7 +48,7 @@ fn of_rxe() -> Vec<Case> {
     cases
 }
 
-/// The part of the suite for any device of the kernel.
+/// The part of the suite for any kernel device.
 pub fn of_any_kernel_device() -> Vec<Case> {
     let mut cases = of_any_device();
     cases.extend(cases!(
@@ -60,8 +59,8 @@ pub fn of_any_kernel_device() -> Vec<Case> {
     cases
 }
 
-/// The part of the suite that needs no kernel to clean up after a process, and so runs on devices
-/// that providers bring.
+/// The part of the suite that needs no kernel to clean up after a process and therefore also runs
+/// on providers' devices.
 pub fn of_any_device() -> Vec<Case> {
     let mut cases = both!(
         SUITE,
@@ -90,7 +89,7 @@ pub(super) fn resources() -> CaseResult<Resources> {
         };
         return ["fd", "task"].into_iter().map(count).collect();
     }
-    // Without threads, whose stacks would count as memory of the process.
+    // Without threads, because their stacks would count as memory of the process.
     let shown = match Command::new("rdma").args(["resource", "show"]).stdin(Stdio::null()).output() {
         Ok(shown) => shown,
         Err(why) => return skip(format_args!("no rdma tool (package iproute2): {why}")),
@@ -110,7 +109,8 @@ fn parse_resources(text: &str, device: &str) -> Option<Resources> {
     words.chunks(2).map(|pair| Some(((*pair.first()?).to_owned(), pair.get(1)?.parse().ok()?))).collect()
 }
 
-/// Waits until the kernel has what it had: destroying may end in the background.
+/// Waits until the counts are back at the baseline, because objects may be destroyed in the
+/// background.
 pub(super) fn back_to(baseline: &Resources) -> CaseResult {
     let mut now = resources()?;
     let is_back = eventually("resources are back to what they were", || {
@@ -124,7 +124,7 @@ fn fds() -> CaseResult<usize> {
     Ok(fs::read_dir("/proc/self/fd")?.count())
 }
 
-/// One of everything, connected, with something posted.
+/// One object of each kind, connected, with requests posted.
 struct All<P: Provider> {
     context: Option<Context<P>>,
     pd: Option<Pd<P>>,
@@ -178,11 +178,11 @@ impl<P: Provider> All<P> {
 }
 
 fn any_order_of_dropping_leaves_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
-    // What a context opens with the first object that needs it, it keeps.
+    // The context keeps resources that it opens with its first objects.
     drop(All::new(context.clone())?);
     let (baseline, open) = (resources()?, fds()?);
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    // Each kind first, then each kind second, the rest forwards or backwards.
+    // Each kind first, then each other kind second, then the rest forwards or backwards.
     for first in 0..KINDS {
         for second in (0..KINDS).filter(|kind| *kind != first) {
             for backwards in [false, true] {
@@ -209,7 +209,8 @@ fn closing_parents_before_children_is_refused_and_loses_nothing<P: Provider>(
     let baseline = resources()?;
     let mut all = All::new(context.clone())?;
     let gone = || Stop::Failed("it is not there".to_owned());
-    // Each is refused while the queue pair lives, comes back, and does its work as before.
+    // Each close is refused while the queue pair lives, returns its handle, and leaves the object
+    // usable.
     let pd = refused(all.pd.take().ok_or_else(gone)?.close(), "queue pairs")?;
     let mut cq = refused(all.cq.take().ok_or_else(gone)?.close(), "queue pairs")?;
     let channel = refused(all.channel.take().ok_or_else(gone)?.close(), "completion queues")?;
@@ -224,7 +225,7 @@ fn closing_parents_before_children_is_refused_and_loses_nothing<P: Provider>(
         let wc = wait_one(&mut cq)?;
         assert_eq!(wc.status, WcStatus::SUCCESS, "{wc:?}");
     }
-    // And in the right order each is taken back.
+    // In the right order, each close succeeds.
     qp.close()?;
     cq.close()?;
     channel.close()?;
@@ -237,7 +238,7 @@ fn closing_parents_before_children_is_refused_and_loses_nothing<P: Provider>(
     Ok(())
 }
 
-/// Returns the handle of a close that failed because something uses the object.
+/// Returns the handle after a close that failed because the object is in use.
 fn refused<T>(closed: Result<(), HandleError<T>>, by: &str) -> CaseResult<T> {
     let Err(HandleError { handle, error }) = closed else {
         return fail(format_args!("closed, although {by} use it"));
@@ -248,7 +249,7 @@ fn refused<T>(closed: Result<(), HandleError<T>>, by: &str) -> CaseResult<T> {
     Ok(handle)
 }
 
-/// Many buffers that take the place of any that was freed.
+/// Allocates many buffers, which reuse any freed memory.
 fn squatters<P: Provider>(pd: &Pd<P>) -> CaseResult<Vec<Buf>> {
     (0..64).map(|seed| filled(pd, seed, 4096)).collect()
 }
@@ -268,14 +269,15 @@ fn a_forgotten_queue_pair_keeps_its_buffers_from_everybody_else<P: Provider>(
     core::mem::forget(pair.b.qp);
     let squatters = squatters(&pair.pd)?;
     assert_eq!(resources()?.get("qp"), before.get("qp"), "forgetting destroys nothing");
-    // The device knows nothing of it, and receives.
+    // The device still has the receive and executes it.
     pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), filled(&pair.pd, 999, 4096)?, ..)?;
     let wc = wait_one(&mut pair.a.cq)?;
     assert_eq!(wc.status, WcStatus::SUCCESS, "{wc:?}");
     let wc = wait_one(&mut pair.b.cq)?;
     assert_eq!((wc.status, wc.byte_len), (WcStatus::SUCCESS, 4096));
     are_untouched(&squatters);
-    // Its completion queue and protection domain cannot go before it, and their handles may.
+    // The completion queue and the protection domain cannot be closed first; dropping handles is
+    // fine.
     let pd = refused(pair.pd.close(), "queue pairs")?;
     drop((pd, pair.b.cq));
     Ok(())
@@ -287,7 +289,7 @@ fn a_dropped_queue_pair_takes_its_buffers_from_the_device<P: Provider>(context: 
     for _ in 0..8 {
         pair.b.qp.post_recv_buf(pair.pd.alloc_buf(4096)?, ..)?;
     }
-    // Sends are on their way while it goes.
+    // These sends are in flight while the queue pair is destroyed.
     for seed in 0..8 {
         let buf = filled(&pair.pd, 900 + seed, 4096)?;
         pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..)?;
@@ -373,8 +375,8 @@ fn a_killed_process_leaves_nothing() -> CaseResult {
     back_to(&baseline)
 }
 
-/// As [`a_killed_process_leaves_nothing`], with everything that there is, forgotten, in a process
-/// that ends.
+/// Like [`a_killed_process_leaves_nothing`], but a process forgets one object of each kind and
+/// exits.
 fn a_case_that_leaks_leaves_nothing() -> CaseResult {
     const MARK: &str = "VERBS_TESTS_LEAK";
     if std::env::var_os(MARK).is_some() {
@@ -387,7 +389,7 @@ fn a_case_that_leaks_leaves_nothing() -> CaseResult {
     let leaked = run(&mut command)?;
     assert!(leaked.stdout.ends_with("ok\n"), "{leaked:?}");
     back_to(&baseline)?;
-    // It is as usable as before.
+    // The device still works.
     let mut pair = Pair::new(&fabric::open()?, &Shape::default())?;
     pair.b.qp.post_recv_buf(pair.pd.alloc_buf(8)?, ..)?;
     pair.a.qp.post_send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"still ok")?;
@@ -395,8 +397,8 @@ fn a_case_that_leaks_leaves_nothing() -> CaseResult {
     Ok(())
 }
 
-/// rxe cannot be taken from its users (it has no `disassociate_ucontext`): deleting it waits for
-/// them, and what they destroy meanwhile the kernel confirms.
+/// rxe cannot be detached from its users (it has no `disassociate_ucontext`). Deleting it waits for
+/// them, and the kernel confirms each object that they destroy meanwhile.
 fn a_device_that_is_deleted_goes_when_its_objects_are_destroyed() -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let mut all = All::new(fabric::open()?)?;
@@ -405,7 +407,7 @@ fn a_device_that_is_deleted_goes_when_its_objects_are_destroyed() -> CaseResult 
     let seen = eventually("the device leaves the list", || {
         verbs::devices().is_ok_and(|list| list.find(DEVICE).is_err())
     });
-    // Whatever was seen, the device has to come back: other cases need it.
+    // In any case, the device must be restored, because other cases need it.
     let was_waiting = !delete.has_ended();
     (0..KINDS).rev().for_each(|kind| all.drop_one(kind));
     let deleted = delete.finish(LIMIT)?;

@@ -1,21 +1,21 @@
-//! Devices that are taken away while programs use them.
+//! Devices that are removed while programs use them.
 //!
-//! The kernel takes a device from its users only where the driver can (`disassociate_ucontext`):
-//! mlx5 can, and only that raises `DEVICE_FATAL` and lets later commands fail with `EIO`. rxe
-//! cannot. `ib_uverbs_remove_one` (Linux `drivers/infiniband/core/uverbs_main.c`) then removes the
-//! device file and waits until the last open one is closed; nothing tells the programs.
+//! The kernel detaches a device from its users only where the driver can (`disassociate_ucontext`).
+//! mlx5 can; only then does the kernel raise `DEVICE_FATAL` and fail later commands with `EIO`. rxe
+//! cannot: `ib_uverbs_remove_one` (Linux `drivers/infiniband/core/uverbs_main.c`) removes the
+//! device file and waits until its last user closes it, without notifying programs.
 //!
-//! | taken away | what a program with the device open sees | the command |
+//! | removed | effect on a program with the device open | the command |
 //! |---|---|---|
-//! | rxe, by `rdma link delete` | everything works on, no event | waits for the program |
+//! | rxe, by `rdma link delete` | everything still works, no event | waits for the program |
 //! | rxe, with its interface | `GID_CHANGE` or `PORT_ERR`, requests fail | waits for the program |
 //! | soft, with its interface | `GID_CHANGE`, `PORT_ERR`, requests fail | does not wait |
 //!
 //! A soft device is usable again once its interface and its address are back.
 //!
-//! A deleted rxe device cannot be opened any more, and that fails at once.
+//! Opening a deleted rxe device fails at once.
 //!
-//! rdma-core's programs are told no more than this library's: see
+//! rdma-core's programs get no more information than those of this library: see
 //! [`their_program_is_not_told_of_a_deleted_device_either`].
 
 use std::net::Ipv4Addr;
@@ -61,22 +61,22 @@ pub(super) fn of_soft() -> Vec<Case> {
     )
 }
 
-/// The interface of the device that is taken away, and its peer.
+/// The interface of the removed device, and its peer.
 const LINK: [&str; 2] = ["unplug0", "unplug1"];
 
-/// The device on it, beside that of the other cases.
+/// The device on it, beside the one of the other cases.
 const SPARE: &str = "rxe9";
 
-/// Its address.
+/// The address of the interface.
 pub(in crate::suites) const ADDRESS: [u8; 4] = [10, 99, 0, 1];
 
-/// An interface that nothing else uses. Dropping it deletes it.
+/// An interface for one case only. Dropping it deletes it.
 pub(in crate::suites) struct Interface;
 
 impl Interface {
     pub(in crate::suites) fn new() -> CaseResult<Self> {
         let [link, peer] = LINK;
-        // A case that failed may have left it.
+        // A failed case may have left it behind.
         let _ = ip(&["link", "del", link]);
         ip(&["link", "add", link, "type", "veth", "peer", "name", peer])?;
         let interface = Self;
@@ -94,7 +94,7 @@ impl Drop for Interface {
     }
 }
 
-/// Makes a device of rxe on an interface.
+/// Creates an rxe device on an interface.
 pub(in crate::suites) fn spare(_: &Interface) -> CaseResult<Device> {
     let added = run(Command::new("rdma").args(["link", "add", SPARE, "type", "rxe", "netdev", LINK[0]]));
     match added {
@@ -111,7 +111,7 @@ pub(in crate::suites) fn spare(_: &Interface) -> CaseResult<Device> {
     Ok(device)
 }
 
-/// Starts to delete the device, and waits until programs cannot find it.
+/// Starts to delete the device and waits until programs cannot find it.
 pub(in crate::suites) fn delete() -> CaseResult<Running> {
     let mut command = Command::new("rdma");
     let deleting = Running::start(command.args(["link", "delete", SPARE]))?;
@@ -123,7 +123,7 @@ fn leaves_the_list() -> CaseResult {
     eventually("the device leaves the list", || verbs::devices().is_ok_and(|list| list.find(SPARE).is_err()))
 }
 
-/// Waits for the end of the command that takes the device away.
+/// Waits for the command that removes the device, which must succeed.
 pub(in crate::suites) fn succeeds(taking: Running) -> CaseResult {
     match taking.finish(LIMIT)? {
         Ok(done) if done.status.success() => Ok(()),
@@ -131,9 +131,10 @@ pub(in crate::suites) fn succeeds(taking: Running) -> CaseResult {
     }
 }
 
-/// Wants a new open of a device to fail soon, and to say why. The device leaves the kernel's list
-/// before its file goes, so that an open in between succeeds; and its directory in sysfs goes after
-/// its file, so that the next one finds a device whose file is missing.
+/// Checks that opening a deleted device fails soon and names the reason. The kernel removes the
+/// device from its list first, so an open in between may still succeed. It removes the device's
+/// file next, and its sysfs directory last, so an open in between finds a device whose file is
+/// missing.
 fn cannot_be_opened(device: &Device) -> CaseResult {
     let is_gone = |error: &verbs::Error| error.to_string().contains("gone");
     eventually("the file and the directory of the device go", || {
@@ -147,21 +148,21 @@ fn cannot_be_opened(device: &Device) -> CaseResult {
     Ok(())
 }
 
-/// The state that the threads of [`Traffic`] share.
+/// The state shared by the threads of [`Traffic`].
 #[derive(Debug, Default)]
 struct Signals {
     stop: AtomicBool,
-    /// The messages of each stream.
+    /// The number of messages of each stream.
     messages: [AtomicU64; STREAMS.len()],
-    /// The asynchronous events.
+    /// The asynchronous events so far.
     events: Mutex<Vec<AsyncEventType>>,
 }
 
-/// The streams of messages: each with its transport, and whether receives are shared.
+/// The streams of messages: the transport of each, and whether receives are shared.
 const STREAMS: [(QpType, bool); 3] = [(QpType::RC, false), (QpType::RC, true), (QpType::UD, false)];
 
-/// Programs in small: streams of messages, a thread that waits for completions, one that waits for
-/// events.
+/// A model of several programs: streams of messages, a thread that waits for completions, a thread
+/// that waits for events.
 struct Traffic {
     signals: Arc<Signals>,
     streams: Vec<JoinHandle<CaseResult<Option<WcStatus>>>>,
@@ -169,11 +170,11 @@ struct Traffic {
     events: JoinHandle<CaseResult>,
 }
 
-/// The time that a thread waits before it looks whether it should end.
+/// The interval at which a waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Traffic {
-    /// Starts all threads, and waits until each stream flows.
+    /// Starts all threads and waits until each stream flows.
     fn start(context: &Context) -> CaseResult<Self> {
         let signals = Arc::new(Signals::default());
         let mut streams = Vec::new();
@@ -222,27 +223,27 @@ impl Traffic {
         self.signals.events.lock().map_or_else(|_| Vec::new(), |events| events.clone())
     }
 
-    /// Ends all threads. Returns the statuses that ended streams, and the events.
+    /// Stops all threads. Returns the status that ended each stream, and the events.
     fn stop(self) -> CaseResult<(Vec<Option<WcStatus>>, Vec<AsyncEventType>)> {
         self.signals.stop.store(true, Ordering::Relaxed);
         let statuses = self.streams.into_iter().map(joined).collect::<CaseResult<Vec<_>>>()?;
         assert_eq!(joined(self.waiting)?, 0, "a queue without completions has events");
         joined(self.events)?;
         let mut events = core::mem::take(&mut *self.signals.events.lock()?);
-        // The end of a queue pair that shares receives, if its event was seen.
+        // Raised at the end of a queue pair that shares receives, if the thread still saw it.
         events.retain(|event| *event != AsyncEventType::QP_LAST_WQE_REACHED);
         Ok((statuses, events))
     }
 }
 
-/// Returns what a thread of [`Traffic`] returned.
+/// Joins a thread of [`Traffic`] and returns its result.
 fn joined<T>(thread: JoinHandle<CaseResult<T>>) -> CaseResult<T> {
     thread.join().unwrap_or_else(|_| fail("a thread panicked"))
 }
 
 /// Two queue pairs that exchange messages.
 struct Stream {
-    // First: it is bound for a queue pair.
+    // First, because it is bound to a queue pair.
     window: Option<verbs::Window>,
     a: Qp<Rts>,
     b: Qp<Rts>,
@@ -253,13 +254,13 @@ struct Stream {
     pd: Pd,
 }
 
-/// The room for a message and the header before a datagram.
+/// The room for a message and the header of a datagram.
 const ROOM: usize = 40 + 64;
 
 impl Stream {
     fn new(context: &Context, qp_type: QpType, is_shared: bool) -> CaseResult<Self> {
-        // Small enough for every interface. A soft device looks for the MTU in sysfs, which may
-        // show another network namespace.
+        // Small enough for every interface. A soft device reads the MTU from sysfs, which may show
+        // another network namespace.
         let shape = Shape { qp_type, path_mtu: Mtu::MTU_256, ..Shape::default() };
         let pd = context.alloc_pd()?;
         let srq = if is_shared { Some(pd.create_srq(&SrqInit::new(8))?) } else { None };
@@ -280,7 +281,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Binds a window, which is bound when the device goes.
+    /// Binds a window, which is still bound when the device is removed.
     fn bind(&mut self) -> CaseResult {
         let window = self.pd.alloc_window(MwType::TYPE_2)?;
         let memory = self.pd.expose_to_windows(self.pd.alloc_buf(ROOM)?)?;
@@ -289,8 +290,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Exchanges messages until one fails, or until it should stop. Returns the status of the one
-    /// that failed.
+    /// Exchanges messages until one fails or the stream should stop. Returns the status of the
+    /// failed message.
     fn run(mut self, signals: &Signals, number: usize) -> CaseResult<Option<WcStatus>> {
         let failed = loop {
             if signals.stop.load(Ordering::Relaxed) {
@@ -311,7 +312,7 @@ impl Stream {
         Ok(failed)
     }
 
-    /// Posts a receive, and a send to it.
+    /// Posts a receive and a send to it.
     fn post(&mut self) -> CaseResult {
         let room = self.pd.alloc_buf(ROOM)?;
         match &mut self.srq {
@@ -326,8 +327,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends in the order of a program that cleans up: what is in flight is flushed, and everything
-    /// is destroyed.
+    /// Cleans up in a program's usual order: flushes requests in flight and destroys every object.
     fn end(self) -> CaseResult {
         let Self { window, a, b, a_cq, b_cq, srq, ah, pd } = self;
         drop(window);
@@ -347,7 +347,7 @@ impl Stream {
     }
 }
 
-/// Returns the next completion; `None` if there should be an end.
+/// Returns the next completion, or `None` if the stream should stop.
 fn next(cq: &mut Cq, signals: &Signals) -> CaseResult<Option<Completed>> {
     let deadline = Instant::now() + PATIENCE;
     while !signals.stop.load(Ordering::Relaxed) {
@@ -370,7 +370,7 @@ fn a_deleted_device_serves_its_users_until_they_close_it() -> CaseResult {
     let traffic = Traffic::start(&context)?;
     let mut deleting = delete()?;
     cannot_be_opened(&device)?;
-    // Streams go on, and new objects are made.
+    // Streams continue and new objects can be made.
     traffic.flows()?;
     let buf = context.alloc_pd()?.alloc_buf(64)?;
     assert_eq!(context.query_port(PORT)?.state, PortState::ACTIVE);
@@ -385,10 +385,9 @@ fn a_deleted_device_serves_its_users_until_they_close_it() -> CaseResult {
     succeeds(deleting)
 }
 
-/// rdma-core's `ibv_asyncwatch`, and this project's: neither gets an event, and both keep the
-/// device.
+/// Neither rdma-core's `ibv_asyncwatch` nor ours gets an event, and both keep the device alive.
 fn their_program_is_not_told_of_a_deleted_device_either() -> CaseResult {
-    /// Long after the kernel has begun to wait for the programs.
+    /// Long after the kernel has started waiting for the programs.
     const MORE: Duration = Duration::from_secs(2);
     let interface = Interface::new()?;
     spare(&interface)?;
@@ -425,7 +424,7 @@ fn a_device_that_goes_with_its_interface_ends_requests_with_errors() -> CaseResu
         traffic.events().iter().any(|event| of_port.contains(event))
     })?;
     let (statuses, events) = traffic.stop()?;
-    // A requester without a route gives up at once; newer kernels flush its request.
+    // A requester without a route fails at once; newer kernels flush its request.
     let expected = if rxe_is_before(6, 1)? {
         [WcStatus::LOC_PROT_ERR, WcStatus::LOC_PROT_ERR, WcStatus::RETRY_EXC_ERR]
     } else {
@@ -437,7 +436,7 @@ fn a_device_that_goes_with_its_interface_ends_requests_with_errors() -> CaseResu
     succeeds(taking)
 }
 
-/// Waits until the reliable streams have ended by themselves.
+/// Waits until all reliable streams have ended.
 fn ended_by_the_interface(traffic: &Traffic) -> CaseResult {
     let reliable = || traffic.streams.iter().zip(STREAMS).filter(|(_, (qp_type, _))| *qp_type == QpType::RC);
     eventually("requests of reliable queue pairs end", || reliable().all(|(stream, _)| stream.is_finished()))
@@ -450,7 +449,7 @@ fn reliable_streams_failed(statuses: &[Option<WcStatus>], with: &[WcStatus]) {
     }
 }
 
-/// Makes the interface of a soft device, in a network namespace of the case's own.
+/// Creates the interface of a soft device in a private network namespace of the case.
 fn of_a_soft_device() -> CaseResult<Interface> {
     if is_rxe()? {
         return skip("for soft devices");
@@ -473,15 +472,15 @@ fn a_soft_device_outlives_its_interface() -> CaseResult {
     let traffic = Traffic::start(&context)?;
     drop(interface);
     ended_by_the_interface(&traffic)?;
-    // It is still a device, without an address.
+    // It is still a device, but without an address.
     eventually("the port is down", || {
         context.query_port(PORT).is_ok_and(|port| port.state != PortState::ACTIVE)
     })?;
     assert_eq!(context.find_gid(PORT).map_err(|error| error.errno), Err(Errno::NODATA));
     drop(context.alloc_pd()?.alloc_buf(64)?);
     drop(device.open()?);
-    // Whether the address goes first depends on when the device looks, and the interface may have
-    // come up after the device was made.
+    // The order of these events depends on when the device checks, and the interface may have come
+    // up only after the device was made.
     eventually("the program is told of its port", || {
         let told = traffic.events();
         [AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR].iter().all(|event| told.contains(event))
@@ -495,7 +494,7 @@ fn a_soft_device_outlives_its_interface() -> CaseResult {
     eventually("its descriptors are closed", || super::fds().is_ok_and(|now| now == open))
 }
 
-/// Waits for two events of a port. A port that came up late may have told of that before.
+/// Waits for two events of a port. A port that came up late may raise others before.
 fn told(events: &AsyncEvents, wanted: [AsyncEventType; 2]) -> CaseResult {
     let mut seen = Vec::new();
     while !wanted.iter().all(|event| seen.contains(event)) {
@@ -507,7 +506,7 @@ fn told(events: &AsyncEvents, wanted: [AsyncEventType; 2]) -> CaseResult {
     Ok(())
 }
 
-/// Connects queue pairs of two devices, for messages that fail within a second.
+/// Connects queue pairs of two devices so that messages fail within a second.
 fn joined_up([near, far]: [&Context; 2], [a, b]: [Qp<Reset>; 2]) -> CaseResult<[Qp<Rts>; 2]> {
     let attr = ConnectAttr { max_mtu: Mtu::MTU_256, timeout: 12, retry_cnt: 3, ..ConnectAttr::default() };
     let (near, far) = (near.port(PORT)?, far.port(PORT)?);
@@ -515,8 +514,8 @@ fn joined_up([near, far]: [&Context; 2], [a, b]: [Qp<Reset>; 2]) -> CaseResult<[
     Ok([a.connect(&near, &to_b, &attr)?, b.connect(&far, &to_a, &attr)?])
 }
 
-/// Queue pairs of one device, of which one is a member of a multicast group that the other one
-/// sends to.
+/// Two queue pairs of one device: one is a member of a multicast group, the other sends to the
+/// group.
 struct Multicast {
     talker: Qp<Rts>,
     member: Qp<Rts>,
@@ -539,7 +538,7 @@ impl Multicast {
         Ok(Self { talker, member, cq, group, pd })
     }
 
-    /// Sends a message to the group, and waits until the member has it.
+    /// Sends a message to the group and waits until the member has received it.
     fn is_heard(&mut self) -> CaseResult {
         self.member.post_recv_buf(self.pd.alloc_buf(ROOM)?, ..)?;
         let to = self.group.to(UdAddr::MULTICAST_QPN, QKEY);
@@ -556,7 +555,7 @@ fn a_soft_device_is_used_again_once_its_interface_is_back() -> CaseResult {
     let interface = of_a_soft_device()?;
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let open = super::fds()?;
-    // The near device, on the loopback interface, keeps its own.
+    // The near device, on the loopback interface, keeps its interface.
     let near_device = verbs::soft::bind(Ipv4Addr::LOCALHOST.into())?;
     let far_device = verbs::soft::bind(ADDRESS.into())?;
     let (near, far) = (near_device.open()?, far_device.open()?);
@@ -568,7 +567,7 @@ fn a_soft_device_is_used_again_once_its_interface_is_back() -> CaseResult {
     let a = near_pd.create_qp(&QpInit::new(QpType::RC, &sends))?;
     let b = far_pd.create_qp(&QpInit::new(QpType::RC, &recvs))?;
     let [mut a, mut b] = joined_up([&near, &far], [a, b])?;
-    // The sender sleeps until its message has ended.
+    // The sender sleeps until its request has completed.
     let mut send = |a: &mut Qp<Rts>| -> CaseResult<WcStatus> {
         sends.req_notify(false)?;
         a.post_send_buf(SendOp::Send, SendFlags::empty(), near_pd.alloc_buf(64)?, ..)?;
@@ -591,7 +590,7 @@ fn a_soft_device_is_used_again_once_its_interface_is_back() -> CaseResult {
     drop(interface);
     told(&far_events, [E::GID_CHANGE, E::PORT_ERR])?;
     assert_eq!(send(&mut a)?, WcStatus::RETRY_EXC_ERR);
-    // The receiver does not notice: nothing tells it of messages that do not arrive.
+    // The receiver does not notice, because missing messages cause no event.
     assert_eq!(b.state()?, QpState::RTS);
 
     let interface = Interface::new()?;

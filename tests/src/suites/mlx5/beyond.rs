@@ -1,11 +1,11 @@
-//! `beyond`: this project's API for what ConnectX offers beyond verbs, with the provider named: the
+//! `beyond`: this project's API for ConnectX features beyond verbs, with the provider named: the
 //! options of completion queues and queue pairs, requests in the device's format, direct access,
 //! and the meaning of vendor errors.
 //!
 //! # Safety
-//! The requests in the device's format name an [`Arena`], as the raw requests of
-//! [`fabric`] do. Entries of queues are read in the memory of live queues, by volatile accesses,
-//! because the device writes them.
+//! Requests in the device's format name an [`Arena`], like the raw requests of [`fabric`]. Queue
+//! entries are read from the memory of live queues by volatile accesses, because the device writes
+//! them.
 #![allow(unsafe_code)]
 
 use std::time::Instant;
@@ -42,7 +42,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A queue pair that is connected with itself, with a completion queue for each direction.
+/// A queue pair connected to itself, with a completion queue for each direction.
 struct Looped {
     context: Context<Mlx5>,
     pd: Pd<Mlx5>,
@@ -68,7 +68,7 @@ fn looped(cq: CqOptions, qp: QpOptions) -> CaseResult<Looped> {
     Ok(Looped { context, pd, sends, receives, qp })
 }
 
-/// Sends a message of some bytes from one place of the arena to another.
+/// Sends a message of `len` bytes from one place of the arena to another.
 fn send(looped: &mut Looped, arena: &Arena<Mlx5>, len: usize) -> CaseResult {
     let data = pattern(len as u32, len);
     arena.write(0, &data);
@@ -83,11 +83,11 @@ fn send(looped: &mut Looped, arena: &Arena<Mlx5>, len: usize) -> CaseResult {
     Ok(())
 }
 
-/// Returns the last byte of an entry of a completion queue: the operation, the format, the owner.
+/// Returns the last byte of a completion queue entry: the operation, the format, the owner.
 fn last_byte(ring: QueueDirect, entry: u32) -> u8 {
     assert!(entry < ring.entries);
     let offset = (entry + 1) * ring.stride - 1;
-    // SAFETY: the last byte of an entry of a ring whose queue lives.
+    // SAFETY: the last byte of a ring entry of a live queue.
     unsafe { ring.buf.add(offset as usize).read_volatile() }
 }
 
@@ -181,7 +181,7 @@ fn scattered() -> CaseResult {
     Ok(())
 }
 
-/// Returns an RDMA write that asks for a completion, in the device's format.
+/// Returns a signalled RDMA write in the device's format.
 fn rdma_write(qp_num: u32, to: (u64, u32), from: Sge) -> [[u8; 16]; 3] {
     const RDMA_WRITE: u32 = 0x08;
     const CQ_UPDATE: u32 = 0x08;
@@ -225,20 +225,20 @@ fn raw() -> CaseResult {
         Ok(())
     };
 
-    // SAFETY: a write between places of an arena, to this queue pair.
+    // SAFETY: a write between places of an arena, addressed to this queue pair.
     unsafe { qp.post_raw(0, &request(0)) }?;
     arrived(&mut sends, 1)?;
 
     let mut wr = qp.wr_start();
     for n in [1, 2] {
         wr.wr_id = n as u64;
-        // SAFETY: as above; the call puts in this one request.
+        // SAFETY: as above; the call adds only this request.
         unsafe { wr.put_raw(|sq, wr_id| sq.post_raw(wr_id, &request(n))) };
     }
     assert_eq!(wr.complete()?, 2);
     arrived(&mut sends, 2)?;
 
-    // Beside requests of verbs.
+    // Together with requests of verbs.
     let mut batch = qp.batch();
     // SAFETY: as above.
     unsafe { batch.put_raw(3, &request(3)) }?;
@@ -294,7 +294,7 @@ fn not_raw() -> CaseResult {
     assert_eq!(refused, PostReason::QueueFull);
     drop(full);
 
-    // The next doorbell posts its own request alone.
+    // The next doorbell posts only its own request.
     let op = SendOp::RdmaWrite { remote_addr: arena.addr() + 600, rkey: arena.rkey() };
     qp.post_send_inline(9, op, SendFlags::SIGNALED, b"last")?;
     wait_for(&mut sends, 9, WcOpcode::RDMA_WRITE)?;
@@ -319,7 +319,7 @@ fn shared() -> CaseResult {
     // SAFETY: the record of a live queue.
     assert_eq!(u32::from_be(unsafe { used.record.read_volatile() }), 3);
 
-    // It takes part in verbs as before: a description changes nothing.
+    // The queue still works with verbs, because a description changes nothing.
     let init = QpInit { srq: Some(srq.handle()), ..QpInit::new(QpType::RC, &cq) };
     let qp = pd.create_qp(&init)?;
     let own = Remote::of(&qp);
@@ -364,7 +364,7 @@ fn ended() -> CaseResult {
     assert_eq!(failed_pd.error.errno, Errno::BUSY, "{failed_pd}");
     let failed_context = context.close().unwrap_err();
     assert_eq!(failed_context.error.errno, Errno::BUSY, "{failed_context}");
-    // A completion queue that is dropped ends with its last queue pair.
+    // A dropped completion queue is destroyed with its last queue pair.
     drop((failed, receives));
     qp.close()?;
     failed_pd.handle.close()?;

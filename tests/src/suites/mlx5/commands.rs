@@ -1,10 +1,9 @@
-//! Commands that fail: what a program of this project's API gets for each status, and what is left
-//! of the call.
+//! Failed commands: the result of each status in this project's API, and the state after the call.
 //!
-//! Each call below sends one command that the model fails, with a few statuses after the other, and
-//! with each status over all calls. The call returns the status's errno and the handle that it
-//! took; the device and the kernel have what they had; and the same call with the same handle
-//! succeeds afterwards.
+//! Each call below sends one command, which the model fails with a few statuses in turn. Over all
+//! calls, each status occurs. The call returns the status's errno and the handle that it took, and
+//! leaves no object behind in the device or the kernel. The same call with the same handle succeeds
+//! afterwards.
 //!
 //! | command | call |
 //! |---|---|
@@ -12,8 +11,8 @@
 //! | `RST2INIT_QP`, `INIT2RTR_QP`, `RTR2RTS_QP`, `2ERR_QP`, `2RST_QP` | moves a queue pair |
 //! | `DESTROY_MKEY`, `DESTROY_RMP`, `DESTROY_CQ`, `DEALLOC_PD` | closes an object |
 //!
-//! `DESTROY_QP` is none of them: Linux's driver prints the failure and reports success
-//! (`destroy_qp_common` of `drivers/infiniband/hw/mlx5/qp.c`), so that no library can notice.
+//! `DESTROY_QP` is missing: Linux's driver prints the failure and reports success
+//! (`destroy_qp_common` in `drivers/infiniband/hw/mlx5/qp.c`), so no library can notice.
 
 // A failed call returns its handle.
 #![allow(clippy::result_large_err)]
@@ -30,7 +29,7 @@ use crate::fabric::{
 use crate::runner::{CaseResult, fail};
 use crate::suites::lifecycle::{Resources, back_to, resources};
 
-/// Statuses of commands, and the errno that the driver makes of each.
+/// Command statuses, each with the errno that the driver makes of it.
 ///
 /// # References
 /// Linux `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`
@@ -52,13 +51,13 @@ pub(super) const STATUSES: &[(u8, i32)] = &[
     (0x51, libc::EIO),
 ];
 
-/// The failures of each call.
+/// The number of failures of each call.
 const FAILURES: u32 = 3;
 
-/// The case, with the provider hidden or named.
+/// Runs the case, with the provider hidden or named.
 pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    // Newer drivers create a queue pair of their own with the first memory region.
+    // Newer drivers create an internal queue pair with the first memory region.
     let shape = Shape::default();
     drop(Pair::new(context, &shape)?);
     let pd = context.alloc_pd()?;
@@ -83,13 +82,13 @@ pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseRes
         ends.push(faults.moves("RTR2RTS_QP", qp, |qp| qp.to_rts(&shape.rts))?);
     }
     let [a, b] = &mut ends[..] else { return fail("two queue pairs") };
-    // What failed has left them as good as new.
+    // The failed calls leave the queue pairs usable.
     b.post_recv_buf(pd.alloc_buf(100)?, ..)?;
     a.post_send_buf(SendOp::Send, SendFlags::empty(), filled(&pd, 1, 100)?, ..)?;
     for _ in 0..2 {
         drop(next_completed(&mut cq)?);
     }
-    // A receive that the way to ERR flushes, once.
+    // A receive, which the move to ERR flushes, once.
     b.post_recv_buf(pd.alloc_buf(100)?, ..)?;
     for (qp, flushed) in ends.into_iter().zip([0, 1]) {
         let qp = faults.moves("2ERR_QP", qp, |qp| qp.to_error())?;
@@ -106,23 +105,23 @@ pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseRes
     back_to(&faults.kernel)
 }
 
-/// Fails commands, and compares what is there before and after.
+/// Fails commands and compares the objects before and after.
 struct Faults {
     control: Control,
-    /// The kernel's objects at the beginning.
+    /// The kernel's objects at the start.
     kernel: Resources,
     /// The statuses of the next calls.
     statuses: Cycle<Iter<'static, (u8, i32)>>,
 }
 
 impl Faults {
-    /// Makes an object: for each status without success, and then with it.
+    /// Makes an object: first with failures, then with success.
     fn makes<T>(&mut self, opcode: &str, make: impl Fn() -> verbs::Result<T>) -> CaseResult<T> {
         let made = self.moves(opcode, (), |()| make().map_err(|error| HandleError { handle: (), error }))?;
         Ok(made)
     }
 
-    /// Makes a call that takes a handle: for each status without success, and then with it.
+    /// Makes a call that takes a handle: first with failures, then with success.
     fn moves<T, U>(
         &mut self,
         opcode: &str,
@@ -152,7 +151,7 @@ impl Faults {
         call(handle).map_err(|failed| failed.error.into())
     }
 
-    /// Returns the first function's completion queues, queue pairs and shared receive queues.
+    /// Returns the completion queues, queue pairs and shared receive queues of the first function.
     fn objects(&mut self) -> CaseResult<Vec<String>> {
         let mut objects = self.control.say("list")?;
         objects.retain(|line| {

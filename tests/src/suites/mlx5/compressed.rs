@@ -1,12 +1,13 @@
-//! `compressed`: completion queues that the device compresses.
+//! `compressed`: completion queues compressed by the device.
 //!
-//! `tests/compressed/compressed.c` asks for each form and size of compressed completions
+//! `tests/compressed/compressed.c` requests each form and size of compressed completions
 //! (`mlx5dv_create_cq`). It reads the memory of such queues on rdma-core's libmlx5 and on this
-//! project's, which must print the same, and polls them on this project's, which expands them: runs
-//! of every length, events, a resize and the end of a queue pair with completions inside.
+//! project's; both runs must print the same. It also polls them on this project's, which expands
+//! them: runs of every length, events, a resize, and the end of a queue pair with completions
+//! inside.
 //!
-//! Conformance cases about completion queues run again with `MLX5_ENABLE_CQE_COMPRESSION=1`, by
-//! which all their queues are compressed.
+//! Conformance cases about completion queues run again with `MLX5_ENABLE_CQE_COMPRESSION=1`, which
+//! compresses all of their queues.
 
 use std::process::Command;
 
@@ -26,7 +27,7 @@ pub(super) const PROGRAM: Program = Program {
     options: &["-libverbs", "-lmlx5"],
 };
 
-/// The topics of the conformance cases: those where several requests end at once.
+/// The topics of conformance cases in which several requests complete at once.
 const TOPICS: &[&str] = &["cq", "cq_events", "cq_resize", "flushes", "rc_queues", "srq"];
 
 /// Compresses all completion queues.

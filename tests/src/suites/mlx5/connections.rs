@@ -1,16 +1,16 @@
 //! `cm`, `listener`, `cm_tools`, `cm_rates` and `cm_flags`: connections by address with our API and
-//! our tools, which suites on rxe have as well.
+//! our tools, as in the suites on rxe.
 //!
-//! The first two connect a function with itself, in the case's process. The tools connect from
-//! function to function ([`Sides`](crate::cm_sides::Sides)), with rdma-core's in either role. XRC
-//! connections, which rxe does not have, are among them. C's programs on C's library are the suite
-//! [`rdmacm`](super::rdmacm), and on ours `c_abi.rdmacm`.
+//! The first two connect a function to itself, in the case's process. The tools connect one
+//! function to the other ([`Sides`](crate::cm_sides::Sides)), with rdma-core's tools in either
+//! role. They include XRC connections, which rxe lacks. C's programs run on C's library in the
+//! suite [`rdmacm`](super::rdmacm), and on ours in `c_abi.rdmacm`.
 
 use super::{Port, Setup};
 use crate::runner::Case;
 use crate::suites::{cm, cm_flags, cm_rates, cm_tools, listener};
 
-/// Returns the cases; none without two Ethernet ports, because an InfiniBand port has no address
+/// Returns the cases; none without two Ethernet ports, because InfiniBand ports have no address
 /// here.
 pub fn cases(setup: Setup) -> Vec<Case> {
     if setup != (Setup { port: Port::Roce, functions: 2 }) {
@@ -31,7 +31,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
 /// The suites, and C's programs on our library.
 const SUITES: &[&str] = &["cm.", "listener.", "cm_tools.", "cm_rates.", "cm_flags.", "c_abi.rdmacm."];
 
-/// The cases of a run that names no kernel: of the tools one of each role, and XRC.
+/// The cases of a run that names no kernel: one tool of each role, and XRC.
 const SHORT: &[&str] = &[
     "cm.a_connection_by_ipv6_address_carries_messages_both_ways",
     "cm.the_unread_requests_of_a_listener_and_the_threads_that_wait_follow_it",
@@ -43,7 +43,7 @@ const SHORT: &[&str] = &[
     "c_abi.rdmacm.rping -S 4000 served by the peer",
 ];
 
-/// Returns whether a case is one of these suites, and left to runs that name a kernel.
+/// Returns whether a case of these suites is left to runs that name a kernel.
 pub fn is_long(name: &str) -> bool {
     SUITES.iter().any(|suite| name.starts_with(suite)) && !SHORT.contains(&name)
 }

@@ -1,5 +1,5 @@
 //! [`Control`]: the ConnectX model's control channel, a virtio port of the guest. The guest writes
-//! a line that injects a fault; the model answers with lines, the last of which begins with `ok` or
+//! a line, for example to inject a fault. The model returns lines; the last one begins with `ok` or
 //! `error`.
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::runner::{CaseResult, fail, skip};
 /// Path of the channel in the guest.
 pub const PATH: &str = "/dev/connectx";
 
-/// Deadline for an answer: the model is fast, but an emulated guest is slow to receive it.
+/// Deadline for a reply: the model is fast, but an emulated guest is slow to receive it.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The channel, which one process at a time can open.
@@ -36,10 +36,10 @@ impl Control {
         Ok(Self { port: BufReader::new(File::options().read(true).write(true).open(PATH)?) })
     }
 
-    /// Writes a line, and returns the lines that the model answers before its `ok`.
+    /// Writes a line and returns the lines of the reply before its `ok`.
     ///
     /// # Errors
-    /// The model does not answer in time, or answers with an error.
+    /// Fails if the model does not reply in time, or replies with an error.
     pub fn say(&mut self, line: &str) -> CaseResult<Vec<String>> {
         self.port.get_mut().write_all(format!("{line}\n").as_bytes())?;
         let mut lines = Vec::new();
@@ -86,7 +86,7 @@ impl Control {
     }
 }
 
-/// Kinds of lines in an answer.
+/// Kinds of lines in a reply.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     More,

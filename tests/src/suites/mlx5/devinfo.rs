@@ -1,5 +1,4 @@
-//! `devinfo`: the attributes that rdma-core's tools read from the device, through the driver and
-//! libmlx5.
+//! `devinfo`: the device attributes that rdma-core's tools read through the driver and libmlx5.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +108,7 @@ fn every_function_is_listed(setup: Setup) -> CaseResult {
     Ok(())
 }
 
-/// Returns names and GUIDs in the output of `ibv_devices`, after its two lines of headings.
+/// Returns names and GUIDs in the output of `ibv_devices`, after its two heading lines.
 fn listed(text: &str) -> Vec<(&str, &str)> {
     text.lines()
         .skip(2)
@@ -146,13 +145,13 @@ fn has_an_active_port(setup: Setup, function: u8) -> CaseResult {
             report.is("link_layer", "InfiniBand")?;
             report.is("max_mtu", "4096 (5)")?;
             report.is("active_mtu", "4096 (5)")?;
-            // Without a LID, the port was never configured by a subnet manager.
+            // Without a LID, no subnet manager has configured the port.
             report.at_least(&[("port_lid", 1), ("sm_lid", 1), ("pkey_tbl_len", 1)])
         }
         Port::Roce => {
             report.is("link_layer", "Ethernet")?;
             report.is("max_mtu", "4096 (5)")?;
-            // The largest MTU that fits into a frame of 1500 bytes.
+            // The largest MTU for frames of 1500 bytes.
             report.is("active_mtu", "1024 (3)")?;
             report.is("port_lid", "0")
         }

@@ -1,10 +1,10 @@
 //! `differential`: one program on rdma-core's libmlx5 and on this project's, in one boot. Both runs
 //! must print the same and leave the same trace in the model.
 //!
-//! `tests/differential/differential.c` knows the verbs alone. It runs a script of requests, each
+//! `tests/differential/differential.c` uses only verbs. It runs a script of requests, each
 //! completed before the next, and prints every completion and a checksum of all data. The model
 //! compares the traces: commands, doorbell records, stores into registers, requests, receives and
-//! completions. The differences that it accepts are in a table of `connectx_model`
+//! completions. The accepted differences are in a table of `connectx_model`
 //! (`trace::differential`).
 //!
 //! | transports | port | requests |
@@ -13,24 +13,24 @@
 //! | `raw`, `wq` | Ethernet | frames, received by a raw packet queue pair or a work queue |
 //! | `tm` | InfiniBand | operations on a tag list, and messages with tags |
 //!
-//! | what differs | why it is not compared |
+//! | difference | reason not to compare |
 //! |---|---|
-//! | data in completions, unless asked for | libmlx5 has it unless `MLX5_SCATTER_TO_CQE=0` |
+//! | data in completions, unless requested | libmlx5 has it unless `MLX5_SCATTER_TO_CQE=0` |
 //! | the GRH flag of receives with it | libmlx5 takes the flag from bytes of the data |
-//! | the errno of rejected requests | `ENOMEM` of libmlx5, `EINVAL` here |
-//! | flags in completions of sends | libmlx5 sets "with immediate"; they have no meaning there |
+//! | the errno of rejected requests | `ENOMEM` in libmlx5, `EINVAL` here |
+//! | flags in completions of sends | libmlx5 sets "with immediate", which is undefined there |
 //! | rejection of a later request of a list | libmlx5 rings with the rejected request |
-//! | sizes of queues that ask for sends alone | ours has room for an address too |
-//! | inline requests without a piece if `MLX5_POST_SEND_PREFER_BF=0` | no BlueFlame by libmlx5 |
-//! | `MLX5_SHUT_UP_BF=1` | the model complains of libmlx5, which rings one half of a register |
-//! | `IP_CSUM_OK` of frames of a work queue | libmlx5 reports it to queue pairs alone |
+//! | sizes of queues for sends only | ours has room for an address too |
+//! | inline requests without data if `MLX5_POST_SEND_PREFER_BF=0` | libmlx5 uses no BlueFlame |
+//! | `MLX5_SHUT_UP_BF=1` | libmlx5 rings one half of a register, a model complaint |
+//! | `IP_CSUM_OK` of frames of a work queue | libmlx5 reports it only to queue pairs |
 //! | frames shorter than their headers | libmlx5 does not reject all of them |
 //! | headers of segmented sends over the queue's end | libmlx5 puts the data 32 bytes too far |
-//! | frames longer than the port's | the kernel cannot reset the send queue that failed |
-//! | indexes of tags, and so handles | libmlx5 takes the one free for longest, ours the next one |
-//! | `TM_SYNC_REQ` of a tag added without a count | libmlx5 keeps the counts of additions alone |
+//! | frames longer than the port's limit | the kernel cannot reset the failed send queue |
+//! | indexes of tags, hence handles | libmlx5 uses the one free for longest, ours the next one |
+//! | `TM_SYNC_REQ` of a tag added without a count | libmlx5 only keeps the counts of additions |
 //! | windows of XRC senders, invalidations by UC queue pairs | ours rejects the requests |
-//! | vendor errors of tag lists | there are none: libmlx5 returns bits of the time |
+//! | vendor errors of tag lists | undefined: libmlx5 returns bits of the time |
 
 use std::fs;
 use std::path::Path;
@@ -56,31 +56,31 @@ pub(super) const PROGRAM: Program = Program {
 const RUN: Duration = Duration::from_secs(120);
 
 const TRANSPORTS: [&str; 5] = ["rc", "uc", "ud", "xrc", "srq"];
-/// Transports of frames, which Ethernet ports have.
+/// Transports of frames, only for Ethernet ports.
 pub(super) const FRAMES: [&str; 2] = ["raw", "wq"];
 const APIS: [&str; 2] = ["post", "wr"];
 
-/// Requests from one seed.
+/// The number of requests from one seed.
 const REQUESTS: u32 = 500;
 
-/// Seeds for each transport and interface: 10,000 requests altogether.
+/// The number of seeds for each transport and interface: 10,000 requests altogether.
 const SEEDS: u32 = 2;
 
-/// A setting of both libraries: only requests with inline data are stored into a register.
+/// A setting of both libraries: only requests with inline data are written to a register.
 const FEW_BLUE_FLAMES: Env = &[("MLX5_POST_SEND_PREFER_BF", "0")];
 
-/// A setting of both libraries: data of short receives comes in completions. Without the variable
-/// libmlx5 does so, and this project does not.
+/// A setting of both libraries: short receives have their data in completions. Without the
+/// variable, libmlx5 puts it there and this project does not.
 const DATA_IN_COMPLETIONS: Env = &[(SCATTER, "1")];
 
-/// The same for queue pairs all of whose requests complete: answers to reads and atomics, too.
+/// The same for queue pairs with all requests signalled: also responses of reads and atomics.
 const ALL_COMPLETE: Env = &[(SCATTER, "1"), ("DIFFERENTIAL_SIGNALS_ALL", "1")];
 
-/// More data of receives. Of answers not: libmlx5 of rdma-core 44 copies an atomic's answer from
+/// More received data, but no responses: libmlx5 of rdma-core 44 copies an atomic's response from
 /// the wrong half of such an entry.
 const LONG_ENTRIES: Env = &[(SCATTER, "1"), ("MLX5_CQE_SIZE", "128")];
 
-/// The variable of both libraries.
+/// The variable, common to both libraries.
 const SCATTER: &str = "MLX5_SCATTER_TO_CQE";
 
 /// Variables of a program.
@@ -102,7 +102,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
             for script in ["shapes", "wraps", "events", "refusals"] {
                 add(format!("{transport} {api} {script}"), &[]);
             }
-            // Requests to a wrong key fail on these alone.
+            // Only on these transports do requests with a wrong key fail.
             if ["rc", "xrc", "srq"].contains(&transport) {
                 add(format!("{transport} {api} errors"), &[]);
             }
@@ -157,7 +157,7 @@ fn frames(add: &mut impl FnMut(String, Env)) {
                 add(format!("{transport} {api} {script}"), &[]);
             }
         }
-        // The senders of both transports are the same.
+        // Both transports have the same senders.
         for script in ["refusals", "segments"] {
             add(format!("raw {api} {script}"), &[]);
         }
@@ -165,7 +165,7 @@ fn frames(add: &mut impl FnMut(String, Env)) {
     }
 }
 
-/// Adds the scripts of tag lists, which InfiniBand ports have.
+/// Adds the scripts of tag lists, only for InfiniBand ports.
 fn tags(add: &mut impl FnMut(String, Env)) {
     for api in APIS {
         add(format!("tm {api} tags"), &[]);
@@ -220,7 +220,7 @@ impl Script {
     }
 }
 
-/// Compares outputs, and names the first different lines.
+/// Compares outputs and reports the first different lines.
 pub(super) fn same_lines(one: &str, other: &str) -> CaseResult {
     if one == other {
         return Ok(());
@@ -235,7 +235,7 @@ pub(super) fn same_lines(one: &str, other: &str) -> CaseResult {
     ))
 }
 
-/// Checks that the comparison finds a difference where there is one.
+/// Checks that the comparison finds an existing difference.
 fn differ(setup: Setup) -> CaseResult {
     for (mark, seed) in [("first", 3), ("second", 4)] {
         let script = Script { words: format!("rc post random {seed} 20"), env: &[] };
@@ -247,7 +247,7 @@ fn differ(setup: Setup) -> CaseResult {
     Ok(())
 }
 
-/// Registers memory once: at the first time, newer kernels create a queue pair of their own.
+/// Registers memory once, because newer kernels then create an internal queue pair.
 fn warm_up(setup: Setup) -> CaseResult {
     let done = Path::new("/tmp/differential.warm");
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;

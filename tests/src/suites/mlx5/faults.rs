@@ -25,7 +25,7 @@ const SUITE: &str = "faults";
 
 const SCRIPT: &str = include_str!("faults.py");
 
-/// Limit for the driver to detect a dead device: it polls every two seconds, and needs several
+/// Limit for the driver to detect a dead device: it polls every two seconds and needs several
 /// failed polls.
 const DYING: Duration = Duration::from_secs(100);
 
@@ -64,7 +64,7 @@ fn start(setup: Setup, name: &str) -> CaseResult<Running> {
     Ok(Running::start(&mut python)?)
 }
 
-/// Waits for the end of one of the small programs, and returns its lines.
+/// Waits for the end of one of the small programs and returns its lines.
 fn lines(name: &str, program: Running) -> CaseResult<Vec<String>> {
     match program.finish(LIMIT)? {
         Ok(ended) if ended.status.success() => Ok(ended.stdout.lines().map(str::to_owned).collect()),
@@ -77,7 +77,7 @@ fn lines(name: &str, program: Running) -> CaseResult<Vec<String>> {
     }
 }
 
-/// Compares lines with the wanted ones, and reports each as a part.
+/// Compares lines with the expected ones and reports each as a part.
 fn tell_lines(what: &str, said: &[String], wanted: &[String]) -> CaseResult {
     for (line, wanted) in said.iter().zip(wanted) {
         let verdict =
@@ -103,7 +103,7 @@ fn port(_: Setup) -> CaseResult {
         fail(format_args!("the port is {:?} rather than {wanted}", read_sysfs(0, "ports/1/state")))
     };
     let asyncwatch = Maker::Theirs.tool("ibv_asyncwatch")?;
-    // Into a pipe, the program would buffer its output until its end, which never comes.
+    // Into a pipe, the program would buffer its output until its exit, which never comes.
     let mut watch = Command::new("stdbuf");
     watch.arg("-oL").arg(asyncwatch.get_program()).args(["-d", &device(0)]);
     Maker::Theirs.prepare(&mut watch)?;
@@ -120,7 +120,7 @@ fn port(_: Setup) -> CaseResult {
         state_is("DOWN")?;
         said("IBV_EVENT_PORT_ERR (10), port 1")
     })();
-    // Always done, because later cases need the port.
+    // In any case, because later cases need the port.
     control.say("port up")?;
     seen?;
     state_is("ACTIVE")?;
@@ -136,7 +136,7 @@ fn commands(setup: Setup) -> CaseResult {
 fn our_command(_: Setup) -> CaseResult {
     let context = fabric::open()?;
     let pd = context.alloc_pd()?;
-    // Newer drivers send commands of their own with the first object of a kind.
+    // Newer drivers send additional commands with the first object of a kind.
     drop(context.create_cq(&CqInit::new(1))?);
     let max = context.query_device()?.max_cq.into();
     for (status, errno, wanted) in [
@@ -150,13 +150,13 @@ fn our_command(_: Setup) -> CaseResult {
             return fail(format_args!("{error} rather than {wanted:?} after the status {status:#x}"));
         }
     }
-    // The device works as before.
+    // The device still works.
     drop(context.create_cq(&CqInit::new(1))?);
     Ok(pd.close()?)
 }
 
-/// Queries the device until the kernel has taken it from the context. Before, each failure is that
-/// of a device that has failed.
+/// Queries the device until the kernel has detached it from the context. Each earlier failure must
+/// be that of a failed device.
 fn until_gone(context: &Context) -> CaseResult {
     let mut seen: Vec<verbs::Error> = Vec::new();
     let gone = process::wait_until(DYING, || {
@@ -182,7 +182,7 @@ fn until_gone(context: &Context) -> CaseResult {
 }
 
 fn failed_commands(setup: Setup) -> CaseResult {
-    // The other kind of guest runs the other half of the API.
+    // The guest with the other kind of port runs the other half of the API.
     match setup.port {
         Port::Ib => commands::leave_what_was_there(&fabric::open()?),
         Port::Roce => with_named!(fabric::open_named()?, |context| commands::leave_what_was_there(&context)),
@@ -194,8 +194,8 @@ fn ping_pong(_: Setup) -> CaseResult {
         let mut tool = Maker::Theirs.tool("ibv_rc_pingpong")?;
         Ok(process::run(tool.args(["-d", &device(0), "-g", "0", "127.0.0.1"]), LIMIT)?)
     };
-    // Newer drivers create a queue pair of their own with the first memory region; the fault must
-    // not hit that one.
+    // Newer drivers create an internal queue pair with the first memory region; the fault must not
+    // hit that one.
     match run()? {
         Ok(end) if end.stderr.contains("Couldn't connect") => {}
         end => return fail(format_args!("before the fault: {end:?}")),
@@ -254,14 +254,14 @@ fn fatal(setup: Setup) -> CaseResult {
     if !program.wait_for_output(LIMIT, |said| said.starts_with(WANTED[0])) {
         return lines("fatal", program).and_then(|said| fail(format_args!("it printed {said:?}")));
     }
-    // The driver resets the device and restarts it as a new device of the same name, after the
-    // kernel has taken the old one away.
+    // The kernel removes the device; the driver then resets it and restarts it as a new device of
+    // the same name.
     live::while_it_dies(DYING, || Control::tell("fatal").map(drop), || Ok(()))?;
     let said = lines("fatal", program)?;
     if said != WANTED {
         return fail(format_args!("{said:?} rather than {WANTED:?}"));
     }
-    // Its port becomes active by itself on InfiniBand; on Ethernet the new netdev must be set up.
+    // On InfiniBand the port becomes active by itself; on Ethernet the new netdev must be set up.
     let mut is_set_up = setup.port == Port::Ib;
     let mut is_back = || {
         if !is_set_up {
@@ -296,7 +296,7 @@ fn removed(_: Setup) -> CaseResult {
     let ours = fabric::open()?;
     let function = fs::canonicalize(sysfs(0, "device"))?;
     let unplug = || {
-        // As the driver of a slot does that is empty. The write returns when the function is gone.
+        // As the driver of an empty slot would. The write returns when the function is gone.
         let mut write = Command::new("sh");
         write.args(["-c", "echo 1 >\"$0/remove\""]).arg(&function);
         match process::run(&mut write, DYING)? {
@@ -308,7 +308,7 @@ fn removed(_: Setup) -> CaseResult {
     if verbs::devices()?.find(&device(0)).is_ok() {
         return fail("a function that was removed is listed");
     }
-    // Programs that use it must fail and not hang.
+    // Programs using it must fail, not hang.
     let ended = process::run(
         Maker::Theirs.tool("ibv_rc_pingpong")?.args(["-d", &device(0), "-g", "0", "127.0.0.1"]),
         DYING,

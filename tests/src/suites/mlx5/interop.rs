@@ -43,8 +43,8 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Compares what rdma-core's tool on its own library prints, byte for byte, with ours, and with the
-/// same tool on our `libibverbs.so.1`; and their status.
+/// Checks that our tool, and rdma-core's tool on our `libibverbs.so.1`, match rdma-core's tool on
+/// its own library: in output, byte for byte, and in status.
 fn outputs(tool: &str, args: &[&str]) -> CaseResult {
     let theirs = run(Maker::Theirs.tool(tool)?.args(args))?;
     assert!(theirs.status.success() && theirs.stderr.is_empty(), "{theirs:?}");

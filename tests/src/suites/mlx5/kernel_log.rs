@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-/// The kernel's log from one moment on.
+/// The kernel's log from a given moment on.
 pub(super) struct KernelLog {
     /// `None` if the log is not readable; it then has no lines.
     log: Option<File>,
@@ -21,17 +21,17 @@ impl KernelLog {
         Self { log: open().ok() }
     }
 
-    /// Returns the messages since.
+    /// Returns the messages since then.
     pub(super) fn lines(self) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(mut log) = self.log else { return lines };
-        // A read returns one record, and this exceeds the longest.
+        // A read returns one record; this buffer exceeds the longest.
         let mut record = vec![0; 16 << 10];
         loop {
             match log.read(&mut record) {
                 Ok(0) => break,
                 Ok(length) => lines.extend(line(&String::from_utf8_lossy(&record[..length]))),
-                // Unread records were overwritten; the next read returns the oldest one left.
+                // Unread records were overwritten; the next read returns the oldest remaining one.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(_) => break,
             }
@@ -40,7 +40,7 @@ impl KernelLog {
     }
 }
 
-/// Parses `6,339,5140900,-;mlx5_core 0000:00:10.0: ...`, which lines of properties may follow.
+/// Parses `6,339,5140900,-;mlx5_core 0000:00:10.0: ...`; lines of properties may follow.
 fn line(record: &str) -> Option<String> {
     let (_, text) = record.split_once(';')?;
     text.lines().next().map(str::to_owned)

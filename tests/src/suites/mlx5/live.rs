@@ -1,19 +1,19 @@
 //! Programs of this project's API that are alive when their device dies: each has a connection amid
-//! traffic, threads that wait, and objects of many kinds.
+//! traffic, waiting threads, and objects of many kinds.
 //!
 //! ```text
-//! Alive ── the device fails ──► Dying ── the kernel takes the device away ──► Gone
-//!          DEVICE_FATAL         calls succeed, or fail                        calls fail with EIO
+//! Alive ── the device fails ──► Dying ── the kernel removes the device ──► Gone
+//!          DEVICE_FATAL         calls succeed, or fail                     calls fail with EIO
 //! ```
 //!
 //! | thread of a program | waits for | ends |
 //! |---|---|---|
 //! | traffic | the completions of a message | when the device fails |
 //! | waiter | an event of an armed completion queue | with `EIO`, when the device is gone |
-//! | watcher | asynchronous events | when the device is gone, where the kernel says so with `EIO` |
+//! | watcher | asynchronous events | when the device is gone, if the kernel reports `EIO` |
 //!
-//! Afterwards one program closes every object, the other drops them. The kernel confirms the end of
-//! each, and no descriptor and no mapping of the device is left.
+//! Afterwards one program closes every object, the other drops them. The kernel confirms each end,
+//! and no descriptor or mapping of the device remains.
 
 use std::fs;
 use std::sync::Arc;
@@ -35,24 +35,24 @@ use crate::process;
 use crate::runner::{CaseResult, fail};
 use crate::with_named;
 
-/// Limit for a call while the device fails: the driver notices within some seconds, and ends the
-/// commands that were under way.
+/// Limit for a call while the device fails: the driver notices within a few seconds and aborts
+/// pending commands.
 const CALL: Duration = Duration::from_secs(60);
 
-/// Keeps two programs, one with its provider hidden and one with it named, alive while their device
-/// dies: `injure` makes it fail, and `take` makes the kernel remove it unless it does so by itself.
-/// Either takes `limit` at most.
+/// Keeps two programs alive while their device dies, one with its provider hidden and one with it
+/// named. `injure` makes the device fail; `take` makes the kernel remove it if that does not happen
+/// anyway. Each takes at most `limit`.
 ///
 /// # Errors
-/// A call hung, crashed or returned anything but success and `EIO`; an event is missing; something
-/// is left.
+/// Fails if a call hangs, crashes or returns anything but success and `EIO`, if an event is
+/// missing, or if a resource is left behind.
 pub(super) fn while_it_dies(
     limit: Duration,
     injure: impl FnOnce() -> CaseResult,
     take: impl FnOnce() -> CaseResult,
 ) -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    // What a process loads and opens with its first device, it keeps.
+    // A process keeps what it loads and opens with its first device.
     drop(Pair::new(&fabric::open()?, &Shape::default())?);
     let before = (device_fds()?, device_maps()?);
     let hidden = Alive::start(fabric::open()?, limit)?;
@@ -70,10 +70,10 @@ pub(super) fn while_it_dies(
     })
 }
 
-/// Opens the device anew, and sends a message through it.
+/// Opens the device anew and sends a message through it.
 ///
 /// # Errors
-/// Something fails.
+/// Fails if any step does.
 pub(super) fn works() -> CaseResult {
     let mut pair = Pair::new(&fabric::open()?, &Shape::default())?;
     let mut bufs = Some([pair.pd.alloc_buf(64)?, filled(&pair.pd, 7, 64)?]);
@@ -84,7 +84,7 @@ pub(super) fn works() -> CaseResult {
     }
 }
 
-/// Returns the number of descriptors of devices, and of their events.
+/// Returns the number of descriptors of devices and of their events.
 fn device_fds() -> CaseResult<usize> {
     let links = fs::read_dir("/proc/self/fd")?.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
     Ok(links.filter(|link| link.to_string_lossy().contains("infiniband")).count())
@@ -98,7 +98,7 @@ fn device_maps() -> CaseResult<usize> {
 
 type Thread<T> = JoinHandle<CaseResult<T>>;
 
-/// A program whose device works.
+/// A program with a working device.
 struct Alive<P: Provider> {
     is_failing: Arc<AtomicBool>,
     traffic: Thread<Pair<P>>,
@@ -150,7 +150,7 @@ impl<P: Provider> Alive<P> {
         armed.req_notify(false)?;
         let events = Arc::new(context.async_events()?);
         let mut bufs = Some([pd.alloc_buf(64)?, pd.alloc_buf(64)?]);
-        // One message has arrived before the device fails.
+        // One message arrives before the device fails.
         message(&mut pair, &mut bufs, &AtomicBool::new(false))?;
 
         let is_failing = Arc::new(AtomicBool::new(false));
@@ -172,7 +172,7 @@ impl<P: Provider> Alive<P> {
         Ok(Self { is_failing, traffic, waiting: Waiting { waiter, watcher, is_gone }, objects })
     }
 
-    /// Waits until the device has failed, and makes calls of each kind.
+    /// Waits until the device has failed and makes calls of each kind.
     fn dying(self, limit: Duration) -> CaseResult<Dying<P>> {
         let Self { is_failing, traffic, waiting, mut objects } = self;
         if !process::wait_until(limit, || is_failing.load(Ordering::Relaxed)) {
@@ -180,7 +180,7 @@ impl<P: Provider> Alive<P> {
         }
         let mut pair = joined(traffic)?;
         objects.calls(&mut pair, |verb, ended| match ended {
-            // Some need no command of the device. The driver aborts others by a status of its own.
+            // Some calls need no device command. The driver aborts others with another status.
             Ok(()) | Err(Errno::IO) => Ok(()),
             Err(errno) if errno == Errno::from_raw(libc::ENOLINK) => Ok(()),
             Err(errno) => fail(format_args!("{verb} on a device that fails: {errno}")),
@@ -190,7 +190,7 @@ impl<P: Provider> Alive<P> {
     }
 }
 
-/// A program whose device has failed.
+/// A program with a failed device.
 struct Dying<P: Provider> {
     pair: Pair<P>,
     waiting: Waiting<P>,
@@ -198,7 +198,7 @@ struct Dying<P: Provider> {
 }
 
 impl<P: Provider> Dying<P> {
-    /// Waits until the kernel has taken the device away, and makes calls of each kind.
+    /// Waits until the kernel has removed the device and makes calls of each kind.
     fn gone(self) -> CaseResult<Gone<P>> {
         let Self { mut pair, waiting, mut objects } = self;
         let (channel, mut armed) = joined(waiting.waiter)?;
@@ -210,14 +210,14 @@ impl<P: Provider> Dying<P> {
             ended => fail(format_args!("{verb} on a device that is gone: {ended:?}")),
         })?;
         post_until_full(&mut pair)?;
-        // Nobody waits in vain a second time.
+        // Waiting a second time returns at once.
         let again = channel.wait(Some(CALL)).map_err(|error| error.errno);
         assert_eq!(again, Err(Errno::IO));
         let again = objects.events.wait(Some(LOOK)).map_err(|error| error.errno);
         assert!([Err(Errno::IO), Ok(None)].contains(&again), "{again:?}");
         assert!(armed.poll_one().is_none());
         let Pair { context, pd, a: End { qp, cq, .. }, b } = pair;
-        // The step is refused, and returns the queue pair.
+        // The transition is refused and returns the queue pair.
         let Err(HandleError { handle: qp, error }) = qp.to_error() else {
             return fail("a queue pair of a device that is gone changed its state");
         };
@@ -227,7 +227,7 @@ impl<P: Provider> Dying<P> {
     }
 }
 
-/// A program whose device the kernel has taken away.
+/// A program whose device the kernel has removed.
 struct Gone<P: Provider> {
     pair: Pair<P>,
     channel: CompChannel,
@@ -236,13 +236,13 @@ struct Gone<P: Provider> {
 }
 
 impl<P: Provider> Gone<P> {
-    /// Closes every object, each of which the kernel confirms.
+    /// Closes every object, and the kernel confirms each.
     fn close(self) -> CaseResult {
         let Self { pair: Pair { context: clone, pd, a, b }, channel, armed, objects } = self;
         let Objects { window, windowed, sharing, srq, mw, arena, ah, cq, events, context } = objects;
         drop((events, clone));
         window.close()?;
-        // Requests never completed, and return with their queue pairs.
+        // The requests never completed; they return with their queue pairs.
         let returned = a.qp.dismantle()?.len() + b.qp.dismantle()?.len();
         assert!(returned <= 2, "{returned} pieces of memory of one message");
         sharing.close()?;
@@ -256,11 +256,11 @@ impl<P: Provider> Gone<P> {
         }
         channel.close()?;
         pd.close()?;
-        // Nothing is left that uses it.
+        // The context has no users left.
         Ok(context.close()?)
     }
 
-    /// Drops every object, the parents first, and those that send and receive last.
+    /// Drops every object: parents first, queue pairs and receive queues last.
     fn drop_parents_first(self) {
         let Self { pair: Pair { context: clone, pd, a, b }, channel, armed, objects } = self;
         let Objects { window, windowed, sharing, srq, mw, arena, ah, cq, events, context } = objects;
@@ -272,7 +272,7 @@ impl<P: Provider> Gone<P> {
 }
 
 impl<P: Provider> Objects<P> {
-    /// Makes a call of each kind, and has `judge` look at how it ended.
+    /// Makes a call of each kind and passes its result to `judge`.
     fn calls(
         &mut self,
         pair: &mut Pair<P>,
@@ -311,11 +311,11 @@ impl<P: Provider> Objects<P> {
     }
 }
 
-/// The time between looks of a watcher that has `DEVICE_FATAL`: Linux 6.1 neither ends the stream
-/// of events nor says more.
+/// The interval of checks after `DEVICE_FATAL`, because Linux 6.1 neither ends the stream of events
+/// nor raises another event.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits for the failure of the device, tells of it, and collects events until the device is gone.
+/// Waits for the failure of the device, signals it, and collects events until the device is gone.
 fn watch(
     events: &AsyncEvents,
     is_failing: &AtomicBool,
@@ -340,8 +340,8 @@ fn watch(
     }
 }
 
-/// Sends a message from one end to the other, and takes both buffers back; or stops waiting, with
-/// the buffers in flight, once the device fails.
+/// Sends a message from one end to the other and returns both buffers to `bufs`. If the device
+/// fails, stops waiting and leaves the buffers in flight.
 fn message<P: Provider>(pair: &mut Pair<P>, bufs: &mut Option<[Buf; 2]>, stop: &AtomicBool) -> CaseResult {
     let Some([room, text]) = bufs.take() else {
         thread::yield_now();
@@ -363,7 +363,7 @@ fn completed<P: Provider>(cq: &mut Cq<P>, stop: &AtomicBool) -> CaseResult<Optio
     while Instant::now() < deadline {
         match cq.poll_one() {
             Some(completed) if completed.status == WcStatus::SUCCESS => return Ok(Some(completed)),
-            // A device that fails may say so before the driver has noticed.
+            // A failing device may report errors before the driver notices.
             Some(_) => return Ok(None),
             None if stop.load(Ordering::Relaxed) => return Ok(None),
             None => thread::yield_now(),
@@ -372,8 +372,8 @@ fn completed<P: Provider>(cq: &mut Cq<P>, stop: &AtomicBool) -> CaseResult<Optio
     fail("a message neither completes, nor fails, nor does the device")
 }
 
-/// Posts until the queue is full: requests of a device that fails need not complete, and none is
-/// reported twice.
+/// Posts until the queue is full. Requests of a failing device need not complete; none may complete
+/// twice.
 fn post_until_full<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
     let End { qp, cq, .. } = &mut pair.a;
     let slots = 2 * qp.cap().max_send_wr;

@@ -1,6 +1,6 @@
-//! Suites on mlx5 devices: rdma-core, perftest and pyverbs, which do not know this project, on the
-//! kernel's own driver. They check that the ConnectX model behaves as an mlx5 device, and work on
-//! any mlx5 device.
+//! Suites on mlx5 devices: rdma-core, perftest and pyverbs, independent of this project, on the
+//! kernel's driver. They check that the ConnectX model behaves like an mlx5 device, and work on any
+//! mlx5 device.
 //!
 //! | suite | subject |
 //! |---|---|
@@ -13,18 +13,18 @@
 //! | [`ucx`] | UCX's benchmark |
 //! | [`differential`] | one program on rdma-core's library and on this project's: equal traces |
 //! | [`attributes`] | one program on both libraries: equal commands to the kernel |
-//! | [`direct`] | a program that fills the queues by itself, on both libraries |
-//! | [`compressed`] | queues that the device compresses, on both libraries and our API |
+//! | [`direct`] | a program that fills the queues itself, on both libraries |
+//! | [`compressed`] | queues compressed by the device, on both libraries and our API |
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
-//! | [`interop`] | our tools against rdma-core's, and what both print |
+//! | [`interop`] | our tools against rdma-core's, and their output |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
-//! | [`beyond`] | our API's methods for what ConnectX offers beyond verbs |
+//! | [`beyond`] | our API's methods for ConnectX features beyond verbs |
 //! | [`registers`] | our API with doorbell registers of every kind |
 //! | [`scattered`] | our API with short data in completions |
 //! | `c_abi` | most of the programs above again, on this project's library |
 //!
-//! After each case, the complaints of the model and the kernel's messages are read. A complaint
-//! fails the case that caused it; the kernel's messages are shown with a failure.
+//! After each case, the model's complaints and the kernel's messages are read. A complaint fails
+//! the case that caused it; a failure includes the kernel's messages.
 
 pub mod attributes;
 pub mod beyond;
@@ -140,8 +140,8 @@ impl Setup {
         0..self.functions
     }
 
-    /// Returns the GID index for programs: on Ethernet, which requires a GID, that of the netdev's
-    /// address; on InfiniBand none.
+    /// Returns the GID index for programs. Ethernet requires a GID, that of the netdev's address;
+    /// InfiniBand needs none.
     fn usual_gid(self, function: u8) -> CaseResult<Option<u32>> {
         match self.port {
             Port::Ib => Ok(None),
@@ -191,20 +191,24 @@ pub fn all(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Returns the cases that a run that names no kernel leaves out, each with the reason. Its time is
-/// shared by two guests: the one with InfiniBand ports has our API with its provider named, with
-/// compressed completions and other registers too, C programs on C's libraries in the
-/// differential, under faults and as peers of our tools; the one with Ethernet ports has our API
-/// with its provider hidden, and named with data in completions, and C programs on our libraries,
-/// pyverbs and faults too, whose last case removes the device, and the differential of frames,
-/// which the other one cannot have. Ping-pongs and perftest on C's libraries judge the model alone,
-/// and are left to runs that name a kernel.
+/// Returns the cases left out of a run that names no kernel, each with the reason. Two guests share
+/// the time of such a run:
+///
+/// - The guest with InfiniBand ports runs our API with its provider named, also with compressed
+///   completions and other registers. It runs C programs on C's libraries: in the differential,
+///   under faults, and as peers of our tools.
+/// - The guest with Ethernet ports runs our API with its provider hidden, and with it named where
+///   completions contain data. It runs C programs on our libraries, including pyverbs and faults,
+///   whose last case removes the device. It also runs the differential of frames.
+///
+/// Ping-pongs and perftest on C's libraries test only the model, so they are left to runs that name
+/// a kernel.
 pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.pyverbs", "c_abi.faults"];
     const FOR_INFINIBAND: &[&str] = &["differential", "registers", "compressed.conformance", "faults"];
-    /// Minutes on the model: other cases find what a round leaves as well, and what passes on C's
-    /// library is known.
+    /// Cases that take minutes on the model. Other cases also find a round's leftovers, and the
+    /// results on C's library are known.
     const LONG: &[&str] = &[
         "lifecycle.a_thousand_rounds",
         "pingpong",
@@ -252,7 +256,7 @@ fn linked(cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(one).collect()
 }
 
-/// Returns the case with a check that fails if the model complained during it, but for the rule
+/// Adds a check to a case: it fails if the model complained during the case, except about the rule
 /// that the case breaks on purpose.
 fn watched(case: Case) -> Case {
     let Case { name, deadline, run } = case;

@@ -1,14 +1,15 @@
-//! `conformance`, `lifecycle`, `negative`, `fork` and `fuzz`: the cases of this project's own API,
-//! on a ConnectX device.
+//! `conformance`, `lifecycle`, `negative`, `fork` and `fuzz`: the cases of this project's API, on a
+//! ConnectX device.
 //!
-//! The cases ask the device where the specification leaves a choice. Those that misuse it on
+//! Where the specification leaves a choice, the cases query the device. Cases that misuse it on
 //! purpose make the model complain ([`PROVOKED`]).
 
 use crate::fabric;
 use crate::runner::Case;
 use crate::suites::{conformance, fork, fuzz, lifecycle, negative};
 
-/// Cases that break a rule of the model on purpose: the rule, and their topics and names.
+/// Cases that break a rule of the model on purpose: the rule, and the topics and names of its
+/// cases.
 const PROVOKED: &[(&str, &[&str])] = &[
     (
         "CqOverrun",
@@ -21,7 +22,7 @@ const PROVOKED: &[(&str, &[&str])] = &[
     ("QpTransition", &["states.a_state_that_the_queue_pair_is_not_in_is_refused_as_its_present_one"]),
 ];
 
-/// Cases that break a rule on purpose where the kernel does not come before the device, as above.
+/// Cases that break a rule on purpose on kernels that do not reject the call first, as above.
 const LET_THROUGH: &[(&str, &[&str])] =
     &[("QpAttribute", &["attributes.a_port_and_a_partition_that_do_not_exist_are_refused"])];
 
@@ -46,16 +47,16 @@ pub fn provoked(name: &str) -> Option<(&'static str, bool)> {
     always.or_else(|| entry(LET_THROUGH, name).map(|rule| (rule, false)))
 }
 
-/// Returns the head of the entry of a table that has a case.
+/// Returns the head of the table entry that contains a case.
 fn entry(table: &[(&'static str, &[&str])], name: &str) -> Option<&'static str> {
-    // Some cases run once more in a suite of their own.
+    // Some cases run again in another suite.
     const SUITES: &[&str] = &["conformance.", "compressed.conformance.", "registers.", "scattered."];
     let name = SUITES.iter().find_map(|suite| name.strip_prefix(suite)).unwrap_or(name);
     let name = name.split_once(' ').map_or(name, |(name, _)| name);
     table.iter().find(|(_, cases)| cases.contains(&name)).map(|(head, _)| *head)
 }
 
-/// The variable that names the device under test, and its value.
+/// Returns the variable that names the device under test, and its value.
 pub fn variable() -> (String, String) {
     (fabric::VARIABLE.to_owned(), super::device(0))
 }

@@ -1,5 +1,5 @@
-//! `perftest`: Debian's perftest, both ends in the guest, with so few operations that the results
-//! are meaningless: the test is that every operation completes.
+//! `perftest`: Debian's perftest, both ends in the guest. The results are meaningless with so few
+//! operations; the cases only check that every operation completes.
 
 use std::process::Command;
 use std::time::Duration;
@@ -126,8 +126,8 @@ impl Way {
         self.check(meet(&mut listens, connects.arg("127.0.0.1"), port, LIMIT)?)
     }
 
-    /// Runs the test from here to the namespace of the second function's netdev, connected by
-    /// rdma_cm.
+    /// Runs the test from here to the namespace of the second function's netdev, with a connection
+    /// by rdma_cm.
     fn run_by_address(&self) -> CaseResult {
         let port = port::free()?;
         let mut server = Running::start(in_peer(&self.command(1, port)?).arg("-R"))?;
@@ -152,7 +152,7 @@ impl Way {
     /// Checks that both ends, or the client alone, print a row of results.
     fn check(&self, [_, client]: [Finished; 2]) -> CaseResult {
         let Self { iters, size, .. } = self;
-        // The values are not checked: perftest uses a clock that it cannot calibrate in an emulated
+        // The values are not checked, because perftest cannot calibrate its clock in an emulated
         // guest.
         let told = |why: String| Stop::Failed(format!("{why}: {client:?}"));
         let row = row(&client.stdout).ok_or_else(|| told("no row of results".to_owned()))?;

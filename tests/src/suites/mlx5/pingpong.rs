@@ -1,8 +1,8 @@
 //! `pingpong`: rdma-core's ping-pongs. Two programs exchange messages over a transport and check
 //! the received data.
 //!
-//! Most of them sleep until a completion event: two polling programs on the two processors of an
-//! emulated guest are ten times slower.
+//! Most of them sleep until a completion event, because two polling programs on the two processors
+//! of an emulated guest are ten times slower.
 
 use std::process::Command;
 
@@ -37,7 +37,7 @@ const WAYS: &[Way] = &[
     way("rc", 100, 4096, &["-e"]),
     way("rc", 20, 4096, &[]),
     way("rc", 100, 4096, &["-e", "-N"]),
-    // Not with -e: the program treats an event without a completion as an error.
+    // Not with -e, because the program treats an event without a completion as an error.
     way("rc", 20, 4096, &["-t"]),
     way("rc", 50, 4096, &["-e", "-c", "-r", "1"]),
     way("rc", 50, 1, EC),
@@ -50,8 +50,7 @@ const WAYS: &[Way] = &[
     way("rc", 20, 10_000, &["-e", "-c", "-m", "1024"]),
     way("rc", 20, 10_000, &["-e", "-c", "-m", "2048"]),
     way("rc", 20, 10_000, &["-e", "-c", "-m", "4096"]),
-    // Enough to wrap around the ring several times; more than a 16-bit index holds would take a
-    // minute.
+    // Enough to wrap around the ring several times. Exceeding a 16-bit index would take a minute.
     way("rc", 3000, 32, EC),
     way("uc", 100, 4096, &["-e"]),
     way("uc", 20, 4096, &[]),
@@ -76,7 +75,7 @@ const WAYS: &[Way] = &[
 pub fn cases(setup: Setup) -> Vec<Case> {
     let mut cases: Vec<Case> = WAYS
         .iter()
-        // A larger MTU does not fit into an Ethernet frame.
+        // Larger MTUs do not fit into an Ethernet frame.
         .filter(|way| setup.port == Port::Ib || !way.flags.iter().any(|flag| ["2048", "4096"].contains(flag)))
         .map(|way| Case::new(SUITE, way.name(), move || way.run(setup, THEIRS, [0, 0], setup.usual_gid(0)?)))
         .collect();

@@ -1,11 +1,11 @@
-//! `pyverbs`: rdma-core's own test suite for Python, as packaged by Debian, on its own library,
-//! which judges the model, and `c_abi.pyverbs`: on ours, alone and beside C's. A case's parts are
+//! `pyverbs`: rdma-core's own test suite for Python, as packaged by Debian. On C's library it tests
+//! the model; `c_abi.pyverbs` runs it on our library, alone and beside C's. The parts of a case are
 //! the tests.
 //!
-//! A test that skips gives its own reason, usually a missing feature of the device. Each case
-//! requires a minimum number of passed tests, and names some that must pass; what passes on C's
-//! library has to pass on ours ([`crate::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`] fail
-//! on any device and count as skipped.
+//! A skipped test reports its reason, usually a missing feature of the device. Each case requires a
+//! minimum number of passed tests and lists some that must pass. Tests that pass on C's library
+//! must pass on ours ([`crate::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`] fail on any
+//! device and count as skipped.
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
@@ -23,7 +23,7 @@ const OURS: &str = "c_abi.pyverbs";
 
 const ENOUGH: &str = "enough of rdma-core's own tests pass";
 
-/// Variable that names modules.
+/// The variable that names modules.
 const MODULES: &str = "VERBS_PYVERBS";
 
 /// A run takes about half a minute.
@@ -35,8 +35,8 @@ const IMPOSSIBLE: &[(&str, &str)] = &[(
     "it registers memory for on-demand paging without a check that the device supports it",
 )];
 
-/// Returns the minimum number of tests that pass on either library: nearly as many as pass on C's,
-/// where one more or less depends on what a test finds in the guest.
+/// Returns the minimum number of tests that pass on either library. A few fewer than pass on C's,
+/// because some results depend on the state of the guest.
 const fn least(port: Port) -> usize {
     match port {
         Port::Ib => 148,
@@ -104,7 +104,7 @@ pub fn linked(setup: Setup) -> Vec<Case> {
     ]
 }
 
-/// Returns the modules that the environment names.
+/// Returns the modules named by the environment.
 fn chosen() -> String {
     std::env::var(MODULES).unwrap_or_default()
 }
@@ -120,7 +120,7 @@ fn run(setup: Setup, maker: &Maker, modules: &str) -> CaseResult<Run> {
     prepared.and(Ok(run))
 }
 
-/// Runs and judges the tests on one library, as parts of a suite.
+/// Runs the tests on one library and judges them as parts of a suite.
 fn judge(setup: Setup, maker: &Maker, suite: &str, modules: &str) -> CaseResult<Vec<Outcome>> {
     let run = run(setup, maker, modules)?;
     let outcomes: Vec<Outcome> = run.outcomes.into_iter().map(judged).collect();
@@ -165,7 +165,7 @@ fn judged(outcome: Outcome) -> Outcome {
     }
 }
 
-/// Checks the results of all tests. Returns the number of those that have to pass.
+/// Checks the results of all tests. Returns the number of required passes.
 fn enough(outcomes: &[Outcome], port: Port) -> CaseResult<usize> {
     let least = least(port);
     let passed: Vec<&str> =

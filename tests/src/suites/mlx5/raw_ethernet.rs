@@ -1,10 +1,10 @@
 //! perftest's programs for raw frames: part of the suite `perftest`, between two functions with
 //! Ethernet ports.
 //!
-//! The ends do not know each other. The client sends its frames at once, and frames for which the
-//! server has no rule or no receive are lost, after which both ends would wait for ever. So the
-//! client starts when the model's receive queue of the server holds all receives: perftest posts
-//! them last.
+//! The ends do not synchronise. The client sends its frames at once. Frames without a rule or a
+//! receive at the server are lost, and both ends would then wait forever. The client therefore
+//! starts only when the server's receive queue in the model holds all receives, because perftest
+//! posts them last.
 
 use core::ops::Range;
 use std::process::Command;
@@ -29,8 +29,8 @@ struct Way {
     flags: &'static [&'static str],
 }
 
-/// Headers of the frames and, but for the addresses of Ethernet, fields that the server's rule
-/// matches.
+/// Headers of the frames. The server's rule matches all of these fields except the Ethernet
+/// addresses.
 #[derive(Clone, Copy, Debug)]
 struct Headers {
     name: &'static str,
@@ -65,7 +65,7 @@ const fn way(
 
 const BANDWIDTH: &str = "raw_ethernet_bw";
 const LATENCY: &str = "raw_ethernet_lat";
-/// One process, which creates rules.
+/// A single process, which creates rules.
 const RULES: &str = "raw_ethernet_fs_rate";
 
 const WAYS: &[Way] = &[
@@ -135,7 +135,7 @@ impl Way {
         given.and_then(|number| number.parse().ok()).unwrap_or(1)
     }
 
-    /// Waits until the server has posted all receives of its queues, which did not exist before.
+    /// Waits until the server has posted all receives of its queues, which are new.
     fn wait_until_it_listens(&self, earlier: &[ReceiveQueue], server: &mut Running) -> CaseResult {
         let posted_all = |queue: &ReceiveQueue| {
             let is_new = earlier.iter().all(|other| other.number != queue.number);
@@ -154,7 +154,7 @@ impl Way {
         });
         match problem {
             Some(why) => Err(why),
-            // A server that has ended reports the reason itself.
+            // A server that has ended reports the reason.
             None if listens => Ok(()),
             None => fail(format_args!("the server has not posted {} receives within {LIMIT:?}", self.iters)),
         }
@@ -210,7 +210,7 @@ struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// Returns the queues of a function, the netdev's among them.
+    /// Returns the queues of a function, including the netdev's.
     fn all_of(function: u8) -> CaseResult<Vec<Self>> {
         Ok(Control::tell("list")?.iter().filter_map(|line| Self::read(line, function)).collect())
     }
@@ -227,14 +227,14 @@ impl ReceiveQueue {
     }
 }
 
-/// Returns the Ethernet address of a function, whose netdev may be in another namespace.
+/// Returns the Ethernet address of a function, even if its netdev is in another namespace.
 fn mac(function: u8) -> CaseResult<String> {
     let gid = read_sysfs(function, "ports/1/gids/0")?;
     mac_of_gid(&gid).ok_or_else(|| Stop::Failed(format!("no Ethernet address is in the GID {gid}")))
 }
 
-/// Returns the address in the interface identifier of a link-local GID, which has `fffe` in the
-/// middle and another value in bit 1 of the first byte.
+/// Returns the address in the interface identifier of a link-local GID: it has `fffe` in the middle
+/// and bit 1 of the first byte inverted.
 fn mac_of_gid(gid: &str) -> Option<String> {
     const INTERFACE: Range<usize> = 16..32;
     let digits = gid.replace(':', "");

@@ -1,5 +1,5 @@
-//! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`: IP
-//! between them, and librdmacm's programs and libfabric's, which connect by address.
+//! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`. It
+//! tests IP between them, and the programs of librdmacm and libfabric, which connect by address.
 //!
 //! rdma_cm needs almost all features of an Ethernet port: frames for ARP, queue pair 1 for
 //! connection messages, and GIDs that follow the addresses of the netdev.
@@ -74,7 +74,7 @@ pub(super) fn more_programs(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Namespace in which a program runs.
+/// The namespace of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     /// The namespace of mlx5_0's netdev.
@@ -134,7 +134,7 @@ pub(crate) fn in_peer(command: &Command) -> Command {
 fn ping(from: Side, size: &str) -> CaseResult {
     const COUNT: &str = "5";
     let to = from.other().address();
-    // The default interval of busybox is a second, and it waits only for the last reply.
+    // busybox's default interval is a second, and it waits only for the last reply.
     let ended =
         run(&mut from.command("busybox", &["ping", "-c", COUNT, "-i", "0.1", "-W", "10", "-s", size, &to])?)?;
     if !ended.status.success() || !ended.stdout.contains(" 0% packet loss") {
@@ -148,7 +148,7 @@ fn rping(server: Side, size: &str, count: &str) -> CaseResult {
     let args = ["-v", "-V", "-S", size, "-C", count, "-a", &host];
     let server_args = [&["-s"], &args[..]].concat();
     let [serves, pings] = connected("rping", server, 7174, &server_args, &[&["-c"], &args[..]].concat())?;
-    // The server always reports its client's disconnection as a failure.
+    // The server always reports the client's disconnection as a failure.
     let Ok(pings) = pings else { return fail(told(&pings)) };
     if !pings.status.success() {
         return fail(format_args!("client: {pings:?}; server {}", told(&serves)));
@@ -163,7 +163,7 @@ fn rping(server: Side, size: &str, count: &str) -> CaseResult {
     Ok(())
 }
 
-/// Runs both ends of a program that ends with `return status 0`.
+/// Runs both ends of a program whose last line is `return status 0`.
 fn cmatose(program: &str, server: Side, port: u16, size: &str) -> CaseResult {
     let host = server.address();
     let shared = ["-C", "10", "-S", size];
@@ -206,7 +206,7 @@ fn mckey(receiver: Side) -> CaseResult {
     all_end_well(&[receives.finish(LIMIT)?, sends.finish(LIMIT)?], "return status 0")
 }
 
-/// Debian 12's `cmtime`. The server serves until it is killed.
+/// Debian 12's `cmtime`. The server runs until it is killed.
 fn cmtime(server: Side) -> CaseResult {
     let (port, address) = (port::free()?, server.address());
     let args = ["-c", "20", "-p", &port.to_string()];
@@ -221,8 +221,8 @@ fn cmtime(server: Side) -> CaseResult {
     fail(format_args!("client {}; server {}", told(&client), told(&served)))
 }
 
-/// Returns whether Debian 12's `cmtime` succeeded, and printed the time of each step of a client.
-/// The lines about its progress, such as `connecting`, have no number.
+/// Returns whether Debian 12's `cmtime` succeeded and printed the time of each step of a client.
+/// Its progress lines, such as `connecting`, have no number.
 pub(in crate::suites) fn has_cmtimes_table(client: &Finished) -> bool {
     let has = |step: &str| client.stdout.lines().any(|line| line.starts_with(step) && line.contains('.'));
     client.status.success() && ["resolve addr", "connect", "disconnect", "destroy"].into_iter().all(has)
@@ -240,7 +240,7 @@ fn fi_pingpong() -> CaseResult {
     let mut connects = Side::Peer.command("fi_pingpong", &connect)?;
     let number = port.parse().map_err(|_| Stop::Failed(format!("{port} is no port")))?;
     for end in meet(&mut serves, &mut connects, number, LIMIT)? {
-        // Size, messages sent, messages that the other end acknowledged.
+        // Size, messages sent, messages acknowledged by the other end.
         let row = end.stdout.lines().last().unwrap_or_default();
         if row.split_ascii_whitespace().take(3).ne(["4k", COUNT, "=10"]) {
             return fail(format_args!("{end:?}"));
@@ -294,7 +294,7 @@ pub(in crate::suites) fn wait_for_listening_id(port: u16, server: &mut Running) 
     });
     match problem {
         Some(why) => Err(why),
-        // A server that has ended reports the reason itself.
+        // A server that has ended reports the reason.
         None if came => Ok(()),
         None => fail(format_args!("no program listens at rdma_cm port {port}")),
     }

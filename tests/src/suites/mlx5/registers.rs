@@ -1,9 +1,9 @@
 //! `registers`: this project's API with doorbell registers of every kind, on a ConnectX device.
 //!
-//! The variables of the environment choose: `MLX5_DYN_UAR=0` asks the driver for registers that
-//! come with the context, as drivers before Linux 5.8 have them, and the others limit how many
-//! queue pairs have registers for themselves. A case sets them before it opens a device.
-//! The model compares the UAR of each doorbell with that of the queue pair.
+//! Environment variables choose the registers. `MLX5_DYN_UAR=0` requests registers that come with
+//! the context, as with drivers before Linux 5.8; the others limit the number of queue pairs with
+//! exclusive registers. A case sets them before it opens a device. The model compares the UAR of
+//! each doorbell with the queue pair's.
 
 use verbs::{
     Context, CqInit, Erased, Errno, ParentDomainInit, Pd, QpInit, QpType, SendFlags, SendOp, import_device,
@@ -18,7 +18,7 @@ const SUITE: &str = "registers";
 /// Registers come with the context.
 const OF_CONTEXT: Env = &[("MLX5_DYN_UAR", "0")];
 
-/// Topics of `conformance` that run with them: posting in every form, completions and events.
+/// Topics of `conformance` to run with them: posting in every form, completions and events.
 const TOPICS: &[&str] = &["rc", "rc_queues", "datagram", "cq_events"];
 
 /// Returns the cases of the suite.
@@ -59,14 +59,15 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// More queue pairs than registers, all alive, each of which sends with and without inline data.
+/// Sends with and without inline data on more live queue pairs than there are registers.
 fn pairs() -> CaseResult {
     let context = fabric::open()?;
     let pd = context.alloc_pd()?;
     talk(&context, &[&pd; 12])
 }
 
-/// Queue pairs of two thread domains, more than there are registers: one of each has the domain's.
+/// Sends on queue pairs of two thread domains. They outnumber the registers, and one queue pair of
+/// each domain uses the domain's register.
 fn domains() -> CaseResult {
     let context = fabric::open()?;
     let pd = context.alloc_pd()?;
@@ -75,14 +76,14 @@ fn domains() -> CaseResult {
         |td| pd.alloc_parent_domain(&ParentDomainInit { td: Some(td), ..ParentDomainInit::default() });
     let parents = [parent(&tds[0])?, parent(&tds[1])?];
     let [first, second] = [&parents[0], &parents[1]];
-    // Twice, because the domains lend their registers again.
+    // Twice, because the domains reuse their registers.
     for _ in 0..2 {
         talk(&context, &[first, second, first, second, first, &pd, &pd])?;
     }
     Ok(())
 }
 
-/// Makes a queue pair in each domain, connected with itself, and sends through all in turns.
+/// Creates a queue pair in each domain, connected to itself, and sends through each in turn.
 fn talk(context: &Context<Erased>, pds: &[&Pd<Erased>]) -> CaseResult {
     const ROUNDS: u32 = 3;
     const LEN: usize = 24;
@@ -125,7 +126,7 @@ fn talk(context: &Context<Erased>, pds: &[&Pd<Erased>]) -> CaseResult {
 
 fn import() -> CaseResult {
     let context = fabric::open()?;
-    // The registers are there, whose owner would not know of another's.
+    // The registers exist, but their owner could not coordinate with another process.
     talk(&context, &[&context.alloc_pd()?])?;
     let file = fabric::export(&context)?;
     let Err(error) = import_device(file) else { return fail("the context is imported") };

@@ -1,5 +1,5 @@
-//! `scattered`: this project's API with short data in completions (`MLX5_SCATTER_TO_CQE=1`): cases
-//! of `conformance` whose receives, reads and atomics are short enough.
+//! `scattered`: this project's API with short data in completions (`MLX5_SCATTER_TO_CQE=1`). It
+//! runs cases of `conformance` whose receives, reads and atomics are short enough.
 
 use super::variables::{self, Env};
 use crate::runner::{Case, skip};
@@ -11,7 +11,7 @@ const SCATTERS: Env = &[("MLX5_SCATTER_TO_CQE", "1")];
 /// The topics.
 const TOPICS: &[&str] = &["atomics", "flushes", "rc", "rc_order", "rc_queues", "srq", "uc"];
 
-/// Cases about a key that the device compares, unless the data come with the completion.
+/// Cases whose key the device does not compare if the data is in the completion.
 const OTHERWISE: &[&str] = &["scattered.srq.a_receive_with_a_key_of_another_domain_fails"];
 
 /// Returns the cases of the suite.

@@ -1,7 +1,7 @@
-//! `ucx`: UCX's benchmark, both ends on one function or each on its own.
+//! `ucx`: UCX's benchmark, both ends on one function or on two.
 //!
-//! The transports `rc_v` and `ud_v` use the verbs of libibverbs. `rc_x` and `ud_x`, whose queues
-//! UCX fills itself, send requests with inline data in front of elements, which the model rejects
+//! The transports `rc_v` and `ud_v` use libibverbs. With `rc_x` and `ud_x`, UCX fills the queues
+//! itself and sends requests with inline data in front of elements, which the model rejects
 //! (`WqeInline`).
 
 use std::fs;
@@ -17,13 +17,12 @@ use crate::ucx::{Test, batch, check};
 
 const SUITE: &str = "ucx";
 
-/// For all tests of a case, one after the other.
+/// Limit on all tests of a case, which run one after the other.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
 
-/// UCX sends the long message in several parts, or has the receiver read it from the sender's
-/// memory.
+/// UCX sends the long message in several parts, or the receiver reads it from the sender's memory.
 const TESTS: &[Test] = &[
     ("tag", "tag_lat", "8"),
     ("kilobyte-tag", "tag_lat", "1024"),

@@ -1,5 +1,5 @@
-//! Cases in processes with other environment variables, which the provider reads: those of this
-//! suite's modules, and cases of `conformance` again.
+//! Cases in processes with other environment variables for the provider: those of this suite's
+//! modules, and cases of `conformance` again.
 
 use crate::forked;
 use crate::runner::Case;
@@ -8,7 +8,7 @@ use crate::suites::conformance;
 /// Variables of a process.
 pub(super) type Env = &'static [(&'static str, &'static str)];
 
-/// Returns the case with variables, which its process sets before it opens a device.
+/// Adds variables to a case; its process sets them before it opens a device.
 pub(super) fn with(case: Case, env: Env) -> Case {
     let Case { name, deadline, run } = case;
     let run = move || {
@@ -18,8 +18,8 @@ pub(super) fn with(case: Case, env: Env) -> Case {
     Case { name, deadline, run: Box::new(run) }
 }
 
-/// Returns the cases of `conformance` about some topics, with the provider named, as those of a
-/// suite with variables.
+/// Returns the cases of `conformance` on some topics, with the provider named, as cases of a suite
+/// with variables.
 pub(super) fn conformance(suite: &str, topics: &[&str], env: Env) -> Vec<Case> {
     let of_topic = |case: &Case| {
         let topic = case.name.strip_prefix("conformance.").and_then(|name| name.split('.').next());

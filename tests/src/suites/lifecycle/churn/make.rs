@@ -1,6 +1,7 @@
-//! An object of each kind, made from objects that are there. A missing parent is made in its place.
+//! Makes objects of each kind from existing ones. If a parent is missing, it is made instead.
 //!
-//! [`Lacking`] lists the kinds that a device lacks. All others must be made, and those must not.
+//! [`Lacking`] lists the kinds that a device lacks. A device must make all others, and none of
+//! these.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ pub(super) enum Kind {
     Xrcd,
 }
 
-/// The kinds, and how often each is made, relative to the others.
+/// The kinds and the relative frequency of each.
 pub(super) const KINDS: [(Kind, u64); 28] = [
     (Kind::Ah, 6),
     (Kind::BoundWindow, 1),
@@ -86,12 +87,12 @@ pub(super) const KINDS: [(Kind, u64); 28] = [
     (Kind::Xrcd, 3),
 ];
 
-/// The objects that one call made: its own first, then what it needed.
+/// The objects made by one call: the requested one first, then its dependencies.
 type Made<P> = Result<Vec<Held<P>>, NotMade>;
 
 /// The reasons why an object was not made.
 pub(super) enum NotMade {
-    /// A parent is missing in a context.
+    /// A parent is missing in the context with this number.
     Needs(Kind, u32),
     Refused(Error),
     Failed(Stop),
@@ -116,11 +117,12 @@ impl From<Stop> for NotMade {
 }
 
 impl<P: Provider> Churn<P> {
-    /// Makes one object, or its parent where that is missing. Returns `false` if the device refuses
-    /// a kind that it lacks.
+    /// Makes one object, or its parent if that is missing. Returns `false` if the device refuses a
+    /// kind that it lacks.
     ///
     /// # Errors
-    /// The device refuses a kind that it must have, or makes one that it is listed to lack.
+    /// Fails if the device refuses a kind that it must have, or makes one that it is listed to
+    /// lack.
     pub(super) fn make(&mut self) -> CaseResult<bool> {
         let mut choice = self.choices.below(KINDS.iter().map(|(_, weight)| weight).sum());
         let chosen = KINDS.iter().find(|(_, weight)| {
@@ -146,7 +148,7 @@ impl<P: Provider> Churn<P> {
                     return Ok(true);
                 }
                 Err(NotMade::Needs(parent, of)) => (kind, context) = (parent, Some(of)),
-                // Without an XRC domain there is nothing of it.
+                // A refused XRC domain also counts as a refusal of the objects in it.
                 Err(NotMade::Refused(error))
                     if self.root.lacking.has(chosen) && is_told_missing(kind, &error)? =>
                 {
@@ -159,7 +161,7 @@ impl<P: Provider> Churn<P> {
         }
     }
 
-    /// Makes an object, in this context if there is one.
+    /// Makes an object, in this context if one is given.
     fn try_make(&mut self, kind: Kind, of: Option<u32>) -> Made<P> {
         let (context, thing) = match kind {
             Kind::Context => {
@@ -220,7 +222,7 @@ impl<P: Provider> Churn<P> {
         Ok(vec![Held { context, thing }])
     }
 
-    /// Returns the context with a number, or any.
+    /// Returns the context with a number, or any context.
     fn context(&mut self, of: Option<u32>) -> (u32, Context<P>) {
         let root = (ROOT, self.root.context.clone());
         if of == Some(ROOT) || (of.is_none() && self.choices.below(2) == 0) {
@@ -256,7 +258,7 @@ impl<P: Provider> Churn<P> {
         Ok((number, make(&pd)?))
     }
 
-    /// Returns a domain of the context with a number, or any.
+    /// Returns a domain of the context with a number, or any domain.
     fn pd(&mut self, of: Option<u32>) -> Result<(u32, Pd<P>), NotMade> {
         let of = of.unwrap_or_else(|| self.context(None).0);
         Ok((of, self.pd_of(of)?))
@@ -297,7 +299,7 @@ impl<P: Provider> Churn<P> {
     fn cq(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
         let (of, context) = self.context(of);
         let choices = &mut self.choices;
-        // A completion queue of ConnectX is of no use after an overrun.
+        // ConnectX stops a completion queue after an overrun.
         let least = if is_mlx5()? { MOST as u32 * 4 } else { 1 };
         let cqe = least + choices.below(64) as u32;
         let (resized, way) = (least + choices.below(200) as u32, choices.below(8));
@@ -318,11 +320,12 @@ impl<P: Provider> Churn<P> {
         let made = context.create_cq(&init);
         let is_refused =
             matches!(&made, Err(Error { cause: Cause::CqFlags { .. } | Cause::CqWcFlags { .. }, .. }));
-        // rxe neither ignores overruns nor has timestamps, our provider for ConnectX ignores none.
+        // rxe supports neither ignored overruns nor timestamps; our ConnectX provider lacks only
+        // the former.
         let is_lacking = is_rxe()? && way > 4 || is_mlx5()? && way == 5;
         refused_as_listed((flags, wc_flags), is_refused, is_lacking)?;
         let mut cq = if is_refused {
-            // The refusal leaves nothing, and a plain one is made.
+            // The refusal leaves nothing behind, so a plain queue is made instead.
             *self.refused.entry("CqWithProperties".to_owned()).or_default() += 1;
             context.create_cq(&CqInit::new(cqe))?
         } else {
@@ -344,8 +347,8 @@ impl<P: Provider> Churn<P> {
         Ok((of, Thing::Cq(cq)))
     }
 
-    /// Allocates a parent domain of a domain of the context, if there is one, for a completion
-    /// queue that alone keeps it.
+    /// Allocates a parent domain in the context, if the context has a domain. Only the completion
+    /// queue will keep it alive.
     fn parent_of_pd(&mut self, of: u32) -> Result<Option<Pd<P>>, NotMade> {
         let Ok(pd) = self.pd_of(of) else { return Ok(None) };
         let parent = pd.alloc_parent_domain(&ParentDomainInit::default());
@@ -362,7 +365,7 @@ impl<P: Provider> Churn<P> {
         })
     }
 
-    /// A buffer, or two pieces of one.
+    /// Makes a buffer, or two pieces of one.
     fn bufs(&mut self, of: Option<u32>) -> Made<P> {
         let (context, pd) = self.pd(of)?;
         let mut buf = self.buf(&pd)?;
@@ -412,8 +415,8 @@ impl<P: Provider> Churn<P> {
             }
             Kind::MrOnDemand => arena.register(&pd, start..end, None, access | AccessFlags::ON_DEMAND)?,
             Kind::MrChanged => {
-                // The kernel has pinned the pages of others for reading, and rxe does not pin them
-                // anew.
+                // Without this right, the kernel pins the pages for reading only, and rxe does not
+                // pin them again.
                 let access = access | AccessFlags::LOCAL_WRITE;
                 let mut mr = arena.register(&pd, start..end, None, access)?;
                 let change = match &other {
@@ -459,7 +462,7 @@ impl<P: Provider> Churn<P> {
         Ok((of, Thing::Srq(srq, Some(pd))))
     }
 
-    /// A queue pair in RESET, and the domain that it is of if it has a receive queue of its own.
+    /// Creates a queue pair in RESET. Returns its domain too unless it shares a receive queue.
     #[allow(clippy::type_complexity)]
     fn new_qp(
         &mut self,
@@ -496,7 +499,7 @@ impl<P: Provider> Churn<P> {
         Ok(qp.to_init(&init_attr())?.to_rtr(&self.rtr(own))?.to_rts(&RtsAttr::default())?)
     }
 
-    /// A queue pair in any state.
+    /// Creates a queue pair in a random state.
     fn qp(&mut self, qp_type: QpType, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
         let (of, qp, pd) = self.new_qp(qp_type, of)?;
         let own = Remote::of(&qp);
@@ -507,7 +510,7 @@ impl<P: Provider> Churn<P> {
         let mut qp = qp.to_init(&init_attr())?;
         if let Some(pd) = pd.as_ref().filter(|_| qp_type != QpType::XRC_SEND) {
             for _ in 0..self.choices.below(3) {
-                // Its memory is in flight when the queue pair goes.
+                // Its memory is in flight when the queue pair is destroyed.
                 let buf = self.buf(pd)?;
                 qp.post_recv_buf(buf, ..).map_err(|error| NotMade::Failed(error.into()))?;
             }
@@ -524,7 +527,8 @@ impl<P: Provider> Churn<P> {
                 5 => Thing::QpReset(qp.to_rtr(&self.rtr(own))?.to_reset()?),
                 _ => {
                     let mut qp = qp.to_rtr(&self.rtr(own))?.to_rts(&RtsAttr::default())?;
-                    // rxe of 6.12 and later warns when memory goes while packets refer to it.
+                    // rxe of 6.12 and later warns if memory is deregistered while packets refer to
+                    // it.
                     if let Some(pd) = pd.filter(|_| qp_type == QpType::RC)
                         && !is_rxe()?
                     {
@@ -546,7 +550,7 @@ impl<P: Provider> Churn<P> {
         })
     }
 
-    /// A member of multicast groups.
+    /// Makes a member of multicast groups.
     fn member(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
         let (of, qp, _) = self.new_qp(QpType::UD, of)?;
         let mut qp = qp.to_init(&init_attr())?;
@@ -560,11 +564,11 @@ impl<P: Provider> Churn<P> {
         Ok((of, Thing::QpInit(qp)))
     }
 
-    /// A window that is bound to memory, with its queue pair and its memory.
+    /// Makes a window bound to memory, with its queue pair and its memory.
     fn bound_window(&mut self, of: Option<u32>) -> Made<P> {
         let (context, pd) = self.pd(of)?;
         let (_, open) = self.context(Some(context));
-        // Allocated first, because some kernels have none.
+        // Tried first, because some kernels have no windows.
         drop(pd.alloc_window(MwType::TYPE_2)?);
         let mut cq = open.create_cq(&CqInit::new(8))?;
         let mut qp = self.up(pd.create_qp(&QpInit::new(QpType::RC, &cq))?)?;
@@ -573,7 +577,7 @@ impl<P: Provider> Churn<P> {
         let posted = qp.post_bind(SendFlags::empty(), window, &memory, ..100, RemoteAccess::READ);
         posted.map_err(|error| NotMade::Failed(error.into()))?;
         let mut made = Vec::new();
-        // Half of them end with the queue pair that has them in flight.
+        // The other half of the windows end with the queue pair, in flight.
         if self.choices.below(2) == 0 {
             let window = next_completed(&mut cq)?.into_window();
             made.push(Thing::Window(window.map_err(|error| NotMade::Failed(error.into()))?));
@@ -588,14 +592,15 @@ impl<P: Provider> Churn<P> {
 pub(super) struct Lacking(Vec<Kind>);
 
 impl Lacking {
-    /// Asks a device of any kernel and ConnectX what they have; rxe and soft devices are known.
+    /// Returns the kinds that the device lacks: rxe and soft devices have known ones; ConnectX is
+    /// queried.
     pub(super) fn of<P: Provider>(pd: &Pd<P>, attr: &DeviceAttrEx) -> CaseResult<Self> {
         let mut lacking = Vec::new();
         if is_mlx5()? {
             if !attr.odp_caps.general_caps.contains(OdpGeneralCaps::SUPPORT) {
                 lacking.push(Kind::MrOnDemand);
             }
-            // No attribute says whether the device has the key.
+            // No attribute reports whether the device has the key.
             if pd.alloc_null_mr().is_err_and(|error| error.errno == Errno::OPNOTSUPP) {
                 lacking.push(Kind::MrNull);
             }
@@ -630,10 +635,10 @@ fn refused_as_listed(what: impl fmt::Debug, is_refused: bool, is_lacking: bool) 
     }
 }
 
-/// Returns whether an error says that the device lacks a kind.
+/// Returns whether an error reports that the device lacks a kind.
 fn is_told_missing(kind: Kind, error: &Error) -> CaseResult<bool> {
     Ok(match kind {
-        // Some kernels call rights that a device lacks invalid (seen on Linux 6.1).
+        // Some kernels report unsupported rights as invalid (seen on Linux 6.1).
         Kind::MrOnDemand if !is_soft()? => [Errno::INVAL, Errno::OPNOTSUPP].contains(&error.errno),
         Kind::XrcInitiator => matches!(error.cause, Cause::QpType { .. }),
         _ => error.errno == Errno::OPNOTSUPP,

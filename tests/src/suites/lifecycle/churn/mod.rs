@@ -1,32 +1,31 @@
-//! 24,000 objects of every kind, made and released in random legal order, between calls that are
-//! refused. On soft each of the two cases makes that many; on rxe in a guest both together, on
-//! rxe of 5.10, which takes 30 ms for an object, 3,000, and on ConnectX, whose model takes as long,
-//! 1,200.
+//! 24,000 objects of every kind, made and released in random legal order, between refused calls. On
+//! soft, each of the two cases makes this many. In a guest, the two together make this many on rxe,
+//! 3,000 on rxe of 5.10 (30 ms for an object) and 1,200 on ConnectX (whose model is as slow).
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | [`thing`] | an object of any kind, and how it ends |
-//! | [`make`] | how each kind is made, from objects that are there |
-//! | [`refusal`] | calls that are refused, which must leave nothing |
+//! | [`thing`] | an object of any kind, and its end |
+//! | [`make`] | the making of each kind, from existing objects |
+//! | [`refusal`] | refused calls, which must leave nothing behind |
 //!
-//! A round makes an object, or releases one. A device must make each kind that it is not listed to
-//! lack, and none that it is. All follows from a seed, which a run prints, a failure names, and
-//! [`SEED`] sets. Four times all objects are released, in random order, and the counts are those of
-//! before:
+//! A round makes or releases an object. A device must make each kind except those that it is listed
+//! to lack. Everything follows from a seed: a run prints it, a failure names it, and [`SEED`] sets
+//! it. Four times, all objects are released in random order, and the counts must return to their
+//! former values:
 //!
 //! | counted | leaked |
 //! |---|---|
 //! | file descriptors, threads | channels, event streams, contexts |
 //! | mappings of device files, memory | queues, buffers |
 //! | `rdma resource` on a kernel's device | its objects |
-//! | how many objects a soft device takes | the engine's objects |
+//! | objects until a soft device is full | the engine's objects |
 //! | ids of new queues | the library's slots |
 //!
-//! A kernel's windows and address handles are not counted by `rdma resource`. A domain with one of
-//! them is not deallocated, and counted.
+//! `rdma resource` does not count a kernel's windows and address handles. It does count the domain
+//! of a leaked one, because such a domain is not deallocated.
 //!
 //! # What it does not prove
-//! A leak of less than [`SLACK`] bytes in total.
+//! A leak of less than [`SLACK`] bytes in total goes unnoticed.
 
 mod make;
 mod refusal;
@@ -50,29 +49,29 @@ use crate::with_named;
 use make::{Kind, Lacking};
 use thing::{Held, Thing};
 
-/// The environment variable that sets the seed. Each of the two cases has a fixed one otherwise.
+/// The environment variable that sets the seed. By default each of the two cases has a fixed one.
 const SEED: &str = "VERBS_CHURN_SEED";
 
-/// The objects that are made and released.
+/// The number of objects that are made and released.
 const OBJECTS: u32 = 24_000;
 
-/// The times that all of them are released.
+/// How many times all of them are released.
 const TIMES: u32 = 4;
 
-/// The bytes that the memory of the process may grow by: what an allocator keeps. With some seeds
-/// it is up to 344 KiB, and less again later (seen in 192,000 objects on soft).
+/// The growth in bytes that the process may have, kept by the allocator. With some seeds it reaches
+/// 344 KiB and shrinks again later (seen in 192,000 objects on soft).
 const SLACK: u64 = 512 << 10;
 
-/// The most objects at a time.
+/// The maximum number of objects at a time.
 const MOST: usize = 48;
 
-/// The bytes of arena memory that regions are made of.
+/// The bytes of arena memory for regions.
 const ARENA: usize = 16 << 10;
 
-/// Opens one more context of the device under test.
+/// Opens a further context of the device under test.
 type Open<P> = fn() -> CaseResult<Context<P>>;
 
-/// The case with the provider hidden, and with it named.
+/// Returns the case with the provider hidden and with it named.
 pub(super) fn cases() -> Vec<Case> {
     fn named<P: NamedProvider>(context: &Context<P>) -> CaseResult {
         objects_of_every_kind_leave_nothing(context, || Ok(fabric::device()?.open_as()?), 2)
@@ -97,7 +96,7 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
         Err(_) => usual_seed,
     };
     println!("seed {seed}, or {SEED}=N");
-    // In an emulated guest they take more than a minute.
+    // In an emulated guest, all of them would take more than a minute.
     let objects = if is_soft()? {
         OBJECTS
     } else if is_mlx5()? {
@@ -110,7 +109,7 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let mut churn = Churn::new(context, open, seed)?;
     let failed = |churn: &Churn<P>, stop: Stop| stop.of(format_args!("seed {seed}, round {}", churn.round));
-    // What is opened, and allocated, once stays.
+    // Resources that are opened or allocated only once stay.
     if is_mlx5()? {
         churn.take_registers()?;
     }
@@ -126,7 +125,7 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
     churn.close()
 }
 
-/// Counts of what the process and the kernel have.
+/// The resources of the process and its objects in the kernel.
 #[derive(Debug)]
 struct Baseline {
     resources: Resources,
@@ -154,12 +153,12 @@ impl Baseline {
     }
 }
 
-/// Returns the number of mappings with a file behind them: a device's queues, and the program.
+/// Returns the number of file mappings: the device's queues and the program.
 fn device_maps() -> CaseResult<usize> {
     Ok(fs::read_to_string("/proc/self/maps")?.lines().filter(|line| line.contains('/')).count())
 }
 
-/// Returns the bytes of address space that the process has.
+/// Returns the size of the process' address space in bytes.
 fn mapped_bytes() -> CaseResult<u64> {
     let text = fs::read_to_string("/proc/self/statm")?;
     match text.split_ascii_whitespace().next().map(str::parse::<u64>) {
@@ -168,7 +167,7 @@ fn mapped_bytes() -> CaseResult<u64> {
     }
 }
 
-/// The objects that are there, and the choice of the next one.
+/// The existing objects and the source of random choices.
 struct Churn<P: Provider> {
     choices: Choices,
     open: Open<P>,
@@ -177,10 +176,10 @@ struct Churn<P: Provider> {
     root: Root<P>,
     things: Vec<Held<P>>,
     next_context: u32,
-    /// The objects made by kind, and the calls refused by name.
+    /// The number of objects made by kind, and of refused calls by name.
     made: BTreeMap<Kind, u32>,
     refused: BTreeMap<String, u32>,
-    /// Closes that were refused, because other objects use the object.
+    /// The number of closes refused because other objects use the object.
     in_use: u32,
     /// The highest slots of completion queues, queue pairs and shared receive queues of the root.
     slots: [Option<u32>; 3],
@@ -219,7 +218,7 @@ impl<P: Provider> Churn<P> {
         })
     }
 
-    /// Makes as many objects, and releases them.
+    /// Makes this many objects and releases them.
     fn run(&mut self, objects: u32) -> CaseResult {
         let mut to_make = objects;
         while to_make > 0 {
@@ -260,7 +259,7 @@ impl<P: Provider> Churn<P> {
             Err((thing, error)) if error.errno == Errno::BUSY => {
                 self.in_use += 1;
                 self.things.push(Held { context, thing });
-                // Its turn comes when what uses it is gone.
+                // It can be closed once its users are gone.
                 if self.things.len() == 1 {
                     return fail(format_args!("the last {kind}: {error}"));
                 }
@@ -270,7 +269,7 @@ impl<P: Provider> Churn<P> {
         }
     }
 
-    /// Takes the completions of a queue, so that few overrun.
+    /// Polls the completions of all queues, so that few overrun.
     fn poll(&mut self) {
         for held in &mut self.things {
             if let Thing::Cq(cq) = &mut held.thing {
@@ -279,14 +278,14 @@ impl<P: Provider> Churn<P> {
         }
     }
 
-    /// Returns one of the objects of a kind.
+    /// Returns a random object of those for which `of` returns one.
     fn pick<T>(&mut self, of: impl Fn(&Held<P>) -> Option<T>) -> Option<T> {
         let mut found: Vec<T> = self.things.iter().filter_map(of).collect();
         let count = found.len() as u64;
         (count > 0).then(|| found.swap_remove(self.choices.below(count) as usize))
     }
 
-    /// Keeps the highest slot of a kind of the root's queues.
+    /// Records the highest slot of a kind of the root's queues.
     fn note_slot(&mut self, thing: &Thing<P>) -> CaseResult {
         if let Some((kind, id)) = thing.slot() {
             let slot = slot_of(&id)?;
@@ -295,8 +294,8 @@ impl<P: Provider> Churn<P> {
         Ok(())
     }
 
-    /// Checks that the slots of all that was made are free: as many new queues as there are slots
-    /// have these very slots. One more, because a refused call may have taken a slot for a moment.
+    /// Checks that all slots used so far are free: as many new queues must get exactly these slots.
+    /// One slot more, because a refused call may have used one for a moment.
     fn all_slots_are_free(&mut self) -> CaseResult {
         let Root { context, pd, .. } = &self.root;
         let wanted = |slot: Option<u32>| 0..=slot.map_or(0, |slot| slot + 1);
@@ -322,13 +321,13 @@ impl<P: Provider> Churn<P> {
         if is_soft()? { self.engine_is_empty() } else { Ok(()) }
     }
 
-    /// Checks that a soft device takes as many objects as it did when it was new.
+    /// Checks that a soft device has room for as many objects as a new device.
     fn engine_is_empty(&self) -> CaseResult {
         let Root { context, pd, .. } = &self.root;
         let attr = context.query_device()?;
         let cq = context.create_cq(&CqInit::new(16))?;
         let init = QpInit::new(QpType::UD, &cq);
-        // The root's domain is one.
+        // The root's domain takes one place.
         takes("protection domains", attr.max_pd - 1, || context.alloc_pd())?;
         takes("shared receive queues", attr.max_srq, || pd.create_srq(&SrqInit::new(1)))?;
         let mut qps = takes("queue pairs", attr.max_qp, || pd.create_qp(&init))?;
@@ -341,8 +340,8 @@ impl<P: Provider> Churn<P> {
         Ok(())
     }
 
-    /// Makes as many queues and thread domains as there may be at a time. The pages of a
-    /// ConnectX device with their registers stay mapped, for later ones of the same context.
+    /// Makes as many queues and thread domains as can exist at a time. A ConnectX context keeps the
+    /// pages of their registers mapped, for later objects.
     fn take_registers(&self) -> CaseResult {
         let Root { context, pd, .. } = &self.root;
         let cq = context.create_cq(&CqInit::new(16))?;
@@ -383,7 +382,7 @@ fn group_of(number: u32) -> Gid {
     Gid::from(std::net::Ipv4Addr::new(239, 7, high, low))
 }
 
-/// Makes objects until that is refused, and wants as many as there may be.
+/// Makes objects until the device refuses one. Their number must be `most`.
 fn takes<T>(what: &str, most: u32, mut make: impl FnMut() -> verbs::Result<T>) -> CaseResult<Vec<T>> {
     let mut made = Vec::new();
     while made.len() <= most as usize

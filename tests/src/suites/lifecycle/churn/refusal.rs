@@ -1,4 +1,4 @@
-//! Calls that are refused: each leaves nothing.
+//! Refused calls: each leaves nothing behind.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -18,12 +18,12 @@ use crate::runner::{CaseResult, fail};
 const CALLS: u64 = 27;
 
 impl<P: Provider> Churn<P> {
-    /// Makes a call that is refused. Where the device has what most devices lack, the call may make
-    /// an object, which is dropped.
+    /// Makes a call that must be refused. On devices with features that most devices lack, it may
+    /// make an object, which is dropped.
     pub(super) fn refusal(&mut self) -> CaseResult {
         let call = self.choices.below(CALLS);
         let (context, pd) = (self.root.context.clone(), self.root.pd.clone());
-        // A completion queue of another context, or one that is gone.
+        // A completion queue of another context, or one that no longer exists.
         let foreign = self.pick(|held| match &held.thing {
             Thing::Cq(cq) if held.context != super::ROOT => Some(cq.handle()),
             _ => None,
@@ -69,7 +69,7 @@ impl<P: Provider> Churn<P> {
             10 => {
                 let cq = context.create_cq(&CqInit::new(4))?;
                 let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq))?.to_init(&init_attr())?;
-                // Only the root's memory is named; a GID index that no table has.
+                // A GID index beyond every table.
                 let grh = usual.grh.map(|grh| GlobalRoute { sgid_index: 200, ..grh });
                 let attr = RtrAttr::new(AhAttr { grh, ..usual }, qp.qp_num(), 0);
                 ("modify_qp", qp.to_rtr(&attr).err().map(|failed| failed.error))
@@ -89,7 +89,7 @@ impl<P: Provider> Churn<P> {
             }
             12 | 14 => ("create_ah of a port", pd.create_ah(&AhAttr { port_num: 9, ..usual }).err()),
             15 => {
-                // To write for peers, the device has to write for itself.
+                // Remote write access requires local write access.
                 let access = AccessFlags::REMOTE_WRITE;
                 ("reg_mr", self.root.arena.register(&pd, 0..4096, None, access).err())
             }
@@ -127,7 +127,7 @@ impl<P: Provider> Churn<P> {
                 ("create_comp_cntr", counter.and(context.alloc_dmah(&DmahAttr::default()).err()))
             }
             _ => {
-                // More than any device has, also where it has some.
+                // More than any device has.
                 let attr = DmAttr { length: 1 << 62, log_align: 0 };
                 ("alloc_dm", context.alloc_dm(&attr).err())
             }

@@ -6,7 +6,7 @@ use verbs::{
     Provider, Qp, RecvHalf, SendHalf, Srq, Td, Window, Xrcd,
 };
 
-/// An object, and the context that it was made from.
+/// An object and the number of its context.
 pub(super) struct Held<P: Provider> {
     pub(super) context: u32,
     pub(super) thing: Thing<P>,
@@ -33,23 +33,24 @@ pub(super) enum Thing<P: Provider> {
     QpSqd(Qp<Sqd, P>),
     QpErrored(Qp<Errored, P>),
     Halves(SendHalf<Rts, P>, RecvHalf<Rts, P>),
-    /// With its domain, whose queue pairs share it: rxe accepts no others. None for XRC.
+    /// With its domain, because rxe requires the domain of queue pairs that share it. `None` for
+    /// XRC.
     Srq(Srq<P>, Option<Pd<P>>),
     Td(Td<P>),
     Window(Window),
     Xrcd(Xrcd<P>),
 }
 
-/// Puts the handle of a failed close back.
+/// Restores the handle of a failed close.
 fn again<T, P: Provider>(failed: HandleError<T>, wrap: impl FnOnce(T) -> Thing<P>) -> (Thing<P>, Error) {
     (wrap(failed.handle), failed.error)
 }
 
 impl<P: Provider> Thing<P> {
-    /// Closes it; drops one that has no way to be closed.
+    /// Closes the object, or drops it if it has no close method.
     ///
     /// # Errors
-    /// The object and the reason.
+    /// Returns the object and the reason.
     #[allow(clippy::result_large_err)]
     pub(super) fn close(self) -> Result<(), (Self, Error)> {
         match self {

@@ -1,16 +1,15 @@
-//! `differential.attributes`: the commands that rdma-core's libmlx5 and this project's send to the
-//! kernel, in one boot. Each difference is one of the [table](table::ROWS), and each row of the
-//! table has a difference.
+//! `differential.attributes`: compares the commands that rdma-core's libmlx5 and this project's
+//! send to the kernel, in one boot. Each difference must be in the [table](table::ROWS), and each
+//! row of the table must have a difference.
 //!
-//! `tests/differential/attributes.c` makes each call of libibverbs that reaches the kernel, in
-//! steps. A [tracer program](crate::record::tracer) reads its commands from the outside, on either
-//! library.
+//! In steps, `tests/differential/attributes.c` makes each libibverbs call that reaches the kernel.
+//! A [tracer program](crate::record::tracer) reads its commands from outside, on either library.
 //!
 //! `arguments` compares the results of calls with [odd arguments](crate::arguments) in the same
 //! way.
 //!
-//! The table is shown in `docs/connectx-model.md`. `BLESS=1 cargo test -p verbs-tests --lib
-//! attributes` writes it.
+//! The table is part of `docs/connectx-model.md`. `BLESS=1 cargo test -p verbs-tests --lib
+//! attributes` writes it there.
 
 pub mod table;
 
@@ -43,7 +42,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     [
         Case::new(SUITE, "attributes", move || explained(setup)),
         Case::new(SUITE, "attributes of two runs on one library are the same", move || same(setup)),
-        // A separate suite, which guests with either kind of port run.
+        // A separate suite, because guests with either kind of port run it.
         Case::new("arguments", "the same results on either library", move || {
             same_on_both_libraries(Device::ConnectX, &device(0), setup.port == Port::Roce)
         }),
@@ -56,7 +55,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Checks that the table explains each difference, and that each of its rows is needed.
+/// Checks that the table explains each difference and that each row is needed.
 fn explained(setup: Setup) -> CaseResult {
     let all = compare(setup, [Maker::Theirs, Maker::Linked])?;
     let guest = format!("{} {}", series()?, setup.port);

@@ -1,7 +1,8 @@
 //! The known differences between the commands of rdma-core 44 and of this project, with reasons.
 //!
-//! `theirs` and `ours` are values in the normal form (`record::normal`). A row without a field is
-//! about a command that one library sends alone; one without a command is about the step's result.
+//! `theirs` and `ours` are values in the normal form (`record::normal`). A row without a field
+//! describes a command that only one library sends. A row without a command describes the step's
+//! result.
 
 use crate::record::compare::{ABSENT, Row};
 
