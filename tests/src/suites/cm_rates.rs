@@ -29,7 +29,7 @@ static PAIRS: [Ends; 3] =
 /// A case without pairs.
 type Run = fn() -> CaseResult;
 
-/// A tool's name, the flags of its cases, and their function.
+/// A tool's name, the flags of its cases, their function.
 type Tool = (&'static str, &'static [&'static [&'static str]], fn(&Ends, &[&str]) -> CaseResult);
 
 /// Flags defined by the cases: IPv6, link-local IPv6, a client that binds to its address.

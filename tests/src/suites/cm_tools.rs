@@ -218,7 +218,7 @@ fn rdma_client(ends: [&Maker; 2], family: Family) -> CaseResult {
 }
 
 /// C's server disconnects as soon as it has the message. Its queue pair is then in the error state,
-/// where rxe drops an acknowledgement that it still owes. The client's send never completes.
+/// where rxe drops any acknowledgement still owed. The client's send never completes.
 fn rdma_xclient(ends: [&Maker; 2]) -> CaseResult {
     let sides = Sides::of(Family::V4)?;
     let ended =
@@ -272,7 +272,7 @@ fn ends_well(
     }
     let is_well = |(end, name): (&Ended, &str)| {
         let words = [format!("{name}: start"), format!("{name}: end 0")];
-        // `ip netns exec` starts a program by its path, and some programs print it.
+        // `ip netns exec` starts a program by its path; some programs print it.
         let said = |end: &Finished| end.stdout.lines().map(plain).eq(&words);
         end.as_ref().is_ok_and(|end| end.status.success() && said(end) && end.stderr.is_empty())
     };
@@ -284,12 +284,12 @@ fn plain(line: &str) -> &str {
     line.rsplit_once('/').map_or(line, |(_, line)| line)
 }
 
-/// Counts the requests that rxe repeats from a given moment on.
+/// Counts the requests repeated by rxe from a given moment on.
 ///
-/// When a queue pair goes to ERR, rxe drops an acknowledgement that it still owes (`do_complete`).
-/// The peer's queue pair then repeats its last request forever, because rxe does not honour
-/// librdmacm's limit of 7 retries (seen on 7.2). A program that waits for the completion hangs, on
-/// either library. Our tools do not load librdmacm, so the cases cannot make them disconnect
+/// When a queue pair goes to ERR, rxe drops any acknowledgement still owed (`do_complete`). The
+/// peer's queue pair then repeats its last request forever, because rxe does not honour librdmacm's
+/// limit of 7 retries (seen on 7.2). A program waiting for the completion hangs, on either library.
+/// Our tools do not load librdmacm, so the cases cannot make them disconnect
 /// [together](crate::together).
 struct Repetitions {
     before: u64,

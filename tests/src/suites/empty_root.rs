@@ -1,7 +1,7 @@
-//! `empty_root`: static builds of the tools, in a root that holds only them, `/dev/infiniband`,
+//! `empty_root`: static builds of the tools, in a root with only the tools, `/dev/infiniband`,
 //! `/sys` and `/proc`.
 //!
-//! `VERBS_STATIC_DIR` is the folder of the glibc builds, `VERBS_MUSL_DIR` that of the musl builds.
+//! `VERBS_STATIC_DIR` is the folder of the glibc builds, `VERBS_MUSL_DIR` of the musl builds.
 
 use std::fs;
 use std::path::{Path, PathBuf};

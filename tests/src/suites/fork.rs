@@ -78,7 +78,7 @@ impl Drop for Child {
     }
 }
 
-/// Forks a child that reads one byte, and returns whether it could.
+/// Forks a child that reads one byte. Returns whether it could.
 fn child_can_read(byte: *const u8) -> CaseResult<bool> {
     // SAFETY: see the head of the file.
     match unsafe { fork() }? {
@@ -118,7 +118,7 @@ fn huge() -> CaseResult<MmapMut> {
 
 const HUGE: usize = 4 << 20;
 
-/// Sends from registered memory that the process wrote after a fork. Returns whether the device
+/// Sends from registered memory written by the process after a fork. Returns whether the device
 /// sent the new contents.
 fn device_sends_what_is_written(pair: &mut Pair<verbs::Erased>, buf: Buf) -> CaseResult<bool> {
     let mut buf = buf;
@@ -159,7 +159,7 @@ fn a_fork_without_protection_takes_huge_pages_from_the_device_before_linux_5_12(
 }
 
 fn a_fork_leaves_protected_pages_to_the_device() -> CaseResult {
-    // SAFETY: this process has one thread, and nothing has read the environment yet.
+    // SAFETY: this process has one thread; nothing has read the environment yet.
     unsafe { std::env::set_var("RDMAV_HUGEPAGES_SAFE", "1") };
     fork_init()?;
     leaves_pages_to_the_device()

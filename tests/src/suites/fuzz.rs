@@ -1,5 +1,5 @@
-//! `fuzz`: random legal and odd calls of the public API in safe code change no buffer that the
-//! program holds.
+//! `fuzz`: random legal and odd calls of the public API in safe code change no buffer held by the
+//! program.
 //!
 //! `api-fuzz` does the same for longer ([`crate::api_fuzz`]). The host part of `cargo xtask test`
 //! fuzzes soft devices.
@@ -33,11 +33,11 @@ const FIRST_THAT_ENDS: (u32, u32) = (6, 0);
 /// Each such deregistration takes 50 s.
 const FIRST_THAT_WARNS: (u32, u32) = (6, 12);
 
-/// Functions that warn on 6.1: one in about one run of a dozen, and one about the reference count
-/// when the process ends.
+/// Functions with known warnings on 6.1: one warns in about one run of a dozen, the other about the
+/// reference count when the process ends.
 const WARN: &str = "__rxe_cleanup refcount_warn_saturate";
 
-/// The time limit on a kernel that may warn, which allows for some deregistrations of 50 s.
+/// The time limit on a kernel with warnings, which allows for some deregistrations of 50 s.
 const LIMIT: Duration = Duration::from_secs(380);
 
 /// Announces the known kernel warnings to the VM until dropped.
@@ -82,8 +82,8 @@ fn random_calls_change_no_buffer_that_the_program_holds() -> CaseResult {
         );
     }
     let _announced = Announced::new(WARN)?;
-    // When the process ends, the kernel closes the objects that the fuzz has forgotten, and may
-    // warn then too.
+    // When the process ends, the kernel closes the objects forgotten by the fuzz. It may warn then
+    // too.
     let run = || match rounds::in_this_process(under_test(), FOR, 1) {
         Ok(()) => 0,
         Err(Stop::Failed(why) | Stop::Skipped(why)) => {

@@ -130,7 +130,7 @@ fn asyncwatch_prints_the_events_that_theirs_prints() -> CaseResult {
     Ok(())
 }
 
-/// Cases that compare the output of correct use.
+/// Cases comparing the output of correct use.
 fn outputs() -> impl Iterator<Item = Case> {
     const USES: &[(&str, &[&str])] = &[
         ("ibv_devices", &[]),
@@ -152,7 +152,7 @@ fn outputs() -> impl Iterator<Item = Case> {
     })
 }
 
-/// Cases that compare the output of misuse.
+/// Cases comparing the output of misuse.
 fn misuses() -> impl Iterator<Item = Case> {
     /// No server listens on this port, which was tcpmux's.
     const NO_SERVER: &[&str] = &["-p", "1", "127.0.0.1"];
@@ -175,7 +175,7 @@ fn misuses() -> impl Iterator<Item = Case> {
         "-l extra",
         "-d rxe0 -i 2 -v",
     ];
-    // With the address of an absent server, so that no program waits.
+    // With the address of an absent server, so no program waits.
     let pingpong = [
         "-x",
         "--nosuch",
@@ -212,7 +212,7 @@ fn misuses() -> impl Iterator<Item = Case> {
     };
     let devinfo = devinfo.map(|line| one("ibv_devinfo", line, &[]));
     let pingpong = pingpong.map(|line| one("ibv_rc_pingpong", line, NO_SERVER));
-    // Flags that all three refuse, and flags that these two lack.
+    // Flags refused by all three, then flags missing in these two.
     let uc = ["-x", "--nosuch", "-m 300", "-i 0", "-d nosuch", "-p 65536", "-g 5000", "-N", "-h", "extra"];
     let uc = uc.map(|line| one("ibv_uc_pingpong", line, NO_SERVER));
     let ud = ["-x", "-m 1024", "-i 0", "-i 9", "-d nosuch", "-p 65536", "-s 65536", "-g 5000", "-t", "extra"];
@@ -263,7 +263,7 @@ fn misuses() -> impl Iterator<Item = Case> {
     devices.into_iter().chain(devinfo).chain(pingpong).chain(others).chain(without_gid)
 }
 
-/// Misuses of the tools that make many connections by address.
+/// Misuses of the tools for many connections by address.
 fn misuses_of_ids(
     one: fn(&'static str, &str, &'static [&'static str]) -> Case,
 ) -> impl Iterator<Item = Case> {
@@ -302,7 +302,7 @@ fn misuses_by_address() -> impl Iterator<Item = Case> {
 
 fn both(tool: &str, args: &[String]) -> CaseResult<[Finished; 2]> {
     let one = |maker: Maker| run(maker.tool(tool)?.args(args));
-    // Theirs first: without an installed tool there is no comparison.
+    // Theirs first: the case skips if the tool is not installed.
     let theirs = one(Maker::Theirs)?;
     Ok([one(Maker::Ours)?, theirs])
 }

@@ -1,4 +1,4 @@
-//! The suites: one file each. Each case is named after the behaviour that it checks.
+//! The suites: one file each. Each case is named after the behaviour it checks.
 //!
 //! | suite | content |
 //! |---|---|
@@ -8,13 +8,13 @@
 //! | [`conformance`] | the verbs' promises about data, completions and events |
 //! | [`transition`] | the QP transition table matches the running kernel's |
 //! | [`lifecycle`] | dropped, forgotten, closed and killed objects as the kernel sees them |
-//! | [`fork`] | the device keeps using the registered memory of a process that forks |
-//! | [`negative`] | refusals, and whether their reason is reported |
+//! | [`fork`] | the device keeps using the registered memory of a forking process |
+//! | [`negative`] | refusals with their reasons |
 //! | [`cm`] | connections by address |
 //! | [`listener`] | listeners and connectors above them |
 //! | [`cm_tools`], [`cm_rates`], [`cm_flags`] | our tools for them, with rdma-core's |
 //! | [`soft`] | provider-soft and the kernel's rxe interoperate |
-//! | [`fuzz`] | random calls in safe code change no buffer that the program holds |
+//! | [`fuzz`] | random calls in safe code change no buffer held by the program |
 //! | [`empty_root`] | static builds run in an otherwise empty root |
 //!
 //! [`mlx5`] holds the suites of another guest.

@@ -1,4 +1,4 @@
-//! `negative`: refusals, and whether their reason is reported.
+//! `negative`: refusals with their reasons.
 //!
 //! Cases whose result is the status of a work request are in
 //! [`conformance::failures`](super::conformance::failures).
@@ -115,7 +115,7 @@ fn an_unknown_name_is_answered_with_those_that_are_there() -> CaseResult {
     Ok(())
 }
 
-/// Returns the device list that a changed discovery result leads to.
+/// Returns the device list for a changed discovery result.
 fn list_if(change: impl FnOnce(&mut verbs::DeviceParts)) -> CaseResult<DeviceList> {
     let mut found = discovery::discover()?;
     let mut parts = found.devices[0].parts().expect("discovery finds devices of the kernel");
@@ -143,7 +143,7 @@ fn an_unknown_driver_is_skipped_with_the_reason() -> CaseResult {
     assert!(matches!(only_skipped(&list)?, SkipReason::NoProvider { driver_id: Some(id) } if id.0 == 4242));
     let text = error_of(list.first(), "a device without a provider")?.to_string();
     assert!(text.contains("no provider") && text.contains("4242") && text.contains(DEVICE), "{text}");
-    // Without a driver id the name decides, and this one matches no provider.
+    // Without a driver id the name decides; this one matches no provider.
     let list = list_if(|info| {
         info.driver_id = None;
         info.name = "ghost".to_owned();
@@ -172,7 +172,7 @@ fn without_netlink_sysfs_tells_of_the_same_device() -> CaseResult {
     let ([by_netlink], [by_sysfs]) = (&told.devices[..], &found.devices[..]) else {
         return fail(format_args!("{told:?}, {found:?}"));
     };
-    // The parts that only netlink reports are missing; the rest is equal.
+    // The parts reported only by netlink are missing; the rest is equal.
     let expected = by_netlink.parts().map(|all| verbs::DeviceParts {
         index: None,
         driver_id: None,

@@ -24,7 +24,7 @@ use crate::tools::DEVICE;
 
 const SUITE: &str = "transition";
 
-/// The states that a program can move a queue pair to. Only the device moves one to SQE.
+/// The target states available to programs. Only the device moves a queue pair to SQE.
 const STATES: [QpState; 6] =
     [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD, QpState::ERR];
 

@@ -1,6 +1,6 @@
 //! libfabric's ping-pong on its verbs provider, with an end on either library. The ends exchange
-//! their addresses over TCP and check each message that they receive. They disconnect [together]:
-//! otherwise one of them occasionally hangs or crashes, on either library.
+//! addresses over TCP and check each received message. They disconnect [together]: otherwise one of
+//! them occasionally hangs or crashes, on either library.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ use crate::tools::{LIMIT, Maker};
 
 const PACKAGE: &str = "libfabric-bin";
 
-/// The address of rxe0's netdev, to which endpoints connect.
+/// The address of rxe0's netdev, used by the endpoints.
 const ADDRESS: &str = "10.9.9.1";
 
 /// Messages each way.
@@ -26,7 +26,7 @@ struct Way {
     /// Value of `-e`.
     endpoint: &'static str,
     flags: &'static [&'static str],
-    /// Message size: in bytes, and as the program prints it.
+    /// Message size: in bytes and as the program prints it.
     size: (&'static str, &'static str),
     pairs: &'static [[Maker; 2]],
 }
@@ -78,7 +78,7 @@ impl Way {
         Ok(command)
     }
 
-    /// Checks an end's row of results: size, and the numbers of messages sent and acknowledged.
+    /// Checks an end's row of results: size, number of messages sent, number acknowledged.
     fn check(&self, end: &Finished) -> CaseResult {
         let row = end.stdout.lines().last().unwrap_or_default();
         let words: Vec<&str> = row.split_ascii_whitespace().take(3).collect();

@@ -106,8 +106,8 @@ fn programs_load_ours() -> CaseResult {
     if listed == 0 { skip("no program is installed (packages ibverbs-utils, perftest)") } else { Ok(()) }
 }
 
-/// Checks that a list such as `libibverbs.so.1 => /path/libibverbs.so.1 (0x00007f0000000000)` names
-/// our libibverbs, and our librdmacm if the program needs it.
+/// Checks for our libibverbs in a list like `libibverbs.so.1 => /path/libibverbs.so.1
+/// (0x00007f0000000000)`, and for our librdmacm if the program needs it.
 fn is_ours(dir: &Path, list: &Finished) -> CaseResult {
     let is_from = |name: &str| {
         let line = list.stdout.lines().find(|line| line.trim_start().starts_with(&format!("{name} => ")))?;

@@ -1,9 +1,8 @@
-//! rdma-core's tests for Python on both libraries: each test that passes on C's passes on ours.
+//! rdma-core's tests for Python on both libraries: a test passing on C's must pass on ours.
 //!
 //! One case, with the tests as its parts. `VERBS_PYVERBS` names the modules to run, such as
 //! `test_cq test_mr`; by default all run. [`crate::pyverbs::compare`] has the rules. A test in
-//! [`RACES`] that fails with the failure listed there is skipped, whether or not it passes on C's
-//! library.
+//! [`RACES`] is skipped if it fails in the listed way, whether or not it passes on C's library.
 
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ const RACES: &[(&str, &str, &str)] = &[(
     "it makes the queue smaller than its completions, which rxe has not written yet",
 )];
 
-/// Returns the race that a test has lost, if its failure is the one listed.
+/// Returns the race lost by a test, if its failure is the one listed.
 fn lost_race(test: &str, verdict: &CaseResult) -> Option<&'static str> {
     let Err(Stop::Failed(why)) = verdict else { return None };
     let lost = RACES.iter().find(|(name, failure, _)| *name == test && why.contains(failure));
@@ -71,7 +70,7 @@ fn compare_libraries() -> CaseResult {
     Ok(())
 }
 
-/// Returns the number of tests that passed, races aside.
+/// Returns the number of passed tests, races aside.
 fn passed(outcomes: &[Outcome]) -> usize {
     let is_race = |outcome: &Outcome| RACES.iter().any(|(name, ..)| *name == outcome.test);
     outcomes.iter().filter(|outcome| outcome.verdict.is_ok() && !is_race(outcome)).count()

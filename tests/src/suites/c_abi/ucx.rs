@@ -65,7 +65,7 @@ pub(super) fn module() -> CaseResult<PathBuf> {
     found.ok_or_else(|| Stop::Failed("UCX has no module for RDMA below /usr/lib".to_owned()))
 }
 
-/// Returns the GID index of the IPv6 address that the kernel assigns to a netdev.
+/// Returns the GID index of the IPv6 address assigned by the kernel to a netdev.
 ///
 /// # Errors
 /// A skip, if there is none.

@@ -1,4 +1,4 @@
-//! ibverbs-utils: ping-pongs with an end on either library, and equal output on either.
+//! ibverbs-utils: ping-pongs with an end on either library; equal output on either.
 
 use std::process::Command;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const WAYS: &[Way] = &[
     ("ibv_srq_pingpong", 4096, 50, &["-e", "-c", "-q", "3"]),
 ];
 
-/// A program and its arguments: correct use, features that the device lacks, and misuse.
+/// A program and its arguments: correct use, features missing in the device, misuse.
 const OUTPUTS: &[(&str, &[&str])] = &[
     ("ibv_devices", &[]),
     ("ibv_devinfo", &[]),

@@ -1,5 +1,5 @@
-//! Connections by IPv6 addresses, and queue pair options carried in messages. `conformance` covers
-//! IPv4 and everything else that connections carry.
+//! Connections by IPv6 addresses; queue pair options in messages. `conformance` covers IPv4 and
+//! everything else in messages.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
@@ -22,7 +22,7 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, options_of_queue_pairs_go_from_connect_to_accept_and_back)
 }
 
-/// Cases that change the network interface of their device.
+/// Cases for devices whose network interface they may change.
 pub(super) fn of_interface() -> Vec<Case> {
     cases!(
         SUITE,
@@ -76,7 +76,7 @@ fn with_ipv6(run_with: impl FnOnce() -> CaseResult) -> CaseResult {
     result
 }
 
-/// Listeners on one device, requests to both of its addresses, and which of them arrive.
+/// Connects to both addresses of a device and compares which listeners get the request.
 fn a_listener_takes_the_addresses_that_its_own_stands_for() -> CaseResult {
     let v4 = here()?;
     let (any_v4, any_v6) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED));

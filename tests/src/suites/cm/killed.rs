@@ -47,7 +47,7 @@ pub(in crate::suites) struct Ended {
 }
 
 /// Runs a pair for each chosen state and side, all concurrently, and kills the peer in that state.
-/// `make` returns the commands of the listener and of the client, and the listener's TCP port.
+/// `make` returns the commands of listener and client plus the listener's TCP port.
 pub(in crate::suites) fn outlive(
     is_chosen: impl Fn(State) -> bool + Copy,
     mut make: impl FnMut(State, bool) -> CaseResult<([Command; 2], u16)>,

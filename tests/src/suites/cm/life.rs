@@ -1,4 +1,4 @@
-//! Lifecycles of ids, and the resources they leave behind.
+//! Lifecycles of ids and the resources they leave behind.
 
 use std::process::Command;
 use std::thread;
@@ -31,7 +31,7 @@ pub(super) fn of_interface() -> Vec<Case> {
     cases!(SUITE, ids_end_in_every_state_and_the_peer_learns_it)
 }
 
-/// Both sides of connections that come one after the other.
+/// Both sides of successive connections.
 struct World {
     server: Server,
     channel: EventChannel,
@@ -93,9 +93,9 @@ fn a_thousand_connections_leave_nothing() -> CaseResult {
     back_to(&baseline)
 }
 
-/// The kernel allocates an address handle for each message awaiting a reply, and rxe of Linux 5.10
-/// has only 100. There `connect` and `accept` fail with `EINVAL`, as in rdma-core's `ucmatose -c
-/// 256` on both sides, which connects 64.
+/// The kernel allocates an address handle for each message awaiting a reply. rxe of Linux 5.10 has
+/// only 100, so `connect` and `accept` fail with `EINVAL`. rdma-core's `ucmatose -c 256` on both
+/// sides does too, after 64 connections.
 fn one_listener_takes_256_connections_at_once() -> CaseResult {
     const COUNT: usize = 256;
     let max_ah = fabric::open()?.query_device()?.max_ah;
@@ -117,8 +117,8 @@ fn one_listener_takes_256_connections_at_once() -> CaseResult {
     back_to(&baseline)
 }
 
-/// Drops ids in each state that a program can bring them to. Checks their peers' events and the
-/// kernel's remaining resources.
+/// Drops ids in every state a program can reach. Checks their peers' events and the kernel's
+/// remaining resources.
 fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     let (channel, ip) = (EventChannel::new()?, here()?);
     drop(channel.create_id(PortSpace::TCP)?);
@@ -144,7 +144,7 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     // Connecting, before the listener has read the request: it is withdrawn or rejected.
     drop(Client::requesting(&server)?);
     drop(server.request()?);
-    // The request of a client that no longer exists.
+    // The request of a destroyed client.
     let (client, parts) = Client::requesting(&server)?;
     let (request, _) = server.request()?;
     drop((client, parts));

@@ -3,7 +3,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`connect`] | connections by IPv6 addresses, and options of queue pairs |
+//! | [`connect`] | connections by IPv6 addresses; options of queue pairs |
 //! | [`refuse`] | backlogs and unreachable addresses |
 //! | [`life`] | the end of ids and their remains; many connections |
 //! | [`killed`] | killed peers, in every state |
@@ -12,8 +12,8 @@
 //! | [`process`] | forks and signals |
 //! | [`threads`] | several threads sharing a channel |
 //!
-//! The `connect` topics of the suite `conformance` cover every device with an address, and
-//! InfiniBand ports.
+//! The `connect` topics of the suite `conformance` cover InfiniBand ports and every device with an
+//! address.
 //!
 //! The suite `soft_interop` connects soft devices with rxe.
 
@@ -77,7 +77,7 @@ fn here() -> CaseResult<IpAddr> {
     }
 }
 
-/// Returns an address with a port that the connection manager chooses.
+/// Returns an address with a port chosen by the connection manager.
 fn at(ip: IpAddr) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }

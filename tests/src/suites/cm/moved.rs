@@ -1,5 +1,5 @@
 //! A bond that fails over to its other interface and takes that one's Ethernet address: each id on
-//! the bond gets one event. When the bond fails back, its address matches the ids again, and the
+//! the bond gets one event. When the bond fails back, its address matches the ids again and the
 //! kernel raises no event.
 //!
 //! This does not prove that connections survive. With both ends on one device, packets still carry

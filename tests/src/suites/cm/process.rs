@@ -1,4 +1,4 @@
-//! Forks and signals in a process that waits for events.
+//! Forks and signals in a process waiting for events.
 //!
 //! # Safety
 //! The signal handler only changes an atomic number, which is safe at any time.
@@ -33,7 +33,7 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, a_signal_does_not_end_the_wait_for_an_event)
 }
 
-/// The kernel compares the credentials of each command with those at the opening of the file, and a
+/// The kernel compares the credentials of each command with those at the opening of the file. A
 /// child has its own copy.
 fn a_forked_child_gets_no_events_and_ends_nothing() -> CaseResult {
     const LIMIT: Duration = Duration::from_secs(60);
@@ -86,7 +86,7 @@ fn a_signal_does_not_end_the_wait_for_an_event() -> CaseResult {
     let server = server(PortSpace::TCP)?;
     let channel = EventChannel::new()?;
     let id = channel.create_id(PortSpace::TCP)?;
-    // Without SA_RESTART, which would hide that the call was interrupted.
+    // Without SA_RESTART, which would hide the interruption.
     let action = SigAction::new(SigHandler::Handler(handle), SaFlags::empty(), SigSet::empty());
     // SAFETY: see the head of the file.
     unsafe { sigaction(Signal::SIGUSR1, &action) }?;

@@ -62,8 +62,8 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
             are_told(&server.channel, &[(name, accepted), ("its listener", &server.listener)])?;
         }
         // The kernel raises no event for the id of an unaccepted request and ends it behind the
-        // others. The requesting id was on the same device: its end rejects the request, and the
-        // device may still deliver the reject.
+        // others. The requesting id was on the same device: its end rejects the request. The device
+        // may still deliver this reject.
         const GONE: &str = "the device of the id is gone";
         let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
         for (refused, reasons) in [

@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The state that the threads of a listener share.
+/// The state shared by a listener's threads.
 #[derive(Default)]
 struct Served {
     /// Accepted connections, with the objects of their queue pairs.
@@ -86,7 +86,7 @@ fn two_threads_at_one_channel_serve_all_connections() -> CaseResult {
     Ok(())
 }
 
-/// C's channel can be closed under a reading thread. Here the reader shares ownership, and the last
+/// C's channel can be closed under a reading thread. Here the reader shares ownership; the last
 /// owner closes the channel.
 fn a_reader_that_waits_outlives_all_other_users_of_the_channel() -> CaseResult {
     let address = Server::new(at(here()?), PortSpace::TCP, 0)?.address;

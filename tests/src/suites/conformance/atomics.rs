@@ -51,7 +51,7 @@ fn swap<P: Provider>(arena: &Arena<P>, at: u64, compare: u64, swap: u64) -> Send
     SendOp::AtomicCmpAndSwp { remote_addr: arena.addr() + at, rkey: arena.rkey(), compare, swap }
 }
 
-/// Returns a pair, a word of the peer between two others, and room for results.
+/// Returns a pair, a word of the peer between two others, room for results.
 fn words<P: Provider>(context: &Context<P>) -> CaseResult<(Pair<P>, Arena<P>, Arena<P>)> {
     let pair = Pair::new(context, &Shape::default())?;
     let (word, results) = (Arena::new(&pair.pd, 24)?, Arena::new(&pair.pd, 512)?);
@@ -309,7 +309,7 @@ fn an_atomic_without_the_right_of_the_queue_pair_is_refused_by_the_peer<P: Provi
     pair.b.qp.modify(&attr, QpAttrMask::ACCESS_FLAGS)?;
     post_send(&mut pair.a.qp, &[signalled(1, add(&word, 8, 1), &[results.sge(0..8)])])?;
     let status = wait_one(&mut pair.a.cq)?.status;
-    // rxe reports an unsupported operation, and before Linux 5.11 nothing at all.
+    // rxe reports an unsupported operation; before Linux 5.11 it reports nothing at all.
     let of_rxe = matches!(status, WcStatus::REM_INV_REQ_ERR | WcStatus::RETRY_EXC_ERR);
     assert!(status == WcStatus::REM_ACCESS_ERR || is_rxe()? && of_rxe, "{status}");
     assert_eq!((word.number(8), results.number(0)), (0, 0));

@@ -109,7 +109,7 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
         assert_eq!(attr.path_mtu, Mtu::MTU_512);
         assert_eq!(attr.ah_attr.grh.map(|grh| (grh.dgid, grh.traffic_class)), Some((gid.gid, 0x28)));
         assert_eq!(attr.ah_attr.grh.map(|grh| grh.sgid_index), Some(gid.gid_index));
-        // The kernel overrides the hop limit with that of the route; RoCE has one.
+        // The kernel overrides the hop limit with the route's; RoCE has a route.
         let is_routed = !is_soft()? && is_ethernet(context)?;
         let hop_limit = if is_routed { 64 } else { 33 };
         assert_eq!(attr.ah_attr.grh.map(|grh| grh.hop_limit), Some(hop_limit));
@@ -183,8 +183,8 @@ pub(super) fn pair_from<P: Provider>(context: &Context<P>, shape: &Shape, psn: u
     ends(context, shape, rts, |remote| Remote { psn, ..remote })
 }
 
-/// Connects two queue pairs. `a` goes to RTS with these attributes, and `b` gets `a`'s number and
-/// PSN as altered by `changed`.
+/// Connects two queue pairs. `a` goes to RTS with these attributes. `b` connects to `a`'s number
+/// and PSN as altered by `changed`.
 fn ends<P: Provider>(
     context: &Context<P>,
     shape: &Shape,
@@ -653,7 +653,7 @@ fn an_initiator_without_reads_fails_them<P: Provider>(context: &Context<P>) -> C
 }
 
 fn another_sequence_number_is_another_connection<P: Provider>(context: &Context<P>) -> CaseResult {
-    // Every packet of a is ahead of the PSN that b expects, as if a thousand packets were lost.
+    // Every packet of a is ahead of b's expected PSN, as if a thousand packets were lost.
     let mut pair = ends(context, &Shape::default(), Shape::default().rts, |remote| Remote {
         psn: remote.psn.wrapping_sub(1000) & 0xff_ffff,
         ..remote
@@ -780,7 +780,7 @@ fn ece_is_what_both_sides_have<P: Provider>(context: &Context<P>) -> CaseResult 
         _ => return skip("the provider or the device has no options of connections"),
     };
     assert_eq!(b.query_ece()?, offer);
-    // The accepting side takes the peer's options and returns the ones that it supports too.
+    // The accepting side takes the peer's options and returns those it supports too.
     let foreign = 1 << offer.options.trailing_ones();
     b.set_ece(&Ece { options: offer.options | foreign, ..offer })?;
     assert_eq!(b.query_ece()?, Ece { options: 0, ..offer }, "nothing is agreed on");

@@ -1,4 +1,4 @@
-//! Connections by address: the data that they carry, and what both sides report about them.
+//! Connections by address: their data, and the information on both sides.
 //!
 //! Both sides run in the case's process, at the address of the device under test: the IPv4 address
 //! of a soft device or of a netdev, or the GID of an InfiniBand port. These cases have one form,
@@ -51,7 +51,7 @@ pub(super) const QUESTION: &[u8] = b"\0\0question \xff\0?";
 /// Private data of a reply.
 pub(super) const ANSWER: &[u8] = b"\x80answer\0!";
 
-/// Returns the bytes that arrive for private data in a message with room for `len` bytes.
+/// Returns the received bytes for private data in a message with room for `len` bytes.
 pub(super) fn padded(data: &[u8], len: usize) -> Vec<u8> {
     let mut padded = data.to_vec();
     padded.resize(len, 0);

@@ -1,4 +1,4 @@
-//! Datagram services by address, and multicast groups.
+//! Datagram services by address; multicast groups.
 
 use std::net::Ipv4Addr;
 
@@ -32,7 +32,7 @@ const REPLY: usize = 136;
 /// The bytes before a datagram in its receive buffer.
 const GRH: usize = 40;
 
-/// The statuses of a lookup reply: the listener refuses, and there is no listener.
+/// The statuses of a lookup reply: a refusal by the listener, a missing listener.
 const REFUSED: i32 = 2;
 const NO_SERVICE: i32 = 1;
 

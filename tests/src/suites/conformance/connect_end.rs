@@ -1,4 +1,4 @@
-//! Connections by address: the end of connections and ids, and the resources that are left.
+//! Connections by address: the end of connections and ids, and their remaining resources.
 
 use rdmacm::{Address, CmId, ConnParam, EventChannel, EventKind, EventType, IdKey, PortSpace, RejectReason};
 use verbs::state::Rts;
@@ -42,13 +42,12 @@ fn of(channel: &EventChannel, id: IdKey, wanted: EventType) -> CaseResult {
     if event.id == id { Ok(()) } else { fail(format_args!("{event:?} of another id than {id}")) }
 }
 
-/// Moves a queue pair to the error state and checks that its receive and a further send are
-/// flushed.
+/// Moves a queue pair to the error state. Its receive and a further send must be flushed.
 fn flushes(mut parts: Parts, qp: Qp<Rts>) -> CaseResult {
     let mut qp = qp.to_error()?;
     assert_eq!(parts.cq.poll_within(PATIENCE)?.status, WcStatus::WR_FLUSH_ERR);
     if rxe_is_before(6, 1)? {
-        // In the error state, this rxe does not wake the task that would flush new requests.
+        // In the error state, this rxe does not wake the task for flushing new requests.
         return Ok(());
     }
     qp.post_send_buf(SendOp::Send, SendFlags::SIGNALED, parts.pd.alloc_buf(1)?, ..)?;
@@ -125,7 +124,7 @@ fn the_end_of_an_id_between_reply_and_connection_is_a_reject() -> CaseResult {
 /// A state of an id, and the steps from a new id and an address to that state.
 type State = (&'static str, fn(&EventChannel, CmId, Address) -> CaseResult<Box<dyn std::any::Any>>);
 
-/// The states of an id that has a port, in order.
+/// The states of an id with a port, in order.
 const STATES: &[State] = &[
     ("bound", |_, id, _| Ok(Box::new(id))),
     ("listening", |_, id, _| {

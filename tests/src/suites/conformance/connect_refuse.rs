@@ -1,4 +1,4 @@
-//! Connections by address: rejects, and refused calls with their reasons.
+//! Connections by address: rejects; refused calls with their reasons.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn server() -> CaseResult<Server> {
     Server::new(here()?, PortSpace::TCP, 4)
 }
 
-/// Checks that the client was rejected for this reason and that its receive is flushed.
+/// Checks that the client was rejected for this reason. Its receive must be flushed.
 pub(in crate::suites) fn is_rejected(
     client: &Client,
     mut parts: Parts,

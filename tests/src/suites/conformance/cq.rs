@@ -1,8 +1,8 @@
 //! Completion queues: sizes, overruns, flags, fields, and the order of completions.
 //!
-//! Most cases use a queue pair connected to itself ([`Loop`]). It receives its own messages, so a
-//! send's completion implies that the receive's completion is already in the other queue, untouched
-//! by any poll.
+//! Most cases use a queue pair connected to itself ([`Loop`]). It receives its own messages. A
+//! send's completion therefore implies that the receive's completion is already in the other queue,
+//! untouched by any poll.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -87,7 +87,7 @@ pub(super) fn looped<P: Provider>(
     connect(context, qp, &SHAPE, own)
 }
 
-/// Returns memory for [`send_to_itself`]: 8 bytes to send, and 8 to receive into.
+/// Returns memory for [`send_to_itself`]: 8 bytes to send, 8 to receive into.
 pub(super) fn message_memory<P: Provider>(pd: &Pd<P>) -> CaseResult<Mr<P>> {
     Ok(Arena::new(pd, 16)?.into_mr())
 }
@@ -261,8 +261,8 @@ fn a_queue_serves_other_queue_pairs_after_an_overrun<P: Provider>(context: &Cont
         events.next_event().is_ok_and(|event| event.is_some_and(|e| e.event_type == AsyncEventType::CQ_ERR))
     })?;
     own.expect(0..own.recvs.cqe().into())?;
-    // Discards the completion of the receive that was lost and the flushed requests of the first
-    // queue pair, if they come.
+    // Discards the completion of the lost receive and the flushed requests of the first queue pair,
+    // if they come.
     own.qp = looped(context, &own.pd, &own.sends, &own.recvs)?;
     while own.recvs.poll_one().is_some() || own.sends.poll_one().is_some() {}
     own.fill(100..104)?;
@@ -341,7 +341,7 @@ fn standard_fields_are_accepted<P: Provider>(context: &Context<P>) -> CaseResult
 }
 
 fn a_field_that_the_device_lacks_is_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
-    // A flag of no device.
+    // A flag unknown to every device.
     let mut lacking = vec![CqWcFlags::from_bits_retain(1 << 20)];
     if !is_mlx5()? {
         lacking.extend([CqWcFlags::TM_INFO, CqWcFlags::CVLAN, CqWcFlags::FLOW_TAG]);

@@ -1,5 +1,5 @@
-//! Completions of a queue pair that is destroyed or reset while they are in the queue, among those
-//! of another queue pair.
+//! Completions of a queue pair destroyed or reset while they are in the queue, among completions of
+//! another queue pair.
 
 use verbs::state::Rts;
 use verbs::{CompChannel, Context, Cq, CqInit, Provider, Qp, QpType, RecvWr, SendFlags, SendOp, SendWr, Wc};
@@ -97,8 +97,8 @@ fn poll<P: Provider>(cq: &mut Cq<P>, count: usize, as_array: bool) -> CaseResult
 /// Polls the completions of these requests in order. Returns whether the device also kept the
 /// completions from before the end: 1, 3, 5 and 7.
 ///
-/// `Qp::dismantle` allows that, and devices whose completions carry the request number may do it.
-/// ConnectX's completions refer to a slot of the queue pair, so its provider must skip them.
+/// `Qp::dismantle` allows keeping them, and devices whose completions carry the request number may
+/// do it. ConnectX's completions refer to a slot of the queue pair, so its provider must skip them.
 fn expect<P: Provider>(cq: &mut Cq<P>, others: &[u64], as_array: bool) -> CaseResult<bool> {
     let mut left = Vec::new();
     for wr_id in others {

@@ -143,7 +143,7 @@ fn completions_that_were_there_raise_no_event_and_the_next_one_does<P: Provider>
         assert_eq!(channel.next_event()?, None);
     }
     own.fill(3..4)?;
-    // ConnectX raises it at once, for the unpolled completions, and raises only one.
+    // ConnectX raises it at once, for the unpolled completions; it raises only one.
     assert_eq!(next_event(&channel)?, own.recvs.id());
     own.expect(0..4)?;
     assert_eq!(channel.next_event()?, None);
@@ -380,7 +380,7 @@ fn moderation_that_the_device_lacks_is_refused_by_name<P: Provider>(context: &Co
     Ok(())
 }
 
-/// Runs the loop of a program that waits for the events of many queues. Counts the completions of
+/// Runs the loop of a program waiting for the events of many queues. Counts the completions of
 /// queue n in `polled[n]` until `stop` is set.
 fn serve<P: Provider>(
     channel: &CompChannel,
@@ -502,7 +502,7 @@ fn no_wake_up_is_lost_when_another_thread_polls_the_same_queue<P: Provider>(
     let (channel, own) = with_channel(context)?;
     let Loop { mut qp, mut sends, recvs, memory, .. } = own;
     let (recvs, polled, stop) = (Mutex::new(recvs), AtomicU64::new(0), AtomicBool::new(false));
-    // The round that the competitor may poll in, and the last round that it has finished.
+    // The competitor's present round, and the last round it has finished.
     let (round, rested) = (AtomicU64::new(0), AtomicU64::new(0));
     let drain = |arms: bool| -> CaseResult {
         let Ok(mut recvs) = recvs.lock() else { return fail("a thread panicked") };

@@ -60,7 +60,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// The size of the header before a datagram in the receive buffer.
 const GRH: usize = 40;
 
-/// The kind of header that ConnectX reports for RoCE v2 over IPv4.
+/// ConnectX's code for the header of RoCE v2 over IPv4.
 const IPV4_HEADER: u8 = 2;
 
 fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) -> CaseResult {
@@ -215,7 +215,7 @@ fn ud_route_header_names_both_addresses_and_what_the_path_says<P: Provider>(
         let next_header = if is_ethernet(context)? { Grh::UDP } else { 0x1b };
         assert_eq!((header.sgid, header.dgid, header.next_header), (gid.gid, gid.gid, next_header));
         assert_eq!(header.traffic_class, traffic_class);
-        // The kernel's core overrides the hop limit of unicast RoCE v2 paths with that of the route
+        // The kernel's core overrides the hop limit of unicast RoCE v2 paths with the route's
         // (Linux `drivers/infiniband/core/verbs.c`, `ib_resolve_unicast_gid_dmac`).
         assert!(header.hop_limit == hop_limit || (is_rxe()? && header.hop_limit > 0), "{header:?}");
     }
@@ -424,8 +424,8 @@ fn ud_path_from_a_gid_that_does_not_exist_is_refused<P: Provider>(context: &Cont
         pd.create_ah(&AhAttr { grh, ..path(&gid) }).unwrap_err()
     };
     let empty = (0..len.min(256)).find(|index| table.iter().all(|entry| entry.gid_index != *index));
-    // The provider creates InfiniBand address handles without the kernel and checks only table
-    // length.
+    // The provider creates InfiniBand address handles without the kernel, and checks the index only
+    // against the length of the table.
     if let Some(index) = empty.filter(|_| is_ethernet) {
         let error = from(index);
         assert!(matches!(error.cause, Cause::Gid { index: at, .. } if at == index), "{error}");
@@ -496,8 +496,8 @@ fn ud_error_state_flushes_receives_and_sends<P: Provider>(context: &Context<P>) 
         wait_status(&mut end.cq, wr_id, WcStatus::WR_FLUSH_ERR)?;
     }
     if rxe_is_before(6, 1)? {
-        // In this state, this rxe's requester exits at once and does not wake the task that would
-        // flush.
+        // In this state, this rxe's requester exits at once and does not wake the task for
+        // flushing.
         return Ok(());
     }
     post_send(&mut qp, &[signalled(3, SendOp::UdSend { to }, &[net.arena.sge(0..8)])])?;
@@ -518,7 +518,7 @@ fn ud_reset_queue_pair_receives_again<P: Provider>(context: &Context<P>) -> Case
     Ok(())
 }
 
-/// A group that a device of this process may join, and the path to it.
+/// A group for a device of this process, and the path to it.
 struct Group {
     gid: Gid,
     /// The local id of the group: 0 on Ethernet.

@@ -1,4 +1,4 @@
-//! An open device: its attributes, ports, GIDs and partition keys, and two opens of one device.
+//! An open device: its attributes, ports, GIDs and partition keys; two opens of one device.
 
 use verbs::{Cause, Context, CqInit, Errno, Gid, GidType, LinkLayer, NodeType, PortState, Provider, QpType};
 

@@ -224,8 +224,8 @@ fn each_open_of_a_device_is_told_of_its_port<P: Provider>(context: &Context<P>, 
     gid_is_back(context)
 }
 
-/// Waits until the port has the GID that the cases use. On Ethernet that GID belongs to an address,
-/// and the kernel removes it while the link is down.
+/// Waits until the port has the GID of the cases. On Ethernet it belongs to an address; the kernel
+/// removes it while the link is down.
 fn gid_is_back<P: Provider>(context: &Context<P>) -> CaseResult {
     let of_address = is_ethernet(context)?;
     eventually("the port's GID is back", || {

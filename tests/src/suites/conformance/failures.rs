@@ -51,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// Checks that the queue pair is in the error state and flushes requests posted from now on.
 ///
 /// The flush is not checked on Linux before 6.1: there rxe's requester exits at once in this state
-/// (seen on 5.10) and does not wake the task that would flush. A separate case covers that.
+/// (seen on 5.10) and does not wake the task for flushing. A separate case covers this.
 fn is_broken<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>) -> CaseResult {
     in_error(&pair.a.qp)?;
     if rxe_is_before(6, 1)? {
@@ -87,7 +87,7 @@ fn a_wrong_remote_key_is_a_remote_access_error<P: Provider>(context: &Context<P>
     Ok(())
 }
 
-/// The key of a buffer is only for this process' requests. A peer that has the key gains nothing.
+/// The key of a buffer is only for this process' requests. It gives a peer no access.
 fn a_buffer_that_was_not_exposed_is_closed_to_peers<P: Provider>(context: &Context<P>) -> CaseResult {
     for kind in 0..4 {
         let mut pair = Pair::new(context, &Shape::default())?;
@@ -224,7 +224,7 @@ fn a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes<P: Provider>(
 }
 
 /// Every field of a failed completion: the status, the request, the queue pair, and the vendor's
-/// code, which ConnectX sets and others leave 0.
+/// code (set by ConnectX, 0 on other devices).
 fn a_failure_has_the_code_of_its_vendor<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut codes = Vec::new();
     for wrong_here in [true, false] {
@@ -281,7 +281,7 @@ fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Cont
         let wcs = wait(&mut pair.b.cq, 4)?;
         let seen: Vec<_> = wcs.iter().map(|wc| (wc.wr_id, wc.status)).collect();
         assert_eq!(seen, [10, 11, 12, 13].map(|id| (id, WcStatus::WR_FLUSH_ERR)), "{qp_type}");
-        // A receive posted in the error state is not lost: rxe ignores it, and a reset that ends
+        // A receive posted in the error state is not lost: rxe ignores it, but a reset that ends
         // requests returns it.
         qp.post_recv_buf(pair.pd.alloc_buf(8)?, ..)?;
         // A queue pair works again after a reset.
@@ -425,7 +425,7 @@ fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &
     let arena = Arena::new(&pair.pd, 128)?;
     let fixed = Arena::with_access(&pair.pd, 128, AccessFlags::REMOTE_READ)?;
     arena.write(0, &[3; 128]);
-    // Longer than the data that ConnectX puts into a completion, where it checks no key.
+    // Longer than the data in a completion of ConnectX, where it checks no key.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[fixed.sge(0..128)] }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..128)])])?;
     both_fail(&mut pair)?;
@@ -433,8 +433,7 @@ fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &
     Ok(())
 }
 
-/// Checks that a receive failed because of its memory: locally at b, and as the peer's failure at
-/// a.
+/// Expects a receive to fail because of its memory: locally at b, as the peer's failure at a.
 fn both_fail<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
     let (a, b) = (crate::fabric::wait_one(&mut pair.a.cq)?, crate::fabric::wait_one(&mut pair.b.cq)?);
     ended(&a, 1, WcStatus::REM_OP_ERR, &[WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR])?;
@@ -472,7 +471,7 @@ fn an_immediate_without_a_receive_is_not_ready<P: Provider>(context: &Context<P>
     wait_status(&mut pair.a.cq, 1, WcStatus::SUCCESS)
 }
 
-/// Returns a pair that waits 491 ms before each of its 6 retries for a receive of `b`.
+/// Returns a pair with 6 retries, each after 491 ms, until `b` has a receive.
 pub(super) fn slow_to_be_ready<P: Provider>(context: &Context<P>) -> CaseResult<Pair<P>> {
     let rts = RtsAttr { rnr_retry: 6, timeout: 20, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
@@ -608,7 +607,7 @@ fn the_responder_of_each_refused_operation_fails<P: Provider>(context: &Context<
             SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 1 },
             SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare: 0, swap: 1 },
         ][which];
-        // The receives are flushed, except the one that the immediate would have consumed.
+        // The receives are flushed, except the one for the immediate.
         for wr_id in [2, 3] {
             post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..8)] }])?;
         }

@@ -1,4 +1,4 @@
-//! Failed requests and their neighbours: which succeed, which are flushed, and in which order.
+//! Failed requests and their neighbours: successes, flushes, and their order.
 
 use verbs::{
     Context, Cq, CqInit, Provider, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc,

@@ -7,7 +7,7 @@
 //! | [`rc_lengths`] | reliable connections: lengths around the MTU, alignments, long messages |
 //! | [`rc_order`] | reliable connections: the order of requests, of data and of completions |
 //! | [`rc_queues`] | reliable connections: full queues, signalling, fields, batches |
-//! | [`connect`] | connections by address: their data, and what both sides report |
+//! | [`connect`] | connections by address: their data, and the information on both sides |
 //! | [`connect_datagram`] | datagram services by address, multicast groups |
 //! | [`connect_end`] | the end of connections and of their ids |
 //! | [`connect_refuse`] | rejects, ports in use, refused calls |
@@ -26,16 +26,16 @@
 //! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
 //! | [`failures`] | failing requests and their statuses |
 //! | [`memory`] | protection domains, regions and their rights, bounds and changes |
-//! | [`odp`] | on-demand paged regions, and advice about their pages |
+//! | [`odp`] | on-demand paged regions, advice about their pages |
 //! | [`flushes`] | the requests around a failed one |
 //! | [`events`] | completion channels and asynchronous events |
 //! | [`attributes`] | queue pair attributes: limits, effects, queries |
-//! | [`states`] | queue pair states: each transition, and the behaviour in each state |
+//! | [`states`] | queue pair states: each transition, the behaviour in each state |
 //! | [`unsupported`] | verbs that neither rxe nor soft devices have |
 //! | [`srq`] | shared receive queues: the takers of receives, events, changes of the queue |
 //! | [`tags`] | tag matching: tag lists, matching messages, rendezvous |
 //! | [`threads`] | objects in several threads |
-//! | [`xrc`] | XRC: requests that name a shared receive queue |
+//! | [`xrc`] | XRC: requests naming a shared receive queue |
 //!
 //! Almost every case has two forms, with the provider hidden and with it named. Connections by
 //! address have one form, because their devices come with the provider hidden.

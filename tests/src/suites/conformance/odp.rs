@@ -1,4 +1,4 @@
-//! On-demand paged regions, whose pages are not pinned, and advice about their pages.
+//! On-demand paged regions, whose pages are not pinned; advice about their pages.
 //!
 //! In each page of such a region, rxe (read at 6.15, seen on 7.2) copies to and from the start and
 //! ignores the offset (Linux `drivers/infiniband/sw/rxe/rxe_odp.c`, `__rxe_odp_mr_copy`). On rxe
@@ -172,7 +172,7 @@ fn odp_advice_is_taken_for_each_kind_of_prefetch<P: Provider>(context: &Context<
                 Err(error) if error.errno == Errno::OPNOTSUPP => {
                     return skip("the device takes no advice (rxe: since Linux 6.17)");
                 }
-                // This advice fails for pages that are not present.
+                // This advice fails for absent pages.
                 Err(error) if advice == Advice::PREFETCH_NO_FAULT && error.errno == Errno::FAULT => {}
                 Err(error) => return Err(error.into()),
             }

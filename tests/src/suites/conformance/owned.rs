@@ -1,5 +1,4 @@
-//! Memory that queues own until a completion returns it, and the connecting and waiting of safe
-//! code.
+//! Memory owned by queues until a completion returns it; connecting and waiting in safe code.
 
 use std::sync::Arc;
 use std::thread;
@@ -47,7 +46,7 @@ fn unsignalled_sends_return_with_the_next_signalled_one<P: Provider>(context: &C
     let completed = next_completed(&mut pair.a.cq)?;
     assert_eq!(completed.wr_id, number);
     let returned: Vec<_> = completed.returned.into_iter().flat_map(verbs::Returned::into_bufs).collect();
-    // The buffer of this send and those of the sends before it, in reverse order of posting.
+    // The buffers of this send and of all sends before it, in reverse order of posting.
     let expected = [3, 2, 1, 0].map(|seed| pattern(seed, 100));
     assert!(returned.iter().map(|buf| &buf[..]).eq(expected.iter().map(|bytes| &bytes[..])));
     assert!(is_empty(&mut pair.a.cq), "an unsignalled send has a completion");
@@ -107,7 +106,7 @@ fn memory_is_posted_while_it_is_exposed<P: Provider>(context: &Context<P>) -> Ca
     let share = next_completed(&mut pair.b.cq)?.returned.and_then(verbs::Returned::into_exposed);
     assert_eq!(share.map(|share| share.remote()), Some(into.remote()));
     drop(next_completed(&mut pair.a.cq)?);
-    // The peer that sent the data reads it back, also into exposed memory.
+    // The sender of the data reads it back, also into exposed memory.
     let op = SendOp::RdmaRead { remote_addr: into.addr(), rkey: into.rkey() };
     pair.a.qp.post_send_buf(op, NONE, read.clone(), ..2000)?;
     drop(next_completed(&mut pair.a.cq)?);

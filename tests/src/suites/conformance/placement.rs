@@ -1,7 +1,7 @@
 //! Flushes and atomic writes: the memory placement extensions.
 //!
-//! Kernels before 6.2 have neither, and rxe must refuse them before they are posted. One case
-//! checks that; the others are skipped.
+//! Kernels before 6.2 have neither, so rxe must refuse them at posting. One case checks this; the
+//! others are skipped.
 
 use verbs::{
     AccessFlags, Context, DeviceCapFlags, FlushPlacement, FlushSelectivity, PostReason, Provider, QpAttr,
@@ -79,9 +79,9 @@ fn store<P: Provider>(arena: &Arena<P>, at: u64, data: u64) -> SendOp<'static> {
     SendOp::AtomicWrite { remote_addr: arena.addr() + at, rkey: arena.rkey(), data: data.to_ne_bytes() }
 }
 
-/// Posts an operation that the peer refuses because of a right, a range or a key. It must fail on
-/// both sides. rxe reports a missing right of the queue pair as an invalid request. The operation
-/// consumes no receive; what rxe's responder does with one depends on the kernel.
+/// Posts an operation without the necessary right, range or key. It must fail on both sides. rxe
+/// reports a missing right of the queue pair as an invalid request. The operation consumes no
+/// receive; the fate of a posted one in rxe's responder depends on the kernel.
 fn refused<P: Provider>(mut pair: Pair<P>, op: SendOp<'_>) -> CaseResult {
     let flushes = !is_rxe()?;
     if flushes {
@@ -205,7 +205,7 @@ fn a_flush_of_a_range_follows_the_writes_before_it<P: Provider>(context: &Contex
 fn a_flush_of_a_region_ignores_its_range<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = pair(context)?;
     let arena = Arena::with_access(&pair.pd, 64, ALL)?;
-    // rxe computes the number of packets from the length, and its peer limits that number.
+    // rxe computes the number of packets from the length; its peer limits this number.
     let long = if is_rxe()? { 1 << 30 } else { u32::MAX };
     for (wr_id, (remote_addr, length)) in [(arena.addr(), 64), (0, 0), (7, long)].into_iter().enumerate() {
         let op = flush(remote_addr, arena.rkey(), length, FlushSelectivity::MR);

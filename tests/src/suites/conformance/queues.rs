@@ -69,7 +69,7 @@ fn a_batch_that_does_not_fit_is_accepted_as_far_as_it_fits<P: Provider>(context:
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..8)];
     let size = pair.b.qp.cap().max_recv_wr as usize;
-    // The ring size is the next power of two, and all of its slots can be used.
+    // The ring size is the next power of two. All slots can be used.
     let recvs: Vec<_> = (0..4 * size as u64).map(|wr_id| RecvWr { wr_id, sge: &sge }).collect();
     let error = post_recv(&mut pair.b.qp, &recvs).unwrap_err();
     assert!(error.accepted >= size && error.reason == PostReason::QueueFull, "{error}");
@@ -159,7 +159,7 @@ fn a_completion_queue_is_polled_in_pieces<P: Provider>(context: &Context<P>) -> 
     wait(&mut pair.a.cq, 10)?;
     let mut seen = Vec::new();
     // Polls by value, by reference, and by reference without reading any: each call consumes only
-    // the completions that it returns.
+    // the completions it returns.
     fabric::eventually("ten completions", || {
         let mut wcs = [Wc::default(); 3];
         let count = pair.b.cq.poll_into(&mut wcs);
@@ -219,7 +219,7 @@ fn two_threads_have_half_a_queue_pair_each<P: Provider>(context: &Context<P>) ->
     })
 }
 
-/// Polls the next completion, which must be a success, and returns it with its memory.
+/// Polls the next completion, a success, and returns it with its memory.
 fn reclaim<P: Provider>(end: &mut fabric::End<P>, opcode: WcOpcode) -> CaseResult<(Wc, Returned)> {
     let mut found = None;
     fabric::eventually("a completion of a request with memory", || {
@@ -257,7 +257,7 @@ fn posted_buffers_come_back_as_they_went<P: Provider>(context: &Context<P>) -> C
     assert_eq!(received[100..3100], pattern(1, 5000)[1000..4000]);
     assert!(received[..100].iter().chain(&received[3100..]).all(|byte| *byte == 0));
 
-    // Several buffers at once, gathered, and scattered into several.
+    // Several buffers at once: gathered, then scattered into several.
     let parts = vec![filled(&pair.pd, 2, 10)?, filled(&pair.pd, 3, 2000)?];
     let whole = [pattern(2, 10), pattern(3, 2000)].concat();
     let places = vec![pair.pd.alloc_buf(1005)?, pair.pd.alloc_buf(1005)?];
@@ -322,8 +322,8 @@ fn posted_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Prov
     Ok(())
 }
 
-/// Posts one of each operation in a fixed order and returns the completions. Numbers that differ
-/// between runs are replaced.
+/// Posts one of each operation in a fixed order and returns the completions. Replaces numbers that
+/// differ between runs.
 fn script<P: Provider>(context: &Context<P>) -> CaseResult<Vec<Wc>> {
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 8192)?;

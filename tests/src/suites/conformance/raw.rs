@@ -1,5 +1,4 @@
-//! Raw packets: frames, flow rules and their counters, and work queues that share a queue pair's
-//! receives.
+//! Raw packets: frames, flow rules with counters, work queues sharing a queue pair's receives.
 //!
 //! A device does not deliver the frames of an open device to itself. The sender therefore opens the
 //! device a second time, with its provider hidden.
@@ -51,7 +50,7 @@ struct End<P: Provider> {
     mac: [u8; 6],
 }
 
-/// The length of a frame, and of its slot in the memory, in bytes.
+/// The length of a frame and of its slot in the memory, in bytes.
 const LEN: usize = 128;
 const PLACE: usize = 256;
 const PLACES: usize = 64;
@@ -86,13 +85,13 @@ impl<P: Provider> End<P> {
         Ok(Self { context: context.clone(), pd, cq, arena, mac })
     }
 
-    /// Creates a queue pair that sends and receives, with room for inline data.
+    /// Creates a queue pair for sends and receives, with room for inline data.
     fn qp(&self, max_inline_data: u32) -> CaseResult<Qp<Rts, P>> {
         let cap = QpCap { max_inline_data, ..CAP };
         self.qp_with(QpInit { cap, ..QpInit::new(QpType::RAW_PACKET, &self.cq) })
     }
 
-    /// Creates a queue pair that is ready to send.
+    /// Creates a queue pair ready to send.
     fn qp_with(&self, init: QpInit<P>) -> CaseResult<Qp<Rts, P>> {
         let qp = self.pd.create_qp(&init)?;
         let init = InitAttr { port_num: PORT, ..InitAttr::default() };
@@ -100,7 +99,7 @@ impl<P: Provider> End<P> {
         Ok(qp.to_rts(&RtsAttr::default())?)
     }
 
-    /// Creates a work queue that is ready.
+    /// Creates a work queue in the ready state.
     fn wq(&self, cq: &Cq<P>) -> CaseResult<Wq<P>> {
         let mut wq = self.pd.create_wq(&WqInit { max_wr: 64, ..WqInit::new(cq) })?;
         move_to(&mut wq, WqState::RDY)?;
@@ -400,7 +399,7 @@ fn a_rule_counts_frames_and_bytes<P: Provider>(context: &Context<P>) -> CaseResu
     // Devices may count the frame check sequence.
     assert!((COUNT * LEN..=COUNT * (LEN + 4)).contains(&(bytes as usize)), "{bytes} bytes");
     flow.close()?;
-    // Counters can be attached to the set again, and a rule can use it again.
+    // Counters can be attached to the set again and a rule can use it.
     attach(CounterDescription::PACKETS, 2)?;
     let flow = one.context.create_flow(&own, counting(&one, &counters))?;
     flow.close()?;

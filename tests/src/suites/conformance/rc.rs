@@ -73,7 +73,7 @@ fn rc_send_carries_immediate_data<P: Provider>(context: &Context<P>) -> CaseResu
     let mut pair = Pair::new(context, &Shape::default())?;
     let (from, into) = (Arena::new(&pair.pd, 16)?, Arena::new(&pair.pd, 16)?);
     from.write(0, b"with a number on");
-    // The first number is no palindrome, so a wrong byte order shows.
+    // The bytes of the first number differ, so a wrong byte order shows.
     for imm_data in [0x0102_0304, 0, u32::MAX] {
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..16)] }])?;
         post_send(&mut pair.a.qp, &[signalled(1, SendOp::SendWithImm { imm_data }, &[from.sge(0..16)])])?;
@@ -136,8 +136,8 @@ fn rc_read_brings_what_is_there<P: Provider>(context: &Context<P>) -> CaseResult
     Ok(())
 }
 
-/// Reads lengths around the amount of data that fits into a completion. All operations of the queue
-/// pair complete, because devices then put response data into completions.
+/// Reads of about the amount of data that fits into a completion. All operations of the queue pair
+/// are signalled, because devices then put response data into completions.
 fn rc_short_reads_bring_what_is_there_and_nothing_else<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape { sq_sig_all: true, ..Shape::default() })?;
     let (into, source) = (Arena::new(&pair.pd, 256)?, Arena::new(&pair.pd, 256)?);

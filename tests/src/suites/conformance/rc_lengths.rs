@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The byte that marks unchanged memory.
+/// The byte marking unchanged memory.
 const UNTOUCHED: u8 = 0xee;
 
 /// A pair with memory for its requester and its responder, for messages of up to `len` bytes.
@@ -53,8 +53,7 @@ impl<P: Provider> Setup<P> {
         self.into.write(0, &vec![UNTOUCHED; self.len]);
     }
 
-    /// Checks that this part of the source is at `at` in the destination and that nothing else
-    /// changed.
+    /// Checks that this part of the source is at `at` in the destination and nothing else changed.
     fn arrived(&self, seed: u32, part: Range<usize>, at: usize) {
         let mut expected = vec![UNTOUCHED; self.len];
         expected[at..at + part.len()].copy_from_slice(&pattern(seed, self.len)[part.clone()]);
@@ -142,7 +141,7 @@ fn a_read_of_each_length_around_the_mtu_arrives_whole<P: Provider>(context: &Con
 
 const ALIGNMENTS: [usize; 6] = [0, 1, 2, 3, 5, 7];
 
-/// Copies between all pairs of alignments. `copy` returns the request that copies `len` bytes from
+/// Copies between all pairs of alignments. `copy` returns the request for copying `len` bytes from
 /// one place in the source to another in the destination.
 fn all_alignments<P: Provider>(
     context: &Context<P>,
@@ -182,7 +181,7 @@ fn a_read_copies_between_addresses_of_any_alignment<P: Provider>(context: &Conte
     })
 }
 
-/// Checks that the first bytes of the source fill these parts of the destination in order, and that
+/// Checks that the first bytes of the source fill these parts of the destination in order and
 /// nothing else was written.
 fn filled_in_order<P: Provider>(setup: &Setup<P>, seed: u32, parts: &[Range<usize>], len: usize) {
     let mut expected = vec![UNTOUCHED; setup.len];
@@ -215,8 +214,8 @@ fn a_message_may_end_in_any_element_of_its_receive<P: Provider>(context: &Contex
 
 fn a_read_is_scattered_wherever_its_packets_end<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut setup = Setup::new(context, &Shape::default(), 5000)?;
-    // Elements that end before, at and behind the end of a 1024-byte packet; an element that spans
-    // two ends; an element within a packet.
+    // Elements ending before, at and behind the end of a 1024-byte packet; an element spanning two
+    // ends; an element within a packet.
     for (seed, [one, two, three]) in
         (1..).zip([[1023, 1, 1024], [1024, 1024, 1], [1025, 2046, 1], [1, 2048, 500], [7, 5, 1011]])
     {

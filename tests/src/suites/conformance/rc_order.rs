@@ -58,7 +58,7 @@ fn add<P: Provider>(arena: &Arena<P>, at: usize, add: u64) -> SendOp<'static> {
     SendOp::AtomicFetchAndAdd { remote_addr: arena.addr() + at as u64, rkey: arena.rkey(), add }
 }
 
-/// Waits for all expected completions and checks that they are successful and in this order.
+/// Waits for all expected completions, which must be successful and in this order.
 fn wait_in_order<P: Provider>(cq: &mut verbs::Cq<P>, expected: &[(u64, WcOpcode)]) -> CaseResult {
     let ended: Vec<_> = wait(cq, expected.len())?.iter().map(|wc| (wc.wr_id, wc.opcode, wc.status)).collect();
     let expected: Vec<_> =
@@ -70,8 +70,8 @@ fn wait_in_order<P: Provider>(cq: &mut verbs::Cq<P>, expected: &[(u64, WcOpcode)
 /// A request, the opcode of its completion, and its local memory.
 type Request<'a> = (SendOp<'a>, WcOpcode, &'a [Sge]);
 
-/// Posts requests to A, all signalled. Waits until they have completed in order, and likewise B's
-/// first `receives` receives.
+/// Posts requests to A, all signalled. They must complete in order, and so must B's first
+/// `receives` receives.
 fn end_in_order<P: Provider>(pair: &mut Pair<P>, requests: &[Request<'_>], receives: usize) -> CaseResult {
     let wrs: Vec<_> = (0..).zip(requests).map(|(wr_id, (op, _, sge))| signalled(wr_id, *op, sge)).collect();
     post_send(&mut pair.a.qp, &wrs)?;
@@ -151,7 +151,7 @@ fn writes_are_there_when_the_send_behind_them_arrives<P: Provider>(context: &Con
         from.write(0, &pattern(round, WRITES * LEN));
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[] }])?;
         let sges: Vec<_> = (0..WRITES).map(|n| [from.sge(n * LEN..(n + 1) * LEN)]).collect();
-        // In descending address order, so that the addresses cannot explain the order of arrival.
+        // In descending address order, so the addresses cannot explain the order of arrival.
         let mut wrs: Vec<_> = (0..WRITES).rev().map(|n| silent(write(&into, n * LEN), &sges[n])).collect();
         wrs.push(signalled(1, SendOp::Send, &[]));
         post_send(&mut pair.a.qp, &wrs)?;
@@ -266,7 +266,7 @@ fn fenced_requests_hand_data_from_one_to_the_next<P: Provider>(context: &Context
     Ok(())
 }
 
-/// Mixes long reads, whose responses take long, with requests that are acknowledged at once.
+/// Mixes long reads with requests acknowledged at once.
 fn mixed_operations_complete_in_the_order_of_posting<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 10_000;
     const ROUNDS: usize = 6;
@@ -439,8 +439,8 @@ fn connections_do_not_mix_their_messages<P: Provider>(context: &Context<P>) -> C
 fn sequence_numbers_wrap_amid_requests_in_flight<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 5000;
     const ROUNDS: usize = 6;
-    // Three requests of 5 packets in each round: the numbers wrap within a read, a write and a
-    // send, and between them.
+    // Three requests of 5 packets in each round: the numbers wrap within a read, a write and a send
+    // as well as between them.
     for start in [0xff_fffd, 0xff_fff8, 0xff_fff3, 0xff_fff1, 0xff_ffd8] {
         let mut pair = pair_from(context, &Shape::default(), start)?;
         let make = |len| Arena::new(&pair.pd, len);

@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Posts requests one by one until the queue refuses one, and returns the number accepted.
+/// Posts requests one by one until the queue refuses one. Returns the number accepted.
 fn fill(mut post: impl FnMut(u64) -> Result<(), PostError>) -> CaseResult<u64> {
     for n in 0..1000 {
         if let Err(full) = post(n) {
@@ -56,7 +56,7 @@ fn a_full_send_queue_refuses_one_more_and_loses_none<P: Provider>(context: &Cont
     let drains = has_sqd()?;
     for round in 0..rounds {
         into.write(0, &[0; 8 * 128]);
-        // Requests wait in SQD or behind a send, so that no completion frees a slot.
+        // Requests wait in SQD or behind a send, so no completion frees a slot.
         hold(&mut a.qp)?;
         if drains {
             // A queue pair can leave SQD only once its queue is drained.
@@ -146,7 +146,7 @@ fn a_queue_that_is_kept_full_wraps_around_in_order<P: Provider>(context: &Contex
 }
 
 /// An operation of a reliable connection, the opcode and length of its completion, and the opcode
-/// of the receive that it consumes. The length is undefined for sends and writes.
+/// of the consumed receive. The length is undefined for sends and writes.
 type Operation = (SendOp<'static>, WcOpcode, Option<u32>, Option<WcOpcode>);
 
 const LEN: usize = 3000;
@@ -175,8 +175,8 @@ fn operations<P: Provider>(arena: &Arena<P>) -> [Operation; 7] {
     ]
 }
 
-/// Posts one request of each operation in one call, and the necessary receives. Requests without
-/// the signalled flag are done by the completion of the last one, which is signalled.
+/// Posts one request of each operation, in one call, and the necessary receives. The last request
+/// is signalled; by its completion all earlier ones are done.
 fn post_all<P: Provider>(
     pair: &mut Pair<P>,
     local: &Arena<P>,
@@ -241,8 +241,7 @@ fn each_completion_names_its_operation_and_its_queue_pair<P: Provider>(context: 
         let Some(received) = received else { continue };
         let wc = wait_for(&mut pair.b.cq, wr_id, received)?;
         assert_eq!((wc.qp_num, wc.byte_len as usize), (pair.b.qp.qp_num(), LEN), "{op:?}");
-        // rxe sets the route header flag for every message, although only datagrams have that
-        // header.
+        // rxe sets the route header flag for every message; only datagrams have this header.
         let flags = if is_rxe()? { wc.wc_flags - WcFlags::GRH } else { wc.wc_flags };
         if matches!(op, SendOp::Send) {
             assert_eq!(flags, WcFlags::empty());

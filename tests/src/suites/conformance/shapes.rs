@@ -1,4 +1,4 @@
-//! The shapes of requests: lists, inline data, lengths, batches, and borrowed memory.
+//! The shapes of requests: lists, inline data, lengths, batches, borrowed memory.
 
 use verbs::{
     AccessFlags, Context, PostBufReason, PostReason, Provider, QpCap, RecvWr, Returned, SendFlags, SendOp,
@@ -54,7 +54,7 @@ fn sent<P: Provider>(pair: &mut Pair<P>, send: &[Sge], recv: &[Sge]) -> CaseResu
     Ok(wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?.byte_len as usize)
 }
 
-/// Returns a pair, filled memory of its first end, and memory of its second.
+/// Returns a pair, and memory of both ends; the first end's is filled.
 fn setup<P: Provider>(context: &Context<P>, len: usize) -> CaseResult<(Pair<P>, Arena<P>, Arena<P>)> {
     let pair = Pair::new(context, &Shape::default())?;
     let (from, into) = (Arena::new(&pair.pd, len)?, Arena::new(&pair.pd, len)?);
@@ -269,7 +269,7 @@ fn batches_wrap_around_the_ring<P: Provider>(context: &Context<P>) -> CaseResult
 }
 
 /// The largest number of 64-byte blocks in a request below on ConnectX. Its ring is the shortest,
-/// because its requests take only the blocks that they need.
+/// because its requests take only the necessary blocks.
 const BLOCKS: usize = 4;
 
 /// Calls `post` until its request has started at each block of the ring. Between the rounds, a

@@ -303,7 +303,7 @@ fn a_send_waits_until_the_shared_queue_has_a_receive<P: Provider>(context: &Cont
     let mut shared = Shared::new(context, 2)?;
     shared.send(0, 1, SendOp::Send, 8)?;
     shared.send(1, 2, SendOp::Send, 8)?;
-    // No event shows that a message waits. By now, both messages have most probably been put off.
+    // No event shows a waiting message. By now, both messages have most probably been put off.
     assert!(is_empty(&mut shared.recv_cq));
     shared.post(5, 8)?;
     shared.post(6, 8)?;

@@ -1,4 +1,4 @@
-//! Queue pair states: their transitions, and the behaviour in each state.
+//! Queue pair states: their transitions and the behaviour in each state.
 
 use std::time::{Duration, Instant};
 
@@ -149,7 +149,7 @@ impl<P: Provider> Free<P> {
         Ok(())
     }
 
-    /// Checks that a query returns the attributes that were set.
+    /// Checks that a query returns the attributes as set.
     fn has(&self, mask: QpAttrMask) -> CaseResult {
         let (queried, info) = self.qp.query(queryable())?;
         assert_eq!(info.cap, queried.cap);
@@ -193,7 +193,7 @@ impl<P: Provider> Free<P> {
 }
 
 impl<P: Provider> Free<P> {
-    /// Returns the access rights that a query must report. ConnectX reports those of reads and
+    /// Returns the access rights to expect from a query. ConnectX reports rights of reads and
     /// atomics only while the peer may have some outstanding.
     fn rights(&self, max_dest_rd_atomic: u8) -> CaseResult<AccessFlags> {
         let given = self.attr.qp_access_flags;
@@ -202,7 +202,7 @@ impl<P: Provider> Free<P> {
     }
 }
 
-/// Returns every attribute that can be queried.
+/// Returns every queryable attribute.
 pub(super) fn queryable() -> QpAttrMask {
     let named = QpAttrMask::all().iter_names().map(|(_, bit)| bit);
     named.fold(QpAttrMask::empty(), QpAttrMask::union) - QpAttrMask::RATE_LIMIT
@@ -235,7 +235,7 @@ fn send<'a, P: Provider>(ah: &'a Ah<P>, qp: &Qp<Rts, P>) -> SendOp<'a> {
     if qp.qp_type() == QpType::UD { SendOp::UdSend { to: ah.to(qp.qp_num(), QKEY) } } else { SendOp::Send }
 }
 
-/// Returns the masks that a transition rejects, each with the cause.
+/// Returns the masks rejected by a transition, each with the cause.
 fn wrong_masks(qp_type: QpType, row: &Transition) -> Vec<(QpAttrMask, Cause)> {
     let base = row.required | QpAttrMask::STATE;
     let cause = |missing, forbidden| Cause::TransitionAttributes {
@@ -252,8 +252,8 @@ fn wrong_masks(qp_type: QpType, row: &Transition) -> Vec<(QpAttrMask, Cause)> {
     missing.chain(forbidden.map(|bit| (base | bit, cause(none, bit)))).collect()
 }
 
-/// Tries every transition from this state: with each wrong mask, with the required mask, and with
-/// each optional attribute.
+/// Tries every transition from this state: with each wrong mask, with the required mask, with each
+/// optional attribute.
 fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState) -> CaseResult {
     let mut free = Free::in_state(context, qp_type, from)?;
     for to in QpState::NAMED.iter().copied().filter(|state| *state != QpState::UNKNOWN) {
@@ -294,8 +294,8 @@ fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState)
     Ok(())
 }
 
-/// Returns the errnos with which the device refuses a transition or an attribute that the table
-/// allows, and a word of the error.
+/// Returns the device's errnos for transitions or attributes allowed by the table but refused by
+/// the device, plus a word of the error.
 fn refused_by_the_device<P: Provider>(
     context: &Context<P>,
     qp_type: QpType,
@@ -449,7 +449,7 @@ fn messages_arrive_before_this_side_may_send<P: Provider>(context: &Context<P>) 
     Ok(())
 }
 
-/// Checks that no completion comes in a time that suffices for many messages.
+/// Checks that no completion comes in a time sufficient for many messages.
 pub(super) fn stays_empty<P: Provider>(cq: &mut Cq<P>) -> CaseResult {
     let deadline = Instant::now() + Duration::from_millis(30);
     while Instant::now() < deadline {
@@ -566,7 +566,7 @@ fn a_drained_queue_pair_changes_its_path<P: Provider>(context: &Context<P>) -> C
             | QpAttrMask::MAX_QP_RD_ATOMIC;
         drained.modify(&attr, mask)?;
         let (queried, _) = drained.query(mask)?;
-        // The kernel overrides the hop limit with that of the route.
+        // The kernel overrides the hop limit with the route's.
         let hop_limit = if is_rxe()? { 64 } else { 17 };
         let grh = queried.ah_attr.grh.map(|grh| (grh.traffic_class, grh.hop_limit));
         assert_eq!(grh, Some((traffic_class, hop_limit)));
@@ -618,8 +618,8 @@ fn sends_that_wait_in_sqd_are_forgotten_by_a_reset<P: Provider>(context: &Contex
     Ok(())
 }
 
-/// The send queue of `a` fails amid sends. Messages to `a` still complete, and `a` sends again
-/// after recovering.
+/// The send queue of `a` fails amid sends. Messages to `a` still complete. `a` sends again after
+/// recovering.
 fn fails_and_recovers<P: Provider>(context: &Context<P>, qp_type: QpType) -> CaseResult {
     if is_rxe()? {
         return skip("rxe has no SQE: a failed send moves the queue pair to the error state");
@@ -725,7 +725,7 @@ fn a_failed_reliable_connection_does_not_recover_without_a_reset<P: Provider>(
     Ok(())
 }
 
-/// A peer that was not reset keeps sending, but nothing arrives on the new connection.
+/// A peer without a reset keeps sending, but nothing arrives on the new connection.
 fn a_reset_queue_pair_hears_nothing_of_its_former_connection<P: Provider>(
     context: &Context<P>,
 ) -> CaseResult {

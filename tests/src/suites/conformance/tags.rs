@@ -1,4 +1,4 @@
-//! Tag matching: the tag list of a shared receive queue, matching messages, and rendezvous.
+//! Tag matching: the tag list of a shared receive queue, matching messages, rendezvous.
 
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ struct Tags<P: Provider> {
     arena: Arena<P>,
 }
 
-/// Creates a queue with a tag list. Skips the case on a device that announces no tag matching.
+/// Creates a queue with a tag list. Skips the case on a device without tag matching.
 fn create<P: Provider>(context: &Context<P>, pd: &Pd<P>, tm: TmCap) -> CaseResult<(Srq<P>, Cq<P>)> {
     let init = CqInit { wc_flags: CqWcFlags::TM_INFO, ..CqInit::new(64) };
     if context.query_device_ex()?.tm_caps.max_num_tags == 0 {

@@ -1,4 +1,4 @@
-//! Objects in several threads: posters, pollers, halves, and destruction beside all of them.
+//! Objects in several threads: posters, pollers, halves; destruction beside all of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, mpsc};
@@ -82,7 +82,7 @@ fn one_poller_serves_many_posters<P: Provider>(context: &Context<P>) -> CaseResu
         qps.push(looped(context, &pd, &cq, &cq)?);
     }
     let numbers: Vec<u32> = qps.iter().map(Qp::qp_num).collect();
-    // Each poster waits until its last messages have been polled, so that its queues have room.
+    // Each poster waits until its last messages have been polled, to have room in its queues.
     let rooms: Vec<_> = qps.iter().map(|_| mpsc::sync_channel::<()>(1000)).collect();
     let (rooms, mut waits): (Vec<_>, Vec<_>) = rooms.into_iter().unzip();
     thread::scope(|scope| {
@@ -523,7 +523,7 @@ fn each_asynchronous_event_goes_to_one_thread<P: Provider>(context: &Context<P>)
     let count = seen.len();
     seen.sort_unstable();
     seen.dedup();
-    // rxe raises an event for each lost completion, of which each queue has one.
+    // rxe raises an event for each lost completion; each queue lost one.
     assert_eq!((seen.len(), count), (QUEUES, QUEUES));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Unreliable connections: messages arrive whole or vanish, and the sender gets no error.
+//! Unreliable connections: messages arrive whole or vanish; the sender gets no error.
 
 use verbs::state::Errored;
 use verbs::{
@@ -72,7 +72,7 @@ fn uc_send_and_write_arrive<P: Provider>(context: &Context<P>) -> CaseResult {
                 let wc = wait_for(&mut pair.b.cq, 2, opcode)?;
                 assert_eq!((imm(&wc), wc.byte_len), (imm_data, len));
             }
-            // The sender's completion shows that the write was sent, not that it arrived.
+            // The sender's completion does not show whether the write has arrived.
             None => eventually("the write arrives", || into.read(4999..5000) == from.read(4999..5000))?,
         }
         assert!(into.read(0..5000) == pattern(1, 5000), "{op:?}");
@@ -93,7 +93,7 @@ fn uc_send_without_a_receive_is_lost_and_nobody_is_told<P: Provider>(context: &C
     post_send(&mut pair.a.qp, &[signalled(4, write, &sge)])?;
     wait_for(&mut pair.a.cq, 4, WcOpcode::RDMA_WRITE)?;
     eventually("the write arrives", || arena.read(48..64) == pattern(1, 16))?;
-    // A later message shows that the first was lost rather than late.
+    // A later message shows that the first was lost, not late.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(32..48)] }])?;
     post_send(&mut pair.a.qp, &[signalled(3, SendOp::SendWithImm { imm_data: 2 }, &sge)])?;
     wait_for(&mut pair.a.cq, 3, WcOpcode::SEND)?;
@@ -227,7 +227,7 @@ fn uc_write_with_immediate_without_a_receive_is_lost<P: Provider>(context: &Cont
     Ok(())
 }
 
-/// Posts a write that the receiver's keys do not permit. The sender gets no error, nothing is
+/// Posts a write not permitted by the receiver's keys. The sender gets no error, nothing is
 /// written, and the connection continues.
 fn vanishes<P: Provider>(pair: &mut Pair<P>, into: &Arena<P>, remote_addr: u64, rkey: u32) -> CaseResult {
     let from = Arena::new(&pair.pd, 16)?;
@@ -353,8 +353,8 @@ fn uc_error_state_flushes_both_queues_in_order<P: Provider>(context: &Context<P>
         wait_status(&mut end.cq, wr_id, WcStatus::WR_FLUSH_ERR)?;
     }
     if rxe_is_before(6, 1)? {
-        // In this state, this rxe's requester exits at once and does not wake the task that would
-        // flush.
+        // In this state, this rxe's requester exits at once and does not wake the task for
+        // flushing.
         return Ok(());
     }
     post_send(&mut qp, &[signalled(4, SendOp::Send, &[arena.sge(0..8)])])?;

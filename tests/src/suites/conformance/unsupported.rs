@@ -1,7 +1,7 @@
-//! Verbs that neither rxe nor soft devices have: each fails with `EOPNOTSUPP` and names itself.
+//! Verbs missing in rxe and in soft devices: each fails with `EOPNOTSUPP` and names itself.
 //!
-//! A case is skipped on a device that announces the verb in its attributes. It fails on a device
-//! that has a verb without announcing it, including verbs without such an attribute.
+//! A case is skipped on a device whose attributes announce the verb. It fails on a device that has
+//! a verb without announcing it, including verbs without such an attribute.
 
 use std::fmt::Debug;
 
@@ -39,8 +39,7 @@ fn skip_if_announced<P: Provider>(
     if is_announced(&context.query_device_ex()?) { skip("the device announces the verb") } else { Ok(()) }
 }
 
-/// Checks that an unannounced verb fails with `EOPNOTSUPP` and that the error names verb and
-/// device.
+/// Checks that an unannounced verb fails with `EOPNOTSUPP`. The error must name verb and device.
 fn refused<T: Debug, P: Provider>(context: &Context<P>, verb: &str, result: Result<T, Error>) -> CaseResult {
     match result {
         Ok(made) => fail(format_args!("{verb} made what the device does not announce: {made:?}")),

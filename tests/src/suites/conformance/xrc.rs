@@ -1,4 +1,4 @@
-//! XRC: requests that name a shared receive queue of their target's domain.
+//! XRC: requests naming a shared receive queue of their target's domain.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Opens a domain. Skips the case on a device that does not announce XRC, and checks its refusal.
+/// Opens a domain. Skips the case on a device that does not announce XRC, but checks its refusal.
 fn open<P: Provider>(context: &Context<P>, init: &XrcdInit<'_>) -> CaseResult<Xrcd<P>> {
     let is_announced = context.query_device()?.device_cap_flags.contains(DeviceCapFlags::XRC);
     match context.open_xrcd(init) {

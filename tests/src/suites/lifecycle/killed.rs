@@ -1,4 +1,4 @@
-//! Killed processes: at each step of a program, and one side of a ping-pong.
+//! Killed processes: at each step of a program; one side of a ping-pong.
 //!
 //! Between two of our programs, the survivor detects the end of its peer. rdma-core's programs
 //! close their exchange connection before the first message, so with one of them the survivor ends
@@ -25,7 +25,7 @@ use crate::tools::{DEVICE, LIMIT, Maker, gid_index};
 /// The steps of [`die_at`].
 const STEPS: u32 = 10;
 
-/// The kernel releases everything that the process has made, even with requests in flight.
+/// The kernel releases everything made by the process, even with requests in flight.
 pub(super) fn a_process_killed_at_any_step_leaves_nothing() -> CaseResult {
     // Some drivers make internal objects together with a program's first ones.
     drop(All::new(fabric::open()?)?);
@@ -103,7 +103,7 @@ fn die_at(step: u32) -> CaseResult {
     fail("there are fewer steps")
 }
 
-/// Returns the cases: each ping-pong with either side killed, once with sleeping programs, and the
+/// Returns the cases: each ping-pong with either side killed, once with sleeping programs; the
 /// pairs with rdma-core's programs.
 pub(super) fn cases() -> Vec<Case> {
     const TOOLS: &[&str] = &["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"];

@@ -178,7 +178,7 @@ impl<P: Provider> All<P> {
 }
 
 fn any_order_of_dropping_leaves_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
-    // The context keeps resources that it opens with its first objects.
+    // The context keeps resources opened with its first objects.
     drop(All::new(context.clone())?);
     let (baseline, open) = (resources()?, fds()?);
     verbs::on_leak(|error| panic!("leaked: {error}"));
@@ -398,7 +398,7 @@ fn a_case_that_leaks_leaves_nothing() -> CaseResult {
 }
 
 /// rxe cannot be detached from its users (it has no `disassociate_ucontext`). Deleting it waits for
-/// them, and the kernel confirms each object that they destroy meanwhile.
+/// them. Meanwhile the kernel confirms each object they destroy.
 fn a_device_that_is_deleted_goes_when_its_objects_are_destroyed() -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let mut all = All::new(fabric::open()?)?;

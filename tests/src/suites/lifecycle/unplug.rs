@@ -15,7 +15,7 @@
 //!
 //! Opening a deleted rxe device fails at once.
 //!
-//! rdma-core's programs get no more information than those of this library: see
+//! rdma-core's programs get no more information than ours: see
 //! [`their_program_is_not_told_of_a_deleted_device_either`].
 
 use std::net::Ipv4Addr;
@@ -132,9 +132,8 @@ pub(in crate::suites) fn succeeds(taking: Running) -> CaseResult {
 }
 
 /// Checks that opening a deleted device fails soon and names the reason. The kernel removes the
-/// device from its list first, so an open in between may still succeed. It removes the device's
-/// file next, and its sysfs directory last, so an open in between finds a device whose file is
-/// missing.
+/// device from its list first: an open in between may still succeed. The device's file goes next,
+/// its sysfs directory last: an open in between finds a device whose file is missing.
 fn cannot_be_opened(device: &Device) -> CaseResult {
     let is_gone = |error: &verbs::Error| error.to_string().contains("gone");
     eventually("the file and the directory of the device go", || {
@@ -158,11 +157,11 @@ struct Signals {
     events: Mutex<Vec<AsyncEventType>>,
 }
 
-/// The streams of messages: the transport of each, and whether receives are shared.
+/// The streams of messages: the transport of each and whether receives are shared.
 const STREAMS: [(QpType, bool); 3] = [(QpType::RC, false), (QpType::RC, true), (QpType::UD, false)];
 
-/// A model of several programs: streams of messages, a thread that waits for completions, a thread
-/// that waits for events.
+/// A model of several programs: streams of messages, a thread waiting for completions, a thread
+/// waiting for events.
 struct Traffic {
     signals: Arc<Signals>,
     streams: Vec<JoinHandle<CaseResult<Option<WcStatus>>>>,
@@ -223,14 +222,14 @@ impl Traffic {
         self.signals.events.lock().map_or_else(|_| Vec::new(), |events| events.clone())
     }
 
-    /// Stops all threads. Returns the status that ended each stream, and the events.
+    /// Stops all threads. Returns the status that ended each stream, plus the events.
     fn stop(self) -> CaseResult<(Vec<Option<WcStatus>>, Vec<AsyncEventType>)> {
         self.signals.stop.store(true, Ordering::Relaxed);
         let statuses = self.streams.into_iter().map(joined).collect::<CaseResult<Vec<_>>>()?;
         assert_eq!(joined(self.waiting)?, 0, "a queue without completions has events");
         joined(self.events)?;
         let mut events = core::mem::take(&mut *self.signals.events.lock()?);
-        // Raised at the end of a queue pair that shares receives, if the thread still saw it.
+        // Raised at the end of a queue pair with shared receives, if the thread still saw it.
         events.retain(|event| *event != AsyncEventType::QP_LAST_WQE_REACHED);
         Ok((statuses, events))
     }
@@ -241,7 +240,7 @@ fn joined<T>(thread: JoinHandle<CaseResult<T>>) -> CaseResult<T> {
     thread.join().unwrap_or_else(|_| fail("a thread panicked"))
 }
 
-/// Two queue pairs that exchange messages.
+/// Two queue pairs exchanging messages.
 struct Stream {
     // First, because it is bound to a queue pair.
     window: Option<verbs::Window>,
@@ -385,7 +384,7 @@ fn a_deleted_device_serves_its_users_until_they_close_it() -> CaseResult {
     succeeds(deleting)
 }
 
-/// Neither rdma-core's `ibv_asyncwatch` nor ours gets an event, and both keep the device alive.
+/// Neither rdma-core's `ibv_asyncwatch` nor ours gets an event. Both keep the device alive.
 fn their_program_is_not_told_of_a_deleted_device_either() -> CaseResult {
     /// Long after the kernel has started waiting for the programs.
     const MORE: Duration = Duration::from_secs(2);
@@ -413,7 +412,7 @@ fn a_device_that_goes_with_its_interface_ends_requests_with_errors() -> CaseResu
     let device = spare(&interface)?;
     let context = device.open()?;
     let traffic = Traffic::start(&context)?;
-    // The interface waits for the device, and the device for its users.
+    // The interface waits for the device, the device for its users.
     let mut taking = Command::new("ip");
     let taking = Running::start(taking.args(["link", "del", LINK[0]]))?;
     leaves_the_list()?;
@@ -479,8 +478,8 @@ fn a_soft_device_outlives_its_interface() -> CaseResult {
     assert_eq!(context.find_gid(PORT).map_err(|error| error.errno), Err(Errno::NODATA));
     drop(context.alloc_pd()?.alloc_buf(64)?);
     drop(device.open()?);
-    // The order of these events depends on when the device checks, and the interface may have come
-    // up only after the device was made.
+    // The order of these events depends on when the device checks. The interface may have come up
+    // only after the device was made.
     eventually("the program is told of its port", || {
         let told = traffic.events();
         [AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR].iter().all(|event| told.contains(event))
@@ -506,7 +505,7 @@ fn told(events: &AsyncEvents, wanted: [AsyncEventType; 2]) -> CaseResult {
     Ok(())
 }
 
-/// Connects queue pairs of two devices so that messages fail within a second.
+/// Connects queue pairs of two devices, with messages that fail within a second.
 fn joined_up([near, far]: [&Context; 2], [a, b]: [Qp<Reset>; 2]) -> CaseResult<[Qp<Rts>; 2]> {
     let attr = ConnectAttr { max_mtu: Mtu::MTU_256, timeout: 12, retry_cnt: 3, ..ConnectAttr::default() };
     let (near, far) = (near.port(PORT)?, far.port(PORT)?);

@@ -1,8 +1,8 @@
-//! Failed commands: the result of each status in this project's API, and the state after the call.
+//! Failed commands: the result of each status in this project's API; the state after the call.
 //!
 //! Each call below sends one command, which the model fails with a few statuses in turn. Over all
-//! calls, each status occurs. The call returns the status's errno and the handle that it took, and
-//! leaves no object behind in the device or the kernel. The same call with the same handle succeeds
+//! calls, each status occurs. The call returns the status's errno and the handle. It leaves no
+//! object behind in the device or the kernel. The same call with the same handle succeeds
 //! afterwards.
 //!
 //! | command | call |
@@ -29,7 +29,7 @@ use crate::fabric::{
 use crate::runner::{CaseResult, fail};
 use crate::suites::lifecycle::{Resources, back_to, resources};
 
-/// Command statuses, each with the errno that the driver makes of it.
+/// Command statuses, each with the driver's errno for it.
 ///
 /// # References
 /// Linux `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`
@@ -121,7 +121,7 @@ impl Faults {
         Ok(made)
     }
 
-    /// Makes a call that takes a handle: first with failures, then with success.
+    /// Makes a call with a handle: first with failures, then with success.
     fn moves<T, U>(
         &mut self,
         opcode: &str,

@@ -27,7 +27,7 @@ pub(super) const PROGRAM: Program = Program {
     options: &["-libverbs", "-lmlx5"],
 };
 
-/// The topics of conformance cases in which several requests complete at once.
+/// The topics of conformance cases with several requests completing at once.
 const TOPICS: &[&str] = &["cq", "cq_events", "cq_resize", "flushes", "rc_queues", "srq"];
 
 /// Compresses all completion queues.

@@ -4,7 +4,7 @@
 //! The first two connect a function to itself, in the case's process. The tools connect one
 //! function to the other ([`Sides`](crate::cm_sides::Sides)), with rdma-core's tools in either
 //! role. They include XRC connections, which rxe lacks. C's programs run on C's library in the
-//! suite [`rdmacm`](super::rdmacm), and on ours in `c_abi.rdmacm`.
+//! suite [`rdmacm`](super::rdmacm) and on ours in `c_abi.rdmacm`.
 
 use super::{Port, Setup};
 use crate::runner::Case;
@@ -28,10 +28,10 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// The suites, and C's programs on our library.
+/// The suites, plus C's programs on our library.
 const SUITES: &[&str] = &["cm.", "listener.", "cm_tools.", "cm_rates.", "cm_flags.", "c_abi.rdmacm."];
 
-/// The cases of a run that names no kernel: one tool of each role, and XRC.
+/// The cases of a run that names no kernel: one tool of each role; XRC.
 const SHORT: &[&str] = &[
     "cm.a_connection_by_ipv6_address_carries_messages_both_ways",
     "cm.the_unread_requests_of_a_listener_and_the_threads_that_wait_follow_it",

@@ -1,4 +1,4 @@
-//! `devinfo`: the device attributes that rdma-core's tools read through the driver and libmlx5.
+//! `devinfo`: the device attributes read by rdma-core's tools through the driver and libmlx5.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //! must print the same and leave the same trace in the model.
 //!
 //! `tests/differential/differential.c` uses only verbs. It runs a script of requests, each
-//! completed before the next, and prints every completion and a checksum of all data. The model
+//! completed before the next. It prints every completion and a checksum of all data. The model
 //! compares the traces: commands, doorbell records, stores into registers, requests, receives and
 //! completions. The accepted differences are in a table of `connectx_model`
 //! (`trace::differential`).
@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | `rc`, `uc`, `ud`, `xrc`, `srq` | each | messages, RDMA, atomics, windows |
 //! | `raw`, `wq` | Ethernet | frames, received by a raw packet queue pair or a work queue |
-//! | `tm` | InfiniBand | operations on a tag list, and messages with tags |
+//! | `tm` | InfiniBand | operations on a tag list, messages with tags |
 //!
 //! | difference | reason not to compare |
 //! |---|---|

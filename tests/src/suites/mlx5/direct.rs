@@ -1,9 +1,9 @@
-//! `direct`: one program that fills the queues of a ConnectX device itself, on rdma-core's libmlx5
-//! and on this project's. Both runs must print the same.
+//! `direct`: one program filling the queues of a ConnectX device itself, on rdma-core's libmlx5 and
+//! on this project's. Both runs must print the same.
 //!
 //! `tests/direct/direct.c` queries the device's attributes and the addresses of its objects' queues
-//! (`mlx5dv_init_obj`), posts writes across the end of its send queue, rings the doorbell record
-//! and the register, and reads the completions from the queue's memory.
+//! (`mlx5dv_init_obj`). It posts writes across the end of its send queue, rings the doorbell record
+//! and the register, then reads the completions from the queue's memory.
 
 use std::process::Command;
 

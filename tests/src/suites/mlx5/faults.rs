@@ -1,4 +1,4 @@
-//! `faults`: reactions of programs, the driver and the kernel to a device that fails. The control
+//! `faults`: reactions of programs, the driver and the kernel to a failing device. The control
 //! channel injects the faults.
 //!
 //! Small programs on pyverbs (`faults.py`) print their observations, which the cases check. The
@@ -155,8 +155,8 @@ fn our_command(_: Setup) -> CaseResult {
     Ok(pd.close()?)
 }
 
-/// Queries the device until the kernel has detached it from the context. Each earlier failure must
-/// be that of a failed device.
+/// Queries the device until the kernel has detached it from the context. Each failure before must
+/// name a failed device.
 fn until_gone(context: &Context) -> CaseResult {
     let mut seen: Vec<verbs::Error> = Vec::new();
     let gone = process::wait_until(DYING, || {
@@ -194,8 +194,8 @@ fn ping_pong(_: Setup) -> CaseResult {
         let mut tool = Maker::Theirs.tool("ibv_rc_pingpong")?;
         Ok(process::run(tool.args(["-d", &device(0), "-g", "0", "127.0.0.1"]), LIMIT)?)
     };
-    // Newer drivers create an internal queue pair with the first memory region; the fault must not
-    // hit that one.
+    // Newer drivers create an internal queue pair with the first memory region, which the fault
+    // must not hit.
     match run()? {
         Ok(end) if end.stderr.contains("Couldn't connect") => {}
         end => return fail(format_args!("before the fault: {end:?}")),

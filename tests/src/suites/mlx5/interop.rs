@@ -43,8 +43,8 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Checks that our tool, and rdma-core's tool on our `libibverbs.so.1`, match rdma-core's tool on
-/// its own library: in output, byte for byte, and in status.
+/// Compares our tool, and rdma-core's tool on our `libibverbs.so.1`, with rdma-core's tool on its
+/// own library: output, byte for byte, and status.
 fn outputs(tool: &str, args: &[&str]) -> CaseResult {
     let theirs = run(Maker::Theirs.tool(tool)?.args(args))?;
     assert!(theirs.status.success() && theirs.stderr.is_empty(), "{theirs:?}");

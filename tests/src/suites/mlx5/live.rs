@@ -1,4 +1,4 @@
-//! Programs of this project's API that are alive when their device dies: each has a connection amid
+//! Programs of this project's API, alive while their device dies: each has a connection amid
 //! traffic, waiting threads, and objects of many kinds.
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //! | waiter | an event of an armed completion queue | with `EIO`, when the device is gone |
 //! | watcher | asynchronous events | when the device is gone, if the kernel reports `EIO` |
 //!
-//! Afterwards one program closes every object, the other drops them. The kernel confirms each end,
-//! and no descriptor or mapping of the device remains.
+//! Afterwards one program closes every object, the other drops them. The kernel confirms each end.
+//! No descriptor or mapping of the device remains.
 
 use std::fs;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ use crate::with_named;
 const CALL: Duration = Duration::from_secs(60);
 
 /// Keeps two programs alive while their device dies, one with its provider hidden and one with it
-/// named. `injure` makes the device fail; `take` makes the kernel remove it if that does not happen
+/// named. `injure` makes the device fail; `take` makes the kernel remove it, unless it does so
 /// anyway. Each takes at most `limit`.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ pub(super) fn while_it_dies(
     take: impl FnOnce() -> CaseResult,
 ) -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    // A process keeps what it loads and opens with its first device.
+    // A process keeps everything loaded and opened with its first device.
     drop(Pair::new(&fabric::open()?, &Shape::default())?);
     let before = (device_fds()?, device_maps()?);
     let hidden = Alive::start(fabric::open()?, limit)?;
@@ -236,7 +236,7 @@ struct Gone<P: Provider> {
 }
 
 impl<P: Provider> Gone<P> {
-    /// Closes every object, and the kernel confirms each.
+    /// Closes every object. The kernel confirms each.
     fn close(self) -> CaseResult {
         let Self { pair: Pair { context: clone, pd, a, b }, channel, armed, objects } = self;
         let Objects { window, windowed, sharing, srq, mw, arena, ah, cq, events, context } = objects;

@@ -1,12 +1,12 @@
 //! Suites on mlx5 devices: rdma-core, perftest and pyverbs, independent of this project, on the
-//! kernel's driver. They check that the ConnectX model behaves like an mlx5 device, and work on any
-//! mlx5 device.
+//! kernel's driver. They work on any mlx5 device, and check that the ConnectX model behaves like
+//! one.
 //!
 //! | suite | subject |
 //! |---|---|
-//! | [`devinfo`] | attributes that the driver and libmlx5 read from the device |
+//! | [`devinfo`] | attributes read from the device by the driver and libmlx5 |
 //! | [`pingpong`] | rdma-core's ping-pongs over every transport |
-//! | [`perftest`] | every operation, in many sizes, and frames |
+//! | [`perftest`] | every operation, in many sizes; frames |
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`connections`] | the same with our API and our tools |
 //! | [`pyverbs`] | rdma-core's own test suite |
@@ -16,7 +16,7 @@
 //! | [`direct`] | a program that fills the queues itself, on both libraries |
 //! | [`compressed`] | queues compressed by the device, on both libraries and our API |
 //! | [`faults`] | programs' view of device failures, injected through [`control`] |
-//! | [`interop`] | our tools against rdma-core's, and their output |
+//! | [`interop`] | our tools against rdma-core's; their output |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
 //! | [`beyond`] | our API's methods for ConnectX features beyond verbs |
 //! | [`registers`] | our API with doorbell registers of every kind |
@@ -62,7 +62,7 @@ use crate::runner::{Case, CaseResult, Form, Stop, fail};
 use crate::tools::link_theirs;
 use crate::{arguments, beside_poller};
 
-/// C programs that the suites compile.
+/// C programs compiled by the suites.
 pub const PROGRAMS: [Program; 6] = [
     arguments::PROGRAM,
     beside_poller::PROGRAM,
@@ -111,7 +111,7 @@ impl fmt::Display for Port {
     }
 }
 
-/// Variable that describes the guest to the processes of cases, such as `ib 1`.
+/// Variable describing the guest to the processes of cases, such as `ib 1`.
 pub const VARIABLE: &str = "VERBS_MLX5";
 
 impl Setup {
@@ -121,8 +121,8 @@ impl Setup {
         Self::read(&std::env::var(VARIABLE).ok()?)
     }
 
-    /// Detects the setup. Without a device it is one function with an InfiniBand port, and the
-    /// first case fails.
+    /// Detects the setup. Without a device it is one function with an InfiniBand port; the first
+    /// case fails.
     #[must_use]
     pub fn found() -> Self {
         let is_ethernet = read_sysfs(0, "ports/1/link_layer").is_ok_and(|layer| layer == "Ethernet");
@@ -140,7 +140,7 @@ impl Setup {
         0..self.functions
     }
 
-    /// Returns the GID index for programs. Ethernet requires a GID, that of the netdev's address;
+    /// Returns the GID index for programs. Ethernet requires the GID of the netdev's address;
     /// InfiniBand needs none.
     fn usual_gid(self, function: u8) -> CaseResult<Option<u32>> {
         match self.port {
@@ -207,8 +207,8 @@ pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.pyverbs", "c_abi.faults"];
     const FOR_INFINIBAND: &[&str] = &["differential", "registers", "compressed.conformance", "faults"];
-    /// Cases that take minutes on the model. Other cases also find a round's leftovers, and the
-    /// results on C's library are known.
+    /// Cases taking minutes on the model. Other cases also find a round's leftovers; the results on
+    /// C's library are known.
     const LONG: &[&str] = &[
         "lifecycle.a_thousand_rounds",
         "pingpong",
@@ -257,7 +257,7 @@ fn linked(cases: Vec<Case>) -> Vec<Case> {
 }
 
 /// Adds a check to a case: it fails if the model complained during the case, except about the rule
-/// that the case breaks on purpose.
+/// broken on purpose.
 fn watched(case: Case) -> Case {
     let Case { name, deadline, run } = case;
     let provoked = ours::provoked(&name);

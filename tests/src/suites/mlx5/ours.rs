@@ -8,8 +8,7 @@ use crate::fabric;
 use crate::runner::Case;
 use crate::suites::{conformance, fork, fuzz, lifecycle, negative};
 
-/// Cases that break a rule of the model on purpose: the rule, and the topics and names of its
-/// cases.
+/// Cases that break a rule of the model on purpose: the rule, then their topics and names.
 const PROVOKED: &[(&str, &[&str])] = &[
     (
         "CqOverrun",
@@ -22,7 +21,7 @@ const PROVOKED: &[(&str, &[&str])] = &[
     ("QpTransition", &["states.a_state_that_the_queue_pair_is_not_in_is_refused_as_its_present_one"]),
 ];
 
-/// Cases that break a rule on purpose on kernels that do not reject the call first, as above.
+/// Cases that break a rule on purpose if the kernel does not reject the call first, as above.
 const LET_THROUGH: &[(&str, &[&str])] =
     &[("QpAttribute", &["attributes.a_port_and_a_partition_that_do_not_exist_are_refused"])];
 
@@ -40,14 +39,14 @@ pub fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// Returns the rule of the model that a case breaks on purpose, and whether it does so on every
-/// kernel.
+/// Returns the rule of the model broken on purpose by a case, and whether the case breaks it on
+/// every kernel.
 pub fn provoked(name: &str) -> Option<(&'static str, bool)> {
     let always = entry(PROVOKED, name).map(|rule| (rule, true));
     always.or_else(|| entry(LET_THROUGH, name).map(|rule| (rule, false)))
 }
 
-/// Returns the head of the table entry that contains a case.
+/// Returns the head of the table entry with a case.
 fn entry(table: &[(&'static str, &[&str])], name: &str) -> Option<&'static str> {
     // Some cases run again in another suite.
     const SUITES: &[&str] = &["conformance.", "compressed.conformance.", "registers.", "scattered."];
@@ -56,7 +55,7 @@ fn entry(table: &[(&'static str, &[&str])], name: &str) -> Option<&'static str> 
     table.iter().find(|(_, cases)| cases.contains(&name)).map(|(head, _)| *head)
 }
 
-/// Returns the variable that names the device under test, and its value.
+/// Returns the variable naming the device under test, with its value.
 pub fn variable() -> (String, String) {
     (fabric::VARIABLE.to_owned(), super::device(0))
 }

@@ -1,5 +1,5 @@
 //! `perftest`: Debian's perftest, both ends in the guest. The results are meaningless with so few
-//! operations; the cases only check that every operation completes.
+//! operations; the cases only check for the completion of every operation.
 
 use std::process::Command;
 use std::time::Duration;

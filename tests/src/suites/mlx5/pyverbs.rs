@@ -3,9 +3,9 @@
 //! the tests.
 //!
 //! A skipped test reports its reason, usually a missing feature of the device. Each case requires a
-//! minimum number of passed tests and lists some that must pass. Tests that pass on C's library
-//! must pass on ours ([`crate::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`] fail on any
-//! device and count as skipped.
+//! minimum number of passed tests and lists some required ones. Tests passing on C's library must
+//! pass on ours ([`crate::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`] fail on any device
+//! and count as skipped.
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
@@ -23,7 +23,7 @@ const OURS: &str = "c_abi.pyverbs";
 
 const ENOUGH: &str = "enough of rdma-core's own tests pass";
 
-/// The variable that names modules.
+/// The variable with the names of modules.
 const MODULES: &str = "VERBS_PYVERBS";
 
 /// A run takes about half a minute.
@@ -90,7 +90,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     vec![Case::new(SUITE, ENOUGH, run).within(LIMIT + Duration::from_secs(60))]
 }
 
-/// Returns the cases on ours: alone, and beside C's library.
+/// Returns the cases on ours: alone and beside C's library.
 pub fn linked(setup: Setup) -> Vec<Case> {
     let alone = move || {
         linked_dir()?;

@@ -2,9 +2,9 @@
 //! Ethernet ports.
 //!
 //! The ends do not synchronise. The client sends its frames at once. Frames without a rule or a
-//! receive at the server are lost, and both ends would then wait forever. The client therefore
-//! starts only when the server's receive queue in the model holds all receives, because perftest
-//! posts them last.
+//! receive at the server are lost; both ends would then wait forever. The client therefore starts
+//! only when the server's receive queue in the model holds all receives, because perftest posts
+//! them last.
 
 use core::ops::Range;
 use std::process::Command;
@@ -174,7 +174,7 @@ impl Way {
         Ok(command)
     }
 
-    /// Runs the program that creates a rule for each port of a range.
+    /// Runs the program for creating a rule for each port of a range.
     fn create_rules(&self) -> CaseResult {
         match process::run(self.command(SERVER)?.arg("--server"), LIMIT)? {
             Ok(ended) if ended.status.success() => self.check(&ended),

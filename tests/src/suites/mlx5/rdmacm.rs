@@ -1,5 +1,5 @@
 //! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`. It
-//! tests IP between them, and the programs of librdmacm and libfabric, which connect by address.
+//! tests IP between them and connections by address, with the programs of librdmacm and libfabric.
 //!
 //! rdma_cm needs almost all features of an Ethernet port: frames for ARP, queue pair 1 for
 //! connection messages, and GIDs that follow the addresses of the netdev.
@@ -32,7 +32,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Returns the cases of programs that connect by address.
+/// Returns the cases of programs connecting by address.
 pub(super) fn programs(setup: Setup) -> Vec<Case> {
     if setup != (Setup { port: Port::Roce, functions: 2 }) {
         return Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn programs(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Returns further cases of programs that connect by address.
+/// Returns further cases of programs connecting by address.
 pub(super) fn more_programs(setup: Setup) -> Vec<Case> {
     if setup != (Setup { port: Port::Roce, functions: 2 }) {
         return Vec::new();
@@ -134,7 +134,7 @@ pub(crate) fn in_peer(command: &Command) -> Command {
 fn ping(from: Side, size: &str) -> CaseResult {
     const COUNT: &str = "5";
     let to = from.other().address();
-    // busybox's default interval is a second, and it waits only for the last reply.
+    // busybox's default interval is a second; it waits only for the last reply.
     let ended =
         run(&mut from.command("busybox", &["ping", "-c", COUNT, "-i", "0.1", "-W", "10", "-s", size, &to])?)?;
     if !ended.status.success() || !ended.stdout.contains(" 0% packet loss") {
@@ -194,7 +194,7 @@ fn rdma_xclient(server: Side, kind: &str) -> CaseResult {
     wait_for_listening_id(7471, &mut serves)?;
     let args = ["-c", kind, "-s", &server.address()];
     let client = process::run(&mut server.other().command("rdma_xclient", &args)?, LIMIT)?;
-    // They print the path by which they were started.
+    // They print the path from their command line.
     all_end_well(&[serves.finish(LIMIT)?], "/usr/bin/rdma_xserver: end 0")?;
     all_end_well(&[client], "/usr/bin/rdma_xclient: end 0")
 }

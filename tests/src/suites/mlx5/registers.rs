@@ -66,8 +66,8 @@ fn pairs() -> CaseResult {
     talk(&context, &[&pd; 12])
 }
 
-/// Sends on queue pairs of two thread domains. They outnumber the registers, and one queue pair of
-/// each domain uses the domain's register.
+/// Sends on queue pairs of two thread domains. They outnumber the registers. One queue pair of each
+/// domain uses the domain's register.
 fn domains() -> CaseResult {
     let context = fabric::open()?;
     let pd = context.alloc_pd()?;
@@ -83,7 +83,7 @@ fn domains() -> CaseResult {
     Ok(())
 }
 
-/// Creates a queue pair in each domain, connected to itself, and sends through each in turn.
+/// Creates a queue pair in each domain, connected to itself. Sends through each in turn.
 fn talk(context: &Context<Erased>, pds: &[&Pd<Erased>]) -> CaseResult {
     const ROUNDS: u32 = 3;
     const LEN: usize = 24;

@@ -1,5 +1,5 @@
 //! `scattered`: this project's API with short data in completions (`MLX5_SCATTER_TO_CQE=1`). It
-//! runs cases of `conformance` whose receives, reads and atomics are short enough.
+//! runs the topics of `conformance` with short receives, reads and atomics.
 
 use super::variables::{self, Env};
 use crate::runner::{Case, skip};

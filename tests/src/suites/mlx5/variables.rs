@@ -1,4 +1,4 @@
-//! Cases in processes with other environment variables for the provider: those of this suite's
+//! Cases in processes with other environment variables for the provider: cases of this suite's
 //! modules, and cases of `conformance` again.
 
 use crate::forked;

@@ -18,7 +18,7 @@ const DEADLINE: Duration = Duration::from_secs(300);
 /// A path MTU of 1024 bytes.
 const LINK_MTU: u32 = 1500;
 
-/// netem's settings, and the options of both sides.
+/// netem's settings and the options of both sides.
 const DISTURBANCES: &[(&str, &str, &[&str])] = &[
     ("loss", "loss 2%", &["--rounds", "10"]),
     ("duplication", "duplicate 30%", &["--rounds", "10"]),

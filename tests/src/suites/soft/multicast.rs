@@ -46,7 +46,6 @@ fn each_hears_the_other_in_a_group() -> CaseResult {
         setns(File::open(format!("/run/netns/{NAMESPACE}"))?, CloneFlags::CLONE_NEWNET)?;
         let context = verbs::soft::bind(Family::V4.soft())?.open()?;
         let source = context.find_gid(1)?;
-        // The server's order: it answers what it has heard.
         member(&context, &source, &to_rxe, &from_rxe, OF_SOFT, OF_RXE)
     });
     let ours = member(&rxe, &source, &to_soft, &from_soft, OF_RXE, OF_SOFT);
@@ -55,8 +54,8 @@ fn each_hears_the_other_in_a_group() -> CaseResult {
     theirs.map_err(|stop| stop.of("soft"))
 }
 
-/// Runs an end: attaches a queue pair to the group, notifies the other end, sends once both are
-/// attached, and receives until the other end's message arrives.
+/// Runs an end: attaches a queue pair to the group, notifies the other end, and sends once both are
+/// attached. Receives until the other end's message arrives.
 fn member<P: Provider>(
     context: &Context<P>,
     source: &GidEntry,

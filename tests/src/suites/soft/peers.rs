@@ -27,9 +27,9 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         .within(DEADLINE)
     };
     // Zero-length messages are sent only one at a time (rc_messages), even without packet loss.
-    // When a request is late on a busy machine and is retransmitted, rxe takes the length of its
-    // latest request for that of the read to repeat. For a zero length it does not look up the
-    // memory and sends a NAK: remote access error (Linux 6.12, read_reply in rxe_resp.c).
+    // When a busy machine delays a read until it is retransmitted, rxe repeats the read with the
+    // length of its latest request. If that is zero, rxe does not look up the memory and sends a
+    // NAK: remote access error (Linux 6.12, read_reply in rxe_resp.c).
     let usual = Run {
         link_mtu: LARGE,
         family: Family::V4,
@@ -38,9 +38,9 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         args: &["--max-size", "8200", "--operations", "100", "--without", "rc_refused", "--no-empty"],
         rxe_reads: true,
     };
-    // rxe does not answer a repeated zero-length read, hence the minimum size. It treats a late or
-    // duplicate read response as an error and warns in the kernel log (Linux 7.2, rxe_completer),
-    // so it reads only where each response arrives in order or not at all.
+    // rxe does not respond to a repeated zero-length read, hence the minimum size. It treats a late
+    // or duplicate read response as an error and warns in the kernel log (Linux 7.2,
+    // rxe_completer), so it reads only where each response arrives in order or not at all.
     let faults = [
         ("loss", "loss 2%", true),
         ("reordering", "delay 1ms reorder 75% 50%", false),
@@ -98,8 +98,8 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
 
 /// Linux 5.10's rxe reports refused requests to no peer, another rxe included (as the suite
 /// `conformance` expects). Even without refusals it was seen to hang in these steps, for unknown
-/// reasons. Its device can then no longer be deleted ("waiting for vs0 to become free"), and the
-/// guest is useless for later cases.
+/// reasons. Its device can then no longer be deleted ("waiting for vs0 to become free"), which
+/// makes the guest useless for later cases.
 fn can_take_part() -> CaseResult {
     if rxe_is_before(5, 11)? {
         return skip(

@@ -1,5 +1,5 @@
 //! Tools for connections by address, ours on soft and rdma-core's on rxe: by IPv6, by link-local
-//! IPv6, and by IPv4 with lost and duplicated packets. They belong to the suite
+//! IPv6, by IPv4 with lost and duplicated packets. They belong to the suite
 //! [`cm_flags`](crate::suites::cm_flags).
 
 use std::fs;
@@ -14,8 +14,8 @@ use crate::suites::cm_flags::SUITE;
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
 use crate::tools::{LIMIT, Maker};
 
-/// A tool: its port, the kernel's number of its port space in hexadecimal, and the flags of server
-/// and client; the client's last flag takes the address.
+/// A tool: its port, the kernel's number of its port space in hexadecimal, the flags of the server
+/// and of the client. The client's last flag takes the address.
 struct Tool {
     name: &'static str,
     port: u16,
@@ -108,7 +108,7 @@ impl Tool {
         fail(format_args!("{}: server {}; client {}", self.name, told(&server), told(&client)))
     }
 
-    /// Waits until a soft device's server has the socket by which local processes find it.
+    /// Waits for the socket that makes a soft device's server visible to local processes.
     fn wait_for_soft(&self, server: &mut Running) -> CaseResult {
         let names = format!("/proc/{}/net/unix", server.pid());
         let name = format!("@verbs-soft/cm/2/{}/{}/", self.space, self.port);

@@ -76,8 +76,7 @@ impl Family {
 pub(super) struct Wire(());
 
 impl Wire {
-    /// Creates the namespace, the pair with links of this MTU, and rxe1. Waits until the addresses
-    /// are assigned.
+    /// Creates the namespace, rxe1, and the pair with links of this MTU. Waits for the addresses.
     ///
     /// # Errors
     /// Fails if any of them cannot be created.

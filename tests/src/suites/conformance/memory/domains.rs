@@ -1,4 +1,4 @@
-//! Protection domains: access to their memory, objects that keep them in use, parents and imports.
+//! Protection domains: access to their memory, the objects keeping them in use, parents, imports.
 
 use std::collections::BTreeSet;
 

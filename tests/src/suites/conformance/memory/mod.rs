@@ -69,7 +69,7 @@ fn allowed<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge) -> CaseRes
     wait_for(&mut pair.a.cq, 1, opcode).map(drop).map_err(|stop| stop.of(format_args!("{op:?}")))
 }
 
-/// Checks that a peer's request is refused for its key or rights: the requester gets an error, and
+/// Checks that a peer's request is refused for its key or rights: the requester gets an error and
 /// both queue pairs break.
 fn refused<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge) -> CaseResult {
     post_send(&mut pair.a.qp, &[signalled(1, op, &[sge])])?;

@@ -53,7 +53,7 @@ fn combinations() -> impl Iterator<Item = AccessFlags> {
     (0..=ALL.bits()).map(AccessFlags::from_bits_retain)
 }
 
-/// Returns the legal combinations: a peer may change only memory that the device may change.
+/// Returns the legal combinations: remote writes and atomics require local writes.
 fn legal() -> impl Iterator<Item = AccessFlags> {
     combinations().filter(|access| {
         access.contains(LOCAL_WRITE) || !access.intersects(REMOTE_WRITE.union(REMOTE_ATOMIC))
@@ -271,7 +271,7 @@ fn mr_is_not_accessed_beyond_its_bounds_by_its_owner<P: Provider>(context: &Cont
     Ok(())
 }
 
-/// Checks that the peer and the owner reach an arena by the address of its region. The kernel
+/// Accesses an arena by the address of its region, from the peer and from the owner. The kernel
 /// requires this address to have the memory's offset within a page.
 fn addressed_by<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>, mr: &Mr<P>) -> CaseResult {
     let local = Arena::new(&pair.pd, 8)?;

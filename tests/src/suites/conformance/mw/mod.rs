@@ -124,7 +124,7 @@ impl<P: Provider> Fixture<P> {
         self.bind(rkey, &info)
     }
 
-    /// Binds a window under its next key, and returns that key.
+    /// Binds a window under its next key and returns the key.
     fn bind(&mut self, rkey: u32, bind_info: &MwBindInfo) -> CaseResult<u32> {
         let new_rkey = inc_rkey(rkey);
         self.bind_to(rkey, new_rkey, bind_info)?;
@@ -180,7 +180,7 @@ impl<P: Provider> Fixture<P> {
         peer(&mut self.pair, &self.local, SendOp::RdmaRead { remote_addr, rkey }, WcOpcode::RDMA_READ)
     }
 
-    /// Checks that an operation of the peer is refused for its key and leaves the memory unchanged.
+    /// Checks that an operation of the peer is refused for its key and changes no memory.
     fn closed(&mut self, op: impl Fn(u64) -> SendOp<'static>, at: usize) -> CaseResult {
         let before = self.target.read(0..4096);
         let sge = [self.local.sge(0..8)];
@@ -195,7 +195,7 @@ impl<P: Provider> Fixture<P> {
         self.closed(move |remote_addr| SendOp::RdmaWrite { remote_addr, rkey }, at)
     }
 
-    /// Makes the peer send a message that invalidates a key. Returns the receiver's completion.
+    /// Makes the peer send a message invalidating a key. Returns the receiver's completion.
     fn peer_invalidates(&mut self, invalidate_rkey: u32) -> CaseResult<Wc> {
         let Self { pair, local, .. } = self;
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 70, sge: &[local.sge(32..64)] }])?;
@@ -577,7 +577,7 @@ fn a_region_with_a_bound_window_stays<P: Provider>(context: &Context<P>) -> Case
     let mut fixture = Fixture::usual(context)?;
     let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
     if is_mlx5()? {
-        // The driver releases the memory, and windows on it no longer give access.
+        // The driver releases the memory; windows on it no longer give access.
         let Fixture { target, mut pair, local, windows } = fixture;
         let op = SendOp::RdmaWrite { remote_addr: target.addr() + 64, rkey };
         target.close()?;

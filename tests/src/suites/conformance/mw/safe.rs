@@ -68,13 +68,13 @@ impl<P: Provider> Safe<P> {
         Ok(())
     }
 
-    /// Makes the peer write the bytes, and returns the status.
+    /// Makes the peer write the bytes and returns the status.
     fn peer_writes(&mut self, remote: verbs::RemoteMr, bytes: &[u8]) -> CaseResult<WcStatus> {
         self.pair.a.qp.post_send_inline(1, remote.write(), SendFlags::SIGNALED, bytes)?;
         Ok(wait_one(&mut self.pair.a.cq)?.status)
     }
 
-    /// Checks that the memory is plain again, or that a kernel device reports why it is not.
+    /// Checks that the memory is plain again. A kernel device may instead report why it is not.
     fn is_plain(&mut self, bytes: &[u8]) -> CaseResult {
         match self.memory.bytes_mut() {
             Ok(plain) => assert_eq!(&plain[..bytes.len()], bytes),
@@ -137,7 +137,7 @@ fn exposed_memory_comes_back_when_no_window_is_bound<P: Provider>(context: &Cont
     let Safe { window, memory, pair } = safe;
     let buf: Buf = match memory.unexpose() {
         Ok(buf) if is_mlx5()? => {
-            // The driver releases the memory, and windows on it no longer give access.
+            // The driver releases the memory; windows on it no longer give access.
             let mut pair = pair;
             pair.a.qp.post_send_inline(1, remote.write(), SendFlags::SIGNALED, b"too late")?;
             assert_eq!(wait_one(&mut pair.a.cq)?.status, WcStatus::REM_ACCESS_ERR);

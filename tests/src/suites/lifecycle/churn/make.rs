@@ -1,7 +1,6 @@
 //! Makes objects of each kind from existing ones. If a parent is missing, it is made instead.
 //!
-//! [`Lacking`] lists the kinds that a device lacks. A device must make all others, and none of
-//! these.
+//! [`Lacking`] lists the kinds missing in a device. The device must make exactly the other kinds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -117,8 +116,8 @@ impl From<Stop> for NotMade {
 }
 
 impl<P: Provider> Churn<P> {
-    /// Makes one object, or its parent if that is missing. Returns `false` if the device refuses a
-    /// kind that it lacks.
+    /// Makes one object, or its parent if it has none. Returns `false` if the device refuses a kind
+    /// that it lacks.
     ///
     /// # Errors
     /// Fails if the device refuses a kind that it must have, or makes one that it is listed to
@@ -415,8 +414,8 @@ impl<P: Provider> Churn<P> {
             }
             Kind::MrOnDemand => arena.register(&pd, start..end, None, access | AccessFlags::ON_DEMAND)?,
             Kind::MrChanged => {
-                // Without this right, the kernel pins the pages for reading only, and rxe does not
-                // pin them again.
+                // Without this right, the kernel pins the pages only for reading. rxe does not pin
+                // them again.
                 let access = access | AccessFlags::LOCAL_WRITE;
                 let mut mr = arena.register(&pd, start..end, None, access)?;
                 let change = match &other {
@@ -626,7 +625,7 @@ impl Lacking {
     }
 }
 
-/// Fails unless a device refuses exactly what it is listed to lack.
+/// Fails unless the device's refusal agrees with the list of missing kinds.
 fn refused_as_listed(what: impl fmt::Debug, is_refused: bool, is_lacking: bool) -> CaseResult {
     match (is_refused, is_lacking) {
         (true, false) => fail(format_args!("refused, which the device is listed to have: {what:?}")),

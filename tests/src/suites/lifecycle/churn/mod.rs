@@ -8,9 +8,9 @@
 //! | [`make`] | the making of each kind, from existing objects |
 //! | [`refusal`] | refused calls, which must leave nothing behind |
 //!
-//! A round makes or releases an object. A device must make each kind except those that it is listed
-//! to lack. Everything follows from a seed: a run prints it, a failure names it, and [`SEED`] sets
-//! it. Four times, all objects are released in random order, and the counts must return to their
+//! A round makes or releases an object. A device must make each kind that it is not listed to lack,
+//! and only those. Everything follows from a seed: a run prints it, a failure names it, [`SEED`]
+//! sets it. Four times, all objects are released in random order; the counts must return to their
 //! former values:
 //!
 //! | counted | leaked |
@@ -52,14 +52,14 @@ use thing::{Held, Thing};
 /// The environment variable that sets the seed. By default each of the two cases has a fixed one.
 const SEED: &str = "VERBS_CHURN_SEED";
 
-/// The number of objects that are made and released.
+/// The number of objects to make and release.
 const OBJECTS: u32 = 24_000;
 
 /// How many times all of them are released.
 const TIMES: u32 = 4;
 
-/// The growth in bytes that the process may have, kept by the allocator. With some seeds it reaches
-/// 344 KiB and shrinks again later (seen in 192,000 objects on soft).
+/// The growth in bytes allowed to the process for its allocator. With some seeds it reaches 344 KiB
+/// and shrinks again later (seen in 192,000 objects on soft).
 const SLACK: u64 = 512 << 10;
 
 /// The maximum number of objects at a time.
@@ -109,7 +109,7 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let mut churn = Churn::new(context, open, seed)?;
     let failed = |churn: &Churn<P>, stop: Stop| stop.of(format_args!("seed {seed}, round {}", churn.round));
-    // Resources that are opened or allocated only once stay.
+    // Resources opened or allocated only once stay.
     if is_mlx5()? {
         churn.take_registers()?;
     }
@@ -176,7 +176,7 @@ struct Churn<P: Provider> {
     root: Root<P>,
     things: Vec<Held<P>>,
     next_context: u32,
-    /// The number of objects made by kind, and of refused calls by name.
+    /// The number of objects made by kind and of refused calls by name.
     made: BTreeMap<Kind, u32>,
     refused: BTreeMap<String, u32>,
     /// The number of closes refused because other objects use the object.
@@ -278,7 +278,7 @@ impl<P: Provider> Churn<P> {
         }
     }
 
-    /// Returns a random object of those for which `of` returns one.
+    /// Returns a random one of the values that `of` finds in the objects.
     fn pick<T>(&mut self, of: impl Fn(&Held<P>) -> Option<T>) -> Option<T> {
         let mut found: Vec<T> = self.things.iter().filter_map(of).collect();
         let count = found.len() as u64;

@@ -18,8 +18,8 @@ use crate::runner::{CaseResult, fail};
 const CALLS: u64 = 27;
 
 impl<P: Provider> Churn<P> {
-    /// Makes a call that must be refused. On devices with features that most devices lack, it may
-    /// make an object, which is dropped.
+    /// Makes a call that must be refused. On devices with rare features, it may make an object,
+    /// which is dropped.
     pub(super) fn refusal(&mut self) -> CaseResult {
         let call = self.choices.below(CALLS);
         let (context, pd) = (self.root.context.clone(), self.root.pd.clone());

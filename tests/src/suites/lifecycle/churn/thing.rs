@@ -33,8 +33,7 @@ pub(super) enum Thing<P: Provider> {
     QpSqd(Qp<Sqd, P>),
     QpErrored(Qp<Errored, P>),
     Halves(SendHalf<Rts, P>, RecvHalf<Rts, P>),
-    /// With its domain, because rxe requires the domain of queue pairs that share it. `None` for
-    /// XRC.
+    /// With its domain, because rxe requires the domain of its queue pairs. `None` for XRC.
     Srq(Srq<P>, Option<Pd<P>>),
     Td(Td<P>),
     Window(Window),

@@ -1,6 +1,6 @@
-//! `differential.attributes`: compares the commands that rdma-core's libmlx5 and this project's
-//! send to the kernel, in one boot. Each difference must be in the [table](table::ROWS), and each
-//! row of the table must have a difference.
+//! `differential.attributes`: compares the commands of rdma-core's libmlx5 and of this project's to
+//! the kernel, in one boot. Each difference must be in the [table](table::ROWS); each row of the
+//! table must have a difference.
 //!
 //! In steps, `tests/differential/attributes.c` makes each libibverbs call that reaches the kernel.
 //! A [tracer program](crate::record::tracer) reads its commands from outside, on either library.
@@ -55,7 +55,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Checks that the table explains each difference and that each row is needed.
+/// Checks that the table explains each difference and has no needless row.
 fn explained(setup: Setup) -> CaseResult {
     let all = compare(setup, [Maker::Theirs, Maker::Linked])?;
     let guest = format!("{} {}", series()?, setup.port);
