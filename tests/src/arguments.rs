@@ -1,5 +1,5 @@
-//! Calls with odd arguments, `c-abi/tests/c/arguments.c`: the program prints a line for each call,
-//! and two libraries or devices must print the same, except for decided differences.
+//! Calls with odd arguments: `c-abi/tests/c/arguments.c`. The program prints a line for each call.
+//! Two libraries or devices must print the same lines, except for decided differences.
 //!
 //! | compared | where |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | rdma-core's library with [its output](Recorded) on Linux 6.1 | the same guests |
 //! | soft devices with the recorded output of rdma-core's library | `tests/programs` of c-abi |
 //!
-//! [`ROWS`] are the decided differences. `docs/c-abi.md` has the same table.
+//! [`ROWS`] are the decided differences, which `docs/c-abi.md` lists too.
 
 use core::fmt;
 use std::process::Command;
@@ -25,10 +25,10 @@ pub const PROGRAM: Program = Program {
 
 const RECORDED: &str = include_str!("../../c-abi/tests/arguments.txt");
 
-/// The output on rdma-core's library where a call fails and leaves `errno` as it was.
+/// rdma-core's output for a call that fails without setting `errno`.
 const NO_ERRNO: &str = "refused without an errno";
 
-/// The outputs of this project's library there.
+/// This project's output for the same calls.
 const WITH_ERRNO: &str = "EINVAL or EOPNOTSUPP";
 
 /// A kind of device.
@@ -55,15 +55,15 @@ impl fmt::Display for Device {
 /// A decided difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The beginnings of the calls' lines.
+    /// Prefixes of the calls' lines.
     pub calls: &'static [&'static str],
-    /// The devices on which they differ.
+    /// The devices with the difference.
     pub devices: &'static [Device],
-    /// The beginning of the output of rdma-core's library.
+    /// The prefix of rdma-core's result.
     pub theirs: &'static str,
-    /// The beginning of the output of this project's library.
+    /// The prefix of this project's result.
     pub ours: &'static str,
-    /// The call as the document names it.
+    /// The call as shown in the document.
     pub shown: &'static str,
     /// The reason.
     pub reason: &'static str,
@@ -172,11 +172,11 @@ impl Row {
             }
     }
 
-    /// Returns the row as the document shows it.
+    /// Returns the row as shown in the document.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let devices: Vec<_> = self.devices.iter().map(ToString::to_string).collect();
-        // The reason names the values that a queue pair has taken.
+        // The reason states the resulting values of the queue pair.
         let result = |text: &'static str| match text {
             NO_ERRNO => "no errno".to_owned(),
             WITH_ERRNO => "`EINVAL` or `EOPNOTSUPP`".to_owned(),
@@ -188,14 +188,14 @@ impl Row {
     }
 }
 
-/// A call with other results on this project's library.
+/// A call whose results differ between the two libraries.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference<'a> {
     /// The call.
     pub call: &'a str,
-    /// The result on rdma-core's library.
+    /// The result with rdma-core's library.
     pub theirs: &'a str,
-    /// The result on this project's.
+    /// The result with this project's library.
     pub ours: &'a str,
 }
 
@@ -211,8 +211,8 @@ pub fn calls(output: &str) -> impl Iterator<Item = (&str, &str)> {
     output.lines().filter_map(|line| line.split_once(": "))
 }
 
-/// Returns the differences between two outputs of the program. A call missing from one of them has
-/// an empty result there.
+/// Returns the differences between two outputs of the program. A call missing from an output has an
+/// empty result there.
 #[must_use]
 pub fn differences<'a>(theirs: &'a str, ours: &'a str) -> Vec<Difference<'a>> {
     let of = |output: &'a str, call| calls(output).find(|(other, _)| *other == call);
@@ -226,7 +226,7 @@ pub fn differences<'a>(theirs: &'a str, ours: &'a str) -> Vec<Difference<'a>> {
         .collect()
 }
 
-/// Results of a call on rdma-core 44's library, on Linux 6.1.
+/// The results of a call with the library of rdma-core 44, on Linux 6.1.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded {
     /// The call.
@@ -254,7 +254,7 @@ impl Recorded {
     }
 }
 
-/// Returns the results of a soft device that match neither rxe nor ConnectX; a queue pair's numbers
+/// Returns the results of a soft device that match neither rxe nor ConnectX. Values of a queue pair
 /// must match ConnectX.
 #[must_use]
 pub fn of_no_device(output: &str) -> Vec<Difference<'_>> {
@@ -274,18 +274,17 @@ pub fn of_no_device(output: &str) -> Vec<Difference<'_>> {
     found
 }
 
-/// Returns the differences that no row explains.
+/// Returns the differences not explained by any row.
 #[must_use]
 pub fn undecided<'a>(device: Device, all: &[Difference<'a>]) -> Vec<Difference<'a>> {
     all.iter().filter(|one| !ROWS.iter().any(|row| row.explains(device, one))).copied().collect()
 }
 
-/// Runs the program on both libraries and compares their outputs. On Linux 6.1 it also compares the
-/// output of rdma-core's library with the recorded one, unless the device is not one of the
-/// recorded ones.
+/// Runs the program with both libraries and compares their outputs. On Linux 6.1 it also compares
+/// the output of rdma-core's library with the recorded one, if there is a record for the device.
 ///
 /// # Errors
-/// A skip if a library is missing; a failure with the differences that are not decided.
+/// A skip if a library is missing; a failure that lists the undecided differences.
 pub fn same_on_both_libraries(device: Device, name: &str, is_recorded: bool) -> CaseResult {
     let program = compiled(&PROGRAM)?;
     let output = |maker: Maker| -> CaseResult<String> {

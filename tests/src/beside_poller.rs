@@ -1,7 +1,8 @@
-//! The end of a queue pair beside a poller, `tests/differential/beside_poller.c`: the program
-//! resets and destroys a queue pair while a poller has the lock of its completion queue.
+//! Ends a queue pair beside a poller: `tests/differential/beside_poller.c`. The program resets and
+//! destroys a queue pair while a poller holds the lock of its completion queue.
 //!
-//! rdma-core's driver for rxe takes no such lock. libmlx5 does, so the program would hang on it.
+//! rdma-core's driver for rxe takes no such lock. libmlx5 takes it, so the program would hang
+//! there.
 
 use std::process::Command;
 
@@ -19,7 +20,7 @@ pub const PROGRAM: Program = Program {
 /// Runs the program on a device.
 ///
 /// # Errors
-/// A skip if a library is missing; a failure if a call waits or fails.
+/// A skip if a library is missing; a failure if a call blocks or fails.
 pub fn waits_for_no_poller(maker: &Maker, device: &str) -> CaseResult {
     let mut command = Command::new(compiled(&PROGRAM)?);
     command.env("VERBS_TEST_DEVICE", device).env_remove("LD_LIBRARY_PATH");

@@ -1,7 +1,7 @@
-//! The parts of cases on connections by address: a listener, the side that connects, the objects of
-//! their queue pairs, and waiting with a deadline.
+//! Building blocks for cases that connect by address: a listener, a client, the objects of their
+//! queue pairs, and waits with a deadline.
 //!
-//! All of it is safe code. A case of the suite `cm` has both sides in its process; a peer of
+//! Everything is safe code. A case of the suite `cm` has both sides in its process; a peer of
 //! [`cm_peer`](crate::cm_peer) has one.
 
 use std::collections::BTreeMap;
@@ -24,18 +24,18 @@ use verbs::{
 use crate::fabric::{self, PATIENCE, PORT};
 use crate::runner::{CaseResult, Stop, fail, skip};
 
-/// The limit on resolving addresses and routes.
+/// Limit on resolving an address or a route.
 pub const RESOLVING: Duration = Duration::from_secs(10);
 
-/// The length of a receive, and of the longest message, in bytes.
+/// Length of a receive and of the longest message, in bytes.
 pub const MESSAGE: usize = 64;
 
 /// Returns the address of the device under test, with port 0: its IPv4 address, or the GID of an
 /// InfiniBand port.
 ///
 /// # Errors
-/// Skipped without a connection manager, and for an Ethernet port without an address; there is no
-/// device.
+/// A skip without a connection manager, or for an Ethernet port without an address; a failure
+/// without a device.
 pub fn here() -> CaseResult<Address> {
     let context = fabric::open()?;
     match EventChannel::new() {
@@ -52,7 +52,7 @@ pub fn here() -> CaseResult<Address> {
     }
 }
 
-/// Returns the address with a port of a port space.
+/// Returns the address with the given port of a port space.
 pub fn with_port(address: Address, space: PortSpace, port: u16) -> Address {
     match address {
         Address::Ip(mut ip) => {
@@ -73,11 +73,11 @@ fn is_one_host(one: &Address, other: &Address) -> bool {
     }
 }
 
-/// Resolves the route of an id to an address. To a GID, which is the device's own, it is given:
-/// only a subnet administrator could look it up.
+/// Resolves the route of an id to an address. For a GID, which is the device's own, it sets the
+/// path instead, because only a subnet administrator could look it up.
 ///
 /// # Errors
-/// Those of the connection manager, or no event.
+/// Those of the connection manager; no event in time.
 pub fn resolve_route(channel: &EventChannel, id: &CmId, to: &Address) -> CaseResult {
     match to {
         Address::Ib(to) => id.set_ib_path(&[loopback(to.gid)])?,
@@ -114,12 +114,12 @@ pub struct Server {
     pub channel: EventChannel,
     /// The listener.
     pub listener: CmId,
-    /// The address and the port that the listener got.
+    /// The address and the port assigned to the listener.
     pub address: Address,
 }
 
 impl Server {
-    /// Listens on an address, on the port 0 on any.
+    /// Listens on an address; port 0 stands for any free port.
     ///
     /// # Errors
     /// Those of the connection manager.
@@ -133,14 +133,14 @@ impl Server {
         if !is_one_host(&local, &address) || local.port() == 0 {
             return fail(format_args!("a listener at {local} instead of {address}"));
         }
-        // With the scope of a link-local address, whatever the connection manager returns.
+        // Keeps the scope of a link-local address, which the connection manager may not return.
         Ok(Self { channel, listener, address: with_port(address, space, local.port()) })
     }
 
     /// Returns the id of the next request, and the parameters of its peer.
     ///
     /// # Errors
-    /// Another event comes, or none.
+    /// Another event, or no event in time.
     pub fn request(&self) -> CaseResult<(CmId, Peer)> {
         let event = expect(&self.channel, EventType::CONNECT_REQUEST)?;
         match event.kind {
@@ -152,7 +152,7 @@ impl Server {
     }
 }
 
-/// The side that connects: an id with a route, and its channel.
+/// The connecting side: an id with a route, and its channel.
 #[derive(Debug)]
 pub struct Client {
     /// The channel.
@@ -165,12 +165,12 @@ impl Client {
     /// Resolves an address and the route to it.
     ///
     /// # Errors
-    /// Those of the connection manager, or no event.
+    /// Those of the connection manager; no event in time.
     pub fn new(address: impl Into<Address>, space: PortSpace) -> CaseResult<Self> {
         Self::from(None, address, space)
     }
 
-    /// Resolves an address and the route to it, from a local address or from any.
+    /// Resolves an address and the route to it, from the given local address or from any.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -180,7 +180,7 @@ impl Client {
         Self { channel, id }.resolved(source, address)
     }
 
-    /// Resolves an address and the route to it, for an id that may have options.
+    /// Resolves an address and the route to it, for an id that may already have options.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -192,10 +192,10 @@ impl Client {
         Ok(self)
     }
 
-    /// Connects, and returns the parts and the client whose request waits.
+    /// Connects up to the request, and returns the client and its parts.
     ///
     /// # Errors
-    /// As [`new`](Self::new); those of verbs.
+    /// As [`new`](Self::new), and those of verbs.
     pub fn requesting(server: &Server) -> CaseResult<(Self, Parts)> {
         let client = Self::new(server.address, PortSpace::TCP)?;
         let parts = Parts::of(&client.id)?;
@@ -205,7 +205,7 @@ impl Client {
     }
 }
 
-/// The objects that a queue pair is made from.
+/// The objects needed to create a queue pair.
 #[derive(Debug)]
 pub struct Parts {
     /// The domain.
@@ -215,16 +215,16 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Makes the objects on an id's device.
+    /// Creates the objects on an id's device.
     ///
     /// # Errors
-    /// The id has no device; those of verbs.
+    /// An id without a device; those of verbs.
     pub fn of(id: &CmId) -> CaseResult<Self> {
         let context = id.context()?;
         Ok(Self { pd: context.alloc_pd()?, cq: context.create_cq(&CqInit::new(64))? })
     }
 
-    /// Makes a queue pair of the id, with a receive posted.
+    /// Creates the id's queue pair and posts a receive.
     ///
     /// # Errors
     /// Those of verbs.
@@ -234,7 +234,7 @@ impl Parts {
         Ok(qp)
     }
 
-    /// Posts a receive of so many bytes.
+    /// Posts a receive of `len` bytes.
     ///
     /// # Errors
     /// Those of verbs.
@@ -251,7 +251,7 @@ impl Parts {
         self.post(qp, SendOp::Send, message)
     }
 
-    /// Sends a message by an operation.
+    /// Sends a message with the given operation.
     ///
     /// # Errors
     /// Those of verbs.
@@ -262,10 +262,10 @@ impl Parts {
         Ok(())
     }
 
-    /// Waits for a message, past the completions of sends.
+    /// Waits for a message, skipping completions of sends.
     ///
     /// # Errors
-    /// Something fails, or no message comes.
+    /// A failed completion, or no message in time.
     pub fn receive(&mut self) -> CaseResult<Vec<u8>> {
         loop {
             let completed = self.complete()?;
@@ -277,10 +277,10 @@ impl Parts {
         }
     }
 
-    /// Waits for the next completion, which is a success.
+    /// Waits for the next completion, which must be successful.
     ///
     /// # Errors
-    /// It is none, or does not come.
+    /// A failed completion, or no completion in time.
     pub fn complete(&mut self) -> CaseResult<Completed> {
         Ok(self.cq.poll_within(PATIENCE)?.ok()?)
     }
@@ -289,7 +289,7 @@ impl Parts {
 /// Returns the next event.
 ///
 /// # Errors
-/// None comes.
+/// No event in time.
 pub fn next(channel: &EventChannel) -> CaseResult<Event> {
     match channel.next_event_within(PATIENCE)? {
         Some(event) => Ok(event),
@@ -297,10 +297,10 @@ pub fn next(channel: &EventChannel) -> CaseResult<Event> {
     }
 }
 
-/// Returns the next event, which is of this kind.
+/// Returns the next event, which must be of the given kind.
 ///
 /// # Errors
-/// Another event comes, or none.
+/// Another event, or no event in time.
 pub fn expect(channel: &EventChannel, wanted: EventType) -> CaseResult<Event> {
     let event = next(channel)?;
     if event.event_type() == wanted {
@@ -310,27 +310,27 @@ pub fn expect(channel: &EventChannel, wanted: EventType) -> CaseResult<Event> {
     fail(format_args!("{event:?} came instead of {wanted}"))
 }
 
-/// Waits until a channel has an event that nobody has read.
+/// Waits until a channel has an unread event.
 ///
 /// # Errors
-/// None comes.
+/// No event in time.
 pub fn arrived(channel: &EventChannel) -> CaseResult {
     if is_readable(channel, PATIENCE)? { Ok(()) } else { fail(format_args!("no event after {PATIENCE:?}")) }
 }
 
-/// Returns whether a channel has an event that nobody has read, or gets one in this time.
+/// Returns whether a channel has an unread event within the given time.
 ///
 /// # Errors
-/// That of `poll(2)`.
+/// Any errno of `poll(2)`.
 pub fn is_readable(channel: &EventChannel, within: Duration) -> CaseResult<bool> {
     let timeout = PollTimeout::try_from(within)?;
     Ok(poll(&mut [PollFd::new(channel.as_fd(), PollFlags::POLLIN)], timeout)? != 0)
 }
 
-/// Waits until a thread of this process sleeps, which is a folder of `/proc`.
+/// Waits until a thread of this process sleeps. `task` is its folder in `/proc`.
 ///
 /// # Errors
-/// It does not sleep, or has ended.
+/// The thread has ended, or does not sleep in time.
 pub fn is_asleep(task: &Path) -> CaseResult {
     let stat = Path::new("/proc").join(task).join("stat");
     let deadline = Instant::now() + PATIENCE;
@@ -347,10 +347,10 @@ pub fn is_asleep(task: &Path) -> CaseResult {
     }
 }
 
-/// Returns the connected queue pair that an id holds.
+/// Takes the connected queue pair held by an id.
 ///
 /// # Errors
-/// It holds none.
+/// No such queue pair.
 pub fn take(id: &CmId) -> CaseResult<Qp<Rts>> {
     id.take_qp().ok_or_else(|| Stop::Failed("the id holds no connected queue pair".to_owned()))
 }
@@ -364,23 +364,23 @@ pub struct Connected {
     pub client: Client,
     /// The side that accepted.
     pub accepted: CmId,
-    /// The queue pairs: the one that connected, then the one that accepted.
+    /// The queue pairs: of the client, then of the accepting side.
     pub ends: [(Parts, Qp<Rts>); 2],
-    /// The parameters of the request, as they arrived.
+    /// The parameters of the request as received.
     pub asked: PeerParam,
-    /// The parameters of the reply, as they arrived.
+    /// The parameters of the reply as received.
     pub replied: PeerParam,
 }
 
-/// Connects both sides by an address, with private data both ways.
+/// Connects both sides by an address, with private data in both directions.
 ///
 /// # Errors
-/// Something fails, or does not come.
+/// A failed call, or no event in time.
 ///
 /// # Panics
-/// If what arrives is not what was sent.
+/// If the received private data differs from the data sent.
 pub fn connect(address: impl Into<Address>) -> CaseResult<Connected> {
-    // Linux reads the request of a GID as one of an IP address unless it begins like this.
+    // Linux takes the request to a GID for one to an IP address unless the data begins like this.
     let [question, answer] = [b"\0\0from the client", b"\0\0from the server"];
     let param = |private_data| ConnParam { private_data, ..ConnParam::default() };
     let connected = Connected::new(address, &param(question), &param(answer))?;
@@ -390,13 +390,13 @@ pub fn connect(address: impl Into<Address>) -> CaseResult<Connected> {
 }
 
 impl Connected {
-    /// Connects both sides by an address, with these parameters of the request and the reply.
+    /// Connects both sides by an address, with the given parameters of the request and the reply.
     ///
     /// # Errors
-    /// Something fails, or does not come.
+    /// A failed call, or no event in time.
     ///
     /// # Panics
-    /// If the addresses or the states of the queue pairs are not those of a connection.
+    /// If an address or the state of a queue pair does not fit the connection.
     pub fn new(
         address: impl Into<Address>,
         request: &ConnParam<'_>,
@@ -407,7 +407,7 @@ impl Connected {
         Self::between(server, client, request, reply)
     }
 
-    /// Connects a client to the listener that it has resolved.
+    /// Connects a client to the listener whose address it has resolved.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -447,10 +447,10 @@ const MANY: &[u8] = b"one of many";
 /// The connections of one side, by the keys of their ids.
 type Many = BTreeMap<IdKey, CmId>;
 
-/// Accepts so many connections of [`connect_many`], and confirms their ends.
+/// Accepts `count` connections of [`connect_many`] and confirms their disconnections.
 ///
 /// # Errors
-/// One fails, or no event comes.
+/// A failed connection, or no event in time.
 pub fn accept_many(channel: &EventChannel, count: usize) -> CaseResult {
     let mut accepted = Many::new();
     let mut parts: Option<Parts> = None;
@@ -460,7 +460,7 @@ pub fn accept_many(channel: &EventChannel, count: usize) -> CaseResult {
         match event.kind {
             EventKind::ConnectRequest(request) => {
                 if !request.peer.private_data().starts_with(MANY) {
-                    // Of a client that is gone, and has sent its request twice.
+                    // From a client that is gone and had sent its request twice.
                     continue;
                 }
                 let id = request.id;
@@ -483,10 +483,10 @@ pub fn accept_many(channel: &EventChannel, count: usize) -> CaseResult {
     Ok(())
 }
 
-/// Makes so many connections to an address, and ends them when all are established.
+/// Makes `count` connections to an address, and disconnects when all are established.
 ///
 /// # Errors
-/// One fails, or no event comes.
+/// A failed connection, or no event in time.
 pub fn connect_many(address: impl Into<Address>, count: usize) -> CaseResult {
     let (channel, address) = (EventChannel::new()?, address.into());
     let start = |_| {

@@ -1,13 +1,13 @@
-//! [`Sides`]: where the server and the client of a tool that connects by address run, and the
-//! addresses that they use.
+//! [`Sides`]: where the server and the client of a tool that connects by address run, and their
+//! addresses.
 //!
 //! | guest | server | client |
 //! |---|---|---|
 //! | rxe | rxe0 on veth0, 10.9.9.1 | the same |
 //! | ConnectX, two Ethernet ports | mlx5_0 on eth0, 10.9.9.1 | mlx5_1 on eth1, 10.9.9.2 |
 //!
-//! The client's side of two functions is the network namespace `peer`, so that the route between
-//! the addresses is the wire.
+//! With two functions, the client runs in the network namespace `peer`, so the traffic between the
+//! addresses crosses the wire.
 
 use std::fs;
 use std::process::Command;
@@ -26,16 +26,16 @@ pub enum Family {
     V4,
     /// IPv6.
     V6,
-    /// IPv6 of the link, with its interface: `fe80::1%eth0`.
+    /// Link-local IPv6, with the interface: `fe80::1%eth0`.
     Link,
 }
 
-/// The addresses of a run, and where its client starts.
+/// The addresses of a run, and the place of its client.
 #[derive(Clone, Debug)]
 pub struct Sides {
-    /// The address on which the server listens.
+    /// The server's listening address.
     pub server: String,
-    /// The same address as the client writes it.
+    /// The same address in the client's notation.
     pub to: String,
     /// The address of the client.
     pub client: String,
@@ -45,12 +45,10 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Returns the sides of this guest. IPv6 addresses are added where they are missing, and the
-    /// devices have their GIDs.
+    /// Returns the sides of this guest. Adds missing IPv6 addresses and waits for their GIDs.
     ///
     /// # Errors
-    /// The guest has no such device, `ip` fails, or a GID does not come; a skip without a network
-    /// interface.
+    /// A missing device, a failure of `ip`, or a missing GID; a skip without a network interface.
     pub fn of(family: Family) -> CaseResult<Self> {
         let has_two = has_two_functions();
         let here = Side { device: under_test().to_owned(), is_peer: false };
@@ -72,13 +70,13 @@ impl Sides {
         Ok(Self { server, to, client, server_netdev, has_two })
     }
 
-    /// Returns whether client and server are in namespaces of their own.
+    /// Returns whether client and server run in different namespaces.
     #[must_use]
     pub fn are_apart(&self) -> bool {
         self.has_two
     }
 
-    /// Returns the command as it runs on the client's side.
+    /// Returns the command, wrapped to run on the client's side.
     #[must_use]
     pub fn at_client(&self, command: Command) -> Command {
         if self.has_two { in_peer(&command) } else { command }
@@ -93,7 +91,7 @@ fn has_two_functions() -> bool {
 /// Returns the network interface of the device under test.
 ///
 /// # Errors
-/// A skip, if it has none.
+/// A skip without a network interface.
 pub fn netdev() -> CaseResult<String> {
     Side { device: under_test().to_owned(), is_peer: false }.netdev()
 }
@@ -110,7 +108,7 @@ impl Side {
         if self.device.starts_with("rxe") {
             return Ok("veth0".to_owned());
         }
-        // In its namespace, whose sysfs has no other interfaces.
+        // Runs in the device's namespace, because its sysfs shows only the namespace's interfaces.
         let directory = format!("/sys/class/infiniband/{}/device/net", self.device);
         let shown = run(&mut self.command(&["ls", &directory]))?.stdout;
         match shown.lines().next() {
@@ -137,7 +135,7 @@ impl Side {
         Ok(address.to_owned())
     }
 
-    /// Returns the interface's address of the link.
+    /// Returns the interface's link-local address.
     fn of_link(&self, netdev: &str) -> CaseResult<String> {
         let shown =
             run(&mut self.command(&["ip", "-6", "-o", "addr", "show", "dev", netdev, "scope", "link"]))?;

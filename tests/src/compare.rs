@@ -1,16 +1,16 @@
-//! The comparison of our tools' output with rdma-core's: byte for byte, except for intended
+//! Comparison of our tools' output with rdma-core's: byte for byte, except for intended
 //! differences.
 //!
-//! | ours may | where |
+//! | our tools may | where |
 //! |---|---|
 //! | add a reason, on lines that begin with the tool's name | standard error, after a message |
-//! | print texts of a newer rdma-core | [`REWORDED`], and flags that theirs has no name for |
+//! | print texts of a newer rdma-core | [`REWORDED`], and flags unnamed in the older one |
 //! | print other numbers of queue pairs and packets | addresses |
 
 use crate::process::Finished;
 use crate::runner::{CaseResult, fail};
 
-/// Texts that rdma-core has changed since version 44, which Debian 12 has: old, new.
+/// Texts changed in rdma-core since version 44, which Debian 12 has: old, new.
 const REWORDED: &[(&str, &str)] = &[
     (
         "use IB device <dev> (default first device found)\n  -i, --ib-port=<port>   use port <port> of IB device (default all",
@@ -21,7 +21,7 @@ const REWORDED: &[(&str, &str)] = &[
         "  -N, --new_send            use new post send WR API\n  -U, --allow-cc-unprotected  allow allocation of \
          unprotected/shared\n                            memory on CoCo guests\n",
     ),
-    // A function that the tools have come to share.
+    // The tools now share a function.
     ("cmatose: getaddrinfo error: ", "rdma_getaddrinfo error: "),
     ("udaddy: getaddrinfo error: ", "rdma_getaddrinfo error: "),
     // cmtime has become another program.
@@ -38,7 +38,7 @@ const REWORDED: &[(&str, &str)] = &[
     ("path MTU (default 2048)\n  -c, --clients=<n>", "path MTU (default 1024)\n  -c, --clients=<n>"),
 ];
 
-/// Compares all that both said, and how they ended.
+/// Compares the complete output and the exit statuses.
 ///
 /// # Errors
 /// The first line that differs.
@@ -53,7 +53,7 @@ pub fn same(tool: &str, ours: &Finished, theirs: &Finished) -> CaseResult {
     }
 }
 
-/// Compares standard error, where ours may add reasons: lines that begin with the tool's name.
+/// Compares standard error. Ours may add reasons: lines that begin with the tool's name.
 ///
 /// # Errors
 /// The first line that differs.
@@ -89,11 +89,11 @@ pub fn same_lines(what: &str, ours: &str, theirs: &str) -> CaseResult {
     }
 }
 
-/// Names of flags that rdma-core got after version 44, the oldest one that is compared with.
+/// Names of flags added to rdma-core after version 44, the oldest version compared with.
 const NEWER_FLAGS: &[&str] = &["SUPPORT_FLUSH", "SUPPORT_ATOMIC_WRITE"];
 
-/// Compares what `ibv_devinfo -v` prints. Where theirs is too old to name flags and says so, ours
-/// must name them, by [names](NEWER_FLAGS) of a newer rdma-core.
+/// Compares the output of `ibv_devinfo -v`. Where rdma-core reports flags unknown to its version,
+/// ours must print their [names](NEWER_FLAGS) from a newer rdma-core.
 ///
 /// # Errors
 /// The first line that differs.
@@ -102,7 +102,7 @@ pub fn same_but_for_flag_names(ours: &str, theirs: &str) -> CaseResult {
     let mut mine = ours.lines().peekable();
     let mut heading = "";
     for their_line in theirs.lines() {
-        // Of these no rdma-core has names for all.
+        // No version of rdma-core names all flags under this heading.
         let is_named_by_newer =
             their_line.contains(UNNAMED) && !heading.starts_with("\tdevice_cap_flags_ex:");
         if !is_named_by_newer {
@@ -137,7 +137,7 @@ fn up_to_date(theirs: &str) -> String {
     REWORDED.iter().fold(theirs.to_owned(), newer)
 }
 
-/// Blanks what another run would print differently: the queue pair's number and the first packet's.
+/// Blanks the numbers that differ between runs: of the queue pair and of the first packet.
 fn without_numbers(stdout: &str) -> String {
     let blank = |line: &str| {
         ["QPN 0x", "PSN 0x"].iter().fold(line.to_owned(), |line, name| match line.split_once(name) {

@@ -1,5 +1,5 @@
-//! C programs and libraries of the suites, compiled on the host, whose compiler is faster, or by
-//! the first case that needs one.
+//! C programs and libraries of the suites. They are compiled in advance on the host, whose compiler
+//! is faster, or else by the first case that needs one.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ pub struct Program {
 /// A folder beside the suites' programs.
 const FOLDER: &str = "c-programs";
 
-/// Compiles the programs that the suites of `guest` need on the host, and reports what hinders it.
+/// Compiles on the host the programs needed by the suites of `guest`, and reports any obstacle.
 #[must_use]
 pub fn main(guest: &str, programs: &[Program]) -> ExitCode {
     match compile_all(programs) {
@@ -39,7 +39,7 @@ pub fn main(guest: &str, programs: &[Program]) -> ExitCode {
     }
 }
 
-/// Compiles programs into [`FOLDER`], except those that are there, of the same source.
+/// Compiles programs into [`FOLDER`], except those already compiled from the same source.
 fn compile_all(programs: &[Program]) -> CaseResult {
     let folder = &tools::bin_dir()?.join(FOLDER);
     fs::create_dir_all(folder)?;
@@ -51,7 +51,7 @@ fn compile_all(programs: &[Program]) -> CaseResult {
     Ok(())
 }
 
-/// Returns a compiled program: the host's, or one that this or an earlier case compiled.
+/// Returns a compiled program: from the host, from an earlier case, or compiled now.
 pub(crate) fn compiled(program: &Program) -> CaseResult<PathBuf> {
     let own = Path::new("/tmp");
     match program.is_in(&tools::bin_dir()?.join(FOLDER)).or_else(|| program.is_in(own)) {
@@ -61,7 +61,7 @@ pub(crate) fn compiled(program: &Program) -> CaseResult<PathBuf> {
 }
 
 impl Program {
-    /// Returns its binary in a folder, if that is of the same source.
+    /// Returns its binary in a folder, if compiled from the same source.
     fn is_in(&self, folder: &Path) -> Option<PathBuf> {
         let binary = folder.join(self.name);
         let same = fs::read(binary.with_extension("c")).is_ok_and(|text| text == self.source.as_bytes());
@@ -76,7 +76,8 @@ impl Program {
         }
         let binary = folder.join(self.name);
         let source = binary.with_extension("c");
-        // Gone before its source changes: a compiler that fails leaves none of another source.
+        // Removed before its source changes, so a failing compiler leaves no binary of an older
+        // source.
         match fs::remove_file(&binary) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
@@ -113,7 +114,6 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Returns an empty folder.
     fn tempfile() -> PathBuf {
         let folder = std::env::temp_dir().join(format!("verbs-tests.compiled.{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();

@@ -1,13 +1,13 @@
-//! A function in a process of its own, with a deadline: a fork without an exec; and variables of
-//! the environment for what it does.
+//! Runs a function in a child process, with a deadline, by fork without exec; sets environment
+//! variables for it.
 //!
-//! In an emulated guest an exec of a program as large as the suites' takes longer than most cases.
-//! The caller has one thread, so that the child can do everything that the caller could.
+//! In an emulated guest, exec of a program as large as the suites' takes longer than most cases.
+//! The caller has a single thread, so the child can do everything that the caller could.
 //!
 //! # Safety
-//! A child of a process with several threads may call almost nothing, for another thread may have
-//! held any lock; and no thread may read the environment while another one changes it. Both
-//! functions count their process's threads first.
+//! A child of a multi-threaded process may call almost nothing, because another thread may have
+//! held any lock. No thread may read the environment while another changes it. Both functions
+//! therefore first check that the process has one thread.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -26,12 +26,12 @@ use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, s
 
 use crate::process::Finished;
 
-/// Runs a function in a child, in a process group of its own and without input, and ends the group
+/// Runs a function in a child, which leads a new process group and has no input. Kills the group
 /// when the child ends or `limit` has passed. The function returns the child's exit status.
 ///
 /// # Errors
-/// This process has several threads, or there can be no child. Inside: it was killed, and what it
-/// had said.
+/// Several threads in this process; any errno of creating a child. The inner error is the output of
+/// a child killed at the limit.
 pub fn run_group(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Result<Finished, Finished>> {
     alone()?;
     let deadline = Instant::now() + limit;
@@ -63,14 +63,14 @@ pub fn run_group(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Result
     Ok(if in_time { Ok(finished) } else { Err(finished) })
 }
 
-/// Sets variables of the environment, which libraries read later.
+/// Sets environment variables, to be read later by libraries.
 ///
 /// # Errors
-/// This process has several threads.
+/// Several threads in this process.
 pub fn set_variables(variables: &[(&str, &str)]) -> io::Result<()> {
     alone()?;
     for (name, value) in variables {
-        // SAFETY: this process has one thread, so that no other one reads the environment.
+        // SAFETY: this process has one thread, so no other thread reads the environment.
         unsafe { std::env::set_var(name, value) };
     }
     Ok(())
@@ -86,11 +86,11 @@ fn alone() -> io::Result<()> {
     }
 }
 
-/// Variable with the number of threads that an emulator adds to each process which it runs. QEMU's
-/// user emulation adds one, and starts it again in a child.
+/// Variable with the number of threads added to each process by an emulator. QEMU's user emulation
+/// adds one, and starts it again in a child.
 pub const EMULATOR_THREADS: &str = "VERBS_EMULATOR_THREADS";
 
-/// The status of a child whose descriptors cannot be set up.
+/// The exit status of a child that could not set up its descriptors.
 const NOT_READY: i32 = 125;
 
 /// A child that leads a process group. Dropping it kills the group.
@@ -101,24 +101,24 @@ struct Child {
 
 impl Child {
     fn new(pid: Pid) -> Self {
-        // The child does the same. It fails here if the child was faster and is another program
-        // already, and has no effect if the child has ended.
+        // The child makes the same call. This one fails if the child was faster and has already
+        // executed another program, and has no effect if the child has ended.
         let _ = setpgid(pid, pid);
         Self { pid, is_reaped: Cell::new(false) }
     }
 
-    /// Returns a descriptor that is readable when the child has ended.
+    /// Returns a descriptor that becomes readable when the child ends.
     fn ended(&self) -> io::Result<OwnedFd> {
         // SAFETY: the call takes two numbers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid.as_raw(), 0) };
         let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: the call made the descriptor, and only this value has its number.
+        // SAFETY: the call created the descriptor, and only this value has its number.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Kills the group. The child has not been reaped, so that the group's number is its own.
+    /// Kills the group. The child has not been reaped, so the group's number cannot be reused.
     fn kill(&self) {
-        // Fails if all of it has ended.
+        // Fails if the whole group has ended.
         let _ = killpg(self.pid, Signal::SIGKILL);
     }
 
@@ -128,7 +128,7 @@ impl Child {
                 Err(Errno::EINTR) => {}
                 Ok(WaitStatus::Exited(_, code)) => break code << 8,
                 Ok(WaitStatus::Signaled(_, signal, _)) => break signal as i32,
-                // It neither stops nor continues for this call.
+                // Not requested: `waitpid` reports stopping and continuing only on demand.
                 Ok(other) => return Err(io::Error::other(format!("{other:?}"))),
                 Err(error) => return Err(error.into()),
             }
@@ -168,8 +168,8 @@ impl Output {
         }
     }
 
-    /// Reads what is left after the end of the group. If another process inherited the pipes and
-    /// still runs, the wait for it is short.
+    /// Reads the remaining output after the end of the group. The wait is short, in case another
+    /// process inherited the pipes and still runs.
     fn read_rest(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.pipes.iter().any(Option::is_some) && self.read_ready(None, deadline)?.is_some() {}
@@ -177,7 +177,7 @@ impl Output {
     }
 
     /// Waits until a pipe has bytes, and reads them, or until `ended` is ready. Returns whether
-    /// that is; `None` after the deadline.
+    /// `ended` is ready; `None` after the deadline.
     fn read_ready(&mut self, ended: Option<BorrowedFd<'_>>, deadline: Instant) -> io::Result<Option<bool>> {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout =

@@ -1,35 +1,36 @@
-//! Conformance cases, interop, and what the guest's side of testing is made of.
+//! Conformance and interoperability cases, and the tools to run them in guests.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
 //! | [`api_fuzz`] | random calls of the public API in safe code |
 //! | [`arguments`] | C calls with odd arguments, and the decided differences from rdma-core |
 //! | [`beside_poller`] | a C program that ends a queue pair beside a poller |
-//! | [`runner`] | cases, each in a process of its own with a deadline |
-//! | [`forked`] | functions in processes of their own |
+//! | [`runner`] | runs each case in a separate process with a deadline |
+//! | [`forked`] | functions in child processes |
 //! | [`process`] | commands with a deadline, servers |
 //! | [`port`] | TCP ports for servers |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
 //! | [`compiled`] | the C programs of suites, compiled |
 //! | [`together`] | two programs that disconnect together |
 //! | [`pair`] | two programs that connect over TCP |
-//! | [`pattern`] | bytes and choices that follow from a number |
-//! | [`peer`] | two processes that try everything on each other |
-//! | [`cm_fabric`] | listeners and connected ids, as [`fabric`] has queue pairs |
+//! | [`pattern`] | bytes and choices derived from a seed |
+//! | [`peer`] | two processes that try every operation on each other |
+//! | [`cm_fabric`] | listeners and connected ids, like [`fabric`] for queue pairs |
 //! | [`cm_peer`] | two processes that connect by address |
 //! | [`cm_sides`] | the sides of tools that connect by address, on one device or two functions |
-//! | [`record`] | the commands that a program sends to uverbs, recorded and compared |
-//! | [`refuse`] | work under a filter that refuses commands to uverbs |
-//! | [`sandbox`] | what a case may do to its own process |
-//! | [`perftest`], [`pyverbs`], [`ucx`] | results of programs that do not know this project |
-//! | [`suites`] | the cases themselves |
-//! | [`compare`] | what our tools say next to what rdma-core's say |
+//! | [`record`] | a program's commands to uverbs, recorded and compared |
+//! | [`refuse`] | programs under a filter that rejects commands to uverbs |
+//! | [`sandbox`] | a case's changes to its process: mounts, privileges |
+//! | [`perftest`], [`pyverbs`], [`ucx`] | results of programs written for rdma-core |
+//! | [`suites`] | the cases |
+//! | [`compare`] | the output of our tools compared with rdma-core's |
 //! | [`tools`] | the tools, ours and rdma-core's |
 //!
-//! Without the feature `suites`, on by default, there is only what `api-fuzz` needs: it is built
-//! for sanitizers, which takes long. The features `soft`, `rxe` and `mlx5` choose the providers
-//! that cases and random calls name: `soft`, the default, for programs of the host; `rxe`, `mlx5`
-//! or both for those of guests, which the feature `guest` adds. `kernel` is all three.
+//! Without the feature `suites`, on by default, the crate has only the modules needed by
+//! `api-fuzz`: it is built for sanitizers, which takes long. The features `soft`, `rxe` and `mlx5`
+//! choose the providers named in cases and random calls: `soft`, the default, for programs of the
+//! host; `rxe`, `mlx5` or both for programs of guests, which need the feature `guest`. `kernel` is
+//! all three.
 
 pub mod api_fuzz;
 #[cfg(feature = "suites")]

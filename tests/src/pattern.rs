@@ -1,5 +1,5 @@
-//! Bytes and choices that follow from a number: both ends of a connection make the same without
-//! telling each other.
+//! Bytes and choices derived from a seed. Both ends of a connection compute the same ones without
+//! communicating.
 
 /// A source of choices (splitmix64).
 ///
@@ -9,26 +9,26 @@
 pub struct Choices(u64);
 
 impl Choices {
-    /// The choices that follow from this number.
+    /// Returns the choices for a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn any(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mixed(self.0)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.any() % end
     }
 
-    /// One of them.
+    /// Returns one of the values.
     ///
     /// # Panics
-    /// When there is none.
+    /// If `all` is empty.
     pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
@@ -42,16 +42,16 @@ const fn mixed(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A seed that differs when any of the numbers does.
+/// Returns a seed that differs whenever any of the numbers differs.
 pub fn seed_of(numbers: &[u64]) -> u64 {
-    // Not GOLDEN to start with: with it, a first 0 would cancel out.
+    // Does not start with GOLDEN, because a first 0 would cancel out.
     numbers
         .iter()
         .fold(1, |seed, number| mixed(seed ^ mixed(number.wrapping_add(GOLDEN))).wrapping_add(GOLDEN))
 }
 
-/// Fills with bytes that follow from the seed and the place: neither another seed nor a shift has
-/// the same.
+/// Fills `bytes` with values that depend on the seed and the position. Neither another seed nor a
+/// shift yields the same bytes.
 pub fn fill(seed: u64, bytes: &mut [u8]) {
     for (i, chunk) in bytes.chunks_mut(8).enumerate() {
         let word = mixed(seed.wrapping_add(GOLDEN.wrapping_mul(i as u64 + 1))).to_le_bytes();
@@ -59,14 +59,14 @@ pub fn fill(seed: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Returns the bytes that [`fill`] writes.
+/// Returns the bytes written by [`fill`].
 pub fn filled(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(seed, &mut bytes);
     bytes
 }
 
-/// Checks that bytes are those that [`fill`] writes.
+/// Checks that bytes are those written by [`fill`].
 ///
 /// # Errors
 /// The index of the first wrong byte, and the number of wrong bytes.

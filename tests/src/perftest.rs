@@ -3,7 +3,7 @@
 /// The results of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// Size of a message.
+    /// Size of a message in bytes.
     pub bytes: u64,
     /// Number of messages.
     pub iterations: u64,

@@ -1,7 +1,8 @@
-//! [`free`]: TCP ports for servers that are told theirs before they start.
+//! [`free`]: TCP ports for servers that take their port as an argument.
 //!
-//! The kernel gives each connection a port of its own at the client's side, out of a range. A port
-//! of that range may be free when a test looks, and taken by a client of another test before the
+//! The kernel gives the client's side of each connection a port from a range. A port of this range
+//! may be free when a test checks it, and used by another test's client before the server binds it.
+//! The ports here lie outside the range.
 //! server binds it. These ports lie outside.
 
 use std::io;
@@ -11,24 +12,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 
-/// The ports that this looks at, at most.
+/// The largest number of ports to try.
 const COUNT: u16 = 16_384;
 
-/// The number of ports between those of two processes with consecutive numbers.
+/// Distance between the first ports of two processes with consecutive numbers.
 const STRIDE: usize = 64;
 
-/// A TCP port that nobody uses now. This process gets it again only after all others.
+/// Returns an unused TCP port. This process gets it again only after all others.
 ///
 /// # Errors
-/// All are in use, or the kernel does not tell which it gives to clients.
+/// All ports are in use, or the kernel does not show its range of client ports.
 pub fn free() -> io::Result<u16> {
     static LOOKED: AtomicUsize = AtomicUsize::new(0);
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
     free_of(&outside(&range)?, std::process::id() as usize * STRIDE, &LOOKED)
 }
 
-/// Returns the next of the candidates that is free, from `start` on. `looked` counts those that
-/// were looked at.
+/// Returns the next free candidate, starting from `start`. `looked` counts the candidates tried.
 fn free_of(candidates: &Range<u16>, start: usize, looked: &AtomicUsize) -> io::Result<u16> {
     for _ in 0..candidates.len() {
         let at = (start + looked.fetch_add(1, Ordering::Relaxed)) % candidates.len();
@@ -40,14 +40,14 @@ fn free_of(candidates: &Range<u16>, start: usize, looked: &AtomicUsize) -> io::R
     Err(io::Error::other(format!("no port of {candidates:?} is free")))
 }
 
-/// Returns whether a port can be bound. The socket never listens: the client of another process's
-/// test would connect to it, and be reset.
+/// Returns whether a port can be bound. The socket never listens, because another test's client
+/// would connect to it and be reset.
 fn is_free(port: u16) -> io::Result<bool> {
     let probe = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     Ok(bind(probe.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, port)).is_ok())
 }
 
-/// Ports that no client gets: below the range that the kernel shows, else above it.
+/// Returns the ports never given to clients: below the range shown by the kernel, else above it.
 fn outside(range: &str) -> io::Result<Range<u16>> {
     const UNPRIVILEGED: u16 = 1024;
     let wrong = || io::Error::other(format!("not a range of ports: {range:?}"));

@@ -1,7 +1,7 @@
 //! Commands with a deadline, and servers.
 //!
-//! Output is read while the command runs, so that a full pipe stops nobody, and is kept when the
-//! command is killed; what its threads were waiting for follows it.
+//! Output is read while the command runs, so a full pipe blocks no program. It is kept when the
+//! command is killed, followed by a description of what the threads were waiting for.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-/// A command that ended, by itself or killed.
+/// A command that ended or was killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// The exit status.
@@ -25,8 +25,8 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Returns a command behind those of a wrapper, such as `ip netns exec` or `nice`, with the
-/// environment that the command has.
+/// Returns a command run by a wrapper, such as `ip netns exec` or `nice`, in the command's
+/// environment.
 pub fn under(mut wrapper: Command, command: &Command) -> Command {
     wrapper.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
@@ -41,13 +41,12 @@ pub fn under(mut wrapper: Command, command: &Command) -> Command {
 /// Runs a command to its end, or kills it after `limit`.
 ///
 /// # Errors
-/// It cannot be started. Inside: it was killed, and what it had said.
+/// Any errno of starting it. The inner error is the output of a command killed at the limit.
 pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Finished, Finished>> {
     Running::start(command)?.finish(limit)
 }
 
-/// As [`run`], without input and in a process group of its own, which is killed in the end with all
-/// that is left in it.
+/// As [`run`], without input and in a new process group, which is killed as a whole at the end.
 ///
 /// # Errors
 /// As [`run`].
@@ -57,7 +56,7 @@ pub fn run_group(command: &mut Command, limit: Duration) -> io::Result<Result<Fi
     running.finish(limit)
 }
 
-/// A command that runs. Dropping it kills it.
+/// A running command. Dropping it kills the command.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -70,11 +69,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command. Its input is this process' own, for in an empty root there is no
-    /// `/dev/null` to open.
+    /// Starts a command. It inherits this process's input, because an empty root has no `/dev/null`
+    /// to open.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Any errno of starting it.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let stdout = read_all(child.stdout.take());
@@ -82,15 +81,15 @@ impl Running {
         let pid = pid_of(&child);
         let (send, ended) = mpsc::channel();
         thread::spawn(move || {
-            // Leaves the dead process in place, so that its number is nobody else's until it is
-            // reaped below.
+            // Leaves the dead process in place, so its number is not reused until it is reaped
+            // below.
             let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             let _ = send.send(());
         });
         Ok(Self { child, is_group: false, seen: Vec::new(), stdout, stderr, ended })
     }
 
-    /// Its process.
+    /// Returns its process id.
     pub fn pid(&self) -> Pid {
         pid_of(&self.child)
     }
@@ -105,8 +104,8 @@ impl Running {
         self.child.try_wait().ok().flatten().map(|status| status.success())
     }
 
-    /// Waits until what it has printed so far satisfies `enough`. Whether it did before `limit`,
-    /// and before its end.
+    /// Waits until the output so far satisfies `enough`. Returns whether it does before `limit` and
+    /// before the command's end.
     pub fn wait_for_output(&mut self, limit: Duration, enough: impl Fn(&str) -> bool) -> bool {
         let deadline = Instant::now() + limit;
         while !enough(&String::from_utf8_lossy(&self.seen)) {
@@ -121,7 +120,7 @@ impl Running {
     /// Waits until it ends, or kills it after `limit`.
     ///
     /// # Errors
-    /// It cannot be waited for. Inside: it was killed, and what it had said.
+    /// Any errno of waiting. The inner error is the output of a command killed at the limit.
     pub fn finish(mut self, limit: Duration) -> io::Result<Result<Finished, Finished>> {
         let in_time = !matches!(self.ended.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
         let waits = if in_time { String::new() } else { waits_of(self.pid()) };
@@ -132,10 +131,10 @@ impl Running {
         Ok(if in_time { Ok(finished) } else { Err(finished) })
     }
 
-    /// Kills it. One that ended already does not notice.
+    /// Kills it. Does nothing if it has ended.
     pub fn kill(&self) {
         let pid = self.pid();
-        // Fails if there is nobody to kill.
+        // Fails if the process has ended.
         let _ = if self.is_group { killpg(pid, Signal::SIGKILL) } else { kill(pid, Signal::SIGKILL) };
     }
 }
@@ -153,8 +152,8 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
 
-/// Describes what each thread of a process waits for: its state, the function of the kernel, the
-/// system call with its arguments, and the stack where the kernel tells it.
+/// Describes the wait of each thread of a process: its state, the kernel function, the system call
+/// with its arguments, and the stack if the kernel shows it.
 fn waits_of(pid: Pid) -> String {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads
@@ -171,7 +170,7 @@ fn waits_of(pid: Pid) -> String {
         .collect()
 }
 
-/// Reads a pipe to its end on a thread.
+/// Reads a pipe to its end in a thread.
 fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
@@ -186,8 +185,8 @@ fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     receive
 }
 
-/// Returns the output of a pipe whose writer has ended, after the part that was read before. If
-/// another process inherited the pipe and still runs, the wait for it is short.
+/// Returns the output of a pipe whose writer has ended, after the bytes already read. The wait is
+/// short, in case another process inherited the pipe and still runs.
 fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
     const LAST_WORDS: Duration = Duration::from_secs(5);
     while let Ok(chunk) = pipe.recv_timeout(LAST_WORDS) {
@@ -196,10 +195,10 @@ fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Runs something that may block on a thread of its own, and returns what it returns.
+/// Runs a closure that may block in a new thread, and returns its result.
 ///
 /// # Panics
-/// When it panics, and when it takes longer than `limit`. The thread is then left behind.
+/// If the closure panics, or runs longer than `limit`. The thread then keeps running.
 #[track_caller]
 pub fn within<T: Send + 'static>(limit: Duration, what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, done) = mpsc::channel();
@@ -214,27 +213,26 @@ pub fn within<T: Send + 'static>(limit: Duration, what: &str, run: impl FnOnce()
     }
 }
 
-/// Waits until `ready` says so. Whether it did before `limit`.
+/// Waits until `ready` returns true. Returns whether it does before `limit`.
 pub fn wait_until(limit: Duration, mut ready: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     while !ready() {
         if Instant::now() > deadline {
             return false;
         }
-        // What is waited for is announced nowhere, and an emulated processor has better to do than
-        // to ask all the time.
+        // Polled slowly: an emulated processor is busy with the awaited work.
         thread::park_timeout(Duration::from_millis(2));
     }
     true
 }
 
-/// Waits until somebody listens on a TCP port, without connecting: some servers take one client
-/// only.
+/// Waits until a TCP port has a listener, without connecting, because some servers accept only one
+/// client.
 pub fn wait_for_listener(port: u16, limit: Duration, alive: impl FnMut() -> bool) -> bool {
     listens_in("/proc/net", port, limit, alive)
 }
 
-/// The same in the network namespace of a process, which may be another one.
+/// As [`wait_for_listener`], in the network namespace of a process.
 pub fn wait_for_listener_of(pid: Pid, port: u16, limit: Duration, alive: impl FnMut() -> bool) -> bool {
     listens_in(&format!("/proc/{pid}/net"), port, limit, alive)
 }
@@ -331,7 +329,8 @@ mod tests {
         let pid = Pid::from_raw(finished.stdout.trim().parse().unwrap());
         let is_gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-            // Dead and not reaped yet counts, for that is another's to do.
+            // A dead process that is not yet reaped counts as gone, because reaping is not the
+            // test's task.
             stat.map_or(true, |stat| stat.contains(") Z "))
         };
         assert!(wait_until(LONG, is_gone));
@@ -355,7 +354,7 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(listener);
-        // A process that another test forks has the socket until it executes its program.
+        // A process forked by another test has the socket until it executes its program.
         let is_dead = || !wait_for_listener(port, LONG, || false);
         assert!(wait_until(LONG, is_dead), "a server that died is not waited for");
     }

@@ -1,19 +1,19 @@
-//! Cases, and how they are run: each in a process of its own, with a deadline.
+//! Cases and their runner: each case runs in a separate process, with a deadline.
 //!
-//! A case is a function. The runner forks for each, into a process group of its own: a case may
-//! change its limits, its user or its mounts, crash or hang, and the next one starts as this one
-//! did. Whatever a case leaves running is killed with its group. `--case NAME` runs one in the
-//! program's own process.
+//! A case is a function. The runner forks for each case, into a new process group. A case may
+//! change its limits, user or mounts, crash or hang, without affecting the next one. Processes left
+//! running by a case are killed with its group. `--case NAME` runs a case in the program's own
+//! process.
 //!
-//! | a case | is |
+//! | case | output |
 //! |---|---|
 //! | returns `Ok` | `ok NAME` |
-//! | returns an error, panics, dies or outlives its deadline | `FAIL NAME: why` |
+//! | returns an error, panics, dies or exceeds its deadline | `FAIL NAME: why` |
 //! | returns [`skip`] | `skip NAME: why` |
-//! | tells [`part`]s and returns `Ok` | one of these lines for each part, and none of its own |
+//! | reports [`part`]s and returns `Ok` | one of these lines for each part, and no other |
 //!
-//! Parts are for a case that has another program run tests of its own: each is told, and counted,
-//! by its name. What was told of them before the case failed or died stays told.
+//! Parts are for a case that runs another program with many tests. Each test is reported and
+//! counted by its name. Parts reported before the case fails or dies remain in the output.
 
 use core::fmt;
 use core::str::FromStr;
@@ -30,17 +30,17 @@ use crate::process::Finished;
 /// The result of a case.
 pub type CaseResult<T = ()> = Result<T, Stop>;
 
-/// Why a case ended early. Every error turns into a failure, so that `?` works in cases.
+/// The reason a case ended early. Every error converts into a failure, so `?` works in cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It failed.
+    /// The case failed.
     Failed(String),
-    /// It cannot run here.
+    /// The case cannot run here.
     Skipped(String),
 }
 
 impl Stop {
-    /// The same, with what it is about in front.
+    /// Prefixes the reason with its subject.
     #[must_use]
     pub fn of(self, what: impl fmt::Display) -> Self {
         match self {
@@ -65,7 +65,7 @@ impl<E: std::error::Error> From<E> for Stop {
     }
 }
 
-/// Ends a case that cannot run here.
+/// Skips the case, which cannot run here.
 ///
 /// # Errors
 /// Always.
@@ -73,7 +73,7 @@ pub fn skip<T>(why: impl fmt::Display) -> CaseResult<T> {
     Err(Stop::Skipped(why.to_string()))
 }
 
-/// Ends a case that failed.
+/// Fails the case.
 ///
 /// # Errors
 /// Always.
@@ -81,14 +81,13 @@ pub fn fail<T>(why: impl fmt::Display) -> CaseResult<T> {
     Err(Stop::Failed(why.to_string()))
 }
 
-/// Tells how a part of the running case ended. The name is one of the suite's:
-/// `suite.what_is_true`.
+/// Reports the verdict of a part of the running case. The name has the form `suite.what_is_true`.
 pub fn part(name: impl fmt::Display, verdict: CaseResult) {
-    // The output may be in the middle of a line, which a part's line must not be.
+    // A part's line starts on a new line, even if other output has not ended its own.
     println!("\n{PART}{name}\t{}", verdict_text(verdict));
 }
 
-/// One case.
+/// A case of a suite.
 pub struct Case {
     /// `suite.what_is_true`.
     pub name: String,
@@ -99,12 +98,12 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case with the usual deadline.
+    /// Returns a case with the default deadline.
     pub fn new(suite: &str, name: impl fmt::Display, run: impl Fn() -> CaseResult + 'static) -> Self {
         Self { name: format!("{suite}.{name}"), deadline: DEADLINE, run: Box::new(run) }
     }
 
-    /// The same with another deadline.
+    /// Returns the case with another deadline.
     #[must_use]
     pub fn within(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
@@ -117,7 +116,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Cases from functions, by their names: `cases!("suite", first, second)`.
+/// Builds cases from functions and their names: `cases!("suite", first, second)`.
 #[macro_export]
 macro_rules! cases {
     ($suite:expr, $($function:path),* $(,)?) => {
@@ -125,10 +124,11 @@ macro_rules! cases {
     };
 }
 
-/// Far beyond what any case takes in an emulated guest on a busy machine.
+/// Far beyond the time of any case in an emulated guest on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Whether a case on our API has its provider hidden or named, as its name says at its end.
+/// Whether a case uses our API with the provider hidden or named, shown by the end of the case's
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The provider is hidden.
@@ -146,7 +146,7 @@ impl Form {
         }
     }
 
-    /// Returns whether a case is of this form, or of none.
+    /// Returns whether a case has this form, or no form.
     fn has(self, name: &str) -> bool {
         let other = match self {
             Self::Erased => Self::Static,
@@ -176,22 +176,22 @@ impl FromStr for Form {
 /// Options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Print the names and do nothing.
+    /// Prints the names and runs no case.
     pub list: bool,
-    /// Skip the cases whose name starts with one of these, with the reason.
+    /// Skips cases by the prefixes of their names, each with a reason.
     pub skip: Vec<(String, String)>,
-    /// Run the cases whose name starts with one of these; all if there are none.
+    /// Runs only cases whose names have one of these prefixes; all cases if empty.
     pub only: Vec<String>,
-    /// Of the cases that exist with the provider hidden (`erased`) and named (`static`), run those
-    /// of one form; both without it.
+    /// Runs one form of the cases that exist with the provider hidden (`erased`) and named
+    /// (`static`); `None` runs both.
     pub form: Option<Form>,
-    /// Be the process of this one case.
+    /// Runs this case in the program's own process.
     pub case: Option<String>,
     /// Environment variables of the cases, in addition to those of this process.
     pub env: Vec<(String, String)>,
 }
 
-/// Runs the cases that the options select, and returns the exit status.
+/// Runs the selected cases and returns the exit status.
 pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
     if let Some(name) = &options.case {
         return match cases.iter().find(|case| case.name == *name) {
@@ -218,7 +218,7 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
         return ExitCode::from(2);
     }
     if options.env.iter().any(|(name, value)| std::env::var(name).as_ref() != Ok(value)) {
-        // Once for all cases, which inherit the environment.
+        // Restarts once for all cases, which inherit the environment.
         let env = options.env.iter().map(|(name, value)| (name, value));
         let error = Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).envs(env).exec();
         eprintln!("guest: cannot start again with the environment of the cases: {error}");
@@ -238,7 +238,7 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
     if let Some(form) = options.form
         && !of_other_form.is_empty()
     {
-        // One line for all, because the same cases have run in the form that was asked for.
+        // One line for all, because the same cases have run in the requested form.
         let why = format!("{} cases are in the other form than --form {}", of_other_form.len(), form.name());
         println!("{}", tally.line("other_form", skip(why)));
     }
@@ -246,7 +246,8 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
     ExitCode::from(u8::from(tally.failed > 0))
 }
 
-/// Returns whether a case is the one named, or of the suite, or of the group with that prefix.
+/// Returns whether `wanted` is the case's name, its suite, or a prefix of its name that ends at a
+/// word.
 fn is_of(name: &str, wanted: &str) -> bool {
     name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_', ' ']))
 }
@@ -259,14 +260,14 @@ struct Tally {
     skipped: u64,
 }
 
-/// The end of a case.
+/// The outcome of a case.
 struct Ended {
     parts: Vec<(String, CaseResult)>,
     verdict: CaseResult,
 }
 
 impl Tally {
-    /// The lines of a case: its parts', and its own unless they say it all.
+    /// Returns the lines of a case: its parts, and the case itself unless it succeeded with parts.
     fn lines(&mut self, name: &str, ended: Ended) -> Vec<String> {
         let says_it_all = ended.verdict.is_ok() && !ended.parts.is_empty();
         let mut lines: Vec<_> =
@@ -302,8 +303,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Two compared buffers can be longer than anybody wants to read; the whole is in the case's own
-/// output.
+/// Puts a reason on one line and shortens it. Two compared buffers can be very long; the case's own
+/// output has them in full.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 1000;
     let line = text.trim_end().replace('\n', " | ");
@@ -313,7 +314,7 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Runs a case in a process of its own and reads its verdict.
+/// Runs a case in a child process and reads its verdict.
 fn in_a_process(case: &Case) -> Ended {
     let started = Instant::now();
     let finished = match forked::run_group(|| be(case), case.deadline) {
@@ -358,7 +359,7 @@ fn verdict_text(verdict: CaseResult) -> String {
     }
 }
 
-/// Reads what [`verdict_text`] wrote.
+/// Parses the output of [`verdict_text`].
 fn read_verdict_text(text: &str) -> Option<CaseResult> {
     match text.split_once(' ') {
         None if text == "ok" => Some(Ok(())),
@@ -387,20 +388,20 @@ fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
         (Some(0), Some(text)) => {
             read_verdict_text(text).unwrap_or_else(|| fail(format!("no verdict but {text:?}")))
         }
-        // A case that calls a tool's `exit` is a defect, not a success.
+        // A case whose tool calls `exit` has a defect; this is not a success.
         (code, _) => fail(format!("its process ended with status {code:?} and without a verdict")),
     }
 }
 
-/// Runs a case as its process.
+/// Runs a case in this process, and prints its verdict.
 fn be(case: &Case) -> u8 {
     let text = verdict_text(caught(&case.run));
-    // A case may have ended in the middle of a line.
+    // The case may have ended in the middle of a line.
     let written = write!(std::io::stdout(), "\n{VERDICT}{text}\n").and_then(|()| std::io::stdout().flush());
     u8::from(written.is_err())
 }
 
-/// Runs a case; a panic is a failure that says where it was.
+/// Runs a case, and converts a panic into a failure with its location.
 fn caught(run: &dyn Fn() -> CaseResult) -> CaseResult {
     thread_local! { static WHERE: RefCell<String> = const { RefCell::new(String::new()) } }
     let before = panic::take_hook();
@@ -408,7 +409,7 @@ fn caught(run: &dyn Fn() -> CaseResult) -> CaseResult {
         let place = info.location().map(|l| format!("{}:{}: ", l.file(), l.line())).unwrap_or_default();
         let text = info.payload_as_str().unwrap_or("a panic without a message");
         WHERE.with_borrow_mut(|whole| *whole = format!("{place}{text}"));
-        // The thread may not be the case's own, and then nobody reads its WHERE.
+        // The panic may be in another thread, whose `WHERE` is never read.
         eprintln!("panic at {place}{text}");
     }));
     let result = panic::catch_unwind(panic::AssertUnwindSafe(run));

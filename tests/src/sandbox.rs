@@ -1,7 +1,6 @@
-//! Changes that a case makes to its own process: hiding parts of the file system, giving up
-//! privileges.
+//! Changes of a case to its own process: hiding parts of the file system, dropping privileges.
 //!
-//! Nothing here is undone: a case has its process for itself.
+//! Nothing here is undone, because each case has a process to itself.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +14,7 @@ use crate::tools::run;
 
 const NONE: Option<&str> = None;
 
-/// Gives this process a mount namespace of its own: what is mounted from now on nobody else sees.
+/// Moves this process to a new mount namespace: no other process sees its later mounts.
 ///
 /// # Errors
 /// Any errno of `unshare` or `mount`.
@@ -25,11 +24,11 @@ pub fn private_mounts() -> CaseResult {
     Ok(())
 }
 
-/// Gives this process a network namespace of its own, with loopback up, as root of a user namespace
-/// where it is not root. Returns whether the host allows that.
+/// Moves this process to a new network namespace, with loopback up, and makes it root of a new user
+/// namespace unless it is root already. Returns whether the host allows it.
 ///
 /// # Errors
-/// `ip` does not run, or fails.
+/// `ip` cannot run, or fails.
 pub fn private_network() -> CaseResult<bool> {
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
     if uid.is_root() {
@@ -48,10 +47,10 @@ pub fn private_network() -> CaseResult<bool> {
     Ok(true)
 }
 
-/// Runs `ip` with these arguments.
+/// Runs `ip` with the given arguments.
 ///
 /// # Errors
-/// It does not run, or fails.
+/// `ip` cannot run, or fails.
 pub fn ip(args: &[&str]) -> CaseResult {
     let done = run(Command::new("ip").args(args))?;
     if done.status.success() { Ok(()) } else { fail(format_args!("ip {args:?}: {done:?}")) }
@@ -66,7 +65,7 @@ pub fn cover(directory: &Path) -> CaseResult {
     Ok(())
 }
 
-/// Makes a directory visible at a second place, with all that is mounted below it.
+/// Binds a directory to a second place, with all mounts below it.
 ///
 /// # Errors
 /// Any errno of `mount`.
@@ -75,7 +74,7 @@ pub fn bind(from: &Path, to: &Path) -> CaseResult {
     Ok(())
 }
 
-/// Gives up being root, for good, and every capability with it.
+/// Drops root and all capabilities permanently.
 ///
 /// # Errors
 /// Any errno of the system calls that change the process's identity.

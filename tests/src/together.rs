@@ -1,10 +1,10 @@
-//! Two programs that disconnect together.
+//! Makes two programs disconnect together.
 //!
-//! rxe tells a program of a message before it acknowledges it, and drops the acknowledgement if the
-//! queue pair has left RTS by then (`do_complete`). A program that disconnects as soon as it has
-//! what it waits for may so leave its peer with a send that never completes: rxe repeats it for
-//! ever, or the program hears of the disconnection first, and waits or crashes, on either library.
-//! A library that both preload keeps each from disconnecting before the other does.
+//! rxe completes a receive before it acknowledges the message, and drops the acknowledgement if the
+//! queue pair has left RTS by then (`do_complete`). A program that disconnects on the last
+//! completion may therefore leave its peer with a send that never completes. rxe repeats the send
+//! forever, or the peer receives the disconnection first and waits or crashes, with either library.
+//! A preloaded library keeps each program from disconnecting before the other one is ready to.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,14 +23,14 @@ pub const LIBRARY: Program = Program {
     options: &["-shared", "-fPIC", "-ldl"],
 };
 
-/// Lets the programs that two commands start disconnect together, as long as the pipe is there.
+/// Makes the programs of two commands disconnect together, while the pipe exists.
 ///
 /// # Errors
-/// The library cannot be compiled: a skip, if there is no compiler.
+/// The library cannot be compiled; a skip without a compiler.
 pub(crate) fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
     let library = compiled(&LIBRARY)?;
     let pipe = Pipe(std::env::temp_dir().join(format!("together-{}", std::process::id())));
-    // Of a process with this number that was killed.
+    // Left over by a killed process with the same number.
     let _ = fs::remove_file(&pipe.0);
     mkfifo(&pipe.0, Mode::S_IRUSR | Mode::S_IWUSR)?;
     for (end, how) in ends.into_iter().zip(["r", "w"]) {
@@ -39,7 +39,7 @@ pub(crate) fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
     Ok(pipe)
 }
 
-/// The named pipe by which two programs meet.
+/// The named pipe through which two programs meet.
 #[derive(Debug)]
 pub(crate) struct Pipe(PathBuf);
 

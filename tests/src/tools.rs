@@ -12,10 +12,10 @@ use crate::process::{self, Finished, Running};
 use crate::refuse::{Counts, Mode};
 use crate::runner::{CaseResult, Stop, fail, skip};
 
-/// Far beyond what a tool takes in an emulated guest on a busy machine.
+/// Far beyond the time of a tool in an emulated guest on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The device that the guest has.
+/// The guest's device.
 pub const DEVICE: &str = "rxe0";
 
 /// The maker of a tool.
@@ -25,13 +25,13 @@ pub enum Maker {
     Ours,
     /// rdma-core, as Debian packages it.
     Theirs,
-    /// rdma-core's program, on this project's `libibverbs.so.1`.
+    /// rdma-core's program on this project's `libibverbs.so.1`.
     Linked,
     /// This project, linked statically, at the root of the file system.
     Static,
 }
 
-/// The variable that names the folder of rdma-core's newest programs.
+/// The variable naming the folder of rdma-core's newest programs.
 const RDMA_CORE: &str = "VERBS_RDMA_CORE_DIR";
 
 impl fmt::Display for Maker {
@@ -46,11 +46,11 @@ impl fmt::Display for Maker {
 }
 
 impl Maker {
-    /// A tool of this maker's, started under its plain name, so that its messages do not tell where
-    /// it is.
+    /// Returns this maker's tool. It starts under its plain name, so its messages do not contain
+    /// its path.
     ///
     /// # Errors
-    /// It is not there: a failure if it is ours, a reason to skip if it is not.
+    /// A missing tool: a failure for ours, a skip for others.
     pub fn tool(&self, name: &str) -> CaseResult<Command> {
         let path = match self {
             Self::Ours => bin_dir()?.join(name),
@@ -72,11 +72,11 @@ impl Maker {
         Ok(command)
     }
 
-    /// As [`tool`](Self::tool), but rdma-core's is of the newest release that Debian has, for
-    /// programs that have changed: it runs with its own C library.
+    /// As [`tool`](Self::tool), but with the newest rdma-core of Debian, for programs that have
+    /// changed. It runs with the C library of that release.
     ///
     /// # Errors
-    /// It is not there, as [`tool`](Self::tool) says it; a skip if rdma-core's was not downloaded.
+    /// As [`tool`](Self::tool); a skip if rdma-core's program was not downloaded.
     pub fn newest_tool(&self, name: &str) -> CaseResult<Command> {
         if *self != Self::Theirs {
             return self.tool(name);
@@ -87,7 +87,7 @@ impl Maker {
         let libraries = root.join("usr/lib/x86_64-linux-gnu");
         let mut paths = libraries.clone().into_os_string();
         paths.push(":");
-        // Providers, which libibverbs looks for at this machine's place first.
+        // Providers, which libibverbs looks up in the system's directory first.
         paths.push(libraries.join("libibverbs"));
         let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
         command
@@ -100,10 +100,10 @@ impl Maker {
         Ok(command)
     }
 
-    /// Sets the environment in which a program of Debian finds this maker's `libibverbs.so.1`.
+    /// Sets the environment in which a Debian program finds this maker's `libibverbs.so.1`.
     ///
     /// # Errors
-    /// A skip, if it is this project's and was not linked.
+    /// A skip if this project's library was not linked.
     pub fn prepare(&self, command: &mut Command) -> CaseResult {
         if *self == Self::Linked || *self == Self::Theirs && is_linked() {
             command.env("LD_LIBRARY_PATH", linked_dir()?);
@@ -114,11 +114,11 @@ impl Maker {
 
 static LINKED: AtomicBool = AtomicBool::new(false);
 
-/// Lets the programs of [`Maker::Theirs`] that this process starts from now on find this project's
+/// Makes programs of [`Maker::Theirs`], started by this process from now on, use this project's
 /// `libibverbs.so.1`.
 ///
 /// # Errors
-/// A skip, if it was not linked.
+/// A skip if the library was not linked.
 pub fn link_theirs() -> CaseResult {
     linked_dir()?;
     LINKED.store(true, Ordering::Relaxed);
@@ -130,13 +130,13 @@ pub fn is_linked() -> bool {
     LINKED.load(Ordering::Relaxed)
 }
 
-/// Variable that names the directory of this project's `libibverbs.so.1`.
+/// Variable naming the directory of this project's `libibverbs.so.1`.
 const LINKED_DIR: &str = "VERBS_C_ABI_DIR";
 
 /// Returns the directory of this project's `libibverbs.so.1`.
 ///
 /// # Errors
-/// A skip, if it was not linked.
+/// A skip if the library was not linked.
 pub fn linked_dir() -> CaseResult<PathBuf> {
     match std::env::var_os(LINKED_DIR) {
         Some(dir) => Ok(dir.into()),
@@ -149,7 +149,7 @@ pub fn linked_dir() -> CaseResult<PathBuf> {
 /// Returns the directory of this project's binaries.
 ///
 /// # Errors
-/// This program does not know where it is.
+/// Any errno of finding this program's path.
 pub fn bin_dir() -> CaseResult<PathBuf> {
     if let Some(dir) = std::env::var_os("VERBS_BIN_DIR") {
         return Ok(dir.into());
@@ -161,7 +161,7 @@ pub fn bin_dir() -> CaseResult<PathBuf> {
 /// Runs a tool to its end.
 ///
 /// # Errors
-/// It did not end in time.
+/// The tool exceeds the limit.
 pub fn run(command: &mut Command) -> CaseResult<Finished> {
     match process::run(command, LIMIT)? {
         Ok(finished) => Ok(finished),
@@ -169,7 +169,7 @@ pub fn run(command: &mut Command) -> CaseResult<Finished> {
     }
 }
 
-/// Puts a command under [`refuse`](crate::refuse).
+/// Wraps a command in [`refuse`](crate::refuse).
 ///
 /// # Errors
 /// `refuse` is not built.
@@ -179,10 +179,10 @@ pub fn refused(mode: Mode, command: &Command) -> CaseResult<Command> {
     Ok(process::under(refuse, command))
 }
 
-/// The index of the GID that the guest's IPv4 address became.
+/// Returns the index of the GID of the guest's IPv4 address.
 ///
 /// # Errors
-/// There is none.
+/// There is no such GID.
 pub fn gid_index() -> CaseResult<u32> {
     const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
     let gid =
@@ -191,7 +191,7 @@ pub fn gid_index() -> CaseResult<u32> {
     found.ok_or_else(|| Stop::Failed(format!("{DEVICE} has no GID {GID}")))
 }
 
-/// A program prints it and continues where its library cannot prefetch: `EOPNOTSUPP`.
+/// The message of a program that continues because its library cannot prefetch (`EOPNOTSUPP`).
 const NO_PREFETCH: &str = "Couldn't prefetch MR(95). Continue anyway\n";
 
 /// A ping-pong with two ends.
@@ -199,22 +199,22 @@ const NO_PREFETCH: &str = "Couldn't prefetch MR(95). Continue anyway\n";
 pub struct PingPong {
     /// The program: `ibv_rc_pingpong`, `ibv_srq_pingpong`, `ibv_uc_pingpong` or `ibv_ud_pingpong`.
     pub tool: &'static str,
-    /// The maker of the end that waits.
+    /// The maker of the server.
     pub server: Maker,
-    /// The maker of the end that connects.
+    /// The maker of the client.
     pub client: Maker,
     /// Rounds.
     pub iters: u32,
     /// Message size, in bytes.
     pub size: u32,
-    /// Further flags, for both ends.
+    /// Further flags for both ends.
     pub flags: &'static [&'static str],
-    /// The commands that both ends are refused.
+    /// The commands rejected on both ends.
     pub refuse: Option<Mode>,
 }
 
 impl PingPong {
-    /// Ours with ours, as the defaults are but for fewer rounds.
+    /// Our tool on both ends, with the default options but fewer rounds.
     pub const OURS: Self = Self {
         tool: "ibv_rc_pingpong",
         server: Maker::Ours,
@@ -225,10 +225,11 @@ impl PingPong {
         refuse: None,
     };
 
-    /// Runs it to the end, checks what both ends say, and returns what was refused to each.
+    /// Runs it to the end, checks the output of both ends, and returns the numbers of rejected
+    /// commands.
     ///
     /// # Errors
-    /// An end failed, did not finish, or said something else than it should.
+    /// An end fails, exceeds the limit, or prints unexpected output.
     pub fn run(&self) -> CaseResult<[Option<Counts>; 2]> {
         let port = port::free()?;
         let mut server = Running::start(&mut self.command(&self.server, port)?)?;
@@ -240,7 +241,7 @@ impl PingPong {
         }
         let client = Running::start(self.command(&self.client, port)?.arg("127.0.0.1"))?;
         let client = client.finish(LIMIT)?;
-        // Once the client is done or dead the server has no reason to take long.
+        // Once the client has ended, the server has no reason to take long.
         let server = server.finish(LIMIT)?;
         let (server, client) = match (server, client) {
             (Ok(server), Ok(client)) => (server, client),
@@ -278,7 +279,7 @@ impl PingPong {
         }
     }
 
-    /// Reads what an end printed.
+    /// Parses the output of an end.
     fn check(&self, maker: &Maker, end: &Finished) -> Result<Report, String> {
         if !end.status.success() {
             return Err(end.status.to_string());
@@ -286,7 +287,7 @@ impl PingPong {
         let counts = Counts::parse(&end.stderr);
         match (&counts, self.refuse) {
             (None, Some(_)) => return Err("what was refused is not told".to_owned()),
-            // The provider for rxe of Debian's rdma-core gives no advice.
+            // Debian's rdma-core provider for rxe has no advise_mr.
             (None, None) if maker == &Maker::Theirs && end.stderr == NO_PREFETCH => {}
             (None, None) if !end.stderr.is_empty() => return Err("it complained".to_owned()),
             (Some(counts), Some(_)) if end.stderr.trim_end() != counts.to_string().trim_end() => {
@@ -305,7 +306,7 @@ impl PingPong {
         let (local, remote) = addresses.split_at(qps);
         let addresses = |lines: &[&str], what: &str| -> Result<Vec<String>, String> {
             let address = |line: &&str| {
-                // The programs for datagrams have a colon in the local address, and none in the
+                // The programs for datagrams print a colon in the local address and none in the
                 // remote one.
                 let address = line.strip_prefix(what).map(|rest| rest.replace(": GID", ", GID"));
                 address.ok_or_else(|| format!("no {what:?} in {line:?}"))
@@ -333,7 +334,7 @@ impl PingPong {
         })
     }
 
-    /// The number of queue pairs of each end.
+    /// Returns the number of queue pairs of each end.
     fn qps(&self) -> usize {
         let given = self.flags.iter().skip_while(|flag| **flag != "-q").nth(1);
         match given.map(|number| number.parse()) {

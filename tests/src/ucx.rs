@@ -6,19 +6,19 @@ use crate::runner::{CaseResult, fail};
 /// Operations of each test.
 const COUNT: &str = "20";
 
-/// Name, test of UCX's, and message size.
+/// Name, UCX's test, and message size.
 pub type Test = (&'static str, &'static str, &'static str);
 
-/// Returns the file of these tests, for the option `-b`.
+/// Returns the batch file of these tests, for the option `-b`.
 pub fn batch(tests: &[Test]) -> String {
     let line = |(name, test, size): &Test| format!("{name} -t {test} -s {size} -n {COUNT} -w 2\n");
     tests.iter().map(line).collect()
 }
 
-/// Checks the client's output: each test has a line with its name, and results after it.
+/// Checks the client's output: a line with each test's name, followed by results.
 ///
 /// # Errors
-/// A test has none, or other numbers.
+/// A test has no results, or the wrong number of them.
 pub fn check(client: &Finished, tests: &[Test]) -> CaseResult {
     match without_results(&client.stdout, tests) {
         Some(name) => fail(format_args!("no results of {name}: {client:?}")),
