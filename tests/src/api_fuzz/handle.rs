@@ -1,11 +1,13 @@
 //! [`AnyQp`], [`AnyCq`]: handles of any state and any provider in one type, so that a thread can
-//! make random calls on any handle it holds. A call that the typestate does not offer returns its
+//! make random calls on any handle it holds. A call not offered by the typestate returns its
 //! arguments.
 //!
-//! The features `soft`, `rxe` and `mlx5` choose the providers that handles name. Handles of other
-//! providers keep theirs hidden: each that is named takes as long to build as the hidden form.
+//! The features `soft`, `rxe` and `mlx5` choose the providers named by handles. Handles of other
+//! providers keep theirs hidden, because each named provider takes as long to build as the hidden
+//! form.
 #![forbid(unsafe_code)]
-// The methods are named as the library's, and give back what was not taken as the library's do.
+// The methods are named like the library's, and return rejected memory and handles like the
+// library's.
 #![allow(clippy::wrong_self_convention, clippy::result_large_err)]
 
 use std::ops::Bound;
@@ -26,7 +28,7 @@ use verbs::{
 /// A range, whole or odd.
 pub(super) type AnyRange = (Bound<usize>, Bound<usize>);
 
-/// A queue pair in whatever state the program moved it to.
+/// A queue pair in the state set by the program.
 #[derive(Debug)]
 pub(super) enum Handle<P: Provider> {
     Reset(Qp<Reset, P>),
@@ -37,7 +39,7 @@ pub(super) enum Handle<P: Provider> {
     Errored(Qp<Errored, P>),
 }
 
-/// Runs the same on a queue pair of any state.
+/// Evaluates the same expression for a queue pair of any state.
 macro_rules! each {
     ($handle:expr, $qp:ident => $body:expr) => {
         match $handle {
@@ -63,11 +65,11 @@ macro_rules! from_states {
 
 from_states!(Reset Init Rtr Rts Sqd Errored);
 
-/// Why memory was not posted, and the memory unless the queue has it all the same.
+/// The reason memory was not posted, and the memory unless the queue holds it nevertheless.
 #[derive(Debug)]
 pub(super) struct NotPosted<B> {
     pub(super) returned: Option<B>,
-    /// `None` where the handle's state has no such method.
+    /// `None` if the handle's state has no such method.
     pub(super) reason: Option<PostBufReason>,
 }
 
@@ -86,7 +88,7 @@ impl<B> From<PostBufError<B>> for NotPosted<B> {
 /// The result of a post, with memory of any type.
 pub(super) type Posting = Result<u64, NotPosted<Vec<Memory>>>;
 
-/// A handle after a step, and why it is where it was.
+/// A handle after a step, with the error if the step failed.
 type Stepped<H> = (H, Option<Error>);
 
 /// Returns the handle after a step, with the error if the step failed.
@@ -97,7 +99,7 @@ fn stepped<A: Into<H>, B: Into<H>, H>(result: Result<A, HandleError<B>>) -> Step
     }
 }
 
-/// The same error, of the handle that this one becomes.
+/// Returns the error with the handle converted to another type.
 fn refused<A: Into<H>, H>(failed: HandleError<A>) -> HandleError<H> {
     HandleError { handle: failed.handle.into(), error: failed.error }
 }
@@ -169,7 +171,7 @@ impl<P: Provider> Handle<P> {
         each!(self, qp => qp.close().map_err(refused))
     }
 
-    /// Both halves of a queue pair that sends and receives.
+    /// Splits a queue pair that can send and receive.
     fn split(self) -> Result<Halves<P>, Self> {
         match self {
             Self::Rts(qp) => Ok(qp.into_split()),
@@ -247,7 +249,7 @@ impl<P: Provider> Handle<P> {
         }
     }
 
-    /// Runs something with a new batch, where the handle's state has such a method.
+    /// Runs an operation with a new batch, if the handle's state offers batches.
     fn batch<T>(&mut self, run: impl FnOnce(SendBatch<'_, P>) -> T) -> Option<T> {
         match self {
             Self::Rts(qp) => Some(run(qp.batch())),
@@ -257,7 +259,7 @@ impl<P: Provider> Handle<P> {
         }
     }
 
-    /// Runs something with a new raw batch, where the handle's state has such a method.
+    /// Runs an operation with a new raw batch, if the handle's state offers raw batches.
     fn wr_start<R: WithWr>(&mut self, run: R) -> Option<R::Output> {
         match self {
             Self::Rts(qp) => Some(run.run::<P>(qp.wr_start())),
@@ -337,7 +339,7 @@ of_any_provider! {
     AnyHalves: Halves
 }
 
-/// Runs the same on a handle of any provider.
+/// Evaluates the same expression for a handle of any provider.
 macro_rules! any {
     ($type:ident, $any:expr, $handle:pat => $body:expr) => {
         match $any {
@@ -353,7 +355,7 @@ macro_rules! any {
 }
 pub(super) use any;
 
-/// Maps a queue pair's handle, and hides its provider in the same type again.
+/// Maps a queue pair's handle, and wraps the result in the same type again.
 macro_rules! step {
     ($any:expr, $handle:ident => $body:expr) => {
         any!(AnyQp, $any, $handle => {
@@ -363,7 +365,7 @@ macro_rules! step {
     };
 }
 
-/// Returns a hidden handle from the function, with its provider named if this program names it.
+/// Returns from the function with a hidden handle, its provider named if this program names it.
 macro_rules! named {
     ($hidden:expr) => {{
         let hidden = $hidden;
@@ -539,7 +541,7 @@ impl AnyQp {
         any!(AnyQp, self, handle => handle.post_send_all(op, flags, pieces))
     }
 
-    /// `None` where the handle's state has no such method.
+    /// Sends bytes inline; `None` if the handle's state has no such method.
     pub(super) fn post_send_inline(
         &mut self,
         wr_id: u64,
@@ -550,17 +552,18 @@ impl AnyQp {
         any!(AnyQp, self, handle => handle.post_send_inline(wr_id, op, flags, data))
     }
 
-    /// Runs something with a new batch; `None` where the handle's state has no such method.
+    /// Runs an operation with a new batch; `None` if the handle's state has no such method.
     pub(super) fn batch<R: WithBatch>(&mut self, run: R) -> Option<R::Output> {
         any!(AnyQp, self, handle => handle.batch(|batch| run.run(batch)))
     }
 
-    /// Runs something with a new raw batch; `None` where the handle's state has no such method.
+    /// Runs an operation with a new raw batch; `None` if the handle's state has no such method.
     pub(super) fn wr_start<R: WithWr>(&mut self, run: R) -> Option<R::Output> {
         any!(AnyQp, self, handle => handle.wr_start(run))
     }
 
-    /// The same queue pair with its provider named, where it is hidden and this program names it.
+    /// Returns the same queue pair with its provider named, if it is hidden and this program names
+    /// it.
     pub(super) fn downcast(self) -> Self {
         match self {
             Self::Erased(handle) => named!(handle),
@@ -569,13 +572,13 @@ impl AnyQp {
         }
     }
 
-    /// Both halves, or the queue pair where it does not both send and receive.
+    /// Splits the queue pair, or returns it if it cannot both send and receive.
     pub(super) fn split(self) -> Result<AnyHalves, Self> {
         any!(AnyQp, self, handle => handle.split().map(AnyHalves::from).map_err(Self::from))
     }
 }
 
-/// Creates a queue pair of the type, the sizes and the signaling `with`.
+/// Creates a queue pair with the given type, sizes and signaling.
 fn create<P: Provider>(
     pd: &Pd<P>,
     send_cq: CqHandle<P>,
@@ -610,14 +613,14 @@ pub(super) trait WithWr {
 pub(super) type Halves<P> = (SendHalf<Rts, P>, RecvHalf<Rts, P>);
 
 impl AnyHalves {
-    /// The queue pair again; the halves where they are of two.
+    /// Joins the halves to a queue pair, or returns them if they belong to two.
     pub(super) fn join(self) -> Result<AnyQp, Self> {
         any!(AnyHalves, self, (send, recv) => Qp::from_halves(send, recv)
             .map(|qp| Handle::from(qp).into())
             .map_err(|failed| failed.handle.into()))
     }
 
-    /// Exchanges the receive halves of two queue pairs, where their providers are named alike.
+    /// Exchanges the receive halves of two queue pairs, if both have the same provider type.
     pub(super) fn swap_recv(&mut self, other: &mut Self) -> bool {
         match (self, other) {
             (Self::Erased((_, one)), Self::Erased((_, other))) => std::mem::swap(one, other),
@@ -684,7 +687,7 @@ impl AnyCq {
 }
 
 impl AnyPd {
-    /// The same domain with its provider named, if this program names it.
+    /// Returns the same domain with its provider named, if this program names it.
     pub(super) fn named(pd: Pd) -> Self {
         named!(pd)
     }

@@ -1,6 +1,6 @@
-//! [`Held`], [`Frozen`], [`Region`], [`Plain`]: memory of the program with what must be in it;
-//! [`Posted`]: what must be in it when it returns; messages, whose bytes say whether they are
-//! whole.
+//! [`Held`], [`Frozen`], [`Region`], [`Plain`]: memory of the program with its expected contents;
+//! [`Posted`]: memory in flight with the contents expected on return; messages, whose bytes show
+//! whether they are complete.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -17,24 +17,24 @@ use verbs::{
 use super::handle::AnyRange;
 use crate::pattern::{check, fill, filled, seed_of};
 
-/// A buffer that is in no queue. Only its owner may change its bytes; `expected` is a copy of them.
+/// A buffer in no queue. Only its owner may change its bytes; `expected` is a copy of them.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) buf: Buf,
     expected: Vec<u8>,
-    /// The context whose protection domain it is of.
+    /// The context of the buffer's protection domain.
     pub(super) context: usize,
 }
 
 impl Held {
-    /// A buffer, filled with the pattern of a seed.
+    /// Returns a buffer filled with the pattern of a seed.
     pub(super) fn new(mut buf: Buf, context: usize, seed: u64) -> Self {
         fill(seed, &mut buf);
         let expected = buf.to_vec();
         Self { buf, expected, context }
     }
 
-    /// A buffer as it came back.
+    /// Returns a buffer with its present contents as the expected ones.
     fn as_is(buf: Buf, context: usize) -> Self {
         let expected = buf.to_vec();
         Self { buf, expected, context }
@@ -44,12 +44,12 @@ impl Held {
         self.buf.len()
     }
 
-    /// Fails when a byte changed while the program held the buffer.
+    /// Fails if a byte has changed while the program held the buffer.
     pub(super) fn check(&self) -> Result<(), String> {
         same(&self.buf, &self.expected).map_err(|why| format!("a held buffer changed: {why}"))
     }
 
-    /// Writes it, as its owner may.
+    /// Writes the buffer as its owner.
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         self.buf[at..at + bytes.len()].copy_from_slice(bytes);
         self.expected[at..at + bytes.len()].copy_from_slice(bytes);
@@ -65,7 +65,7 @@ impl Held {
         Self { buf, expected, context: self.context }
     }
 
-    /// Joins what follows, or gives it back.
+    /// Joins the piece that follows, or returns it.
     pub(super) fn unsplit(&mut self, tail: Self) -> Result<(), Self> {
         let Self { buf, mut expected, context } = tail;
         match self.buf.unsplit(buf) {
@@ -77,7 +77,7 @@ impl Held {
         }
     }
 
-    /// The buffer for a queue, and what is remembered of it.
+    /// Returns the buffer to post, and its record.
     pub(super) fn into_parts(self, range: Range<usize>) -> (Memory, Piece) {
         let piece = Piece {
             addr: self.buf.addr(),
@@ -89,13 +89,13 @@ impl Held {
         (self.buf.into(), piece)
     }
 
-    /// The same memory, read-only.
+    /// Returns the same memory, read-only.
     pub(super) fn freeze(self) -> Frozen {
         let Self { buf, expected, context } = self;
         Frozen { buf: buf.freeze(), expected: expected.into(), context }
     }
 
-    /// The program's memory below the buffer, if it is all of such memory.
+    /// Returns the program's memory behind the buffer, if the buffer is all of such memory.
     pub(super) fn into_plain(self) -> Result<Plain, Self> {
         let Self { buf, expected, context } = self;
         let at = buf.addr();
@@ -129,7 +129,7 @@ pub(super) struct Frozen {
 }
 
 impl Frozen {
-    /// Memory of the program's that was registered read-only.
+    /// Wraps the program's memory registered read-only.
     pub(super) fn registered(buf: FrozenBuf, context: usize) -> Self {
         let expected = buf.to_vec().into();
         Self { buf, expected, context }
@@ -143,18 +143,18 @@ impl Frozen {
         same(&self.buf, &self.expected).map_err(|why| format!("read-only memory changed: {why}"))
     }
 
-    /// Returns whether the bytes are a whole message, which can be sent.
+    /// Returns whether the bytes are a complete message, fit to send.
     pub(super) fn is_message(&self) -> bool {
         check_message(&self.expected).is_ok()
     }
 
-    /// Another share of a part.
+    /// Returns another share, of a part.
     pub(super) fn slice(&self, range: Range<usize>) -> Self {
         let expected = self.expected[range.clone()].into();
         Self { buf: self.buf.slice(range), expected, context: self.context }
     }
 
-    /// A share for a queue, and what is remembered of it.
+    /// Returns a share to post, and its record.
     pub(super) fn share(&self, range: Range<usize>) -> (Memory, Piece) {
         let piece = Piece {
             addr: self.buf.addr(),
@@ -166,12 +166,12 @@ impl Frozen {
         (self.buf.clone().into(), piece)
     }
 
-    /// The buffer that was frozen, if this is its last share.
+    /// Returns the frozen buffer, if this is its last share.
     pub(super) fn thaw(self) -> Result<Held, Self> {
         let Self { buf, expected, context } = self;
         let (addr, len) = (buf.addr(), buf.len());
         match buf.thaw() {
-            // The last share may be one of a part.
+            // The last share may be of a part only.
             Ok(buf) if (buf.addr(), buf.len()) == (addr, len) => {
                 Ok(Held { buf, expected: expected.to_vec(), context })
             }
@@ -180,12 +180,12 @@ impl Frozen {
         }
     }
 
-    /// The program's memory below it, if this is its last share and it is such memory.
+    /// Returns the program's memory behind it, if this is the last share of such memory.
     pub(super) fn into_plain(self) -> Result<Plain, Self> {
         let Self { buf, expected, context } = self;
         match buf.into_memory::<Vec<u8>>() {
             Ok(bytes) => {
-                // The last share may be one of a part.
+                // The last share may be of a part only.
                 let is_whole = bytes.len() != expected.len() || bytes[..] == expected[..];
                 Ok(Plain::new(PlainBytes::Vec(bytes), is_whole))
             }
@@ -194,12 +194,12 @@ impl Frozen {
     }
 }
 
-/// Memory of the program's that no device knows.
+/// The program's memory, not registered with any device.
 #[derive(Debug)]
 pub(super) struct Plain {
     pub(super) bytes: PlainBytes,
     expected: Vec<u8>,
-    /// It came back as it was.
+    /// Whether it returned unchanged.
     is_whole: bool,
 }
 
@@ -219,7 +219,7 @@ impl Plain {
         Self { bytes, expected, is_whole }
     }
 
-    /// Fails when a byte changed while the program had the memory, or before it got it back.
+    /// Fails if a byte has changed while the program had the memory, or before its return.
     pub(super) fn check(&self) -> Result<(), String> {
         if !self.is_whole {
             return Err("memory of the program's came back changed".to_owned());
@@ -254,19 +254,19 @@ pub(super) struct Piece {
     addr: u64,
     len: usize,
     content: Content,
-    /// The part that the request names.
+    /// The part named by the request.
     range: Range<usize>,
     context: usize,
 }
 
-/// The bytes expected in memory in flight.
+/// The expected bytes of memory in flight.
 #[derive(Debug)]
 enum Content {
-    /// These bytes, except where the request writes.
+    /// These bytes, except in the part written by the request.
     Owned(Vec<u8>),
     /// These bytes.
     Frozen(Arc<[u8]>),
-    /// Anything: peers may write it. Counts the shares in flight.
+    /// Any bytes, because peers may write them. Counts the shares in flight.
     Exposed(#[allow(dead_code)] Arc<()>),
 }
 
@@ -291,7 +291,7 @@ impl Piece {
         is_kind && named == (self.addr, self.len)
     }
 
-    /// The bytes that it had, and those that it has; `None` for exposed memory.
+    /// Returns the bytes when posted and the present bytes; `None` for exposed memory.
     fn bytes<'a>(&'a self, memory: &'a Memory) -> Option<[&'a [u8]; 2]> {
         match (&self.content, memory) {
             (Content::Owned(expected), Memory::Buf(buf)) => Some([&expected[..], &buf[..]]),
@@ -300,7 +300,7 @@ impl Piece {
         }
     }
 
-    /// The memory again, when it was not accepted, or never sent.
+    /// Returns the memory of a request that was rejected or never sent.
     fn unposted(self, memory: Memory) -> Mine {
         match (self.content, memory) {
             (Content::Owned(expected), Memory::Buf(buf)) => {
@@ -313,7 +313,7 @@ impl Piece {
         }
     }
 
-    /// The memory as it returned.
+    /// Returns the memory as it came back.
     fn returned(self, memory: Memory) -> Mine {
         match (self.content, memory) {
             (Content::Owned(_), Memory::Buf(buf)) => Mine::Held(Held::as_is(buf, self.context)),
@@ -325,29 +325,29 @@ impl Piece {
     }
 }
 
-/// Memory that the program has again.
+/// Memory returned to the program.
 #[derive(Debug)]
 pub(super) enum Mine {
     Held(Held),
     Frozen(Frozen),
-    /// A share of exposed memory, which whoever exposed it has as well.
+    /// A share of exposed memory, which its owner still has as a [`Region`].
     Share,
 }
 
 /// The effect of a request on its buffers.
 #[derive(Debug)]
 pub(super) enum What {
-    /// They are read only.
+    /// The buffers are only read.
     Out,
-    /// A message comes into them.
+    /// A message is received into them.
     Recv {
         qp_type: QpType,
-        /// The station that alone sends to this one, as far as is known.
+        /// The only station that sends to this one, if known.
         from: Option<u32>,
     },
     /// Exposed memory is read into them.
     Read(Option<(Arc<Target>, u64)>),
-    /// Eight bytes come into them.
+    /// Eight bytes are written into them.
     Atomic,
 }
 
@@ -356,16 +356,16 @@ pub(super) enum What {
 pub(super) struct Posted {
     pub(super) what: What,
     pub(super) pieces: Vec<Piece>,
-    /// The unsignalled request before it, whose memory returns behind its own.
+    /// The unsignalled request before it, whose memory returns after this one's.
     pub(super) before: Option<u64>,
 }
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
-    /// With a completion.
+    /// It ended with a completion.
     Completed { status: WcStatus, opcode: WcOpcode, byte_len: u32 },
-    /// With its queue pair.
+    /// It ended with its queue pair.
     Forgotten,
 }
 
@@ -376,16 +376,16 @@ impl Outcome {
     }
 }
 
-/// The check made when a request's buffers came back.
+/// The check made on a request's returned buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// Bytes that had to be what they were.
+    /// The bytes had to be unchanged.
     Unchanged,
-    /// A message that had to be whole.
+    /// The message had to be complete.
     Message,
-    /// Memory that was read and had to be its owner's.
+    /// The bytes read had to match the owner's memory.
     Read,
-    /// Nothing inside of the request's ranges could be said.
+    /// Bytes inside the request's ranges could not be checked.
     Outside,
 }
 
@@ -416,7 +416,7 @@ impl Posted {
         self.pieces.iter().any(|piece| piece.is_of(memory))
     }
 
-    /// Checks what came back against what was posted.
+    /// Checks the returned memory against the posted memory.
     pub(super) fn check(&self, memory: &[Memory], outcome: Outcome) -> Result<Looked, String> {
         if !self.is_of(memory) {
             return Err(format!("other memory came back than was posted: {memory:?} for {self:?}"));
@@ -446,7 +446,7 @@ impl Posted {
             (_, Outcome::Completed { status, .. }) if status != WcStatus::SUCCESS => Ok(Looked::Outside),
             (What::Recv { qp_type, from }, Outcome::Completed { opcode, byte_len, .. }) => {
                 if opcode == WcOpcode::RECV_RDMA_WITH_IMM {
-                    // Of UC, a message that lost packets may have begun to arrive here before.
+                    // On UC, an earlier message that lost packets may have begun to arrive here.
                     return if *qp_type == QpType::UC { Ok(Looked::Outside) } else { unchanged(0) };
                 }
                 let header = if *qp_type == QpType::UD { GRH } else { 0 };
@@ -475,28 +475,28 @@ impl Posted {
         }
     }
 
-    /// The memory, for the program.
+    /// Returns the memory to the program.
     pub(super) fn into_mine(self, memory: Vec<Memory>) -> Vec<Mine> {
         self.pieces.into_iter().zip(memory).map(|(piece, memory)| piece.returned(memory)).collect()
     }
 
-    /// The memory of a request that was not accepted, or never sent.
+    /// Returns the memory of a request that was rejected or never sent.
     pub(super) fn into_unposted(self, memory: Vec<Memory>) -> Vec<Mine> {
         self.pieces.into_iter().zip(memory).map(|(piece, memory)| piece.unposted(memory)).collect()
     }
 }
 
-/// Requests with the memory that came back for each.
+/// Requests with the memory returned for each.
 type Chain = Vec<(Posted, Vec<Memory>)>;
 
-/// Takes the requests of a completion out of what is remembered, by the number of the last of them,
-/// with the memory that came back for each: the request's own, and that of the unsignalled ones
-/// before it.
+/// Removes the requests of a completion from the records, starting with the last one's number, and
+/// pairs each with its returned memory: the request's own, and that of the unsignalled ones before
+/// it.
 ///
-/// Returns as well the number of an unsignalled request that did not come back with it: it is with
-/// a thread that polled its own completion.
+/// Also returns the number of an unsignalled request that did not return with the others: another
+/// thread polled its own completion and holds its memory.
 ///
-/// Fails when there is other memory than that, or less.
+/// Fails if the memory is not exactly theirs.
 pub(super) fn take_chain<K: Eq + Hash>(
     posted: &mut HashMap<K, Posted>,
     key: impl Fn(u64) -> K,
@@ -504,12 +504,12 @@ pub(super) fn take_chain<K: Eq + Hash>(
     mut returned: Returned,
 ) -> Result<(Chain, Option<u64>), String> {
     let (mut chain, mut next, mut left) = (Vec::new(), Some(wr_id), None);
-    // It ends where a request returned by a completion of its own.
+    // The chain ends at a request returned by its own completion.
     while let Some((number, one)) = next.and_then(|wr_id| posted.remove(&key(wr_id)).map(|one| (wr_id, one)))
     {
         let memory: Vec<Memory> = returned.by_ref().take(one.pieces.len()).collect();
         if !chain.is_empty() && memory.is_empty() && !one.pieces.is_empty() {
-            // Another thread has what its own completion returned.
+            // Another thread holds the memory returned by that request's completion.
             posted.insert(key(number), one);
             left = Some(number);
             break;
@@ -526,19 +526,19 @@ pub(super) fn take_chain<K: Eq + Hash>(
     }
 }
 
-/// The number of bytes in front of a datagram.
+/// The length of the header before a received datagram, in bytes.
 pub(super) const GRH: usize = 40;
 
-/// The sender of messages that any station may send.
+/// The sender number of messages that any station may send.
 pub(super) const ANYBODY: u32 = 0;
 
-/// The number of bytes of a message's header: sender, length and seed.
+/// The length of a message's header in bytes: sender, length and seed.
 const HEADER: usize = 16;
 
 /// The length of the shortest message with a header: at least 8 bytes after the header confirm it.
 const SHORTEST: usize = HEADER + 8;
 
-/// A message of a station: too short a one is told apart by its length alone.
+/// Returns a message of a station. One too short for a header depends on its length alone.
 pub(super) fn message(sender: u32, seed: u64, len: usize) -> Vec<u8> {
     if len < SHORTEST {
         return filled(seed_of(&[len as u64]), len);
@@ -551,7 +551,7 @@ pub(super) fn message(sender: u32, seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Checks that this is a whole message, and says whose, where it is long enough to say.
+/// Checks that the bytes are a complete message, and returns its sender if it has a header.
 fn check_message(bytes: &[u8]) -> Result<Option<u32>, String> {
     let len = bytes.len();
     let Some((header, body)) = bytes.split_first_chunk::<HEADER>().filter(|_| len >= SHORTEST) else {
@@ -569,10 +569,11 @@ fn check_message(bytes: &[u8]) -> Result<Option<u32>, String> {
         .map_err(|why| format!("a message of {len} bytes of station {sender}: {why}"))
 }
 
-/// Exposed memory as other threads know it.
+/// Exposed memory as known to other threads.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// Its owner posts it and writes messages to it, so that what peers read of it is anything.
+    /// Whether its owner posts it and writes messages to it, which makes its contents unpredictable
+    /// for peers.
     is_posted: bool,
     pub(super) remote: RemoteMr,
     pub(super) access: RemoteAccess,
@@ -582,7 +583,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Returns whether the memory never changes: neither its owner nor a peer writes it.
+    /// Returns whether the memory never changes, because neither its owner nor a peer writes it.
     fn is_constant(&self) -> bool {
         !self.is_posted && self.is_closed()
     }
@@ -596,18 +597,18 @@ impl Target {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// Returns the `len` bytes from `offset` on that constant memory holds.
+    /// Returns the `len` bytes of constant memory from `offset`.
     fn pattern(&self, offset: u64, len: usize) -> Vec<u8> {
         let whole = filled(self.seed, self.remote.length as usize);
         whole.get(offset as usize..offset as usize + len).unwrap_or_default().to_vec()
     }
 }
 
-/// Exposed memory, and the pieces of the same allocation to both sides of it, which nobody exposed.
+/// Exposed memory, and the unexposed pieces of the same allocation before and after it.
 #[derive(Debug)]
 pub(super) struct Region {
     exposed: Exposed,
-    /// A clone is in each request that has the memory in flight.
+    /// Cloned into each request that has the memory in flight.
     flights: Arc<()>,
     pub(super) before: Held,
     pub(super) after: Held,
@@ -644,13 +645,13 @@ impl Region {
         self.target.is_posted
     }
 
-    /// Returns whether a message to send can be written to it: not while it is in flight, nor if
-    /// peers can write it.
+    /// Returns whether a message to send can be written to it: only if peers cannot write it, and
+    /// none of it is in flight.
     pub(super) fn takes_message(&self) -> bool {
         self.target.is_posted && self.target.is_closed() && Arc::strong_count(&self.flights) == 1
     }
 
-    /// A share for a queue, and what is remembered of it.
+    /// Returns a share to post, and its record.
     pub(super) fn share(&self, range: Range<usize>) -> (Memory, Piece) {
         let piece = Piece {
             addr: self.exposed.addr(),
@@ -662,7 +663,8 @@ impl Region {
         (self.exposed.clone().into(), piece)
     }
 
-    /// Reads it in each of the ways that there are, while peers may write; the sum keeps the reads.
+    /// Reads it in every way the API offers, while peers may write. The sum keeps the reads from
+    /// being optimised away.
     pub(super) fn look(&self) -> u64 {
         let mut sum = 0_u64;
         let mut len = 0;
@@ -679,7 +681,8 @@ impl Region {
         self.exposed.len()
     }
 
-    /// Checks what peers may not write: the neighbours, and the memory itself without such rights.
+    /// Checks the bytes that peers must not write: both neighbours, and the memory itself unless
+    /// peers may write it.
     pub(super) fn check(&self) -> Result<(), String> {
         self.before
             .check()
@@ -694,12 +697,12 @@ impl Region {
         Ok(())
     }
 
-    /// Writes a message to be sent.
+    /// Writes a message to send.
     pub(super) fn write_message(&self, at: usize, bytes: &[u8]) {
         self.exposed.write_at(at, bytes);
     }
 
-    /// Writes it, where peers may; the owner of other memory does not either.
+    /// Writes to it if peers may write, too; its owner does not write other memory either.
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) -> bool {
         let may = !self.target.is_closed() && at + bytes.len() <= self.exposed.len();
         if may {
@@ -708,7 +711,7 @@ impl Region {
         may
     }
 
-    /// Takes it back from peers: the three pieces.
+    /// Takes the memory back from peers, and returns the three pieces.
     #[allow(clippy::result_large_err)]
     pub(super) fn unexpose(self) -> Result<[Held; 3], (Self, verbs::Error)> {
         let Self { exposed, flights, before, after, target } = self;
@@ -722,7 +725,7 @@ impl Region {
         }
     }
 
-    /// Forgets the exposed part: it stays exposed for ever, and nobody gets it.
+    /// Leaks the exposed part, which stays exposed forever.
     pub(super) fn forget(self) -> [Held; 2] {
         let Self { exposed, before, after, .. } = self;
         std::mem::forget(exposed);
@@ -738,7 +741,7 @@ impl Region {
     }
 }
 
-/// Returns the part of `len` bytes that a range names, by the library's rules; `None` if it lies
+/// Returns the part of `len` bytes named by a range, by the library's rules; `None` if it lies
 /// outside.
 pub(super) fn resolve(range: AnyRange, len: usize) -> Option<Range<usize>> {
     let start = match range.0 {

@@ -1,23 +1,22 @@
-//! [`Fuzz`]: random legal and odd calls of the public API in safe code, from three threads, on RC,
+//! [`Fuzz`]: random calls of the public API in safe code, legal and odd, from three threads, on RC,
 //! UC, UD and XRC queue pairs of two devices, or of two contexts of one device. Whatever safe code
-//! does, memory that the program holds must not change behind its back, and no memory may be lost
-//! or returned twice.
+//! does, memory held by the program must not change, and no memory may be lost or returned twice.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | [`handle`] | handles of any state and any provider as one type |
-//! | [`memory`] | what must be in which buffer, and messages that say whether they are whole |
-//! | [`world`] | state that threads share: devices, addresses, a market for objects |
-//! | [`actor`] | one thread: which calls it makes, and what it checks |
-//! | [`tally`] | what was done by kind; each kind has to be reached |
+//! | [`memory`] | expected contents of buffers, and messages that show whether they are complete |
+//! | [`world`] | state shared by threads: devices, addresses, a market for objects |
+//! | [`actor`] | a thread: its calls and checks |
+//! | [`tally`] | counts of each kind of call; each kind must be reached |
 //!
-//! Everything follows from a seed, as far as one thread goes: what the others and the device do
-//! meanwhile is theirs. A round runs in a process of its own, since what it forgets stays forgotten
+//! A seed determines all choices of a thread; the timing of other threads and of the device is not
+//! reproducible. Each round runs in a separate process, because its leaked memory is never freed
 //! ([`rounds`]).
 //!
 //! # What it does not prove
-//! That a device writes nowhere is seen only where something is looked at: buffers of the program,
-//! and what a sanitizer watches. A kernel's device is beyond every sanitizer.
+//! A stray write of a device is noticed only in checked memory: buffers of the program, and memory
+//! watched by a sanitizer. No sanitizer covers a kernel's device.
 #![forbid(unsafe_code)]
 
 mod actor;
@@ -38,12 +37,12 @@ use crate::runner::{CaseResult, fail};
 use actor::Actor;
 use world::World;
 
-/// One round.
+/// A round of random calls.
 #[derive(Clone, Debug)]
 pub struct Fuzz {
-    /// The device's name; two soft devices of this process without one.
+    /// The device's name; `None` creates two soft devices in this process.
     pub device: Option<String>,
-    /// For how long.
+    /// The duration of the calls.
     pub duration: Duration,
     /// The seed of all random choices.
     pub seed: u64,
@@ -53,11 +52,11 @@ pub struct Fuzz {
 const ACTORS: u64 = 3;
 
 impl Fuzz {
-    /// Runs it, and adds to the tally.
+    /// Runs the round, and adds to the tally.
     ///
     /// # Errors
-    /// A buffer changed that must not, a buffer came back that must not or holds something else
-    /// than what was sent, or the devices do not work any more.
+    /// A buffer changed or returned unexpectedly, a received message differs from the sent one, or
+    /// the devices no longer work.
     pub fn run(&self, tally: &Tally) -> CaseResult {
         let world = World::open(self.device.as_deref())?;
         let deadline = Instant::now() + self.duration;
@@ -67,7 +66,7 @@ impl Fuzz {
                     let (world, seed) = (&world, seed_of(&[self.seed, number]));
                     scope.spawn(move || {
                         let result = Actor::new(world, tally, seed).run(deadline);
-                        // One that failed ends it for all.
+                        // A failed thread ends the round for all.
                         world.stop.store(true, Ordering::Relaxed);
                         result.map_err(|stop| stop.of(format_args!("thread {number}")))
                     })

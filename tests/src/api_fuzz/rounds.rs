@@ -1,7 +1,7 @@
-//! [`Rounds`]: a fuzz of any length, as rounds in processes of their own.
+//! [`Rounds`]: a fuzz of any length, as rounds in separate processes.
 //!
-//! Memory that a round forgets is lost to its process and released when that process ends. A round
-//! that crashes, or that a sanitizer ends, has failed, and its seed is reported.
+//! Memory leaked by a round is freed when its process ends. A round that crashes, or that a
+//! sanitizer stops, has failed, and its seed is reported.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ use crate::runner::{CaseResult, Stop, fail};
 /// The rounds to run.
 #[derive(Clone, Debug)]
 pub struct Rounds {
-    /// The device's name; two soft devices of each process without one.
+    /// The device's name; `None` creates two soft devices in each process.
     pub device: Option<String>,
-    /// For how long; longer while some kind of call was not reached.
+    /// The duration of the fuzz, extended until each kind of call is reached.
     pub duration: Duration,
-    /// For how long each round.
+    /// The duration of each round.
     pub round: Duration,
     /// The seed of all random choices.
     pub seed: u64,
@@ -32,27 +32,27 @@ pub struct Rounds {
 /// The argument that starts a round's process.
 pub const ROUND: &str = "--round";
 
-/// The longest that a round takes beyond its time: it ends what it has, and the devices carry
+/// Limit on a round beyond its duration: it destroys its objects, and checks that the devices carry
 /// messages.
 const GRACE: Duration = Duration::from_secs(240);
 
-/// The longest that a fuzz takes beyond its time to reach each kind of call.
+/// Limit on the time beyond the duration to reach each kind of call.
 const REACH: Duration = Duration::from_secs(120);
 
-/// The prefix of the lines in which a round's process prints the counts of each kind.
+/// The prefix of the lines with the counts of each kind, in the output of a round's process.
 const COUNT: &str = "count: ";
 
-/// The kinds of calls that a run reached last, as the ends of its rounds show.
+/// The kinds of calls reached last, to the precision of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// Those that were still missing one round before all were reached.
+    /// The kinds still missing one round before all were reached.
     last: Vec<String>,
-    /// The end of the round that reached them.
+    /// The time at the end of the round that reached them.
     after: Option<Duration>,
 }
 
 impl Reached {
-    /// Learns of the kinds that are missing at the end of a round, or at the start.
+    /// Records the kinds missing at the end of a round, or at the start.
     fn look(&mut self, missing: &[String], elapsed: Duration) {
         if !missing.is_empty() {
             self.last = missing.to_vec();
@@ -61,9 +61,9 @@ impl Reached {
         }
     }
 
-    /// Returns a line about them, with the limit of a run of so long, and the rarest kind.
+    /// Returns a line with these kinds, the time limit of a run of `duration`, and the rarest kind.
     pub fn line(&self, counts: &BTreeMap<String, u64>, duration: Duration) -> String {
-        /// More are those of the first round.
+        /// A longer list is that of the first round.
         const NAMED: usize = 8;
         let last = match &self.last {
             few if few.len() <= NAMED => few.join(", "),
@@ -76,22 +76,22 @@ impl Reached {
     }
 }
 
-/// A fuzz that has ended well.
+/// The result of a successful fuzz.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// The counts of its rounds together.
+    /// The sums of the rounds' counts.
     pub counts: BTreeMap<String, u64>,
     /// The number of rounds.
     pub rounds: u64,
-    /// The kinds that it reached last.
+    /// The kinds reached last.
     pub reached: Reached,
 }
 
 impl Rounds {
-    /// Runs rounds by starting this program again, and returns what they did together.
+    /// Runs rounds by starting this program again, and returns their combined counts.
     ///
     /// # Errors
-    /// A round failed, with its seed; some kind of call was never reached.
+    /// A failed round, with its seed; some kind of call never reached.
     pub fn run(&self, mut told: impl FnMut(u64, u64)) -> CaseResult<Done> {
         let (started, mut counts, mut reached) = (Instant::now(), BTreeMap::new(), Reached::default());
         for round in 0.. {
@@ -142,7 +142,7 @@ impl Rounds {
     }
 }
 
-/// Runs a round as its process, and prints its counts.
+/// Runs a round in its process, and prints its counts.
 ///
 /// # Errors
 /// As [`Fuzz::run`].
@@ -155,13 +155,13 @@ pub fn be_round(fuzz: &Fuzz) -> CaseResult {
     Ok(())
 }
 
-/// The text of what was done.
+/// Returns the counts as a table.
 pub fn table(counts: &BTreeMap<String, u64>) -> String {
     counts.iter().map(|(name, count)| format!("{count:>12} {name}\n")).collect()
 }
 
-/// Runs one round in this process, for a device that is too slow to reach each kind of call in the
-/// time of a case.
+/// Runs one round in this process, for a device too slow to reach each kind of call within a case's
+/// time.
 ///
 /// # Errors
 /// As [`Fuzz::run`]; no request succeeded.
@@ -175,11 +175,11 @@ pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseR
     if succeeded.is_some_and(|count| *count > 0) { Ok(()) } else { fail("no request succeeded") }
 }
 
-/// Runs it for so long in this process, and longer until each kind of call was reached: a case of a
-/// suite, whose process is its own.
+/// Runs rounds in this process for `duration`, and longer until each kind of call is reached. For a
+/// case of a suite, which has a process to itself.
 ///
 /// # Errors
-/// As [`Fuzz::run`]; some kind of call was never reached.
+/// As [`Fuzz::run`]; some kind of call never reached.
 pub fn in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResult {
     let (started, tally, mut reached) = (Instant::now(), Tally::default(), Reached::default());
     for round in 0.. {

@@ -1,5 +1,4 @@
-//! [`Tally`]: what was done, by kind. A fuzz that does not reach a kind of call fails, so that it
-//! is noticed.
+//! [`Tally`]: counts of calls and outcomes by kind. A fuzz fails if it does not reach every kind.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -10,7 +9,7 @@ use verbs::WcStatus;
 /// Kinds, and their names in the output.
 macro_rules! kinds {
     ($($name:ident = $text:literal),* $(,)?) => {
-        /// A kind of call, or of what came of one.
+        /// A kind of call or outcome.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Kind { $($name),* }
 
@@ -181,15 +180,15 @@ kinds! {
     CheckedRegion = "exposed memory's neighbours checked",
 }
 
-/// The count of each kind of call, and of each completion status seen. The counters order nothing:
-/// they must not hide a race.
+/// The count of each kind of call, and of each completion status. The counters are unordered,
+/// because they must not hide a race.
 #[derive(Debug)]
 pub struct Tally {
     kinds: Vec<AtomicU64>,
     statuses: Vec<AtomicU64>,
 }
 
-/// More statuses than there are; the last stands for all others.
+/// More statuses than exist; the last counts all others.
 const STATUSES: usize = 32;
 
 impl Default for Tally {
@@ -224,23 +223,23 @@ pub(super) fn status_name(status: WcStatus) -> String {
     format!("status {status}")
 }
 
-/// Returns the number of random steps, each of which makes a call or several.
+/// Returns the number of random steps, each of which makes one or several calls.
 pub fn steps(counts: &BTreeMap<String, u64>) -> u64 {
     counts.get(NAMES[Kind::Step as usize]).copied().unwrap_or(0)
 }
 
-/// The kinds and the statuses that every run has to reach.
+/// Returns the kinds and statuses that every run must reach.
 fn wanted() -> impl Iterator<Item = String> {
     let statuses = [WcStatus::SUCCESS, WcStatus::WR_FLUSH_ERR, WcStatus::REM_ACCESS_ERR].map(status_name);
     NAMES.iter().map(|name| (*name).to_owned()).chain(statuses)
 }
 
-/// The kinds and the statuses that every run has to reach, and that are missing.
+/// Returns the kinds and statuses that every run must reach and this one has not.
 pub fn missing(counts: &BTreeMap<String, u64>) -> Vec<String> {
     wanted().filter(|name| counts.get(name).is_none_or(|count| *count == 0)).collect()
 }
 
-/// Returns the rarest of the kinds and the statuses that every run has to reach, with its count.
+/// Returns the rarest of the kinds and statuses that every run must reach, with its count.
 pub(super) fn rarest(counts: &BTreeMap<String, u64>) -> Option<(String, u64)> {
     let count = |name: &String| counts.get(name).copied().unwrap_or(0);
     wanted().map(|name| (count(&name), name)).min().map(|(count, name)| (name, count))

@@ -1,4 +1,4 @@
-//! [`World`]: the state that the threads of a round share: devices, targets of sends, and a market
+//! [`World`]: the state shared by the threads of a round: devices, targets of sends, and a market
 //! where objects change threads.
 //!
 //! Threads lock it seldom, and never wait for it on the data path, because a lock orders the
@@ -20,43 +20,42 @@ use super::memory::{Frozen, Held, Outcome, Posted, Region, Target, message, take
 use super::tally::{Kind, Tally};
 use crate::runner::{CaseResult, Stop, fail};
 
-/// The port that is used.
+/// The port to use.
 pub(super) const PORT: u8 = 1;
 
 /// The queue key of every UD queue pair here.
 pub(super) const QKEY: u32 = 0x0005_eed5;
 
-/// Beyond what a message takes on a busy machine, under a sanitizer, in an emulated guest.
+/// Beyond the time of a message on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of objects that one process may forget, since forgotten memory is never freed.
+/// The number of objects that a process may leak, because their memory is never freed.
 const FORGET_AT_MOST: u64 = 300;
 
-/// A queue pair and what the program knows of it.
+/// A queue pair and the program's records of it.
 #[derive(Debug)]
 pub(super) struct Station {
     pub(super) qp: AnyQp,
-    /// Tells it from all others of the round, in messages.
+    /// Identifies it in messages, unique within the round.
     pub(super) number: u32,
     pub(super) context: usize,
     pub(super) cqs: [CqId; 2],
-    /// The requests whose memory the queue pair has.
+    /// The requests whose memory is in the queue pair.
     pub(super) posted: InFlight,
     /// The last unsignalled send since the last signalled one.
     pub(super) unsignaled: Option<u64>,
-    /// The context of the queue pair that it is connected to, and the number of that station, where
-    /// it is known.
+    /// The context of the connected queue pair, and the number of that station, if known.
     pub(super) peer: Option<(usize, Option<u32>)>,
-    /// A request failed.
+    /// Whether a request failed.
     pub(super) is_broken: bool,
-    /// Memory is in the queue under a number that the program was not told (a doorbell that
-    /// failed).
+    /// Whether the queue holds memory under a number unknown to the program (after a failed
+    /// doorbell).
     pub(super) has_unknown: bool,
     /// The requests still in the queue pair after a reset that does not end them; their memory
-    /// returns when the queue pair is taken apart.
+    /// returns when the queue pair is dismantled.
     pub(super) kept: InFlight,
-    /// The unsignalled requests behind a completion whose memory was dropped half-way. The drop
-    /// released their memory as far as a request that a completion of its own has returned. Those
+    /// The unsignalled requests before a completion whose memory was dropped half-way. The drop
+    /// released their memory back to the last request returned by its own completion. Requests
     /// before that one return with its completion, or with the queue pair.
     pub(super) dropped: InFlight,
 }
@@ -65,7 +64,7 @@ pub(super) struct Station {
 /// queue.
 pub(super) type InFlight = HashMap<Number, Posted>;
 
-/// The number of a request: of which context and completion queue, and its `wr_id`.
+/// The number of a request: its context, its completion queue and its `wr_id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Number {
     pub(super) context: usize,
@@ -73,7 +72,7 @@ pub(super) struct Number {
     pub(super) wr_id: u64,
 }
 
-/// Memory that a thread polled for a queue pair that another has.
+/// Memory polled by a thread for another thread's queue pair.
 #[derive(Debug)]
 pub(super) struct Stray {
     pub(super) number: Number,
@@ -81,15 +80,15 @@ pub(super) struct Stray {
     pub(super) returned: Returned,
 }
 
-/// A completion queue and what the program knows of it.
+/// A completion queue and the program's records of it.
 #[derive(Debug)]
 pub(super) struct Poller {
     pub(super) cq: AnyCq,
     pub(super) id: CqId,
     pub(super) context: usize,
-    /// Completions that were copied out, and not used to reclaim memory.
+    /// Copied completions not yet used to reclaim memory.
     pub(super) polled: Vec<Wc>,
-    /// Some that were used.
+    /// Some of the used ones.
     pub(super) spent: Vec<Wc>,
 }
 
@@ -104,23 +103,23 @@ pub(super) enum Thing {
     Region(Box<Region>),
 }
 
-/// The state that the threads of a round share.
+/// The state shared by the threads of a round.
 #[derive(Debug)]
 pub(super) struct World {
-    /// The devices, and contexts of them: one device has two.
+    /// The devices, and contexts of them. One device has two contexts.
     pub(super) devices: Vec<Device>,
     pub(super) contexts: Vec<Context>,
     /// A protection domain of each context.
     pub(super) pds: Vec<Pd>,
     gids: Vec<GidEntry>,
     ports: Vec<Port>,
-    /// Completion queues to create queue pairs on, some of which other threads poll and some of
-    /// which are closed.
+    /// Completion queues to create queue pairs on. Other threads poll some of them, and some are
+    /// closed.
     handles: Mutex<Vec<(usize, AnyCqHandle)>>,
-    /// Memory for the thread that has its queue pair.
+    /// Memory for the threads that own its queue pairs.
     strays: Mutex<Vec<Stray>>,
-    /// The requests that the end of their queue pair did not return, because a thread had
-    /// already polled their completions.
+    /// Requests not returned by the end of their queue pair, because a thread had already polled
+    /// their completions.
     missing: Mutex<InFlight>,
     targets: Mutex<Vec<Arc<Target>>>,
     /// UD queue pairs: their contexts and numbers.
@@ -179,7 +178,7 @@ impl World {
         }
     }
 
-    /// The path from one context to another.
+    /// Returns the path from one context to another.
     pub(super) fn path(&self, from: usize, to: usize) -> AhAttr {
         AhAttr { dlid: self.ports[to].lid, ..AhAttr::new(&self.gids[from], self.gids[to].gid) }
     }
@@ -192,14 +191,14 @@ impl World {
         locked(&self.handles).clone()
     }
 
-    /// Gives memory to the threads that have its queue pairs.
+    /// Gives memory to the threads that own its queue pairs.
     pub(super) fn give_strays(&self, strays: &mut Vec<Stray>) {
         if !strays.is_empty() {
             locked(&self.strays).append(strays);
         }
     }
 
-    /// Takes the memory of requests that are known.
+    /// Takes the memory of known requests.
     pub(super) fn take_strays(&self, is_known: impl Fn(&Number) -> bool) -> Vec<Stray> {
         let mut strays = locked(&self.strays);
         let (known, unknown) =
@@ -208,12 +207,12 @@ impl World {
         known
     }
 
-    /// Remembers what did not come back with the end of its queue.
+    /// Records requests that did not return with the end of their queue.
     pub(super) fn miss(&self, posted: InFlight) {
         locked(&self.missing).extend(posted);
     }
 
-    /// Checks, after all threads are done, that some thread polled each missed request.
+    /// Checks, after all threads have ended, that some thread polled each missed request.
     pub(super) fn nothing_is_lost(&self, tally: &Tally) -> CaseResult {
         let mut missing = locked(&self.missing);
         let mut found: Vec<Memory> = Vec::new();
@@ -231,8 +230,8 @@ impl World {
                 tally.add(Kind::MissedFound);
             }
         }
-        // Shares of the same memory are alike: the end of a queue pair may have returned one for
-        // another.
+        // Shares of the same memory are interchangeable: the end of a queue pair may have returned
+        // one for another.
         missing.retain(|_, posted| {
             let at = found.iter().position(|memory| posted.is_of(std::slice::from_ref(memory)));
             at.map(|at| found.swap_remove(at)).is_none()
@@ -240,7 +239,7 @@ impl World {
         if missing.is_empty() { Ok(()) } else { fail(format_args!("memory was lost: {:?}", *missing)) }
     }
 
-    /// Returns whether one more object may be forgotten, and counts it.
+    /// Returns whether one more object may be leaked, and counts it.
     pub(super) fn may_forget(&self) -> bool {
         self.forgotten.fetch_add(1, Ordering::Relaxed) < FORGET_AT_MOST
     }
@@ -251,7 +250,7 @@ impl World {
 
     pub(super) fn targets(&self) -> Vec<Arc<Target>> {
         let mut targets = locked(&self.targets);
-        // Some of those that are gone stay, for stale keys.
+        // Some dead targets stay, for their stale keys.
         let dead = targets.iter().filter(|target| !target.is_alive()).count();
         if dead > 8
             && let Some(at) = targets.iter().position(|target| !target.is_alive())
@@ -269,7 +268,7 @@ impl World {
         locked(&self.datagram).clone()
     }
 
-    /// Gives something to another thread, or back to this one where the market is full or in use.
+    /// Gives an object to another thread, or returns it if the market is full or locked.
     #[allow(clippy::result_large_err)]
     pub(super) fn put(&self, thing: Thing) -> Result<(), Thing> {
         match self.market.try_lock() {
@@ -306,19 +305,19 @@ impl World {
         handle::is_named(self.contexts[0].provider_name())
     }
 
-    /// Returns whether a completion queue that overran, a fault of the program, is of no use any
-    /// more. Other devices lose completions and go on.
+    /// Returns whether an overrun, a fault of the program, makes a completion queue unusable. Other
+    /// devices lose completions and continue.
     pub(super) fn stops_at_overruns(&self) -> bool {
         self.is_mlx5()
     }
 
-    /// Returns whether the driver believes what a program says of a queue pair's present state, and
-    /// the device refuses the transition.
+    /// Returns whether the driver trusts the program's claim about a queue pair's present state, so
+    /// that the device rejects the transition.
     pub(super) fn believes_states(&self) -> bool {
         self.is_mlx5()
     }
 
-    /// After all that was done to them, the devices carry a message from each context to each.
+    /// Checks that the devices still carry a message from each context to each.
     pub(super) fn still_works(&self, tally: &Tally) -> CaseResult {
         for from in 0..self.contexts.len() {
             for to in 0..self.contexts.len() {
@@ -351,7 +350,7 @@ impl World {
         let deadline = Instant::now() + PATIENCE;
         let (mut got, mut is_sent) = (None, false);
         while got.is_none() || !is_sent {
-            // One after the other: a queue of soft makes progress when it is polled.
+            // In turn, because a soft device's queue makes progress only when polled.
             if let Some(completed) = send_cq.poll_one() {
                 is_sent = completed.ok()?.into_buf().is_ok();
             }
@@ -371,13 +370,13 @@ impl World {
 }
 
 impl Station {
-    /// The number of a request of one of its queues.
+    /// Returns the number of a request of one of its queues.
     pub(super) fn number_of(&self, is_recv: bool, wr_id: u64) -> Number {
         Number { context: self.context, cq: self.cqs[usize::from(is_recv)], wr_id }
     }
 }
 
-/// INIT to RTR, with every attribute given.
+/// Returns the attributes of the step from INIT to RTR.
 pub(super) fn rtr_attr(
     ah_attr: AhAttr,
     dest_qp_num: u32,

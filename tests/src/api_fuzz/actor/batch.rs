@@ -1,4 +1,4 @@
-//! Batches that ring, abort, drop or are forgotten.
+//! Batches that end by ring, abort, drop or `mem::forget`.
 #![forbid(unsafe_code)]
 
 use verbs::{Ah, Memory, Provider, SendBatch, SendFlags};
@@ -22,13 +22,13 @@ struct Job {
     posted: Posted,
 }
 
-/// The ways in which a batch ends.
+/// The end of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Ring,
     Abort,
     Drop,
-    /// Its requests stay in the queue, and go with the next doorbell.
+    /// Leaks the batch. Its requests stay in the queue, and go with the next doorbell.
     Forget,
 }
 
@@ -47,7 +47,7 @@ struct Asked {
     posted: Posted,
 }
 
-/// The jobs, with what they borrow.
+/// The jobs and the data they borrow.
 struct Run<'a> {
     jobs: Vec<Job>,
     inline: Option<u64>,
@@ -92,7 +92,7 @@ impl WithBatch for Run<'_> {
 }
 
 impl Actor<'_> {
-    /// Puts a few requests together, and ends the batch.
+    /// Builds a batch of a few requests, and ends it.
     pub(super) fn batch(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.can_send()) else { return Ok(()) };
         let result = self.batch_on(&mut station);
@@ -119,7 +119,7 @@ impl Actor<'_> {
         let mut returned = returned.into_iter();
         let kind = match end {
             End::Ring if rang.is_some() => Kind::BatchRung,
-            // The requests are in the queue all the same.
+            // The requests are in the queue nevertheless.
             End::Ring => Kind::RefusedOther,
             End::Abort => Kind::BatchAborted,
             End::Drop => Kind::BatchDropped,
@@ -135,7 +135,7 @@ impl Actor<'_> {
                         station.unsignaled = number.or(station.unsignaled);
                     }
                 }
-                // It was never sent: the memory comes back in order, or is released.
+                // The request was never sent: its memory returns in order, or is released.
                 (End::Drop, Ok(_)) => {}
                 (End::Abort, Ok(wr_id)) => {
                     let Some(memory) = returned.next().map(|memory| vec![memory]) else {

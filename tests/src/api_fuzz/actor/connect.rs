@@ -1,5 +1,5 @@
-//! States of queue pairs: connected to each other, to anything, reset, in error, modified at
-//! random.
+//! State changes of queue pairs: connecting to each other or to any number, reset, error, random
+//! modifications.
 #![forbid(unsafe_code)]
 
 use verbs::{AccessFlags, InitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpType, RtsAttr};
@@ -14,18 +14,18 @@ use crate::runner::{CaseResult, fail};
 struct Path {
     context: usize,
     qp_num: u32,
-    /// Its first sequence numbers: of what is sent, and of what is expected.
+    /// The first sequence numbers: of sent packets, and of expected packets.
     psns: [u32; 2],
     mtu: Mtu,
 }
 
 impl Actor<'_> {
-    /// Connects two queue pairs of a kind to each other.
+    /// Connects two queue pairs of the same type to each other.
     pub(super) fn connect_two(&mut self) -> CaseResult {
         self.connect_those(|_| true)
     }
 
-    /// Mends what broke: two queue pairs in error become a connection again.
+    /// Reconnects two queue pairs in error.
     pub(super) fn mend(&mut self) -> CaseResult {
         self.connect_those(|station| station.is_broken)
     }
@@ -60,7 +60,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Connects a queue pair to a number that may be anything's.
+    /// Connects a queue pair to an arbitrary number.
     pub(super) fn connect_to_anything(&mut self) -> CaseResult {
         let Some(one) = self.take_station(|_| true) else { return Ok(()) };
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;
@@ -76,7 +76,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Takes a queue pair down to RESET and up to RTS. Whether it got there.
+    /// Moves a queue pair to RESET and then up to RTS. Returns whether it reached RTS.
     fn raise(&mut self, station: Station, path: Path, peer: Option<u32>) -> CaseResult<(Station, bool)> {
         let mut station = self.down(station)?;
         station.peer = Some((path.context, peer));
@@ -112,7 +112,7 @@ impl Actor<'_> {
         Ok((station, is_up))
     }
 
-    /// Makes a UD queue pair ready, and tells of it.
+    /// Makes a UD queue pair ready, and publishes it.
     fn raise_datagram(&mut self, one: Station) -> CaseResult<Station> {
         let path = Path { context: one.context, qp_num: one.qp.qp_num(), psns: [0, 0], mtu: Mtu::MTU_1024 };
         let (one, is_up) = self.raise(one, path, None)?;
@@ -122,7 +122,7 @@ impl Actor<'_> {
         Ok(one)
     }
 
-    /// Takes a queue pair to RESET, and mostly takes out what was in flight.
+    /// Moves a queue pair to RESET, and usually reclaims its memory in flight.
     fn down(&mut self, station: Station) -> CaseResult<Station> {
         let Station { qp, .. } = station;
         let (qp, error) = qp.to_reset();
@@ -165,7 +165,7 @@ impl Actor<'_> {
         };
         let Station { qp, .. } = station;
         let (mut qp, error) = qp.to_sqd();
-        // Linux's mlx5 refuses the state.
+        // Linux's mlx5 rejects the state.
         let is_refused = self.world.is_mlx5();
         if error.is_none() && is_refused {
             return fail("a queue pair of ConnectX was drained");
@@ -180,7 +180,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Changes any attributes to anything: the handle's type may no longer be true.
+    /// Changes random attributes to random values, after which the handle's type may no longer
+    /// match the state.
     pub(super) fn modify_at_random(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|_| true) else { return Ok(()) };
         let states = [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD, QpState::ERR];
@@ -237,14 +238,14 @@ impl Actor<'_> {
         if self.world.believes_states() {
             mask -= QpAttrMask::CUR_STATE;
         }
-        // Refusals are as good.
+        // Rejections are fine, too.
         let modified = station.qp.modify(&attr, mask);
         if modified.is_ok() && mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
             station.unsignaled = None;
         }
         self.tally.add(Kind::QpModify);
         if mask.intersects(QpAttrMask::STATE | QpAttrMask::AV | QpAttrMask::DEST_QPN) {
-            // Who sends to it is no longer known.
+            // The sender to this queue pair is no longer known.
             station.peer = station.peer.map(|(context, _)| (context, None));
         }
         if station.qp.query(QpAttrMask::STATE | QpAttrMask::CAP).is_ok() {

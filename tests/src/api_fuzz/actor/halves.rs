@@ -14,7 +14,7 @@ use super::Actor;
 use super::post::{Op, into_any};
 use crate::runner::{CaseResult, fail};
 
-/// The number of requests that each half posts.
+/// The number of requests posted by each half.
 const ROUNDS: usize = 6;
 
 /// A request for a half.
@@ -78,10 +78,10 @@ fn recv_side<P: Provider>(
     (half, side, poller)
 }
 
-/// Both halves, what they did, and the queues that they polled.
+/// Both halves, their records, and the queues they polled.
 type BothDid<P> = (Halves<P>, [Side; 2], [Option<Poller>; 2]);
 
-/// Runs both halves on threads of their own; `None` where one panicked.
+/// Runs both halves in separate threads; returns `None` for one that panicked.
 fn on_threads<P: Provider>(
     (send, recv): Halves<P>,
     [sends, recvs]: [Vec<Job>; 2],
@@ -138,7 +138,7 @@ impl Actor<'_> {
         back.into_iter().try_for_each(|(number, outcome, returned)| self.take_back(number, outcome, returned))
     }
 
-    /// A request for a half, of a buffer of the station's own domain.
+    /// Returns a request for a half, with a buffer of the station's domain.
     fn job(&mut self, station: &Station, is_send: bool) -> CaseResult<Option<Job>> {
         let Some(mut held) = self.take_held(station.context)? else { return Ok(None) };
         let (op, range) = self.operation(station, held.len());
@@ -156,7 +156,8 @@ impl Actor<'_> {
         Ok(Some(Job { op, flags, memory, range, is_odd, posted }))
     }
 
-    /// Tries to join halves of two queue pairs, posts through them, and joins them as they were.
+    /// Tries to join halves of two queue pairs, posts through them, and restores the original
+    /// pairs.
     pub(super) fn cross_halves(&mut self) -> CaseResult {
         let Some(one) = self.take_station(|one| one.qp.is_rts()) else { return Ok(()) };
         let context = one.context;
@@ -183,7 +184,7 @@ impl Actor<'_> {
             return fail("two halves of one queue pair are not joined");
         };
         (one.qp, other.qp) = (first, second);
-        // They work as before.
+        // Both work as before.
         for mut station in [one, other] {
             if let Some(Job { memory, range, is_odd, posted, .. }) = self.job(&station, false)? {
                 let result = into_any(station.qp.post_recv(memory, range));

@@ -1,4 +1,5 @@
-//! Making, dropping, forgetting, closing, naming, swapping, exposing, and the market.
+//! Objects' lives: creating, dropping, leaking, closing, naming, swapping, exposing, and the
+//! market.
 #![forbid(unsafe_code)]
 
 use std::mem;
@@ -13,7 +14,7 @@ use super::{Actor, POLLERS, REGIONS, STATIONS};
 use crate::runner::{CaseResult, Stop, fail};
 
 impl Actor<'_> {
-    /// A new held buffer of a context; `None` where the device refuses it.
+    /// Returns a new held buffer of a context; `None` if the device rejects it.
     pub(super) fn make_held(&mut self, context: usize) -> CaseResult<Option<Held>> {
         let len = match self.choices.below(20) {
             0 => self.choices.below(9),
@@ -36,7 +37,7 @@ impl Actor<'_> {
         Ok(Some(Held::new(buf, context, self.choices.any())))
     }
 
-    /// Splits, joins, drops, closes, forgets or swaps held buffers.
+    /// Splits, joins, drops, closes, leaks or swaps held buffers.
     pub(super) fn change_buffers(&mut self) -> CaseResult {
         let Some(at) = self.place(self.held.len()) else { return Ok(()) };
         let mut one = self.held.swap_remove(at);
@@ -79,7 +80,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Joins what follows a piece, if the thread has it, and tries what does not follow it.
+    /// Joins a piece with its successor if the thread holds it, else tries another piece.
     fn join(&mut self, mut one: Held) -> CaseResult {
         let follows = one.buf.addr() + one.len() as u64;
         let next = self.held.iter().position(|held| held.buf.addr() == follows && held.len() > 0);
@@ -97,7 +98,7 @@ impl Actor<'_> {
         self.keep(one)
     }
 
-    /// Exposes memory, takes it back, writes it, drops it, forgets it.
+    /// Exposes memory; takes back, writes, drops or leaks exposed memory.
     pub(super) fn change_exposed(&mut self) -> CaseResult {
         let at = self.place(self.regions.len());
         match (self.choices.below(10), at) {
@@ -184,13 +185,13 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Allocates a parent domain, for an object that alone keeps it. rxe has none.
+    /// Allocates a parent domain kept alive only by its object. rxe has none.
     fn parent_domain_in(&self, context: usize) -> Option<Pd> {
         let pd = self.world.contexts[context].alloc_pd().ok()?;
         pd.alloc_parent_domain(&ParentDomainInit::default()).ok()
     }
 
-    /// The place of a channel of a context.
+    /// Returns the index of a channel of a context.
     fn channel_in(&mut self, context: usize) -> Option<usize> {
         let found = self.channels.iter().position(|(of, _)| *of == context);
         found.or_else(|| {
@@ -215,7 +216,7 @@ impl Actor<'_> {
         }
         let own = self.pollers.iter().filter(|one| one.context == context).map(|one| one.cq.handle());
         let mut fitting: Vec<AnyCqHandle> = own.collect();
-        // Sometimes on queues that other threads poll, or closed.
+        // Sometimes on queues of other threads, or on closed ones.
         let is_elsewhere = self.rarely(3);
         if is_elsewhere {
             let all = self.world.handles().into_iter().filter(|(of, _)| *of == context);
@@ -259,7 +260,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Drops, closes, dismantles or forgets a queue pair, with whatever is in flight in it.
+    /// Drops, closes, dismantles or leaks a queue pair, whatever is in flight.
     pub(super) fn end_station(&mut self) -> CaseResult {
         let Some(at) = self.place(self.stations.len()) else { return Ok(()) };
         let mut station = self.stations.swap_remove(at);
@@ -340,7 +341,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// No queue pair is created on a queue that was closed or dropped.
+    /// Checks that a closed or dropped queue accepts no queue pair.
     fn is_closed(&mut self, context: usize, handle: AnyCqHandle) -> CaseResult {
         let pd = self.world.pds[context].clone();
         let pd = if matches!(handle, AnyCqHandle::Erased(_)) { AnyPd::Erased(pd) } else { AnyPd::named(pd) };
@@ -383,7 +384,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Swaps the places of two queue pairs, or of two completion queues.
+    /// Swaps two queue pairs, or two completion queues, in place.
     pub(super) fn swap_two(&mut self) -> CaseResult {
         if self.rarely(2) {
             if let [first, .., last] = &mut self.stations[..] {
@@ -397,7 +398,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Gives something to another thread, or takes something.
+    /// Gives an object to another thread, or takes one.
     pub(super) fn trade(&mut self) -> CaseResult {
         if self.rarely(2) {
             let choice = self.choices.any();
@@ -405,14 +406,14 @@ impl Actor<'_> {
             self.tally.add(Kind::MarketTake);
             return self.own(thing);
         }
-        // Whoever gets a queue finds what was polled of it.
+        // The next owner of a queue finds the memory already polled for it.
         self.world.give_strays(&mut self.strays);
         let thing = match self.choices.below(9) {
             0..4 => {
                 let Some(at) = self.place(self.stations.len()) else { return Ok(()) };
                 let station = self.stations.swap_remove(at);
                 let mut pollers = Vec::new();
-                // Mostly with the queues that its completions are found in.
+                // Usually with the queues of its completions.
                 if !self.rarely(4) {
                     while let Some(at) = self
                         .pollers
@@ -467,7 +468,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Arms a queue, and reads what channels say, without waiting.
+    /// Arms a queue, and reads the events of channels without waiting.
     pub(super) fn listen(&mut self) -> CaseResult {
         if let Some(at) = self.place(self.pollers.len()) {
             let solicited_only = self.rarely(4);
@@ -483,7 +484,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Opens a device once more, makes something of everything, and ends it in any order.
+    /// Opens a device once more, creates objects of every kind, and destroys them in random order.
     pub(super) fn open_and_close(&mut self) -> CaseResult {
         let Some(at) = self.place(self.world.devices.len()) else { return Ok(()) };
         let context = self.world.devices[at].open()?;

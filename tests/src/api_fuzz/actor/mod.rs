@@ -1,21 +1,21 @@
-//! [`Actor`]: one thread, its objects, and the calls that it makes on them.
+//! [`Actor`]: a thread, its objects, and its calls on them.
 //!
 //! | file | calls |
 //! |---|---|
 //! | [`post`] | posting each kind of memory, inline sends |
-//! | [`batch`] | batches that ring, abort, drop or are forgotten |
-//! | [`halves`] | the same through halves on two threads, and halves of two queue pairs |
-//! | [`poll`] | polling, odd completions, checking what comes back |
-//! | [`queues`] | completion queues that change, objects that the devices lack |
+//! | [`batch`] | batches that end by ring, abort, drop or `mem::forget` |
+//! | [`halves`] | halves of a queue pair in two threads, and halves of two queue pairs |
+//! | [`poll`] | polling, odd completions, checks of returned memory |
+//! | [`queues`] | changes of completion queues, objects missing on the devices |
 //! | [`placement`] | flushes and atomic writes |
 //! | [`raw_batch`] | raw batches of requests without local memory |
 //! | [`scopes`] | borrowed memory, and scopes that end with requests in flight |
-//! | [`shares`] | read-only memory, and memory of the program's |
-//! | [`srq`] | shared receive queues, and the order in which they end |
-//! | [`windows`] | windows that are bound, revoked, dropped and forgotten while a peer writes |
+//! | [`shares`] | read-only memory, and the program's own memory |
+//! | [`srq`] | shared receive queues, and the order of their ends |
+//! | [`windows`] | windows bound, revoked, dropped and leaked while a peer writes |
 //! | [`xrc`] | domains, requests that name a shared receive queue, and the order of their ends |
 //! | [`connect`] | states of queue pairs |
-//! | [`life`] | making, dropping, forgetting, closing, swapping, exposing, the market |
+//! | [`life`] | creating, dropping, leaking, closing, swapping, exposing, the market |
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -45,7 +45,7 @@ use super::world::{Number, Poller, Station, Stray, Thing, World};
 use crate::pattern::Choices;
 use crate::runner::{CaseResult, Stop};
 
-/// The numbers of objects that a thread keeps.
+/// The numbers of objects kept by a thread.
 const STATIONS: usize = 14;
 const POLLERS: usize = 10;
 const HELD: usize = 48;
@@ -53,10 +53,10 @@ const REGIONS: usize = 6;
 const FROZEN: usize = 12;
 const PLAIN: usize = 8;
 
-/// A call, or a few that belong together.
+/// A call, or a few related calls.
 type Action<'w> = fn(&mut Actor<'w>) -> CaseResult;
 
-/// One thread.
+/// A thread that makes random calls.
 pub(super) struct Actor<'w> {
     world: &'w World,
     tally: &'w Tally,
@@ -67,20 +67,20 @@ pub(super) struct Actor<'w> {
     regions: Vec<Region>,
     frozen: Vec<Frozen>,
     plain: Vec<Plain>,
-    /// The memory that this thread polled for queue pairs of other threads.
+    /// Memory polled by this thread for queue pairs of other threads.
     strays: Vec<Stray>,
-    /// Unsignalled requests that did not come back with a later one.
+    /// Unsignalled requests that did not return with a later one.
     left: Vec<Number>,
-    /// Address handles, each after the indices of its own context and of the context it leads to.
+    /// Address handles, each after the indices of its context and of the destination's context.
     ahs: Vec<(usize, usize, Ah)>,
     channels: Vec<(usize, CompChannel)>,
-    /// The targets that all threads have published, as of the last look.
+    /// The targets published by all threads, as of the last look.
     targets: Vec<Arc<Target>>,
     datagram: Vec<(usize, u32)>,
 }
 
 impl<'w> Actor<'w> {
-    /// The calls a thread can make, each after its relative frequency.
+    /// The possible calls, each after its relative frequency.
     const ACTIONS: [(u64, Action<'w>); 41] = [
         (220, Self::post_send),
         (260, Self::post_recv),
@@ -145,8 +145,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Makes calls until the deadline, or until another thread failed, and then ends everything
-    /// that it has.
+    /// Makes calls until the deadline, or until another thread fails, and then destroys all its
+    /// objects.
     pub(super) fn run(mut self, deadline: Instant) -> CaseResult {
         let total = Self::ACTIONS.iter().map(|(weight, _)| weight).sum();
         for step in 0_u64.. {
@@ -180,17 +180,17 @@ impl<'w> Actor<'w> {
         end_of_all(things, &mut choices, tally)
     }
 
-    /// One in so many.
+    /// Returns true once in `one_in` calls on average.
     fn rarely(&mut self, one_in: u64) -> bool {
         self.choices.below(one_in) == 0
     }
 
-    /// A place in a list of so many.
+    /// Returns a random index into a list of the given length; `None` if empty.
     fn place(&mut self, len: usize) -> Option<usize> {
         (len > 0).then(|| self.choices.below(len as u64) as usize)
     }
 
-    /// Takes a held buffer of a context, the largest of a few; makes one where there is none.
+    /// Takes the largest of a few held buffers of a context; creates a buffer if there is none.
     fn take_held(&mut self, context: usize) -> CaseResult<Option<Held>> {
         let mut best: Option<usize> = None;
         for _ in 0..6 {
@@ -207,7 +207,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Keeps a buffer, or drops one where there are enough.
+    /// Keeps a buffer, and drops a random one above the limit.
     fn keep(&mut self, held: Held) -> CaseResult {
         self.held.push(held);
         if self.held.len() > HELD
@@ -220,7 +220,7 @@ impl<'w> Actor<'w> {
         Ok(())
     }
 
-    /// Keeps read-only memory, or drops some where there is enough.
+    /// Keeps read-only memory, and drops a random share above the limit.
     fn keep_frozen(&mut self, frozen: Frozen) -> CaseResult {
         frozen.check().map_err(Stop::Failed)?;
         self.frozen.push(frozen);
@@ -238,7 +238,7 @@ impl<'w> Actor<'w> {
         held.check().map_err(Stop::Failed)
     }
 
-    /// Checks something that the thread has.
+    /// Checks a random object of the thread.
     fn check_one(&mut self) -> CaseResult {
         if let Some(at) = self.place(self.held.len()) {
             self.checked(&self.held[at])?;
@@ -258,7 +258,7 @@ impl<'w> Actor<'w> {
         Ok(())
     }
 
-    /// Looks at what the others published.
+    /// Reads the targets published by all threads.
     fn look_around(&mut self) -> CaseResult {
         self.targets = self.world.targets();
         self.datagram = self.world.datagram();
@@ -266,7 +266,7 @@ impl<'w> Actor<'w> {
     }
 }
 
-/// Ends things in any order, after a look at what the program held of them.
+/// Destroys objects in random order, after a check of their memory.
 pub(super) fn end_of_all(mut things: Vec<Thing>, choices: &mut Choices, tally: &Tally) -> CaseResult {
     while !things.is_empty() {
         let at = choices.below(things.len() as u64) as usize;

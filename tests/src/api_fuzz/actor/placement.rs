@@ -1,5 +1,5 @@
-//! Flushes and atomic writes: posted without local memory, and no more than their bytes change,
-//! and those only while the memory is exposed.
+//! Flushes and atomic writes, which are posted without local memory. They may change only the bytes
+//! they name, and only while the memory is exposed.
 #![forbid(unsafe_code)]
 
 use verbs::{DeviceCapFlags, FlushPlacement, PostBufReason, PostReason, RemoteAccess, SendFlags, WcStatus};
@@ -50,12 +50,12 @@ impl Actor<'_> {
                 Err(_) if kind == Kind::RefusedOther => {}
                 Err(reason) => return fail(format_args!("a request without memory: {reason}")),
             }
-            // On a device without the operations, their refusal is counted.
+            // On a device without the operations, count their rejection.
             self.tally.add(kind);
         }
         let is_early = self.rarely(3);
         if is_early {
-            // Requests are in flight: whatever has not been written yet is written no more.
+            // With requests in flight: a byte not yet written must stay unchanged.
             let buf = exposed.unexpose()?;
             let before = buf.to_vec();
             for _ in 0..count {

@@ -1,4 +1,4 @@
-//! Polling in each of the ways that there are, and checking what comes back.
+//! Polling in every way the API offers, and checks of the returned memory.
 #![forbid(unsafe_code)]
 
 use verbs::{Completed, Cq, Memory, Provider, Returned, Wc, WcStatus};
@@ -10,13 +10,13 @@ use super::super::world::{InFlight, Number, Poller, Station, Stray};
 use super::Actor;
 use crate::runner::{CaseResult, Stop, fail};
 
-/// The top bit of the numbers that the library gives.
+/// The top bit of request numbers assigned by the library.
 pub(super) const SAFE: u64 = 1 << 63;
 
-/// The number of requests that are never posted.
+/// The `wr_id` of requests that are never posted.
 pub(super) const NEVER: u64 = 0x3bad_0dea_dbee_f5ed;
 
-/// The number of copied completions that a poller keeps, unused and used ones each.
+/// The number of copied completions kept by a poller: of unused and of used ones each.
 const REMEMBERED: usize = 32;
 
 impl Actor<'_> {
@@ -30,7 +30,7 @@ impl Actor<'_> {
         if self.left.is_empty() {
             return Ok(());
         }
-        // What was polled before is found with the thread that polled it.
+        // Memory polled earlier is held by the polling thread.
         self.collect()?;
         for number in std::mem::take(&mut self.left) {
             let owner = self.stations.iter().find(|one| one.posted.contains_key(&number));
@@ -46,7 +46,7 @@ impl Actor<'_> {
     fn poll_queue(&mut self, poller: &mut Poller) -> CaseResult {
         let Poller { cq, id, context, polled, spent } = poller;
         let key = Number { context: *context, cq: *id, wr_id: 0 };
-        // A poll may end before the queue is empty.
+        // The poll may end before the queue is empty.
         let limit = 1 + self.choices.below(24);
         match self.choices.below(12) {
             0..5 => any!(AnyCq, cq, cq => self.poll_lent(cq, key, polled, limit))?,
@@ -92,7 +92,7 @@ impl Actor<'_> {
             self.tally.add_status(completion.status());
             let number = Number { wr_id: completion.wr_id(), ..key };
             match self.choices.below(40) {
-                // Its memory stays where it is, and returns at the latest with the end of the queue
+                // The memory stays in place, and returns at the latest with the end of the queue
                 // pair.
                 0 => self.tally.add(Kind::Ignored),
                 1..4 => polled.push(completion.to_wc()),
@@ -123,7 +123,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Shows a queue completions that it did not return: made up, of other queues, used before.
+    /// Passes completions to a queue that did not return them: made up, from other queues, or used
+    /// before.
     fn reclaim_oddly(&mut self, poller: &mut Poller) -> CaseResult {
         let in_flight = self.place(self.stations.len()).and_then(|at| {
             let station = &self.stations[at];
@@ -143,7 +144,7 @@ impl Actor<'_> {
         ];
         for (kind, wc) in odd {
             let Some(wc) = wc else { continue };
-            // The copy of a completion is as good as another copy.
+            // Another copy of this completion is still valid.
             if poller.polled.iter().any(|polled| polled.wr_id == wc.wr_id) {
                 continue;
             }
@@ -157,7 +158,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Takes in what a completion returned, or gives it to the thread that has the queue pair.
+    /// Accepts the memory returned by a completion, or gives it to the thread that owns the queue
+    /// pair.
     pub(super) fn take_back(
         &mut self,
         number: Number,
@@ -185,7 +187,7 @@ impl Actor<'_> {
             }
             (None, None) => Ok(()),
             (None, Some(_)) => {
-                // It may have returned with a signalled one behind it, which another thread polled.
+                // It may have returned with a later signalled request, polled by another thread.
                 self.collect()?;
                 match self.stations.iter().find(|one| one.posted.contains_key(&number)) {
                     Some(station) if !station.has_unknown => fail(format_args!(
@@ -198,26 +200,26 @@ impl Actor<'_> {
         }
     }
 
-    /// Gives away what the thread polled for others' queue pairs, and collects what they polled for
-    /// its own.
+    /// Gives away memory polled for other threads' queue pairs, and collects memory that they
+    /// polled for this thread's.
     pub(super) fn collect(&mut self) -> CaseResult {
         self.world.give_strays(&mut self.strays);
         let stations = &self.stations;
         let strays =
             self.world.take_strays(|number| stations.iter().any(|one| one.posted.contains_key(number)));
         for Stray { number, outcome, returned } in strays {
-            // One may have been dropped with another.
+            // The request may have been dropped together with another.
             if let Some(at) = self.stations.iter().position(|one| one.posted.contains_key(&number)) {
                 self.tally.add(Kind::Collected);
-                // What it left may be on its way from the thread that polled it.
+                // A remaining request may be on its way from the thread that polled it.
                 let _ = self.accept(at, number, outcome, returned)?;
             }
         }
         Ok(())
     }
 
-    /// Checks what returned for a request of a station, and keeps it or drops it. Returns an
-    /// unsignalled request that did not come back with it.
+    /// Checks the memory returned for a request of a station, and keeps or drops it. Returns an
+    /// unsignalled request that did not return with it.
     fn accept(
         &mut self,
         at: usize,
@@ -245,7 +247,7 @@ impl Actor<'_> {
             take_chain(posted, key, number.wr_id, returned).map_err(Stop::Failed).map_err(what)?;
         let left = left.map(key);
         for (place, (posted, memory)) in chain.into_iter().enumerate() {
-            // Those before it ended well; whether they did is not known where it did not.
+            // Earlier requests succeeded if this one did; otherwise their outcome is unknown.
             let outcome = if place > 0 && !is_success { Outcome::Forgotten } else { outcome };
             if place > 0 {
                 self.tally.add(Kind::Chained);
@@ -256,7 +258,8 @@ impl Actor<'_> {
         Ok(left)
     }
 
-    /// Takes some of what returned, and drops the rest: that is released, and returns nowhere else.
+    /// Takes some of the returned memory, and drops the rest, which is released and returns nowhere
+    /// else.
     fn drop_half_way(&mut self, at: usize, number: Number, mut returned: Returned) -> CaseResult {
         let count = self.choices.below(3) as usize;
         let taken: Vec<Memory> = returned.by_ref().take(count).collect();
@@ -289,7 +292,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Takes in what a queue pair gave up when it was reset.
+    /// Accepts the memory returned by a queue pair's reset.
     pub(super) fn accept_forgotten(&mut self, station: &mut Station, memory: Vec<Memory>) -> CaseResult {
         let posted = std::mem::take(&mut station.posted);
         if station.qp.reset_ends_requests() {
@@ -303,8 +306,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Takes in what a queue pair gave up when it was destroyed: all that was in flight in it, and
-    /// some of what was [dropped](Station::dropped).
+    /// Accepts the memory returned by a queue pair's destruction: everything in flight, and some of
+    /// its [dropped](Station::dropped) requests.
     pub(super) fn accept_dismantled(
         &mut self,
         mut posted: InFlight,
@@ -316,8 +319,9 @@ impl Actor<'_> {
         while let Some(first) = memory.peek() {
             let is_posted = posted.values().any(|one| one.begins_with(first));
             let posted = if is_posted { &mut posted } else { &mut dropped };
-            // Requests come one after the other, each with its pieces in their order; those of no
-            // pieces are not seen, and shares of the same memory are told apart by what follows.
+            // Requests return one after the other, each with its pieces in order. Requests without
+            // pieces are invisible; shares of the same memory are distinguished by the pieces after
+            // them.
             let fitting: Vec<Number> =
                 posted.iter().filter(|(_, one)| one.begins_with(first)).map(|(number, _)| *number).collect();
             let longest = fitting.iter().map(|number| posted[number].pieces.len()).max().unwrap_or(0);
@@ -345,13 +349,13 @@ impl Actor<'_> {
             }
         }
         posted.retain(|_, one| !one.pieces.is_empty());
-        // What another thread polled is with that thread.
+        // The rest was polled by other threads, which hold it.
         self.world.miss(posted);
         Ok(())
     }
 }
 
-/// Checks what came back.
+/// Checks the memory returned for a request.
 pub(super) fn accept(tally: &Tally, posted: &Posted, memory: &[Memory], outcome: Outcome) -> CaseResult {
     let looked = posted.check(memory, outcome).map_err(Stop::Failed)?;
     tally.add(match looked {

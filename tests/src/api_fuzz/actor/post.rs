@@ -13,12 +13,12 @@ use super::super::world::{QKEY, Station};
 use super::Actor;
 use crate::runner::{CaseResult, fail};
 
-/// An operation without what it borrows.
+/// An operation without its borrowed data.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Send,
     SendImm(u32),
-    /// Through an address handle of the thread's, if it has one.
+    /// Sends through an address handle of the thread, if it has one.
     UdSend {
         ah: usize,
         qp_num: u32,
@@ -55,7 +55,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// The kind under which it is counted.
+    /// Returns the kind to count the operation as.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Send => Kind::PostSend,
@@ -70,7 +70,7 @@ impl Op {
         }
     }
 
-    /// The use of its buffers.
+    /// Returns the operation's use of its buffers.
     pub(super) fn what(&self) -> What {
         match self {
             Self::Read { of, .. } => What::Read(of.clone()),
@@ -79,7 +79,7 @@ impl Op {
         }
     }
 
-    /// The operation, with the address handles that it names.
+    /// Returns the operation with the address handles it names.
     pub(super) fn with<'a>(&self, ahs: &'a [(usize, usize, verbs::Ah)]) -> SendOp<'a> {
         let to = |ah: usize, qp_num, qkey| ahs.get(ah).map(|(_, _, ah)| ah.to(qp_num, qkey));
         match *self {
@@ -105,7 +105,7 @@ impl Op {
 }
 
 impl Actor<'_> {
-    /// Takes a station out that may post, and mostly one that nothing went wrong with.
+    /// Takes a station that may post, usually one without failed requests.
     pub(super) fn take_station(&mut self, wanted: impl Fn(&Station) -> bool) -> Option<Station> {
         let mut found = None;
         for _ in 0..4 {
@@ -120,7 +120,7 @@ impl Actor<'_> {
         Some(self.stations.swap_remove(found?))
     }
 
-    /// Posts one buffer to be sent, written, or read into.
+    /// Posts one buffer as the source of a send or write, or the destination of a read.
     pub(super) fn post_send(&mut self) -> CaseResult {
         let any_state = self.rarely(30);
         let Some(mut station) = self.take_station(|one| any_state || one.qp.can_send()) else {
@@ -139,7 +139,7 @@ impl Actor<'_> {
         self.send(station, memory, posted, &op, range, context)
     }
 
-    /// A buffer that is to be sent, with a message in it; or one to be read into.
+    /// Prepares a buffer for an operation: writes a message to be sent, or leaves it to be written.
     pub(super) fn prepare(
         &mut self,
         station: &Station,
@@ -158,7 +158,7 @@ impl Actor<'_> {
         Ok((memory, Posted::one(what, piece)))
     }
 
-    /// Posts memory to be sent, signalled or not, by its own type or as any memory.
+    /// Posts memory to the send queue, signalled or not, by its own type or as `Memory`.
     pub(super) fn send(
         &mut self,
         station: &mut Station,
@@ -189,7 +189,7 @@ impl Actor<'_> {
         }
     }
 
-    /// As [`posted`](Self::posted), of a request without a completion of its own.
+    /// As [`posted`](Self::posted), for an unsignalled request.
     fn posted_silently(
         &mut self,
         station: &mut Station,
@@ -220,7 +220,7 @@ impl Actor<'_> {
         let context = self.buffer_context(station);
         let Some(mut held) = self.take_held(context)? else { return Ok(()) };
         self.checked(&held)?;
-        // So that no message of before is found in it.
+        // Erases any earlier message in the buffer.
         held.refill(self.choices.any());
         let range =
             if self.rarely(3) { self.range(held.len()) } else { (Bound::Unbounded, Bound::Unbounded) };
@@ -269,7 +269,7 @@ impl Actor<'_> {
         let (mut memory, mut pieces) = (Vec::new(), Vec::new());
         for held in helds {
             let whole = 0..held.len();
-            // Behind the first, what is only read may be read-only.
+            // Pieces after the first may be read-only if the request only reads them.
             let (one, piece) = if matches!(what, What::Out) && !memory.is_empty() && self.rarely(4) {
                 held.freeze().share(whole)
             } else {
@@ -289,8 +289,8 @@ impl Actor<'_> {
         self.posted(station, kind, result, posted, false, context)
     }
 
-    /// Remembers what was posted, or keeps what was refused, and looks whether that was as it must
-    /// be.
+    /// Records posted memory, or keeps rejected memory, and checks that the outcome is the right
+    /// one.
     pub(super) fn posted(
         &mut self,
         station: &mut Station,
@@ -344,7 +344,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Keeps memory that no device saw.
+    /// Keeps memory that was never posted.
     pub(super) fn keep_unposted(&mut self, posted: Posted, memory: Vec<Memory>) -> CaseResult {
         for mine in posted.into_unposted(memory) {
             if let Mine::Held(held) = &mine {
@@ -376,7 +376,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// The context whose buffers go into a station: its own, but for odd calls.
+    /// Returns the context whose buffers go into a station: the station's own, except for odd
+    /// calls.
     pub(super) fn buffer_context(&mut self, station: &Station) -> usize {
         if self.rarely(40) {
             self.choices.below(self.world.contexts.len() as u64) as usize
@@ -397,8 +398,8 @@ impl Actor<'_> {
         all
     }
 
-    /// An operation that mostly suits the station, and a range of a buffer that mostly suits the
-    /// operation.
+    /// Returns an operation that usually suits the station, and a range of a buffer that usually
+    /// suits the operation.
     pub(super) fn operation(&mut self, station: &Station, len: usize) -> (Op, AnyRange) {
         let qp_type = if self.rarely(40) {
             self.choices.one_of(&[QpType::RC, QpType::UC, QpType::UD])
@@ -428,7 +429,7 @@ impl Actor<'_> {
                 if which == 2 { Op::Write { addr, rkey } } else { Op::WriteImm { addr, rkey } }
             }
             4 => {
-                // Memory whose contents are known is short.
+                // Memory with known contents is short.
                 if !self.rarely(4) {
                     range = self.range_of(len, 700);
                 }
@@ -469,7 +470,8 @@ impl Actor<'_> {
         (op, range)
     }
 
-    /// Remote memory for so many bytes: mostly a peer's that was exposed for this, else anything.
+    /// Returns remote memory for `size` bytes: usually memory exposed by a peer for this access,
+    /// else anything.
     fn aim(
         &mut self,
         station: &Station,
@@ -477,7 +479,7 @@ impl Actor<'_> {
         size: usize,
     ) -> (u64, u32, Option<(Arc<Target>, u64)>) {
         if self.rarely(200) {
-            // Memory of the program's own that was never exposed, under its local key.
+            // The program's own memory, which was never exposed, under its local key.
             if let Some(at) = self.place(self.held.len()) {
                 return (self.held[at].buf.addr(), self.held[at].buf.lkey(), None);
             }
@@ -500,12 +502,12 @@ impl Actor<'_> {
             target.remote.rkey
         };
         let addr = target.remote.addr + offset;
-        // Only what is read of the very region that is known says something about its contents.
+        // The contents are known only for a read inside this very region.
         let known = rkey == target.remote.rkey && offset as usize + size <= target.remote.length as usize;
         (addr, rkey, known.then_some((target, offset)))
     }
 
-    /// Returns the memory that is known to be exposed in the peer's domain with this access.
+    /// Returns the memory known to be exposed in the peer's domain with this access.
     fn fitting(&self, station: &Station, access: RemoteAccess) -> Vec<Arc<Target>> {
         let context = station.peer.map_or(station.context, |(context, _)| context);
         let suits = |target: &&Arc<Target>| {
@@ -514,7 +516,7 @@ impl Actor<'_> {
         self.targets.iter().filter(suits).cloned().collect()
     }
 
-    /// A range of so many bytes: the whole, a part, or an odd one.
+    /// Returns a range of a buffer of `len` bytes: the whole, a part, or an odd one.
     pub(super) fn range(&mut self, len: usize) -> AnyRange {
         let most = if self.rarely(3) { len } else { 1500 };
         self.range_of(len, most)
@@ -543,13 +545,13 @@ impl Actor<'_> {
         }
     }
 
-    /// The place of an address handle of the station's context.
+    /// Returns the index of an address handle of the station's context.
     fn ah_for(&mut self, station: &Station) -> usize {
         let to = self.choices.below(self.world.contexts.len() as u64) as usize;
         if self.rarely(20)
             && let Some(at) = self.place(self.ahs.len())
         {
-            // Any, also of another device.
+            // Any handle, even of another device.
             return at;
         }
         if let Some(at) =
@@ -564,7 +566,7 @@ impl Actor<'_> {
     }
 }
 
-/// Returns the access that an operation needs, by its number in [`Actor::operation`].
+/// Returns the access needed by an operation, by its number in [`Actor::operation`].
 fn access_of(which: u64) -> RemoteAccess {
     match which {
         2 | 3 => RemoteAccess::WRITE,

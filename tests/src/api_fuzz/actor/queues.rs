@@ -1,5 +1,5 @@
-//! Completion queues that are enlarged, armed and moderated under traffic, and objects that the
-//! devices lack.
+//! Completion queues enlarged, armed and moderated under traffic, and objects missing on the
+//! devices.
 #![forbid(unsafe_code)]
 
 use verbs::{
@@ -18,7 +18,7 @@ use crate::runner::{CaseResult, fail};
 const MOST: u32 = 4000;
 
 impl Actor<'_> {
-    /// Changes one of the thread's completion queues, whatever is in it.
+    /// Changes one of the thread's completion queues, whatever its contents.
     pub(super) fn change_queue(&mut self) -> CaseResult {
         let Some(at) = self.place(self.pollers.len()) else { return Ok(()) };
         let (way, more) = (self.choices.below(4), 1 + self.choices.below(100) as u32);
@@ -45,7 +45,7 @@ impl Actor<'_> {
                 self.tally.add(Kind::CqResizeRefused);
             }
             2 => {
-                // What is in the queue stays there.
+                // The queue's completions stay in place.
                 drop(cq.arm(more % 2 == 0)?);
                 self.tally.add(Kind::CqArm);
             }
@@ -58,8 +58,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Asks for an object that neither rxe nor soft devices have. Its parents can be closed
-    /// afterwards.
+    /// Requests an object missing on rxe and soft devices. Its parents can be closed afterwards.
     pub(super) fn lacking(&mut self) -> CaseResult {
         let at = self.choices.below(self.world.contexts.len() as u64) as usize;
         let (context, pd) = (&self.world.contexts[at], &self.world.pds[at]);
@@ -79,7 +78,7 @@ impl Actor<'_> {
         };
         match refused {
             Some(error) if error.errno == Errno::OPNOTSUPP => {}
-            // ConnectX has some, of which an empty table is none.
+            // ConnectX has some of them, and rejects an empty table with `EINVAL`.
             None if is_mlx5 => {}
             Some(error) if is_mlx5 && error.errno == Errno::INVAL => {}
             refused => return fail(format_args!("an object that the device lacks: {refused:?}")),

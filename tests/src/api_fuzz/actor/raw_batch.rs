@@ -1,5 +1,4 @@
-//! Raw batches of requests that name no local memory: completed, aborted, dropped, unwound or
-//! forgotten.
+//! Raw batches of requests without local memory: completed, aborted, dropped, unwound or leaked.
 #![forbid(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,31 +14,32 @@ use super::poll::{NEVER, SAFE};
 use super::post::Op;
 use crate::runner::{CaseResult, fail};
 
-/// A request of a raw batch: inline bytes, none, or a kind that needs memory, which is refused.
+/// A request of a raw batch: with inline bytes, without data, or of a kind that needs memory and is
+/// rejected.
 struct Job {
     op: Op,
     flags: SendFlags,
     wr_id: u64,
     data: Vec<u8>,
-    /// The bytes in two pieces.
+    /// Whether the bytes are in two pieces.
     is_split: bool,
 }
 
-/// The ways in which a batch ends.
+/// The end of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Complete,
     Abort,
     Drop,
     Panic,
-    /// Its requests stay in the queue, and go with the next doorbell.
+    /// Leaks the batch. Its requests stay in the queue, and go with the next doorbell.
     Forget,
 }
 
 /// The payload of the panics.
 struct Thrown;
 
-/// The jobs, with what they borrow.
+/// The jobs and the data they borrow.
 struct Run<'a> {
     jobs: Vec<Job>,
     end: End,
@@ -107,7 +107,7 @@ impl WithWr for Run<'_> {
 }
 
 impl Actor<'_> {
-    /// Puts a few requests into a raw batch, and ends it.
+    /// Builds a raw batch of a few requests, and ends it.
     pub(super) fn raw_batch(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.can_send()) else { return Ok(()) };
         let result = self.raw_batch_on(&mut station);

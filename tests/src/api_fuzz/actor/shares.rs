@@ -1,4 +1,4 @@
-//! Memory with more than one owner: read-only, exposed and posted, and the program's own.
+//! Memory with more than one owner: read-only, exposed and posted, or the program's.
 #![forbid(unsafe_code)]
 
 use std::ops::Bound;
@@ -16,7 +16,7 @@ use crate::pattern::filled;
 use crate::runner::{CaseResult, Stop, fail};
 
 impl Actor<'_> {
-    /// Posts a share of read-only memory, to be read mostly.
+    /// Posts a share of read-only memory, usually for an operation that reads it.
     pub(super) fn post_frozen(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.can_send()) else { return Ok(()) };
         let result = self.post_frozen_on(&mut station);
@@ -34,7 +34,7 @@ impl Actor<'_> {
             op = Op::Send;
         }
         let is_message = matches!(op, Op::Send | Op::SendImm(_) | Op::UdSend { .. } | Op::UdSendImm { .. });
-        // A message is the whole of it: what the receiver checks was written before it was frozen.
+        // A message is posted as a whole: the receiver checks bytes written before the freeze.
         if is_message && !is_recv && !frozen.is_message() {
             self.frozen.push(frozen);
             return Ok(());
@@ -57,7 +57,7 @@ impl Actor<'_> {
         result
     }
 
-    /// Freezes, shares, slices, thaws.
+    /// Freezes, shares, slices or thaws memory.
     pub(super) fn change_frozen(&mut self) -> CaseResult {
         let at = self.place(self.frozen.len());
         match (self.choices.below(8), at) {
@@ -65,7 +65,7 @@ impl Actor<'_> {
                 let context = self.choices.below(self.world.contexts.len() as u64) as usize;
                 let Some(mut held) = self.take_held(context)? else { return Ok(()) };
                 self.checked(&held)?;
-                // Short enough for a datagram, mostly.
+                // Usually short enough for a datagram.
                 if held.len() > 900 && !self.rarely(3) {
                     let tail = held.split_off(900);
                     self.keep(tail)?;
@@ -80,7 +80,7 @@ impl Actor<'_> {
                 self.keep_frozen(clone)
             }
             (4, Some(at)) => {
-                // A part is no message, so that no queue gets it.
+                // A part is not a message, so it is never posted.
                 let len = self.frozen[at].len() as u64;
                 let start = self.choices.below(len + 1);
                 let end = start + self.choices.below(len - start + 1);
@@ -113,13 +113,13 @@ impl Actor<'_> {
         }
     }
 
-    /// Writes a message of any station's: too short to say whose, or one of nobody's.
+    /// Writes a message that any station may send. A short one has no sender.
     fn write_message(&mut self, held: &mut Held) {
         let (seed, len) = (self.choices.any(), held.len());
         held.write(0, &message(ANYBODY, seed, len));
     }
 
-    /// Posts exposed memory: sent, read into, received into, while peers may read and write it.
+    /// Posts exposed memory to send, read into or receive into, while peers may read and write it.
     pub(super) fn post_exposed(&mut self) -> CaseResult {
         let Some(at) = self.regions.iter().position(super::super::memory::Region::is_posted) else {
             return Ok(());
@@ -135,7 +135,7 @@ impl Actor<'_> {
                     matches!(op, Op::Send | Op::SendImm(_) | Op::UdSend { .. } | Op::UdSendImm { .. });
                 let resolved = resolve(range, len);
                 let posts = if is_message {
-                    // Others may change a message that is under way, and its receiver would tell.
+                    // Peers could change a message in flight, and its receiver would report that.
                     match &resolved {
                         Some(range) if region.takes_message() => {
                             let seed = self.choices.any();
@@ -171,7 +171,7 @@ impl Actor<'_> {
         result
     }
 
-    /// Registers memory of the program's, and gets it back.
+    /// Registers the program's memory, and takes it back.
     pub(super) fn change_plain(&mut self) -> CaseResult {
         match self.choices.below(4) {
             0 => {
@@ -190,7 +190,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Asks for the program's memory below a buffer.
+    /// Takes back the program's memory behind a buffer.
     fn unregister(&mut self, held: Held) -> CaseResult {
         self.checked(&held)?;
         match held.into_plain() {
@@ -206,7 +206,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Keeps a buffer of registered memory, or takes the memory back at once: few buffers are such.
+    /// Keeps a buffer of registered memory, or takes the memory back at once, because most buffers
+    /// should be of other memory.
     fn keep_registered(&mut self, held: Held) -> CaseResult {
         if self.rarely(4) { self.unregister(held) } else { self.keep(held) }
     }
@@ -255,7 +256,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Keeps memory of the program's, or drops some where there is enough.
+    /// Keeps the program's memory, and drops a random piece above the limit.
     pub(super) fn keep_plain(&mut self, plain: Plain) -> CaseResult {
         plain.check().map_err(Stop::Failed)?;
         self.plain.push(plain);

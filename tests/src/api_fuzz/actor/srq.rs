@@ -1,5 +1,4 @@
-//! Shared receive queues: every receive returns once, with the message that a queue pair took it
-//! for or without one.
+//! Shared receive queues. Every receive returns once, with a message of a queue pair or unused.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -20,13 +19,13 @@ use crate::runner::{CaseResult, Stop, fail};
 const NONE: SendFlags = SendFlags::empty();
 const LEN: usize = 200;
 
-/// The receives that fit.
+/// The capacity for receives.
 const DEPTH: u32 = 8;
 
-/// Beyond what a message takes on a busy machine, under a sanitizer, in an emulated guest.
+/// Beyond the time of a message on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Pairs of queue pairs whose receivers share a queue, and the program's records.
+/// Pairs of queue pairs with a shared receive queue, and the program's records.
 struct Shared {
     pd: Pd,
     srq: Srq,
@@ -41,7 +40,8 @@ struct Shared {
 }
 
 impl Actor<'_> {
-    /// Exchanges messages through a shared receive queue, and ends it in one of several orders.
+    /// Exchanges messages through a shared receive queue, and destroys everything in one of several
+    /// orders.
     pub(super) fn shared_receives(&mut self) -> CaseResult {
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;
         let mut shared = self.make_shared(context)?;
@@ -97,7 +97,7 @@ impl Actor<'_> {
         Ok(Shared { pd, srq, senders, receivers, send_cq, recv_cq, posted, sent })
     }
 
-    /// Posts a receive, or several, as far as there is room.
+    /// Posts one or several receives, as far as there is room.
     fn post_shared(&mut self, shared: &mut Shared) -> CaseResult {
         let room = || -> CaseResult<Buf> { Ok(shared.pd.alloc_buf(LEN)?) };
         let count = if self.choices.below(2) == 0 { 1 } else { 2 + self.choices.below(3) };
@@ -119,12 +119,12 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Ends everything, and wants each receive back once.
+    /// Destroys everything, and checks that each receive returns once.
     fn end_shared(&mut self, shared: Shared) -> CaseResult {
         let Shared { srq, senders, receivers, mut recv_cq, mut posted, .. } = shared;
         match self.choices.below(4) {
             0 => {
-                // It lives until its queue pairs are gone, and drops what it has.
+                // The queue lives until its queue pairs are gone, and drops its receives.
                 drop(srq);
                 drop((receivers, senders));
                 self.tally.add(Kind::SrqDrop);
@@ -158,7 +158,7 @@ impl Actor<'_> {
     }
 }
 
-/// Takes back what completed, and what is left in the queue, whose queue pairs are gone.
+/// Reclaims the completed receives, and those left in the queue, whose queue pairs are gone.
 pub(super) fn reclaim_all(srq: Srq, cq: &mut Cq, posted: &mut HashSet<u64>) -> CaseResult {
     while let Some(completed) = cq.poll_one() {
         if let Ok(buf) = completed.into_buf() {
@@ -174,7 +174,7 @@ pub(super) fn reclaim_all(srq: Srq, cq: &mut Cq, posted: &mut HashSet<u64>) -> C
     Ok(())
 }
 
-/// Takes note of a receive that returned.
+/// Records the return of a receive.
 pub(super) fn take(posted: &mut HashSet<u64>, buf: &Buf) -> CaseResult {
     if posted.remove(&buf.addr()) {
         Ok(())
@@ -189,7 +189,7 @@ impl Shared {
         buf.copy_from_slice(&filled(seed, LEN));
         self.senders[from].post_send_buf(SendOp::Send, NONE, buf, ..)?;
         self.sent.push(seed);
-        // The send is polled as well, so that no queue of sends is ever full.
+        // Polls the send as well, so the send queue is never full.
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Some(completed) = self.send_cq.poll_one() {
@@ -200,7 +200,7 @@ impl Shared {
         fail("a send does not end")
     }
 
-    /// Waits for a message, and compares it with those that were sent.
+    /// Waits for a message, and compares it with the sent ones.
     fn receive(&mut self) -> CaseResult {
         let deadline = Instant::now() + PATIENCE;
         let completed = loop {

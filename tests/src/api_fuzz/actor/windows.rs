@@ -1,7 +1,7 @@
-//! Windows: access that a queue pair gives to its peer and takes away, while the peer writes.
+//! Windows: access granted by a queue pair to its peer and revoked while the peer writes.
 //!
-//! The peer writes by a key for as long as it is good, and afterwards. From the moment on in which
-//! the program has the memory as plain bytes, none of them may change.
+//! The peer writes with a key while it is valid, and afterwards. Once the program has the memory as
+//! plain bytes, none of them may change.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -22,20 +22,20 @@ use Ending::{ByPeer, Close, Drop, Forget, QueuePair, Revoke};
 const NONE: SendFlags = SendFlags::empty();
 const LEN: usize = 256;
 
-/// Beyond what a request takes on a busy machine, under a sanitizer, in an emulated guest.
+/// Beyond the time of a request on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The end of a binding.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
-    /// By a request of this side.
+    /// Revoked by a request of this side.
     Revoke,
-    /// By a message of the peer.
+    /// Invalidated by a message of the peer.
     ByPeer,
     Close,
     Drop,
     Forget,
-    /// With the queue pair, before the window.
+    /// Ended by the queue pair, which is destroyed before the window.
     QueuePair,
 }
 
@@ -54,7 +54,7 @@ struct Peer {
 }
 
 impl Actor<'_> {
-    /// Binds a window a few times, and looks at its memory when it is plain again.
+    /// Binds a window a few times, and checks its memory once it is plain again.
     pub(super) fn windows(&mut self) -> CaseResult {
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;
         let pd = self.world.pds[context].clone();
@@ -63,7 +63,7 @@ impl Actor<'_> {
         let mut window = match pd.alloc_window(mw_type) {
             Ok(window) => window,
             Err(error) if error.errno == Errno::OPNOTSUPP => {
-                // Rounds on a kernel without windows miss none of the kinds.
+                // Counts all kinds, so that rounds on a kernel without windows do not fail.
                 for kind in [Kind::WindowBind, Kind::WindowRevoke, Kind::WindowByPeer, Kind::WindowEnd] {
                     self.tally.add(kind);
                 }
@@ -81,7 +81,7 @@ impl Actor<'_> {
             if memory.bytes_mut().is_ok() {
                 return fail("the memory is plain while a window is bound to it");
             }
-            // Some arrive before the end of the binding, others amid it.
+            // Some writes arrive before the end of the binding, others during it.
             for _ in 0..self.choices.below(6) {
                 peer.write(remote, self.choices.any())?;
             }
@@ -133,7 +133,7 @@ impl Actor<'_> {
                     peer.settle()?;
                     is_same(memory.bytes_mut()?, &before)?;
                 }
-                // rxe may still write, until the memory is deregistered.
+                // rxe may continue to write until the memory is deregistered.
                 Err(error) if error.errno == Errno::BUSY => {
                     return peer.spares(memory.unexpose()?, remote, self.choices.any());
                 }
@@ -143,7 +143,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Returns two queue pairs that are connected to each other.
+    /// Returns two queue pairs connected to each other.
     pub(super) fn two_ends(&self, context: usize) -> CaseResult<(End, End)> {
         let (pd, context) = (&self.world.pds[context], &self.world.contexts[context]);
         let port = context.port(PORT)?;
@@ -181,7 +181,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Checks that a key that is good no more changes nothing.
+    /// Checks that a write with an invalidated key changes nothing.
     fn spares(mut self, mut buf: Buf, remote: RemoteMr, seed: u64) -> CaseResult {
         fill(seed, &mut buf);
         let before = buf.to_vec();
@@ -196,7 +196,7 @@ impl Peer {
     }
 }
 
-/// Wants the memory of a bound window to stay exposed.
+/// Checks that the memory of a bound window stays exposed.
 fn is_kept(memory: Exposed) -> CaseResult<Exposed> {
     match memory.unexpose() {
         Ok(_) => fail("the memory of a window came back"),
@@ -222,7 +222,7 @@ pub(super) fn next(cq: &mut Cq) -> CaseResult<Completed> {
     }
 }
 
-/// Polls until a window is back, whose request has succeeded.
+/// Polls until a window's request has succeeded, and returns the window.
 fn returned(cq: &mut Cq) -> CaseResult<Window> {
     Ok(next(cq)?.ok()?.into_window()?)
 }

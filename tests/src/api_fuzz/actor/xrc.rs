@@ -1,6 +1,6 @@
-//! XRC: requests that name a shared receive queue of their target's domain, and domains, queues,
-//! initiators and targets that end in any order. Every receive returns once, with the message that
-//! named its queue or without one.
+//! XRC: requests that name a shared receive queue of their target's domain. Domains, queues,
+//! initiators and targets end in any order. Every receive returns once, with a message sent to its
+//! queue or unused.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ use crate::runner::{CaseResult, Stop, fail};
 const NONE: SendFlags = SendFlags::empty();
 const LEN: usize = 200;
 
-/// The receives that fit into a shared queue.
+/// The capacity of a shared queue.
 const DEPTH: u32 = 6;
 
 /// Longer than any message takes on a busy machine, under a sanitizer, in an emulated guest.
@@ -44,9 +44,9 @@ const KINDS: [Kind; 9] = [
 
 /// A domain with its objects, and the initiators that send to its targets.
 struct Domain {
-    /// In the initiators' context.
+    /// The initiators' domain, in their context.
     from: Pd,
-    /// In the shared queues' context.
+    /// The shared queues' domain, in their context.
     pd: Pd,
     xrcd: Xrcd,
     queues: Vec<Queue>,
@@ -72,7 +72,7 @@ struct Pair {
 }
 
 impl Actor<'_> {
-    /// Sends to shared receive queues by their numbers, and ends everything in some order.
+    /// Sends to shared receive queues by their numbers, and destroys everything in a random order.
     pub(super) fn domains(&mut self) -> CaseResult {
         let contexts = self.world.contexts.len() as u64;
         let (from, to) = (self.choices.below(contexts) as usize, self.choices.below(contexts) as usize);
@@ -109,7 +109,8 @@ impl Actor<'_> {
                     self.tally.add(Kind::XrcAccess);
                 }
                 7 => {
-                    // One more handle of the target, which takes the place of the first or ends.
+                    // Opens another handle of the target, which replaces the first one or is
+                    // closed.
                     let opened = domain.xrcd.open_target(domain.pairs[pair].target.qp_num())?;
                     self.tally.add(Kind::XrcOpened);
                     if self.rarely(2) {
@@ -157,7 +158,7 @@ impl Actor<'_> {
         Ok(Pair { initiator, cq, target })
     }
 
-    /// Ends everything. If the queues are ended one by one, each receive has to come back once.
+    /// Destroys everything. If the queues are destroyed one by one, each receive must return once.
     fn end_domain(&mut self, domain: Domain) -> CaseResult {
         let Domain { xrcd, queues, pairs, .. } = domain;
         match self.choices.below(4) {
@@ -219,13 +220,13 @@ impl Domain {
         Ok(())
     }
 
-    /// Sends a message to a shared queue that has a receive for it.
+    /// Sends a message to a shared queue, which has a receive for it.
     fn send(&mut self, pair: usize, queue: usize, seed: u64, is_inline: bool) -> CaseResult {
         let (pair, queue) = (&mut self.pairs[pair], &mut self.queues[queue]);
         let op = SendOp::Xrc { remote_srqn: queue.number, op: &SendOp::Send };
         if is_inline {
             let bytes = filled(seed, 16);
-            // A queue without room for inline data refuses it.
+            // A queue without room for inline data rejects it.
             if pair.initiator.post_send_inline(1, op, SendFlags::SIGNALED, &bytes).is_err() {
                 return Ok(());
             }
@@ -241,7 +242,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Writes memory of the domain of a shared queue, and reads it again.
+    /// Writes memory in the domain of a shared queue, and reads it back.
     fn access(&mut self, pair: usize, queue: usize, seed: u64) -> CaseResult {
         let (pair, remote_srqn) = (&mut self.pairs[pair], self.queues[queue].number);
         let access = RemoteAccess::WRITE | RemoteAccess::READ;
@@ -257,7 +258,7 @@ impl Domain {
         holds(&exposed.unexpose()?, seed)
     }
 
-    /// Names a shared queue of another domain, which ends the initiator's connection.
+    /// Names a shared queue of another domain, which breaks the initiator's connection.
     fn name_no_queue(&self, pair: Pair) -> CaseResult {
         let Pair { mut initiator, mut cq, target } = pair;
         let other = self.pd.context().open_xrcd(&XrcdInit::default())?;

@@ -1,5 +1,5 @@
-//! Scopes: requests on borrowed memory, scopes that end with requests in flight, by a return or a
-//! panic, and bytes that no device may change once the scope has ended.
+//! Scopes: requests on borrowed memory, and scopes that return or panic with requests in flight. No
+//! device may change the bytes after the scope has ended.
 #![forbid(unsafe_code)]
 
 mod record;
@@ -26,15 +26,15 @@ use record::{Entry, Record};
 
 const NONE: SendFlags = SendFlags::empty();
 
-/// The pieces of memory that a scope borrows, their length, and the bytes between them.
+/// The number of borrowed pieces, their length, and the bytes between them.
 const BOXES: usize = 8;
 const LEN: usize = 96;
 const GAP: usize = 32;
 
-/// Beyond what a message takes on a busy machine, under a sanitizer, in an emulated guest.
+/// Beyond the time of a message on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The way in which the closure of a scope ends.
+/// The way the closure of a scope ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leave {
     /// After all requests have ended.
@@ -51,7 +51,7 @@ struct Thrown;
 /// The queue pairs after a scope.
 type Back = [Option<Qp<Rts>>; 2];
 
-/// The inside of a scope.
+/// The state inside a scope.
 struct Inside<'a, 'w, 'scope, 'env> {
     actor: &'a mut Actor<'w>,
     cqs: &'a mut [Cq; 2],
@@ -63,7 +63,7 @@ struct Inside<'a, 'w, 'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     /// One end of the connection, or both.
     qps: Vec<ScopedQp<'scope, Rts>>,
-    /// The other end, outside of the scope.
+    /// The other end, outside the scope.
     outside: Option<&'a mut Qp<Rts>>,
     out: ScopedBytes<'scope>,
     bufs: Vec<ScopedBuf<'scope>>,
@@ -89,7 +89,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// One scope, and a look at the memory afterwards.
+    /// Runs one scope, and checks the memory afterwards.
     fn scope(&mut self, pd: &Pd, [near, mut far]: [Qp<Rts>; 2], cqs: &mut [Cq; 2]) -> CaseResult<Back> {
         let leave = self.choices.one_of(&[Leave::Done, Leave::Done, Leave::Early, Leave::Panic]);
         let out = filled(self.choices.any(), LEN);
@@ -170,8 +170,8 @@ impl Actor<'_> {
         Ok(back)
     }
 
-    /// A scope whose receives another thread polls: only the library orders what the device wrote
-    /// before the end of the scope.
+    /// Runs a scope whose receives are polled by another thread. Only the library orders the
+    /// device's writes before the end of the scope.
     fn scope_polled_elsewhere(
         &mut self,
         pd: &Pd,
@@ -256,13 +256,13 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         }
         self.bufs.iter().try_for_each(|buf| self.record.check(buf))?;
         if self.leave == Leave::Panic {
-            // As a panic, without the message.
+            // Like a panic, but without its message.
             resume_unwind(Box::new(Thrown));
         }
         Ok(())
     }
 
-    /// Takes one of the buffers that the program has, which nothing may have changed.
+    /// Takes one of the program's buffers, which must be unchanged.
     fn take(&mut self) -> CaseResult<Option<ScopedBuf<'scope>>> {
         let Some(at) = self.actor.place(self.bufs.len()) else { return Ok(None) };
         let buf = self.bufs.swap_remove(at);
@@ -287,7 +287,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         Ok(())
     }
 
-    /// Sends the beginning of the bytes that everything here carries.
+    /// Sends the beginning of the bytes used by all messages here.
     fn send(&mut self, side: usize, is_signaled: bool) -> CaseResult {
         let len = 1 + self.actor.choices.below(LEN as u64 / 2 - 1) as usize;
         let is_queued = if side >= self.qps.len() {
@@ -339,7 +339,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         self.record.update(&self.bufs[at]);
     }
 
-    /// Remembers a request, or keeps its buffer; returns whether it was posted.
+    /// Records a request, or keeps its buffer; returns whether it was posted.
     fn posted(
         &mut self,
         side: usize,
@@ -390,7 +390,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         Ok(())
     }
 
-    /// Uses the memory of a completion, mostly by reclaiming it.
+    /// Uses the memory of a completion, usually by reclaiming it.
     fn take_back(
         &mut self,
         side: usize,
@@ -443,7 +443,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
                     let at = self.record.at(&buf);
                     let part = writes.start - at..writes.end - at;
                     let (start, room) = (part.start, part.len());
-                    // A read has no length but that of its request.
+                    // A read's length is that of its request.
                     let len = if byte_len == 0 { room } else { (byte_len as usize).min(room) };
                     let written = if is_success { start..start + len } else { part };
                     self.record.accept(&buf, &written);
@@ -460,7 +460,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         }
     }
 
-    /// Ends every request.
+    /// Waits for the end of every request.
     fn finish(&mut self) -> CaseResult {
         let deadline = Instant::now() + PATIENCE;
         while !self.record.is_broken && !self.record.is_idle() {
@@ -484,7 +484,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
     }
 }
 
-/// Sets a flag at the end of its life.
+/// Sets a flag on drop.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -493,7 +493,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Returns whether a new scope reclaims memory, which it must not.
+/// Returns whether a new scope reclaims the memory, which it must not.
 fn is_of_another(pd: &Pd, memory: Returned) -> bool {
     pd.scope(Vec::<Qp<Rts>>::new(), |scope, _| scope.reclaim(memory).is_some()).0
 }

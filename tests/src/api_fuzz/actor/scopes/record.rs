@@ -1,4 +1,4 @@
-//! [`Record`]: the program's record of the memory that it lends to a scope.
+//! [`Record`]: the program's record of the memory lent to a scope.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -9,31 +9,31 @@ use verbs::ScopedBuf;
 use super::Back;
 use crate::runner::{CaseResult, fail};
 
-/// The program's record of the memory that it lends, and of the requests that have it.
+/// The program's record of lent memory, and of the requests that hold it.
 pub(super) struct Record {
     /// The address of the memory.
     start: usize,
     expected: Vec<u8>,
-    /// Requests that complete, by the end of the connection and the `wr_id`.
+    /// Requests to complete, by the end of the connection and the `wr_id`.
     pub(super) entries: HashMap<(usize, u64), Entry>,
-    /// Parts that a device wrote, and that the program did not see again.
+    /// Parts written by a device and not yet seen by the program.
     pub(super) unseen: Vec<Range<usize>>,
-    /// The number of tokens that each end counts.
+    /// The number of tokens counted by each end.
     pub(super) tokens: [usize; 2],
     /// The unsignalled requests of each end since its last signalled one.
     pub(super) unsignaled: [usize; 2],
-    /// The receives of each end for which nothing was sent.
+    /// The receives of each end without a matching send.
     pub(super) receives: [usize; 2],
-    /// A request failed.
+    /// Whether a request failed.
     pub(super) is_broken: bool,
 }
 
-/// A request that has borrowed memory.
+/// A request that holds borrowed memory.
 pub(super) struct Entry {
-    /// The part of the borrowed memory that the device writes.
+    /// The part of the borrowed memory written by the device.
     pub(super) writes: Option<Range<usize>>,
     pub(super) is_writable: bool,
-    /// The unsignalled requests before it, whose memory returns with its own.
+    /// The unsignalled requests before it, whose memory returns with this one's.
     pub(super) chained: usize,
 }
 
@@ -51,18 +51,18 @@ impl Record {
         }
     }
 
-    /// The place of a buffer in the borrowed memory.
+    /// Returns the offset of a buffer in the borrowed memory.
     pub(super) fn at(&self, buf: &ScopedBuf<'_>) -> usize {
         buf.as_ptr().addr() - self.start
     }
 
-    /// The place of a part of a buffer.
+    /// Returns the range of a part of a buffer in the borrowed memory.
     pub(super) fn part(&self, buf: &ScopedBuf<'_>, part: &Range<usize>) -> Range<usize> {
         let at = self.at(buf);
         at + part.start..at + part.end
     }
 
-    /// Fails when a byte changed while the program had the buffer.
+    /// Fails if a byte has changed while the program held the buffer.
     pub(super) fn check(&self, buf: &ScopedBuf<'_>) -> CaseResult {
         let at = self.at(buf);
         if buf[..] == self.expected[at..at + buf.len()] { Ok(()) } else { fail("a borrowed buffer changed") }
@@ -99,8 +99,8 @@ impl Record {
         self.entries.is_empty() && self.unsignaled == [0; 2] && self.receives == [0; 2]
     }
 
-    /// Wants each queue pair of the scope back exactly if no request, and no completion that the
-    /// program keeps, has memory of the scope.
+    /// Checks that each queue pair of the scope returns exactly if no request and no completion
+    /// kept by the program holds memory of the scope.
     pub(super) fn wants(&self, back: &Back, is_alone: bool) -> CaseResult {
         let scoped = if is_alone { &back[..1] } else { &back[..] };
         for (qp, tokens) in scoped.iter().zip(self.tokens) {
@@ -111,7 +111,7 @@ impl Record {
         Ok(())
     }
 
-    /// Fails when a byte changed that no request of the scope was to write.
+    /// Fails if a byte has changed that no request of the scope was to write.
     pub(super) fn check_after(&self, room: &[u8]) -> CaseResult {
         let mut may = vec![false; room.len()];
         let written = self.entries.values().filter_map(|entry| entry.writes.as_ref());
