@@ -1,11 +1,11 @@
-//! [`Arena`]: the memory that raw cases name, and posting with it.
+//! [`Arena`]: memory for raw cases, and posting with it.
 //!
 //! # Safety
-//! The cases post raw, for much of what they show cannot be asked for safely: keys that are wrong,
-//! messages that do not fit, batches. What makes it sound is the [`Arena`], the only memory that
-//! they name: it is never freed, there is no reference to it, and this process copies in and out of
-//! it by volatile accesses. A key that is wrong is of no other memory, because what else is
-//! registered in a case's process are [`verbs::Buf`]s, whose keys no case gives to raw posting.
+//! Cases post raw, because many of them need requests that the safe API rules out: wrong keys,
+//! messages that do not fit, batches. This is sound because they name only an [`Arena`]: its memory
+//! is never freed, no reference to it exists, and this process copies in and out of it by volatile
+//! accesses. A wrong key cannot name other memory, because all other memory registered in a case's
+//! process is in [`verbs::Buf`]s, whose keys no case passes to raw posting.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ use verbs::{
 
 use crate::runner::{CaseResult, fail};
 
-/// Registered memory that is never freed and that nothing has a reference to.
+/// Registered memory that is never freed and never borrowed.
 #[derive(Debug)]
 pub struct Arena<P: Provider> {
     base: NonNull<u8>,
@@ -29,7 +29,7 @@ pub struct Arena<P: Provider> {
 }
 
 impl<P: Provider> Arena<P> {
-    /// Zeroed memory that peers may do anything to.
+    /// Allocates zeroed memory with all rights for peers.
     ///
     /// # Errors
     /// Any error of allocating or registering the memory.
@@ -38,30 +38,30 @@ impl<P: Provider> Arena<P> {
         Self::with_access(pd, len, AccessFlags::LOCAL_WRITE | remote)
     }
 
-    /// Zeroed memory, registered with these rights.
+    /// Allocates zeroed memory, registered with the given rights.
     ///
     /// # Errors
     /// Any error of allocating or registering the memory.
     pub fn with_access(pd: &Pd<P>, len: usize, access: AccessFlags) -> CaseResult<Self> {
-        // Of u64, so that atomics find it aligned.
+        // Of u64, to be aligned for atomics.
         let base = NonNull::from(Box::leak(vec![0_u64; len.div_ceil(8).max(1)].into_boxed_slice())).cast();
-        // SAFETY: the memory is leaked, so it stays; the reference that made it is gone, and from
-        // here on it is accessed by volatile reads and writes only.
+        // SAFETY: the memory is leaked, so it stays valid; the reference that created it is gone,
+        // and from here on all accesses are volatile reads and writes.
         let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }?;
         Ok(Self { base, len, mr })
     }
 
-    /// Zeroed memory of whole pages, registered with these rights.
+    /// Maps zeroed memory of whole pages, registered with the given rights.
     ///
     /// # Errors
     /// Any error of registering the memory.
     ///
     /// # Panics
-    /// When there is no memory.
+    /// If there is no memory.
     pub fn of_pages(pd: &Pd<P>, len: usize, access: AccessFlags) -> CaseResult<Self> {
         const PAGE: usize = 4096;
         let map = memmap2::MmapMut::map_anon(len.next_multiple_of(PAGE))?;
-        // The mapping stays for good.
+        // The mapping is never removed.
         let base = NonNull::new(std::mem::ManuallyDrop::new(map).as_mut_ptr()).expect("a mapping");
         // SAFETY: as in `with_access`.
         let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }?;
@@ -74,7 +74,7 @@ impl<P: Provider> Arena<P> {
     /// Any error of registering.
     ///
     /// # Panics
-    /// When the range is outside of it.
+    /// If the range lies outside.
     pub fn register(
         &self,
         pd: &Pd<P>,
@@ -84,14 +84,14 @@ impl<P: Provider> Arena<P> {
     ) -> verbs::Result<Mr<P>> {
         let (start, length) = self.part(range);
         let iova = iova.unwrap_or(start.addr() as u64);
-        // SAFETY: the memory stays, and is accessed by volatile reads and writes only.
+        // SAFETY: the memory stays, and all accesses are volatile reads and writes.
         unsafe { pd.reg_mr_iova(start, length, iova, access) }
     }
 
-    /// The address and the length of a part, for a registration.
+    /// Returns the address and the length of a part, for a registration.
     ///
     /// # Panics
-    /// When the range is outside of it.
+    /// If the range lies outside.
     pub fn part(&self, range: Range<usize>) -> (*mut u8, usize) {
         assert!(range.end <= self.len && range.start <= range.end);
         (self.base.as_ptr().wrapping_add(range.start), range.len())
@@ -105,35 +105,35 @@ impl<P: Provider> Arena<P> {
         Ok(self.mr.close()?)
     }
 
-    /// Returns the registration, for posting from several threads. Nothing reads the memory.
+    /// Returns the registration, for posting from several threads that do not read the memory.
     pub fn into_mr(self) -> Mr<P> {
         self.mr
     }
 
-    /// Its address, for a peer too.
+    /// Returns its address, for this process and for peers.
     pub fn addr(&self) -> u64 {
         self.mr.addr()
     }
 
-    /// Its key for peers.
+    /// Returns its key for peers.
     pub fn rkey(&self) -> u32 {
         self.mr.rkey()
     }
 
-    /// Its key for this process.
+    /// Returns its key for this process.
     pub fn lkey(&self) -> u32 {
         self.mr.lkey()
     }
 
-    /// A part of it.
+    /// Returns a scatter/gather element of a part.
     pub fn sge(&self, range: Range<usize>) -> Sge {
         self.mr.sge(range)
     }
 
-    /// Tries to deregister it while the kernel refuses that. Returns it with the error.
+    /// Tries to deregister it, which the kernel must reject. Returns it with the error.
     ///
     /// # Errors
-    /// The kernel did not refuse.
+    /// The kernel deregistered it.
     pub fn dereg_refused(self) -> CaseResult<(Self, verbs::Error)> {
         let Self { base, len, mr } = self;
         match mr.close() {
@@ -142,66 +142,66 @@ impl<P: Provider> Arena<P> {
         }
     }
 
-    /// Copies out.
+    /// Copies bytes out.
     ///
     /// # Panics
-    /// When the range is outside of it.
+    /// If the range lies outside.
     pub fn read(&self, range: Range<usize>) -> Vec<u8> {
         assert!(range.end <= self.len && range.start <= range.end);
-        // SAFETY: within the arena, which is initialised; the device may write at the same time,
-        // hence volatile.
+        // SAFETY: the bytes are within the arena and initialised. The device may write at the same
+        // time, hence the volatile read.
         range.map(|at| unsafe { self.base.add(at).read_volatile() }).collect()
     }
 
-    /// Copies in.
+    /// Copies bytes in.
     ///
     /// # Panics
-    /// When the bytes do not fit.
+    /// If the bytes do not fit.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.len);
         for (i, byte) in bytes.iter().enumerate() {
-            // SAFETY: within the arena, of which there is no reference.
+            // SAFETY: within the arena, to which no reference exists.
             unsafe { self.base.add(at + i).write_volatile(*byte) };
         }
     }
 
-    /// The 8 bytes at a place as a number.
+    /// Returns the 8 bytes at an offset as a number.
     ///
     /// # Panics
-    /// When the place is outside of it.
+    /// If they lie outside.
     pub fn number(&self, at: usize) -> u64 {
         u64::from_ne_bytes(self.read(at..at + 8).try_into().expect("8 bytes"))
     }
 }
 
-/// Returns the file of an open device, for another owner in this process.
+/// Returns the file of an open device, for a second owner in this process.
 ///
 /// # Errors
-/// The kernel's.
+/// Any errno the kernel returns.
 pub fn export<P: Provider>(context: &Context<P>) -> CaseResult<std::os::fd::OwnedFd> {
-    // SAFETY: cases give the file to `import_device` alone, and destroy no object by its handle.
+    // SAFETY: cases pass the file only to `import_device`, and destroy no object by its handle.
     Ok(unsafe { context.export_device() }?)
 }
 
-/// Changes a region of arena memory into another.
+/// Reregisters arena memory.
 ///
 /// # Errors
 /// Any error of the change, with the state of the region.
 pub fn rereg<P: Provider>(mr: &mut Mr<P>, change: &MrChange<'_, P>) -> Result<(), ReregError> {
-    // SAFETY: the memory of every arena stays, and is accessed by volatile reads and writes only.
+    // SAFETY: the memory of every arena stays, and all accesses are volatile reads and writes.
     unsafe { mr.rereg(change) }
 }
 
-/// Registers arena memory in the extended form.
+/// Registers arena memory by the extended verb.
 ///
 /// # Errors
 /// Any error of registering.
 pub fn reg_mr_ex<P: Provider>(pd: &Pd<P>, init: &MrInit<'_, P>) -> verbs::Result<Mr<P>> {
-    // SAFETY: as in `rereg`; a file that a case passes for a dma-buf is of no memory in use.
+    // SAFETY: as in `rereg`; a file passed as a dma-buf by a case refers to no memory in use.
     unsafe { pd.reg_mr_ex(init) }
 }
 
-/// Posts sends, of arena memory.
+/// Posts sends from arena memory.
 ///
 /// # Errors
 /// The number of accepted requests, and the error of the next one.
@@ -209,7 +209,7 @@ pub fn post_send<S: CanPostSend, P: Provider>(
     qp: &mut Qp<S, P>,
     wrs: &[SendWr<'_>],
 ) -> Result<(), PostError> {
-    // SAFETY: the elements name an arena, or nothing; see the module's paragraph. No case uses
+    // SAFETY: the elements name an arena, or nothing; see the head of the file. No case uses
     // numbers with the top bit.
     unsafe { qp.post_send(wrs) }
 }
@@ -253,7 +253,7 @@ pub fn post_srq_ops<P: Provider>(srq: &mut verbs::Srq<P>, ops: &mut [OpsWr<'_>])
     unsafe { srq.post_srq_ops(ops) }
 }
 
-/// Posts sends through a half, of arena memory.
+/// Posts sends from arena memory through a half.
 ///
 /// # Errors
 /// The number of accepted requests, and the error of the next one.
@@ -265,7 +265,7 @@ pub fn post_send_half<P: Provider>(
     unsafe { half.post_send(wrs) }
 }
 
-/// Posts receives through a half, into arena memory.
+/// Posts receives into arena memory through a half.
 ///
 /// # Errors
 /// The number of accepted requests, and the error of the next one.
@@ -277,7 +277,7 @@ pub fn post_recv_half<P: Provider>(
     unsafe { half.post_recv(wrs) }
 }
 
-/// A signalled send request.
+/// Returns a signalled send request.
 pub fn signalled<'a>(wr_id: u64, op: SendOp<'a>, sge: &'a [Sge]) -> SendWr<'a> {
     SendWr { wr_id, op, sge, flags: SendFlags::SIGNALED }
 }

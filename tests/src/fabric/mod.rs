@@ -1,10 +1,10 @@
-//! The parts of most cases: two connected queue pairs on one device, memory for them, and waiting
-//! with a deadline.
+//! Building blocks of most cases: two connected queue pairs on one device, memory for them, and
+//! waits with a deadline.
 //!
-//! Everything is generic over the provider, so that each case runs with the provider hidden and
-//! with it named. Which device it runs on, `VERBS_TEST_DEVICE` says ([`under_test`]).
+//! Everything is generic over the provider, so each case runs with the provider hidden and with it
+//! named. `VERBS_TEST_DEVICE` selects the device ([`under_test`]).
 //!
-//! `arena` has the memory and what is posted with it, `wait` what becomes of that.
+//! `arena` has the memory for raw posting, `wait` the waits for completions and their checks.
 
 mod arena;
 mod wait;
@@ -32,13 +32,14 @@ pub use self::wait::{
     wait_status, wants_right,
 };
 
-/// The port that is used.
+/// The port under test.
 pub const PORT: u8 = 1;
 
-/// Far beyond what a completion takes in an emulated guest on a busy machine.
+/// Far beyond the time of a completion in an emulated guest on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The name of the device that the cases run on: what [`VARIABLE`] says, or the guest's.
+/// Returns the name of the device under test: the value of [`VARIABLE`], or else the guest's
+/// device.
 pub fn under_test() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| std::env::var(VARIABLE).unwrap_or_else(|_| DEVICE.to_owned()))
@@ -47,10 +48,10 @@ pub fn under_test() -> &'static str {
 /// The environment variable that names the device under test.
 pub const VARIABLE: &str = "VERBS_TEST_DEVICE";
 
-/// Returns the device that the cases run on.
+/// Returns the device under test.
 ///
 /// # Errors
-/// It is not there.
+/// The device is missing.
 pub fn device() -> CaseResult<verbs::Device> {
     Ok(verbs::devices()?.find(under_test())?)
 }
@@ -58,12 +59,12 @@ pub fn device() -> CaseResult<verbs::Device> {
 /// Opens the device with its provider hidden.
 ///
 /// # Errors
-/// It is not there, or cannot be opened.
+/// The device is missing, or cannot be opened.
 pub fn open() -> CaseResult<Context> {
     Ok(device()?.open()?)
 }
 
-/// A device that was opened with its provider named.
+/// A device opened with its provider named.
 #[derive(Debug)]
 pub enum Named {
     /// ConnectX.
@@ -80,7 +81,7 @@ pub enum Named {
 /// Opens the device with its provider named.
 ///
 /// # Errors
-/// It is not there, or cannot be opened. A skip, if this program does not name its provider.
+/// The device is missing, or cannot be opened. A skip if this program does not name its provider.
 pub fn open_named() -> CaseResult<Named> {
     let device = device()?;
     match device.driver().name {
@@ -94,7 +95,7 @@ pub fn open_named() -> CaseResult<Named> {
     }
 }
 
-/// Calls something generic with a [`Named`] device's context.
+/// Evaluates a generic expression with a [`Named`] device's context.
 #[macro_export]
 macro_rules! with_named {
     ($named:expr, |$context:ident| $body:expr) => {
@@ -109,16 +110,16 @@ macro_rules! with_named {
     };
 }
 
-/// Returns whether the device under test is the kernel's rxe. Only there are its deviations from
-/// the specification accepted.
+/// Returns whether the device under test is the kernel's rxe. Only there, its deviations from the
+/// specification are accepted.
 ///
 /// # Errors
-/// There is no device.
+/// The device is missing.
 pub fn is_rxe() -> CaseResult<bool> {
     Ok(driver()? == "rxe")
 }
 
-/// The name of the provider of the device under test.
+/// Returns the name of the provider of the device under test.
 fn driver() -> CaseResult<&'static str> {
     static NAME: OnceLock<&str> = OnceLock::new();
     match NAME.get() {
@@ -133,40 +134,41 @@ fn driver() -> CaseResult<&'static str> {
 /// Returns whether the device under test is ConnectX.
 ///
 /// # Errors
-/// There is no device.
+/// The device is missing.
 pub fn is_mlx5() -> CaseResult<bool> {
     Ok(driver()? == "mlx5")
 }
 
-/// Returns whether the device under test is in this process.
+/// Returns whether the device under test is a soft device.
 ///
 /// # Errors
-/// There is no device.
+/// The device is missing.
 pub fn is_soft() -> CaseResult<bool> {
     Ok(driver()? == "soft")
 }
 
-/// Returns whether the device under test drains send queues: Linux's mlx5 has no way to SQD.
+/// Returns whether the device under test can drain send queues. Linux's mlx5 has no transition to
+/// SQD.
 ///
 /// # Errors
-/// There is no device.
+/// The device is missing.
 pub fn has_sqd() -> CaseResult<bool> {
     Ok(!is_mlx5()?)
 }
 
-/// Ends the case where the device does not drain send queues.
+/// Skips the case if the device cannot drain send queues.
 ///
 /// # Errors
-/// Skipped; there is no device.
+/// A skip, or the device is missing.
 pub fn needs_sqd() -> CaseResult {
     if has_sqd()? { Ok(()) } else { skip("Linux's mlx5 has no way to the state SQD") }
 }
 
-/// Makes sends wait that are posted from now on: in SQD; or, where the device does not drain, for
-/// the peer, which has no receive.
+/// Holds back sends posted from now on: by the state SQD, or on a device that cannot drain, by the
+/// peer, which has no receive.
 ///
 /// # Errors
-/// The kernel's.
+/// Any errno the kernel returns.
 pub fn hold<P: Provider>(qp: &mut Qp<Rts, P>) -> CaseResult {
     if has_sqd()? {
         qp.modify(&QpAttr { qp_state: QpState::SQD, ..QpAttr::default() }, QpAttrMask::STATE)?;
@@ -177,16 +179,16 @@ pub fn hold<P: Provider>(qp: &mut Qp<Rts, P>) -> CaseResult {
 /// Returns whether the port under test is Ethernet.
 ///
 /// # Errors
-/// The kernel's.
+/// Any errno the kernel returns.
 pub fn is_ethernet<P: Provider>(context: &Context<P>) -> CaseResult<bool> {
     Ok(context.query_port(PORT)?.link_layer == LinkLayer::ETHERNET)
 }
 
-/// Returns the local id of multicast groups at the port under test: any where InfiniBand has some,
-/// 0 on Ethernet.
+/// Returns the local id of multicast groups at the port under test: any such id on InfiniBand, 0 on
+/// Ethernet.
 ///
 /// # Errors
-/// The kernel's.
+/// Any errno the kernel returns.
 pub fn group_lid() -> CaseResult<u16> {
     static LID: OnceLock<u16> = OnceLock::new();
     match LID.get() {
@@ -198,7 +200,8 @@ pub fn group_lid() -> CaseResult<u16> {
     }
 }
 
-/// Cases that are generic over the provider, each once with it hidden and once with it named.
+/// Builds cases from functions generic over the provider, each once with it hidden and once with it
+/// named.
 #[macro_export]
 macro_rules! both {
     ($suite:expr, $($function:ident),* $(,)?) => {
@@ -213,8 +216,8 @@ macro_rules! both {
     };
 }
 
-/// Cases that change the state of the device's link: as [`both!`], for soft in a network namespace
-/// of their own. In the guest the device's interface is theirs, because cases run one at a time.
+/// Builds cases that change the state of the device's link: as [`both!`], but a soft device gets a
+/// new network namespace. A guest's interface is free to use, because cases run one at a time.
 #[macro_export]
 macro_rules! both_with_link {
     ($suite:expr, $($function:ident),* $(,)?) => {
@@ -231,27 +234,27 @@ macro_rules! both_with_link {
     };
 }
 
-/// The link of the device's port, which a case takes down and up.
+/// The link of the device's port, which a case can take down and up.
 #[derive(Clone, Copy, Debug)]
 pub enum Link {
-    /// The network interface below the device: its name.
+    /// The network interface of the device, by name.
     Interface(&'static str),
-    /// The cable of the ConnectX model, where the port has no interface.
+    /// The cable of the ConnectX model, for a port without an interface.
     Cable,
 }
 
 impl Link {
-    /// Returns the link of the device under test, before a device list is made. A soft device gets
-    /// an interface in a network namespace of its own.
+    /// Returns the link of the device under test. Call it before listing devices. A soft device
+    /// gets an interface in a new network namespace.
     ///
     /// # Errors
-    /// The host allows no network namespace, or the port has no interface and is not the model's;
-    /// or `ip` fails.
+    /// `ip` fails. A skip if the host allows no network namespace, or the port has neither an
+    /// interface nor a cable of the model.
     pub fn own() -> CaseResult<Self> {
         if under_test().starts_with("mlx5") {
             let of_device = format!("/sys/class/infiniband/{}/device/net", under_test());
             if let Some(entry) = std::fs::read_dir(of_device).ok().and_then(|mut entries| entries.next()) {
-                // The process has one case.
+                // The process runs a single case.
                 return Ok(Self::Interface(entry?.file_name().to_string_lossy().into_owned().leak()));
             }
             if !std::path::Path::new(control::PATH).exists() {
@@ -269,10 +272,10 @@ impl Link {
         }
     }
 
-    /// Takes the link down, or up.
+    /// Takes the link down or up.
     ///
     /// # Errors
-    /// `ip` fails, or the model does not answer.
+    /// `ip` fails, or the model does not respond.
     pub fn set(&self, state: &str) -> CaseResult {
         match self {
             Self::Interface(name) => crate::sandbox::ip(&["link", "set", name, state]),
@@ -290,13 +293,13 @@ pub struct Shape {
     pub cap: QpCap,
     /// The capacity of each end's completion queue.
     pub cqe: u32,
-    /// Every send is signalled.
+    /// Whether every send is signalled.
     pub sq_sig_all: bool,
-    /// Completion queues signal a channel.
+    /// Whether completion queues signal a channel.
     pub events: bool,
     /// The largest payload of a packet.
     pub path_mtu: Mtu,
-    /// The last step of the ladder.
+    /// The attributes of the step to RTS.
     pub rts: RtsAttr,
 }
 
@@ -315,16 +318,16 @@ impl Default for Shape {
             sq_sig_all: false,
             events: false,
             path_mtu: Mtu::MTU_1024,
-            // Four times 67 ms: cases that wait for the end should not take long. On loopback
-            // nothing is lost, but a guest on a busy machine may stand still for 16 ms, four times
-            // 4, and rxe of 5.10 can repeat atomics for ever if its timer expires on the way.
+            // Four times 67 ms: cases that wait for a failure should not take long. Loopback loses
+            // nothing, but a guest on a busy machine may stall for 16 ms, which four times 4 ms
+            // would not outlast, and rxe of 5.10 can repeat atomics forever if its timer expires.
             rts: RtsAttr { timeout: 14, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 4, ..RtsAttr::default() },
         }
     }
 }
 
 impl Shape {
-    /// The usual shape of another transport service.
+    /// Returns the default shape with another transport service.
     pub fn of(qp_type: QpType) -> Self {
         Self { qp_type, ..Self::default() }
     }
@@ -341,7 +344,7 @@ pub struct End<P: Provider> {
     pub channel: Option<CompChannel>,
 }
 
-/// Two connected queue pairs on one device. UD ends know each other by address only.
+/// Two connected queue pairs on one device. UD ends only have each other's addresses.
 #[derive(Debug)]
 pub struct Pair<P: Provider> {
     /// The device.
@@ -355,10 +358,10 @@ pub struct Pair<P: Provider> {
 }
 
 impl<P: Provider> Pair<P> {
-    /// Makes and connects them.
+    /// Creates and connects the queue pairs.
     ///
     /// # Errors
-    /// Something could not be made or moved.
+    /// Those of creating and modifying objects.
     pub fn new(context: &Context<P>, shape: &Shape) -> CaseResult<Self> {
         let pd = context.alloc_pd()?;
         let make = || -> CaseResult<_> {
@@ -380,24 +383,23 @@ impl<P: Provider> Pair<P> {
     }
 }
 
-/// The other end of a connection, as it tells: its number, and the first sequence number that it
-/// sends.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
-    /// Its number.
+    /// Its queue pair number.
     pub qp_num: u32,
-    /// The first sequence number that it sends.
+    /// Its first sequence number.
     pub psn: u32,
 }
 
 impl Remote {
-    /// Returns the address of a queue pair, as it would send it to its peer.
+    /// Returns the address of a queue pair for its peer.
     pub fn of<S: verbs::state::State, P: Provider>(qp: &Qp<S, P>) -> Self {
         Self { qp_num: qp.qp_num(), psn: qp.psn() }
     }
 }
 
-/// A queue pair that uses one completion queue.
+/// Creates a queue pair with one completion queue.
 ///
 /// # Errors
 /// Any error of `create_qp`.
@@ -415,7 +417,7 @@ pub fn init_attr() -> InitAttr {
     InitAttr { port_num: PORT, access, qkey: QKEY, ..InitAttr::default() }
 }
 
-/// Returns the attributes of the step to RTR, towards a queue pair of this device.
+/// Returns the attributes of the step to RTR, connecting to a queue pair of this device.
 ///
 /// # Errors
 /// The device has no usable GID.
@@ -428,13 +430,12 @@ pub fn rtr_attr<P: Provider>(context: &Context<P>, shape: &Shape, remote: Remote
     })
 }
 
-/// The path from a GID of this device to itself.
+/// Returns the path from a GID of this device to itself.
 pub fn path(gid: &GidEntry) -> AhAttr {
     AhAttr { dlid: lid(), ..AhAttr::new(gid, gid.gid) }
 }
 
-/// The local id of the port, by which InfiniBand finds it; 0 on Ethernet, and for a device without
-/// sysfs.
+/// Returns the port's local id (LID) on InfiniBand; 0 on Ethernet, and for a device without sysfs.
 pub fn lid() -> u16 {
     static LID: OnceLock<u16> = OnceLock::new();
     *LID.get_or_init(|| {
@@ -444,7 +445,7 @@ pub fn lid() -> u16 {
     })
 }
 
-/// Moves a queue pair up the ladder, with the path from this GID to itself.
+/// Moves a queue pair from RESET to RTS, with the path from the given GID to itself.
 ///
 /// # Errors
 /// Any error of the modify verb.
@@ -459,7 +460,7 @@ pub fn connect_from<P: Provider>(
     Ok(qp.to_rts(&shape.rts)?)
 }
 
-/// Moves a queue pair up the ladder.
+/// Moves a queue pair from RESET to RTS.
 ///
 /// # Errors
 /// Any error of the modify verb.
@@ -474,9 +475,9 @@ pub fn connect<P: Provider>(
     Ok(qp.to_rts(&shape.rts)?)
 }
 
-/// Returns whether rxe repeats a request before the RNR timer has expired: its requester waits for
-/// the timer only where it knows `wait_for_rnr_timer`, which 5.10 does not. Without a limit of
-/// retries it repeats in a loop that keeps the processor from all programs, until a receive comes.
+/// Returns whether rxe repeats a request before the RNR timer has expired. Its requester waits for
+/// the timer only in kernels with `wait_for_rnr_timer`, which 5.10 lacks. Without a retry limit it
+/// then repeats in a loop that occupies the processor until a receive is posted.
 ///
 /// # Errors
 /// As [`rxe_is_before`].
@@ -484,10 +485,10 @@ pub fn rxe_ignores_rnr_timer() -> CaseResult<bool> {
     rxe_is_before(6, 1)
 }
 
-/// Returns whether the device is rxe of a kernel older than this version.
+/// Returns whether the device is rxe of a kernel older than the given version.
 ///
 /// # Errors
-/// The kernel does not say how old it is, or there is no device.
+/// The kernel's version is unknown, or the device is missing.
 pub fn rxe_is_before(major: u32, minor: u32) -> CaseResult<bool> {
     if !is_rxe()? {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Waiting with a deadline for completions, and what they may be.
+//! Waiting for completions with a deadline, and checking them.
 
 use std::time::Instant;
 
@@ -7,10 +7,10 @@ use verbs::{Buf, Completed, Cq, Pd, Provider, Qp, QpState, Wc, WcFlags, WcOpcode
 use super::{PATIENCE, is_rxe, rxe_is_before};
 use crate::runner::{CaseResult, fail};
 
-/// Polls until `count` completions are there.
+/// Polls until `count` completions have arrived.
 ///
 /// # Errors
-/// They are not, in time.
+/// Fewer completions in time.
 pub fn wait<P: Provider>(cq: &mut Cq<P>, count: usize) -> CaseResult<Vec<Wc>> {
     let deadline = Instant::now() + PATIENCE;
     let mut wcs = Vec::with_capacity(count);
@@ -32,10 +32,10 @@ pub fn wait<P: Provider>(cq: &mut Cq<P>, count: usize) -> CaseResult<Vec<Wc>> {
     }
 }
 
-/// Polls until one completion is there that ended well, and returns it with its memory.
+/// Polls until a completion arrives, which must be successful, and returns it with its memory.
 ///
 /// # Errors
-/// It is not, in time, or it failed.
+/// A failed completion, or no completion in time.
 pub fn next_completed<P: Provider>(cq: &mut Cq<P>) -> CaseResult<Completed> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -49,18 +49,18 @@ pub fn next_completed<P: Provider>(cq: &mut Cq<P>) -> CaseResult<Completed> {
     }
 }
 
-/// Polls until one completion is there.
+/// Polls until a completion arrives.
 ///
 /// # Errors
-/// It is not, in time.
+/// No completion in time.
 pub fn wait_one<P: Provider>(cq: &mut Cq<P>) -> CaseResult<Wc> {
     Ok(wait(cq, 1)?[0])
 }
 
-/// Polls until one completion is there that ended well, and is that of this request.
+/// Polls until a completion arrives, which must be this request's and successful.
 ///
 /// # Errors
-/// It is not.
+/// Another completion, or no completion in time.
 pub fn wait_for<P: Provider>(cq: &mut Cq<P>, wr_id: u64, opcode: WcOpcode) -> CaseResult<Wc> {
     let wc = wait_one(cq)?;
     if (wc.wr_id, wc.status, wc.opcode) == (wr_id, WcStatus::SUCCESS, opcode) {
@@ -70,10 +70,10 @@ pub fn wait_for<P: Provider>(cq: &mut Cq<P>, wr_id: u64, opcode: WcOpcode) -> Ca
     }
 }
 
-/// Polls until one completion is there, and wants it to be that of this request, ended like this.
+/// Polls until a completion arrives, which must be this request's and have this status.
 ///
 /// # Errors
-/// It is not.
+/// Another completion, or no completion in time.
 pub fn wait_status<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) -> CaseResult {
     let wc = wait_one(cq)?;
     if (wc.wr_id, wc.status) == (wr_id, status) {
@@ -83,27 +83,27 @@ pub fn wait_status<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) ->
     }
 }
 
-/// Returns whether a request with a wrong local key ends with this status.
+/// Returns whether the status is right for a request with a wrong local key.
 ///
-/// The specification says protection error. rxe says operation error for a key that names no region
-/// (Linux `drivers/infiniband/sw/rxe/rxe_req.c`: every error but EFAULT), and newer ones flush the
-/// request right away.
+/// The specification requires a protection error. rxe reports an operation error for a key without
+/// a region (Linux `drivers/infiniband/sw/rxe/rxe_req.c`: for every error but EFAULT), and newer
+/// versions flush the request right away.
 ///
 /// # Errors
-/// There is no device.
+/// The device is missing.
 pub fn is_local_key_error(status: WcStatus) -> CaseResult<bool> {
     let of_rxe = [WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR];
     Ok(status == WcStatus::LOC_PROT_ERR || (of_rxe.contains(&status) && is_rxe()?))
 }
 
-/// Returns whether these are the statuses of a sender and a receiver whose message does not fit
-/// into the receive.
+/// Returns whether the statuses of sender and receiver are right for a message longer than the
+/// receive.
 ///
-/// The specification says invalid request and length error. rxe says operation error on either
-/// side.
+/// The specification requires an invalid request error and a length error. rxe reports an operation
+/// error on either side.
 ///
 /// # Errors
-/// There is no device.
+/// The device is missing.
 pub fn is_length_error(sender: WcStatus, receiver: WcStatus) -> CaseResult<bool> {
     let by_the_book = (sender, receiver) == (WcStatus::REM_INV_REQ_ERR, WcStatus::LOC_LEN_ERR);
     let as_rxe = [WcStatus::REM_INV_REQ_ERR, WcStatus::REM_OP_ERR].contains(&sender)
@@ -111,11 +111,11 @@ pub fn is_length_error(sender: WcStatus, receiver: WcStatus) -> CaseResult<bool>
     Ok(by_the_book || (as_rxe && is_rxe()?))
 }
 
-/// Wants the completion to be that of this request, with this status. `of_rxe` are what rxe reports
-/// instead.
+/// Checks that the completion is this request's, with this status. rxe may also report one of
+/// `of_rxe`.
 ///
 /// # Errors
-/// It is another one, or there is no device.
+/// Another completion, or the device is missing.
 pub fn ended(wc: &Wc, wr_id: u64, status: WcStatus, of_rxe: &[WcStatus]) -> CaseResult {
     if wc.wr_id == wr_id && (wc.status == status || (of_rxe.contains(&wc.status) && is_rxe()?)) {
         Ok(())
@@ -124,28 +124,27 @@ pub fn ended(wc: &Wc, wr_id: u64, status: WcStatus, of_rxe: &[WcStatus]) -> Case
     }
 }
 
-/// Wants the completion to be that of this request, refused because the peer's queue pair lacks the
+/// Checks that the completion is this request's, rejected because the peer's queue pair lacks the
 /// right.
 ///
 /// # Errors
-/// It is another one, or there is no device.
+/// Another completion, or the device is missing.
 pub fn wants_right(wc: &Wc, wr_id: u64) -> CaseResult {
     // IBTA lets a responder choose between an access error and an invalid request. rxe of Linux
-    // 5.10 does not answer.
+    // 5.10 does not respond.
     let of_rxe = [WcStatus::REM_INV_REQ_ERR, WcStatus::RETRY_EXC_ERR];
     let of_rxe = if rxe_is_before(6, 1)? { &of_rxe } else { &of_rxe[..1] };
     ended(wc, wr_id, WcStatus::REM_ACCESS_ERR, of_rxe)
 }
 
-/// The statuses that rxe may report where only the failure of a request is certain: all except
+/// The statuses that rxe may report where the specification requires some failure: all except
 /// success.
 pub const ANY_ERROR: &[WcStatus] = WcStatus::NAMED.split_at(1).1;
 
-/// Polls until one completion is there, and wants it to be that of this request, ended by a wrong
-/// local key.
+/// Polls until a completion arrives, which must be this request's and report a wrong local key.
 ///
 /// # Errors
-/// It is not.
+/// Another completion, or no completion in time.
 pub fn wait_local_key_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResult {
     let wc = wait_one(cq)?;
     if wc.wr_id == wr_id && is_local_key_error(wc.status)? {
@@ -155,13 +154,13 @@ pub fn wait_local_key_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResu
     }
 }
 
-/// Polls until one completion is there, and wants it to be that of this request, refused by the
-/// peer for its key or rights.
+/// Polls until a completion arrives, which must be this request's, rejected by the peer for its key
+/// or rights.
 ///
 /// # Errors
-/// It is not.
+/// Another completion, or no completion in time.
 pub fn wait_remote_access_error<P: Provider>(cq: &mut Cq<P>, wr_id: u64) -> CaseResult {
-    // Before Linux 5.11 rxe's responder sends no NAK unless a receive was taken, so the requester
+    // Before Linux 5.11 rxe's responder sends a NAK only after taking a receive, so the requester
     // waits in vain.
     let status = if rxe_is_before(5, 11)? { WcStatus::RETRY_EXC_ERR } else { WcStatus::REM_ACCESS_ERR };
     wait_status(cq, wr_id, status)
@@ -172,12 +171,12 @@ pub fn is_empty<P: Provider>(cq: &mut Cq<P>) -> bool {
     cq.poll().next().is_none()
 }
 
-/// The immediate data of a completion that has some.
+/// Returns the immediate data of a completion, if any.
 pub fn imm(wc: &Wc) -> Option<u32> {
     wc.wc_flags.contains(WcFlags::WITH_IMM).then_some(wc.imm_data)
 }
 
-/// Bytes that no other seed has, and that no shift of themselves is.
+/// Returns bytes that depend on the seed and differ from each shift of themselves.
 pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
     (0..len)
@@ -190,7 +189,7 @@ pub fn pattern(seed: u32, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A buffer that holds the pattern.
+/// Returns a buffer filled with the pattern.
 ///
 /// # Errors
 /// Any error of allocating the buffer.
@@ -202,11 +201,11 @@ pub fn filled<P: Provider>(pd: &Pd<P>, seed: u32, len: usize) -> CaseResult<Buf>
 
 /// Checks that a failure has left its queue pair in the error state.
 ///
-/// rxe tells of a failure first and changes the state then (`rxe_qp_error` follows the completion
-/// in both halves of 6.1), so that the check waits there. Other devices do both at once.
+/// rxe reports a failure before it changes the state (`rxe_qp_error` follows the completion in both
+/// halves of 6.1), so the check waits there. Other devices do both at once.
 ///
 /// # Errors
-/// It is in another state. Any error of the query.
+/// Another state; any error of the query.
 pub fn in_error<S: verbs::state::State, P: Provider>(qp: &Qp<S, P>) -> CaseResult {
     let mut state = qp.state()?;
     if is_rxe()? && state != QpState::ERR {
@@ -220,10 +219,10 @@ pub fn in_error<S: verbs::state::State, P: Provider>(qp: &Qp<S, P>) -> CaseResul
     if state == QpState::ERR { Ok(()) } else { fail(format_args!("not in the error state but {state:?}")) }
 }
 
-/// Asks again and again until it is so.
+/// Polls a condition until it is true.
 ///
 /// # Errors
-/// It is not, in time.
+/// The condition stays false for too long.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) -> CaseResult {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {

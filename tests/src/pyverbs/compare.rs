@@ -1,6 +1,6 @@
-//! Results of rdma-core's tests on this project's library, judged by those on C's.
+//! Verdicts on rdma-core's tests with this project's library, given the results with the C library.
 //!
-//! | on C's | on ours | the verdict |
+//! | C library | ours | verdict |
 //! |---|---|---|
 //! | any | passes | passes |
 //! | passes | skips | fails |
@@ -11,17 +11,17 @@
 use super::Outcome;
 use crate::runner::{CaseResult, Stop, fail, skip};
 
-/// Returns the tests that passed on C's library and have no result on ours.
+/// Returns the tests that passed with the C library and have no result with ours.
 pub fn missing<'a>(theirs: &'a [Outcome], ours: &[Outcome]) -> Vec<&'a str> {
     let has_result = |test: &str| ours.iter().any(|outcome| outcome.test == test);
     let passed = theirs.iter().filter(|outcome| outcome.verdict.is_ok());
     passed.map(|outcome| &*outcome.test).filter(|test| !has_result(test)).collect()
 }
 
-/// Judges the result of a test on ours by its result on C's library.
+/// Returns the verdict for a test, given its results with both libraries.
 ///
 /// # Errors
-/// The verdict is a failure or a skip, see the head of the file.
+/// A failure or a skip, see the head of the file.
 pub fn judged(ours: &CaseResult, theirs: Option<&CaseResult>) -> CaseResult {
     match (ours, theirs) {
         (Err(Stop::Skipped(why)), Some(Ok(()))) => {

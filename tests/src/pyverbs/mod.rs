@@ -1,8 +1,8 @@
-//! rdma-core's own test suite for Python, as packaged by Debian: runs it on a device, and returns
-//! the result of each test.
+//! Runs rdma-core's Python test suite, as packaged by Debian, on a device, and returns the result
+//! of each test.
 //!
-//! `run.py` prints a line for the start and the end of each test, so that a crash loses the result
-//! of one test only.
+//! `run.py` prints a line for the start and the end of each test, so a crash loses the result of
+//! only one test.
 
 pub mod compare;
 
@@ -24,21 +24,21 @@ const SCRIPT: &str = include_str!("run.py");
 pub struct Outcome {
     /// Test name without the package: `test_cq.CQTest.test_resize_cq`.
     pub test: String,
-    /// Its report.
+    /// The test's result.
     pub verdict: CaseResult,
 }
 
 /// A run of the suite.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The results of the tests that started, or were skipped as a class.
+    /// The results of all started tests, and of classes skipped as a whole.
     pub outcomes: Vec<Outcome>,
     /// Whether the suite ran to its end.
     pub verdict: CaseResult,
 }
 
-/// Runs the tests of `modules`, such as `test_cq`, or of all modules if there are none. `prepare`
-/// changes the command, and its environment.
+/// Runs the tests of `modules`, such as `test_cq`, or of all modules if empty. `prepare` changes
+/// the command and its environment.
 ///
 /// # Errors
 /// The tests or pyverbs are not installed (a skip), or Python cannot be started.
@@ -56,7 +56,7 @@ pub fn run(
     fs::create_dir_all(&directory)?;
     let (script, unpacked) = (directory.join("run.py"), directory.join("tests"));
     fs::write(&script, SCRIPT)?;
-    // Debian's own Python, because another one in the path lacks Debian's packages.
+    // Debian's Python, because another one in the path lacks Debian's packages.
     let mut python = Command::new("/usr/bin/python3");
     python.arg(&script).arg(SOURCE).arg(&unpacked).args([device, &gid.to_string()]).args(modules);
     prepare(&mut python);

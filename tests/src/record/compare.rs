@@ -1,4 +1,4 @@
-//! The differences between the commands of two libraries, and the table that explains them.
+//! The differences between the commands of two libraries, and the table of their reasons.
 
 use core::fmt;
 use std::collections::{BTreeSet, HashMap};
@@ -14,9 +14,9 @@ pub struct Difference {
     pub command: String,
     /// The field; empty if only one library sent the command.
     pub field: String,
-    /// The value of rdma-core's library; `None` if it has none.
+    /// The value sent by rdma-core's library; `None` if it sends none.
     pub theirs: Option<String>,
-    /// The value of this project's library.
+    /// The value sent by this project's library; `None` if it sends none.
     pub ours: Option<String>,
 }
 
@@ -31,13 +31,13 @@ impl fmt::Display for Difference {
 /// The result of a step that succeeded.
 const DONE: &str = "done";
 
-/// Stands for the value of a side that has none.
+/// Stands for the value of a library that sends none.
 pub const ABSENT: &str = "-";
 
-/// A row of the table: differences that are known, with the reason.
+/// A row of the table: known differences, with the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The step. In this and the next four, `*` stands for any characters.
+    /// The step. In this and the next four fields, `*` stands for any characters.
     pub step: &'static str,
     /// The command.
     pub command: &'static str,
@@ -47,9 +47,9 @@ pub struct Row {
     pub theirs: &'static str,
     /// The value of this project's library.
     pub ours: &'static str,
-    /// The guests in which the difference occurs.
+    /// The guests with the difference.
     pub guests: &'static str,
-    /// Why it is right.
+    /// The reason the difference is correct.
     pub reason: &'static str,
 }
 
@@ -65,8 +65,8 @@ impl Row {
             && is_value(self.ours, ours)
     }
 
-    /// Returns whether the difference occurs in a guest, such as `6.1 ib`. A list of guests has a
-    /// part of each.
+    /// Returns whether the difference occurs in a guest, such as `6.1 ib`. Each entry of the list
+    /// names a part of a guest's name.
     pub fn is_for(&self, guest: &str) -> bool {
         self.guests
             .split(", ")
@@ -74,7 +74,7 @@ impl Row {
     }
 }
 
-/// Returns the differences that no row explains, and the rows that explain none.
+/// Returns the differences without a row, and the rows without a difference.
 pub fn unexplained<'d, 'r>(
     differences: &'d [Difference],
     rows: &'r [Row],
@@ -87,9 +87,9 @@ pub fn unexplained<'d, 'r>(
     (left, rows.into_iter().filter(is_idle).collect())
 }
 
-/// Returns the differences between two runs of one program: of the results that it printed, a line
-/// `STEP: RESULT` for each step, and of the commands that succeeded in each step. Of steps that
-/// failed on both, the commands that failed last are compared too.
+/// Returns the differences between two runs of one program. It compares the printed results, a line
+/// `STEP: RESULT` for each step, and the successful commands of each step. For a step that failed
+/// on both libraries, it also compares the last failed command.
 pub fn differences(theirs: (&[Step], &str), ours: (&[Step], &str)) -> Vec<Difference> {
     let mut found = Vec::new();
     let results = [theirs.1, ours.1].map(results);
@@ -105,8 +105,8 @@ pub fn differences(theirs: (&[Step], &str), ours: (&[Step], &str)) -> Vec<Differ
     found
 }
 
-/// Returns the commands of a step that are compared: those that succeeded, and of a step that
-/// failed the last one that did not.
+/// Returns the commands of a step to compare: the successful ones, and the last failed one of a
+/// failed step.
 fn chosen(step: Option<&Step>, failed: bool) -> Vec<&Normal> {
     let all = step.map_or(&[][..], |step| &step.commands);
     let last = all.iter().rposition(|command| command.errno.is_some()).filter(|_| failed);
@@ -149,7 +149,7 @@ fn push(
     }
 }
 
-/// Returns the results of the steps by their names, numbered as the steps are.
+/// Returns the results of the steps by their names, with repeated names numbered as in the steps.
 fn results(output: &str) -> HashMap<String, String> {
     let mut results = HashMap::new();
     let mut counts: HashMap<&str, u32> = HashMap::new();
@@ -165,14 +165,14 @@ fn names(steps: &[Step]) -> Vec<&str> {
     steps.iter().map(|step| step.name.as_str()).collect()
 }
 
-/// Returns the names of both lists: those of the first, and then those of the second alone.
+/// Returns the names of both lists: those of the first, then those only in the second.
 fn merged<'a>(one: &[&'a str], other: &[&'a str]) -> Vec<&'a str> {
     let alone = other.iter().filter(|name| !one.contains(name));
     one.iter().chain(alone).copied().collect()
 }
 
-/// Pairs commands of the same name, the first with the first; others stay alone. The order of
-/// commands with different names is compared by the traces of the device.
+/// Pairs commands of the same name in their order; the others stay alone. The order of commands
+/// with different names is compared by the traces of the device.
 fn paired<'a>(theirs: &[&'a Normal], ours: &[&'a Normal]) -> Vec<(Option<&'a Normal>, Option<&'a Normal>)> {
     let mut left = ours.to_vec();
     let with_pair = theirs.iter().map(|&one| {
@@ -184,7 +184,7 @@ fn paired<'a>(theirs: &[&'a Normal], ours: &[&'a Normal]) -> Vec<(Option<&'a Nor
     pairs
 }
 
-/// Returns whether a text has a pattern's form, in which `*` stands for any characters and `|`
+/// Returns whether a text matches a pattern, in which `*` stands for any characters and `|`
 /// separates alternatives.
 fn matches(pattern: &str, text: &str) -> bool {
     pattern.split('|').any(|pattern| matches_one(pattern, text))

@@ -1,4 +1,4 @@
-//! A call as a command with named fields.
+//! Decodes a call into a command with named fields.
 //!
 //! | call | name | fields |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | ioctl INVOKE_WRITE, `write()` | the command, such as `write REG_MR` | those of its struct |
 //! | `mmap()` | `mmap`, with the command in the offset | offset, length, rights and flags |
 //!
-//! Structs of the driver are fields that begin with `driver.`. The bytes of outputs are not among
-//! the fields, but their lengths are; numbers that later commands name are [`Command::replies`].
+//! Structs of the driver are fields with the prefix `driver.`. Outputs are represented by their
+//! lengths, not by their bytes; numbers named by later commands are in [`Command::replies`].
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
@@ -28,9 +28,9 @@ pub struct Command {
     pub name: String,
     /// The errno, if it failed.
     pub errno: Option<i64>,
-    /// The fields that were sent.
+    /// The fields sent.
     pub fields: Vec<(String, Value)>,
-    /// Numbers that the kernel returned: handles, files, keys, offsets.
+    /// Numbers returned by the kernel: handles, files, keys, offsets.
     pub replies: Vec<(String, u64)>,
 }
 
@@ -39,7 +39,7 @@ pub struct Command {
 pub enum Value {
     /// A number.
     Number(u64),
-    /// The number of an object or a file in an attribute of its own.
+    /// The number of an object or a file, in a separate attribute.
     Handle(u64),
     /// Bytes without known fields.
     Bytes(Vec<u8>),
@@ -59,8 +59,8 @@ impl Command {
         self.field(name, Value::Number(number.into()));
     }
 
-    /// Adds the fields of a struct, and returns the bytes behind it. A struct that was cut short
-    /// has the fields that are whole.
+    /// Adds the fields of a struct, and returns the bytes after it. Of a truncated struct it adds
+    /// the complete fields.
     fn structure<'a>(&mut self, prefix: &str, of: &str, bytes: &'a [u8]) -> &'a [u8] {
         for (name, value) in fields_of(of, bytes) {
             self.field(format!("{prefix}{name}"), value);
@@ -91,7 +91,7 @@ pub fn ioctl(ioctl: &Ioctl) -> Command {
 
 fn method_call(ioctl: &Ioctl, method: &Method) -> Command {
     let mut command = Command::new(method.name(), ioctl.result);
-    // Receive side scaling has a struct of its own.
+    // Receive side scaling has a separate struct.
     let has = |name: &str| ioctl.attrs.iter().any(|one| method.attr(one.head.attr_id) == Some(name));
     let driver =
         if has("UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE") { "mlx5_ib_create_qp_rss" } else { method.driver };
@@ -109,7 +109,7 @@ fn method_call(ioctl: &Ioctl, method: &Method) -> Command {
                 command.replies.push((short.to_owned(), number));
             }
         } else if attr.head.len == 0 {
-            // A new object has no number before the call, whatever the attribute has there.
+            // A new object has no number before the call, whatever the attribute contains.
             let is_new = attr.head.attr_id & 0xfff == 0
                 && ["CREATE", "ALLOC", "REG"].iter().any(|word| method.name().contains(word));
             attribute(
@@ -138,7 +138,7 @@ fn method_call(ioctl: &Ioctl, method: &Method) -> Command {
     command
 }
 
-/// Decodes a write command in the ioctl's frame.
+/// Decodes a write command wrapped in an ioctl.
 fn invoke_write(ioctl: &Ioctl) -> Command {
     let find = |id| ioctl.attrs.iter().find(|attr| attr.head.attr_id == id);
     let code = find(UVERBS_ATTR_WRITE_CMD).map_or(0, |attr| attr.head.data as u32);
@@ -172,7 +172,7 @@ fn invoke_write(ioctl: &Ioctl) -> Command {
     command
 }
 
-/// Decodes a `write()`. Its reply, in memory that the struct names, is not looked at.
+/// Decodes a `write()`. Its reply, in memory named by the struct, is ignored.
 pub fn write(write: &Write) -> Command {
     let is_extended = write.command & IB_USER_VERBS_CMD_FLAG_EXTENDED != 0;
     let found = schema::find_command(write.command & IB_USER_VERBS_CMD_COMMAND_MASK, is_extended);
@@ -183,8 +183,8 @@ pub fn write(write: &Write) -> Command {
     command
 }
 
-/// Decodes a mapping. Bits 8 to 15 of the page's number are a command; those of offsets that the
-/// driver has returned have no name.
+/// Decodes a mapping. Bits 8 to 15 of the page's number are a command, unless the driver returned
+/// the offset.
 pub fn map(map: &Map) -> Command {
     let mut command = Command::new("mmap", map.result);
     let kind = Mlx5IbMmapCmd(((map.offset >> 20) & 0xff) as u8);
@@ -205,7 +205,7 @@ fn write_name(way: &str, found: Option<&WriteCommand>, code: u32) -> String {
     format!("{way} {}", name.unwrap_or_else(|| format!("{code:#x}")))
 }
 
-/// Adds the fields of a write command's struct, and of what follows it.
+/// Adds the fields of a write command's struct, and of the data after it.
 fn core_input(command: &mut Command, found: Option<&WriteCommand>, bytes: &[u8]) {
     let Some(found) = found else {
         return command.field("input", Value::Bytes(bytes.to_vec()));
@@ -213,7 +213,7 @@ fn core_input(command: &mut Command, found: Option<&WriteCommand>, bytes: &[u8])
     let mut rest = command.structure("", found.input, bytes);
     match found.input {
         "ib_uverbs_create_flow" => {
-            // Specs, each with its type, of 32 bits, and its length, of 16, in front.
+            // Specs, each starting with its type (32 bits) and its length (16 bits).
             for place in 0.. {
                 let Some((&[a, b, c, d, low, high, ..], _)) = rest.split_first_chunk::<8>() else { break };
                 let (kind, size) = (u32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([low, high]));
@@ -221,7 +221,7 @@ fn core_input(command: &mut Command, found: Option<&WriteCommand>, bytes: &[u8])
                 command.number(format!("spec.{place}.type"), kind);
                 command.number(format!("spec.{place}.size"), size);
                 match (kind, spec.get(8..12).and_then(number)) {
-                    // The actions that name an object.
+                    // The actions with an object.
                     (0x1002 | 0x1003, Some(handle)) => {
                         command.field(format!("spec.{place}.handle"), Value::Handle(handle));
                     }
@@ -285,12 +285,12 @@ fn payload(attr: &RawAttr) -> Vec<u8> {
     }
 }
 
-/// Returns the fields of a struct that lie in `bytes`; those of structs in it with a point.
+/// Returns the fields of a struct that lie in `bytes`; names in nested structs contain a dot.
 fn fields_of(of: &str, bytes: &[u8]) -> Vec<(String, Value)> {
     let mut fields = Vec::new();
     let mut next = 0;
     for field in schema::type_of(of).map_or(&[][..], |one| one.fields) {
-        // A second name of the same bytes, and names of their parts, follow the first.
+        // A second name of the same bytes, or of their parts, follows the first.
         let is_again = field.offset < next;
         let Some(part) = bytes.get(field.offset..field.offset + field.size).filter(|_| !is_again) else {
             continue;
@@ -314,7 +314,7 @@ fn fields_of(of: &str, bytes: &[u8]) -> Vec<(String, Value)> {
     fields
 }
 
-/// Returns bytes as a number, if they have the length of one.
+/// Returns bytes as a number, if they have a number's length.
 fn number(bytes: &[u8]) -> Option<u64> {
     matches!(bytes.len(), 1 | 2 | 4 | 8).then(|| {
         let mut all = [0; 8];

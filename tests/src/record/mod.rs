@@ -1,15 +1,15 @@
-//! The commands that a program sends to uverbs, recorded and compared.
+//! A program's commands to uverbs, recorded and compared.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | [`tracer`] | runs a program, and reads its calls from the outside |
+//! | [`tracer`] | runs a program, and reads its calls from outside |
 //! | [`schema`] | names of objects, methods, attributes and fields, from the kernel's headers |
-//! | [`decode`] | a call as a command with named fields |
-//! | [`normal`] | commands whose numbers do not depend on the run |
-//! | [`compare`] | the differences between two programs, and the table that explains them |
+//! | [`decode`] | decodes a call into a command with named fields |
+//! | [`normal`] | commands with numbers independent of the run |
+//! | [`compare`] | the differences between two programs, and the table of their reasons |
 //!
-//! A program marks its steps: it writes `step NAME` to the file -1, which fails, and which the
-//! tracer sees.
+//! A program marks its steps by writing `step NAME` to the file descriptor -1. The write fails, but
+//! the tracer sees it.
 
 pub mod compare;
 pub mod decode;
@@ -21,10 +21,10 @@ use uverbs_abi::rdma_user_ioctl_cmds::{IbUverbsAttr, IbUverbsIoctlHdr};
 
 use crate::process::Finished;
 
-/// A program's end, and its calls in order.
+/// The end of a program, and its calls in order.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// The end and the output.
+    /// The exit status and the output.
     pub finished: Finished,
     /// The calls.
     pub calls: Vec<Call>,
@@ -56,16 +56,16 @@ pub struct Ioctl {
     pub result: i64,
 }
 
-/// An attribute, as it was sent and as it was after the call.
+/// An attribute, before and after the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawAttr {
-    /// The attribute.
+    /// The attribute before the call.
     pub head: IbUverbsAttr,
     /// The attribute after the call.
     pub after: IbUverbsAttr,
-    /// The bytes that it pointed to; empty if it pointed to nothing.
+    /// The bytes it pointed to; empty if it pointed nowhere.
     pub input: Vec<u8>,
-    /// The same after the call.
+    /// These bytes after the call.
     pub output: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ pub struct RawAttr {
 pub struct Write {
     /// Its number and flags.
     pub command: u32,
-    /// All bytes, the headers included.
+    /// All bytes, including the headers.
     pub bytes: Vec<u8>,
     /// The call's result, negative for an errno.
     pub result: i64,

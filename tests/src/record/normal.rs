@@ -1,23 +1,23 @@
-//! Commands whose numbers do not depend on the run: the normal form in which two programs are
-//! compared.
+//! Commands in normal form, with numbers independent of the run, for the comparison of two
+//! programs.
 //!
 //! | number | in the normal form |
 //! |---|---|
-//! | handles, files, keys, numbers of queues, pages, offsets | the step that made them |
-//! | addresses in the program's own memory, which is at a fixed place | as they are |
-//! | addresses of a library | their alignment, up to what the device may use of it |
-//! | `user_handle`, `response` | nothing: the library's own, and unused in an ioctl |
-//! | `reserved` of `OPEN_QP` | nothing: rdma-core 44 sends what its stack has there |
+//! | handles, files, keys, numbers of queues, pages, offsets | the step that created them |
+//! | addresses in the program's memory, which is at a fixed place | unchanged |
+//! | addresses of a library | their alignment, up to the device's unit |
+//! | `user_handle`, `response` | omitted: chosen by the library, and unused in an ioctl |
+//! | `reserved` of `OPEN_QP` | omitted: rdma-core 44 sends uninitialised stack memory |
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::Call;
 use super::decode::{self, Command, Value};
 
-/// The program's memory.
+/// The addresses of the program's memory.
 const OWN_MEMORY: core::ops::Range<u64> = 0x2000_0000_0000..0x2000_1000_0000;
 
-/// A step's commands.
+/// The commands of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Its name, with a number if it is not the first of that name.
@@ -37,7 +37,7 @@ pub struct Normal {
     pub fields: BTreeMap<String, String>,
 }
 
-/// Returns the steps of a program. What comes before the first is a step without a name.
+/// Returns the steps of a program. Calls before the first step form a step without a name.
 pub fn steps(calls: &[Call]) -> Vec<Step> {
     let mut names = Names::default();
     let mut steps = vec![Step::default()];
@@ -64,12 +64,12 @@ pub fn steps(calls: &[Call]) -> Vec<Step> {
     steps
 }
 
-/// Returns the name of the step that is the `count`-th with a name.
+/// Returns the name of the `count`-th step with a name.
 pub fn numbered(name: &str, count: u32) -> String {
     if count > 1 { format!("{name} #{count}") } else { name.to_owned() }
 }
 
-/// The kinds of numbers that the kernel chooses.
+/// The kinds of numbers chosen by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Object,
@@ -80,11 +80,11 @@ enum Kind {
     Offset,
 }
 
-/// The names of numbers that the kernel has returned.
+/// The names of numbers returned by the kernel.
 #[derive(Debug, Default)]
 struct Names {
     step: String,
-    /// The names that the step has given, by what they name.
+    /// The number of names given in this step, by what they stand for.
     given: HashMap<String, u32>,
     names: HashMap<(Kind, u64), String>,
 }
@@ -107,7 +107,7 @@ impl Names {
         Normal { name: command.name.clone(), errno: command.errno, fields }
     }
 
-    /// Gives a number of a reply its name.
+    /// Names a number of a reply.
     fn learn(&mut self, command: &Command, field: &str, number: u64) {
         let what = last_word(field);
         let kind = match what {
@@ -119,7 +119,7 @@ impl Names {
             _ if what.to_lowercase().ends_with("handle") => Kind::Object,
             _ => return,
         };
-        // One region may have one key for both.
+        // A region may have a single number for both keys.
         let what = match kind {
             Kind::Object => object_of(command, field),
             Kind::File => "file".to_owned(),
@@ -167,12 +167,12 @@ impl Names {
             "offset" if command.name == "mmap" => self.name(Kind::Offset, number),
             "comp_channel" | "fd" if number == u64::from(u32::MAX) => "no file".to_owned(),
             "comp_channel" => self.name(Kind::File, number),
-            // Files that are not the kernel's objects.
+            // Files that are not kernel objects.
             "fd" | "MR_FD" => "a file".to_owned(),
             "lkey" | "rkey" => self.name(Kind::Key, number),
             "qpn" | "srqn" => self.name(Kind::Queue, number),
             "uar_page_index" | "bfreg_index" | "UAR_INDEX" => self.name(Kind::Page, number),
-            // The record of a doorbell is aligned within a line of the cache, a queue to a page.
+            // A doorbell record is aligned within a cache line, a queue to a page.
             "db_addr" => address(number, 64),
             "buf_addr" | "sq_buf_addr" => address(number, 4096),
             // From an allocator.
@@ -181,7 +181,7 @@ impl Names {
                 address(number, 4096)
             }
             word if word.ends_with("_handle") => {
-                // A field that has no object is 0, which is also the number of an object.
+                // A field without an object is 0, which is also a valid object number.
                 let name = self.name(Kind::Object, number);
                 let of = name.split(' ').next().unwrap_or_default().to_lowercase();
                 if number == 0 && !word.contains(&of) { "0x0".to_owned() } else { name }
@@ -191,7 +191,7 @@ impl Names {
     }
 }
 
-/// Returns the words at a field's end that say what it is.
+/// Returns the last words of a field's name, which identify its kind.
 fn last_word(field: &str) -> &str {
     const ENDS: [&str; 11] = [
         "MR_FD",
@@ -221,7 +221,7 @@ fn object_of(command: &Command, field: &str) -> String {
     let word = of_field.rsplit('_').next().unwrap_or_default();
     match (command.name.as_str(), word) {
         (_, "tbl") => "ind_tbl".to_owned(),
-        // Both regions of device memory and memory itself are named by `DM`.
+        // `DM` names both device memory and regions of it.
         ("DM_MR_REG", _) => "mr".to_owned(),
         (_, "alloc") => "uar".to_owned(),
         _ => word.to_owned(),

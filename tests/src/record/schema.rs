@@ -1,6 +1,6 @@
-//! Names of objects, methods, attributes and fields. The names and the layout come from
-//! [`uverbs_abi`], which is compared with the kernel's headers; the tables here say which method
-//! takes which of them.
+//! Names of objects, methods, attributes and fields. The names and layouts come from
+//! [`uverbs_abi`], which is compared with the kernel's headers; the tables here assign them to
+//! methods.
 
 use uverbs_abi::HEADERS;
 use uverbs_abi::ib_user_ioctl_cmds::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
@@ -13,9 +13,9 @@ pub struct Method {
     pub object: &'static str,
     /// Name of the method's constant.
     pub method: &'static str,
-    /// The enums that name its attributes: the core's, and the driver's.
+    /// The enums of its attributes' names: the core's, and the driver's.
     pub attrs: [&'static str; 2],
-    /// The struct of the driver's input, empty if it has none.
+    /// The struct of the driver's input; empty if there is none.
     pub driver: &'static str,
 }
 
@@ -26,9 +26,9 @@ pub struct WriteCommand {
     pub name: &'static str,
     /// The struct of its input.
     pub input: &'static str,
-    /// The struct of its reply, empty if it has none.
+    /// The struct of its reply; empty if there is none.
     pub reply: &'static str,
-    /// The struct of the driver's input, empty if it has none.
+    /// The struct of the driver's input; empty if there is none.
     pub driver: &'static str,
 }
 
@@ -57,7 +57,7 @@ impl Method {
     /// Returns the name of an attribute.
     pub fn attr(&self, id: u16) -> Option<&'static str> {
         let named = self.attrs.iter().find_map(|group| name_of(group, id.into()));
-        // The driver's own names come first: a method has these or the two below.
+        // The driver's names come first, because a method has either these or the two below.
         named.or(match id {
             UVERBS_ATTR_UHW_IN => Some("UVERBS_ATTR_UHW_IN"),
             UVERBS_ATTR_UHW_OUT => Some("UVERBS_ATTR_UHW_OUT"),
@@ -157,7 +157,7 @@ pub const METHODS: &[Method] = &[
     method("MLX5_IB_OBJECT_DEVX", "MLX5_IB_METHOD_DEVX_OTHER", "mlx5_ib_devx_other_attrs"),
 ];
 
-/// The commands of the `write()` interface that objects are made and changed by.
+/// The commands of the `write()` interface for creating and changing objects.
 pub const COMMANDS: &[WriteCommand] = &[
     command("IB_USER_VERBS_CMD_QUERY_DEVICE", "ib_uverbs_query_device", "ib_uverbs_query_device_resp"),
     command("IB_USER_VERBS_CMD_QUERY_PORT", "ib_uverbs_query_port", "ib_uverbs_query_port_resp"),
@@ -217,7 +217,7 @@ pub const COMMANDS: &[WriteCommand] = &[
     command("IB_USER_VERBS_EX_CMD_MODIFY_CQ", "ib_uverbs_ex_modify_cq", ""),
 ];
 
-/// Structs in structs: the outer one, the field, and the inner one.
+/// Nested structs: the outer one, the field, and the inner one.
 const NESTED: &[(&str, &str, &str)] = &[
     ("ib_uverbs_create_ah", "attr", "ib_uverbs_ah_attr"),
     ("ib_uverbs_ah_attr", "grh", "ib_uverbs_global_route"),
@@ -230,10 +230,10 @@ const NESTED: &[(&str, &str, &str)] = &[
     ("mlx5_ib_modify_qp", "burst_info", "mlx5_ib_burst_info"),
 ];
 
-/// Attributes whose input is a struct, beside those of the driver and of write commands.
+/// Attributes whose input is a struct, other than the driver's and those of write commands.
 const STRUCTS: &[(&str, &str)] = &[("UVERBS_ATTR_CREATE_QP_CAP", "ib_uverbs_qp_cap")];
 
-/// Attributes that the kernel fills, whose name does not say so.
+/// Attributes filled by the kernel whose names do not show it.
 const OUTPUTS: &[&str] = &[
     "UVERBS_ATTR_CORE_OUT",
     "UVERBS_ATTR_UHW_OUT",
@@ -253,7 +253,7 @@ pub fn find_method(object: u16, id: u16) -> Option<&'static Method> {
     METHODS.iter().find(|one| number_of(one.object) == object.into() && number_of(one.method) == id.into())
 }
 
-/// Returns a write command by its number and the flag of extended commands.
+/// Returns a write command by its number and whether it is extended.
 pub fn find_command(number: u32, is_extended: bool) -> Option<&'static WriteCommand> {
     let is_one = |one: &&WriteCommand| {
         one.name.contains("_EX_CMD_") == is_extended && number_of(one.name) == number.into()
@@ -276,7 +276,7 @@ pub fn nested(of: &str, field: &str) -> Option<&'static str> {
     NESTED.iter().find(|(outer, name, _)| *outer == of && *name == field).map(|(.., inner)| *inner)
 }
 
-/// Returns a name without the prefix that all names of its kind have.
+/// Returns a name without the common prefix of its kind.
 pub fn stripped(name: &'static str) -> &'static str {
     const PREFIXES: [&str; 6] = [
         "UVERBS_METHOD_",
@@ -300,7 +300,7 @@ pub fn type_of(c_name: &str) -> Option<&'static Type> {
 /// Returns the number of a constant.
 ///
 /// # Panics
-/// No header has the name: the tables of this file name none such.
+/// If no header has the name; the tables of this file contain no such name.
 fn number_of(name: &str) -> i128 {
     let all = groups().flat_map(|group| group.constants);
     let found = all.into_iter().find(|(constant, _)| *constant == name);

@@ -1,12 +1,12 @@
 //! The tracer: runs a command and records its calls to uverbs, by `ptrace(2)`.
 //!
-//! It trusts no library of the command. The kernel stops the command at the entry and at the exit
-//! of each system call, and the tracer reads the arguments, and what they point to, from the
-//! stopped process.
+//! It does not rely on any library of the command. The kernel stops the command at the entry and at
+//! the exit of each system call, and the tracer reads the arguments and the memory they point to
+//! from the stopped process.
 //!
 //! # Safety
-//! The child calls `ptrace(PTRACE_TRACEME)` between fork and exec, a system call that takes no
-//! address. The tracer calls `ptrace(PTRACE_GET_SYSCALL_INFO)`, which writes one structure.
+//! The child calls `ptrace(PTRACE_TRACEME)`, a system call without addresses, between fork and
+//! exec. The tracer calls `ptrace(PTRACE_GET_SYSCALL_INFO)`, which writes one structure.
 //!
 //! # References
 //! `ptrace(2)`, `process_vm_readv(2)`
@@ -38,7 +38,8 @@ use crate::process::Finished;
 /// Runs a command to its end, or kills it after `limit`, and records its calls to uverbs.
 ///
 /// # Errors
-/// It cannot be started or traced. Inside: it was killed, and what it had said.
+/// Any errno of starting or tracing it. The inner error is the output of a command killed at the
+/// limit.
 pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Recorded, Finished>> {
     let mut outputs = [output()?, output()?];
     let [stdout, stderr] = [outputs[0].try_clone()?, outputs[1].try_clone()?];
@@ -46,12 +47,13 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Recorded
     // SAFETY: the closure makes one system call, and neither allocates nor takes a lock.
     let child = unsafe { command.pre_exec(|| Ok(ptrace::traceme()?)) }.spawn()?;
     let pid = Pid::from_raw(child.id().cast_signed());
-    // Ends the command in time while this thread, which alone may be the tracer, waits for it.
+    // Kills the command at the limit while this thread waits for it. Only this thread may be the
+    // tracer.
     let (end, ended) = mpsc::channel::<()>();
     let watchdog = thread::spawn(move || {
         let is_late = ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
         if is_late {
-            // Fails if it ended just now.
+            // Fails if the command has just ended.
             let _ = killpg(pid, Signal::SIGKILL);
         }
         is_late
@@ -59,7 +61,7 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Recorded
     let followed = Tracer::default().follow(pid);
     drop(end);
     if followed.is_err() {
-        // Fails if there is nobody to kill.
+        // Fails if the command has ended.
         let _ = killpg(pid, Signal::SIGKILL);
     }
     let is_late = watchdog.join().unwrap_or(false);
@@ -69,11 +71,11 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Recorded
     Ok(if is_late { Err(finished) } else { Ok(Recorded { finished, calls }) })
 }
 
-/// The calls of a process, as far as it has run.
+/// The calls of a process so far.
 #[derive(Default)]
 struct Tracer {
     calls: Vec<Call>,
-    /// The calls that threads are in.
+    /// The unfinished calls of threads.
     pending: HashMap<Pid, Call>,
 }
 
@@ -156,14 +158,14 @@ impl Tracer {
     }
 }
 
-/// The kernel's `struct ptrace_syscall_info`, which the headers of some C libraries lack.
+/// The kernel's `struct ptrace_syscall_info`, missing in the headers of some C libraries.
 #[derive(zerocopy::FromBytes)]
 #[repr(C)]
 struct SyscallInfo {
     op: u8,
-    /// The architecture, and the pointers to instructions and to the stack.
+    /// The architecture, the instruction pointer and the stack pointer.
     _rest: [u8; 23],
-    /// The union: of an entry, the call's number and its arguments; of an exit, its result.
+    /// The union: at an entry, the call's number and arguments; at an exit, its result.
     data: [u64; 8],
 }
 
@@ -171,7 +173,7 @@ impl SyscallInfo {
     const ENTRY: u8 = 1;
     const EXIT: u8 = 2;
 
-    /// Returns the reason for which a thread has stopped.
+    /// Returns the reason a thread has stopped.
     fn of(pid: Pid) -> Result<Self, Errno> {
         /// `PTRACE_GET_SYSCALL_INFO`
         const REQUEST: libc::c_long = 0x420e;
@@ -190,7 +192,7 @@ impl SyscallInfo {
     }
 }
 
-/// Returns a call that is recorded, at its entry.
+/// Returns a call to record, at its entry.
 fn entered(pid: Pid, number: u64, args: [u64; 6]) -> Option<Call> {
     let file = args[0] as i32;
     match number.cast_signed() {
@@ -198,7 +200,7 @@ fn entered(pid: Pid, number: u64, args: [u64; 6]) -> Option<Call> {
             let mut header = IbUverbsIoctlHdr::new_zeroed();
             read(pid, args[2], header.as_mut_bytes())?;
             let mut attrs = attrs(pid, args[2], header.num_attrs);
-            // Input in memory. Of outputs, this is the space.
+            // Input in memory, or the space for an output.
             for attr in &mut attrs {
                 attr.input = bytes(pid, attr.head.data, attr.head.len.into());
             }
@@ -226,7 +228,7 @@ fn entered(pid: Pid, number: u64, args: [u64; 6]) -> Option<Call> {
     }
 }
 
-/// The first member of an [`IbUverbsCmdHdr`], which is an input of the kernel's alone.
+/// The first member of an [`IbUverbsCmdHdr`], a type that the kernel only reads.
 #[derive(zerocopy::FromBytes)]
 #[repr(C)]
 struct IbUverbsCmdHdrBytes {
@@ -252,7 +254,7 @@ fn left(pid: Pid, mut call: Call, ended: i64) -> Call {
     call
 }
 
-/// Returns the attributes behind the header of an ioctl.
+/// Returns the attributes after the header of an ioctl.
 fn attrs(pid: Pid, at: u64, count: u16) -> Vec<RawAttr> {
     let size = size_of::<IbUverbsAttr>();
     let all = bytes(pid, at + size_of::<IbUverbsIoctlHdr>() as u64, usize::from(count) * size);
@@ -260,7 +262,7 @@ fn attrs(pid: Pid, at: u64, count: u16) -> Vec<RawAttr> {
     heads.map(|head| RawAttr { head, after: head, input: Vec::new(), output: Vec::new() }).collect()
 }
 
-/// Returns bytes of a process, or none if they cannot be read: inline data is no address.
+/// Returns bytes of a process; empty if they cannot be read, because inline data is not an address.
 fn bytes(pid: Pid, at: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     match read(pid, at, &mut bytes) {
@@ -318,12 +320,13 @@ mod tests {
         assert_eq!(killed.status.signal(), Some(Signal::SIGKILL as i32));
     }
 
-    /// The calls that the next test records, in a process of its own.
+    /// Makes the calls recorded by the next test, in a child process.
     #[test]
     #[ignore = "a process for the test below"]
     fn calls_to_record() {
         let step = b"step open";
-        // SAFETY: there is no file -1: the kernel follows no address of the second call.
+        // SAFETY: file descriptor -1 does not exist, so the kernel follows no address of the second
+        // call.
         let results = unsafe {
             let attr = IbUverbsAttr { attr_id: 2, len: 12, data: step.as_ptr() as u64, ..Default::default() };
             let header = IbUverbsIoctlHdr { object_id: 3, num_attrs: 1, ..Default::default() };

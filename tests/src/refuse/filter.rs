@@ -1,8 +1,8 @@
-//! The filter program: which system calls the supervisor is asked about.
+//! The filter program, which selects system calls for the supervisor to decide on.
 //!
-//! It lets everything pass but `write(2)`, `ioctl(2)` with the request `RDMA_VERBS_IOCTL`, and
-//! `socket(2)` for RDMA netlink. A call in another architecture's convention passes as well: what
-//! is tested here speaks the native one.
+//! It passes everything except `write(2)`, `ioctl(2)` with the request `RDMA_VERBS_IOCTL`, and
+//! `socket(2)` for RDMA netlink. Calls by another architecture's convention also pass, because the
+//! tested programs use the native one.
 //!
 //! # References
 //! `seccomp(2)`; Linux, `Documentation/userspace-api/seccomp_filter.rst`
@@ -10,10 +10,10 @@
 use libc::sock_filter;
 use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 
-/// The kernel's number of the architecture that this is compiled for.
+/// The kernel's number of the target architecture.
 #[cfg(target_arch = "x86_64")]
 pub const AUDIT_ARCH: u32 = 0xc000_003e;
-/// The kernel's number of the architecture that this is compiled for.
+/// The kernel's number of the target architecture.
 #[cfg(target_arch = "aarch64")]
 pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 
@@ -21,7 +21,7 @@ pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 const NR: u32 = 0;
 /// The offset of the architecture.
 const ARCH: u32 = 4;
-/// The offset of the arguments, of 64 bits each. The kernel reads 32 bits of those that are checked
+/// The offset of the arguments, of 64 bits each. The kernel uses 32 bits of the arguments checked
 /// here.
 const ARGS: u32 = 16;
 
@@ -30,9 +30,9 @@ const fn low(argument: u32) -> u32 {
     ARGS + 8 * argument + if cfg!(target_endian = "little") { 0 } else { 4 }
 }
 
-/// The program, ready for `seccomp(2)`.
+/// Returns the program, ready for `seccomp(2)`.
 pub fn program() -> Vec<sock_filter> {
-    // Jumps count the instructions that are left out.
+    // Jumps count the skipped instructions.
     vec![
         load(ARCH),
         unless_equal(AUDIT_ARCH, 4),
@@ -53,8 +53,8 @@ pub fn program() -> Vec<sock_filter> {
     ]
 }
 
-/// A program that refuses `ioctl(2)` with the request `RDMA_VERBS_IOCTL` by itself, with ENOTTY,
-/// and lets everything else pass.
+/// Returns a program that rejects `ioctl(2)` with the request `RDMA_VERBS_IOCTL` without a
+/// supervisor, with ENOTTY, and passes everything else.
 pub fn without_ioctls() -> Vec<sock_filter> {
     vec![
         load(ARCH),
@@ -92,7 +92,7 @@ const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
 mod tests {
     use super::*;
 
-    /// Runs the program on a `struct seccomp_data` as the kernel would. `None` where the kernel
+    /// Runs the program on a `struct seccomp_data` like the kernel. Returns `None` if the kernel
     /// would not have loaded it.
     fn run(program: &[sock_filter], arch: u32, nr: i64, args: [u64; 6]) -> Option<u32> {
         let mut data = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
     const ASK: Option<u32> = Some(libc::SECCOMP_RET_USER_NOTIF);
     const PASS: Option<u32> = Some(libc::SECCOMP_RET_ALLOW);
     const REQUEST: u64 = RDMA_VERBS_IOCTL as u64;
-    /// A request of terminals, whose type in the crate libc is that of the C library's `ioctl`.
+    /// A request of terminals. In the crate libc its type is that of the C library's `ioctl`.
     const TIOCGWINSZ: u64 = 0x5413;
     const NETLINK: u64 = libc::AF_NETLINK as u64;
     const RDMA: u64 = libc::NETLINK_RDMA as u64;
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, REQUEST, 0]), ASK);
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_write, [3, 0, 0]), ASK);
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_socket, [NETLINK, 3, RDMA]), ASK);
-        // A program that extends the sign must not escape.
+        // A program that sign-extends an argument must not escape.
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, !0 << 32 | REQUEST, 0]), ASK);
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_socket, [!0 << 32 | NETLINK, 3, RDMA]), ASK);
     }

@@ -1,13 +1,12 @@
-//! Runs work under a filter that refuses the newer ways to the kernel, so that the older ones can
-//! be tested.
+//! Runs work under a filter that rejects newer kernel interfaces, to test the older ones.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | [`filter`] | which system calls are asked about: a classic BPF program |
+//! | [`filter`] | the filter, a classic BPF program: selects system calls for the supervisor |
 //! | [`seccomp`] | the kernel's interface |
 //!
-//! The filter asks a supervisor, the thread that called [`run`], which refuses by [`Mode`] and
-//! counts. Everything that the work starts is under the filter as well.
+//! The supervisor is the thread that called [`run`]. For each selected call it decides by [`Mode`],
+//! and counts. All threads and processes started by the work are under the filter, too.
 
 pub mod filter;
 pub mod seccomp;
@@ -27,23 +26,23 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use seccomp::{Asked, Listener};
 
-/// The commands to refuse.
+/// The commands to reject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Every `RDMA_VERBS_IOCTL`, with ENOTTY: a kernel before 4.20, or a container's filter.
     Ioctl,
-    /// The method INVOKE_WRITE alone, with EPROTONOSUPPORT: a kernel without the bridge to the
-    /// write commands.
+    /// Only the method INVOKE_WRITE, with EPROTONOSUPPORT: a kernel without the bridge to the write
+    /// commands.
     InvokeWrite,
-    /// RDMA netlink, with EPROTONOSUPPORT: a kernel without it, or one that keeps it for itself.
+    /// RDMA netlink, with EPROTONOSUPPORT: a kernel that lacks it or denies it to programs.
     Netlink,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 3] = [Self::Ioctl, Self::InvokeWrite, Self::Netlink];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ioctl => "ioctl",
@@ -52,21 +51,21 @@ impl Mode {
         }
     }
 
-    /// The mode of that name.
+    /// Returns the mode of a name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 }
 
-/// The supervisor's counts. Written and parsed as the line that `refuse` ends with.
+/// The supervisor's counts, printed and parsed as the last line of `refuse`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// The number of refused calls.
+    /// The number of rejected calls.
     pub refused: u64,
     /// The number of `RDMA_VERBS_IOCTL` calls that passed.
     pub passed: u64,
-    /// The number of commands written to an uverbs device, by command number. Those of rxe's
-    /// doorbell (`POST_SEND`) are not among them, because these are a `write()` on every kernel.
+    /// The number of commands written to an uverbs device, by command number. Doorbells of rxe
+    /// (`POST_SEND`) are not included, because they are a `write()` on every kernel.
     pub written: BTreeMap<u32, u64>,
     /// The number of doorbells rung with a `write()`.
     pub doorbells: u64,
@@ -78,7 +77,7 @@ impl Counts {
         self.written.values().sum()
     }
 
-    /// Reads the counts back from what `refuse` wrote to stderr. The last line counts.
+    /// Parses the counts from stderr of `refuse`. The last line counts.
     pub fn parse(stderr: &str) -> Option<Self> {
         let line = stderr.lines().rev().find_map(|line| line.strip_prefix(PREFIX))?;
         let (numbers, commands) = line.split_once(" | ")?;
@@ -114,35 +113,34 @@ impl fmt::Display for Counts {
             "{PREFIX}{refused} {REFUSED}, {passed} {PASSED}, {writes} {WRITES}, {doorbells} {DOORBELLS} |"
         )?;
         if self.written.is_empty() {
-            // So that the separator is there without anything behind it.
+            // Keeps the separator complete, even if no list follows.
             f.write_str(" ")?;
         }
         self.written.iter().try_for_each(|(command, count)| write!(f, " {command}x{count}"))
     }
 }
 
-/// Runs `work` on a thread of its own under the filter, and supervises until nobody is under it any
-/// more.
+/// Runs `work` in a new thread under the filter, and supervises until all its threads and processes
+/// have ended.
 ///
 /// # Errors
-/// The kernel has no such filter, or the supervisor could not go on.
+/// The kernel has no such filter, or supervision fails.
 ///
 /// # Panics
-/// When `work` does.
+/// If `work` panics.
 pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(T, Counts)> {
     thread::scope(|scope| {
         let (send, receive) = mpsc::channel();
         let worker = scope.spawn(move || {
             let installed = seccomp::install(&filter::program());
             let go_on = installed.is_ok();
-            // Received unless the supervisor panicked, which the scope tells.
+            // Received unless the supervisor panicked, which the scope reports.
             let _ = send.send(installed);
             go_on.then(work)
         });
         let listener = receive.recv().map_err(io::Error::other)??;
         let counts = supervise(mode, &listener);
-        // A supervisor that failed must not leave anybody waiting: without a listener the calls
-        // fail.
+        // If the supervisor failed, no call may wait for it: without a listener, calls fail.
         drop(listener);
         let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let result = result.ok_or_else(|| io::Error::other("the filter was not installed"))?;
@@ -150,14 +148,14 @@ pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(
     })
 }
 
-/// Refuses every `RDMA_VERBS_IOCTL` of the calling thread, and of all that it starts from now on,
-/// with ENOTTY. No supervisor counts the refusals, so that a whole suite can run this way.
+/// Rejects every `RDMA_VERBS_IOCTL` of the calling thread, and of everything started by it from now
+/// on, with ENOTTY. Nothing counts the rejections, so a whole suite can run this way.
 ///
 /// # Errors
-/// The kernel has no such filter, or the filter does not refuse.
+/// The kernel has no such filter, or the filter does not reject the call.
 pub fn every_ioctl() -> io::Result<()> {
     seccomp::install_for_good(&filter::without_ioctls())?;
-    // The filter sees the call before the kernel looks at the descriptor, which does not exist.
+    // The filter acts before the kernel looks up the descriptor, which does not exist.
     match seccomp::verbs_ioctl_on_no_file() {
         libc::ENOTTY => Ok(()),
         errno => Err(io::Error::other(format!("an ioctl was not refused: errno {errno}"))),
@@ -173,7 +171,7 @@ fn supervise(mode: Mode, listener: &Listener) -> io::Result<Counts> {
             libc::SYS_socket => Verdict::PassOther,
             _ => judge_write(&asked),
         };
-        // What was read is of another process if this one has ended since.
+        // If the process has ended, the memory read may be another process's.
         if !listener.is_valid(&asked) {
             continue;
         }
@@ -203,7 +201,7 @@ fn judge_ioctl(mode: Mode, asked: &Asked) -> Verdict {
         Mode::Netlink => Verdict::PassIoctl,
         Mode::InvokeWrite => {
             let mut header = IbUverbsIoctlHdr::new_zeroed();
-            // Memory that cannot be read is for the kernel to refuse.
+            // The kernel rejects memory that cannot be read.
             let read = memory_of(asked.pid, asked.args[2], header.as_mut_bytes()).is_ok();
             let method = (header.object_id, header.method_id);
             if read && method == (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) {
@@ -217,7 +215,7 @@ fn judge_ioctl(mode: Mode, asked: &Asked) -> Verdict {
 
 fn judge_write(asked: &Asked) -> Verdict {
     let link = format!("/proc/{}/fd/{}", asked.pid, asked.args[0]);
-    // By its end, because in a changed root the path does not begin where ours do.
+    // Compares the end of the path, because its start differs in a changed root.
     let is_uverbs = fs::read_link(link).is_ok_and(|path| {
         path.to_str()
             .is_some_and(|path| path.contains("/infiniband/uverbs") || path.contains("/dev/char/231:"))

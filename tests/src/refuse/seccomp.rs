@@ -1,9 +1,9 @@
-//! The kernel's side of a filter: installing one, and the notifications of those who ran into it.
+//! The kernel's interface: installing a filter, and the notifications of matching calls.
 //!
 //! # Safety
-//! Every address given to the kernel is that of a local variable of the type that the call
-//! documents, alive for the call. Notifications are read into `struct seccomp_notif`, after
-//! [`install`] made sure that this kernel writes no more than that.
+//! Every address passed to the kernel is that of a local variable of the documented type, alive
+//! during the call. Notifications are read into `struct seccomp_notif`, after [`install`] has
+//! checked that this kernel writes no more than that.
 #![allow(unsafe_code)]
 
 use core::mem::size_of;
@@ -15,10 +15,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 
-/// Puts the calling thread, and all that it starts from now on, under `program`.
+/// Puts the calling thread, and everything it starts from now on, under `program`.
 ///
 /// # Errors
-/// The kernel cannot do it, or speaks of notifications that are larger than those known here.
+/// Any errno of the system calls; notifications larger than the structures used here.
 pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
     // SAFETY: the third argument points to a `struct seccomp_notif_sizes`, which the kernel fills.
@@ -30,20 +30,21 @@ pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     }
     let fd = set_filter(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
     let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    // SAFETY: with this flag the call answers a new file descriptor, which nobody else knows.
+    // SAFETY: with this flag the call returns a new file descriptor, with no other owner.
     Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Puts the calling thread, and all that it starts from now on, under a program that asks nobody.
+/// Puts the calling thread, and everything it starts from now on, under a program without
+/// notifications.
 ///
 /// # Errors
-/// The kernel cannot do it.
+/// Any errno of the system calls.
 pub fn install_for_good(program: &[sock_filter]) -> io::Result<()> {
     set_filter(program, 0).map(drop)
 }
 
-/// Returns the errno of `RDMA_VERBS_IOCTL` on a descriptor that does not exist: EBADF where no
-/// filter is in the way.
+/// Returns the errno of `RDMA_VERBS_IOCTL` on a descriptor that does not exist: EBADF without a
+/// filter.
 pub fn verbs_ioctl_on_no_file() -> i32 {
     // SAFETY: without a file, the kernel follows no address.
     let answer = unsafe { libc::ioctl(-1, RDMA_VERBS_IOCTL as libc::Ioctl, core::ptr::null::<u8>()) };
@@ -51,28 +52,28 @@ pub fn verbs_ioctl_on_no_file() -> i32 {
 }
 
 fn set_filter(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
-    // Without it only root may install a filter; and no program that gains rights must find itself
-    // under one.
+    // Otherwise only root may install a filter, because a program that gains privileges must not
+    // run under one.
     nix::sys::prctl::set_no_new_privs()?;
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };
-    // SAFETY: `program` is a `struct sock_fprog` with the length of the instructions that it points
-    // to; the kernel copies and checks them.
+    // SAFETY: `program` is a `struct sock_fprog` with the length of its instructions, which the
+    // kernel copies and checks.
     check(unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
     })
 }
 
-/// The descriptor on which calls that match the filter arrive.
+/// The descriptor that reports calls matching the filter.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
-/// A system call that waits for an answer.
+/// A system call waiting for a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// The number of the call, which the answer names.
+    /// The id of the notification.
     pub id: u64,
-    /// The thread that waits.
+    /// The waiting thread.
     pub pid: u32,
     /// The system call's number.
     pub nr: i64,
@@ -81,7 +82,7 @@ pub struct Asked {
 }
 
 impl Listener {
-    /// The next call that waits; `None` once nobody is under the filter any more.
+    /// Returns the next waiting call; `None` once no thread is under the filter.
     ///
     /// # Errors
     /// Any errno of the `SECCOMP_IOCTL_NOTIF_RECV` ioctl.
@@ -97,23 +98,23 @@ impl Listener {
             if !ready.contains(PollFlags::POLLIN) {
                 return Ok(None);
             }
-            // SAFETY: zeroes are a valid value of the structure, which is plain integers; the
-            // kernel wants zeroes.
+            // SAFETY: zeroes are a valid value of the structure, which consists of integers; the
+            // kernel requires zeroes.
             let mut notif: seccomp_notif = unsafe { core::mem::zeroed() };
             match self.ioctl(libc::SECCOMP_IOCTL_NOTIF_RECV, &mut notif) {
                 Ok(()) => {
                     let nr = notif.data.nr.into();
                     return Ok(Some(Asked { id: notif.id, pid: notif.pid, nr, args: notif.data.args }));
                 }
-                // Who asked was killed before it could be heard.
+                // The waiting thread was killed before its call was read.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Returns whether the call still waits. If it does, earlier reads of its thread's memory
-    /// belong to that thread.
+    /// Returns whether the call still waits. If it does, memory read from its thread was that
+    /// thread's.
     pub fn is_valid(&self, asked: &Asked) -> bool {
         let mut id = asked.id;
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()
@@ -135,10 +136,10 @@ impl Listener {
         }
     }
 
-    /// `T` is the structure that the request documents.
+    /// Calls an ioctl, whose argument must have the type `T`.
     fn ioctl<T>(&self, request: libc::Ioctl, argument: &mut T) -> io::Result<()> {
-        // SAFETY: the request's size is that of `T`, which the kernel reads and writes during the
-        // call only.
+        // SAFETY: the request's size is that of `T`, which the kernel accesses only during the
+        // call.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), request, core::ptr::from_mut(argument)) }.into())?;
         Ok(())
     }

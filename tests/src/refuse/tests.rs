@@ -1,8 +1,8 @@
-//! The supervisor on calls that this process makes itself, and on a command.
+//! The supervisor on this process's calls, and on a command.
 //!
 //! # Safety
-//! The one ioctl is given a file descriptor that does not exist, or `/dev/null`, which takes no
-//! ioctl at all: nothing follows the address.
+//! The only ioctl is called on a file descriptor that does not exist, or on `/dev/null`, which
+//! supports no ioctl, so the kernel never follows the address.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -16,10 +16,10 @@ use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 use super::*;
 use crate::process;
 
-/// Asks `fd` to run a method of the device object, and returns the errno.
+/// Calls a method of the device object on `fd`, and returns the errno.
 fn ioctl(fd: i32, request: u32, method_id: u16) -> i32 {
     let header = IbUverbsIoctlHdr { method_id, ..IbUverbsIoctlHdr::new_zeroed() };
-    // SAFETY: nobody takes the ioctl; see the module's paragraph.
+    // SAFETY: no file handles the ioctl; see the head of the file.
     let answer = unsafe { libc::ioctl(fd, request as libc::Ioctl, &raw const header) };
     assert_eq!(answer, -1);
     io::Error::last_os_error().raw_os_error().unwrap()
@@ -27,8 +27,8 @@ fn ioctl(fd: i32, request: u32, method_id: u16) -> i32 {
 
 const NO_FD: i32 = -1;
 
-/// [`run`], which waits until nothing is under the filter any more: a call that is never answered
-/// would hang the test.
+/// Calls [`run`] with a deadline, because it waits until no thread is under the filter: a call left
+/// undecided would hang the test.
 fn supervised<T: Send + 'static>(
     mode: Mode,
     work: impl FnOnce() -> T + Send + 'static,
@@ -72,7 +72,7 @@ fn in_mode_invoke_write_that_method_alone_is_refused() {
 #[test]
 fn in_mode_netlink_no_rdma_socket_is_had_and_others_are() {
     use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
-    // Without flags: musl tries a refused socket again without them.
+    // Without flags, because musl retries a failed socket without them.
     let open =
         |protocol| socket(AddressFamily::Netlink, SockType::Raw, SockFlag::empty(), protocol).map(drop).err();
     let rdma = move || open(SockProtocol::NetlinkRDMA);
@@ -80,7 +80,7 @@ fn in_mode_netlink_no_rdma_socket_is_had_and_others_are() {
         supervised(Mode::Netlink, move || (rdma(), open(SockProtocol::NetlinkRoute))).unwrap();
     assert_eq!((refused, route), (Some(nix::errno::Errno::EPROTONOSUPPORT), None));
     assert_eq!(counts, Counts { refused: 1, ..Counts::default() });
-    // In the other modes it is the kernel's to say.
+    // In the other modes the kernel decides.
     let (same, counts) = supervised(Mode::Ioctl, rdma).unwrap();
     assert_eq!((same, counts), (rdma(), Counts::default()));
 }
@@ -95,7 +95,7 @@ fn writes_to_an_uverbs_device_are_counted_by_command_and_doorbells_apart() {
     let other = dir.join("other");
     let ((), counts) = supervised(Mode::Ioctl, move || {
         let mut uverbs = File::create(uverbs).unwrap();
-        // The flag of extended commands is no part of the number.
+        // The flag of extended commands is not part of the number.
         for number in [0, 24, 24 | 1 << 31, 28, 28, 28] {
             uverbs.write_all(&command(number)).unwrap();
         }
@@ -110,7 +110,7 @@ fn writes_to_an_uverbs_device_are_counted_by_command_and_doorbells_apart() {
 
 #[test]
 fn a_command_and_what_it_starts_are_under_the_filter_and_its_status_comes_back() {
-    // The shell's own writes are asked about too: they must all be answered.
+    // The supervisor must also decide on the shell's writes.
     let (output, counts) = supervised(Mode::Ioctl, || {
         Command::new("sh").args(["-c", "sh -c 'echo a; echo b'; exit 7"]).output()
     })
