@@ -1,9 +1,9 @@
-//! `api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]`: random legal and odd calls of the
-//! public API in safe code.
+//! `api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]`: makes random calls of the public
+//! API in safe code, legal and odd.
 //!
-//! Without a device it takes two soft devices of its own; without a seed one from the clock, which
-//! it prints. `--round` runs one round in this process, as a failure names it. 0 if nothing was
-//! wrong and every kind of call was made.
+//! Without a device it creates two soft devices; without a seed it takes one from the clock and
+//! prints it. `--round` repeats a single round in this process, with the seed printed by a failure.
+//! Exits with 0 if nothing failed and every kind of call was made.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -15,8 +15,8 @@ use verbs_tests::runner::{CaseResult, Stop};
 
 const USAGE: &str = "usage: api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]";
 
-/// The duration of a round: short enough that the memory it forgets is available, and that a
-/// failure is soon reproduced.
+/// The duration of a round: short enough to afford its leaked memory, and to reproduce a failure
+/// soon.
 const ROUND_SECONDS: u64 = 10;
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
 //! `cm-peer --listen ADDRESS | --connect ADDRESS`: two of them connect by address, each with its
-//! device, and try what connections and datagram services are for.
+//! device, and try connections and datagram services.
 //!
 //! ```text
 //! VERBS_SOFT=192.0.2.1 cm-peer --listen 192.0.2.1:7471
@@ -7,9 +7,9 @@
 //! cm-peer --connect '[fe80::1%eth0]:7471'
 //! ```
 //!
-//! Prints `ok STEP` for each step and ends with `N steps`; 0 if all went well. Both sides need the
-//! same options, except `--source`, `--dies` and `--outlives`: with the step `outlive`, one side
-//! kills itself in a state of the connection, and the other one prints how it noticed.
+//! Prints `ok STEP` for each step and ends with `N steps`; exits with 0 on success. Both sides need
+//! the same options, except `--source`, `--dies` and `--outlives`. In the step `outlive`, one side
+//! kills itself in a given state of the connection, and the other one prints how it noticed.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
@@ -64,7 +64,7 @@ fn options(mut args: impl Iterator<Item = String>) -> CaseResult<(bool, SocketAd
     }
 }
 
-/// Parses an address and a port; that of a link by the name of its interface, too.
+/// Parses an address and a port, including a link-local address with an interface name.
 fn address(text: &str) -> CaseResult<SocketAddr> {
     if let Ok(address) = text.parse() {
         return Ok(address);

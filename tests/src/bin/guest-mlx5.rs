@@ -1,10 +1,10 @@
 //! `guest-mlx5 [--list] [--usual] [--form erased|static] [--skip SUITE[: WHY]]... [--port ib|roce]
 //! [--functions 1|2] [SUITE...]`: runs the suites for mlx5 devices, inside the guest, as root.
 //!
-//! Without options it finds out itself what there is. Prints `ok NAME`, `FAIL NAME: why` or `skip
-//! NAME: why` for each case and ends with `N passed, N failed, N skipped`. SUITE is a suite's name
-//! or the beginning of cases' names, word by word; without one, all cases run, with `--usual` those
-//! of a run that shares its time between two guests. 0 if no case failed.
+//! Without options it detects the ports and functions. Prints `ok NAME`, `FAIL NAME: why` or `skip
+//! NAME: why` for each case and ends with `N passed, N failed, N skipped`. SUITE is a suite's name,
+//! or a prefix of cases' names that ends at a word. Without SUITE, all cases run; with `--usual`,
+//! those of a run shared between two guests. Exits with 0 if no case failed.
 //!
 //! `guest-mlx5 --compile` compiles the C programs of the suites on the host, beside this program.
 
@@ -37,8 +37,8 @@ fn main() -> ExitCode {
 
 fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup, bool), String> {
     let (mut options, mut is_usual) = (Options::default(), false);
-    // The process of a case was told by its parent, which was told by these arguments or has
-    // looked.
+    // The process of a case gets the setup from its parent; the parent gets it from arguments or
+    // detects it.
     let mut setup = Setup::from_env().unwrap_or_else(Setup::found);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} of what?"));

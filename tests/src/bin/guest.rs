@@ -2,11 +2,12 @@
 //! [--without-ioctls] [SUITE...]`: runs the suites, inside the guest, as root, with rxe0.
 //!
 //! Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case and ends with `N passed, N
-//! failed, N skipped`. SUITE is a suite's name or the beginning of cases' names, word by word. With
-//! `--form`, cases on our API run with their provider hidden or named alone. 0 if no case failed.
+//! failed, N skipped`. SUITE is a suite's name, or a prefix of cases' names that ends at a word.
+//! With `--form`, cases on our API run in one form only: with their provider hidden, or named.
+//! Exits with 0 if no case failed.
 //!
-//! With `--without-ioctls` every case runs under a filter that refuses the ioctls of uverbs, and
-//! with the provider hidden; 3 if the filter cannot be used.
+//! With `--without-ioctls` every case runs with the provider hidden, and under a filter that
+//! rejects the ioctls of uverbs. Exits with 3 if the filter is not available.
 //!
 //! `guest --compile` compiles the C programs of the suites on the host, beside this program.
 

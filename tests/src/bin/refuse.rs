@@ -1,9 +1,9 @@
-//! `refuse ioctl|invoke-write|netlink [--] COMMAND...`: runs a command that is refused some of its
-//! ways to the kernel.
+//! `refuse ioctl|invoke-write|netlink [--] COMMAND...`: runs a command, rejecting some of its calls
+//! to the kernel.
 //!
-//! Ends as the command ends (128 + N for signal N), after a line on stderr that says what was
-//! refused and what was written instead: see [`verbs_tests::refuse::Counts`]. 125 if the command
-//! could not be run under the filter, 127 if there is no such command.
+//! Exits with the command's status (128 + N for signal N), after a line on stderr that counts
+//! rejected calls and write commands: see [`verbs_tests::refuse::Counts`]. Exits with 125 if the
+//! command could not run under the filter, and with 127 if there is no such command.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitCode};

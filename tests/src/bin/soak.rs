@@ -1,7 +1,7 @@
-//! `soak [--seconds N] [--qps N] [--threads N] [--device NAME] [--no-fence] [--seed N]`: random
-//! traffic on many queue pairs of one device, each operation checked, and the resident set with it.
+//! `soak [--seconds N] [--qps N] [--threads N] [--device NAME] [--no-fence] [--seed N]`: runs
+//! random traffic on many queue pairs of one device, checking each operation and the resident set.
 //!
-//! Without a device it takes soft0, made for this process. Prints what was done; 0 if nothing was
+//! Without a device it creates soft0 for this process. Prints totals; exits with 0 if nothing was
 //! lost and memory did not grow.
 
 use std::process::ExitCode;

@@ -6,9 +6,9 @@
 //! verbs-peer --connect 192.0.2.1:7471 --device rxe0 --gid-index 1
 //! ```
 //!
-//! Prints `ok STEP` for each step and ends with `N steps`; 0 if all went well. Both sides need the
-//! same options, but for the device, its GID, `--no-fence` and `--no-reads`. These, and
-//! `--no-empty` on both sides, spare devices like rxe what they do wrong.
+//! Prints `ok STEP` for each step and ends with `N steps`; exits with 0 on success. Both sides need
+//! the same options, except the device, its GID, `--no-fence` and `--no-reads`. These two, and
+//! `--no-empty` on both sides, avoid operations in which devices like rxe have defects.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -114,7 +114,7 @@ fn run(options: &Options) -> CaseResult<u64> {
     if let Err(Stop::Failed(why) | Stop::Skipped(why)) = &result {
         session.link.give_up(why);
     }
-    // For whoever wonders what the network did.
+    // Shows what the network did.
     if let Some(soft) = context.raw().downcast_ref::<verbs::soft::Soft>() {
         println!("{:?}", soft.counters());
     }

@@ -13,7 +13,7 @@ use crate::fabric::{PATIENCE, PORT};
 use crate::pattern;
 use crate::runner::{CaseResult, fail};
 
-/// The lengths of messages, in turn.
+/// The lengths of messages, by turns.
 const LENGTHS: [usize; 5] = [1, 100, 1024, 5000, 60_000];
 
 /// Returns the length of the messages of a round.
@@ -21,14 +21,14 @@ pub const fn length_of(round: u64) -> usize {
     LENGTHS[round as usize % LENGTHS.len()]
 }
 
-/// The length of receives.
+/// The length of receives, in bytes.
 pub const LONGEST: usize = 60_000;
 
-/// Sends and receives messages in turn, and verifies each byte. A receive of [`LONGEST`] bytes is
-/// posted before, and after; every send has completed after.
+/// Sends and receives messages by turns, and verifies each byte. A receive of [`LONGEST`] bytes
+/// must be posted before, and is posted again afterwards. All sends have completed on return.
 ///
 /// # Errors
-/// A message is wrong, or does not come.
+/// A wrong message, or no message in time.
 pub fn exchange(parts: &mut Parts, qp: &mut Qp<Rts>, begins: bool, rounds: u64) -> CaseResult {
     let mut sends = 0;
     for round in 0..rounds {
@@ -69,23 +69,23 @@ fn verify(received: Completed, seed: u64, wanted: usize) -> CaseResult {
     pattern::check(seed, &buf[..len]).or_else(fail)
 }
 
-/// The bytes before a datagram: its global route.
+/// The length of the global routing header before a datagram.
 const GRH: usize = 40;
 
 /// The length of a datagram, in bytes.
 const LENGTH: usize = 200;
 
-/// A datagram that arrived.
+/// A received datagram.
 struct Datagram {
     wc: Wc,
     grh: Vec<u8>,
     text: Vec<u8>,
 }
 
-/// Sends datagrams to a service until each has its answer: both may be lost.
+/// Sends datagrams to a service until each is answered, because both may be lost.
 ///
 /// # Errors
-/// No answer comes, or not from the service.
+/// No answer in time, or an answer from another sender.
 pub fn ask(parts: &mut Parts, qp: &mut Qp<Rts>, service: &PeerUd, rounds: u64) -> CaseResult {
     /// The time after which a datagram is sent again.
     const AGAIN: Duration = Duration::from_millis(500);
@@ -105,7 +105,7 @@ pub fn ask(parts: &mut Parts, qp: &mut Qp<Rts>, service: &PeerUd, rounds: u64) -
                 if wc.src_qp != service.qp_num {
                     return fail(format_args!("a datagram of another queue pair: {wc:?}"));
                 }
-                // Another one answers an earlier question that was sent twice.
+                // Another text answers an earlier question that was sent twice.
                 if text == answer {
                     break;
                 }
@@ -118,10 +118,10 @@ pub fn ask(parts: &mut Parts, qp: &mut Qp<Rts>, service: &PeerUd, rounds: u64) -
     Ok(())
 }
 
-/// Answers datagrams until `is_over`, which is asked between them.
+/// Answers datagrams until `is_over` returns true; it is called between them.
 ///
 /// # Errors
-/// Those of verbs; a datagram that is no question.
+/// Those of verbs and of `is_over`; a datagram other than a question.
 pub fn answer(
     parts: &mut Parts,
     qp: &mut Qp<Rts>,
@@ -154,10 +154,10 @@ pub fn post_receives(parts: &Parts, qp: &mut Qp<Rts>) -> CaseResult {
     (0..8).try_for_each(|_| parts.post_recv(qp, GRH + 8 + LENGTH))
 }
 
-/// Returns a datagram that has arrived, and posts a receive for the next one.
+/// Returns a received datagram, and posts a receive for the next one.
 fn poll(parts: &mut Parts, qp: &mut Qp<Rts>) -> CaseResult<Option<Datagram>> {
     let Some(completed) = parts.cq.poll_one() else {
-        // The other end of this machine's processors may need one.
+        // The peer may be waiting for this processor.
         std::thread::yield_now();
         return Ok(None);
     };

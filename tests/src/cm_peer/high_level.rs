@@ -1,4 +1,4 @@
-//! A [`Listener`] and a [`Connector`], with which most programs connect.
+//! A [`Listener`] and a [`Connector`], which most programs use to connect.
 //!
 //! The listener rejects a client without the right private data, and returns the messages of the
 //! next one. Neither side handles events of the connection manager.
@@ -15,9 +15,9 @@ use crate::runner::{CaseResult, fail};
 /// The step.
 pub const STEP: Step = Step { name: "listener and connector", listens, connects };
 
-/// The private data of a client that the listener accepts.
+/// The private data of an accepted client.
 const MEMBER: &[u8] = b"member";
-/// The private data of one that it rejects, and of the reject.
+/// The private data of a rejected client, and of its rejection.
 const STRANGER: &[u8] = b"stranger";
 const MEMBERS_ONLY: &[u8] = b"members only";
 
@@ -45,7 +45,7 @@ fn listens(side: &mut Listens) -> CaseResult {
         client.qp.post_send_buf(SendOp::Send, SendFlags::empty(), received.into_buf()?, ..len)?;
         client.resources.next_send(PATIENCE)?.ok()?;
     }
-    // The last acknowledgement has to arrive before the peer ends the connection.
+    // The last acknowledgement must arrive before the peer ends the connection.
     side.link.meet(RETURNED)?;
     match client.control.wait(PATIENCE)? {
         Some(End::ByPeer) => Ok(()),
@@ -89,10 +89,10 @@ fn connects(side: &mut Connects) -> CaseResult {
     }
 }
 
-/// The place in which both sides meet when all messages have returned, and are acknowledged.
+/// The point where both sides meet once all messages have returned and are acknowledged.
 const RETURNED: &str = "returned";
 
-/// Sends a message, and returns the next one that arrives.
+/// Sends a message, and returns the next one received.
 fn send(server: &mut Connection, message: Vec<u8>) -> Result<Completed> {
     let message = server.resources.pd.register(message)?;
     server.qp.post_send_buf(SendOp::Send, SendFlags::empty(), message, ..)?;

@@ -1,17 +1,17 @@
-//! Two processes that connect by address, each with its device: what `cm-peer` is made of.
+//! Two processes that connect by address, each with its device: the library behind `cm-peer`.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
 //! | [`steps`] | connections, rejects and lookups, one after the other |
 //! | [`exchange`] | verified messages and datagrams |
 //! | [`high_level`] | a `Listener` and a `Connector` |
 //! | [`outlive`] | the end of a connection whose peer is killed |
 //!
-//! The side that listens has a listener for connections and one for datagrams. Between the steps
-//! both sides meet over TCP ([`Link`]), so that neither ends while the other one may still miss a
-//! message of the connection manager. All else goes by the addresses.
+//! The listening side has a listener for connections and one for datagrams. Between the steps both
+//! sides meet over TCP ([`Link`]), so that neither exits while its peer may still need a message of
+//! the connection manager repeated. Everything else goes through the addresses.
 //!
-//! All of it is safe code.
+//! Everything is safe code.
 
 pub mod exchange;
 pub mod high_level;
@@ -27,16 +27,16 @@ use crate::peer::link::Link;
 use crate::runner::{CaseResult, Stop, fail};
 use outlive::State;
 
-/// The plan of both sides. They have the same one, except for `source`, `dies` and `outlives`.
+/// The plan of both sides, equal except for `source`, `dies` and `outlives`.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Names of the steps to do; all but that of [`outlive`] if there are none.
+    /// Names of the steps to run; if empty, all except [`outlive`].
     pub only: Vec<String>,
     /// The number of connections at once.
     pub connections: usize,
     /// The number of messages each way on a connection.
     pub rounds: u64,
-    /// The local address of the connection that is [outlived](outlive); any without it.
+    /// The local address of the [outlived](outlive) connection; any if `None`.
     pub source: Option<IpAddr>,
     /// The state in which this side kills itself.
     pub dies: Option<State>,
@@ -44,7 +44,7 @@ pub struct Plan {
     pub outlives: Option<State>,
 }
 
-/// The side that listens.
+/// The listening side.
 #[derive(Debug)]
 pub struct Listens {
     pub(crate) tcp: Server,
@@ -53,7 +53,7 @@ pub struct Listens {
     pub(crate) link: Link,
 }
 
-/// The side that connects.
+/// The connecting side.
 #[derive(Debug)]
 pub struct Connects {
     /// The address of the listener of connections.
@@ -64,21 +64,21 @@ pub struct Connects {
     pub(crate) link: Link,
 }
 
-/// A step: the part of each side.
+/// A step, with the function of each side.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// The name.
     pub name: &'static str,
-    /// The part of the side that listens.
+    /// The listening side's function.
     pub listens: fn(&mut Listens) -> CaseResult,
-    /// The part of the side that connects.
+    /// The connecting side's function.
     pub connects: fn(&mut Connects) -> CaseResult,
 }
 
-/// Listens on an address, for TCP on its port, and does the steps. Returns their number.
+/// Listens on an address, with TCP on its port, and runs the steps. Returns their number.
 ///
 /// # Errors
-/// A step failed, on either side.
+/// A failed step, on either side.
 pub fn listen(address: SocketAddr, plan: Plan) -> CaseResult<usize> {
     let steps = chosen(&plan)?;
     let at = |space| Server::new(with_port(address, 0), space, 0);
@@ -95,10 +95,10 @@ pub fn listen(address: SocketAddr, plan: Plan) -> CaseResult<usize> {
     Ok(steps.len())
 }
 
-/// Connects to the side that listens on an address, and does the steps. Returns their number.
+/// Connects to the side listening on an address, and runs the steps. Returns their number.
 ///
 /// # Errors
-/// A step failed, on either side.
+/// A failed step, on either side.
 pub fn connect(address: SocketAddr, plan: Plan) -> CaseResult<usize> {
     let steps = chosen(&plan)?;
     let mut link = Link::connect(address)?;
@@ -115,13 +115,13 @@ pub fn connect(address: SocketAddr, plan: Plan) -> CaseResult<usize> {
     Ok(steps.len())
 }
 
-/// Waits until both sides have done a step. One that was killed is not waited for.
+/// Waits until both sides have finished a step, unless the other one was killed.
 fn finish(step: &Step, plan: &Plan, link: &mut Link) -> CaseResult {
     println!("ok {}", step.name);
     if plan.outlives.is_some() { Ok(()) } else { link.meet("done") }
 }
 
-/// Tells the other side of a failure.
+/// Reports a failure to the other side.
 fn told(done: CaseResult, link: &mut Link) -> CaseResult {
     if let Err(Stop::Failed(why) | Stop::Skipped(why)) = &done {
         link.give_up(why);

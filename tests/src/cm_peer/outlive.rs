@@ -1,10 +1,10 @@
 //! The end of a connection whose peer is killed.
 //!
-//! A kernel ends the connections of a process that dies, so that the survivor is told at once. A
-//! soft device dies with its process, which a survivor with a soft device of the same machine sees.
-//! Any other one notices the silence, by a message that stays without an answer (of the connection
-//! manager, after a minute), or by one of its own that nothing acknowledges, after which it
-//! disconnects; a survivor that waits without sending is told nothing.
+//! When a process dies, its kernel ends its connections, and the survivor gets the event at once. A
+//! soft device dies with its process; a survivor with a soft device on the same machine detects
+//! that. Other survivors notice the silence: a message of the connection manager stays unanswered
+//! for a minute, or a sent message is never acknowledged, after which they disconnect. A survivor
+//! that waits without sending gets no event.
 
 use core::fmt;
 use core::str::FromStr;
@@ -22,26 +22,26 @@ use crate::runner::{CaseResult, Stop, fail};
 /// The step in which a side is killed.
 pub const STEP: Step = Step { name: "outlive", listens, connects };
 
-/// Far beyond the time after which the protocol gives up: 16 times 4.3 s, and 108 s were seen on a
-/// busy machine.
+/// Far beyond the time after which the protocol gives up: 16 times 4.3 s, and up to 108 s on a busy
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(200);
 
-/// The state of a connection in which a side dies.
+/// The state of a connection in which a side is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The side that listens, before it gets a request.
+    /// The listening side, before it gets a request.
     Listening,
-    /// The side that listens, with a request that it has read.
+    /// The listening side, after reading a request.
     Requested,
-    /// The side that listens, after it has accepted.
+    /// The listening side, after accepting.
     Accepted,
-    /// The side that connects, whose request was read.
+    /// The connecting side, after its request was read.
     Requesting,
-    /// Either side, of a connection that the survivor uses.
+    /// Either side, while the survivor uses the connection.
     Established,
-    /// Either side, of a connection that nobody uses.
+    /// Either side, while the connection is idle.
     Idle,
-    /// Either side, when the survivor has disconnected.
+    /// Either side, after the survivor has disconnected.
     Disconnecting,
 }
 
@@ -57,7 +57,7 @@ impl State {
         Self::Disconnecting,
     ];
 
-    /// Returns the word for it.
+    /// Returns the state's name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Listening => "listening",
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// Returns whether a side is in this state at some time: the one that listens, or the other.
+    /// Returns whether the listening side, or the other one, is ever in this state.
     pub const fn is_of(self, listens: bool) -> bool {
         match self {
             Self::Listening | Self::Requested | Self::Accepted => listens,
@@ -101,7 +101,7 @@ impl Plan {
     /// Kills this process if it is to die in this state.
     fn reach(&self, state: State) {
         if self.dies == Some(state) {
-            // It cannot be caught.
+            // The signal cannot be caught.
             let _ = raise(Signal::SIGKILL);
         }
     }
@@ -116,15 +116,15 @@ fn listens(side: &mut Listens) -> CaseResult {
     plan.reach(State::Requested);
     if plan.outlives == Some(State::Requesting) {
         link.tell("requested")?;
-        // The end of the other process.
+        // Returns at the end of the other process.
         let ended = link.hear();
         assert!(ended.is_err(), "{ended:?} instead of the peer's end");
     }
     let parts = Parts::of(&id)?;
     let accepted = parts.qp(&id).and_then(|qp| Ok(id.accept(qp, &ConnParam::default())?));
     match accepted {
-        // A kernel has taken the request of its process back, and has no event for an id that was
-        // not accepted.
+        // The kernel has withdrawn the dead process's request, and reports no event for an id that
+        // was not accepted.
         Err(Stop::Failed(why)) if plan.outlives == Some(State::Requesting) => {
             println!("ended after 0.0 s: {why}");
             return Ok(());
@@ -145,7 +145,7 @@ fn connects(side: &mut Connects) -> CaseResult {
         let ended = link.hear();
         assert!(ended.is_err(), "{ended:?} instead of the peer's end");
     }
-    // rxe takes 7 retries for retries without limit.
+    // rxe takes 7 retries for unlimited retries.
     id.connect(parts.qp(&id)?, &ConnParam { retry_count: 3, ..ConnParam::default() })?;
     if plan.dies == Some(State::Requesting) {
         link.hear()?;
@@ -155,7 +155,7 @@ fn connects(side: &mut Connects) -> CaseResult {
     survivor.run(plan)
 }
 
-/// An id that is connected or about to be.
+/// An id connected or connecting.
 struct Survivor<'a> {
     channel: &'a EventChannel,
     id: &'a CmId,
@@ -165,7 +165,7 @@ struct Survivor<'a> {
 }
 
 impl Survivor<'_> {
-    /// Waits for the end of the connection, and prints what it was.
+    /// Waits for the end of the connection, and prints its cause.
     fn run(&mut self, plan: &Plan) -> CaseResult {
         let started = Instant::now();
         while started.elapsed() < PATIENCE {
@@ -183,7 +183,7 @@ impl Survivor<'_> {
         fail(format_args!("nothing ended the connection within {PATIENCE:?}"))
     }
 
-    /// Returns the words about the end, if the event is one.
+    /// Returns the description of the end, if the event is one.
     fn on_event(&mut self, event: Event, plan: &Plan) -> CaseResult<Option<String>> {
         match event.kind {
             EventKind::Established(_) => {
@@ -207,7 +207,7 @@ impl Survivor<'_> {
         }
     }
 
-    /// Sends a message if there is none on its way. One that fails ends the connection.
+    /// Sends a message if none is in flight. A failed send ends the connection.
     fn use_connection(&mut self) -> CaseResult {
         let Some(qp) = &mut self.qp else { return Ok(()) };
         if !self.is_sending {

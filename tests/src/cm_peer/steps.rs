@@ -1,16 +1,16 @@
 //! Connections, rejects and lookups.
 //!
-//! | step | what is true of it |
+//! | step | content |
 //! |---|---|
-//! | `messages` | private data and verified messages go both ways; the side that connects ends it |
-//! | `the listener ends` | the same, ended by the other side |
+//! | `messages` | private data and verified messages both ways; the connecting side disconnects |
+//! | `the listener ends` | the same, but the other side disconnects |
 //! | `rejected` | a reject carries its private data |
-//! | `dropped` | a request that is dropped is rejected |
-//! | `nobody` | a port without a listener rejects, in words |
-//! | `many` | many connections at once are established, and end |
+//! | `dropped` | dropping a request rejects it |
+//! | `nobody` | a port without a listener rejects, with an explanation |
+//! | `many` | many simultaneous connections are established, and end |
 //! | `datagrams` | a datagram service is looked up, and answers |
-//! | `datagrams rejected` | a lookup is refused, in words |
-//! | `nobody for datagrams` | a port without a service refuses, in words |
+//! | `datagrams rejected` | a lookup is rejected, with an explanation |
+//! | `nobody for datagrams` | a port without a service rejects, with an explanation |
 //! | [`high_level`] | a listener rejects a client, and returns the messages of the next one |
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::pattern;
 use crate::peer::link::Link;
 use crate::runner::{CaseResult, fail};
 
-/// The steps, in the order in which they are done.
+/// The steps, in order.
 pub const ALL: &[Step] = &[
     Step {
         name: MESSAGES,
@@ -56,24 +56,25 @@ const DROPPED: &str = "dropped";
 const DATAGRAMS: &str = "datagrams";
 const DATAGRAMS_REJECTED: &str = "datagrams rejected";
 
-/// A port that no program listens on.
+/// A port without a listener.
 const NOBODY: u16 = 1;
 
-/// Returns the private data of a step's message, as long as the protocol lets them be.
+/// Returns the private data of a step's message, of the largest length allowed by the protocol.
 fn data_of(step: &str, id: &CmId, message: Message) -> Vec<u8> {
     let len = id.max_private_data(message);
     let seed: Vec<u64> = step.bytes().map(u64::from).collect();
     pattern::filled(pattern::seed_of(&seed), len)
 }
 
-/// Checks the private data of a peer's message. `id` is of the same port space as the peer's.
+/// Checks the private data of a peer's message. `id` has the port space of the peer's id.
 fn verify(step: &str, id: &CmId, message: Message, data: &[u8]) -> CaseResult {
     let wanted = data_of(step, id, message);
     if data == wanted { Ok(()) } else { fail(format_args!("private data {data:?} instead of {wanted:?}")) }
 }
 
-/// Returns the request of a step. One of an earlier step is dropped: a client that misses a reject
-/// sends its request again, which is another request then, and may have got the reject since.
+/// Returns the request of a step, dropping requests of an earlier step. A client that misses a
+/// reject repeats its request; the repetition is a new request, and the client may have received
+/// the reject since.
 fn request(server: &Server, step: &str) -> CaseResult<CmId> {
     loop {
         let (id, peer) = server.request()?;
@@ -83,7 +84,7 @@ fn request(server: &Server, step: &str) -> CaseResult<CmId> {
     }
 }
 
-/// Refuses the requests of a step until the client has seen that.
+/// Rejects the requests of a step until the client has seen a rejection.
 fn refuse_all(
     server: &Server,
     step: &str,
@@ -101,13 +102,13 @@ fn refuse_all(
     link.meet(REFUSED)
 }
 
-/// The place in which both sides meet after a refusal.
+/// The point where both sides meet after a rejection.
 const REFUSED: &str = "refused";
 
-/// The time after which a side looks at its link.
+/// The interval between looks at the link.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Makes a queue pair that receives long messages.
+/// Creates a queue pair that receives long messages.
 fn qp(parts: &Parts, id: &CmId) -> CaseResult<Qp<verbs::state::Init>> {
     let mut qp = id.create_qp(&parts.pd, &QpInit::new(QpType::RC, &parts.cq))?;
     parts.post_recv(&mut qp, LONGEST)?;
@@ -142,7 +143,7 @@ fn connect(side: &mut Connects, step: &str, ends: bool) -> CaseResult {
     end(id, channel, ends)
 }
 
-/// Ends a connection, on one side or the other.
+/// Disconnects on one side, and waits for the event on the other.
 fn end(id: &CmId, channel: &EventChannel, begins: bool) -> CaseResult {
     if begins {
         id.disconnect()?;
@@ -182,7 +183,7 @@ fn nobody(side: &mut Connects) -> CaseResult {
     rejection(side, "nobody", NOBODY, RejectReason::INVALID_SERVICE_ID).map(drop)
 }
 
-/// Connects, and returns the id that was rejected for a reason, and the private data of the reject.
+/// Connects, and returns the id rejected for the given reason, with the private data of the reject.
 fn rejection(side: &Connects, step: &str, port: u16, wanted: RejectReason) -> CaseResult<(CmId, Vec<u8>)> {
     let Client { channel, id } = Client::new(super::with_port(side.tcp, port), PortSpace::TCP)?;
     let parts = Parts::of(&id)?;
@@ -197,7 +198,7 @@ fn rejection(side: &Connects, step: &str, port: u16, wanted: RejectReason) -> Ca
     Ok((id, data))
 }
 
-/// Checks that an event is an error with this text.
+/// Checks that an event is an error with the given text.
 fn in_words(event: Event, errno: Errno, text: &str) -> CaseResult {
     match event.ok() {
         Err(error) if error.errno == errno && error.to_string().contains(text) => Ok(()),
@@ -223,7 +224,7 @@ fn serve(side: &mut Listens) -> CaseResult {
     let param = ConnParam { qp_num: qp.qp_num(), private_data: &data, ..ConnParam::default() };
     id.accept_with(&param)?;
     answer(&mut parts, &mut qp, || {
-        // A client that misses the answer asks again, and that is another request.
+        // A client that misses the answer repeats its lookup, which is a new request.
         if let Some(event) = udp.channel.try_next_event()?
             && let EventKind::ConnectRequest(request) = event.kind
         {

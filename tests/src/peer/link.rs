@@ -1,6 +1,6 @@
-//! [`Link`]: the TCP connection over which two peers tell each other numbers, and keep step.
+//! [`Link`]: the TCP connection over which two peers exchange numbers and synchronise.
 //!
-//! It carries lines. A side that fails says so as its last line, so that the other one does not
+//! It carries lines. A side that fails reports so in its last line, so that the other side does not
 //! wait for it.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -13,23 +13,23 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::process;
 use crate::runner::{CaseResult, fail};
 
-/// The connection, from one of its ends.
+/// One end of the connection.
 #[derive(Debug)]
 pub struct Link {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
 }
 
-/// Beyond what a step takes, with retries, in an emulated guest on a busy machine.
+/// Beyond the time of a step, with retries, in an emulated guest on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// The start of the last line of a side that failed.
+/// The prefix of the last line of a failed side.
 const FAILED: &str = "failed: ";
 
 impl Link {
-    /// Waits for the other side.
+    /// Waits for the other side to connect.
     ///
     /// # Errors
-    /// The address is not to be had, or the other side does not come in time.
+    /// Any errno of binding the address; no connection in time.
     pub fn listen(address: SocketAddr) -> CaseResult<Self> {
         Self::accept(&TcpListener::bind(address)?, PATIENCE)
     }
@@ -42,10 +42,10 @@ impl Link {
         Self::new(listener.accept()?.0)
     }
 
-    /// Goes to the other side, which may not be there yet.
+    /// Connects to the other side, which may not be listening yet.
     ///
     /// # Errors
-    /// Nobody was there in time.
+    /// No listener in time.
     pub fn connect(address: SocketAddr) -> CaseResult<Self> {
         let mut last = None;
         let connected = process::wait_until(PATIENCE, || match TcpStream::connect(address) {
@@ -64,10 +64,10 @@ impl Link {
         }
     }
 
-    /// Two ends in one process.
+    /// Returns both ends in one process.
     ///
     /// # Errors
-    /// There is no loopback.
+    /// Any errno of connecting over loopback.
     pub fn pair() -> CaseResult<(Self, Self)> {
         let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
         let one = TcpStream::connect(listener.local_addr()?)?;
@@ -81,7 +81,7 @@ impl Link {
         Ok(Self { reader: BufReader::new(stream.try_clone()?), writer: stream })
     }
 
-    /// Says a line.
+    /// Sends a line.
     ///
     /// # Errors
     /// The other side is gone.
@@ -92,7 +92,7 @@ impl Link {
     /// Waits for a line.
     ///
     /// # Errors
-    /// The other side is gone, silent for too long, or says that it failed.
+    /// The other side is gone, is silent for too long, or reports a failure.
     pub fn hear(&mut self) -> CaseResult<String> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {
@@ -108,14 +108,14 @@ impl Link {
         }
     }
 
-    /// Returns whether [`hear`](Self::hear) has something to return: a line, or the end of the
-    /// other side.
+    /// Returns whether [`hear`](Self::hear) would return at once, with a line or because the other
+    /// side is gone.
     pub fn has_heard(&self) -> bool {
         let mut fds = [PollFd::new(self.writer.as_fd(), PollFlags::POLLIN)];
         !self.reader.buffer().is_empty() || poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    /// Says a line and waits for the other side's.
+    /// Sends a line and waits for the other side's.
     ///
     /// # Errors
     /// As [`tell`](Self::tell) and [`hear`](Self::hear).
@@ -124,10 +124,10 @@ impl Link {
         self.hear()
     }
 
-    /// Waits until the other side has come to the same place.
+    /// Waits until the other side has reached the same point.
     ///
     /// # Errors
-    /// It came to another one; as [`swap`](Self::swap).
+    /// The other side is at another point; as [`swap`](Self::swap).
     pub fn meet(&mut self, place: &str) -> CaseResult {
         let other = self.swap(place)?;
         if other == place {
@@ -137,9 +137,9 @@ impl Link {
         }
     }
 
-    /// Tells the other side that there is no going on.
+    /// Reports a failure to the other side.
     pub fn give_up(&mut self, why: &str) {
-        // If it is gone, nobody is left to be told.
+        // Fails if the other side is gone, which needs no report then.
         let _ = self.tell(&format!("{FAILED}{}", why.replace('\n', " | ")));
     }
 }

@@ -1,15 +1,15 @@
-//! Two processes that try everything on each other and look at every byte: what `verbs-peer` is
-//! made of.
+//! Two processes that try every operation on each other and check every byte: the library behind
+//! `verbs-peer`.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | [`link`] | the TCP connection over which peers keep step |
-//! | [`session`] | two peers that know of each other, and their connections |
-//! | [`steps`] | what they try, one thing after the other |
-//! | [`traffic`] | everything at once, at random, checked |
-//! | [`soak`] | such traffic on many connections of one device, for long |
+//! | [`link`] | the TCP connection over which peers synchronise |
+//! | [`session`] | two peers with each other's addresses, and their connections |
+//! | [`steps`] | the steps, one after the other |
+//! | [`traffic`] | all operations at once, at random, checked |
+//! | [`soak`] | long-running traffic on many connections of one device |
 //!
-//! All of it is safe code: memory is posted to queues or exposed.
+//! Everything is safe code: memory is posted to queues or exposed.
 
 pub mod link;
 pub mod session;

@@ -1,5 +1,5 @@
-//! [`Session`]: two peers that know of each other, and the connections that they make; [`End`]: one
-//! end of such a one.
+//! [`Session`]: two peers with each other's addresses, and their connections; [`End`]: an end of a
+//! connection.
 
 use std::time::{Duration, Instant};
 
@@ -13,25 +13,25 @@ use super::link::Link;
 use crate::pattern::{Choices, fill};
 use crate::runner::{CaseResult, Stop, fail};
 
-/// The port that is used.
+/// The port to use.
 const PORT: u8 = 1;
 
 /// The queue key of every UD queue pair here.
 pub const QKEY: u32 = 0x0bad_cafe;
 
-/// Beyond what a completion takes, with retries, in an emulated guest on a busy machine.
+/// Beyond the time of a completion, with retries, in an emulated guest on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The role of a peer in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It posts what the step is about.
+    /// Posts the requests of the step.
     Requester,
-    /// It is what that happens to.
+    /// Receives them, or exposes memory to them.
     Responder,
 }
 
-/// Two peers that know of each other, from the side of one.
+/// Two peers with each other's addresses, seen from one side.
 #[derive(Debug)]
 pub struct Session<P: Provider> {
     /// The device.
@@ -40,7 +40,7 @@ pub struct Session<P: Provider> {
     pub pd: Pd<P>,
     /// This peer's address.
     pub gid: GidEntry,
-    /// The other one's.
+    /// The other peer's address.
     pub peer_gid: Gid,
     /// The largest payload of a packet, on connections made from now on.
     pub mtu: Mtu,
@@ -48,7 +48,7 @@ pub struct Session<P: Provider> {
     pub max_mtu: Mtu,
     /// Whether this side, and the other one, supports reads and atomics.
     pub reads: [bool; 2],
-    /// The other one.
+    /// The connection to the other peer.
     pub link: Link,
     choices: Choices,
 }
@@ -63,7 +63,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Patient: 67 ms, 7 times, RNR for ever.
+    /// Returns a patient shape: 67 ms, 7 retries, unlimited RNR retries.
     pub fn of(qp_type: QpType) -> Self {
         let rts = RtsAttr { max_rd_atomic: RD_ATOMIC, ..RtsAttr::default() };
         Self { qp_type, rts }
@@ -77,8 +77,8 @@ pub const DEPTH: u32 = 64;
 pub const INLINE: u32 = 64;
 
 impl<P: Provider> Session<P> {
-    /// Makes the acquaintance of the other side; without `reads` this one does not read, nor run
-    /// atomics. `gid_index` is [`Context::find_gid`]'s where it is not given.
+    /// Exchanges addresses with the other side. Without `reads`, this side runs no reads and
+    /// atomics. `gid_index` defaults to that of [`Context::find_gid`].
     ///
     /// # Errors
     /// The device has no such GID; the other side is gone.
@@ -122,16 +122,16 @@ impl<P: Provider> Session<P> {
         self.reads[usize::from(role == Role::Responder)]
     }
 
-    /// The path to the other side.
+    /// Returns the path to the other side.
     pub fn path(&self) -> AhAttr {
         AhAttr::new(&self.gid, self.peer_gid)
     }
 
-    /// Makes a queue pair and connects it with the one that the other side makes at the same time.
-    /// UD queue pairs learn each other's number only.
+    /// Creates a queue pair and connects it to the one that the other side creates at the same
+    /// time. UD queue pairs only exchange their numbers.
     ///
     /// # Errors
-    /// Something could not be made or moved; the other side is gone.
+    /// Those of creating and modifying objects; the other side is gone.
     pub fn connect(&mut self, shape: &Shape) -> CaseResult<End<P>> {
         let (qp, cq) = create(&self.context, &self.pd, shape)?;
         let psn = first_psn(&mut self.choices);
@@ -140,12 +140,12 @@ impl<P: Provider> Session<P> {
         let (peer_qpn, peer_psn): (u32, u32) = (peer_qpn.parse()?, peer_psn.parse()?);
         let rtr = rtr_attr(self.path(), self.mtu, peer_qpn, peer_psn);
         let qp = bring_up(qp, &rtr, &RtsAttr { sq_psn: Some(psn), ..shape.rts })?;
-        // Nobody sends to one that is not ready.
+        // No side sends before the other one is ready.
         self.link.meet("connected")?;
         Ok(End { qp, cq, peer_qpn })
     }
 
-    /// Memory of this process that holds the bytes of this seed.
+    /// Returns a buffer filled with the bytes of a seed.
     ///
     /// # Errors
     /// Any error of allocating the buffer.
@@ -155,10 +155,10 @@ impl<P: Provider> Session<P> {
         Ok(buf)
     }
 
-    /// Memory that the other side may touch, which it is told of.
+    /// Exposes memory, and sends its address and key to the other side.
     ///
     /// # Errors
-    /// Any errno that the device returns, or the other side is gone.
+    /// Any errno of the device; the other side is gone.
     pub fn expose(&mut self, buf: Buf, access: RemoteAccess) -> CaseResult<Exposed> {
         let exposed = self.pd.expose(buf, access)?;
         let RemoteMr { addr, length, rkey } = exposed.remote();
@@ -166,10 +166,10 @@ impl<P: Provider> Session<P> {
         Ok(exposed)
     }
 
-    /// Memory of the other side's, as it tells.
+    /// Waits for the address and key of memory exposed by the other side.
     ///
     /// # Errors
-    /// It is gone.
+    /// The other side is gone.
     pub fn told_of_memory(&mut self) -> CaseResult<RemoteMr> {
         let heard = self.link.hear()?;
         match heard.split(' ').collect::<Vec<_>>()[..] {
@@ -181,10 +181,10 @@ impl<P: Provider> Session<P> {
     }
 }
 
-/// Two ends of a connection on one device.
+/// Returns two ends of a connection on one device.
 ///
 /// # Errors
-/// Something could not be made or moved.
+/// Those of creating and modifying objects.
 pub fn loopback<P: Provider>(pd: &Pd<P>, mtu: Mtu, choices: &mut Choices) -> CaseResult<[End<P>; 2]> {
     let context = pd.context();
     let shape = Shape::of(QpType::RC);
@@ -212,14 +212,14 @@ fn create<P: Provider>(context: &Context<P>, pd: &Pd<P>, shape: &Shape) -> CaseR
     Ok((qp, cq))
 }
 
-/// Half of them go through 0 soon.
+/// Returns a sequence number; half of them wrap around to 0 soon.
 fn first_psn(choices: &mut Choices) -> u32 {
     let psn = choices.any() as u32 & 0xff_ffff;
     if psn & 1 == 0 { psn } else { 0xff_ffff - (psn >> 19) }
 }
 
 const fn rtr_attr(ah_attr: AhAttr, path_mtu: Mtu, dest_qp_num: u32, rq_psn: u32) -> RtrAttr {
-    // 0.08 ms until the next try where there is no receive.
+    // An RNR timer of 0.08 ms.
     RtrAttr { ah_attr, dest_qp_num, rq_psn, path_mtu, max_dest_rd_atomic: RD_ATOMIC, min_rnr_timer: 6 }
 }
 
@@ -246,10 +246,10 @@ pub struct End<P: Provider> {
     pub peer_qpn: u32,
 }
 
-/// Returns the buffer of a request that has ended.
+/// Returns the buffer of a completed request.
 ///
 /// # Errors
-/// It had none.
+/// The request had no buffer.
 pub fn buf_of(completed: Completed) -> CaseResult<Buf> {
     Ok(completed.into_buf()?)
 }
@@ -258,7 +258,7 @@ impl<P: Provider> End<P> {
     /// Polls until a request has ended.
     ///
     /// # Errors
-    /// None does in time.
+    /// No completion in time.
     pub fn wait(&mut self) -> CaseResult<Completed> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -272,10 +272,10 @@ impl<P: Provider> End<P> {
         }
     }
 
-    /// Polls until a request has ended, and wants it to have ended like this.
+    /// Polls until a request has ended, which must have this status.
     ///
     /// # Errors
-    /// It did not.
+    /// Another status, or no completion in time.
     pub fn wait_status(&mut self, status: WcStatus) -> CaseResult<Completed> {
         let ended = self.wait()?;
         let own = self.qp.qp_num();
@@ -288,10 +288,10 @@ impl<P: Provider> End<P> {
         }
     }
 
-    /// Polls until such a request has ended well.
+    /// Polls until a request has ended, which must be successful and have this opcode.
     ///
     /// # Errors
-    /// Another one ended, or it ended otherwise.
+    /// Another completion, or no completion in time.
     pub fn wait_for(&mut self, opcode: WcOpcode) -> CaseResult<Completed> {
         let ended = self.wait_status(WcStatus::SUCCESS)?;
         if ended.wc.opcode == opcode {
@@ -301,10 +301,10 @@ impl<P: Provider> End<P> {
         }
     }
 
-    /// Wants nothing to have ended.
+    /// Checks that no completion is pending.
     ///
     /// # Errors
-    /// Something has.
+    /// A completion is pending.
     pub fn nothing_more(&mut self) -> CaseResult {
         match self.cq.poll_one() {
             None => Ok(()),

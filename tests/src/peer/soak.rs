@@ -1,10 +1,9 @@
-//! [`Soak`]: random traffic on many connections of one device, from many threads, for long: nothing
-//! may be lost, and memory must not grow.
+//! [`Soak`]: long-running random traffic on many connections of one device, from many threads.
+//! Nothing may be lost, and memory must not grow.
 //!
-//! Each thread has connections of its own, both ends of them. They run rounds of
-//! [`traffic`](super::traffic): when all operations of a round have ended and everything has
-//! arrived, memory is looked at, one of the thread's connections is made anew, and the next round
-//! begins.
+//! Each thread owns both ends of its connections, which run rounds of [`traffic`](super::traffic).
+//! When all operations of a round have ended and everything has arrived, the thread checks the
+//! memory, replaces one of its connections, and starts the next round.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,12 +16,12 @@ use super::traffic::{Flow, Limits};
 use crate::pattern::{Choices, seed_of};
 use crate::runner::{CaseResult, fail};
 
-/// The size of a soak.
+/// The parameters of a soak.
 #[derive(Clone, Copy, Debug)]
 pub struct Soak {
-    /// For how long.
+    /// The duration.
     pub duration: Duration,
-    /// The number of queue pairs of all threads together; rounded down to pairs for each thread.
+    /// The number of queue pairs of all threads together, rounded down to pairs for each thread.
     pub qps: usize,
     /// The number of threads.
     pub threads: usize,
@@ -35,31 +34,31 @@ pub struct Soak {
 /// The results of a soak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Rounds of all threads.
+    /// The number of rounds of all threads.
     pub rounds: u64,
-    /// Operations that ended, each of them checked.
+    /// The number of completed operations, each of them checked.
     pub operations: u64,
-    /// The bytes that they moved.
+    /// The number of bytes moved.
     pub bytes: u64,
-    /// Connections that were made.
+    /// The number of connections made.
     pub connections: u64,
-    /// The resident set when everything was made and used once, in bytes.
+    /// The resident set after everything was created and used once, in bytes.
     pub resident_at_first: u64,
-    /// The largest resident set after that, in bytes.
+    /// The largest resident set since then, in bytes.
     pub resident_at_most: u64,
 }
 
-/// The accepted growth of the resident set: memory that the allocator keeps for later in
-/// [`Soak::threads`] arenas.
+/// The accepted growth of the resident set, in bytes: memory that the allocator keeps in the arenas
+/// of [`Soak::threads`].
 const TOLERANCE: u64 = 8 << 20;
 
-/// A round.
+/// The limits of a round.
 const ROUND: Limits = Limits { operations: 200, max_size: 12 << 10, depth: 8, fence: true, empty: true };
 
-/// Beyond what a connection goes without progress, on a busy machine.
+/// Beyond the time of a connection without progress, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Counters of the threads, which the main thread reads.
+/// Counters written by the threads and read by the main thread.
 #[derive(Debug, Default)]
 struct Counters {
     rounds: AtomicU64,
@@ -70,10 +69,10 @@ struct Counters {
 }
 
 impl Soak {
-    /// Runs it. `look` is called each second with what was done so far.
+    /// Runs the soak. Calls `look` each second with the totals so far.
     ///
     /// # Errors
-    /// Something was lost, or wrong, or memory grows.
+    /// Data was lost or wrong, or memory grows.
     pub fn run<P: Provider>(&self, context: &Context<P>, mut look: impl FnMut(&Totals)) -> CaseResult<Totals>
     where
         Context<P>: Sync,
@@ -90,7 +89,7 @@ impl Soak {
                     let counters = &counters;
                     scope.spawn(move || {
                         let result = work(context, pairs, seed_of(&[self.seed, number]), &limits, counters);
-                        // One that failed ends it for all.
+                        // A failed thread ends the soak for all.
                         counters.stop.store(true, Ordering::Relaxed);
                         result
                     })
@@ -102,8 +101,8 @@ impl Soak {
                 let before = totals.rounds;
                 counters.copy_to(&mut totals);
                 let resident = resident()?;
-                // Everything was used once after the first rounds; a tenth of the time is for what
-                // settles later.
+                // Everything was used once after the first rounds. A tenth of the duration allows
+                // for memory that settles later.
                 let is_warm = totals.rounds >= 2 * threads as u64 && started.elapsed() >= self.duration / 10;
                 if is_warm && totals.resident_at_first == 0 {
                     totals.resident_at_first = resident;
@@ -148,7 +147,7 @@ impl Counters {
     }
 }
 
-/// Runs the work of a thread.
+/// Runs a thread's connections until the soak ends.
 fn work<P: Provider>(
     context: &Context<P>,
     pairs: usize,
@@ -198,7 +197,7 @@ fn work<P: Provider>(
     }
 }
 
-/// A connection with its first round.
+/// Returns a connection with its first round.
 fn connection<P: Provider>(
     pd: &Pd<P>,
     choices: &mut Choices,
@@ -214,9 +213,9 @@ fn connection<P: Provider>(
         Ok(pd.expose(region, access)?)
     };
     let bufs = || -> CaseResult<Vec<_>> {
-        // One registration, in pieces.
+        // One registration, split into pieces.
         let mut whole = pd.alloc_buf(2 * limits.depth * limits.max_size)?;
-        // Touched now, so that the resident set does not grow with the longest message so far.
+        // Touched now, so that the resident set does not grow with each longest message so far.
         whole.fill(0);
         let mut bufs = Vec::new();
         while !whole.is_empty() {
@@ -234,7 +233,7 @@ fn connection<P: Provider>(
     ])
 }
 
-/// The resident set of this process, in bytes.
+/// Returns the resident set of this process, in bytes.
 ///
 /// # References
 /// `proc_pid_statm(5)`

@@ -1,9 +1,9 @@
-//! The steps that two peers execute, one after the other, each once in both directions.
+//! The steps of two peers, one after the other, each once in both directions.
 //!
-//! A step is a function that both sides run at the same time, in their [`Role`]s. What happens is
-//! agreed on by being the same code with the same numbers; the [`Link`](super::link::Link) only
-//! keeps step, so that a receive is there before what it receives, and memory is looked at when it
-//! has been written.
+//! A step is a function run by both sides at the same time, in their [`Role`]s. Both sides run the
+//! same code with the same numbers, which need not be exchanged. The [`Link`](super::link::Link)
+//! only synchronises them, so that a receive is posted before its message, and memory is checked
+//! after it was written.
 
 use std::time::{Duration, Instant};
 
@@ -17,22 +17,22 @@ use super::traffic::{self, Limits};
 use crate::pattern::{check, fill, filled, seed_of};
 use crate::runner::{CaseResult, Stop, fail};
 
-/// A thing to try.
+/// A step of both sides.
 pub struct Step<P: Provider> {
     /// `service_what`.
     pub name: &'static str,
-    /// Whether the step is the same at every MTU, so that once is enough.
+    /// Whether the step is the same at every MTU, so that it need not be repeated.
     pub any_mtu: bool,
-    /// The function that both sides run.
+    /// The function run by both sides.
     pub run: fn(&mut Session<P>, Role, &Plan) -> CaseResult,
 }
 
 /// The size of the steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The longest message.
+    /// The longest message, in bytes.
     pub max_size: usize,
-    /// The shortest one, where all lengths are gone through.
+    /// The shortest message of the steps that try all lengths, in bytes.
     pub min_size: usize,
     /// The number of operations of [`traffic`] in each direction.
     pub operations: u64,
@@ -42,7 +42,7 @@ pub struct Plan {
     pub empty: bool,
 }
 
-/// All of them.
+/// Returns all steps.
 pub fn all<P: Provider>() -> Vec<Step<P>> {
     macro_rules! steps {
         ($($function:ident: $any_mtu:literal),* $(,)?) => {
@@ -63,7 +63,7 @@ pub fn all<P: Provider>() -> Vec<Step<P>> {
     )
 }
 
-/// The number of bytes around memory that is written to, which must stay unchanged.
+/// The number of bytes before and after written memory, which must stay unchanged.
 const GUARD: usize = 24;
 const GUARD_SEED: u64 = 0x6775_6172;
 
@@ -90,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// As the requester's completion has it.
+    /// Returns the opcode of the requester's completion.
     fn opcode(self) -> WcOpcode {
         match self {
             Self::Send | Self::SendImm => WcOpcode::SEND,
@@ -99,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// As the responder's completion has it, if it gets one.
+    /// Returns the opcode of the responder's completion, if there is one.
     fn recv_opcode(self) -> Option<WcOpcode> {
         match self {
             Self::Send | Self::SendImm => Some(WcOpcode::RECV),
@@ -118,7 +118,8 @@ impl Kind {
     }
 }
 
-/// Lengths where something changes: nothing, one packet, the borders of packets, many packets.
+/// Returns the lengths at which something changes: empty, one packet, the borders of packets, many
+/// packets.
 fn sizes(mtu: Mtu, min: usize, max: usize) -> Vec<usize> {
     let mtu = mtu.bytes().unwrap_or(256) as usize;
     let mut sizes = vec![
@@ -146,8 +147,8 @@ fn rc_messages<P: Provider>(session: &mut Session<P>, role: Role, plan: &Plan) -
     messages(session, role, QpType::RC, Kind::RC, plan.min_size, plan.max_size)
 }
 
-/// Nothing slows the sender of an unreliable connection down: what comes at once has to fit into
-/// the receiver's socket.
+/// Limits the length, because an unreliable connection has no flow control: a whole burst must fit
+/// into the receiver's socket.
 fn uc_messages<P: Provider>(session: &mut Session<P>, role: Role, plan: &Plan) -> CaseResult {
     messages(session, role, QpType::UC, Kind::UC, plan.min_size, plan.max_size.min(16 << 10))
 }
@@ -236,7 +237,7 @@ fn messages<P: Provider>(
     session.link.meet("end")
 }
 
-/// Memory that the requester reaches: the responder's.
+/// The responder's memory, accessed by the requester.
 enum Memory {
     Own(Exposed),
     Peers(RemoteMr),
@@ -259,7 +260,7 @@ impl Memory {
     }
 }
 
-/// Checks that memory holds the bytes of this seed, with the guard untouched on both sides.
+/// Checks that memory holds the bytes of a seed, with the guards on both sides unchanged.
 fn guarded(seed: u64, bytes: &[u8]) -> CaseResult {
     let end = bytes.len() - GUARD;
     check(seed, &bytes[GUARD..end]).map_err(Stop::Failed)?;
@@ -270,8 +271,8 @@ fn guarded(seed: u64, bytes: &[u8]) -> CaseResult {
     Ok(())
 }
 
-/// Waits for a write of which nobody tells. A sender's completion says that it arrived only if the
-/// connection is reliable.
+/// Waits for a write without a completion at the receiver. The sender's completion proves the
+/// arrival only on a reliable connection.
 fn arrived(memory: &Exposed, seed: u64, size: usize, qp_type: QpType) -> CaseResult {
     let patience = if qp_type == QpType::RC { Duration::ZERO } else { Duration::from_secs(10) };
     let deadline = Instant::now() + patience;
@@ -286,7 +287,7 @@ fn arrived(memory: &Exposed, seed: u64, size: usize, qp_type: QpType) -> CaseRes
     }
 }
 
-/// Messages from and into several pieces.
+/// Sends messages from and into several pieces.
 fn rc_pieces<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     let mut end = session.connect(&Shape::of(QpType::RC))?;
     let mtu = session.mtu.bytes().unwrap_or(256) as usize;
@@ -320,7 +321,7 @@ fn rc_pieces<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Cas
             check(9, &bytes).map_err(Stop::Failed)?;
             own.write_at(0, &filled(10, total));
             session.link.meet("changed")?;
-            // It is there until it was read.
+            // The memory stays exposed until it was read.
             session.link.meet("read")?;
         }
         Memory::Peers(RemoteMr { addr: remote_addr, rkey, .. }) => {
@@ -345,7 +346,7 @@ fn rc_pieces<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Cas
     session.link.meet("end")
 }
 
-/// Everything at once, in both directions at the same time.
+/// Runs all operations at random, in both directions at the same time.
 fn rc_traffic<P: Provider>(session: &mut Session<P>, role: Role, plan: &Plan) -> CaseResult {
     let mtu = session.mtu.bytes().unwrap_or(256) as usize;
     let Plan { operations, fence, empty, max_size, .. } = *plan;
@@ -353,7 +354,7 @@ fn rc_traffic<P: Provider>(session: &mut Session<P>, role: Role, plan: &Plan) ->
     traffic::between_peers(session, role, &limits)
 }
 
-/// Datagrams, the header before them, and a key that does not fit.
+/// Sends datagrams, and checks the header before them and the effect of a wrong key.
 fn ud_messages<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     let mut end = session.connect(&Shape::of(QpType::UD))?;
     let max = session.max_mtu.bytes().unwrap_or(256) as usize;
@@ -381,8 +382,8 @@ fn ud_messages<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> C
                 Role::Requester => {
                     let ah = session.pd.create_ah(&session.path())?;
                     session.link.meet("ready")?;
-                    // The first one has a key that does not fit, and does not arrive: it would be
-                    // there first.
+                    // The first datagram has a wrong key and must not arrive; otherwise it would
+                    // arrive first.
                     for qkey in [QKEY ^ 1, QKEY] {
                         let to = ah.to(end.peer_qpn, qkey);
                         let op = if with_imm {
@@ -403,10 +404,10 @@ fn ud_messages<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> C
     session.link.meet("end")
 }
 
-/// The size of the routing header before a datagram.
+/// The size of the routing header before a datagram, in bytes.
 const GRH: usize = 40;
 
-/// Checks the source and the destination in the header. With IPv4 it is the last 20 bytes.
+/// Checks the source and the destination in the header. An IPv4 header is in its last 20 bytes.
 fn route(grh: &[u8], from: &Gid, to: &Gid) -> CaseResult {
     let is_right = match (from.to_ipv4(), to.to_ipv4()) {
         (Some(from), Some(to)) => {
@@ -421,7 +422,7 @@ fn route(grh: &[u8], from: &Gid, to: &Gid) -> CaseResult {
     }
 }
 
-/// Inline data is copied into the request, so that the caller's memory is free at once.
+/// Checks that inline data is copied into the request, so the caller may reuse the memory at once.
 fn rc_inline<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     let mut end = session.connect(&Shape::of(QpType::RC))?;
     let room = INLINE as usize + 2 * GUARD;
@@ -471,7 +472,7 @@ fn rc_inline<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Cas
     session.link.meet("end")
 }
 
-/// Atomics return the old value, and leave the new one.
+/// Checks that atomics return the old value and store the new one.
 fn rc_atomics<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     if !session.requester_reads(role) {
         return Ok(());
@@ -480,7 +481,7 @@ fn rc_atomics<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
     let access = RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC;
     let mut memory = Memory::new(session, role, 64, access)?;
     let (big, add) = (0x0102_0304_0506_0708_u64, 0x1111_0000_0000_0001_u64);
-    // what is done, what is there before, what is there after
+    // operation, value before, value after
     let done = |remote_addr, rkey| {
         let swap = |compare, swap| SendOp::AtomicCmpAndSwp { remote_addr, rkey, compare, swap };
         let plus = |add| SendOp::AtomicFetchAndAdd { remote_addr, rkey, add };
@@ -526,12 +527,12 @@ fn rc_atomics<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
     session.link.meet("end")
 }
 
-/// Memory that is not the requester's to touch: it is told, nothing is touched, and the connection
-/// is over on both sides.
+/// Accesses memory without the right to: the requester gets an error, the memory stays unchanged,
+/// and the connection is broken on both sides.
 fn rc_refused<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     const LEN: u64 = 64;
     let all = RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC;
-    // what is wrong, what is exposed, in which domain, and what is done
+    // error, exposed access, whether in another domain, operation
     type Wrong = fn(&RemoteMr) -> SendOp<'static>;
     let wrongs: [(&str, RemoteAccess, bool, Wrong); 9] = [
         ("a write with another key", all, false, |mr| SendOp::RdmaWrite {
@@ -589,7 +590,7 @@ fn rc_refused<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
                 memory.read_at(0, &mut bytes);
                 check(GUARD_SEED, &bytes).map_err(Stop::Failed).map_err(what)?;
                 let End { qp, mut cq, peer_qpn } = end;
-                // Whether or not it is in the error state by itself by now.
+                // It may or may not be in the error state by now.
                 let _qp = qp.to_error()?;
                 let deadline = Instant::now() + Duration::from_secs(20);
                 let status = loop {
@@ -608,7 +609,7 @@ fn rc_refused<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
             Role::Requester => {
                 let peers = session.told_of_memory()?;
                 end.qp.post_send_buf(wrong(&peers), SendFlags::empty(), session.buf(1, 8)?, ..)?;
-                // What was posted right behind it is flushed, and so is what comes later.
+                // The request posted right after it is flushed, and so are later ones.
                 end.qp.post_send_buf(SendOp::Send, SendFlags::empty(), session.buf(1, 8)?, ..)?;
                 end.wait_status(WcStatus::REM_ACCESS_ERR).map_err(what)?;
                 end.wait_status(WcStatus::WR_FLUSH_ERR).map_err(what)?;
@@ -622,7 +623,7 @@ fn rc_refused<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
     session.link.meet("end")
 }
 
-/// Sends that find no receive: they wait, or give up.
+/// Sends without a posted receive: they wait, or give up.
 fn rc_not_ready<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     let mut end = session.connect(&Shape::of(QpType::RC))?;
     let count = 5_u64;
@@ -662,7 +663,7 @@ fn rc_not_ready<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> 
     session.link.meet("end")
 }
 
-/// A write of several packets, of which the last finds no receive for its immediate.
+/// Writes several packets, the last of which finds no receive for its immediate data.
 fn write_not_ready<P: Provider>(session: &mut Session<P>, end: &mut End<P>, role: Role) -> CaseResult {
     let size = 3 * session.mtu.bytes().unwrap_or(256) as usize + 1;
     match Memory::new(session, role, size, RemoteAccess::WRITE)? {
@@ -689,7 +690,7 @@ fn write_not_ready<P: Provider>(session: &mut Session<P>, end: &mut End<P>, role
     session.link.meet("written")
 }
 
-/// The other end is gone: that is told after so many tries.
+/// Sends to a queue pair that is gone: the sender fails after its retries.
 fn rc_not_there<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     let shape = Shape::of(QpType::RC);
     // 4 ms, 4 times.

@@ -1,18 +1,18 @@
 //! Random operations on a connection, many at a time, each of them checked.
 //!
-//! A [`Script`] is the sequence of operations that follows from a seed. The requester carries it
-//! out; the responder has the same script, so that it knows what each of its receives must hold,
-//! and what must have become of its memory in the end.
+//! A [`Script`] is the sequence of operations derived from a seed. The requester executes it. The
+//! responder has the same script, from which it derives the contents of each receive and the final
+//! contents of its memory.
 //!
-//! | operation | is checked by |
+//! | operation | checked by |
 //! |---|---|
 //! | send, with and without immediate | the responder: order, length, immediate, every byte |
 //! | write with immediate | the responder: order, length, immediate; bytes as for a write |
-//! | write | the requester, when a later operation reads it; the responder, in the end |
+//! | write | the requester, when a later operation reads it; the responder, at the end |
 //! | read | the requester: every byte |
-//! | atomic | the requester: what was there; the responder: what is there in the end |
+//! | atomic | the requester: the old value; the responder: the final value |
 //!
-//! An exposed region is slots that are written and read, a library that is only read, and a
+//! An exposed region consists of slots that are written and read, a read-only library, and a
 //! counter.
 
 use std::collections::VecDeque;
@@ -30,22 +30,22 @@ use crate::runner::{CaseResult, Stop, fail};
 /// Number, length and concurrency of operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Operations in each direction.
+    /// The number of operations in each direction.
     pub operations: u64,
-    /// The longest message.
+    /// The longest message, in bytes.
     pub max_size: usize,
-    /// Requests under way, and receives posted.
+    /// The number of requests in flight, and of posted receives.
     pub depth: usize,
-    /// Leave it to the device to hold a write back that must not pass a read; else it is posted
-    /// when the read has ended.
+    /// Whether a write that must not pass an earlier read is posted at once with a fence. Otherwise
+    /// it is posted when the read has ended.
     ///
-    /// rxe (seen on Linux 6.1 and 7.2) may leave a fenced request where it is for ever when the
-    /// last read before it ends.
+    /// rxe (seen on Linux 6.1 and 7.2) may never execute a fenced request when the last read before
+    /// it ends.
     pub fence: bool,
-    /// Messages of no bytes too. Both ends need the same.
+    /// Whether to send empty messages, too. Both ends need the same value.
     ///
-    /// rxe (Linux 6.12 and 7.2) answers a read that is asked for again with an error, and a warning
-    /// in the log, when an operation of no bytes came in between.
+    /// rxe (Linux 6.12 and 7.2) fails a repeated read, with a warning in the log, if an empty
+    /// operation came in between.
     pub empty: bool,
 }
 
@@ -53,7 +53,7 @@ const SLOTS: usize = 4;
 const LIBRARY_SEED: u64 = 0x006c_6962;
 
 impl Limits {
-    /// A slot's length: that of the longest message, so that the next one starts aligned.
+    /// Returns a slot's length: the longest message's, rounded up so that the next slot is aligned.
     const fn slot(&self) -> usize {
         self.max_size.next_multiple_of(8)
     }
@@ -66,7 +66,7 @@ impl Limits {
         self.library_at() + self.slot()
     }
 
-    /// The length of what an end exposes.
+    /// Returns the length of the exposed region.
     pub const fn region(&self) -> usize {
         self.counter_at() + 8
     }
@@ -82,7 +82,7 @@ enum Act {
         slot: usize,
         imm: Option<u32>,
     },
-    /// Of what the last write left there, which had this seed.
+    /// Reads the bytes of the last write to a slot, which had this seed.
     ReadSlot {
         slot: usize,
         seed: u64,
@@ -101,12 +101,12 @@ enum Act {
     },
 }
 
-/// One operation.
+/// A random operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Operation {
     act: Act,
     len: usize,
-    /// The seed of its bytes, if it sends some.
+    /// The seed of its bytes, if it sends any.
     seed: u64,
     inline: bool,
 }
@@ -127,7 +127,7 @@ impl Operation {
     }
 }
 
-/// The operations that follow from a seed, and what they leave behind.
+/// The operations derived from a seed, and their effects.
 #[derive(Clone, Debug)]
 struct Script {
     choices: Choices,
@@ -136,7 +136,7 @@ struct Script {
     min_size: u64,
     reads: bool,
     left: u64,
-    /// Seed and length of what was last written.
+    /// The seed and length of the last write to each slot.
     slots: [(u64, usize); SLOTS],
     counter: u64,
 }
@@ -214,41 +214,42 @@ impl Iterator for Script {
     }
 }
 
-/// One end of a connection on which random operations run, in both directions.
+/// An end of a connection with random operations in both directions.
 #[derive(Debug)]
 pub struct Flow<P: Provider> {
     end: End<P>,
     memory: Exposed,
     peers: RemoteMr,
     limits: Limits,
-    /// The operations of this end, and those in progress.
+    /// The operations of this end, and those in flight.
     out: Script,
     next: Option<Operation>,
     pending: VecDeque<Operation>,
     idle: Vec<Buf>,
-    /// The operations of the other end, as far as their receives have completed, and the number of
-    /// those to come.
+    /// The operations of the other end up to the last completed receive, and the number of receives
+    /// to come.
     incoming: Script,
     awaited: u64,
-    /// Operations that ended.
+    /// The number of completed operations.
     pub operations: u64,
-    /// Bytes that were moved by them.
+    /// The number of bytes moved by them.
     pub bytes: u64,
 }
 
 impl<P: Provider> Flow<P> {
-    /// Prepares the memory that an end exposes before its [`Flow`] is made.
+    /// Initialises the memory to be exposed by an end, before its [`Flow`] is created.
     pub fn region(limits: &Limits, mut buf: Buf) -> Buf {
         buf.fill(0);
         fill(LIBRARY_SEED, &mut buf[limits.library_at()..limits.counter_at()]);
         buf
     }
 
-    /// Posts the first receives. The scripts are this end's and the other's: a seed, and whether
-    /// there are reads and atomics. Wants `2 * depth` buffers as long as the longest message.
+    /// Posts the first receives. Each script is given by a seed and whether it has reads and
+    /// atomics: first this end's, then the other's. Needs `2 * depth` buffers as long as the
+    /// longest message.
     ///
     /// # Errors
-    /// Posting was refused.
+    /// A rejected post.
     pub fn new(
         end: End<P>,
         memory: Exposed,
@@ -279,8 +280,8 @@ impl<P: Provider> Flow<P> {
         })
     }
 
-    /// The same connection with other operations. The last ones must be done, on both ends, and
-    /// [settled](Self::settle) on both.
+    /// Starts new operations on the same connection. The previous ones must be done and
+    /// [settled](Self::settle) on both ends.
     pub fn again(&mut self, seeds: [u64; 2]) {
         let [out, incoming] = seeds.map(|seed| Script::new((seed, true), &self.limits));
         self.awaited = incoming.clone().filter(Operation::takes_receive).count() as u64;
@@ -288,10 +289,10 @@ impl<P: Provider> Flow<P> {
         self.memory.write_at(self.limits.counter_at(), &[0; 8]);
     }
 
-    /// Checks completed operations, and posts as many as fit. Returns whether there were any.
+    /// Checks completed operations, and posts as many as fit. Returns whether any completed.
     ///
     /// # Errors
-    /// Something is not as it should be.
+    /// A failed or wrong operation.
     pub fn pump(&mut self) -> CaseResult<bool> {
         let mut any = false;
         while let Some(ended) = self.end.cq.poll_one() {
@@ -329,10 +330,10 @@ impl<P: Provider> Flow<P> {
         )
     }
 
-    /// Looks at what became of the memory, when both ends are done.
+    /// Checks the final contents of the memory, once both ends are done.
     ///
     /// # Errors
-    /// It is not what the other end's operations leave behind.
+    /// Contents that differ from the results of the other end's operations.
     pub fn settle(&mut self) -> CaseResult {
         self.incoming.by_ref().for_each(drop);
         let mut bytes = vec![0; self.limits.region()];
@@ -379,8 +380,7 @@ impl<P: Provider> Flow<P> {
             Act::FetchAdd { add, .. } => SendOp::AtomicFetchAndAdd { remote_addr: counter, rkey, add },
         };
         let mut flags = SendFlags::SIGNALED;
-        // A write may pass a read that was posted before it, unless it waits for it (IBTA
-        // 10.8.3.3).
+        // A write may pass a read posted before it, unless it is fenced (IBTA 10.8.3.3).
         if let Act::Write { slot, .. } = operation.act
             && self
                 .pending
@@ -416,7 +416,7 @@ impl<P: Provider> Flow<P> {
         }
     }
 
-    /// Checks what an operation of this end has brought.
+    /// Checks the result of an operation of this end.
     fn done(&mut self, ended: Completed) -> CaseResult {
         let Some(operation) = self.pending.pop_front() else {
             return fail(format_args!("nothing was under way, and yet {:?}", ended.wc));
@@ -452,7 +452,7 @@ impl<P: Provider> Flow<P> {
         Ok(())
     }
 
-    /// Checks what has arrived, and posts its memory again.
+    /// Checks a received message, and posts its memory again.
     fn received(&mut self, ended: Completed) -> CaseResult {
         let Some(operation) = self.incoming.by_ref().find(Operation::takes_receive) else {
             return fail(format_args!("nothing was to come, and yet {:?}", ended.wc));
@@ -478,16 +478,16 @@ impl<P: Provider> Flow<P> {
     }
 }
 
-/// The number of all inline requests: they hold no memory.
+/// The number of all inline requests, which hold no memory.
 const INLINE_ID: u64 = 1;
 
-/// Beyond what goes without progress, with retries, in an emulated guest on a busy machine.
+/// Beyond the time without progress, with retries, in an emulated guest on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs both directions of a connection between two peers to the end.
 ///
 /// # Errors
-/// Something is not as it should be.
+/// A failed or wrong operation, or no progress.
 pub fn between_peers<P: Provider>(session: &mut Session<P>, role: Role, limits: &Limits) -> CaseResult {
     let mtu = u64::from(session.mtu.0);
     let (ours, theirs) = (
