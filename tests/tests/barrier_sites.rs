@@ -1,13 +1,13 @@
-//! Compares docs/barriers.md with the sources: each place of a library that orders memory is in a
-//! row, by its file, its function and the order.
+//! Compares docs/barriers.md with the sources. Each place of a library that orders memory must have
+//! a row, with its file, its function and the order.
 //!
-//! | an order | is written |
+//! | order | in the source |
 //! |---|---|
 //! | a barrier of `verbs_core::ring::barrier` | `barrier::to_device();` |
 //! | an access, a fence among processors | `Ordering::Acquire`, and so on, unless it is relaxed |
 //! | an access to an index in shared memory | `.load_acquire()`, `.store_release(...)` |
 //!
-//! Tests are left out: files and folders of that name, and a module of tests at the end of a file.
+//! Tests are skipped: files and folders of that name, and a test module at the end of a file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,14 +30,14 @@ const LIBRARIES: &[&str] = &[
     "c-abi/src",
 ];
 
-/// The file that makes barriers of instructions; the page names these in each row.
+/// The file that emits barrier instructions; the page names them in each row.
 const BARRIERS: &str = "verbs-core/src/ring/barrier.rs";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
 }
 
-/// Returns the files below a folder, by their paths from the root, and their texts.
+/// Returns the files below a folder, by their paths from the root, with their texts.
 fn files(folder: &str) -> Vec<(String, String)> {
     let entries = fs::read_dir(root().join(folder)).expect("the folder can be read");
     entries
@@ -78,7 +78,7 @@ fn count_in_text(file: &str, text: &str, sites: &mut BTreeMap<Site, usize>) {
     }
 }
 
-/// Returns the orders that a line of code names.
+/// Returns the orders named in a line of code.
 fn orders(line: &str) -> Vec<String> {
     let mut found = Vec::new();
     if let Some((_, call)) = line.split_once("barrier::") {
@@ -109,7 +109,7 @@ fn in_sources() -> BTreeMap<Site, usize> {
 }
 
 /// Counts the rows whose first cell is a file: `| file | function | order, 2 × order | ...`. The
-/// heading before them names the files' folder.
+/// preceding heading names the files' folder.
 fn in_page(page: &str) -> BTreeMap<Site, usize> {
     let mut sites = BTreeMap::new();
     let mut folder = "";
@@ -151,8 +151,8 @@ fn each_place_of_the_sources_is_in_a_row_of_the_page() {
     );
 }
 
-/// Returns the number of rows of sites, and those with an empty cell, or with another number of
-/// cells than the header of their table, which has at least five.
+/// Returns the number of rows of sites, and the rows with an empty cell or the wrong number of
+/// cells. A table's header has at least five.
 fn incomplete_rows(page: &str) -> (usize, Vec<&str>) {
     let (mut rows, mut incomplete, mut columns) = (0, Vec::new(), None);
     for line in page.lines() {
@@ -172,7 +172,7 @@ fn incomplete_rows(page: &str) -> (usize, Vec<&str>) {
     (rows, incomplete)
 }
 
-/// The last columns say what rdma-core and the kernel have there, or that they have nothing.
+/// The last columns show the counterparts in rdma-core and in the kernel, or their absence.
 #[test]
 fn no_row_lacks_a_cell() {
     let page = fs::read_to_string(root().join("docs/barriers.md")).expect("docs/barriers.md exists");

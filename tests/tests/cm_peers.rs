@@ -1,5 +1,4 @@
-//! Connections by address between two processes with devices in userspace: no VM, no root, no
-//! network.
+//! Connections by address between two processes with userspace devices: no VM, no root, no network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,7 +11,7 @@ use verbs_tests::cm_peer::steps::ALL;
 use verbs_tests::port;
 use verbs_tests::process::{Finished, Running};
 
-/// Far beyond what any of this takes, on a busy machine.
+/// Far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn peer(side: &str, address: SocketAddr) -> Command {
@@ -70,14 +69,14 @@ impl Pair {
     }
 }
 
-/// Beyond the time after which a `cm-peer` fails because nothing has ended its connection.
+/// Beyond the time after which a `cm-peer` fails because its connection has not ended.
 const SILENCE: Duration = Duration::from_secs(300);
 
 #[test]
 fn the_survivor_of_a_killed_process_learns_it_in_every_state_of_either_side() {
     let ways = State::ALL.into_iter().flat_map(|state| [true, false].map(|listens| (state, listens)));
     let ways = ways.filter(|(state, listens)| state.is_of(*listens));
-    // A listener on all addresses has a device that it is not bound to.
+    // A listener on all addresses is not bound to its device.
     let addresses = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED];
     let pairs: Vec<_> = ways
         .flat_map(|(state, listens)| addresses.map(|address| Pair::start(state, listens, address)))
@@ -87,17 +86,17 @@ fn the_survivor_of_a_killed_process_learns_it_in_every_state_of_either_side() {
         let (name, state) = (pair.name.clone(), pair.state);
         let line = pair.end();
         println!("{name}: {line}");
-        // An answer that did not come would be told as such, or as a message that failed.
+        // A missing reply, or a failed message, would have its own text.
         let words: &[&str] = match state {
-            // The name of a process that is killed may outlive its end of the link for a moment, in
-            // which a request goes to a device that ends: the last two are seldom.
+            // A killed process may keep its name for a moment after its end of the link is gone. A
+            // request then goes to a dying device, so the last two texts are rare.
             State::Listening => {
                 &["no program listens", "the peer's program rejected", "the peer did not reply"]
             }
             State::Requested => &["the peer's program rejected"],
-            // It may be known before the request is accepted.
+            // The end may be noticed before the request is accepted.
             State::Requesting => &["the peer's program rejected", "(EINVAL)"],
-            // The reply may be here, and not be read yet.
+            // The reply may have arrived without having been read.
             State::Accepted => &["disconnected", "the peer's program rejected", "the connection failed"],
             State::Established | State::Idle | State::Disconnecting => &["disconnected"],
         };

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// The sources of the libraries.
 ///
-/// Tools read `POSIXLY_CORRECT` themselves, as `getopt(3)` does: it orders their arguments.
+/// Tools read `POSIXLY_CORRECT` directly, like `getopt(3)`: it determines the order of their
+/// arguments.
 const LIBRARIES: &[&str] = &[
     "c-abi/src",
     "cm/src",
@@ -18,7 +19,7 @@ const LIBRARIES: &[&str] = &[
     "verbs-core/src",
 ];
 
-/// The one file that reads it.
+/// The only file that reads it.
 const READER: &str = "verbs-core/src/environment.rs";
 
 /// Ways to read it. The stack size of a thread defaults to `RUST_MIN_STACK`.

@@ -1,4 +1,5 @@
-//! Functions in processes of their own. No harness, for a process with threads does not fork.
+//! Functions in child processes. Runs without a harness, because a process with threads cannot
+//! fork.
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -90,7 +91,7 @@ fn a_group_is_killed_with_its_leaders_end() {
     let pid: u32 = finished.stdout.trim().parse().unwrap();
     let is_gone = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-        // Dead counts, although its new parent has not reaped it yet.
+        // A dead process counts as gone, although its new parent has not reaped it yet.
         stat.map_or(true, |stat| stat.contains(") Z "))
     };
     assert!(wait_until(LONG, is_gone));

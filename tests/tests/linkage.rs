@@ -1,5 +1,5 @@
-//! No C is compiled or linked: what the tools need at run time, and what takes part in building
-//! them.
+//! No C is compiled or linked: checks the tools' libraries at run time, and the packages that take
+//! part in building them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use verbs_tests::process::{self, Finished};
 
-/// Every package of this project that programs get.
+/// Every package of this project that is part of programs.
 const PACKAGES: &[&str] = &[
     "uverbs-abi",
     "verbs-core",
@@ -23,10 +23,10 @@ const PACKAGES: &[&str] = &[
     "rdma-tools",
 ];
 
-/// Packages that call a C compiler, or look for a C library.
+/// Packages that call a C compiler or look for a C library.
 const BUILDERS: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "system-deps", "vcpkg"];
 
-/// Libraries of C and of the language.
+/// The C library and the language's runtime.
 const LIBC: &[&str] = &[
     "ld-linux",
     "libc.",
@@ -39,8 +39,7 @@ const LIBC: &[&str] = &[
     "linux-vdso.",
 ];
 
-/// A command's end and output. Cargo may have to build all tools, on a machine that builds other
-/// things.
+/// Runs a command to its end. Cargo may have to build all tools on a busy machine.
 fn ended(command: &mut Command) -> Finished {
     const LIMIT: Duration = Duration::from_secs(1800);
     let finished = process::run(command, LIMIT).expect("it starts");
@@ -60,7 +59,7 @@ fn tools() -> Vec<PathBuf> {
     messages.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).collect()
 }
 
-/// The libraries that `ldd` names, without their directories.
+/// Returns the libraries in the output of `ldd`, without their directories.
 fn libraries(ldd: &str) -> Vec<String> {
     let name = |line: &str| {
         let path = line.split_ascii_whitespace().next()?;
@@ -120,7 +119,7 @@ fn no_package_in_the_tree_builds_or_links_c() {
             }
         }
     }
-    // Those that everything stands on were seen, so the walk did walk.
+    // The lowest packages were seen, so the walk was complete.
     for needed in ["libc", "nix", "zerocopy", "netlink-packet-core"] {
         assert!(seen.iter().any(|id| name(id) == needed), "{needed} was not seen");
     }

@@ -1,5 +1,5 @@
-//! A program can name, through `verbs`, every type that stands in a public signature of `verbs`, or
-//! of what `verbs` passes on from verbs-core.
+//! Through `verbs`, a program can name every type in a public signature of `verbs`, or of anything
+//! reexported by it from verbs-core.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, UseTree, Visibility};
 
-/// Sources of the types that `verbs` defines or passes on.
+/// Sources of the types defined or reexported by `verbs`.
 const PASSED_ON: &[&str] = &[
     "libibverbs-rs/src",
     "verbs-core/src/types",
@@ -18,8 +18,7 @@ const PASSED_ON: &[&str] = &[
     "verbs-core/src/errno.rs",
 ];
 
-/// Modules of which `verbs` passes on everything: `types::*`, `provider`, `state`, `soft::*`,
-/// `mlx5::*`.
+/// Modules reexported as a whole by `verbs`: `types::*`, `provider`, `state`, `soft::*`, `mlx5::*`.
 const WHOLE: &[&str] = &[
     "verbs-core/src/types",
     "verbs-core/src/provider",
@@ -29,7 +28,7 @@ const WHOLE: &[&str] = &[
     "provider-soft/src/lib.rs",
 ];
 
-/// Sources whose public types can stand in a signature.
+/// Sources whose public types can occur in a signature.
 const LIBRARIES: &[&str] =
     &["libibverbs-rs/src", "verbs-core/src", "uverbs-abi/src", "provider-soft/src", "provider-rxe/src"];
 
@@ -54,7 +53,7 @@ fn every_type_of_a_public_signature_can_be_named() {
 }
 
 /// The types in public methods, fields and variants of nameable types, and in public functions of
-/// `verbs`' own modules.
+/// `verbs`' modules.
 struct Signatures<'n> {
     nameable: &'n BTreeSet<String>,
     used: BTreeSet<String>,
@@ -71,7 +70,7 @@ impl Signatures<'_> {
 impl Visit<'_> for Signatures<'_> {
     fn visit_item(&mut self, item: &Item) {
         match item {
-            // Programs call no method of a sealed trait.
+            // Programs cannot call methods of a sealed trait.
             Item::Mod(module) if module.ident == "sealed" => {}
             Item::Mod(module) if !is_hidden(&module.attrs) => visit::visit_item_mod(self, module),
             Item::Struct(item) if self.nameable.contains(&item.ident.to_string()) => {
@@ -107,7 +106,7 @@ impl Visit<'_> for Signatures<'_> {
     }
 }
 
-/// The last name of a type's path.
+/// Returns the last name of a type's path.
 fn names(ty: &Type) -> BTreeSet<String> {
     match ty {
         Type::Path(path) => {
@@ -121,7 +120,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Whether an item is for tests: under a `cfg`, or not documented.
+/// Returns whether an item is for tests: under a `cfg`, or not documented.
 fn is_hidden(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|attr| {
         let is_doc_hidden = || attr.parse_args::<syn::Ident>().is_ok_and(|word| word == "hidden");
@@ -129,7 +128,7 @@ fn is_hidden(attrs: &[Attribute]) -> bool {
     })
 }
 
-/// The names that a file's `pub use`s pass on, those of inline modules included.
+/// Returns the names reexported by a file's `pub use`s, including those of inline modules.
 fn reexported(file: &syn::File) -> BTreeSet<String> {
     struct Uses(BTreeSet<String>);
     impl Visit<'_> for Uses {
@@ -155,8 +154,8 @@ fn reexported(file: &syn::File) -> BTreeSet<String> {
     uses.0
 }
 
-/// The public types of a file, those in calls of macros (`open_enum!`, `header!`) included: each
-/// name behind `pub` and one of these words.
+/// Returns the public types of a file, including those in macro calls (`open_enum!`, `header!`):
+/// each name after `pub` and one of these words.
 fn defined_in(file: PathBuf) -> BTreeSet<String> {
     const WORDS: &[&str] = &["struct", "enum", "union", "trait", "type", "request", "flags"];
     fn walk(tokens: TokenStream, found: &mut BTreeSet<String>) {
@@ -180,7 +179,7 @@ fn defined_in(file: PathBuf) -> BTreeSet<String> {
     found
 }
 
-/// The Rust files at or below a path of the workspace, without those of tests.
+/// Returns the Rust files at or below a path of the workspace, except tests.
 fn sources(path: &str) -> Vec<PathBuf> {
     fn collect(path: PathBuf, found: &mut Vec<PathBuf>) {
         if path.file_stem().is_some_and(|name| name == "tests") {

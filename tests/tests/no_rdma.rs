@@ -1,6 +1,6 @@
-//! A machine without RDMA: no device is no error, and the reason is told.
+//! A machine without RDMA: an empty device list is not an error, and the reason is reported.
 //!
-//! The tools are asked the same in the guest.
+//! The guest runs the same checks on the tools.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ fn assert_none(list: &DeviceList) {
 fn without_netlink_and_sysfs_the_list_is_empty() {
     let nowhere = PathBuf::from("/nonexistent/root");
     let roots = Roots { sysfs: nowhere.clone(), dev: nowhere };
-    // SAFETY: there is no device there.
+    // SAFETY: there is no device at these roots.
     let found = unsafe { discovery::discover_at(&roots, Err(Errno::PROTONOSUPPORT)) }.unwrap();
     assert_none(&DeviceList::from_found(found, &[]));
 }

@@ -1,17 +1,17 @@
-//! Targets that are not supported are refused by the compiler, in one sentence.
+//! The compiler rejects unsupported targets, with a one-sentence error.
 //!
-//! The standard libraries of such targets are seldom installed. The compiler is therefore told by a
-//! flag that the host is one of them, which makes the same conditions true.
+//! The standard libraries of such targets are rarely installed. A compiler flag therefore makes the
+//! same conditions true for the host.
 
 use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The libraries that depend on no other one. Each build has one of them.
+/// The libraries without dependencies in the workspace. Each build includes one of them.
 const LOWEST: &[&str] = &["uverbs-abi", "roce", "ib-cm"];
 
-/// The libraries above.
+/// The libraries above them.
 const ABOVE: &[&str] =
     &["verbs-core", "provider-rxe", "provider-mlx5", "provider-soft", "libibverbs-rs", "cm", "c-abi"];
 
@@ -21,7 +21,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
 }
 
-/// Returns what the compiler says of a library for a target with a property.
+/// Returns the compiler's messages for a library on a target with a property.
 fn compile(library: &str, property: &str) -> String {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc)

@@ -1,8 +1,8 @@
-//! The suites on a soft device, with nothing but this process: conformance, and what of the others
-//! asks nothing of the kernel.
+//! The suites on a soft device, in this process: conformance, and cases of other suites that need
+//! nothing from the kernel.
 //!
 //! `cargo test -p verbs-tests --test soft [-- WORD...]` runs the cases whose names contain a word,
-//! all without one. Each runs in a process of its own, with a device of its own.
+//! or all cases. Each runs in a separate process with a separate device.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         match arg.as_str() {
             "--list" => options.list = true,
             "--case" => options.case = args.next(),
-            // What else `cargo test` passes on is for its own harness.
+            // Other arguments from `cargo test` are for its standard harness.
             "--skip" | "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(args.next()),
             _ if arg.starts_with('-') => {}
             _ => words.push(arg),

@@ -1,4 +1,4 @@
-//! Devices in userspace between two processes, and what is left when one goes: no VM, no root, no
+//! Userspace devices in two processes, and the effects of one process's end: no VM, no root, no
 //! network.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use verbs_tests::port;
 use verbs_tests::process::{self, Finished, Running};
 use verbs_tests::runner::{CaseResult, Stop};
 
-/// Far beyond what any of this takes, on a busy machine.
+/// Far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// 4 ms, 4 times.
@@ -34,7 +34,7 @@ fn free_address() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port::free().expect("a port")).into()
 }
 
-/// Two processes, each with its device, run these steps.
+/// Runs the steps in two processes, each with its device.
 fn peers(args: &[&str]) {
     let address = free_address();
     let listens = Running::start(&mut peer(true, &address, args)).expect("verbs-peer");
@@ -85,10 +85,10 @@ fn failed(stop: Stop) -> String {
     }
 }
 
-/// Posts as many sends as the queue takes, wants the first to end like this, and all others to be
+/// Fills the send queue, and checks that the first send ends with this status and all others are
 /// flushed.
 fn fails_and_flushes(end: &mut End<verbs::Erased>, posted: u32, status: WcStatus) -> CaseResult {
-    // What arrived before the end of the peer has ended well.
+    // Messages that arrived before the end of the peer were successful.
     let mut left = posted;
     loop {
         let ended = end.wait()?;
@@ -109,8 +109,8 @@ fn fails_and_flushes(end: &mut End<verbs::Erased>, posted: u32, status: WcStatus
 fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flushed() {
     let run = || -> CaseResult {
         let address = free_address();
-        // It becomes the responder of the first step, and waits there to be told that memory was
-        // written to.
+        // It becomes the responder of the first step, and waits there for the message that memory
+        // was written.
         let child = Running::start(&mut peer(false, &address, &["--step", "rc_messages"]))?;
         let context = open();
         let mut session = Session::new(&context, None, true, Link::listen(address)?, 1)?;
@@ -126,11 +126,11 @@ fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flush
             end.qp.post_send_buf(write, SendFlags::empty(), session.buf(1, 50_000)?, ..)?;
         }
         child.kill();
-        // Some may have arrived; the peer is gone for those that come now at the latest.
+        // Some may have arrived; for the following ones the peer is certainly gone.
         let killed = child.finish(LIMIT)?;
         assert!(killed.is_ok_and(|child| !child.status.success()), "it was killed");
         end.qp.post_send_buf(write, SendFlags::empty(), session.buf(1, 50_000)?, ..)?;
-        // Its receive is flushed as well: one more than was sent.
+        // The receive is flushed, too: one completion more than sends.
         fails_and_flushes(&mut end, DEPTH + 1, WcStatus::RETRY_EXC_ERR)
     };
     run().map_err(failed).expect("as it should be");
@@ -141,7 +141,7 @@ fn nobody_at_the_address_and_no_way_to_it_are_told_by_retries_that_run_out() {
     let run = || -> CaseResult {
         for nobody in [Ipv4Addr::new(127, 255, 255, 254), Ipv4Addr::new(192, 0, 2, 1)] {
             let context = open();
-            // The other side says that it is somewhere else.
+            // The other side claims another address.
             let (ours, mut theirs) = Link::pair()?;
             theirs.tell(&format!("{} {} true", Gid::from(nobody), Mtu::MTU_1024.0))?;
             theirs.tell("77 0")?;
@@ -159,7 +159,7 @@ fn nobody_at_the_address_and_no_way_to_it_are_told_by_retries_that_run_out() {
     run().map_err(failed).expect("as it should be");
 }
 
-/// A connection that is full of sends, of which none has a receive.
+/// Returns a connection full of sends, without a receive.
 fn full(context: &Context) -> CaseResult<[End<verbs::Erased>; 2]> {
     let pd = context.alloc_pd()?;
     let [mut one, other] = loopback(&pd, Mtu::MTU_1024, &mut Choices::new(1))?;
@@ -211,12 +211,12 @@ fn a_device_that_is_dropped_before_its_children_works_until_they_go_and_then_fre
         one.qp.post_send_buf(SendOp::Send, SendFlags::empty(), from, ..)?;
         one.wait_for(WcOpcode::SEND)?;
         other.wait_for(WcOpcode::RECV)?;
-        // One that finds no receive is under way when all goes.
+        // Sends a message without a receive, which is in flight when everything is dropped.
         one.qp.post_send_buf(SendOp::Send, SendFlags::empty(), late, ..)?;
         drop(one);
         drop(other);
-        // A process that another test is just starting has the socket as well, until it runs its
-        // own program.
+        // A process being started by another test also has the socket until it executes its
+        // program.
         assert!(process::wait_until(LIMIT, || verbs::soft::bind(address).is_ok()), "the address is not free");
         Ok(())
     };

@@ -1,5 +1,4 @@
-//! The suites compare each of our tools with rdma-core's: none in `rdma_tools::PROGRAMS` is left
-//! out.
+//! The suites compare each of our tools, listed in `rdma_tools::PROGRAMS`, with rdma-core's.
 
 use rdma_tools::PROGRAMS;
 use verbs_tests::suites::{interop, negative};

@@ -1,4 +1,4 @@
-//! Code that names an item, and does not compile without it.
+//! Generates code that names an item, and does not compile without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("WrBatch", "<verbs::Erased as verbs::Provider>::Sq"),
 ];
 
-/// Types that meet the bounds of functions' own parameters.
+/// Types that meet the bounds of functions' type parameters.
 const BOUNDS: &[(&str, &str)] = &[
     ("Into<CqHandle<P>>", "verbs::CqHandle"),
     ("Lent<'scope>", "verbs::ScopedBuf<'_>"),
@@ -46,7 +46,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("variants", "//! Every variant of an enumeration that the pages name.\n"),
 ];
 
-/// Returns the contents of each of [`FILES`]: a line for each path.
+/// Returns the contents of each of [`FILES`], with a line for each path.
 pub(crate) fn files(scan: &Scan, paths: &BTreeSet<&str>) -> BTreeMap<&'static str, String> {
     let mut lines = BTreeMap::<_, String>::new();
     for path in paths {
@@ -65,7 +65,7 @@ pub(crate) fn files(scan: &Scan, paths: &BTreeSet<&str>) -> BTreeMap<&'static st
     FILES.iter().map(file).collect()
 }
 
-/// Returns the file that an item belongs to, and the line that names it.
+/// Returns the file for an item, and the line that names it.
 fn line(path: &str, kind: &Kind) -> (&'static str, String) {
     let (owner, name) = path.rsplit_once("::").unwrap_or(("", path));
     match kind {
@@ -87,8 +87,8 @@ fn line(path: &str, kind: &Kind) -> (&'static str, String) {
     }
 }
 
-/// Returns a type with arguments, from the text behind `impl`: the state that it names, or those of
-/// [`ARGUMENTS`].
+/// Returns a type with arguments, given the text after `impl`: its state if it names one, or else
+/// those of [`ARGUMENTS`].
 fn instance(of: &str) -> String {
     let (name, arguments) = of.split_once('<').unwrap_or((of, ""));
     let first = arguments.split([',', '>']).find(|argument| !argument.trim().starts_with('\''));
@@ -100,8 +100,8 @@ fn instance(of: &str) -> String {
     arguments.map_or_else(|| format!("verbs::{name}"), |(_, with)| format!("verbs::{name}<{with}>"))
 }
 
-/// Returns the line for a function. One with parameters of its own gets types for them; those of
-/// `impl Trait` stand in a pointer's type.
+/// Returns the line for a function. Its type parameters get types that meet their bounds; types for
+/// `impl Trait` are in the type of a function pointer.
 fn function(path: &str, item: &str, signature: &str) -> String {
     let signature: Signature =
         syn::parse_str(signature).unwrap_or_else(|e| panic!("{path}: {signature}: {e}"));
@@ -113,11 +113,11 @@ fn function(path: &str, item: &str, signature: &str) -> String {
     let is_unsafe = if signature.unsafety.is_some() { "unsafe " } else { "" };
     let of = if any { format!(": {is_unsafe}fn({}) -> _", arguments.join(", ")) } else { String::new() };
     let line = format!("let _{of} = {item}{turbofish};");
-    // As rustfmt breaks it.
+    // Broken like rustfmt does.
     if line.len() + 4 > 110 { line.replace(" = ", " =\n        ") } else { line }
 }
 
-/// Returns the type of an argument in a pointer's type: `_` unless it has an `impl Trait`.
+/// Returns the type of an argument in a function pointer: `_` unless it has an `impl Trait`.
 fn argument(path: &str, input: &FnArg) -> String {
     let FnArg::Typed(input) = input else { return "_".to_owned() };
     match &*input.ty {
@@ -152,7 +152,7 @@ fn parameters(signature: &Signature) -> Vec<String> {
     found
 }
 
-/// Returns bounds as text without spaces, lifetimes left out.
+/// Returns bounds as text without spaces and lifetimes.
 fn text<'a>(bounds: impl IntoIterator<Item = &'a TypeParamBound>) -> String {
     let bounds = bounds.into_iter().filter(|bound| !matches!(bound, TypeParamBound::Lifetime(_)));
     let bounds: Vec<_> = bounds.map(|bound| bound.to_token_stream().to_string().replace(' ', "")).collect();

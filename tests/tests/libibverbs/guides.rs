@@ -1,8 +1,8 @@
-//! The tables of the manual's pages for programs that were written for another library.
+//! The tables in the manual's pages about porting from other libraries.
 //!
 //! The page about C has rows of `names.txt`. `ibverbs.txt` and `sideway.txt` list the public types
-//! and functions of these crates, of the versions that the pages name, and each has one row. Links
-//! in rows are paths below `verbs::`, which rustdoc resolves as well.
+//! and functions of these crates, in the versions named by the pages; each has one row. Links in
+//! rows are paths below `verbs::`, which rustdoc resolves, too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,13 +13,13 @@ use super::{names, root, rows};
 /// A page with a table.
 struct Page {
     file: &'static str,
-    /// The heading of the table, or of the tables.
+    /// The heading of the table or tables.
     heading: &'static str,
 }
 
 const C: Page = Page { file: "from_c.md", heading: "# The calls of a program" };
 
-/// The pages of crates, and the crates' names.
+/// The pages about crates, and the crates' names.
 const CRATES: &[(Page, &str)] = &[
     (Page { file: "from_ibverbs.md", heading: "# Every name" }, include_str!("ibverbs.txt")),
     (Page { file: "from_sideway.md", heading: "# Every name" }, include_str!("sideway.txt")),
@@ -35,18 +35,18 @@ impl Page {
     }
 }
 
-/// Returns the text from a heading up to the next one of its level.
+/// Returns the text from a heading to the next one of its level.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let (_, rest) = page.split_once(&format!("{heading}\n")).expect("the heading");
     rest.split_once("\n# ").map_or(rest, |(section, _)| section)
 }
 
-/// Returns the items that a row links.
+/// Returns the items linked in a row.
 fn links(here: &str) -> impl Iterator<Item = &str> {
     here.split("[`").skip(1).filter_map(|rest| rest.split_once("`]")).map(|(path, _)| path)
 }
 
-/// Returns the items that the tables link.
+/// Returns the items linked in the tables.
 pub(crate) fn paths(scan: &Scan) -> BTreeSet<&str> {
     let pages = [&C].into_iter().chain(CRATES.iter().map(|(page, _)| page));
     let rows: Vec<_> = pages.flat_map(Page::rows).collect();

@@ -2,14 +2,14 @@
 //!
 //! `names.txt` lists the names of rdma-core 65: those of the version map, and the inline functions,
 //! structs, enumerations, constants and macros of `verbs.h`, `verbs_api.h` and `tm_types.h`. A name
-//! that an item of the sources carries as `#[doc(alias = "...")]` gets that item as its row. Every
-//! other row is written by hand: a reason, a path, or `not yet`.
+//! in an item's `#[doc(alias = "...")]` has this item in its row. Every other row is written by
+//! hand: a reason, a path, or `not yet`.
 //!
-//! `BLESS=1 cargo test -p verbs-tests --test libibverbs` writes the rows that follow from the
-//! sources, `not yet` for names without a row, the numbers at the top, and the test
-//! `libibverbs_paths`, which compiles each path of ours that the page or a table of the manual
-//! names. That test is apart, so that this one builds and rewrites it when an item is renamed.
-//! [`guides`] checks the tables of the manual in the same way.
+//! `BLESS=1 cargo test -p verbs-tests --test libibverbs` generates the rows for aliases, `not yet`
+//! for names without a row, the numbers at the top, and the test `libibverbs_paths`. That test
+//! compiles each of our paths in the page or in a table of the manual. It is a separate test, so
+//! that this one still builds after an item is renamed, and regenerates it. [`guides`] checks the
+//! tables of the manual in the same way.
 
 mod code;
 mod guides;
@@ -25,7 +25,8 @@ use scan::Scan;
 const NOT_YET: &str = "not yet";
 const NAMES: &str = include_str!("names.txt");
 
-/// Code in the page's reasons that is no path below `verbs::`, and the reason.
+/// Words in the page's reasons formatted as code that are not paths below `verbs::`, and what they
+/// are.
 const NO_PATHS: &[(&str, &str)] = &[
     ("&[u8]", "a type of Rust"),
     ("ENODATA", "an errno"),
@@ -54,7 +55,7 @@ fn names() -> Vec<(&'static str, &'static str)> {
     NAMES.lines().map(|line| line.split_once(' ').expect("a kind and a name")).collect()
 }
 
-/// The rows of the page: the C name, and what stands beside it.
+/// Returns the rows of the page: the C name, and the cell beside it.
 fn rows(page: &str) -> Vec<(String, String)> {
     let cells = page.lines().filter_map(|line| {
         let (name, here) = line.strip_prefix("| `")?.split_once("` | ")?;
@@ -63,13 +64,13 @@ fn rows(page: &str) -> Vec<(String, String)> {
     cells.collect()
 }
 
-/// The row that follows from the sources.
+/// Returns the row generated from the sources.
 fn generated(scan: &Scan, name: &str) -> Option<String> {
     let paths = scan.aliases.get(name)?;
     Some(paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", "))
 }
 
-/// The page with the rows that follow from the sources, and the others as they are.
+/// Returns the page with the rows generated from the sources, and the others unchanged.
 fn blessed(scan: &Scan, page: &str) -> String {
     let old: BTreeMap<_, _> = rows(page).into_iter().collect();
     let head =
@@ -103,17 +104,17 @@ fn blessed(scan: &Scan, page: &str) -> String {
     )
 }
 
-/// Returns whether a row consists of paths of which one is gone: the item lost its alias.
+/// Returns whether a row consists of paths, one of which is gone because the item lost its alias.
 fn is_stale(scan: &Scan, row: &str) -> bool {
     row.starts_with('`') && quoted(row).any(|path| !scan.items.contains_key(path))
 }
 
-/// The code in a row: paths of ours, and other words.
+/// Returns the code in a row: our paths, and other words.
 fn quoted(row: &str) -> impl Iterator<Item = &str> {
     row.split('`').skip(1).step_by(2)
 }
 
-/// Returns the paths that the rows name, of which each is an item.
+/// Returns the paths named in the rows, each of which must be an item.
 fn paths<'a>(scan: &'a Scan, rows: &[(String, String)]) -> BTreeSet<&'a str> {
     let names: BTreeSet<_> = names().into_iter().map(|(_, name)| name).collect();
     let is_other = |word: &str| NO_PATHS.iter().any(|(other, _)| *other == word) || names.contains(word);
@@ -142,7 +143,7 @@ fn every_name_of_libibverbs_has_a_true_row() {
         files.push((root().join("tests/tests/libibverbs_paths").join(name).with_extension("rs"), text));
     }
     if std::env::var_os("BLESS").is_some() {
-        // Replaced in one step, because the other tests read them at the same time.
+        // Replaced atomically, because the other tests read them at the same time.
         for (file, text) in files {
             let new_file = file.with_extension("new");
             fs::write(&new_file, text).unwrap();

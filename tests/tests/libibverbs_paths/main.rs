@@ -1,5 +1,5 @@
-//! Every path of ours that docs/libibverbs.md or a table of the manual names, in code: an item that
-//! is renamed or removed does not compile here. The test `libibverbs` writes the files.
+//! Compiles every path of ours in docs/libibverbs.md or a table of the manual: a renamed or removed
+//! item does not compile here. The test `libibverbs` generates the files.
 
 // The lines name types without their lifetimes.
 #![allow(elided_lifetimes_in_paths)]

@@ -1,4 +1,4 @@
-//! Ways around the scanner that it sees: one test for each.
+//! Ways to evade the scanner, one test for each: the scanner catches all of them.
 
 use crate::{items, of};
 
@@ -113,7 +113,7 @@ fn handles_of_the_engine_are_found_in_its_crate_alone() {
     let wanted = "`f(qpn: Qpn, pd: Pd, cq: Option<CqId>, srq: SrqId, slot: SlotId)`";
     assert_eq!(items(&of(text).functions), [wanted]);
     let mut found = crate::Found::default();
-    // Elsewhere a `Pd` is an object, which no caller makes up.
+    // In other libraries, a `Pd` is an object that callers cannot forge.
     found.file("libibverbs-rs/src/y.rs", "pub fn f(pd: &Pd) {}");
     assert!(found.functions.is_empty());
 }

@@ -1,8 +1,8 @@
-//! `docs/unsafe.md` is true: each file that allows unsafe code, each `unsafe impl` and each safe
-//! function that takes what could name anything stands in it, with a reason, and nothing else does.
+//! `docs/unsafe.md` is true: it lists, with a reason, exactly the files that allow unsafe code, the
+//! `unsafe impl`s, and the safe functions with a parameter that could name anything.
 //!
-//! `BLESS=1 cargo test -p verbs-tests --test unsafe_list` writes the tables anew. It keeps reasons,
-//! and leaves those of new rows empty, so that the test fails until somebody has thought of one.
+//! `BLESS=1 cargo test -p verbs-tests --test unsafe_list` rewrites the tables. It keeps reasons,
+//! and leaves those of new rows empty, so the test fails until they are written.
 
 mod evasions;
 mod rules;
@@ -15,7 +15,7 @@ use scan::{Found, scan};
 
 const LIST: &str = "docs/unsafe.md";
 
-/// The tables' headings, in their order.
+/// The tables' headings, in order.
 const TABLES: [&str; 3] = ["## Files", "## `unsafe impl`", "## Safe functions"];
 
 /// A table: the reasons of its rows, by file and item.
@@ -25,7 +25,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
 }
 
-/// The rows of the table under a heading.
+/// Returns the rows of the table under a heading.
 fn table(text: &str, heading: &str) -> Table {
     let Some((_, rest)) = text.split_once(&format!("\n{heading}\n")) else { return Table::new() };
     let section = rest.split("\n## ").next().unwrap_or(rest);
@@ -40,7 +40,7 @@ fn table(text: &str, heading: &str) -> Table {
     .collect()
 }
 
-/// Returns the differences between a table and the sources: each line names an item.
+/// Returns the differences between a table and the sources, one item in each line.
 fn complaints(heading: &str, listed: &Table, found: &BTreeSet<[String; 2]>) -> Vec<String> {
     let missing = found.iter().filter(|row| !listed.contains_key(*row));
     let stale = listed.keys().filter(|row| !found.contains(*row));
@@ -53,7 +53,7 @@ fn complaints(heading: &str, listed: &Table, found: &BTreeSet<[String; 2]>) -> V
         .collect()
 }
 
-/// The rows of a table as text.
+/// Returns the rows of a table as text.
 fn rows(listed: &Table, found: &BTreeSet<[String; 2]>) -> String {
     let has_items = found.iter().any(|[_, item]| !item.is_empty());
     let mut text = String::from(if has_items {
@@ -70,7 +70,7 @@ fn rows(listed: &Table, found: &BTreeSet<[String; 2]>) -> String {
     text
 }
 
-/// The list with its tables written anew.
+/// Returns the list with its tables rewritten.
 fn blessed(text: &str, found: &[&BTreeSet<[String; 2]>; 3]) -> String {
     let mut text = text.to_owned();
     for (heading, found) in TABLES.iter().zip(found) {

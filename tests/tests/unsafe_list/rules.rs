@@ -1,15 +1,15 @@
-//! The rules: which attributes allow unsafe code, which code is a test's, and which parameters
-//! could name anything.
+//! The rules for attributes that allow unsafe code, for test code, and for parameters that could
+//! name anything.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Attribute, FnArg, Meta};
 
-/// Types that name memory or a file by themselves.
+/// Types that can name memory or a file.
 const TYPES: &[&str] =
     &["NonNull", "AtomicPtr", "RawFd", "BorrowedFd", "OwnedFd", "AsFd", "AsRawFd", "IntoRawFd", "File"];
 
-/// Types of roce that are a number which names an object of an engine.
+/// Types of roce for numbers that name an object of an engine.
 const HANDLES: &[&str] = &["Qpn", "Pd", "CqId", "SrqId", "XrcDomain", "SlotId"];
 
 /// Integers of the language and of C.
@@ -28,16 +28,16 @@ const INTEGERS: &[&str] = &[
     "c_ulonglong",
 ];
 
-/// Names of parameters whose numbers name memory, a file or an object.
+/// Names of parameters that are numbers of memory, files or objects.
 const NUMBERS: &[&str] =
     &["fd", "handle", "addr", "address", "ptr", "pointer", "iova", "key", "lkey", "rkey", "qpn", "qp_num"];
 
-/// Conditions that only programs for tests set, beside `test`: loom's models.
+/// Conditions other than `test` set only for test programs: loom's models.
 const MODELS: &[&str] = &["loom"];
 
-/// Returns whether an attribute anywhere in the tokens, macros included, sets the lint
-/// `unsafe_code` to another level than `deny` or `forbid`. Doc comments hold it as a literal, which
-/// is no such attribute.
+/// Returns whether an attribute anywhere in the tokens, including macros, sets the lint
+/// `unsafe_code` to a level other than `deny` or `forbid`. In a doc comment the text is a literal,
+/// which does not count.
 pub(crate) fn allows_unsafe(tokens: TokenStream) -> bool {
     let mut is_attribute = false;
     for token in tokens {
@@ -60,8 +60,8 @@ pub(crate) fn allows_unsafe(tokens: TokenStream) -> bool {
     false
 }
 
-/// Returns whether an attribute's tokens hold `unsafe_code` in the list of a level that is not
-/// `deny` or `forbid`.
+/// Returns whether an attribute's tokens list `unsafe_code` under a level other than `deny` or
+/// `forbid`.
 fn sets_lint(tokens: TokenStream, level: &str) -> bool {
     let mut last = String::new();
     tokens.into_iter().any(|token| match token {
@@ -74,8 +74,8 @@ fn sets_lint(tokens: TokenStream, level: &str) -> bool {
     })
 }
 
-/// Returns whether a block of `unsafe` stands anywhere in the tokens, macros included: a package
-/// outside the workspace is not under its lints, and needs no attribute.
+/// Returns whether the tokens, including macros, contain an `unsafe` block. A package outside the
+/// workspace is not under its lints, and needs no attribute.
 pub(crate) fn has_unsafe_block(tokens: TokenStream) -> bool {
     let mut is_unsafe = false;
     tokens.into_iter().any(|token| match token {
@@ -94,7 +94,7 @@ pub(crate) fn has_unsafe_block(tokens: TokenStream) -> bool {
     })
 }
 
-/// The headers of the `unsafe impl`s in a macro's tokens.
+/// Returns the headers of the `unsafe impl`s in a macro's tokens.
 pub(crate) fn unsafe_impls(tokens: TokenStream) -> Vec<String> {
     let mut headers = Vec::new();
     let mut header: Option<TokenStream> = None;
@@ -122,8 +122,8 @@ pub(crate) fn unsafe_impls(tokens: TokenStream) -> Vec<String> {
     headers
 }
 
-/// Returns whether an item is compiled for tests or models alone: under `cfg(test)`, `cfg(loom)` or
-/// `cfg(all(test, ..))`, exactly.
+/// Returns whether an item is compiled only for tests or models: under exactly `cfg(test)`,
+/// `cfg(loom)` or `cfg(all(test, ..))`.
 pub(crate) fn is_of_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => is_test_condition(list.tokens.clone()),
@@ -145,7 +145,7 @@ fn is_test_condition(tokens: TokenStream) -> bool {
     }
 }
 
-/// A parameter that could name anything, as text.
+/// Returns a parameter that could name anything, as text.
 pub(crate) fn suspect(file: &str, argument: &FnArg) -> Option<String> {
     let FnArg::Typed(argument) = argument else { return None };
     let (name, text) = (plain(&argument.pat), plain(&argument.ty));
@@ -157,8 +157,8 @@ pub(crate) fn suspect(file: &str, argument: &FnArg) -> Option<String> {
     is_suspect.then(|| format!("{name}: {text}"))
 }
 
-/// Returns whether a parameter's name, or its plural's singular, is one of the names or ends in an
-/// underscore and one.
+/// Returns whether a parameter's name, or its singular, is one of [`NUMBERS`] or ends in an
+/// underscore and one of them.
 fn names_anything(name: &str) -> bool {
     let is_one = |name: &str| {
         NUMBERS.iter().any(|number| {
@@ -168,7 +168,7 @@ fn names_anything(name: &str) -> bool {
     is_one(name) || name.strip_suffix('s').is_some_and(is_one)
 }
 
-/// Returns whether the text holds one of the types, as a word.
+/// Returns whether the text contains one of [`TYPES`] as a word.
 pub(crate) fn names_type(text: &str) -> bool {
     words(text).any(|word| TYPES.contains(&word))
 }
@@ -177,7 +177,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-/// Tokens as they are usually written.
+/// Returns tokens in their usual formatting.
 pub(crate) fn plain(tokens: &impl ToTokens) -> String {
     let mut text = tokens.to_token_stream().to_string();
     for (from, to) in [

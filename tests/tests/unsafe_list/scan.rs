@@ -1,5 +1,5 @@
-//! The scanner: where unsafe code may be, `unsafe impl`s, and safe functions that take what could
-//! name anything.
+//! The scanner: finds files with unsafe code, `unsafe impl`s, and safe functions with a parameter
+//! that could name anything.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use syn::{ImplItem, Item, ItemImpl, Macro, Signature, TraitItem, Visibility};
 
 use crate::rules::{allows_unsafe, has_unsafe_block, is_of_tests, names_type, plain, suspect, unsafe_impls};
 
-/// The sources whose safe functions are listed: the libraries, and the one other file with unsafe
-/// code that serves as one.
+/// The sources whose safe functions are listed: the libraries, and the only other file with unsafe
+/// code that serves as a library.
 const LIBRARIES: &[&str] = &[
     "uverbs-abi/src/",
     "verbs-core/src/",
@@ -23,8 +23,8 @@ const LIBRARIES: &[&str] = &[
     "tests/connectx/src/vfio/mapping.rs",
 ];
 
-/// Traits of others that make values out of anything; methods of other implementations are listed
-/// where their trait is.
+/// Foreign traits that convert values of any kind. Methods of other trait implementations are
+/// listed with their trait.
 const CONVERSIONS: &[&str] = &["From", "TryFrom"];
 
 /// The unsafe code in the sources.
@@ -34,12 +34,12 @@ pub(crate) struct Found {
     pub(crate) islands: BTreeSet<[String; 2]>,
     /// `unsafe impl`s: their files and headers.
     pub(crate) impls: BTreeSet<[String; 2]>,
-    /// Safe functions: their files, and names with what they take.
+    /// Safe functions: their files, and their names with the parameters.
     pub(crate) functions: BTreeSet<[String; 2]>,
 }
 
-/// Scans every Rust source below the workspace's root, fuzz targets included, build directories
-/// not.
+/// Scans every Rust source below the workspace's root, including fuzz targets but not build
+/// directories.
 pub(crate) fn scan(root: &Path) -> Found {
     let mut found = Found::default();
     let mut files = Vec::new();
@@ -61,8 +61,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a readable folder") {
         let entry = entry.expect("a readable folder");
         let (path, name) = (entry.path(), entry.file_name());
-        // Not through links: a link leads to what is scanned by its own name, or out of the
-        // workspace.
+        // Links are not followed: their targets are scanned under their own names, or lie outside
+        // the workspace.
         if entry.file_type().expect("a readable folder").is_dir() {
             if name != "target" && !name.to_string_lossy().starts_with('.') {
                 collect(&path, files);
@@ -74,8 +74,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 impl Found {
-    /// Takes in one file. Tests and programs may take what they want: they only count as places
-    /// where unsafe code is.
+    /// Adds a file. Tests and programs may have any parameters: they are only listed as places with
+    /// unsafe code.
     pub(crate) fn file(&mut self, name: &str, text: &str) {
         let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         let tokens = parsed.to_token_stream();
@@ -138,7 +138,7 @@ impl Found {
         }
     }
 
-    /// Takes in a function, with the bounds of what it is a method of.
+    /// Adds a function, with the bounds of the item it is a method of.
     fn function(&mut self, file: &str, of: &str, bounds: &str, sig: &Signature) {
         if sig.unsafety.is_some() {
             return;
@@ -157,8 +157,7 @@ impl Found {
     }
 }
 
-/// Finds `unsafe impl`s wherever they stand: in items, bodies and constants, and in the tokens of
-/// macros.
+/// Finds `unsafe impl`s everywhere: in items, bodies and constants, and in the tokens of macros.
 struct Impls<'a> {
     file: &'a str,
     found: &'a mut BTreeSet<[String; 2]>,
