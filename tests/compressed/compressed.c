@@ -1,8 +1,8 @@
 /* A program whose completion queues are compressed.
  *
- *   compressed DEVICE GID-INDEX raw       reads the queue's memory, as mlx5dv_init_obj tells of it; it
- *                                         prints what has to be the same on every library
- *   compressed DEVICE GID-INDEX polled    polls, on a library that expands compressed completions
+ *   compressed DEVICE GID-INDEX raw       reads the queue's memory, as described by mlx5dv_init_obj;
+ *                                         its output must be the same with every library
+ *   compressed DEVICE GID-INDEX polled    polls, with a library that expands compressed completions
  *
  * GID-INDEX -1: no GID, on InfiniBand.
  */
@@ -45,7 +45,7 @@ static struct ibv_cq_ex *create(uint8_t form, uint16_t size)
 	return mlx5dv_create_cq(context, &attr, &own);
 }
 
-/* A queue pair that is connected with itself. */
+/* Returns a queue pair connected to itself. */
 static struct ibv_qp *connected(struct ibv_cq_ex *sends, struct ibv_cq_ex *receives)
 {
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
@@ -83,13 +83,13 @@ static struct ibv_qp *connected(struct ibv_cq_ex *sends, struct ibv_cq_ex *recei
 	return qp;
 }
 
-/* The length of a message: too long for its completion, which would not be compressed with it. */
+/* The length of a message: too long to fit into its completion, which would not be compressed then. */
 static uint32_t length(uint64_t number)
 {
 	return 70 + number % 24;
 }
 
-/* Posts receives, and as many sends behind one doorbell. */
+/* Posts receives, and as many sends with one doorbell. */
 static void exchange(struct ibv_qp *qp, uint64_t first, int count)
 {
 	struct ibv_recv_wr receives[ENTRIES] = { 0 }, *bad_receive;
@@ -109,7 +109,7 @@ static void exchange(struct ibv_qp *qp, uint64_t first, int count)
 	CHECK(!ibv_post_send(qp, sends, &bad_send));
 }
 
-/* The entry at a place, once it is written or for what it has. */
+/* Returns the entry at a place, as it is or once it is written. */
 static uint8_t *entry(struct mlx5dv_cq *dv, uint32_t place, int wait)
 {
 	uint8_t *at = (uint8_t *)dv->buf + (place & (dv->cqe_cnt - 1)) * dv->cqe_size + dv->cqe_size - 64, found;
@@ -121,7 +121,7 @@ static uint8_t *entry(struct mlx5dv_cq *dv, uint32_t place, int wait)
 	return at;
 }
 
-/* Prints the completions of a queue of which nothing was read. */
+/* Prints the completions of a queue that was not read before. */
 static void print(const char *name, struct ibv_cq_ex *cq, int count)
 {
 	struct mlx5dv_cq dv = { 0 };
@@ -163,7 +163,7 @@ static void check_length(const char *way, uint32_t got, uint64_t number, int n, 
 	exit(1);
 }
 
-/* Polls completions with these numbers, by either interface. */
+/* Polls completions with consecutive numbers, by either interface. */
 static void expect(struct ibv_cq_ex *cq, struct ibv_qp *qp, int is_receive, uint64_t first, int count, int reads)
 {
 	struct ibv_wc wcs[5];
@@ -208,14 +208,14 @@ static void polled(uint8_t form, uint16_t size)
 		expect(receives, qp, 1, next, count, count % 2);
 		expect(sends, qp, 0, next, count, count % 3);
 	}
-	/* An event of a block. */
+	/* An event for a block. */
 	CHECK(!ibv_req_notify_cq(of_receives, 0));
 	exchange(qp, next, 9);
 	CHECK(!ibv_get_cq_event(channel, &woken, &cookie) && woken == of_receives);
 	ibv_ack_cq_events(of_receives, 1);
 	expect(receives, qp, 1, next, 4, 0);
 	expect(sends, qp, 0, next, 9, 0);
-	/* A resize with a block of which a part was polled, and one of which nothing was. */
+	/* A resize with a partly polled block and an unpolled one. */
 	exchange(qp, next + 9, 6);
 	expect(sends, qp, 0, next + 9, 6, 1);
 	CHECK(!ibv_resize_cq(of_receives, 4 * ENTRIES));
@@ -223,7 +223,7 @@ static void polled(uint8_t form, uint16_t size)
 	next += 15;
 	exchange(qp, next, 11);
 	expect(receives, qp, 1, next, 3, 0);
-	/* The end of a queue pair whose blocks were not polled. */
+	/* The end of a queue pair with unpolled blocks. */
 	expect(sends, qp, 0, next, 11, 0);
 	struct ibv_qp *other = connected(sends, receives);
 	exchange(other, 500, 5);

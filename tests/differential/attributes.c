@@ -1,11 +1,11 @@
-/* Makes each call of libibverbs that reaches the kernel, on one device, so that the commands of two
- * libraries can be compared.
+/* Makes each call of libibverbs that reaches the kernel, on one device, to compare the commands of two
+ * libraries.
  *
  * attributes DEVICE GID_INDEX
  *
- * Before each call it writes the step's name to no file: the write fails, and a tracer sees where
- * the step begins. It prints the result of each step. Every number that it chooses is the same in
- * each run, memory included. A GID_INDEX of -1 means paths without a GRH. */
+ * Before each call it writes the step's name to file descriptor -1. The write fails, but shows a
+ * tracer the start of the step. The result of each step is printed. All numbers chosen here are the
+ * same in each run, including addresses. A GID_INDEX of -1 means paths without a GRH. */
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -72,7 +72,7 @@ static bool succeeded(int result)
 	return result == 0;
 }
 
-/* The end of the object that a step made. */
+/* Begins the step that destroys the object of another step. */
 static void begin_end_of(const char *name)
 {
 	char text[sizeof(step)];
@@ -80,7 +80,7 @@ static void begin_end_of(const char *name)
 	begin(text);
 }
 
-/* For objects that earlier steps could not make. */
+/* Skips steps on objects that earlier steps could not create. */
 #define IF(pointer, statement)                                                                     \
 	do {                                                                                       \
 		if (pointer)                                                                       \
@@ -317,7 +317,7 @@ static bool modify(const char *name, struct ibv_qp *qp, int mask, struct ibv_qp_
 	return CALL(name, ibv_modify_qp(qp, &attr, mask));
 }
 
-/* A queue pair of a connected type through its states. */
+/* Moves a queue pair of a connected type through its states. */
 static void connected(enum ibv_qp_type type, const char *const names[])
 {
 	struct ibv_qp_init_attr attr = {
@@ -360,7 +360,7 @@ static void connected(enum ibv_qp_type type, const char *const names[])
 	CALL(names[9], ibv_destroy_qp(qp));
 }
 
-/* A step whose result are the options that a query has returned. */
+/* A step whose result are the options returned by a query. */
 static void tell_options(const char *name, const struct ibv_ece *ece)
 {
 	begin(name);
@@ -368,7 +368,7 @@ static void tell_options(const char *name, const struct ibv_ece *ece)
 	fflush(stdout);
 }
 
-/* Enhanced connection establishment, and the rest of RTR's attributes. */
+/* Enhanced connection establishment, and the other attributes of RTR. */
 static void options(void)
 {
 	struct ibv_qp_init_attr_ex attr = usual(IBV_QPT_RC);
@@ -575,7 +575,7 @@ static void xrc(void)
 	close(file);
 }
 
-/* The last step: libmlx5 of rdma-core 44 crashes where an opened queue pair is destroyed. */
+/* The last step, because libmlx5 of rdma-core 44 crashes when an opened queue pair is destroyed. */
 static void opened_qp(void)
 {
 	struct ibv_xrcd_init_attr init = {

@@ -1,5 +1,5 @@
-/* A queue pair is reset and destroyed while a poller has a completion of it, and so the lock of the
- * completion queue: neither call waits for the poller, which would wait for ever here. */
+/* Resets and destroys a queue pair while a poller is at its completion and holds the completion
+ * queue's lock. Neither call may wait for the poller, which would never continue here. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static struct ibv_context *open_device(void)
 	return context;
 }
 
-/* Moves a queue pair to ERR with a receive, and takes its completion up to `ibv_end_poll`. */
+/* Moves a queue pair to ERR with a receive, and polls its completion without `ibv_end_poll`. */
 static void start_poll_of_flushed(struct ibv_cq_ex *cq, struct ibv_qp *qp, uint64_t wr_id)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
@@ -65,7 +65,7 @@ int main(void)
 	start_poll_of_flushed(cq, qp, 1);
 	CHECK(!ibv_modify_qp(qp, &reset, IBV_QP_STATE));
 	ibv_end_poll(cq);
-	/* The second life of the queue pair. */
+	/* The queue pair after its reset. */
 	start_poll_of_flushed(cq, qp, 2);
 	CHECK(!ibv_destroy_qp(qp));
 	ibv_end_poll(cq);

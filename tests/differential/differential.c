@@ -1,25 +1,25 @@
-/* Runs a script of work requests on one device and prints everything that it observes, so that runs
- * on two libraries can be compared, in their output and in the trace of the ConnectX model.
+/* Runs a script of work requests on one device and prints all observations, to compare two libraries
+ * by their output and by the trace of the ConnectX model.
  *
  * differential DEVICE GID_INDEX TRANSPORT API SCRIPT [SEED COUNT]
  *
  *   TRANSPORT  rc, uc, ud, xrc, srq (RC with a shared receive queue), tm (the same with a tag list),
- *              raw (frames), wq (frames that a work queue receives)
+ *              raw (frames), wq (frames received by a work queue)
  *   API        post (ibv_post_send, ibv_poll_cq) or wr (ibv_wr_..., ibv_start_poll)
  *   SCRIPT     shapes   each operation in each shape, signalled or not, alone or in a list
  *              wraps    long operations from each place of the send queue
  *              windows  binds and invalidations
  *              events   armed completion queues
- *              errors   failed requests, flushes, and a queue pair's second life
- *              refusals requests that the library rejects
- *              segments long sends of frames that the device cuts
+ *              errors   failed requests, flushes, and a queue pair after its reset
+ *              refusals requests rejected by the library
+ *              segments long sends of frames, segmented by the device
  *              tags     operations on the tag list, and messages with tags
  *              random   COUNT operations from SEED
  *
- * Everything that a trace shows is the same in each run: data is at fixed addresses, sequence
- * numbers are constants, and a list of requests is completed before the next is posted. A GID_INDEX
- * of -1 means paths without a GRH. The device does not deliver the frames of an open device to itself:
- * the sender of frames has one of its own. */
+ * A trace is the same in each run: data is at fixed addresses, sequence numbers are constants, and a
+ * list of requests is completed before the next is posted. A GID_INDEX of -1 means paths without a
+ * GRH. The device does not deliver frames to the context that sent them, so the sender of frames has
+ * a separate context. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +71,7 @@ enum kind { SEND, SEND_IMM, SEND_INV, WRITE, WRITE_IMM, READ, SWAP, ADD, KINDS, 
 static const char *const KIND_NAMES[] = { "send", "send_imm", "send_inv", "write", "write_imm",
 					  "read", "swap",     "add",      "tso" };
 
-/* A list of lengths; the rest is gathered from consecutive addresses with gaps. */
+/* A list of lengths; the pieces lie one after the other, with gaps. */
 struct shape {
 	int count;
 	uint32_t lengths[SGES];
@@ -89,7 +89,7 @@ static const struct shape INLINES[] = {
 	{ 1, { 0 } },	 { 0, { 0 } },
 };
 
-/* Of frames, whose first 18 bytes may be in a segment of their own. */
+/* Shapes of frames, whose first 18 bytes may be in a separate segment. */
 static const struct shape FRAME_LISTS[] = {
 	{ 1, { 60 } },	       { 1, { 18 } },	    { 1, { 1000 } },	   { 2, { 18, 100 } },
 	{ 2, { 14, 60 } },     { 3, { 1, 13, 50 } }, { 3, { 42, 0, 100 } }, { 3, { 6, 12, 40 } },
@@ -115,7 +115,7 @@ static struct {
 	enum transport transport;
 	bool has_wr_api, signals_all, has_data_in_completions, has_segments;
 	int gid_index;
-	/* Of the receiver and of the sender: the same, unless the transport is frames. */
+	/* Of the receiver and of the sender; the same, except for frames. */
 	struct ibv_context *context, *send_context;
 	struct ibv_port_attr port;
 	struct ibv_pd *pd, *send_pd;
@@ -151,7 +151,7 @@ static bool has_frames(void)
 	return w.transport == RAW || w.transport == WQ;
 }
 
-/* Messages of the transport take a receive, whatever the operation. */
+/* Whether every message of the transport takes a receive. */
 static bool has_datagrams(void)
 {
 	return w.transport == UD || has_frames();
@@ -170,7 +170,7 @@ static void open_device(const char *name)
 	ibv_free_device_list(list);
 	CHECK(ibv_query_port(w.context, PORT, &w.port) == 0);
 	if (has_frames()) {
-		/* The first address of a port is made from its Ethernet address. */
+		/* The first GID of a port is derived from its Ethernet address. */
 		union ibv_gid gid;
 		CHECK(w.port.link_layer == IBV_LINK_LAYER_ETHERNET);
 		CHECK(ibv_query_gid(w.context, PORT, 0, &gid) == 0);
@@ -180,7 +180,7 @@ static void open_device(const char *name)
 	}
 }
 
-/* Completions of a tag list are read in this way alone. */
+/* Completions of a tag list can be read only in this way. */
 static bool is_extended(bool is_of_receiver)
 {
 	return w.has_wr_api || (w.transport == TM && is_of_receiver);
@@ -210,7 +210,7 @@ static struct ibv_cq *create_cq(struct ibv_context *context, struct ibv_comp_cha
 	return cq;
 }
 
-/* All operations of a transport: libmlx5 sizes the send queue by the longest one asked for. */
+/* All operations of a transport: libmlx5 sizes the send queue by the longest one requested. */
 static uint64_t operations(enum ibv_qp_type type)
 {
 	uint64_t ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -231,12 +231,12 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, enum ibv_qp_type type, struct
 	bool sends = type != IBV_QPT_XRC_RECV, receives = type != IBV_QPT_XRC_RECV && type != IBV_QPT_XRC_SEND;
 	struct ibv_qp_init_attr_ex attr = { .qp_type = type, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd };
 	attr.sq_sig_all = w.signals_all;
-	/* The one that receives through a tag list sends for the device alone. */
+	/* The receiver with a tag list sends only on behalf of the device. */
 	if (w.transport == TM && srq) {
 		attr.send_cq = w.recv_cq;
 		sends = false;
 	}
-	/* The one that sends frames to a work queue receives none. */
+	/* The sender of frames to a work queue receives none. */
 	if (w.transport == WQ) {
 		attr.recv_cq = w.send_cq;
 		receives = false;
@@ -285,7 +285,7 @@ static struct ibv_ah_attr own_path(void)
 		path.is_global = 1;
 		path.grh.sgid_index = (uint8_t)w.gid_index;
 		path.grh.hop_limit = 64;
-		/* The UDP port follows from it; without, it is random or depends on the queue pairs' numbers. */
+		/* Determines the UDP port, which is otherwise random or depends on the queue pairs' numbers. */
 		path.grh.flow_label = 0x12345;
 		CHECK(ibv_query_gid(w.context, PORT, w.gid_index, &path.grh.dgid) == 0);
 	}
@@ -336,7 +336,7 @@ static void to_rts(struct ibv_qp *qp, uint32_t peer)
 		return;
 	attr.qp_state = IBV_QPS_RTS;
 	attr.sq_psn = 100;
-	/* Retries would depend on time. */
+	/* No timeout, because retries would depend on time. */
 	attr.timeout = 0;
 	attr.retry_cnt = 7;
 	attr.rnr_retry = 7;
@@ -360,7 +360,7 @@ static void connect_qps(void)
 	w.posted_receives = 0;
 }
 
-/* A work queue that is all of a table, and the queue pair that receives by the table. */
+/* A work queue as a table's only entry, and the queue pair that receives through the table. */
 static void create_wq(void)
 {
 	static uint8_t key[40];
@@ -390,7 +390,7 @@ static void create_wq(void)
 	CHECK(w.receiver != NULL);
 }
 
-/* A rule for the frames to the port's address. */
+/* A rule for frames to the port's address. */
 static void create_flow(void)
 {
 	struct {
@@ -436,7 +436,7 @@ static void destroy_qps(void)
 	}
 }
 
-/* Creates the shared receive queue, of the type and with the fields of ATTR that only this type has. */
+/* Creates the shared receive queue with the type, and the fields specific to this type, of ATTR. */
 static void create_srq_ex(struct ibv_srq_init_attr_ex *attr)
 {
 	attr->attr = (struct ibv_srq_attr){ .max_wr = RECEIVES - 1, .max_sge = SGES };
@@ -537,13 +537,13 @@ static void print_success(int opcode, uint32_t bytes, unsigned flags, __be32 imm
 	bool is_tag_operation = opcode == IBV_WC_TM_ADD || opcode == IBV_WC_TM_DEL || opcode == IBV_WC_TM_SYNC;
 	if ((opcode & IBV_WC_RECV && !is_tag_operation) || opcode == IBV_WC_RDMA_READ)
 		printf(" bytes=%u", bytes);
-	/* libmlx5 takes it from a field that the data has replaced. */
+	/* libmlx5 reads it from a field that the data has overwritten. */
 	if (w.has_data_in_completions)
 		flags &= ~IBV_WC_GRH;
-	/* libmlx5 reports it to queue pairs alone. */
+	/* libmlx5 reports it only to queue pairs. */
 	if (w.transport == WQ)
 		flags &= ~IBV_WC_IP_CSUM_OK;
-	/* Without a meaning in completions of sends. */
+	/* Meaningless in completions of sends. */
 	if (!(opcode & IBV_WC_RECV))
 		return;
 	printf(" flags=%#x", flags);
@@ -578,7 +578,7 @@ static void completion(struct ibv_cq *cq, const char *queue)
 				ibv_wc_read_tm_info(ex, &tm);
 				printf(" tag=%#llx private=%u", (unsigned long long)tm.tag, tm.priv);
 			}
-			/* Errors of tag lists have no syndrome: a time is at its place. */
+			/* Errors of tag lists have a time in place of the syndrome. */
 		} else if (ex->status != IBV_WC_TM_ERR && ex->status != IBV_WC_TM_RNDV_INCOMPLETE) {
 			printf(" vendor=%#x", ibv_wc_read_vendor_err(ex));
 		}
@@ -613,7 +613,7 @@ static void no_completion(struct ibv_cq *cq)
 
 /* Requests. */
 
-/* Addresses of request number `place` of a list: pieces have gaps of 16 bytes. */
+/* Addresses of request number `place` of a list, whose pieces have gaps of 16 bytes. */
 static uint8_t *local_of(int place)
 {
 	return MEMORY + 64 + place * 4096;
@@ -647,7 +647,7 @@ static uint32_t length_of(const struct request *request)
 	return length;
 }
 
-/* Number of receives that a request takes. */
+/* Number of receives taken by a request. */
 static int receives_of(const struct request *request)
 {
 	if (request->kind == TSO)
@@ -672,7 +672,7 @@ static __be32 imm_of(uint64_t id)
 	return (__be32)(0xabcd0000 + id);
 }
 
-/* A list of receives, whose scatter lists vary from request to request. */
+/* Posts a list of receives with varying scatter lists. */
 static int post_receives(int count)
 {
 	struct ibv_sge lists[BATCH][SGES];
@@ -819,8 +819,8 @@ static void put16(uint8_t *at, uint32_t value)
 	at[1] = (uint8_t)value;
 }
 
-/* The headers of a frame of `length` bytes: of UDP over IPv4 if they fit, or of an unknown protocol.
- * Those of TCP have options, and no payload: the device puts them before each segment. */
+/* Writes the headers of a frame of `length` bytes: UDP over IPv4 if they fit, else an unknown protocol.
+ * TCP headers have options and no payload, because the device puts them before each segment. */
 static void frame_headers(uint8_t *to, uint32_t length, bool is_tcp, uint32_t options)
 {
 	static const uint8_t SOURCE[6] = { 2, 0, 0, 0, 0, 1 };
@@ -850,7 +850,7 @@ static void frame_headers(uint8_t *to, uint32_t length, bool is_tcp, uint32_t op
 	memset(to + 54, 1, options);
 }
 
-/* Makes a frame of the data of a request: its headers are in the first pieces. */
+/* Turns the data of a request into a frame, with headers in the first pieces. */
 static void make_frame(const struct request *request, int place)
 {
 	uint8_t headers[MAX_HEADER], *at = local_of(place);
@@ -869,7 +869,7 @@ static void make_frame(const struct request *request, int place)
 	}
 }
 
-/* Fills the memory for a list. */
+/* Fills the memory of a list. */
 static void prepare(const struct request *requests, int count)
 {
 	fill(w.next_id);
@@ -890,7 +890,7 @@ static void print_memory(void)
 	printf("memory %016llx\n", (unsigned long long)hash);
 }
 
-/* Posts a list, whose last request has a completion, and waits for all completions. */
+/* Posts a list, whose last request must be signalled, and waits for all completions. */
 static void run(const struct request *requests, int count)
 {
 	int receives = 0, completions = 0;
@@ -912,7 +912,7 @@ static void run(const struct request *requests, int count)
 
 static const struct shape EIGHT = { 1, { 8 } };
 
-/* A short request that every transport has. */
+/* Returns a short request supported by every transport. */
 static struct request filler(void)
 {
 	if (has_frames())
@@ -941,7 +941,7 @@ static bool is_atomic(enum kind kind)
 	return kind == SWAP || kind == ADD;
 }
 
-/* A request alone, in a list, and without a completion of its own. */
+/* Posts a request alone, in a list, and unsignalled. */
 static void each_way(struct request request)
 {
 	struct request list[3] = { request, request, request };
@@ -956,7 +956,7 @@ static void each_way(struct request request)
 	list[0].is_signalled = true;
 	list[2] = filler();
 	run(list, 3);
-	/* Rung by itself, and retired by the completion of the next one. */
+	/* With its own doorbell, and retired by the completion of the next one. */
 	list[0].is_signalled = false;
 	int receives = receives_of(&request);
 	if (receives)
@@ -986,7 +986,7 @@ static void shapes_of_frames(void)
 	}
 }
 
-/* All requests have two blocks, so that no header goes over the queue's end: behind such a one,
+/* All requests have two blocks, so that no header wraps around the queue's end: after such a header,
  * libmlx5 puts the data 32 bytes too far. */
 static void segments(void)
 {
@@ -1040,8 +1040,8 @@ static void shapes(void)
 	}
 }
 
-/* Long requests, with an odd and with an even number of blocks before the next one: one of both
- * starts at each block of the queue. */
+/* Long requests, with an odd and an even number of blocks in between, so that one of them starts at
+ * each block of the queue. */
 static void wraps(void)
 {
 	const struct shape longest = { 1, { w.max_inline } }, most = { 3, { 33, 65, 129 } };
@@ -1111,20 +1111,20 @@ static void invalidate(uint32_t rkey)
 	completion(w.send_cq, "send");
 }
 
-/* The receiver binds windows, which the sender uses. */
+/* The receiver binds windows used by the sender. */
 static void windows(void)
 {
 	struct ibv_mw *window = ibv_alloc_mw(w.pd, IBV_MW_TYPE_2);
 	CHECK(window != NULL);
 	uint32_t rkey = window->rkey;
-	/* More often than the queue has blocks: a bind starts at each. */
+	/* More binds than the queue has blocks, so that one starts at each. */
 	for (int i = 0; i < 70; i++) {
 		rkey = ibv_inc_rkey(rkey);
 		bind(window, rkey, 512, i % 2);
 		struct request write = { .kind = WRITE, .shape = EIGHT, .is_signalled = true, .rkey = rkey };
 		run(&write, 1);
 		if (w.transport == UC) {
-			/* No queue pair of this kind invalidates keys here: a window is bound once. */
+			/* Queue pairs of this type cannot invalidate keys here, so each window is bound once. */
 			CHECK(ibv_dealloc_mw(window) == 0);
 			window = ibv_alloc_mw(w.pd, IBV_MW_TYPE_2);
 			CHECK(window != NULL);
@@ -1178,13 +1178,13 @@ static void events(void)
 		CHECK(post_receives(1) == 0);
 		prepare(&send, 1);
 		CHECK(ibv_req_notify_cq(w.send_cq, 0) == 0);
-		/* A frame cannot be. */
+		/* A frame cannot be solicited. */
 		send.is_solicited = i % 2 && !has_frames();
 		if (i % 2)
 			CHECK(ibv_req_notify_cq(w.recv_cq, !has_frames()) == 0);
 		CHECK(post(&send, 1) == 0);
-		/* Both events come in an order that the kernel chooses: one at a time is armed and
-		 * taken, except for solicited ones, which are ordered by the queue's number. */
+		/* The kernel chooses the order of two events, so one at a time is armed and taken,
+		 * except for solicited ones, which are taken together. */
 		if (send.is_solicited) {
 			struct ibv_cq *cq;
 			void *context;
@@ -1226,8 +1226,9 @@ static void to_error(struct ibv_qp *qp)
 	CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
 }
 
-/* Flushes, and frames that are too long for their receive. Not for the port: the device then moves
- * the send queue to the error state, of which the kernel does not know, and can reset it no more. */
+/* Flushes, and frames too long for their receive. Frames too long for the port are left out, because
+ * the device then moves the send queue to the error state without the kernel's knowledge, and the
+ * queue cannot be reset any more. */
 static void errors_of_frames(void)
 {
 	struct request list[3] = { filler(), filler(), filler() };
@@ -1283,15 +1284,15 @@ static void errors(void)
 		return;
 	}
 	struct request bad[3] = { filler(), filler(), filler() };
-	/* A failed request, and two that are flushed. */
+	/* A failed request and two flushed ones. */
 	bad[0].rkey = BAD_KEY;
 	for (int round = 0; round < 3; round++) {
 		bad[1].is_signalled = round != 1;
-		/* The responder reports it to the receives that it flushes. */
+		/* The responder reports the error by flushing its receives. */
 		fill(w.next_id);
 		CHECK(post(bad, 3) == 0);
 		completion(w.send_cq, "send");
-		/* Requests that fail or are flushed have a completion in any case. */
+		/* Failed and flushed requests complete even if unsignalled. */
 		completion(w.send_cq, "send");
 		completion(w.send_cq, "send");
 		CHECK(post(&bad[2], 1) == 0);
@@ -1321,7 +1322,7 @@ static void errors(void)
 		CHECK(post(&good, 1) == 0);
 		struct ibv_qp_attr attr;
 		struct ibv_qp_init_attr init;
-		/* Replies come in order: after this read, the write has its completion. */
+		/* Replies arrive in order: after this read, the write has its completion. */
 		CHECK(ibv_query_qp(w.sender, &attr, IBV_QP_STATE, &init) == 0);
 		double deadline = seconds() + DEADLINE_SECONDS;
 		volatile uint8_t *last = remote_of(0) + 7;
@@ -1335,15 +1336,15 @@ static void errors(void)
 	run(&good, 1);
 }
 
-/* Requests that the library must reject. Which errno it returns is not compared: libmlx5 returns
- * ENOMEM for inline data that is too long, this project EINVAL. */
+/* Requests that the library must reject. The errno is not compared: for inline data that is too long,
+ * libmlx5 returns ENOMEM and this project EINVAL. */
 static void refusals(void)
 {
 	struct request good = filler(), bad = filler();
 	bad.shape = (struct shape){ 1, { 60000 } };
 	bad.is_inline = true;
-	/* If ibv_post_send rejects another request than the first, libmlx5 rings with the control segment
-	 * of the rejected one. */
+	/* If ibv_post_send rejects a request after the first, libmlx5 rings the doorbell with the control
+	 * segment of the rejected one. */
 	for (int place = 0; place < (w.has_wr_api ? 3 : 1); place++) {
 		struct request list[3] = { good, good, good };
 		list[place] = bad;
@@ -1386,7 +1387,7 @@ static unsigned below(unsigned limit)
 	return (unsigned)((state >> 16) % limit);
 }
 
-/* Frames of at least 18 bytes. */
+/* Returns a random frame of at least 18 bytes. */
 static struct request any_frame(void)
 {
 	struct request request = { .kind = SEND, .is_signalled = below(2), .is_inline = below(2) };
@@ -1419,7 +1420,7 @@ static struct request any(void)
 		return request;
 	}
 	uint32_t left = request.is_inline ? w.max_inline : 1000;
-	/* Inline without any piece is in script `shapes`: libmlx5 does not count it as inline. */
+	/* Inline data without any piece is left to `shapes`: libmlx5 does not treat it as inline. */
 	request.shape.count = request.is_inline ? 1 + (int)below(SGES) : (int)below(SGES + 1);
 	for (int i = 0; i < request.shape.count; i++) {
 		uint32_t length = below(3) ? below(left + 1) : below(left / 8 + 1);
@@ -1455,7 +1456,7 @@ static unsigned live_count;
 static uint16_t counted; /* what the last addition with a count reported */
 
 /* Memory that is not printed, because keys differ from run to run: of a request to read, of its
- * answer, and of a tag that gets the request. */
+ * reply, and of a tag matched by the request. */
 static uint8_t *const REQUEST = (uint8_t *)0x200000028000;
 static uint8_t *const ANSWER = (uint8_t *)0x200000029000;
 
@@ -1464,7 +1465,7 @@ static uint8_t *unprinted_tag(void)
 	return remote_of(20);
 }
 
-/* Posts operations and takes the completions of those that are signalled. */
+/* Posts operations and polls the completions of signalled ones. */
 static void post_ops(struct ibv_ops_wr *wrs, int count)
 {
 	struct ibv_ops_wr *bad;
@@ -1499,7 +1500,7 @@ static struct ibv_ops_wr add_op(struct ibv_sge *sge, uint64_t tag, uint64_t mask
 	};
 }
 
-/* Adds one tag. An operation without a completion is retired by the one after it. */
+/* Adds one tag. An unsignalled operation is retired by the next one. */
 static uint32_t add_tag(uint64_t tag, uint64_t mask, uint32_t length, int flags)
 {
 	struct ibv_sge sge;
@@ -1508,7 +1509,7 @@ static uint32_t add_tag(uint64_t tag, uint64_t mask, uint32_t length, int flags)
 	return wrs[0].tm.handle;
 }
 
-/* Sends a message, and takes this number of completions of its receiver. */
+/* Sends a message, and polls the given number of completions of its receiver. */
 static void send_message(int operation, uint64_t tag, uint32_t length, int completions)
 {
 	struct request request = { .kind = SEND, .shape = { 1, { 16 + length } }, .is_signalled = true };
@@ -1522,7 +1523,7 @@ static void send_message(int operation, uint64_t tag, uint32_t length, int compl
 	print_memory();
 }
 
-/* A message of several packets has a completion for the first one, too. */
+/* The first packet of a longer message has a completion, too. */
 static int completions_of(uint32_t length)
 {
 	return 16 + length > MTU ? 2 : 1;
@@ -1540,7 +1541,7 @@ static void send_unexpected(int operation, uint64_t tag, uint32_t length)
 	w.unexpected += operation == IBV_TMH_EAGER;
 }
 
-/* Asks the device to read data behind the request, for a tag with room for them or without. */
+/* Makes the device read the data of a request, for a tag with or without room for it. */
 static void rendezvous(uint64_t tag, uint32_t length, bool has_room)
 {
 	struct ibv_tmh header = { .opcode = IBV_TMH_RNDV, .app_ctx = htobe32(77), .tag = htobe64(tag) };
@@ -1636,7 +1637,7 @@ static void tags(void)
 	sge.addr = (uintptr_t)unprinted_tag();
 	post_ops(&small, 1);
 	rendezvous(tag++, 65, false);
-	/* More often than the queue of operations has blocks: one starts at each. */
+	/* More operations than their queue has blocks, so that one starts at each. */
 	for (int i = 0; i < 70; i++) {
 		add_tag(tag, UINT64_MAX, 64, i % 3 ? BOTH : 0);
 		send_matching(tag++, 8);
@@ -1651,8 +1652,8 @@ static void random_add(uint64_t *next)
 	if (count > TAGS - live_count)
 		count = TAGS - live_count;
 	for (unsigned i = 0; i < count; i++) {
-		/* libmlx5 remembers the count of additions alone, and asks for it again if one without a
-		 * count follows another operation that had it. */
+		/* libmlx5 remembers only the count of additions, and requests it again if an addition
+		 * without a count follows another operation with one. */
 		bool has_count = below(2) || counted != w.unexpected;
 		int flags = (below(2) ? IBV_OPS_SIGNALED : 0) | (has_count ? IBV_OPS_TM_SYNC : 0);
 		counted = has_count ? w.unexpected : counted;
@@ -1662,7 +1663,7 @@ static void random_add(uint64_t *next)
 	}
 	wrs[count] = sync_op();
 	post_ops(wrs, (int)count + 1);
-	/* Which handles are free the library decides. */
+	/* The library chooses the handles. */
 	for (unsigned i = 0; i < count; i++)
 		live[live_count++].handle = wrs[i].tm.handle;
 }

@@ -1,5 +1,5 @@
-/* A program that fills the queues of a ConnectX device by itself, with what mlx5dv_init_obj tells.
- * It prints what has to be the same on every library.
+/* A program that writes the queues of a ConnectX device directly, as described by mlx5dv_init_obj.
+ * Its output must be the same with every library.
  *
  *   direct DEVICE GID-INDEX      -1: no GID, on InfiniBand
  */
@@ -31,7 +31,7 @@ static void query(struct ibv_context *context)
 	struct mlx5dv_clock_info clock;
 
 	CHECK(!mlx5dv_query_device(context, &attrs));
-	/* Of later releases of the header there are further flags. */
+	/* Later releases of the header have further flags. */
 	printf("device: flags 0x%llx mask 0x%llx\n", (unsigned long long)attrs.flags & 0xff,
 	       (unsigned long long)attrs.comp_mask);
 	printf("compression %u 0x%x parsing 0x%x 0x%x strides %u-%u %u-%u 0x%x tunnels 0x%x\n",
@@ -79,7 +79,7 @@ static void start(struct ibv_context *context, struct ibv_qp *qp, int gid_index)
 			     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-/* Puts a write of one block in, and rings. */
+/* Posts a write of one block, and rings the doorbell. */
 static void post(struct mlx5dv_qp *dv, uint32_t qp_num, uint16_t place, struct ibv_mr *mr, uint64_t from,
 		 uint64_t to, unsigned *half)
 {
@@ -98,7 +98,7 @@ static void post(struct mlx5dv_qp *dv, uint32_t qp_num, uint16_t place, struct i
 	*half ^= dv->bf.size;
 }
 
-/* Waits for the completion at a place. */
+/* Waits for the completion at a place of the queue. */
 static struct mlx5_cqe64 *completion(struct mlx5dv_cq *dv, uint32_t place)
 {
 	uint8_t *entry = (uint8_t *)dv->buf + (place & (dv->cqe_cnt - 1)) * dv->cqe_size;

@@ -1,12 +1,12 @@
-/* Keeps the first end of a connection in a program until its peer ends one, too.
+/* Delays the first disconnection in a program until its peer disconnects, too.
  *
- * Programs disconnect as soon as they have what they wait for. rxe tells a program of a message before
- * it acknowledges it, and drops the acknowledgement if the queue pair has left RTS by then: the other
- * end, of any library, never sees its last send complete. Loaded before librdmacm in both ends, this
- * lets each of them see it first.
+ * Many programs disconnect on their last completion. rxe completes a receive before it acknowledges
+ * the message, and drops the acknowledgement if the queue pair has left RTS by then. The peer's last
+ * send then never completes, with any library. Preloaded before librdmacm on both sides, this library
+ * lets both sends complete first.
  *
- *   TOGETHER  a named pipe, and behind a colon what the end opens it for: r or w. Either open waits for
- *             the other one.
+ *   TOGETHER  a named pipe, a colon, and the mode in which this end opens it: r or w. Each open waits
+ *             for the other one.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As <rdma/rdma_cma.h> has it. */
+/* The beginning of the struct in <rdma/rdma_cma.h>. */
 struct rdma_cm_id {
 	void *verbs, *channel, *context, *qp;
 };
@@ -30,7 +30,7 @@ static void meet(void)
 	if (!how)
 		abort();
 	*how++ = 0;
-	/* The end stays open until the program ends: a peer that comes later opens as well. */
+	/* Stays open until the program ends, so that a later peer can open it, too. */
 	while (open(pipe, (*how == 'w' ? O_WRONLY : O_RDONLY) | O_CLOEXEC) < 0)
 		if (errno != EINTR)
 			abort();
@@ -53,7 +53,7 @@ int rdma_disconnect(struct rdma_cm_id *id)
 	return next(id);
 }
 
-/* libfabric's ends of connections, if nothing else waits for their end. */
+/* Called by libfabric to end connections, unless something else waits for their end. */
 void rdma_destroy_ep(struct rdma_cm_id *id)
 {
 	void (*next)(struct rdma_cm_id *) = dlsym(RTLD_NEXT, "rdma_destroy_ep");
