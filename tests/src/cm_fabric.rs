@@ -137,7 +137,7 @@ impl Server {
         Ok(Self { channel, listener, address: with_port(address, space, local.port()) })
     }
 
-    /// Returns the id of the next request, and the parameters of its peer.
+    /// Returns the id of the next request and the parameters of its peer.
     ///
     /// # Errors
     /// Another event, or no event in time.
@@ -152,7 +152,7 @@ impl Server {
     }
 }
 
-/// The connecting side: an id with a route, and its channel.
+/// The connecting side: an id with a route and its channel.
 #[derive(Debug)]
 pub struct Client {
     /// The channel.
@@ -192,10 +192,10 @@ impl Client {
         Ok(self)
     }
 
-    /// Connects up to the request, and returns the client and its parts.
+    /// Connects up to the request and returns the client and its parts.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and those of verbs.
+    /// As [`new`](Self::new); those of verbs.
     pub fn requesting(server: &Server) -> CaseResult<(Self, Parts)> {
         let client = Self::new(server.address, PortSpace::TCP)?;
         let parts = Parts::of(&client.id)?;
@@ -483,7 +483,7 @@ pub fn accept_many(channel: &EventChannel, count: usize) -> CaseResult {
     Ok(())
 }
 
-/// Makes `count` connections to an address, and disconnects when all are established.
+/// Makes `count` connections to an address and disconnects when all are established.
 ///
 /// # Errors
 /// A failed connection, or no event in time.

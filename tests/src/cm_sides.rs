@@ -1,5 +1,5 @@
-//! [`Sides`]: where the server and the client of a tool that connects by address run, and their
-//! addresses.
+//! [`Sides`]: the places and addresses of the server and the client of a tool that connects by
+//! address.
 //!
 //! | guest | server | client |
 //! |---|---|---|
@@ -30,7 +30,7 @@ pub enum Family {
     Link,
 }
 
-/// The addresses of a run, and the place of its client.
+/// The addresses of a run and the place of its client.
 #[derive(Clone, Debug)]
 pub struct Sides {
     /// The server's listening address.
@@ -96,7 +96,7 @@ pub fn netdev() -> CaseResult<String> {
     Side { device: under_test().to_owned(), is_peer: false }.netdev()
 }
 
-/// A device, and the namespace of its network interface.
+/// A device and the namespace of its network interface.
 #[derive(Clone, Debug)]
 struct Side {
     device: String,
@@ -123,7 +123,7 @@ impl Side {
         if self.is_peer { in_peer(&command) } else { command }
     }
 
-    /// Gives the interface an address, and returns it.
+    /// Gives the interface an address and returns it.
     fn with_ipv6(&self, netdev: &str, address: &str) -> CaseResult<String> {
         let prefix = format!("{address}/64");
         let added =

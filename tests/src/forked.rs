@@ -87,7 +87,7 @@ fn alone() -> io::Result<()> {
 }
 
 /// Variable with the number of threads added to each process by an emulator. QEMU's user emulation
-/// adds one, and starts it again in a child.
+/// adds one and starts it again in a child.
 pub const EMULATOR_THREADS: &str = "VERBS_EMULATOR_THREADS";
 
 /// The exit status of a child that could not set up its descriptors.
@@ -101,8 +101,8 @@ struct Child {
 
 impl Child {
     fn new(pid: Pid) -> Self {
-        // The child makes the same call. This one fails if the child was faster and has already
-        // executed another program, and has no effect if the child has ended.
+        // The child makes the same call. This one fails if the child has already executed another
+        // program. It has no effect if the child has ended.
         let _ = setpgid(pid, pid);
         Self { pid, is_reaped: Cell::new(false) }
     }

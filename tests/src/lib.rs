@@ -1,4 +1,4 @@
-//! Conformance and interoperability cases, and the tools to run them in guests.
+//! Conformance and interoperability cases and the tools to run them in guests.
 //!
 //! | module | content |
 //! |---|---|

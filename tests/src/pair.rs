@@ -1,4 +1,4 @@
-//! Runs two programs that connect over TCP, and expects both to succeed.
+//! Runs two programs that connect over TCP and expects both to succeed.
 
 use std::process::Command;
 use std::time::Duration;

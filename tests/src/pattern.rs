@@ -69,7 +69,7 @@ pub fn filled(seed: u64, len: usize) -> Vec<u8> {
 /// Checks that bytes are those written by [`fill`].
 ///
 /// # Errors
-/// The index of the first wrong byte, and the number of wrong bytes.
+/// The index of the first wrong byte and the number of wrong bytes.
 pub fn check(seed: u64, bytes: &[u8]) -> Result<(), String> {
     let wanted = filled(seed, bytes.len());
     if wanted == bytes {

@@ -3,7 +3,6 @@
 //! The kernel gives the client's side of each connection a port from a range. A port of this range
 //! may be free when a test checks it, and used by another test's client before the server binds it.
 //! The ports here lie outside the range.
-//! server binds it. These ports lie outside.
 
 use std::io;
 use std::ops::Range;

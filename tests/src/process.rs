@@ -1,7 +1,7 @@
-//! Commands with a deadline, and servers.
+//! Commands with a deadline; servers.
 //!
 //! Output is read while the command runs, so a full pipe blocks no program. It is kept when the
-//! command is killed, followed by a description of what the threads were waiting for.
+//! command is killed, followed by a description of its threads' waits.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -195,7 +195,7 @@ fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Runs a closure that may block in a new thread, and returns its result.
+/// Runs a possibly blocking closure in a new thread and returns its result.
 ///
 /// # Panics
 /// If the closure panics, or runs longer than `limit`. The thread then keeps running.

@@ -267,7 +267,7 @@ struct Ended {
 }
 
 impl Tally {
-    /// Returns the lines of a case: its parts, and the case itself unless it succeeded with parts.
+    /// Returns the lines of a case: its parts, then the case itself unless it succeeded with parts.
     fn lines(&mut self, name: &str, ended: Ended) -> Vec<String> {
         let says_it_all = ended.verdict.is_ok() && !ended.parts.is_empty();
         let mut lines: Vec<_> =
@@ -393,7 +393,7 @@ fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
     }
 }
 
-/// Runs a case in this process, and prints its verdict.
+/// Runs a case in this process and prints its verdict.
 fn be(case: &Case) -> u8 {
     let text = verdict_text(caught(&case.run));
     // The case may have ended in the middle of a line.
@@ -401,7 +401,7 @@ fn be(case: &Case) -> u8 {
     u8::from(written.is_err())
 }
 
-/// Runs a case, and converts a panic into a failure with its location.
+/// Runs a case and converts a panic into a failure with its location.
 fn caught(run: &dyn Fn() -> CaseResult) -> CaseResult {
     thread_local! { static WHERE: RefCell<String> = const { RefCell::new(String::new()) } }
     let before = panic::take_hook();

@@ -1,6 +1,6 @@
 //! Makes two programs disconnect together.
 //!
-//! rxe completes a receive before it acknowledges the message, and drops the acknowledgement if the
+//! rxe completes a receive before it acknowledges the message. It drops the acknowledgement if the
 //! queue pair has left RTS by then (`do_complete`). A program that disconnects on the last
 //! completion may therefore leave its peer with a send that never completes. rxe repeats the send
 //! forever, or the peer receives the disconnection first and waits or crashes, with either library.
@@ -39,7 +39,7 @@ pub(crate) fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
     Ok(pipe)
 }
 
-/// The named pipe through which two programs meet.
+/// The named pipe that synchronises two programs.
 #[derive(Debug)]
 pub(crate) struct Pipe(PathBuf);
 

@@ -1,4 +1,4 @@
-//! Batches of tests for UCX's benchmark, and its output.
+//! Test batches for UCX's benchmark; checks of its output.
 
 use crate::process::Finished;
 use crate::runner::{CaseResult, fail};

@@ -7,7 +7,7 @@
 //! | an access, a fence among processors | `Ordering::Acquire`, and so on, unless it is relaxed |
 //! | an access to an index in shared memory | `.load_acquire()`, `.store_release(...)` |
 //!
-//! Tests are skipped: files and folders of that name, and a test module at the end of a file.
+//! Skips tests: files and folders with that name, and a test module at the end of a file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -151,8 +151,8 @@ fn each_place_of_the_sources_is_in_a_row_of_the_page() {
     );
 }
 
-/// Returns the number of rows of sites, and the rows with an empty cell or the wrong number of
-/// cells. A table's header has at least five.
+/// Returns the number of rows of sites, with a list of rows that have an empty cell or the wrong
+/// number of cells. A table's header has at least five.
 fn incomplete_rows(page: &str) -> (usize, Vec<&str>) {
     let (mut rows, mut incomplete, mut columns) = (0, Vec::new(), None);
     for line in page.lines() {

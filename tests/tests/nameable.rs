@@ -128,7 +128,7 @@ fn is_hidden(attrs: &[Attribute]) -> bool {
     })
 }
 
-/// Returns the names reexported by a file's `pub use`s, including those of inline modules.
+/// Returns the names reexported by a file's `pub use`s, including inline modules.
 fn reexported(file: &syn::File) -> BTreeSet<String> {
     struct Uses(BTreeSet<String>);
     impl Visit<'_> for Uses {

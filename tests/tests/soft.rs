@@ -1,4 +1,4 @@
-//! The suites on a soft device, in this process: conformance, and cases of other suites that need
+//! The suites on a soft device, in this process: conformance, plus cases of other suites that need
 //! nothing from the kernel.
 //!
 //! `cargo test -p verbs-tests --test soft [-- WORD...]` runs the cases whose names contain a word,

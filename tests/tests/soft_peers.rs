@@ -85,7 +85,7 @@ fn failed(stop: Stop) -> String {
     }
 }
 
-/// Fills the send queue, and checks that the first send ends with this status and all others are
+/// Fills the send queue and checks that the first send ends with this status and all others are
 /// flushed.
 fn fails_and_flushes(end: &mut End<verbs::Erased>, posted: u32, status: WcStatus) -> CaseResult {
     // Messages that arrived before the end of the peer were successful.
@@ -109,7 +109,7 @@ fn fails_and_flushes(end: &mut End<verbs::Erased>, posted: u32, status: WcStatus
 fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flushed() {
     let run = || -> CaseResult {
         let address = free_address();
-        // It becomes the responder of the first step, and waits there for the message that memory
+        // It becomes the responder of the first step and waits there for the message that memory
         // was written.
         let child = Running::start(&mut peer(false, &address, &["--step", "rc_messages"]))?;
         let context = open();

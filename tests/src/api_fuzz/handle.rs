@@ -6,8 +6,7 @@
 //! providers keep theirs hidden, because each named provider takes as long to build as the hidden
 //! form.
 #![forbid(unsafe_code)]
-// The methods are named like the library's, and return rejected memory and handles like the
-// library's.
+// Like the library's, the methods return rejected memory and handles.
 #![allow(clippy::wrong_self_convention, clippy::result_large_err)]
 
 use std::ops::Bound;
@@ -65,7 +64,7 @@ macro_rules! from_states {
 
 from_states!(Reset Init Rtr Rts Sqd Errored);
 
-/// The reason memory was not posted, and the memory unless the queue holds it nevertheless.
+/// The reason memory was not posted. Includes the memory unless the queue holds it nevertheless.
 #[derive(Debug)]
 pub(super) struct NotPosted<B> {
     pub(super) returned: Option<B>,
@@ -355,7 +354,7 @@ macro_rules! any {
 }
 pub(super) use any;
 
-/// Maps a queue pair's handle, and wraps the result in the same type again.
+/// Maps a queue pair's handle and wraps the result in the same type again.
 macro_rules! step {
     ($any:expr, $handle:ident => $body:expr) => {
         any!(AnyQp, $any, $handle => {

@@ -77,7 +77,7 @@ impl Held {
         }
     }
 
-    /// Returns the buffer to post, and its record.
+    /// Returns the buffer to be posted, with its record.
     pub(super) fn into_parts(self, range: Range<usize>) -> (Memory, Piece) {
         let piece = Piece {
             addr: self.buf.addr(),
@@ -154,7 +154,7 @@ impl Frozen {
         Self { buf: self.buf.slice(range), expected, context: self.context }
     }
 
-    /// Returns a share to post, and its record.
+    /// Returns a share to be posted, with its record.
     pub(super) fn share(&self, range: Range<usize>) -> (Memory, Piece) {
         let piece = Piece {
             addr: self.buf.addr(),
@@ -490,8 +490,8 @@ impl Posted {
 type Chain = Vec<(Posted, Vec<Memory>)>;
 
 /// Removes the requests of a completion from the records, starting with the last one's number, and
-/// pairs each with its returned memory: the request's own, and that of the unsignalled ones before
-/// it.
+/// pairs each with its returned memory. These are the completed request and the unsignalled ones
+/// before it.
 ///
 /// Also returns the number of an unsignalled request that did not return with the others: another
 /// thread polled its own completion and holds its memory.
@@ -551,7 +551,7 @@ pub(super) fn message(sender: u32, seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Checks that the bytes are a complete message, and returns its sender if it has a header.
+/// Checks that the bytes are a complete message and returns its sender if it has a header.
 fn check_message(bytes: &[u8]) -> Result<Option<u32>, String> {
     let len = bytes.len();
     let Some((header, body)) = bytes.split_first_chunk::<HEADER>().filter(|_| len >= SHORTEST) else {
@@ -604,7 +604,7 @@ impl Target {
     }
 }
 
-/// Exposed memory, and the unexposed pieces of the same allocation before and after it.
+/// Exposed memory and the unexposed pieces of the same allocation before and after it.
 #[derive(Debug)]
 pub(super) struct Region {
     exposed: Exposed,
@@ -645,13 +645,13 @@ impl Region {
         self.target.is_posted
     }
 
-    /// Returns whether a message to send can be written to it: only if peers cannot write it, and
+    /// Returns whether a message to send can be written to it: only if peers cannot write it and
     /// none of it is in flight.
     pub(super) fn takes_message(&self) -> bool {
         self.target.is_posted && self.target.is_closed() && Arc::strong_count(&self.flights) == 1
     }
 
-    /// Returns a share to post, and its record.
+    /// Returns a share to be posted, with its record.
     pub(super) fn share(&self, range: Range<usize>) -> (Memory, Piece) {
         let piece = Piece {
             addr: self.exposed.addr(),
@@ -681,7 +681,7 @@ impl Region {
         self.exposed.len()
     }
 
-    /// Checks the bytes that peers must not write: both neighbours, and the memory itself unless
+    /// Checks the bytes that peers must not write: both neighbours, plus the memory itself unless
     /// peers may write it.
     pub(super) fn check(&self) -> Result<(), String> {
         self.before
@@ -702,7 +702,8 @@ impl Region {
         self.exposed.write_at(at, bytes);
     }
 
-    /// Writes to it if peers may write, too; its owner does not write other memory either.
+    /// Writes to the memory and returns true if peers may write it, too. Other memory stays
+    /// constant.
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) -> bool {
         let may = !self.target.is_closed() && at + bytes.len() <= self.exposed.len();
         if may {
@@ -711,7 +712,7 @@ impl Region {
         may
     }
 
-    /// Takes the memory back from peers, and returns the three pieces.
+    /// Takes the memory back from peers and returns the three pieces.
     #[allow(clippy::result_large_err)]
     pub(super) fn unexpose(self) -> Result<[Held; 3], (Self, verbs::Error)> {
         let Self { exposed, flights, before, after, target } = self;

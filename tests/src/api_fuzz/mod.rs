@@ -15,7 +15,7 @@
 //! ([`rounds`]).
 //!
 //! # What it does not prove
-//! A stray write of a device is noticed only in checked memory: buffers of the program, and memory
+//! A stray write of a device is noticed only in checked memory: buffers of the program and memory
 //! watched by a sanitizer. No sanitizer covers a kernel's device.
 #![forbid(unsafe_code)]
 
@@ -52,7 +52,7 @@ pub struct Fuzz {
 const ACTORS: u64 = 3;
 
 impl Fuzz {
-    /// Runs the round, and adds to the tally.
+    /// Runs the round and adds to the tally.
     ///
     /// # Errors
     /// A buffer changed or returned unexpectedly, a received message differs from the sent one, or

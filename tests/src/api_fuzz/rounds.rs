@@ -32,7 +32,7 @@ pub struct Rounds {
 /// The argument that starts a round's process.
 pub const ROUND: &str = "--round";
 
-/// Limit on a round beyond its duration: it destroys its objects, and checks that the devices carry
+/// Limit on a round beyond its duration: it destroys its objects and checks that the devices carry
 /// messages.
 const GRACE: Duration = Duration::from_secs(240);
 
@@ -63,7 +63,7 @@ impl Reached {
 
     /// Returns a line with these kinds, the time limit of a run of `duration`, and the rarest kind.
     pub fn line(&self, counts: &BTreeMap<String, u64>, duration: Duration) -> String {
-        /// A longer list is that of the first round.
+        /// Only the first round has a longer list.
         const NAMED: usize = 8;
         let last = match &self.last {
             few if few.len() <= NAMED => few.join(", "),
@@ -88,7 +88,7 @@ pub struct Done {
 }
 
 impl Rounds {
-    /// Runs rounds by starting this program again, and returns their combined counts.
+    /// Runs rounds by starting this program again and returns their combined counts.
     ///
     /// # Errors
     /// A failed round, with its seed; some kind of call never reached.
@@ -142,7 +142,7 @@ impl Rounds {
     }
 }
 
-/// Runs a round in its process, and prints its counts.
+/// Runs a round in its process and prints its counts.
 ///
 /// # Errors
 /// As [`Fuzz::run`].
@@ -175,8 +175,8 @@ pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseR
     if succeeded.is_some_and(|count| *count > 0) { Ok(()) } else { fail("no request succeeded") }
 }
 
-/// Runs rounds in this process for `duration`, and longer until each kind of call is reached. For a
-/// case of a suite, which has a process to itself.
+/// Runs rounds in this process for `duration`, or longer while some kind of call has not been
+/// reached. For a case of a suite, which has a process to itself.
 ///
 /// # Errors
 /// As [`Fuzz::run`]; some kind of call never reached.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbs::WcStatus;
 
-/// Kinds, and their names in the output.
+/// Kinds and their names in the output.
 macro_rules! kinds {
     ($($name:ident = $text:literal),* $(,)?) => {
         /// A kind of call or outcome.
@@ -180,7 +180,7 @@ kinds! {
     CheckedRegion = "exposed memory's neighbours checked",
 }
 
-/// The count of each kind of call, and of each completion status. The counters are unordered,
+/// The count of each kind of call and of each completion status. The counters are unordered,
 /// because they must not hide a race.
 #[derive(Debug)]
 pub struct Tally {

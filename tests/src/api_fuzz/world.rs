@@ -106,7 +106,7 @@ pub(super) enum Thing {
 /// The state shared by the threads of a round.
 #[derive(Debug)]
 pub(super) struct World {
-    /// The devices, and contexts of them. One device has two contexts.
+    /// The devices and their contexts. One device has two contexts.
     pub(super) devices: Vec<Device>,
     pub(super) contexts: Vec<Context>,
     /// A protection domain of each context.
@@ -239,7 +239,7 @@ impl World {
         if missing.is_empty() { Ok(()) } else { fail(format_args!("memory was lost: {:?}", *missing)) }
     }
 
-    /// Returns whether one more object may be leaked, and counts it.
+    /// Counts an object to be leaked. Returns whether the limit allows it.
     pub(super) fn may_forget(&self) -> bool {
         self.forgotten.fetch_add(1, Ordering::Relaxed) < FORGET_AT_MOST
     }
@@ -295,7 +295,7 @@ impl World {
         std::mem::take(&mut locked(&self.market))
     }
 
-    /// Returns whether the devices are those of ConnectX.
+    /// Returns whether the devices are ConnectX.
     pub(super) fn is_mlx5(&self) -> bool {
         self.contexts[0].provider_name() == "mlx5"
     }

@@ -15,7 +15,7 @@ use verbs_tests::runner::{CaseResult, Stop};
 
 const USAGE: &str = "usage: api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]";
 
-/// The duration of a round: short enough to afford its leaked memory, and to reproduce a failure
+/// The duration of a round: short enough to afford its leaked memory and to reproduce a failure
 /// soon.
 const ROUND_SECONDS: u64 = 10;
 

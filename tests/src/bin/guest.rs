@@ -6,8 +6,8 @@
 //! With `--form`, cases on our API run in one form only: with their provider hidden, or named.
 //! Exits with 0 if no case failed.
 //!
-//! With `--without-ioctls` every case runs with the provider hidden, and under a filter that
-//! rejects the ioctls of uverbs. Exits with 3 if the filter is not available.
+//! With `--without-ioctls` every case runs with the provider hidden and under a filter that rejects
+//! the ioctls of uverbs. Exits with 3 if the filter is not available.
 //!
 //! `guest --compile` compiles the C programs of the suites on the host, beside this program.
 

@@ -8,7 +8,7 @@
 //!
 //! Prints `ok STEP` for each step and ends with `N steps`; exits with 0 on success. Both sides need
 //! the same options, except the device, its GID, `--no-fence` and `--no-reads`. These two, and
-//! `--no-empty` on both sides, avoid operations in which devices like rxe have defects.
+//! `--no-empty` on both sides, avoid operations that are defective on devices like rxe.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -114,7 +114,7 @@ fn run(options: &Options) -> CaseResult<u64> {
     if let Err(Stop::Failed(why) | Stop::Skipped(why)) = &result {
         session.link.give_up(why);
     }
-    // Shows what the network did.
+    // Shows the device's packet counters.
     if let Some(soft) = context.raw().downcast_ref::<verbs::soft::Soft>() {
         println!("{:?}", soft.counters());
     }

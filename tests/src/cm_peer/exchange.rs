@@ -1,4 +1,4 @@
-//! Verified messages of a connection, and datagrams.
+//! Verified messages and datagrams.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,8 +24,8 @@ pub const fn length_of(round: u64) -> usize {
 /// The length of receives, in bytes.
 pub const LONGEST: usize = 60_000;
 
-/// Sends and receives messages by turns, and verifies each byte. A receive of [`LONGEST`] bytes
-/// must be posted before, and is posted again afterwards. All sends have completed on return.
+/// Sends and receives messages by turns and verifies each byte. A receive of [`LONGEST`] bytes must
+/// be posted before, and is posted again afterwards. All sends have completed on return.
 ///
 /// # Errors
 /// A wrong message, or no message in time.
@@ -154,7 +154,7 @@ pub fn post_receives(parts: &Parts, qp: &mut Qp<Rts>) -> CaseResult {
     (0..8).try_for_each(|_| parts.post_recv(qp, GRH + 8 + LENGTH))
 }
 
-/// Returns a received datagram, and posts a receive for the next one.
+/// Returns a received datagram and posts a receive for the next one.
 fn poll(parts: &mut Parts, qp: &mut Qp<Rts>) -> CaseResult<Option<Datagram>> {
     let Some(completed) = parts.cq.poll_one() else {
         // The peer may be waiting for this processor.

@@ -1,6 +1,6 @@
 //! A [`Listener`] and a [`Connector`], which most programs use to connect.
 //!
-//! The listener rejects a client without the right private data, and returns the messages of the
+//! The listener rejects a client without the right private data and returns the messages of the
 //! next one. Neither side handles events of the connection manager.
 
 use rdmacm::{ConnParam, Connection, Connector, End, Listener, ListenerInit, Resources};
@@ -17,7 +17,7 @@ pub const STEP: Step = Step { name: "listener and connector", listens, connects 
 
 /// The private data of an accepted client.
 const MEMBER: &[u8] = b"member";
-/// The private data of a rejected client, and of its rejection.
+/// The private data of a rejected client and of its rejection.
 const STRANGER: &[u8] = b"stranger";
 const MEMBERS_ONLY: &[u8] = b"members only";
 
@@ -92,7 +92,7 @@ fn connects(side: &mut Connects) -> CaseResult {
 /// The point where both sides meet once all messages have returned and are acknowledged.
 const RETURNED: &str = "returned";
 
-/// Sends a message, and returns the next one received.
+/// Sends a message and returns the next one received.
 fn send(server: &mut Connection, message: Vec<u8>) -> Result<Completed> {
     let message = server.resources.pd.register(message)?;
     server.qp.post_send_buf(SendOp::Send, SendFlags::empty(), message, ..)?;

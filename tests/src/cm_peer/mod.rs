@@ -95,7 +95,7 @@ pub fn listen(address: SocketAddr, plan: Plan) -> CaseResult<usize> {
     Ok(steps.len())
 }
 
-/// Connects to the side listening on an address, and runs the steps. Returns their number.
+/// Connects to the side listening on an address and runs the steps. Returns their number.
 ///
 /// # Errors
 /// A failed step, on either side.

@@ -22,8 +22,8 @@ use crate::runner::{CaseResult, Stop, fail};
 /// The step in which a side is killed.
 pub const STEP: Step = Step { name: "outlive", listens, connects };
 
-/// Far beyond the time after which the protocol gives up: 16 times 4.3 s, and up to 108 s on a busy
-/// machine.
+/// Far beyond the time after which the protocol gives up: 16 times 4.3 s by the protocol, up to 108
+/// s on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(200);
 
 /// The state of a connection in which a side is killed.
@@ -123,7 +123,7 @@ fn listens(side: &mut Listens) -> CaseResult {
     let parts = Parts::of(&id)?;
     let accepted = parts.qp(&id).and_then(|qp| Ok(id.accept(qp, &ConnParam::default())?));
     match accepted {
-        // The kernel has withdrawn the dead process's request, and reports no event for an id that
+        // The kernel has withdrawn the dead process's request and reports no event for an id that
         // was not accepted.
         Err(Stop::Failed(why)) if plan.outlives == Some(State::Requesting) => {
             println!("ended after 0.0 s: {why}");
@@ -165,7 +165,7 @@ struct Survivor<'a> {
 }
 
 impl Survivor<'_> {
-    /// Waits for the end of the connection, and prints its cause.
+    /// Waits for the end of the connection and prints its cause.
     fn run(&mut self, plan: &Plan) -> CaseResult {
         let started = Instant::now();
         while started.elapsed() < PATIENCE {

@@ -73,8 +73,8 @@ fn verify(step: &str, id: &CmId, message: Message, data: &[u8]) -> CaseResult {
 }
 
 /// Returns the request of a step, dropping requests of an earlier step. A client that misses a
-/// reject repeats its request; the repetition is a new request, and the client may have received
-/// the reject since.
+/// reject repeats its request; the repetition is a new request. The client may have received the
+/// reject since.
 fn request(server: &Server, step: &str) -> CaseResult<CmId> {
     loop {
         let (id, peer) = server.request()?;
@@ -143,7 +143,7 @@ fn connect(side: &mut Connects, step: &str, ends: bool) -> CaseResult {
     end(id, channel, ends)
 }
 
-/// Disconnects on one side, and waits for the event on the other.
+/// Disconnects on one side and waits for the event on the other.
 fn end(id: &CmId, channel: &EventChannel, begins: bool) -> CaseResult {
     if begins {
         id.disconnect()?;

@@ -1,4 +1,4 @@
-//! [`Arena`]: memory for raw cases, and posting with it.
+//! [`Arena`]: memory for raw cases, with functions to post it.
 //!
 //! # Safety
 //! Cases post raw, because many of them need requests that the safe API rules out: wrong keys,
@@ -45,8 +45,8 @@ impl<P: Provider> Arena<P> {
     pub fn with_access(pd: &Pd<P>, len: usize, access: AccessFlags) -> CaseResult<Self> {
         // Of u64, to be aligned for atomics.
         let base = NonNull::from(Box::leak(vec![0_u64; len.div_ceil(8).max(1)].into_boxed_slice())).cast();
-        // SAFETY: the memory is leaked, so it stays valid; the reference that created it is gone,
-        // and from here on all accesses are volatile reads and writes.
+        // SAFETY: the memory is leaked, so it stays valid. The reference that created it is gone;
+        // from here on all accesses are volatile reads and writes.
         let mr = unsafe { pd.reg_mr(base.as_ptr(), len, access) }?;
         Ok(Self { base, len, mr })
     }
@@ -160,7 +160,7 @@ impl<P: Provider> Arena<P> {
     pub fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.len);
         for (i, byte) in bytes.iter().enumerate() {
-            // SAFETY: within the arena, to which no reference exists.
+            // SAFETY: within the arena, which is never borrowed.
             unsafe { self.base.add(at + i).write_volatile(*byte) };
         }
     }
@@ -179,7 +179,7 @@ impl<P: Provider> Arena<P> {
 /// # Errors
 /// Any errno the kernel returns.
 pub fn export<P: Provider>(context: &Context<P>) -> CaseResult<std::os::fd::OwnedFd> {
-    // SAFETY: cases pass the file only to `import_device`, and destroy no object by its handle.
+    // SAFETY: cases pass the file only to `import_device` and destroy no object by its handle.
     Ok(unsafe { context.export_device() }?)
 }
 
@@ -204,7 +204,7 @@ pub fn reg_mr_ex<P: Provider>(pd: &Pd<P>, init: &MrInit<'_, P>) -> verbs::Result
 /// Posts sends from arena memory.
 ///
 /// # Errors
-/// The number of accepted requests, and the error of the next one.
+/// The number of accepted requests and the error of the next one.
 pub fn post_send<S: CanPostSend, P: Provider>(
     qp: &mut Qp<S, P>,
     wrs: &[SendWr<'_>],
@@ -217,7 +217,7 @@ pub fn post_send<S: CanPostSend, P: Provider>(
 /// Posts receives, into arena memory.
 ///
 /// # Errors
-/// The number of accepted requests, and the error of the next one.
+/// The number of accepted requests and the error of the next one.
 pub fn post_recv<S: CanPostRecv, P: Provider>(
     qp: &mut Qp<S, P>,
     wrs: &[RecvWr<'_>],
@@ -229,7 +229,7 @@ pub fn post_recv<S: CanPostRecv, P: Provider>(
 /// Posts receives to a shared receive queue, into arena memory.
 ///
 /// # Errors
-/// The number of accepted requests, and the error of the next one.
+/// The number of accepted requests and the error of the next one.
 pub fn post_srq_recv<P: Provider>(srq: &mut verbs::Srq<P>, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
     // SAFETY: as in `post_send`.
     unsafe { srq.post_recv(wrs) }
@@ -238,7 +238,7 @@ pub fn post_srq_recv<P: Provider>(srq: &mut verbs::Srq<P>, wrs: &[RecvWr<'_>]) -
 /// Posts receives to a work queue, into arena memory.
 ///
 /// # Errors
-/// The number of accepted requests, and the error of the next one.
+/// The number of accepted requests and the error of the next one.
 pub fn post_wq_recv<P: Provider>(wq: &mut verbs::Wq<P>, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
     // SAFETY: as in `post_send`.
     unsafe { wq.post_recv(wrs) }
@@ -247,7 +247,7 @@ pub fn post_wq_recv<P: Provider>(wq: &mut verbs::Wq<P>, wrs: &[RecvWr<'_>]) -> R
 /// Posts operations on the tag list of a shared receive queue, with arena memory.
 ///
 /// # Errors
-/// The number of accepted operations, and the error of the next one.
+/// The number of accepted operations and the error of the next one.
 pub fn post_srq_ops<P: Provider>(srq: &mut verbs::Srq<P>, ops: &mut [OpsWr<'_>]) -> Result<(), PostError> {
     // SAFETY: as in `post_send`.
     unsafe { srq.post_srq_ops(ops) }
@@ -256,7 +256,7 @@ pub fn post_srq_ops<P: Provider>(srq: &mut verbs::Srq<P>, ops: &mut [OpsWr<'_>])
 /// Posts sends from arena memory through a half.
 ///
 /// # Errors
-/// The number of accepted requests, and the error of the next one.
+/// The number of accepted requests and the error of the next one.
 pub fn post_send_half<P: Provider>(
     half: &mut verbs::SendHalf<Rts, P>,
     wrs: &[SendWr<'_>],
@@ -268,7 +268,7 @@ pub fn post_send_half<P: Provider>(
 /// Posts receives into arena memory through a half.
 ///
 /// # Errors
-/// The number of accepted requests, and the error of the next one.
+/// The number of accepted requests and the error of the next one.
 pub fn post_recv_half<P: Provider>(
     half: &mut verbs::RecvHalf<Rts, P>,
     wrs: &[RecvWr<'_>],

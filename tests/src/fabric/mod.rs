@@ -435,7 +435,7 @@ pub fn path(gid: &GidEntry) -> AhAttr {
     AhAttr { dlid: lid(), ..AhAttr::new(gid, gid.gid) }
 }
 
-/// Returns the port's local id (LID) on InfiniBand; 0 on Ethernet, and for a device without sysfs.
+/// Returns the port's local id (LID) on InfiniBand; 0 on Ethernet and for a device without sysfs.
 pub fn lid() -> u16 {
     static LID: OnceLock<u16> = OnceLock::new();
     *LID.get_or_init(|| {

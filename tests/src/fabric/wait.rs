@@ -1,4 +1,4 @@
-//! Waiting for completions with a deadline, and checking them.
+//! Waits for completions with a deadline; checks completions.
 
 use std::time::Instant;
 
@@ -86,7 +86,7 @@ pub fn wait_status<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) ->
 /// Returns whether the status is right for a request with a wrong local key.
 ///
 /// The specification requires a protection error. rxe reports an operation error for a key without
-/// a region (Linux `drivers/infiniband/sw/rxe/rxe_req.c`: for every error but EFAULT), and newer
+/// a region (Linux `drivers/infiniband/sw/rxe/rxe_req.c`: for every error but EFAULT). Newer
 /// versions flush the request right away.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! [`Session`]: two peers with each other's addresses, and their connections; [`End`]: an end of a
-//! connection.
+//! [`Session`]: two peers that have exchanged addresses, with their connections; [`End`]: an end of
+//! a connection.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ pub enum Role {
     Responder,
 }
 
-/// Two peers with each other's addresses, seen from one side.
+/// Two peers that have exchanged addresses, seen from one side.
 #[derive(Debug)]
 pub struct Session<P: Provider> {
     /// The device.
@@ -78,7 +78,7 @@ pub const INLINE: u32 = 64;
 
 impl<P: Provider> Session<P> {
     /// Exchanges addresses with the other side. Without `reads`, this side runs no reads and
-    /// atomics. `gid_index` defaults to that of [`Context::find_gid`].
+    /// atomics. By default, [`Context::find_gid`] chooses the GID.
     ///
     /// # Errors
     /// The device has no such GID; the other side is gone.
@@ -155,7 +155,7 @@ impl<P: Provider> Session<P> {
         Ok(buf)
     }
 
-    /// Exposes memory, and sends its address and key to the other side.
+    /// Exposes memory and sends its address and key to the other side.
     ///
     /// # Errors
     /// Any errno of the device; the other side is gone.

@@ -118,7 +118,7 @@ impl Kind {
     }
 }
 
-/// Returns the lengths at which something changes: empty, one packet, the borders of packets, many
+/// Returns lengths with different handling: empty, one packet, the borders of packets, many
 /// packets.
 fn sizes(mtu: Mtu, min: usize, max: usize) -> Vec<usize> {
     let mtu = mtu.bytes().unwrap_or(256) as usize;
@@ -354,7 +354,7 @@ fn rc_traffic<P: Provider>(session: &mut Session<P>, role: Role, plan: &Plan) ->
     traffic::between_peers(session, role, &limits)
 }
 
-/// Sends datagrams, and checks the header before them and the effect of a wrong key.
+/// Sends datagrams and checks the header before them and the effect of a wrong key.
 fn ud_messages<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     let mut end = session.connect(&Shape::of(QpType::UD))?;
     let max = session.max_mtu.bytes().unwrap_or(256) as usize;
@@ -527,8 +527,8 @@ fn rc_atomics<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> Ca
     session.link.meet("end")
 }
 
-/// Accesses memory without the right to: the requester gets an error, the memory stays unchanged,
-/// and the connection is broken on both sides.
+/// Accesses memory without permission: the requester gets an error, the memory stays unchanged, and
+/// the connection is broken on both sides.
 fn rc_refused<P: Provider>(session: &mut Session<P>, role: Role, _: &Plan) -> CaseResult {
     const LEN: u64 = 64;
     let all = RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC;

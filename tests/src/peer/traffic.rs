@@ -1,8 +1,8 @@
 //! Random operations on a connection, many at a time, each of them checked.
 //!
 //! A [`Script`] is the sequence of operations derived from a seed. The requester executes it. The
-//! responder has the same script, from which it derives the contents of each receive and the final
-//! contents of its memory.
+//! responder derives the contents of each receive and the final contents of its memory from the
+//! same script.
 //!
 //! | operation | checked by |
 //! |---|---|
@@ -34,7 +34,7 @@ pub struct Limits {
     pub operations: u64,
     /// The longest message, in bytes.
     pub max_size: usize,
-    /// The number of requests in flight, and of posted receives.
+    /// The number of requests in flight and of posted receives.
     pub depth: usize,
     /// Whether a write that must not pass an earlier read is posted at once with a fence. Otherwise
     /// it is posted when the read has ended.
@@ -127,7 +127,7 @@ impl Operation {
     }
 }
 
-/// The operations derived from a seed, and their effects.
+/// The operations derived from a seed and their effects.
 #[derive(Clone, Debug)]
 struct Script {
     choices: Choices,
@@ -221,13 +221,13 @@ pub struct Flow<P: Provider> {
     memory: Exposed,
     peers: RemoteMr,
     limits: Limits,
-    /// The operations of this end, and those in flight.
+    /// The operations of this end and those in flight.
     out: Script,
     next: Option<Operation>,
     pending: VecDeque<Operation>,
     idle: Vec<Buf>,
-    /// The operations of the other end up to the last completed receive, and the number of receives
-    /// to come.
+    /// The operations of the other end up to the last completed receive, then the number of
+    /// receives to come.
     incoming: Script,
     awaited: u64,
     /// The number of completed operations.
@@ -289,7 +289,7 @@ impl<P: Provider> Flow<P> {
         self.memory.write_at(self.limits.counter_at(), &[0; 8]);
     }
 
-    /// Checks completed operations, and posts as many as fit. Returns whether any completed.
+    /// Checks completed operations and posts as many as fit. Returns whether any completed.
     ///
     /// # Errors
     /// A failed or wrong operation.
@@ -313,7 +313,7 @@ impl<P: Provider> Flow<P> {
         Ok(any)
     }
 
-    /// Returns whether all operations of this end have completed, and all of the other end have
+    /// Returns whether all operations of this end have completed and all of the other end have
     /// arrived.
     pub fn is_done(&self) -> bool {
         self.awaited == 0 && self.pending.is_empty() && self.next.is_none() && self.out.left == 0
@@ -452,7 +452,7 @@ impl<P: Provider> Flow<P> {
         Ok(())
     }
 
-    /// Checks a received message, and posts its memory again.
+    /// Checks a received message and posts its memory again.
     fn received(&mut self, ended: Completed) -> CaseResult {
         let Some(operation) = self.incoming.by_ref().find(Operation::takes_receive) else {
             return fail(format_args!("nothing was to come, and yet {:?}", ended.wc));

@@ -31,7 +31,7 @@ pub struct Outcome {
 /// A run of the suite.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The results of all started tests, and of classes skipped as a whole.
+    /// The results of all started tests and of classes skipped as a whole.
     pub outcomes: Vec<Outcome>,
     /// Whether the suite ran to its end.
     pub verdict: CaseResult,

@@ -1,4 +1,4 @@
-//! The differences between the commands of two libraries, and the table of their reasons.
+//! The differences between the commands of two libraries and the table of their reasons.
 
 use core::fmt;
 use std::collections::{BTreeSet, HashMap};
@@ -74,7 +74,7 @@ impl Row {
     }
 }
 
-/// Returns the differences without a row, and the rows without a difference.
+/// Returns the differences without a row and the rows without a difference.
 pub fn unexplained<'d, 'r>(
     differences: &'d [Difference],
     rows: &'r [Row],
@@ -87,8 +87,8 @@ pub fn unexplained<'d, 'r>(
     (left, rows.into_iter().filter(is_idle).collect())
 }
 
-/// Returns the differences between two runs of one program. It compares the printed results, a line
-/// `STEP: RESULT` for each step, and the successful commands of each step. For a step that failed
+/// Returns the differences between two runs of one program. It compares the printed results (a line
+/// `STEP: RESULT` for each step) and the successful commands of each step. For a step that failed
 /// on both libraries, it also compares the last failed command.
 pub fn differences(theirs: (&[Step], &str), ours: (&[Step], &str)) -> Vec<Difference> {
     let mut found = Vec::new();
@@ -105,7 +105,7 @@ pub fn differences(theirs: (&[Step], &str), ours: (&[Step], &str)) -> Vec<Differ
     found
 }
 
-/// Returns the commands of a step to compare: the successful ones, and the last failed one of a
+/// Returns the commands of a step to compare: the successful ones and the last failed one of a
 /// failed step.
 fn chosen(step: Option<&Step>, failed: bool) -> Vec<&Normal> {
     let all = step.map_or(&[][..], |step| &step.commands);
@@ -184,7 +184,7 @@ fn paired<'a>(theirs: &[&'a Normal], ours: &[&'a Normal]) -> Vec<(Option<&'a Nor
     pairs
 }
 
-/// Returns whether a text matches a pattern, in which `*` stands for any characters and `|`
+/// Returns whether a text matches a pattern. In patterns, `*` stands for any characters and `|`
 /// separates alternatives.
 fn matches(pattern: &str, text: &str) -> bool {
     pattern.split('|').any(|pattern| matches_one(pattern, text))

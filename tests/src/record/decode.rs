@@ -3,7 +3,7 @@
 //! | call | name | fields |
 //! |---|---|---|
 //! | ioctl | the method, such as `QP_CREATE` | attributes, each with its flags and its length |
-//! | ioctl INVOKE_WRITE, `write()` | the command, such as `write REG_MR` | those of its struct |
+//! | ioctl INVOKE_WRITE, `write()` | the command, such as `write REG_MR` | its struct's fields |
 //! | `mmap()` | `mmap`, with the command in the offset | offset, length, rights and flags |
 //!
 //! Structs of the driver are fields with the prefix `driver.`. Outputs are represented by their
@@ -59,7 +59,7 @@ impl Command {
         self.field(name, Value::Number(number.into()));
     }
 
-    /// Adds the fields of a struct, and returns the bytes after it. Of a truncated struct it adds
+    /// Adds the fields of a struct and returns the bytes after it. Of a truncated struct it adds
     /// the complete fields.
     fn structure<'a>(&mut self, prefix: &str, of: &str, bytes: &'a [u8]) -> &'a [u8] {
         for (name, value) in fields_of(of, bytes) {
@@ -205,7 +205,7 @@ fn write_name(way: &str, found: Option<&WriteCommand>, code: u32) -> String {
     format!("{way} {}", name.unwrap_or_else(|| format!("{code:#x}")))
 }
 
-/// Adds the fields of a write command's struct, and of the data after it.
+/// Adds the fields of a write command's struct and of the data after it.
 fn core_input(command: &mut Command, found: Option<&WriteCommand>, bytes: &[u8]) {
     let Some(found) = found else {
         return command.field("input", Value::Bytes(bytes.to_vec()));
@@ -421,7 +421,7 @@ mod tests {
             [&kind.to_ne_bytes()[..], &size.to_ne_bytes(), &[0; 2], body].concat()
         };
         let count = spec(0x1003, &[9_u32.to_ne_bytes(), [0; 4]].concat());
-        // The headers, and the struct.
+        // The headers and the struct.
         let mut bytes = vec![0; 24 + 24];
         bytes.extend([spec(0x20, &[7; 32]), count, vec![1]].concat());
         let command = write(&Write { command: 50 | IB_USER_VERBS_CMD_FLAG_EXTENDED, bytes, result: 0 });

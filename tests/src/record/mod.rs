@@ -21,7 +21,7 @@ use uverbs_abi::rdma_user_ioctl_cmds::{IbUverbsAttr, IbUverbsIoctlHdr};
 
 use crate::process::Finished;
 
-/// The end of a program, and its calls in order.
+/// The end of a program and its calls in order.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// The exit status and the output.

@@ -84,7 +84,7 @@ enum Kind {
 #[derive(Debug, Default)]
 struct Names {
     step: String,
-    /// The number of names given in this step, by what they stand for.
+    /// The number of names given in this step, for each kind of object.
     given: HashMap<String, u32>,
     names: HashMap<(Kind, u64), String>,
 }

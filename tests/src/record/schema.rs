@@ -13,7 +13,7 @@ pub struct Method {
     pub object: &'static str,
     /// Name of the method's constant.
     pub method: &'static str,
-    /// The enums of its attributes' names: the core's, and the driver's.
+    /// The enums of its attributes' names: the core's and the driver's.
     pub attrs: [&'static str; 2],
     /// The struct of the driver's input; empty if there is none.
     pub driver: &'static str,
@@ -230,7 +230,7 @@ const NESTED: &[(&str, &str, &str)] = &[
     ("mlx5_ib_modify_qp", "burst_info", "mlx5_ib_burst_info"),
 ];
 
-/// Attributes whose input is a struct, other than the driver's and those of write commands.
+/// Attributes whose input is a struct, except for the driver's attributes and write commands.
 const STRUCTS: &[(&str, &str)] = &[("UVERBS_ATTR_CREATE_QP_CAP", "ib_uverbs_qp_cap")];
 
 /// Attributes filled by the kernel whose names do not show it.

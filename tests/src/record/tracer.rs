@@ -44,7 +44,7 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Recorded
     let mut outputs = [output()?, output()?];
     let [stdout, stderr] = [outputs[0].try_clone()?, outputs[1].try_clone()?];
     command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).process_group(0);
-    // SAFETY: the closure makes one system call, and neither allocates nor takes a lock.
+    // SAFETY: the closure makes one system call and neither allocates nor takes a lock.
     let child = unsafe { command.pre_exec(|| Ok(ptrace::traceme()?)) }.spawn()?;
     let pid = Pid::from_raw(child.id().cast_signed());
     // Kills the command at the limit while this thread waits for it. Only this thread may be the

@@ -5,7 +5,7 @@
 //! | [`filter`] | the filter, a classic BPF program: selects system calls for the supervisor |
 //! | [`seccomp`] | the kernel's interface |
 //!
-//! The supervisor is the thread that called [`run`]. For each selected call it decides by [`Mode`],
+//! The supervisor is the thread that called [`run`]. For each selected call it decides by [`Mode`]
 //! and counts. All threads and processes started by the work are under the filter, too.
 
 pub mod filter;
@@ -120,7 +120,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Runs `work` in a new thread under the filter, and supervises until all its threads and processes
+/// Runs `work` in a new thread under the filter and supervises until all its threads and processes
 /// have ended.
 ///
 /// # Errors

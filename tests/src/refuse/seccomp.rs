@@ -1,7 +1,7 @@
-//! The kernel's interface: installing a filter, and the notifications of matching calls.
+//! The kernel's interface: installing a filter, receiving notifications of matching calls.
 //!
 //! # Safety
-//! Every address passed to the kernel is that of a local variable of the documented type, alive
+//! Every address passed to the kernel points to a local variable of the documented type, alive
 //! during the call. Notifications are read into `struct seccomp_notif`, after [`install`] has
 //! checked that this kernel writes no more than that.
 #![allow(unsafe_code)]
@@ -138,7 +138,7 @@ impl Listener {
 
     /// Calls an ioctl, whose argument must have the type `T`.
     fn ioctl<T>(&self, request: libc::Ioctl, argument: &mut T) -> io::Result<()> {
-        // SAFETY: the request's size is that of `T`, which the kernel accesses only during the
+        // SAFETY: the request's size is the size of `T`, which the kernel accesses only during the
         // call.
         check(unsafe { libc::ioctl(self.0.as_raw_fd(), request, core::ptr::from_mut(argument)) }.into())?;
         Ok(())

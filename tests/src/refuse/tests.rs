@@ -1,4 +1,4 @@
-//! The supervisor on this process's calls, and on a command.
+//! The supervisor on this process's calls and on a command.
 //!
 //! # Safety
 //! The only ioctl is called on a file descriptor that does not exist, or on `/dev/null`, which
@@ -16,7 +16,7 @@ use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 use super::*;
 use crate::process;
 
-/// Calls a method of the device object on `fd`, and returns the errno.
+/// Calls a method of the device object on `fd` and returns the errno.
 fn ioctl(fd: i32, request: u32, method_id: u16) -> i32 {
     let header = IbUverbsIoctlHdr { method_id, ..IbUverbsIoctlHdr::new_zeroed() };
     // SAFETY: no file handles the ioctl; see the head of the file.

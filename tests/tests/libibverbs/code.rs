@@ -1,4 +1,4 @@
-//! Generates code that names an item, and does not compile without it.
+//! Generates code that names an item and therefore does not compile without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use syn::{FnArg, GenericParam, Signature, Type, TypeParamBound, WherePredicate};
 
 use super::scan::{Kind, Scan};
 
-/// Types whose parameters have no default, and arguments for them.
+/// Arguments for types whose parameters have no default.
 const ARGUMENTS: &[(&str, &str)] = &[
     ("FlowMatch", "verbs::FlowEthFilter"),
     ("HandleError", "verbs::Pd"),
@@ -33,7 +33,7 @@ const BOUNDS: &[(&str, &str)] = &[
     ("State", "Rts"),
 ];
 
-/// The files of code, and the head of each.
+/// The files of code, each with its head.
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("constants", "//! Every constant that the pages name.\n"),
     ("fields", "//! Every field that the pages name.\n\nuse std::mem::offset_of;\n"),
@@ -65,7 +65,7 @@ pub(crate) fn files(scan: &Scan, paths: &BTreeSet<&str>) -> BTreeMap<&'static st
     FILES.iter().map(file).collect()
 }
 
-/// Returns the file for an item, and the line that names it.
+/// Returns the file for an item and the line that names it.
 fn line(path: &str, kind: &Kind) -> (&'static str, String) {
     let (owner, name) = path.rsplit_once("::").unwrap_or(("", path));
     match kind {
@@ -88,7 +88,7 @@ fn line(path: &str, kind: &Kind) -> (&'static str, String) {
 }
 
 /// Returns a type with arguments, given the text after `impl`: its state if it names one, or else
-/// those of [`ARGUMENTS`].
+/// its entry in [`ARGUMENTS`].
 fn instance(of: &str) -> String {
     let (name, arguments) = of.split_once('<').unwrap_or((of, ""));
     let first = arguments.split([',', '>']).find(|argument| !argument.trim().starts_with('\''));
@@ -113,7 +113,7 @@ fn function(path: &str, item: &str, signature: &str) -> String {
     let is_unsafe = if signature.unsafety.is_some() { "unsafe " } else { "" };
     let of = if any { format!(": {is_unsafe}fn({}) -> _", arguments.join(", ")) } else { String::new() };
     let line = format!("let _{of} = {item}{turbofish};");
-    // Broken like rustfmt does.
+    // Breaks the line like rustfmt.
     if line.len() + 4 > 110 { line.replace(" = ", " =\n        ") } else { line }
 }
 

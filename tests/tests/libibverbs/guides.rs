@@ -19,14 +19,14 @@ struct Page {
 
 const C: Page = Page { file: "from_c.md", heading: "# The calls of a program" };
 
-/// The pages about crates, and the crates' names.
+/// The pages about crates, each with the crate's list of names.
 const CRATES: &[(Page, &str)] = &[
     (Page { file: "from_ibverbs.md", heading: "# Every name" }, include_str!("ibverbs.txt")),
     (Page { file: "from_sideway.md", heading: "# Every name" }, include_str!("sideway.txt")),
 ];
 
 impl Page {
-    /// Returns the rows: the names of the other library, and our side.
+    /// Returns the rows: the names of the other library and our side.
     fn rows(&self) -> Vec<(Vec<String>, String)> {
         let path = root().join("libibverbs-rs/src/guide").join(self.file);
         let page = fs::read_to_string(path).unwrap();

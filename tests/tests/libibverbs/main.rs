@@ -1,9 +1,9 @@
 //! docs/libibverbs.md has a row for every name of libibverbs, and the rows are true.
 //!
-//! `names.txt` lists the names of rdma-core 65: those of the version map, and the inline functions,
-//! structs, enumerations, constants and macros of `verbs.h`, `verbs_api.h` and `tm_types.h`. A name
-//! in an item's `#[doc(alias = "...")]` has this item in its row. Every other row is written by
-//! hand: a reason, a path, or `not yet`.
+//! `names.txt` lists the names of rdma-core 65: the symbols of the version map, and the inline
+//! functions, structs, enumerations, constants and macros of `verbs.h`, `verbs_api.h` and
+//! `tm_types.h`. A name in an item's `#[doc(alias = "...")]` has this item in its row. Every other
+//! row is written by hand: a reason, a path, or `not yet`.
 //!
 //! `BLESS=1 cargo test -p verbs-tests --test libibverbs` generates the rows for aliases, `not yet`
 //! for names without a row, the numbers at the top, and the test `libibverbs_paths`. That test
@@ -25,8 +25,7 @@ use scan::Scan;
 const NOT_YET: &str = "not yet";
 const NAMES: &str = include_str!("names.txt");
 
-/// Words in the page's reasons formatted as code that are not paths below `verbs::`, and what they
-/// are.
+/// Code in the page's reasons other than paths below `verbs::`, with explanations.
 const NO_PATHS: &[(&str, &str)] = &[
     ("&[u8]", "a type of Rust"),
     ("ENODATA", "an errno"),
@@ -36,7 +35,7 @@ const NO_PATHS: &[(&str, &str)] = &[
     ("[u8; 6]", "a type of Rust"),
 ];
 
-/// The kinds of names, and their headings in the page.
+/// The kinds of names and their headings in the page.
 const KINDS: &[(&str, &str)] = &[
     ("function", "Functions"),
     ("inline", "Inline functions"),
@@ -55,7 +54,7 @@ fn names() -> Vec<(&'static str, &'static str)> {
     NAMES.lines().map(|line| line.split_once(' ').expect("a kind and a name")).collect()
 }
 
-/// Returns the rows of the page: the C name, and the cell beside it.
+/// Returns the rows of the page: the C name and the cell beside it.
 fn rows(page: &str) -> Vec<(String, String)> {
     let cells = page.lines().filter_map(|line| {
         let (name, here) = line.strip_prefix("| `")?.split_once("` | ")?;
@@ -70,7 +69,7 @@ fn generated(scan: &Scan, name: &str) -> Option<String> {
     Some(paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the page with the rows generated from the sources, and the others unchanged.
+/// Returns the page with the rows generated from the sources and the others unchanged.
 fn blessed(scan: &Scan, page: &str) -> String {
     let old: BTreeMap<_, _> = rows(page).into_iter().collect();
     let head =
@@ -104,12 +103,12 @@ fn blessed(scan: &Scan, page: &str) -> String {
     )
 }
 
-/// Returns whether a row consists of paths, one of which is gone because the item lost its alias.
+/// Returns whether a row consists of paths and one is gone, because the item lost its alias.
 fn is_stale(scan: &Scan, row: &str) -> bool {
     row.starts_with('`') && quoted(row).any(|path| !scan.items.contains_key(path))
 }
 
-/// Returns the code in a row: our paths, and other words.
+/// Returns the code in a row: our paths and other words.
 fn quoted(row: &str) -> impl Iterator<Item = &str> {
     row.split('`').skip(1).step_by(2)
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Macros whose bodies define methods, and the types of these methods.
+/// Macros whose bodies define methods, with the type of these methods.
 const METHODS: &[(&str, &str)] = &[
     ("posts_sends", "Qp"),
     ("posts_recvs", "Qp"),
@@ -19,7 +19,7 @@ const METHODS: &[(&str, &str)] = &[
 /// Modules named by a whole path in reasons.
 const MODULES: &[&str] = &["verbs_core::channel", "verbs_core::cmd", "verbs_core::provider"];
 
-/// The public items, and their C names.
+/// The public items and their C names.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     /// From a C name to the paths below `verbs::`.
@@ -159,7 +159,7 @@ impl Owner {
     }
 }
 
-/// Returns the path of the item that starts in the first line, and makes a type the owner of the
+/// Returns the path of the item that starts in the first line and makes a type the owner of the
 /// following members.
 fn item(lines: &[&str], owner: &mut Owner) -> Option<(String, Kind)> {
     let code = lines[0].trim();

@@ -1,8 +1,8 @@
 //! `docs/unsafe.md` is true: it lists, with a reason, exactly the files that allow unsafe code, the
 //! `unsafe impl`s, and the safe functions with a parameter that could name anything.
 //!
-//! `BLESS=1 cargo test -p verbs-tests --test unsafe_list` rewrites the tables. It keeps reasons,
-//! and leaves those of new rows empty, so the test fails until they are written.
+//! `BLESS=1 cargo test -p verbs-tests --test unsafe_list` rewrites the tables. It keeps reasons and
+//! leaves new rows without one, so the test fails until all are written.
 
 mod evasions;
 mod rules;

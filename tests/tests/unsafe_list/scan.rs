@@ -10,7 +10,7 @@ use syn::{ImplItem, Item, ItemImpl, Macro, Signature, TraitItem, Visibility};
 
 use crate::rules::{allows_unsafe, has_unsafe_block, is_of_tests, names_type, plain, suspect, unsafe_impls};
 
-/// The sources whose safe functions are listed: the libraries, and the only other file with unsafe
+/// The sources whose safe functions are listed: the libraries, plus the only other file with unsafe
 /// code that serves as a library.
 const LIBRARIES: &[&str] = &[
     "uverbs-abi/src/",
@@ -34,7 +34,7 @@ pub(crate) struct Found {
     pub(crate) islands: BTreeSet<[String; 2]>,
     /// `unsafe impl`s: their files and headers.
     pub(crate) impls: BTreeSet<[String; 2]>,
-    /// Safe functions: their files, and their names with the parameters.
+    /// Safe functions: their files and their names with the parameters.
     pub(crate) functions: BTreeSet<[String; 2]>,
 }
 

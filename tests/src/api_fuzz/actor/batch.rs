@@ -28,7 +28,7 @@ enum End {
     Ring,
     Abort,
     Drop,
-    /// Leaks the batch. Its requests stay in the queue, and go with the next doorbell.
+    /// Leaks the batch. Its requests stay in the queue and go with the next doorbell.
     Forget,
 }
 
@@ -92,7 +92,7 @@ impl WithBatch for Run<'_> {
 }
 
 impl Actor<'_> {
-    /// Builds a batch of a few requests, and ends it.
+    /// Builds a batch of a few requests and ends it.
     pub(super) fn batch(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.can_send()) else { return Ok(()) };
         let result = self.batch_on(&mut station);

@@ -14,7 +14,7 @@ use crate::runner::{CaseResult, fail};
 struct Path {
     context: usize,
     qp_num: u32,
-    /// The first sequence numbers: of sent packets, and of expected packets.
+    /// The first sequence numbers: of sent packets and of expected packets.
     psns: [u32; 2],
     mtu: Mtu,
 }
@@ -112,7 +112,7 @@ impl Actor<'_> {
         Ok((station, is_up))
     }
 
-    /// Makes a UD queue pair ready, and publishes it.
+    /// Makes a UD queue pair ready and publishes it.
     fn raise_datagram(&mut self, one: Station) -> CaseResult<Station> {
         let path = Path { context: one.context, qp_num: one.qp.qp_num(), psns: [0, 0], mtu: Mtu::MTU_1024 };
         let (one, is_up) = self.raise(one, path, None)?;
@@ -122,7 +122,7 @@ impl Actor<'_> {
         Ok(one)
     }
 
-    /// Moves a queue pair to RESET, and usually reclaims its memory in flight.
+    /// Moves a queue pair to RESET and usually reclaims its memory in flight.
     fn down(&mut self, station: Station) -> CaseResult<Station> {
         let Station { qp, .. } = station;
         let (qp, error) = qp.to_reset();

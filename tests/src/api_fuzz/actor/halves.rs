@@ -1,4 +1,4 @@
-//! Posting through owned halves on two threads, and halves of two queue pairs.
+//! Posting through owned halves in two threads; halves of two queue pairs.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -99,7 +99,7 @@ fn on_threads<P: Provider>(
 }
 
 impl Actor<'_> {
-    /// Posts and polls through both halves of a queue pair at the same time, and joins them again.
+    /// Posts and polls through both halves of a queue pair at the same time and joins them again.
     pub(super) fn two_threads(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.is_rts()) else { return Ok(()) };
         let (mut sends, mut recvs) = (Vec::new(), Vec::new());

@@ -468,7 +468,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Arms a queue, and reads the events of channels without waiting.
+    /// Arms a queue and reads the events of channels without waiting.
     pub(super) fn listen(&mut self) -> CaseResult {
         if let Some(at) = self.place(self.pollers.len()) {
             let solicited_only = self.rarely(4);

@@ -207,7 +207,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Keeps a buffer, and drops a random one above the limit.
+    /// Keeps a buffer and drops a random one above the limit.
     fn keep(&mut self, held: Held) -> CaseResult {
         self.held.push(held);
         if self.held.len() > HELD
@@ -220,7 +220,7 @@ impl<'w> Actor<'w> {
         Ok(())
     }
 
-    /// Keeps read-only memory, and drops a random share above the limit.
+    /// Keeps read-only memory and drops a random share above the limit.
     fn keep_frozen(&mut self, frozen: Frozen) -> CaseResult {
         frozen.check().map_err(Stop::Failed)?;
         self.frozen.push(frozen);

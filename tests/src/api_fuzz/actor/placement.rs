@@ -13,7 +13,7 @@ use crate::runner::{CaseResult, fail};
 const LEN: usize = 64;
 
 impl Actor<'_> {
-    /// Posts flushes and atomic writes to exposed memory, and compares it afterwards.
+    /// Posts flushes and atomic writes to exposed memory and compares it afterwards.
     pub(super) fn placement(&mut self) -> CaseResult {
         let at = self.choices.below(self.world.contexts.len() as u64) as usize;
         let (context, pd) = (&self.world.contexts[at], self.world.pds[at].clone());
@@ -50,7 +50,7 @@ impl Actor<'_> {
                 Err(_) if kind == Kind::RefusedOther => {}
                 Err(reason) => return fail(format_args!("a request without memory: {reason}")),
             }
-            // On a device without the operations, count their rejection.
+            // On a device without the operations, counts their rejection.
             self.tally.add(kind);
         }
         let is_early = self.rarely(3);

@@ -1,4 +1,4 @@
-//! Polling in every way the API offers, and checks of the returned memory.
+//! Every way of polling, with checks of the returned memory.
 #![forbid(unsafe_code)]
 
 use verbs::{Completed, Cq, Memory, Provider, Returned, Wc, WcStatus};
@@ -92,7 +92,7 @@ impl Actor<'_> {
             self.tally.add_status(completion.status());
             let number = Number { wr_id: completion.wr_id(), ..key };
             match self.choices.below(40) {
-                // The memory stays in place, and returns at the latest with the end of the queue
+                // The memory stays in place and returns at the latest with the end of the queue
                 // pair.
                 0 => self.tally.add(Kind::Ignored),
                 1..4 => polled.push(completion.to_wc()),
@@ -200,8 +200,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Gives away memory polled for other threads' queue pairs, and collects memory that they
-    /// polled for this thread's.
+    /// Gives away memory polled for other threads' queue pairs and collects memory that they polled
+    /// for this thread's.
     pub(super) fn collect(&mut self) -> CaseResult {
         self.world.give_strays(&mut self.strays);
         let stations = &self.stations;
@@ -218,7 +218,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Checks the memory returned for a request of a station, and keeps or drops it. Returns an
+    /// Checks the memory returned for a request of a station and keeps or drops it. Returns an
     /// unsignalled request that did not return with it.
     fn accept(
         &mut self,
@@ -306,7 +306,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Accepts the memory returned by a queue pair's destruction: everything in flight, and some of
+    /// Accepts the memory returned by a queue pair's destruction: everything in flight and some of
     /// its [dropped](Station::dropped) requests.
     pub(super) fn accept_dismantled(
         &mut self,

@@ -1,4 +1,4 @@
-//! Posting each kind of memory, and inline sends.
+//! Posting each kind of memory; inline sends.
 #![forbid(unsafe_code)]
 
 use std::ops::{Bound, Range};
@@ -398,7 +398,7 @@ impl Actor<'_> {
         all
     }
 
-    /// Returns an operation that usually suits the station, and a range of a buffer that usually
+    /// Returns an operation that usually suits the station, with a range of a buffer that usually
     /// suits the operation.
     pub(super) fn operation(&mut self, station: &Station, len: usize) -> (Op, AnyRange) {
         let qp_type = if self.rarely(40) {

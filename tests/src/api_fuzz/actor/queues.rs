@@ -78,7 +78,7 @@ impl Actor<'_> {
         };
         match refused {
             Some(error) if error.errno == Errno::OPNOTSUPP => {}
-            // ConnectX has some of them, and rejects an empty table with `EINVAL`.
+            // ConnectX has some of them and rejects an empty table with `EINVAL`.
             None if is_mlx5 => {}
             Some(error) if is_mlx5 && error.errno == Errno::INVAL => {}
             refused => return fail(format_args!("an object that the device lacks: {refused:?}")),

@@ -32,7 +32,7 @@ enum End {
     Abort,
     Drop,
     Panic,
-    /// Leaks the batch. Its requests stay in the queue, and go with the next doorbell.
+    /// Leaks the batch. Its requests stay in the queue and go with the next doorbell.
     Forget,
 }
 
@@ -107,7 +107,7 @@ impl WithWr for Run<'_> {
 }
 
 impl Actor<'_> {
-    /// Builds a raw batch of a few requests, and ends it.
+    /// Builds a raw batch of a few requests and ends it.
     pub(super) fn raw_batch(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.can_send()) else { return Ok(()) };
         let result = self.raw_batch_on(&mut station);

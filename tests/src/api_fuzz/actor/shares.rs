@@ -171,7 +171,7 @@ impl Actor<'_> {
         result
     }
 
-    /// Registers the program's memory, and takes it back.
+    /// Registers the program's memory and takes it back.
     pub(super) fn change_plain(&mut self) -> CaseResult {
         match self.choices.below(4) {
             0 => {
@@ -256,7 +256,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Keeps the program's memory, and drops a random piece above the limit.
+    /// Keeps the program's memory and drops a random piece above the limit.
     pub(super) fn keep_plain(&mut self, plain: Plain) -> CaseResult {
         plain.check().map_err(Stop::Failed)?;
         self.plain.push(plain);

@@ -25,7 +25,7 @@ const DEPTH: u32 = 8;
 /// Beyond the time of a message on a busy machine, under a sanitizer, in an emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Pairs of queue pairs with a shared receive queue, and the program's records.
+/// Pairs of queue pairs with a shared receive queue, with the program's records.
 struct Shared {
     pd: Pd,
     srq: Srq,
@@ -40,7 +40,7 @@ struct Shared {
 }
 
 impl Actor<'_> {
-    /// Exchanges messages through a shared receive queue, and destroys everything in one of several
+    /// Exchanges messages through a shared receive queue and destroys everything in one of several
     /// orders.
     pub(super) fn shared_receives(&mut self) -> CaseResult {
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;
@@ -119,12 +119,12 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Destroys everything, and checks that each receive returns once.
+    /// Destroys everything and checks that each receive returns once.
     fn end_shared(&mut self, shared: Shared) -> CaseResult {
         let Shared { srq, senders, receivers, mut recv_cq, mut posted, .. } = shared;
         match self.choices.below(4) {
             0 => {
-                // The queue lives until its queue pairs are gone, and drops its receives.
+                // The queue lives until its queue pairs are gone, then drops its receives.
                 drop(srq);
                 drop((receivers, senders));
                 self.tally.add(Kind::SrqDrop);
@@ -200,7 +200,7 @@ impl Shared {
         fail("a send does not end")
     }
 
-    /// Waits for a message, and compares it with the sent ones.
+    /// Waits for a message and compares it with the sent ones.
     fn receive(&mut self) -> CaseResult {
         let deadline = Instant::now() + PATIENCE;
         let completed = loop {

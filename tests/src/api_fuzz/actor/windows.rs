@@ -39,13 +39,13 @@ enum Ending {
     QueuePair,
 }
 
-/// A queue pair, and the completion queue of its sends and receives.
+/// A queue pair and the completion queue of its sends and receives.
 pub(super) struct End {
     pub(super) qp: Qp<Rts>,
     pub(super) cq: Cq,
 }
 
-/// The peer, and its writes that have not completed.
+/// The peer and its unfinished writes.
 struct Peer {
     end: End,
     pd: Pd,
@@ -54,7 +54,7 @@ struct Peer {
 }
 
 impl Actor<'_> {
-    /// Binds a window a few times, and checks its memory once it is plain again.
+    /// Binds a window a few times and checks its memory once it is plain again.
     pub(super) fn windows(&mut self) -> CaseResult {
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;
         let pd = self.world.pds[context].clone();
@@ -222,7 +222,7 @@ pub(super) fn next(cq: &mut Cq) -> CaseResult<Completed> {
     }
 }
 
-/// Polls until a window's request has succeeded, and returns the window.
+/// Polls for a window's successful request, then returns the window.
 fn returned(cq: &mut Cq) -> CaseResult<Window> {
     Ok(next(cq)?.ok()?.into_window()?)
 }

@@ -42,7 +42,7 @@ const KINDS: [Kind; 9] = [
     Kind::XrcDrop,
 ];
 
-/// A domain with its objects, and the initiators that send to its targets.
+/// A domain with its objects and the initiators that send to its targets.
 struct Domain {
     /// The initiators' domain, in their context.
     from: Pd,
@@ -53,7 +53,7 @@ struct Domain {
     pairs: Vec<Pair>,
 }
 
-/// A shared receive queue, and the program's records.
+/// A shared receive queue and the program's records.
 struct Queue {
     srq: Srq,
     cq: Cq,
@@ -64,7 +64,7 @@ struct Queue {
     sent: Vec<u64>,
 }
 
-/// An initiator with its completion queue, and its target.
+/// An initiator with its completion queue and its target.
 struct Pair {
     initiator: Qp<Rts>,
     cq: Cq,
@@ -72,7 +72,7 @@ struct Pair {
 }
 
 impl Actor<'_> {
-    /// Sends to shared receive queues by their numbers, and destroys everything in a random order.
+    /// Sends to shared receive queues by their numbers and destroys everything in a random order.
     pub(super) fn domains(&mut self) -> CaseResult {
         let contexts = self.world.contexts.len() as u64;
         let (from, to) = (self.choices.below(contexts) as usize, self.choices.below(contexts) as usize);
@@ -242,7 +242,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Writes memory in the domain of a shared queue, and reads it back.
+    /// Writes memory in the domain of a shared queue and reads it back.
     fn access(&mut self, pair: usize, queue: usize, seed: u64) -> CaseResult {
         let (pair, remote_srqn) = (&mut self.pairs[pair], self.queues[queue].number);
         let access = RemoteAccess::WRITE | RemoteAccess::READ;
@@ -298,7 +298,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for a message, and compares it with the sent ones.
+    /// Waits for a message and compares it with the sent ones.
     fn receive(&mut self) -> CaseResult {
         let deadline = Instant::now() + PATIENCE;
         let completed = loop {

@@ -1,4 +1,4 @@
-//! Scopes: requests on borrowed memory, and scopes that return or panic with requests in flight. No
+//! Scopes: requests on borrowed memory; scopes that return or panic with requests in flight. No
 //! device may change the bytes after the scope has ended.
 #![forbid(unsafe_code)]
 
@@ -89,7 +89,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Runs one scope, and checks the memory afterwards.
+    /// Runs one scope and checks the memory afterwards.
     fn scope(&mut self, pd: &Pd, [near, mut far]: [Qp<Rts>; 2], cqs: &mut [Cq; 2]) -> CaseResult<Back> {
         let leave = self.choices.one_of(&[Leave::Done, Leave::Done, Leave::Early, Leave::Panic]);
         let out = filled(self.choices.any(), LEN);
@@ -443,7 +443,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
                     let at = self.record.at(&buf);
                     let part = writes.start - at..writes.end - at;
                     let (start, room) = (part.start, part.len());
-                    // A read's length is that of its request.
+                    // A read has the length of its request.
                     let len = if byte_len == 0 { room } else { (byte_len as usize).min(room) };
                     let written = if is_success { start..start + len } else { part };
                     self.record.accept(&buf, &written);

@@ -9,7 +9,7 @@ use verbs::ScopedBuf;
 use super::Back;
 use crate::runner::{CaseResult, fail};
 
-/// The program's record of lent memory, and of the requests that hold it.
+/// The program's record of lent memory and of the requests that hold it.
 pub(super) struct Record {
     /// The address of the memory.
     start: usize,
