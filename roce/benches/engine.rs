@@ -213,7 +213,7 @@ fn nanoseconds(case: &Case) -> f64 {
     least
 }
 
-/// Returns the number of instructions counted by callgrind, or the reason why there is no count.
+/// Returns the number of instructions counted by callgrind, or the reason for a missing count.
 fn instructions(index: usize) -> Result<f64, String> {
     let once = instructions_of(index, COUNTED)?;
     let twice = instructions_of(index, 2 * COUNTED)?;

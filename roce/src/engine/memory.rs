@@ -143,7 +143,7 @@ pub trait Sink {
 
     /// Takes a received management datagram. Called only if the engine's
     /// [interface](super::Engine::open_gsi) is open. Strangers send these, so a sink limits how
-    /// many it keeps. By default there is no room.
+    /// many it keeps. By default it keeps none.
     ///
     /// # Errors
     /// [`MadsFull`]: the datagram is dropped and counted in

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | calls | `control` | creates, changes and destroys objects; posts work requests |
 //! | | `input` | received packets, expired timers |
-//! | | `output` | **the order in which packets leave** and the longest wait of each |
+//! | | `output` | **the order of outgoing packets** and the longest wait of each |
 //! | | `objects` | all state of an engine |
 //! | protocol | `modify` | changes of a queue pair's attributes and state |
 //! | | `datagram` | received datagrams |

@@ -1,4 +1,4 @@
-//! [`Engine::poll_transmit`]: the order in which packets leave.
+//! [`Engine::poll_transmit`]: the order of outgoing packets.
 //!
 //! | class | packets | bounded by |
 //! |---|---|---|

@@ -2,7 +2,7 @@
 //!
 //! A number is drawn whole. Its low bits are its place in a table at least twice as large as the
 //! number of objects in it. While the place is taken, another number is drawn. So a lookup takes
-//! one comparison, each draw succeeds with a probability of at least one half, and a number tells
+//! one comparison, each draw succeeds with a probability of at least one half, and a number reveals
 //! nothing about any other except that their low bits differ.
 //!
 //! ```text

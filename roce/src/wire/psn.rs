@@ -16,8 +16,8 @@ pub struct Psn(u32);
 impl Psn {
     /// The number of PSNs: 2²⁴.
     pub const COUNT: u32 = 1 << 24;
-    /// Half of all PSNs: the most that may be outstanding, so that old and new ones can be told
-    /// apart.
+    /// Half of all PSNs: the most that may be outstanding, so that old and new ones can be
+    /// distinguished.
     pub const HALF: u32 = 1 << 23;
 
     /// Returns the PSN of the low 24 bits of `value`.

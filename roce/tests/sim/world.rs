@@ -59,7 +59,7 @@ pub(crate) struct Place {
     pub(crate) id: EndpointId,
     /// A protection domain without queue pairs.
     pub(crate) other_pd: Pd,
-    /// A word to which all peers add 1.
+    /// A word incremented by all peers.
     pub(crate) counter: Region,
     /// The values found there by the peers.
     pub(crate) counted: Vec<u64>,

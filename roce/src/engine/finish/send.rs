@@ -76,7 +76,7 @@ pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
     forget_positions(qp);
 }
 
-/// Resets the positions to those of an empty queue: nothing in flight, nothing to send.
+/// Resets the positions as in an empty queue: nothing in flight, nothing to send.
 pub(crate) fn forget_positions(qp: &mut Qp) {
     let req = &mut qp.req;
     req.cursor = qp.sq.tail();

@@ -170,7 +170,7 @@ impl<R> Keys<R> {
         Ok(number << 8 | u32::from(variant))
     }
 
-    /// Removes a window, whatever the low 8 bits of its present key.
+    /// Removes a window. The low 8 bits of `rkey` are ignored.
     pub(crate) fn remove_window(&mut self, rkey: u32) -> Result<Pd, Refused> {
         let Some(Entry::Window(Window { pd, .. })) = self.entries.get(rkey >> 8) else {
             return Err(Refused::NoSuchObject);

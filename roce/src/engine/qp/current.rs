@@ -54,7 +54,7 @@ impl Current {
     }
 
     /// Drops the receive if it came from this shared queue. The next packet of its message is then
-    /// refused, because there is no receive with room for it.
+    /// refused, because no receive has room for it.
     pub(crate) fn forget_from(&mut self, srq: SrqId) {
         if self.taken.is_some_and(|taken| taken.srq == Some(srq)) {
             self.taken = None;

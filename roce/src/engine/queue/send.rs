@@ -27,7 +27,7 @@ pub(crate) struct Wqe {
     pub(crate) first_psn: Psn,
     /// The number of packet sequence numbers used; 0 for an operation that sends nothing.
     pub(crate) psns: u32,
-    /// The number of packets a single read request asks for.
+    /// The number of packets requested by a single read request.
     pub(crate) piece: u32,
     sges: u32,
     inline: bool,

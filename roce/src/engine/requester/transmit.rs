@@ -206,7 +206,7 @@ fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
 #[inline]
 fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe) -> bool {
     let req = &mut qp.req;
-    // IBTA 9.7.2: the window is limited so that old and new sequence numbers can be told apart.
+    // IBTA 9.7.2: the window is limited so that old and new sequence numbers can be distinguished.
     let span = req.next.offset_from(req.una) + wqe.piece.max(1);
     // IBTA 9.4.4, 9.7.2: outstanding reads and atomics; A19: flushes and atomic writes as well.
     let readable = !wqe.wants_response() || req.reads < u32::from(qp.attr.max_rd_atomic);
@@ -307,8 +307,8 @@ fn emit<M: Memory, S: Sink>(
 }
 
 /// Returns whether this packet requests an acknowledgement: the last of a message, one after every
-/// [`Config::ack_every`](crate::engine::Config::ack_every) bytes, and one behind which no other may
-/// leave, because otherwise nothing would report room again.
+/// [`Config::ack_every`](crate::engine::Config::ack_every) bytes, and one that fills the window,
+/// because otherwise nothing would report room again.
 ///
 /// # References
 /// IBTA 9.7.5.1.2

@@ -81,8 +81,8 @@ fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>
 
 /// Fails the receive in use, or else the oldest, on request. Returns whether there was one.
 ///
-/// The consequences are those of the real error on this service. A reliable service refuses the
-/// peer's request and raises the event for it. The queue pair fails, except after a datagram or an
+/// The consequences match the real error on this service. A reliable service refuses the peer's
+/// request and raises the event for it. The queue pair fails, except after a datagram or an
 /// unreliable message that was too long.
 pub(crate) fn fail_next<M: Memory, S: Sink>(
     qp: &mut Qp,

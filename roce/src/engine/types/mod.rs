@@ -514,8 +514,8 @@ pub enum SendOp {
     CompareSwap { addr: u64, rkey: u32, compare: u64, swap: u64 },
     /// Adds to 8 bytes and fetches the previous value.
     FetchAdd { addr: u64, rkey: u32, add: u64 },
-    /// Binds a window (by its key) to `length` bytes at `addr` of the region `lkey`. The low 8
-    /// bits of the window's key become those of `new_rkey`, whose upper bits are ignored.
+    /// Binds a window (by its key) to `length` bytes at `addr` of the region `lkey`. `new_rkey`
+    /// sets the low 8 bits of the window's key; its upper bits are ignored.
     Bind { window: u32, new_rkey: u32, lkey: u32, addr: u64, length: u64, access: Access },
     /// Invalidates a key of this side.
     LocalInvalidate { rkey: u32 },

@@ -115,7 +115,7 @@ fn rnr(psn: u32, code: u8) -> (Opcode, u32, u8) {
     (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::rnr_nak(aeth::RnrTimer(code)).0)
 }
 
-/// Returns bytes different from those of the memory.
+/// Returns bytes that differ from the memory's.
 fn data(length: usize) -> Vec<u8> {
     (0..length).map(|n| 0x80 | (n % 127) as u8).collect()
 }

@@ -47,7 +47,7 @@ use x86_64 as machine;
 pub(super) use machine::{has_clmul, has_clmul512, is_emulated, multiply, update, update512};
 
 /// Returns the result of the first call. Two threads may compute it at the same time, because a
-/// lock could be taken for ever in a forked child.
+/// lock could stay taken forever in a forked child.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline]
 fn remembered(place: &AtomicU8, find: impl FnOnce() -> bool) -> bool {
