@@ -1,4 +1,4 @@
-//! [`CompChannel`]: the file through which completion queues signal new completions.
+//! [`CompChannel`]: a file that signals new completions in completion queues.
 //!
 //! In C, an event is a pointer to its queue, so destroying a completion queue waits until the
 //! program has acknowledged all its events. Here an event is an id that becomes stale: the kernel

@@ -143,7 +143,7 @@ impl Exposed {
         let buf = ManuallyDrop::new(buf);
         // SAFETY: the `Buf` owns the bytes, and the kernel handle keeps it until the region is
         // deregistered [12]; until then they are accessed through `ExposedBytes` only. After an
-        // error there is no region [18].
+        // error no region exists [18].
         let raw = unsafe { pd.register_raw(buf.start().as_ptr(), buf.len(), buf.addr(), access) };
         let buf = ManuallyDrop::into_inner(buf);
         let raw = match raw {
@@ -309,7 +309,7 @@ impl Exposed {
         // rights [11], so that the device accesses it for requests of this process and through
         // windows. Requests in flight and bound windows hold shares, which they release only when
         // their accesses have ended, or after `is_lingering` was set (`crate::window`). The
-        // uniqueness check acquires what the releases of other shares released.
+        // uniqueness check synchronises with the releases of all other shares.
         Ok(unsafe { core::slice::from_raw_parts_mut(start, self.inner.len) })
     }
 

@@ -84,7 +84,7 @@ impl<T> Table<T> {
     /// Allocates the slots, if there are none yet.
     ///
     /// # Errors
-    /// Their size in bytes, if there is no memory for them.
+    /// Their size in bytes, if memory for them is lacking.
     pub(super) fn allocate(&self) -> Result<(), usize> {
         if self.slots.get().is_some() {
             return Ok(());

@@ -171,7 +171,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().query_ece().map_err(|error| self.of_device(error))
     }
 
-    /// Returns the order in which a message's data, moved by `op`, appears in memory to the
+    /// Returns the order of a message's data, moved by `op`, as it appears in memory to the
     /// program's threads. Empty if nothing is promised: on rxe and soft devices, and on processors
     /// other than x86-64, which may reorder a thread's loads.
     ///
@@ -182,7 +182,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         if cfg!(target_arch = "x86_64") { self.device_data_in_order(op) } else { DataInOrder::empty() }
     }
 
-    /// Returns the order in which the device writes a message's data, moved by `op`, on every
+    /// Returns the order of the device's writes of a message's data, moved by `op`, on every
     /// processor. To read the data before the completion, a thread needs loads in this order:
     /// acquire fences.
     ///

@@ -70,7 +70,7 @@ impl Bed {
 
     /// Returns the number of blocks announced to the device.
     fn rung(&self) -> u32 {
-        // SAFETY: the second record of a live queue pair is that of its sends.
+        // SAFETY: the second record of a live queue pair is for its sends.
         u32::from_be(unsafe { self.qp.direct().records.add(1).read_volatile() })
     }
 

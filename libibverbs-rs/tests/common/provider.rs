@@ -30,11 +30,11 @@ pub const MAX_SRQ_WR: u32 = 1024;
 #[derive(Debug)]
 pub enum Paper {}
 
-// SAFETY: the table completes each request once, forgets those of destroyed and reset queue pairs,
-// and gives each region its own key. A receive of a shared receive queue stays in the table until a
-// queue pair completes it or loses it, or the shared receive queue is destroyed. One of a work
-// queue stays until the work queue is destroyed; `modify` changes no queue. Only the functions of
-// `World` let a test break this.
+// SAFETY: the table completes each request once, removes the requests of destroyed and reset queue
+// pairs, and gives each region its own key. A receive of a shared receive queue stays in the table
+// until a queue pair completes it or loses it, or the shared receive queue is destroyed. One of a
+// work queue stays until the work queue is destroyed; `modify` changes no queue. Only the functions
+// of `World` let a test break this.
 unsafe impl Provider for Paper {
     type Context = PaperContext;
     type Pd = PaperPd;
@@ -155,7 +155,7 @@ impl Handle {
 
     pub fn destroy(mut self, verb: &'static str) -> Result<(), (Self, Error)> {
         if self.world.is_to_panic_on_destroying(self.handle) {
-            // The object is lost, not dropped by the program, so there is no complaint.
+            // The object is lost, not dropped by the program, so this is not reported.
             self.armed = false;
             panic!("{verb} panics, as asked");
         }

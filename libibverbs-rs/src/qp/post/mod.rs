@@ -121,8 +121,8 @@ impl<P: Provider> Sender<P> {
         let queue = &mut self.queue;
         let posted = self.poster.post_window(window, |wr_id| {
             let wr = SendWr { wr_id, op: request.op(), sge: &[], flags: flags | SendFlags::SIGNALED };
-            // SAFETY: the request has no list. It gives peers access to exposed memory, of which
-            // the window holds a share (see `crate::window`), or takes access away.
+            // SAFETY: the request has no list. It gives peers access to exposed memory, or takes
+            // access away; the window holds a share of that memory (see `crate::window`).
             unsafe { queue.post_send(&[wr]) }
         });
         posted.map_err(|mut error| {

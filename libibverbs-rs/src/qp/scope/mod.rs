@@ -251,9 +251,9 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
             _ => None,
         };
         let token = returned.into_iter().find_map(ours)?;
-        // SAFETY: the token came out of the table, so its request has ended, or its post was
-        // refused, so there was no request: the device does not access the bytes. The token was
-        // made from the only reference to them. They are borrowed for longer than this scope.
+        // SAFETY: the token came out of the table, so its request has ended or was never posted:
+        // the device does not access the bytes. The token was made from the only reference to them.
+        // They are borrowed for longer than this scope.
         Some(unsafe { ScopedBuf::from_memory(token) })
     }
 
@@ -262,7 +262,7 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
     unsafe fn add(&self, start: *mut u8, len: usize, access: AccessFlags) -> Result<Name> {
         let iova = start.expose_provenance() as u64;
         let excluded = self.pd.exclude("reg_mr", start, len, access)?;
-        // SAFETY: the caller's promise is the same. After an error there is no region [18].
+        // SAFETY: the caller's promise is the same. After an error no region exists [18].
         let raw = unsafe { self.pd.register_raw(start, len, iova, access) }?;
         let handle = KernelHandle::new(raw, self.pd.child_mr());
         let lkey = handle.get().lkey();
