@@ -1,4 +1,4 @@
-//! [`Shares`]: values from many source addresses, none of which can dominate the others.
+//! [`Shares`]: values from many source addresses, without dominance of any source.
 //!
 //! A receiver that keeps strangers' requests has a limit, and a stranger who sends endlessly
 //! reaches it. These queues know which source has the most values, so that the greediest source
@@ -55,7 +55,7 @@ impl<T> Shares<T> {
         self.len
     }
 
-    /// Returns whether there is no value.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -105,8 +105,9 @@ impl<T> Shares<T> {
         self.change(self.last, VecDeque::pop_front)
     }
 
-    /// Takes the oldest value of the source with the most. Of equal sources, the one behind that of
-    /// the last call: if the address decided, a flood could choose addresses that lose nothing.
+    /// Takes the oldest value of the source with the most. Of equal sources, it takes the one after
+    /// the source of the last call: if the address decided, a flood could choose addresses that
+    /// lose nothing.
     pub fn pop_greediest(&mut self) -> Option<T> {
         let (count, _) = *self.by_count.last()?;
         let behind = self.by_count.range((Excluded((count, self.last_greediest)), Unbounded)).next();
@@ -115,7 +116,7 @@ impl<T> Shares<T> {
         self.pop(&source)
     }
 
-    /// Removes the first value of a source for which `is_it` returns true.
+    /// Removes the first value of a source that satisfies `is_it`.
     pub fn remove(&mut self, source: &Gid, is_it: impl FnMut(&T) -> bool) -> Option<T> {
         self.change(*source, |of| of.iter().position(is_it).and_then(|at| of.remove(at)))
     }

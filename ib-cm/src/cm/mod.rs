@@ -49,7 +49,7 @@
 //! | DREQ, no such connection | a DREP, to end the sender's release |
 //!
 //! # Differences from Linux
-//! Messages, responses and timers are those of Linux's `ib_cm`, except:
+//! Messages, responses and timers match Linux's `ib_cm`, except:
 //!
 //! - Messages must come from the source address of the connection. Linux only compares
 //!   communication ids, or GUIDs with queue pair numbers.

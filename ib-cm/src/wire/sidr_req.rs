@@ -1,4 +1,4 @@
-//! SIDR_REQ, service id resolution request: asks for the datagram queue pair of a service.
+//! SIDR_REQ, service id resolution request: looks up the datagram queue pair of a service.
 //!
 //! # References
 //! IBTA 12.11.1; linux `CM_SIDR_REQ_*`.

@@ -50,7 +50,7 @@ impl Cm {
         }
     }
 
-    /// Responds to Get and Set of the class's attributes, none of which exist. Linux's MAD layer
+    /// Responds to Get and Set of the class's attributes, which do not exist. Linux's MAD layer
     /// does the same if no agent handles these methods.
     fn answer_unsupported(&mut self, from: &Address, bytes: &[u8]) -> Option<()> {
         let mut response: Mad = *bytes.first_chunk::<MAD_LEN>()?;
