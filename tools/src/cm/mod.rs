@@ -23,8 +23,8 @@ use crate::console::{Console, Failed, NO_RDMA, strerror};
 /// The reasons why the connection manager cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// The errno with which librdmacm fails to start: `ENODEV` without devices, whatever
-    /// else is missing.
+    /// librdmacm's errno when it fails to start: `ENODEV` without devices, whatever else is
+    /// missing.
     pub errno: Errno,
     /// The reasons as text.
     pub reasons: Vec<String>,

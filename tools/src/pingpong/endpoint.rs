@@ -216,14 +216,14 @@ impl Message {
     /// Posts up to `count` receives. Returns how many were accepted and the error that stopped it.
     pub fn post_recv<S: CanPostRecv>(&self, qp: &mut Qp<S>, count: u32) -> (u32, Option<PostError>) {
         // SAFETY: the element of each request covers device memory, or the buffer, which stays
-        // mapped forever and to which no reference exists. The top bit of its `wr_id` is clear.
+        // mapped forever and is never borrowed. The top bit of its `wr_id` is clear.
         self.post_batches(count, |wrs| unsafe { qp.post_recv(wrs) })
     }
 
     /// As [`post_recv`](Self::post_recv), to a shared receive queue.
     pub fn post_srq_recv(&self, srq: &mut Srq, count: u32) -> (u32, Option<PostError>) {
         // SAFETY: the element of each request covers device memory, or the buffer, which stays
-        // mapped forever and to which no reference exists. The top bit of its `wr_id` is clear.
+        // mapped forever and is never borrowed. The top bit of its `wr_id` is clear.
         self.post_batches(count, |wrs| unsafe { srq.post_recv(wrs) })
     }
 
@@ -266,10 +266,10 @@ impl Message {
         };
         let flags = if self.dm.is_some() { flags.difference(SendFlags::INLINE) } else { flags };
         let wr = SendWr { wr_id: wr_id.into(), op, sge: std::slice::from_ref(&self.send), flags };
-        // SAFETY: the element covers the buffer, which stays mapped forever and to which no
-        // reference exists, so it is readable memory of this process if the message is inline.
-        // Otherwise it covers device memory, and the message is not inline. The `wr_id` has 32
-        // bits, so its top bit is clear.
+        // SAFETY: the element covers the buffer, which stays mapped forever and is never borrowed,
+        // so it is readable memory of this process if the message is inline. Otherwise it covers
+        // device memory, and the message is not inline. The `wr_id` has 32 bits, so its top bit is
+        // clear.
         unsafe { qp.post_send(&[wr]) }
     }
 }
