@@ -3,7 +3,7 @@
 //! ```text
 //!   0    log2 of the slots' size          ┐ written once by the kernel, checked once against the
 //!   4    number of slots - 1 (the mask)   ┘ mapping in `Queue::new`, never read again
-//!   128  producer's index                   each in cache lines of its own, read with acquire,
+//!   128  producer's index                   in separate cache lines, read with acquire,
 //!   256  consumer's index                   published with release, masked before use
 //!   384  slots
 //! ```
