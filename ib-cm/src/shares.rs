@@ -1,4 +1,4 @@
-//! [`Shares`]: values from many source addresses, without dominance of any source.
+//! [`Shares`]: values from many source addresses, with a fair share for each.
 //!
 //! A receiver that keeps strangers' requests has a limit, and a stranger who sends endlessly
 //! reaches it. These queues know which source has the most values, so that the greediest source
