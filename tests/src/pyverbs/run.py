@@ -41,7 +41,7 @@ parser.parse_args()
 package = types.ModuleType('tests')
 package.__path__ = [target]
 sys.modules['tests'] = package
-# All modules, in the order of their own package: some import each other in circles.
+# All modules, in the order of their package, because some import each other in circles.
 every = sorted(name[:-3] for name in os.listdir(target) if name.startswith('test_') and name.endswith('.py'))
 imported = {name: importlib.import_module(f'tests.{name}') for name in every}
 
@@ -85,7 +85,7 @@ class Result(unittest.TestResult):
 
 
 def run(module):
-    # Longer than any test takes. The default action ends the process, whatever it waits for.
+    # Longer than any test takes. The default action ends the process even while it waits.
     signal.alarm(120)
     # Some tests choose sizes and queue pair numbers at random.
     random.seed(module)
