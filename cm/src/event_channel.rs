@@ -1,4 +1,4 @@
-//! [`EventChannel`]: the place at which ids report their events.
+//! [`EventChannel`]: the source of events for a set of ids.
 //!
 //! ```text
 //!   source ─► RawEvent ─► table: whose? ─┬─ stale: skipped (a request is rejected)
@@ -6,9 +6,9 @@
 //!                                                                └─ Event
 //! ```
 //!
-//! The files of the sources never block; waiting is done by `ppoll(2)`, and by `epoll_wait(2)` at
-//! several sources. So any number of threads may wait at one channel: an event wakes some of them,
-//! one gets it, and the others wait again. A channel cannot be closed under a waiting thread,
+//! The sources' files never block. Threads wait in `ppoll(2)`, or in `epoll_wait(2)` if there are
+//! several sources. Any number of threads may therefore wait at one channel: an event wakes some of
+//! them, one gets it, and the others wait again. A channel cannot be closed under a waiting thread,
 //! because that thread borrows it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -34,14 +34,14 @@ use crate::types::PortSpace;
 
 const VERB: &str = "get_cm_event";
 
-/// The place at which ids report their events, and the maker of ids.
+/// An event channel: creates ids and reports their events.
 ///
-/// The descriptor ([`AsFd`], [`AsRawFd`]) is readable while there are events, for event loops; a
-/// loop whose descriptor is edge-triggered reads events until
-/// [`try_next_event`](Self::try_next_event) returns `None`.
+/// The descriptor ([`AsFd`], [`AsRawFd`]) is readable while there are events, for use in event
+/// loops. An edge-triggered loop reads events until [`try_next_event`](Self::try_next_event)
+/// returns `None`.
 ///
-/// Ids keep what they need of the channel: it may be dropped before them, and then nothing reads
-/// their events. [`CmId::migrate`] moves an id to another channel.
+/// Ids keep the parts of the channel that they need. If the channel is dropped first, their events
+/// are never read. [`CmId::migrate`] moves an id to another channel.
 ///
 /// # References
 /// `rdma_create_event_channel(3)`, `rdma_get_cm_event(3)`
@@ -49,21 +49,21 @@ const VERB: &str = "get_cm_event";
 #[derive(Debug)]
 pub struct EventChannel {
     first: Arc<dyn Source>,
-    /// Sources that know without a system call that they have no event.
+    /// Sources that report the absence of events without a system call.
     more: Vec<Arc<dyn Source>>,
-    /// The source that is asked first, in turn, so that a busy one does not silence the others.
+    /// Rotates the source to query first, so that a busy one does not starve the others.
     turn: AtomicUsize,
-    /// The descriptor of all sources, where there are several.
+    /// The descriptor of all sources, if there are several.
     epoll: Option<Epoll>,
-    /// Wakes the threads that wait at the kernel's file alone, for events that an id brought. The
-    /// first of these threads makes it.
+    /// Wakes the threads waiting only for the kernel's file, when an id with unread events moves
+    /// here. The first of these threads creates it.
     moved: OnceLock<EventFd>,
-    /// Why the channel has no ids of the kernel's connection manager.
+    /// The reason why the channel has no ids of the kernel's connection manager.
     kernel_error: Option<Arc<Error>>,
 }
 
-/// Checks that a call which makes an object finds memory for its small allocations, which would end
-/// the process if they failed.
+/// Checks that memory is available for the small allocations of a call that creates an object. If
+/// these failed, they would abort the process.
 ///
 /// # Errors
 /// `ENOMEM` with [`Cause::Allocation`].
@@ -73,17 +73,21 @@ pub(crate) fn room(verb: &'static str) -> Result<()> {
 }
 
 impl EventChannel {
-    /// Opens a channel. Its ids are those of the kernel's connection manager, and of the soft
-    /// devices (`verbs::soft`) that the process has, or that `VERBS_SOFT` requests; their addresses
-    /// decide.
-    /// A channel that is opened before the process has its first soft device uses none.
+    /// Opens a channel. Its ids use the kernel's connection manager and the process's soft devices
+    /// (`verbs::soft`), including those requested by `VERBS_SOFT`; the address of an id decides.
+    ///
+    /// A channel opened before the first soft device of the process never uses soft devices.
     ///
     /// # Errors
-    /// [`Cause::File`](verbs::Cause::File) with the path and a hint where the connection manager's
-    /// file is missing or cannot be opened, and `ENOSYS` for an ABI that this library does not
-    /// know, both in a process without soft devices; [`Cause::LeftOut`](verbs::Cause::LeftOut)
-    /// where `VERBS_SOFT` requests one that cannot be made instead; any errno of `eventfd(2)` and
-    /// `epoll_create1(2)`. In a process with soft devices [`kernel_error`](Self::kernel_error) has
+    /// - [`Cause::File`](verbs::Cause::File), with the path and a hint, if the connection manager's
+    ///   file is missing or cannot be opened.
+    /// - `ENOSYS` for an unknown ABI.
+    /// - [`Cause::LeftOut`](verbs::Cause::LeftOut) instead of these two if `VERBS_SOFT` requests a
+    ///   soft device that cannot be made.
+    /// - Any errno of `eventfd(2)` and `epoll_create1(2)`.
+    ///
+    /// In a process with soft devices the first two are no errors;
+    /// [`kernel_error`](Self::kernel_error) returns them.
     /// the first two.
     ///
     /// # References
@@ -94,14 +98,14 @@ impl EventChannel {
         room("create_event_channel")?;
         let has_soft = !Port::all().is_empty();
         Self::with(Ucma::open(), has_soft).map_err(|error| match Port::missing() {
-            // The user requested a soft device, so its failure says more than the kernel's missing
-            // file.
+            // The user requested a soft device, so its failure is more informative than the
+            // kernel's missing file.
             Some(missing) if !has_soft => missing.into_error("create_event_channel"),
             _ => error,
         })
     }
 
-    /// Returns the channel of the backends that there are.
+    /// Returns a channel of the available backends.
     fn with(kernel: Result<Arc<Ucma>>, has_soft: bool) -> Result<Self> {
         match kernel {
             Ok(ucma) if has_soft => {
@@ -118,22 +122,23 @@ impl EventChannel {
         }
     }
 
-    /// Returns why ids of this channel cannot have a device of the kernel: the error of opening the
-    /// connection manager's file, where the channel works because the process has soft devices.
+    /// Returns the reason why this channel's ids cannot use kernel devices: the error of opening
+    /// the connection manager's file. The channel itself works because the process has soft
+    /// devices.
     ///
-    /// [`CmId::resolve_addr`] fails with it for an address that no soft device reaches, unless the
-    /// file is missing. Without the file most machines have no device of the kernel, and
-    /// [`AddrError`](crate::EventKind::AddrError) reports `ENODEV`.
+    /// [`CmId::resolve_addr`] fails with this error for addresses that no soft device reaches,
+    /// unless the file is missing. A machine without the file usually has no kernel device, so
+    /// [`AddrError`](crate::EventKind::AddrError) then reports `ENODEV`.
     pub fn kernel_error(&self) -> Option<&Error> {
         self.kernel_error.as_deref()
     }
 
-    /// Returns whether ids of this channel may be those of soft devices.
+    /// Returns whether ids of this channel may use soft devices.
     pub fn has_soft(&self) -> bool {
         self.first.soft().is_some()
     }
 
-    /// Returns the channel of one source or several.
+    /// Returns a channel of one or several sources.
     ///
     /// # Errors
     /// Any errno of `epoll_create1(2)` and `epoll_ctl(2)`.
@@ -152,11 +157,11 @@ impl EventChannel {
         Ok(Self { first, more, turn: AtomicUsize::new(0), epoll, moved, kernel_error: None })
     }
 
-    /// Creates an id whose events are reported here, of the transport service that the space
-    /// implies ([`PortSpace::qp_type`]).
+    /// Creates an id that reports its events here. The space implies its transport service
+    /// ([`PortSpace::qp_type`]).
     ///
     /// # Errors
-    /// `EINVAL` for a space that the kernel does not know; any other errno that the kernel returns.
+    /// `EINVAL` for a space unknown to the kernel; any other errno that the kernel returns.
     ///
     /// # References
     /// `rdma_create_id(3)`
@@ -166,8 +171,7 @@ impl EventChannel {
     }
 
     /// Creates an id as [`create_id`](Self::create_id) does, with another transport service. Only
-    /// the space [`IB`](PortSpace::IB) has a choice; the others have their own, whatever is asked
-    /// for.
+    /// the space [`IB`](PortSpace::IB) offers a choice; `qp_type` is ignored in other spaces.
     ///
     /// # Errors
     /// As [`create_id`](Self::create_id).
@@ -185,21 +189,21 @@ impl EventChannel {
         }
     }
 
-    /// Returns the next event, and waits for it without limit.
+    /// Waits for the next event without limit and returns it.
     ///
-    /// Events of ids that were dropped are skipped. Several threads may call it at the same time;
+    /// Events of dropped ids are skipped. Several threads may call this method at the same time;
     /// each event goes to one of them.
     ///
-    /// A signal does not end the wait, as none ends a wait of the standard library; C's call ends
-    /// with `EINTR`. A program that has to end a thread that waits writes an event for it
-    /// ([`CmId::write_event`]), which a signal handler cannot do, or waits with a limit
-    /// ([`next_event_within`](Self::next_event_within)), or for this channel's descriptor and one
-    /// of its own with `poll(2)`.
+    /// Signals do not end the wait, as in the standard library; C's call ends with `EINTR`. To end
+    /// a waiting thread, write an event for it ([`CmId::write_event`]), though not from a signal
+    /// handler. Alternatives are a wait with a limit
+    /// ([`next_event_within`](Self::next_event_within)), or `poll(2)` on the channel's descriptor
+    /// and another one.
     ///
     /// # Errors
-    /// Any errno that the kernel returns, and of `ppoll(2)`; in a forked child, `ENODEV` with
-    /// [`Cause::Forked`](verbs::Cause::Forked) of a channel that has soft ids alone, and otherwise
-    /// `EACCES`, which the kernel returns. What goes wrong with an id is an event.
+    /// Any errno of the kernel and of `ppoll(2)`. In a forked child,
+    /// [`Cause::Forked`](verbs::Cause::Forked) (`ENODEV`) if the channel has only soft ids, and
+    /// otherwise `EACCES` from the kernel. Failures of an id are events, not errors.
     ///
     /// # References
     /// `rdma_get_cm_event(3)`
@@ -212,17 +216,17 @@ impl EventChannel {
         }
     }
 
-    /// Returns the next event, and waits for it at most for `timeout`. Returns `None` after that.
+    /// Waits at most `timeout` for the next event. Returns `None` after that.
     ///
     /// # Errors
     /// As [`next_event`](Self::next_event).
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next_event_within(&self, timeout: Duration) -> Result<Option<Event>> {
-        // A deadline beyond the clock's range means no deadline.
+        // A deadline beyond the clock's range means none.
         self.wait(Instant::now().checked_add(timeout))
     }
 
-    /// Returns the next event; `None` if there is none now. It never waits.
+    /// Returns the next event without waiting; `None` if there is none now.
     ///
     /// # Errors
     /// As [`next_event`](Self::next_event).
@@ -241,15 +245,15 @@ impl EventChannel {
         &*self.first
     }
 
-    /// Lets the threads that wait look for events of an id that moved here: the kernel wakes none
-    /// of them, and an epoll descriptor looks at its files only then, or when it is asked.
+    /// Makes waiting threads check for events of an id that moved here. The kernel does not wake
+    /// them, and an epoll descriptor checks a file only when woken or modified.
     ///
     /// # Errors
     /// Any errno of `epoll_ctl(2)`.
     pub(crate) fn look_again(&self) -> Result<()> {
         let Some(epoll) = &self.epoll else {
             if let Some(moved) = self.moved.get() {
-                // Full means that it is readable.
+                // If it is full, it is already readable.
                 let _ = moved.write(1);
             }
             return Ok(());
@@ -286,8 +290,8 @@ impl EventChannel {
         }
     }
 
-    /// Waits at the descriptor of several sources, and asks those that it names: to ask the
-    /// kernel's for nothing is a system call for each event of another source.
+    /// Waits at the descriptor of several sources and queries only those it reports. Querying the
+    /// kernel for nothing would cost a system call for each event of another source.
     fn wait_at_all(&self, epoll: &Epoll, deadline: Option<Instant>) -> Result<Option<Event>> {
         loop {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -306,7 +310,8 @@ impl EventChannel {
                 Err(errno) => return Err(Error::new(VERB, "", errno.into())),
             };
             let ready = ready.get(..count).unwrap_or_default();
-            // Descriptors that stay ready are named in the same order again.
+            // Descriptors that stay ready are reported in the same order again, so the start
+            // rotates.
             for named in ready.iter().cycle().skip(turn / BURST % count.max(1)).take(count) {
                 let source = usize::try_from(named.data()).ok().and_then(|index| self.sources().nth(index));
                 if let Some(event) = source.map(event_of).transpose()?.flatten() {
@@ -329,7 +334,7 @@ impl EventChannel {
                 return Ok(None);
             }
             let moved = match self.moved.get() {
-                // An id that moves here after another look finds the file.
+                // An id that moves here after the next check finds the file.
                 None if self.make_moved() => continue,
                 moved => moved,
             };
@@ -338,7 +343,7 @@ impl EventChannel {
             let count = 1 + usize::from(moved.is_some());
             match ppoll(&mut fds[..count], left.map(TimeSpec::from_duration), None) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {
-                    // All waiting threads have woken up and look at the kernel's file as well.
+                    // All waiting threads have woken up, and check the kernel's file as well.
                     let _ = moved.map(EventFd::read);
                 }
                 Err(errno) => return Err(Error::new(VERB, "", errno.into())),
@@ -346,8 +351,9 @@ impl EventChannel {
         }
     }
 
-    /// Makes the file that wakes a thread for events that an id brings to one source. Returns
-    /// whether there is one: not where that is not the kernel's, or where files have run short.
+    /// Creates the file that wakes threads when an id brings events to a single source. Returns
+    /// whether it exists; it does not if the source is not the kernel's, or if descriptors have run
+    /// out.
     fn make_moved(&self) -> bool {
         if self.first.kernel().is_none() {
             return false;
@@ -360,8 +366,7 @@ impl EventChannel {
     }
 }
 
-/// Returns the next event of a source that the program gets; those of ids that have ended are
-/// skipped.
+/// Returns a source's next event for the program, skipping events of ended ids.
 fn event_of(source: &Arc<dyn Source>) -> Result<Option<Event>> {
     while let Some(raw) = ask(source)? {
         if let Some(event) = dispatch::dispatch(raw) {
@@ -371,30 +376,30 @@ fn event_of(source: &Arc<dyn Source>) -> Result<Option<Event>> {
     Ok(None)
 }
 
-/// Asks one of several sources for an event.
+/// Queries one of several sources for an event.
 fn ask(source: &Arc<dyn Source>) -> Result<Option<RawEvent>> {
     match source.next() {
-        // The soft devices are those of the parent. The kernel speaks for its own ids.
+        // The soft devices belong to the parent. The kernel reports errors of its own ids.
         Err(error) if error.cause == Cause::Forked => Ok(None),
         other => other,
     }
 }
 
-/// Returns what the epoll descriptor reports of the source with this number.
+/// Returns the epoll registration of the source with this number.
 fn readable(index: usize) -> EpollEvent {
     EpollEvent::new(EpollFlags::EPOLLIN, index as u64)
 }
 
-/// Returns a time to wait, in whole milliseconds, rounded up.
+/// Returns a time-out in whole milliseconds, rounded up.
 fn milliseconds(left: Duration) -> EpollTimeout {
     let count = left.as_nanos().div_ceil(1_000_000);
     EpollTimeout::try_from(i32::try_from(count).unwrap_or(i32::MAX)).unwrap_or(EpollTimeout::MAX)
 }
 
-/// The number of events that may come without a look at all sources.
+/// The number of events between checks of all sources.
 const BURST: usize = 16;
 
-/// The descriptor is readable when there is an event. It must be neither read nor written.
+/// The descriptor is readable while there is an event. It must be neither read nor written.
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.epoll {
@@ -404,7 +409,7 @@ impl AsFd for EventChannel {
     }
 }
 
-/// The descriptor, for event loops that take numbers. The channel keeps owning it.
+/// The raw descriptor for event loops. The channel keeps ownership.
 impl AsRawFd for EventChannel {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()

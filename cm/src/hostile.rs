@@ -1,5 +1,5 @@
-//! A kernel that is not to be trusted, for the fuzz target `ucma` (`cm/fuzz`) and its seeds. It is
-//! not part of the API: only builds with `--cfg fuzzing` have it.
+//! An untrusted kernel for the fuzz target `ucma` (`cm/fuzz`) and its seeds. It is not part of the
+//! API, and exists only in builds with `--cfg fuzzing`.
 
 pub use crate::channel::{Anomaly, Hostile, Uid};
 

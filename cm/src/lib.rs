@@ -1,7 +1,7 @@
-//! RDMA connections by address, in pure Rust: programs find each other by IP address and port, and
-//! get a connected queue pair. This crate does what librdmacm does, through the kernel's connection
-//! manager, and without it between soft devices ([`verbs::soft`]); no C library is compiled or
-//! linked.
+//! RDMA connections by address, in pure Rust: one program listens at an IP address and a port,
+//! another connects to it, and both get a connected queue pair. The crate does the work of
+//! librdmacm, through the kernel's connection manager or, between soft devices ([`verbs::soft`]),
+//! without it. No C library is compiled or linked.
 //!
 //! ```
 //! use std::time::Duration;
@@ -41,12 +41,12 @@
 //! # }
 //! ```
 //!
-//! Devices are those of the providers that the features name: `mlx5` and `rxe`, both by default.
-//! Soft devices are always there, because their connection manager is part of this crate.
+//! The features `mlx5` and `rxe`, both on by default, select the providers of hardware devices.
+//! Soft devices are always available, because their connection manager is part of this crate.
 //!
-//! [`guide`] describes connections, and shows each function of librdmacm beside ours. [`Listener`]
-//! and [`Connector`] are made of the types below them, which programs with other needs use
-//! directly: an [`EventChannel`] with any number of ids. The side that listens:
+//! [`guide`] describes connections and shows each function of librdmacm beside ours. [`Listener`]
+//! and [`Connector`] are built on lower types, which programs with other needs use directly: an
+//! [`EventChannel`] with any number of ids. The listening side:
 //!
 //! ```no_run
 //! use std::net::Ipv4Addr;
@@ -83,19 +83,19 @@
 //! # }
 //! ```
 //!
-//! The side that connects resolves the address and the route first, and waits for an event each
-//! time: [`resolve_addr`](CmId::resolve_addr), [`resolve_route`](CmId::resolve_route),
+//! The connecting side first resolves the address and the route, and waits for an event each time:
+//! [`resolve_addr`](CmId::resolve_addr), [`resolve_route`](CmId::resolve_route),
 //! [`create_qp`](CmId::create_qp), [`connect`](CmId::connect).
 //!
 //! # Types by their C names
 //! | object | in C | here |
 //! |---|---|---|
 //! | a connection | `rdma_create_ep` | [`Connection`], [`Connector`], [`Listener`], [`Binding`] |
-//! | the place of events | `rdma_event_channel` | [`EventChannel`] |
+//! | event channel | `rdma_event_channel` | [`EventChannel`] |
 //! | an id | `rdma_cm_id` | [`CmId`]; in events its [`IdKey`] |
 //! | an event | `rdma_cm_event` | [`Event`], [`EventKind`], [`EventType`] |
 //! | a request | `rdma_cm_event` with a new id | [`ConnectRequest`] |
-//! | parameters | `rdma_conn_param` | [`ConnParam`]; those of a peer [`PeerParam`] |
+//! | parameters | `rdma_conn_param` | [`ConnParam`]; received from a peer: [`PeerParam`] |
 //! | a datagram service | `rdma_ud_param` | [`PeerUd`] |
 //! | addresses | `sockaddr`, `rdma_addrinfo` | [`Address`], [`AddrInfo`], [`getaddrinfo`] |
 //! | an id's queue pair | `id->qp` | [`CmId::create_qp`], [`CmId::take_qp`] |
@@ -104,12 +104,12 @@
 //! A search of these pages for a C name finds its counterpart.
 //!
 //! # Devices
-//! The address of an id decides: one that a soft device of the process has, or one that such a
-//! device reaches, is that device's, and any other the kernel's. A listener on the unspecified
-//! address listens on all devices of both. Calls, events and errnos are the same, with the few
-//! differences that the [`guide`] lists, and the protocol is that of Linux' `rdma_cm`. Without
-//! `/dev/infiniband/rdma_cm`, a program with a soft device, or one that is started with
-//! `VERBS_SOFT=auto`, connects all the same:
+//! The address of an id selects its backend. Addresses that belong to a soft device of the process,
+//! or that such a device reaches, use that device; all others use the kernel. A listener on the
+//! unspecified address listens on all devices of both backends. Calls, events and errnos are the
+//! same, except for a few differences listed in the [`guide`], and the protocol is that of Linux'
+//! `rdma_cm`. A program with a soft device, or one started with `VERBS_SOFT=auto`, also connects
+//! without `/dev/infiniband/rdma_cm`:
 //!
 //! ```
 //! use std::time::Duration;
@@ -140,53 +140,52 @@
 //! ```
 //!
 //! # Queue pairs
-//! - A queue pair of the id is made by [`create_qp`](CmId::create_qp). The calls
-//!   [`connect`](CmId::connect) and [`accept`](CmId::accept) take it, the id moves it, and
-//!   [`take_qp`](CmId::take_qp) returns it in RTS.
-//! - A queue pair of the program's own is moved by the program, with attributes of
-//!   [`init_qp_attr`](CmId::init_qp_attr). [`connect_with`](CmId::connect_with) and
-//!   [`accept_with`](CmId::accept_with) name it by its number, and
-//!   [`establish`](CmId::establish) tells the peer that it is ready.
-//! - A queue pair for datagrams is made by [`create_ud_qp`](CmId::create_ud_qp), in RTS at once.
-//!   [`connect_with`](CmId::connect_with) looks a service up, whose address comes with
+//! - The id's own queue pair: [`create_qp`](CmId::create_qp) makes it, [`connect`](CmId::connect)
+//!   or [`accept`](CmId::accept) take it, the id moves it, and [`take_qp`](CmId::take_qp) returns
+//!   it in RTS.
+//! - A queue pair moved by the program, with attributes from [`init_qp_attr`](CmId::init_qp_attr).
+//!   [`connect_with`](CmId::connect_with) and [`accept_with`](CmId::accept_with) take its number.
+//!   [`establish`](CmId::establish) confirms to the peer that it is ready.
+//! - A datagram queue pair: [`create_ud_qp`](CmId::create_ud_qp) makes it, in RTS at once.
+//!   [`connect_with`](CmId::connect_with) looks a service up; its address comes with
 //!   [`Established`](EventKind::Established).
 //!
 //! # Ownership
-//! An id ends when it is dropped, in any state and without waiting ([`CmId`] says how). Events name
-//! ids by keys that become stale, so that there is nothing to acknowledge, and ids, events and
-//! channels may be dropped in any order.
+//! Dropping an id ends it, in any state and without waiting (see [`CmId`]). Events name ids by keys
+//! that become stale, so nothing needs to be acknowledged. Ids, events and channels may be dropped
+//! in any order.
 //!
 //! # Threads
 //! All handles are `Send` and `Sync`. Any number of threads may read one channel, and call one id.
 //!
 //! # Forks
-//! Ids of soft devices belong to the process that made them. In a forked child, calls of them and
-//! reading events of a channel that has only such ids fail with
-//! [`Cause::Forked`](verbs::Cause::Forked), and dropping them ends nothing. So it is with ids of
-//! the kernel's connection manager, with `EACCES`: the kernel compares the credentials of each
-//! command with those of opening the file, and a child has a copy of its own. A child that connects
-//! opens a channel of its own; on soft devices it can do so unless its parent has had ids on some.
+//! Ids of soft devices belong to the process that created them. In a forked child, their calls fail
+//! with [`Cause::Forked`](verbs::Cause::Forked), as does reading events of a channel that has only
+//! such ids; dropping them ends nothing. Ids of the kernel's connection manager fail with `EACCES`:
+//! the kernel compares the credentials of each command with those that opened the file, and the
+//! child has a copy. A child that connects opens another channel. On soft devices this works unless
+//! the parent has had ids on some.
 //!
 //! # Errors
-//! Calls return [`verbs::Error`]: the call, the device, the errno and the cause, as a sentence. A
-//! failure that comes later is an event; [`Event::ok`] turns it into such an error.
+//! Calls return [`verbs::Error`]: the call, the device, the errno and the cause, as a sentence.
+//! Later failures arrive as events; [`Event::ok`] turns them into such an error.
 //!
 //! # Inside
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
 //! | `channel` | the file, its commands, a scripted kernel for tests |
 //! | `cmd` | one function for each kernel method |
 //! | `types` | values |
-//! | `backend` | the seam behind which an id is the kernel's, or that of a soft device |
+//! | `backend` | the seam between the API and the two backends, kernel and soft |
 //! | `table` | the cookies that events carry |
-//! | `dispatch` | from a backend's event to an [`Event`] |
+//! | `dispatch` | turns a backend's event into an [`Event`] |
 //! | `device` | the verbs devices behind ids, opened once |
 //! | `id`, `event`, `event_channel`, `addrinfo` | the API |
-//! | `connection` | listeners and connectors above it, and their states without I/O |
+//! | `connection` | listeners and connectors on top, and their states without I/O |
 
 #![allow(clippy::result_large_err)]
 
-// The driver of the fuzz target names this crate from the outside.
+// The fuzz target's driver refers to this crate by its external name.
 #[cfg(test)]
 extern crate self as rdmacm;
 

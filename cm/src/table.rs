@@ -7,10 +7,10 @@
 //! ```
 //!
 //! One table serves the process, because ids move between channels and take their events along. A
-//! cookie becomes stale with its id: an event that was read before, or that another thread is
-//! reading, names nothing any more. So nothing waits for events to be acknowledged, as C does.
+//! cookie becomes stale with its id: events already read, or being read by another thread, then
+//! refer to nothing. Nothing therefore waits for events to be acknowledged, as C does.
 //!
-//! Invariant: no id is dropped under the lock, because its end takes the lock.
+//! Invariant: no id is dropped under the lock, because its destruction takes the lock.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -33,11 +33,11 @@ struct Table {
 pub(crate) struct Entry {
     /// The id.
     pub(crate) id: Weak<IdInner>,
-    /// Whether the cookie is that of a membership of the id.
+    /// Whether the cookie belongs to a membership of the id.
     pub(crate) is_group: bool,
 }
 
-/// Reserves a cookie, whose events are skipped until it is [entered](enter).
+/// Reserves a cookie. Its events are skipped until it is [entered](enter).
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -45,14 +45,14 @@ pub(crate) fn reserve() -> Result<SlotId, Errno> {
     table().cookies.try_insert(Entry { id: Weak::new(), is_group: false })
 }
 
-/// Gives a cookie to its owner.
+/// Assigns a cookie to its owner.
 pub(crate) fn enter(cookie: SlotId, entry: Entry) {
     if let Some(place) = table().cookies.get_mut(cookie) {
         *place = entry;
     }
 }
 
-/// Gives the kernel's number of an id the id's cookie.
+/// Associates the kernel's number of an id with the id's cookie.
 pub(crate) fn enter_number(number: u32, cookie: SlotId) {
     table().by_number.insert(number, cookie);
 }
@@ -62,7 +62,7 @@ pub(crate) fn remove(cookie: SlotId) {
     table().cookies.remove(cookie);
 }
 
-/// Removes the kernel's number of an id, before the kernel gives it to another one.
+/// Removes the kernel's number of an id, before the kernel reuses it.
 pub(crate) fn remove_number(number: u32, cookie: SlotId) {
     let mut table = table();
     if table.by_number.get(&number) == Some(&cookie) {
@@ -70,7 +70,7 @@ pub(crate) fn remove_number(number: u32, cookie: SlotId) {
     }
 }
 
-/// Returns the owner of an event's cookie; failing that, of the kernel's number.
+/// Returns the owner of an event, by its cookie or, without one, by the kernel's number.
 pub(crate) fn find(uid: u64, number: Option<u32>) -> Option<(SlotId, Entry)> {
     let table = table();
     let cookie = match number {
@@ -80,8 +80,8 @@ pub(crate) fn find(uid: u64, number: Option<u32>) -> Option<(SlotId, Entry)> {
     table.cookies.get(cookie).map(|entry| (cookie, entry.clone()))
 }
 
-/// Locks the table. A child whose parent had the lock at the fork gets an empty one, and loses the
-/// events of ids that it inherited, which are its parent's.
+/// Locks the table. A child whose parent held the lock at the fork gets an empty table and loses
+/// the events of inherited ids, which belong to its parent.
 fn table() -> ForkGuard<'static, Table> {
     TABLE.lock_or(|| Table { cookies: Slots::of_child(), by_number: BTreeMap::new() })
 }
@@ -100,7 +100,7 @@ mod tests {
         assert!(find(cookie.0, Some(5)).is_some(), "a cookie comes before the number");
         remove(cookie);
         assert!(find(cookie.0, None).is_none() && find(0, Some(0xffff_0001)).is_none());
-        // The number has another id by now: the end of the first one leaves it alone.
+        // The number already belongs to another id; the first id's end must not remove it.
         let next = reserve().unwrap();
         enter_number(0xffff_0001, next);
         remove_number(0xffff_0001, cookie);

@@ -1,11 +1,11 @@
 //! [`FdChannel`]: commands to the real kernel, through `/dev/infiniband/rdma_cm`.
 //!
 //! # Safety
-//! The kernel receives addresses: that of the reply, and that of an option's value. Each comes from
-//! a slice that the command borrows for the duration of the call, with its length beside it, so the
-//! kernel reads initialised bytes and writes bytes of the caller. Opening the file proved that it
-//! is the connection manager's ([`super::open`]), which follows no other bytes of a command as
-//! addresses.
+//! The kernel receives two addresses: of the reply and of an option's value. Each comes from a
+//! slice that the command borrows for the duration of the call, together with its length. The
+//! kernel therefore reads only initialised bytes and writes only into the caller's buffer. Opening
+//! the file proved that it is the connection manager's ([`super::open`]), which interprets no other
+//! bytes of a command as addresses.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 
 use super::{Channel, Command};
 
-/// The largest command with its header, in bytes. The longest struct is that of resolving an
+/// The length of the largest command with its header, in bytes. The longest struct resolves an
 /// address.
 const MAX_COMMAND: usize = 512;
 
@@ -27,7 +27,7 @@ pub(super) struct FdChannel {
 }
 
 impl FdChannel {
-    /// Takes over a file that [`super::open`] opened.
+    /// Takes ownership of a file opened by [`super::open`].
     pub(super) const fn new(fd: OwnedFd) -> Self {
         Self { fd }
     }
@@ -37,10 +37,10 @@ impl Channel for FdChannel {
     fn write(&self, command: &mut Command<'_>) -> Result<(), Errno> {
         let mut request = [0; MAX_COMMAND];
         let length = frame(command, &mut request)?;
-        // SAFETY: the kernel reads `length` initialised bytes of `request`. Of the addresses in
-        // them, it writes at most `out` bytes at that of the reply, which is the length of the
-        // slice that `command` borrows mutably, and reads at most the length of the value's slice
-        // at that of the value: the command that has one states that length itself.
+        // SAFETY: the kernel reads `length` initialised bytes of `request`. They contain at most
+        // two addresses. At the reply's address it writes at most `out` bytes, the length of the
+        // slice that `command` borrows mutably. At the value's address it reads at most the length
+        // of the value's slice, because a command with a value states that length.
         let written = unsafe { libc::write(self.fd.as_raw_fd(), request.as_ptr().cast(), length) };
         if written < 0 {
             return Err(Errno::last());
@@ -53,14 +53,14 @@ impl Channel for FdChannel {
     }
 }
 
-/// Lays a command out for `write()`, and returns its length in bytes.
+/// Encodes a command for `write()`, and returns its length in bytes.
 ///
 /// ```text
 ///   command 4 │ length of the struct 2 │ room for the reply 2 │ struct
 /// ```
 ///
 /// # Errors
-/// `E2BIG` for a struct or a reply that does not fit; `EINVAL` for an address outside the struct.
+/// `E2BIG` if a struct or a reply does not fit; `EINVAL` for an address outside the struct.
 fn frame(command: &mut Command<'_>, out: &mut [u8; MAX_COMMAND]) -> Result<usize, Errno> {
     const HEADER: usize = size_of::<RdmaUcmCmdHdr>();
     let length = HEADER + command.body.len();

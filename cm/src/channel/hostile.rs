@@ -1,7 +1,7 @@
-//! [`Hostile`]: a kernel that is not to be trusted, for the fuzz target `ucma`. Its replies make
-//! sense, except for the [`Anomaly`] of a step; its events are those that the target queues.
+//! [`Hostile`]: an untrusted kernel for the fuzz target `ucma`. Its replies are plausible except
+//! for a step's [`Anomaly`]; its events are queued by the target.
 //!
-//! It keeps count of the ids that it gave away and of those that were destroyed.
+//! It counts the ids that it creates and destroys.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -24,35 +24,35 @@ use crate::EventChannel;
 use crate::backend::{Kernel, Source};
 use crate::types::{Address, EventType, IbAddress, PortSpace};
 
-/// A kernel that is not to be trusted.
+/// An untrusted kernel.
 #[derive(Clone, Debug)]
 pub struct Hostile {
     state: Arc<Mutex<State>>,
-    /// The file, which nothing waits for.
+    /// The event file, which never becomes readable.
     file: Arc<UnixStream>,
 }
 
-/// A fault of one command of a step.
+/// A fault in one command of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Anomaly {
-    /// The command, counted from the beginning of the step.
+    /// The number of the command within the step.
     pub nth: u8,
-    /// It fails with this errno.
+    /// The errno that the command fails with.
     pub errno: Option<i32>,
-    /// Its reply has at most this length in bytes.
+    /// The maximum length of the reply, in bytes.
     pub cut: Option<usize>,
-    /// A byte of its reply has another value: its place, and the value.
+    /// The offset of a byte to change in the reply, and its new value.
     pub patch: Option<(usize, u8)>,
 }
 
 /// The cookie of an event.
 #[derive(Clone, Copy, Debug)]
 pub enum Uid {
-    /// The one that the kernel got for the id.
+    /// The id's cookie, as passed to the kernel.
     Known,
-    /// None, as before a request is accepted.
+    /// No cookie, as before a request is accepted.
     None,
-    /// That of an id that was destroyed, by its place modulo their number.
+    /// The cookie of a destroyed id, by its index modulo their count.
     Stale(usize),
 }
 
@@ -61,37 +61,38 @@ struct State {
     guid: Guid,
     gid: Gid,
     anomaly: Anomaly,
-    /// The number of commands in the step.
+    /// The number of commands so far in the step.
     count: u8,
-    /// The number that was given away last.
+    /// The number of the last created object.
     last: u32,
-    /// Numbers and cookies of ids and memberships.
+    /// The numbers and cookies of ids and memberships.
     known: Vec<(u32, u64)>,
     events: Vec<RdmaUcmEventResp>,
     given: Vec<u32>,
     destroyed: Vec<u32>,
-    /// Cookies of ids that were destroyed.
+    /// The cookies of destroyed ids.
     stale: Vec<u64>,
 }
 
 impl Hostile {
-    /// Creates a kernel whose ids are on a device, or on none if the GUID is 0.
+    /// Creates a kernel with ids on one device, or without a device if the GUID is 0.
     ///
     /// # Panics
     /// If there are no descriptors.
     pub fn new(guid: Guid, gid: Gid) -> Self {
         let (file, _) = UnixStream::pair().expect("descriptors");
-        // The numbers of all kernels are in one table.
+        // All kernels share one table of numbers.
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let last = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x1_0000);
         let state = State { guid, gid, last, ..State::default() };
         Self { state: Arc::new(Mutex::new(state)), file: Arc::new(file) }
     }
 
-    /// Returns a channel of this kernel, which has the old ABI or takes InfiniBand addresses.
+    /// Returns a channel of this kernel, with the newest ABI and InfiniBand addresses, or with the
+    /// oldest and without.
     ///
     /// # Panics
-    /// Never: the ABI is one of those that this library knows.
+    /// Never: both ABI versions are known.
     pub fn channel(&self, takes_ib: bool) -> EventChannel {
         let abi = if takes_ib { super::MAX_ABI } else { MIN_ABI };
         let ucma = Ucma::new(self.clone(), abi).expect("a known ABI");
@@ -100,14 +101,14 @@ impl Hostile {
         EventChannel::of(source, Vec::new()).expect("one source takes no descriptor")
     }
 
-    /// Begins a step.
+    /// Starts a step.
     pub fn step(&self, anomaly: Anomaly) {
         let mut state = self.state();
         (state.anomaly, state.count) = (anomaly, 0);
     }
 
-    /// Queues an event of one of the ids and memberships that the program knows, by its place
-    /// modulo their number; of none if there is none. A request brings a new id.
+    /// Queues an event for one of the program's ids and memberships, selected by index modulo their
+    /// count, or for none if there are none. A request brings a new id.
     pub fn queue(&self, which: usize, event: u32, uid: Uid, status: i32) {
         let mut state = self.state();
         let (mut number, cookie) = match state.known.len() {
@@ -128,7 +129,7 @@ impl Hostile {
         state.events.push(event);
     }
 
-    /// Returns whether each id that was given away was destroyed, once.
+    /// Returns whether each created id was destroyed exactly once.
     pub fn is_settled(&self) -> bool {
         let mut state = self.state();
         state.given.sort_unstable();
@@ -147,10 +148,10 @@ impl State {
         self.last
     }
 
-    /// Returns a reply that makes sense.
+    /// Returns a plausible reply.
     ///
     /// # Errors
-    /// `EAGAIN` without an event.
+    /// `EAGAIN` if no event is queued.
     fn reply(&mut self, command: &Command<'_>) -> Result<Vec<u8>, Errno> {
         let option = word(command.body, 12);
         Ok(match command.number {
@@ -187,7 +188,7 @@ impl State {
         }
     }
 
-    /// Returns the attributes that connect a queue pair with itself.
+    /// Returns the attributes for connecting a queue pair to itself.
     fn qp_attr(&self, qp_state: u32) -> IbUverbsQpAttr {
         let mask = match QpState(qp_state as u8) {
             QpState::RTR => {
@@ -222,12 +223,12 @@ impl State {
         }
     }
 
-    /// Learns what the program gets to know, and what it gives.
+    /// Records the ids and cookies that the program received or destroyed.
     fn learn(&mut self, number: u32, body: &[u8], reply: &[u8]) {
         match number {
             RDMA_USER_CM_CMD_CREATE_ID | RDMA_USER_CM_CMD_JOIN_MCAST | RDMA_USER_CM_CMD_JOIN_IP_MCAST => {
                 let id = word(reply, 0);
-                // The number that stands for none.
+                // This number stands for no id.
                 if id == u32::MAX {
                     return;
                 }
@@ -278,7 +279,8 @@ impl Channel for Hostile {
             return Err(Errno::from_raw(errno));
         }
         if cfg!(test) && command.number == RDMA_USER_CM_CMD_GET_EVENT {
-            // Other tests have ids in the table, and an event with their cookie would be theirs.
+            // Other tests share the table of cookies, and an event with one of their cookies would
+            // reach them.
             anomaly.patch = anomaly.patch.filter(|(at, _)| *at >= NAMES);
             anomaly.cut = anomaly.cut.map(|cut| if cut < NAMES { 0 } else { cut });
         }
@@ -302,13 +304,13 @@ impl Channel for Hostile {
     }
 }
 
-/// The length of the cookie and the number in an event, in bytes.
+/// The length of the cookie and the number at the start of an event, in bytes.
 const NAMES: usize = 12;
 
-/// The place of the id in the struct of `ACCEPT`.
+/// The offset of the id in the struct of `ACCEPT`.
 const ACCEPT_ID: usize = core::mem::offset_of!(uverbs_abi::rdma_user_cm::RdmaUcmAccept, id);
 
-/// Returns the number at a place; 0 beyond the end.
+/// Returns the number at an offset; 0 beyond the end.
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }

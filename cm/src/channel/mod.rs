@@ -1,22 +1,22 @@
 //! The command channel to the kernel's connection manager, `/dev/infiniband/rdma_cm`.
 //!
-//! | type | what it is |
+//! | type | purpose |
 //! |---|---|
-//! | [`Ucma`] | an open file's commands, and what its kernel turns out to support |
+//! | [`Ucma`] | the commands of an open file, and the features of its kernel |
 //! | [`Channel`] | the carrier of one command: the file, or a scripted kernel in tests |
-//! | [`Command`] | a command: its number, its struct, and the memory that it points to |
+//! | [`Command`] | a command: its number, its struct, and the memory that the struct points to |
 //!
 //! ```text
 //!   cmd::create_id ──► Ucma ──► Channel::write ──► header │ struct ──► write()
 //!                                                          └─ address of the reply, if any
 //! ```
 //!
-//! The only way in is `write()`. A reply does not follow the command in the file; the kernel stores
-//! it at an address inside the command, and stores less than asked for if it is older. Reading
-//! events is a command, too.
+//! All commands go through `write()`, reading events included. The file returns no replies: the
+//! kernel stores each reply at an address inside the command. An older kernel stores less than
+//! requested.
 //!
-//! Invariant: commands are built in [`crate::cmd`], which leaves the fields of addresses zero. The
-//! channel fills them in, from slices that it borrows for the time of the call.
+//! Invariant: [`crate::cmd`] builds commands with zero in address fields. The channel fills these
+//! in from slices that it borrows for the duration of the call.
 //!
 //! # References
 //! `rdma/rdma_user_cm.h`; Linux `drivers/infiniband/core/ucma.c`
@@ -47,14 +47,14 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Sends a command.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; `E2BIG` for a command that does not fit, `EIO` if the
-    /// kernel took only part of it.
+    /// Any errno that the kernel returns; `E2BIG` for a command that does not fit, `EIO` for a
+    /// partial write.
     fn write(&self, command: &mut Command<'_>) -> Result<(), Errno>;
 
-    /// Returns the file, which is readable when there is an event.
+    /// Returns the file, which is readable while there is an event.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Returns the number of the file, by which a command names another channel.
+    /// Returns the file's number, by which a command refers to another channel.
     fn number(&self) -> u32 {
         self.fd().as_raw_fd() as u32
     }
@@ -65,21 +65,21 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
 pub(crate) struct Command<'a> {
     /// `RDMA_USER_CM_CMD_*`.
     pub(crate) number: u32,
-    /// The command's struct, with zero in the place of each address.
+    /// The command's struct, with zero in each address field.
     pub(crate) body: &'a [u8],
-    /// The room for the reply, and the offset in `body` where its address belongs.
+    /// The offset in `body` of the reply's address, and the buffer for the reply.
     pub(crate) reply: Option<(usize, &'a mut [u8])>,
-    /// Bytes that the kernel reads, and the offset in `body` where their address belongs.
+    /// The offset in `body` of the value's address, and the bytes for the kernel to read.
     pub(crate) value: Option<(usize, &'a [u8])>,
 }
 
 impl<'a> Command<'a> {
-    /// A command without a reply.
+    /// Returns a command without a reply.
     pub(crate) const fn new(number: u32, body: &'a [u8]) -> Self {
         Self { number, body, reply: None, value: None }
     }
 
-    /// A command whose reply goes to `bytes`. The address belongs at `offset` of the struct.
+    /// Returns a command whose reply goes to `bytes`. The struct has their address at `offset`.
     pub(crate) const fn with_reply(number: u32, body: &'a [u8], offset: usize, bytes: &'a mut [u8]) -> Self {
         Self { number, body, reply: Some((offset, bytes)), value: None }
     }

@@ -1,12 +1,12 @@
-//! Opening the connection manager's file, and the proof that it is that file.
+//! Opening the connection manager's file, and verifying that it is that file.
 //!
 //! ```text
 //!   netlink, or sysfs  ─► rdma_cm is 10:125, ABI version 4
 //!   stat, open, fstat  ─► character device 10:125
 //! ```
 //!
-//! The file under the usual name may be another one, which would accept commands and return
-//! nothing. Therefore only a character device with the kernel's number is opened.
+//! Another file under the usual name would accept commands and return nothing. Only a character
+//! device with the kernel's number is therefore opened.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 use verbs::{Cause, DevNum, Errno, Error, Result};
 use verbs_core::discovery::{Misc, misc};
 
-/// The directory of RDMA devices' files.
+/// The directory of the RDMA device files.
 const DIRECTORY: &str = "/dev/infiniband";
 
 /// The call that opens the file.
 const VERB: &str = "create_event_channel";
 
-/// Opens the connection manager's file, and returns the version of its ABI. The file never blocks.
+/// Opens the connection manager's file in non-blocking mode and returns it with its ABI version.
 ///
 /// # Errors
 /// [`Cause::File`] with the path and a hint.
@@ -41,7 +41,7 @@ pub(super) fn open() -> Result<(OwnedFd, u32)> {
     }
 }
 
-/// Opens the node at `usual`, or failing that the node that `by_number` has for the number.
+/// Opens the node at `usual`, or else the node in `by_number` for the device number.
 fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, (PathBuf, Errno)> {
     let errno = match open_checked(usual, dev) {
         Ok(file) => return Ok(file),
@@ -56,12 +56,13 @@ fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, (Pa
     Err((usual.to_owned(), errno))
 }
 
-/// Opens a file that is the character device with this number.
+/// Opens a file after checking that it is the character device with this number.
 ///
 /// # Errors
-/// Any errno that `stat(2)` or `open(2)` returns; `ENXIO` for any other file, which is not opened.
+/// Any errno of `stat(2)` or `open(2)`; `ENXIO` for any other file, which is not opened.
 fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
-    // Checked before, because opening has effects, and after, because the file may have changed.
+    // Checked before, because opening has side effects, and after, because the file may have
+    // changed.
     check_number(&fs::metadata(path), dev)?;
     let file: File = OpenOptions::new()
         .read(true)
@@ -82,7 +83,7 @@ fn check_number(metadata: &io::Result<Metadata>, dev: DevNum) -> Result<(), Errn
     }
 }
 
-/// Returns advice for an operator.
+/// Returns advice for the administrator.
 const fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::ACCESS => "no permission: run as root, or give the user read and write access to it",
@@ -105,7 +106,7 @@ mod tests {
     const NULL: DevNum = DevNum { major: 1, minor: 3 };
     const OTHER: DevNum = DevNum { major: 10, minor: 125 };
 
-    /// A directory of its own, which goes with the value.
+    /// A temporary directory, removed on drop.
     struct Directory(PathBuf);
 
     impl Directory {

@@ -12,12 +12,12 @@ use verbs::Errno;
 
 use super::{Channel, Command, Ucma};
 
-/// A scripted kernel: a list of the commands that must come, in order, and its replies. It panics
-/// when another command comes, and when it is dropped before every expected command came.
+/// A scripted kernel: the expected commands in order, and their replies. It panics on any other
+/// command, and when it is dropped before every expected command has arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Scripted {
     state: Arc<Mutex<State>>,
-    /// The file and its other end: what is written there makes the file readable.
+    /// The file and its other end; writing to the other end makes the file readable.
     file: Arc<(UnixStream, UnixStream)>,
 }
 
@@ -27,7 +27,7 @@ struct State {
     seen: Vec<String>,
 }
 
-/// One command that must come next.
+/// The next expected command.
 #[derive(Clone, Debug)]
 pub(crate) struct Expect {
     /// The command in the notation of the failure messages; `None` accepts any.
@@ -40,19 +40,19 @@ pub(crate) struct Expect {
 pub(crate) enum Reply {
     /// An error number, with nothing written.
     Errno(Errno),
-    /// Success. The room for the reply gets these bytes: fewer leave the rest as it was, more are
-    /// cut off.
+    /// Success. The reply's buffer gets these bytes: if they are fewer, the rest stays unchanged;
+    /// excess bytes are cut off.
     Bytes(Vec<u8>),
 }
 
 impl Expect {
-    /// Any command.
+    /// Accepts any command.
     pub(crate) fn anything(reply: Reply) -> Self {
         Self { command: None, reply }
     }
 
-    /// A command with exactly this text: its number, its struct in hexadecimal with zero for each
-    /// address, the room for its reply, and the value that it points to.
+    /// Expects a command with exactly this text: its number, its struct in hexadecimal with zero
+    /// for each address, the size of its reply, and the value that it points to.
     ///
     /// ```text
     ///   1: in 00000000000000000500000000000000, out 4
@@ -84,7 +84,7 @@ impl Scripted {
         scripted
     }
 
-    /// Returns the connection manager of this kernel, which takes InfiniBand addresses or does not.
+    /// Returns this kernel's connection manager, with or without support for InfiniBand addresses.
     pub(crate) fn ucma(&self, takes_ib: bool) -> Arc<Ucma> {
         let ucma = Ucma::new(self.clone(), super::MAX_ABI).unwrap();
         ucma.takes_ib.set(takes_ib).unwrap();
@@ -96,17 +96,17 @@ impl Scripted {
         (&self.file.1).write_all(&[0]).unwrap();
     }
 
-    /// Appends commands to those that it expects.
+    /// Appends expected commands.
     pub(crate) fn expect(&self, script: impl IntoIterator<Item = Expect>) {
         self.state().script.extend(script);
     }
 
-    /// Returns the commands that came.
+    /// Returns the commands received so far.
     pub(crate) fn seen(&self) -> Vec<String> {
         self.state().seen.clone()
     }
 
-    /// Returns the number of expected commands that have not come yet.
+    /// Returns the number of expected commands not yet received.
     pub(crate) fn remaining(&self) -> usize {
         self.state().script.len()
     }
@@ -116,7 +116,7 @@ impl Scripted {
     }
 }
 
-/// Returns bytes in hexadecimal, as the notation has them.
+/// Returns bytes in hexadecimal, as in the notation of commands.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -1,8 +1,8 @@
-//! The versions of the ABI, and the probe for InfiniBand addresses.
+//! Tests of the ABI versions and the probe for InfiniBand addresses.
 
 use super::*;
 
-/// The probe's commands: an id of the space IB, its binding, its end.
+/// Returns the probe's commands: create an id in the space IB, bind it, destroy it.
 fn probe(bind: Reply) -> Vec<Expect> {
     let create = "0: in ffffffffffffffff00000000000000003f01020000000000, out 4";
     let address = [

@@ -11,21 +11,22 @@ use super::{Channel, Command, open};
 use crate::cmd;
 use crate::types::{Address, IbAddress, PortSpace};
 
-/// The oldest ABI that this library knows.
+/// The oldest supported ABI.
 pub(crate) const MIN_ABI: u32 = 3;
 
-/// The newest ABI that this library knows.
+/// The newest supported ABI.
 pub(crate) const MAX_ABI: u32 = uverbs_abi::rdma_user_cm::RDMA_USER_CM_ABI_VERSION;
 
-/// An open file of the connection manager, and what its kernel turns out to support.
+/// An open file of the connection manager, and the features of its kernel.
 #[derive(Debug)]
 pub(crate) struct Ucma {
     channel: Box<dyn Channel>,
     abi_version: u32,
-    /// Whether the kernel takes InfiniBand addresses, and has the commands of any family.
+    /// Whether the kernel accepts InfiniBand addresses and has the commands for any address family.
     pub(super) takes_ib: OnceLock<bool>,
-    /// The files from which listeners have moved here, as long as these listeners exist. The kernel
-    /// moves the events of requests that were not read, but leaves the requests at their file.
+    /// The files from which listeners have moved here, while these listeners exist. When a listener
+    /// moves, the kernel moves the events of unread requests, but leaves the requests at their
+    /// file.
     former: Mutex<Vec<Weak<Self>>>,
 }
 
@@ -33,8 +34,8 @@ impl Ucma {
     /// Opens the file.
     ///
     /// # Errors
-    /// [`Cause::File`] if the file is missing or cannot be opened; `ENOSYS` with
-    /// both versions for an unknown ABI.
+    /// [`Cause::File`] if the file is missing or cannot be opened; `ENOSYS` with both versions for
+    /// an unknown ABI.
     pub(crate) fn open() -> Result<Arc<Self>> {
         let (fd, abi_version) = open::open()?;
         let ucma = Self::new(FdChannel::new(fd), abi_version)?;
@@ -44,7 +45,7 @@ impl Ucma {
         Ok(Arc::new(ucma))
     }
 
-    /// Returns the connection manager behind a channel.
+    /// Creates a connection manager on a channel.
     ///
     /// # Errors
     /// `ENOSYS` for an unknown ABI, with both versions.
@@ -64,27 +65,27 @@ impl Ucma {
         })
     }
 
-    /// Sends a command.
+    /// Sends a command on behalf of a verb.
     ///
     /// # Errors
-    /// As [`Channel::write`], with the name of the call.
+    /// As [`Channel::write`], with the name of the verb.
     pub(crate) fn write(&self, verb: &'static str, mut command: Command<'_>) -> Result<()> {
         self.channel.write(&mut command).map_err(|errno| Error::new(verb, "", errno))
     }
 
-    /// Returns whether the kernel takes InfiniBand addresses. Such a kernel has the commands that
-    /// take addresses of any family (`BIND`, `RESOLVE_ADDR`, `QUERY`, `JOIN_MCAST`), others only
-    /// those of IP. Asks the kernel once.
+    /// Returns whether the kernel accepts InfiniBand addresses. Such a kernel has the commands for
+    /// any address family (`BIND`, `RESOLVE_ADDR`, `QUERY`, `JOIN_MCAST`); others have only those
+    /// for IP addresses. The kernel is probed once.
     pub(crate) fn takes_ib(&self) -> bool {
         *self.takes_ib.get_or_init(|| probe(self))
     }
 
-    /// Returns whether the kernel computes the attributes of queue pairs from INIT on (ABI 4).
+    /// Returns whether the kernel also computes the INIT attributes of queue pairs (ABI 4).
     pub(crate) fn computes_init(&self) -> bool {
         self.abi_version > MIN_ABI
     }
 
-    /// Notes that a listener has moved here from another file.
+    /// Records that a listener has moved here from another file.
     pub(crate) fn has_come_from(&self, file: &Arc<Self>) {
         let mut former = self.former();
         former.retain(|file| file.strong_count() > 0);
@@ -102,7 +103,7 @@ impl Ucma {
         self.former.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the file, which is readable when there is an event.
+    /// Returns the file, which is readable while there is an event.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
@@ -113,10 +114,10 @@ impl Ucma {
     }
 }
 
-/// Asks the kernel for InfiniBand addresses, by binding an id to one.
+/// Probes the kernel for InfiniBand addresses by binding an id to one.
 fn probe(ucma: &Ucma) -> bool {
     let any = Address::Ib(IbAddress { pkey: 0, ..IbAddress::new(Gid::ZERO, PortSpace::TCP, 0) });
-    // The id is destroyed before any event of it could be read, so it needs no cookie of its own.
+    // The id is destroyed before any of its events could be read, so it needs no unique cookie.
     let Ok(id) = cmd::id::create_id(ucma, u64::MAX, PortSpace::IB, PortSpace::IB.qp_type()) else {
         return false;
     };

@@ -1,4 +1,4 @@
-//! Waiting, threads, and several sources behind one descriptor.
+//! Tests of waiting, threads, and several sources behind one descriptor.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use crate::channel::{Expect, Reply, Scripted};
 use crate::types::EventType;
 use crate::{EventKind, PortSpace};
 
-/// A source with events in memory, whose file a scripted kernel lends.
+/// A source with events in memory; its file belongs to a scripted kernel.
 #[derive(Debug)]
 struct Memory {
     events: Mutex<VecDeque<u64>>,
@@ -55,7 +55,7 @@ impl Source for Memory {
     }
 }
 
-/// An id of a kernel of its own, for its cookie.
+/// Returns an id of a separate kernel, used for its cookie.
 fn id(kernel: &Scripted) -> CmId {
     kernel.expect([Expect::anything(Reply::bytes(&[9, 0, 0, 0]))]);
     let source: Arc<dyn Source> = Arc::new(Kernel(kernel.ucma(true)));
@@ -98,7 +98,7 @@ fn one_descriptor_serves_the_sources_of_a_channel_in_turn() {
         assert!(event.id == id.key() && matches!(event.kind, EventKind::User(0)), "{event:?}");
         assert!(channel.try_next_event().unwrap().is_none());
     }
-    // A busy source does not silence the other one.
+    // A busy source does not starve the other one.
     for (busy, silent) in [(&one, &other), (&other, &one)] {
         (0..4 * BURST).for_each(|_| busy.put(uid));
         silent.put(uid);
@@ -124,7 +124,7 @@ fn two_threads_at_one_channel_get_each_event_once() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while *taken.lock().unwrap() < EVENTS {
-                    // The file stays readable: who finds nothing looks again.
+                    // The file stays readable: a thread that finds nothing tries again.
                     if channel.next_event_within(Duration::from_millis(1)).unwrap().is_some() {
                         *taken.lock().unwrap() += 1;
                     }
@@ -174,7 +174,7 @@ fn an_address_that_no_soft_device_reaches_says_why_the_kernel_does_not_open() {
         assert_eq!(channel.kernel_error().map(|error| error.errno), Some(errno));
         channel
     };
-    // An address of documents, which leads to the interface of the default route, if there is one.
+    // A documentation address, which is routed to the default interface, if any.
     let to = ([192, 0, 2, 1], 7471);
     let within = Duration::from_secs(2);
 

@@ -1,4 +1,5 @@
-//! [`Address`]: an IP address with its port, or an InfiniBand service; and its forms in commands.
+//! [`Address`]: an IP address with its port, or an InfiniBand service; and its encodings in
+//! commands.
 //!
 //! ```text
 //!   AF_INET  │ family 2 │ port │ address 4 │ zero 8 │                          16 bytes
@@ -18,10 +19,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::PortSpace;
 
-/// An address that an id binds to, or connects to.
+/// An address to bind or to connect an id to.
 ///
-/// An IP address is a [`SocketAddr`], whose scope id names the interface of a link-local IPv6
-/// address. Anything that converts into one is accepted:
+/// An IP address is a [`SocketAddr`]; its scope id names the interface of a link-local IPv6
+/// address. Any type that converts into one is accepted:
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -39,21 +40,21 @@ pub enum Address {
     Ip(SocketAddr),
     /// A GID and a service of InfiniBand.
     Ib(IbAddress),
-    /// An address of a family that this library does not know. It is only read, never sent.
+    /// An address of an unknown family. It is only read, never sent.
     Other {
         /// The number of the family.
         family: u16,
     },
 }
 
-/// The address of an InfiniBand service: a GID, and a service id with the bits that count.
+/// The address of an InfiniBand service: a GID, and a service id with its significant bits.
 ///
 /// # References
 /// `rdma/ib.h` (`sockaddr_ib`)
 #[doc(alias = "sockaddr_ib")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IbAddress {
-    /// The partition key; `0xffff` is the default partition's.
+    /// The partition key; `0xffff` is the default partition.
     pub pkey: u16,
     /// The flow label, and the traffic class above it.
     pub flow_info: u32,
@@ -61,7 +62,7 @@ pub struct IbAddress {
     pub gid: Gid,
     /// The service id.
     pub service_id: u64,
-    /// The bits of the service id that count. Those of a port are 0 where the kernel chooses one.
+    /// The significant bits of the service id. The bits of the port are 0 if the kernel chooses it.
     pub service_mask: u64,
     /// The scope of a link-local GID.
     pub scope_id: u64,
@@ -96,7 +97,7 @@ impl Address {
     const INET6_LEN: usize = 28;
     const IB_LEN: usize = 48;
 
-    /// Returns the port: of an InfiniBand address the low 16 bits of its service id.
+    /// Returns the port; for an InfiniBand address, the low 16 bits of its service id.
     #[doc(alias = "rdma_get_src_port")]
     #[doc(alias = "rdma_get_dst_port")]
     pub const fn port(&self) -> u16 {
@@ -125,8 +126,8 @@ impl Address {
         }
     }
 
-    /// Returns the address as it lies in a `sockaddr`, and its length in bytes; `None` for a family
-    /// that is not known here.
+    /// Returns the address encoded as a `sockaddr` and its length in bytes; `None` for an unknown
+    /// family.
     #[doc(alias = "sockaddr")]
     pub fn to_sockaddr(&self) -> Option<([u8; 48], usize)> {
         let mut bytes = [0; Self::IB_LEN];
@@ -163,8 +164,8 @@ impl Address {
         Some((bytes, len))
     }
 
-    /// Reads the bytes of a `sockaddr`; `None` where there is no address (family 0), or where the
-    /// bytes end early.
+    /// Parses a `sockaddr`. Returns `None` without an address (family 0), or if the bytes end
+    /// early.
     #[doc(alias = "sockaddr")]
     pub fn from_sockaddr(bytes: &[u8]) -> Option<Self> {
         let family = u16::from_ne_bytes(field(bytes, 0)?);
@@ -193,8 +194,8 @@ impl Address {
         })
     }
 
-    /// Returns the address in the form of the commands that take any family, and its length;
-    /// `None` for a family that is not known here.
+    /// Returns the encoding for commands that take any family, and its length; `None` for an
+    /// unknown family.
     pub(crate) fn to_storage(self) -> Option<(KernelSockaddrStorage, u16)> {
         let (bytes, len) = self.to_sockaddr()?;
         let mut storage = KernelSockaddrStorage::default();
@@ -202,26 +203,24 @@ impl Address {
         Some((storage, len as u16))
     }
 
-    /// Returns the address in the form of the commands that take IP addresses alone; `None` for
-    /// other families.
+    /// Returns the encoding for commands that take only IP addresses; `None` for other families.
     pub(crate) fn to_in6(self) -> Option<SockaddrIn6> {
         let (bytes, _) = self.ip().and_then(|_| self.to_sockaddr())?;
         SockaddrIn6::read_from_prefix(&bytes).ok().map(|(address, _)| address)
     }
 
-    /// Reads an address of which the kernel claims to have written `len` bytes.
+    /// Parses an address whose length, according to the kernel, is `len` bytes.
     pub(crate) fn from_storage(storage: &KernelSockaddrStorage, len: u16) -> Option<Self> {
         let bytes = storage.as_bytes();
         Self::from_sockaddr(&bytes[..bytes.len().min(len.into())])
     }
 
-    /// Reads an address from the room for an IP address.
+    /// Parses an address from the field for an IP address.
     pub(crate) fn from_in6(address: &SockaddrIn6) -> Option<Self> {
         Self::from_sockaddr(address.as_bytes())
     }
 
-    /// Returns whether the address is that of a multicast group. A GID is judged as an IPv6
-    /// address.
+    /// Returns whether this is a multicast address. A GID is judged as an IPv6 address.
     pub fn is_multicast(&self) -> bool {
         match self {
             Self::Ip(address) => address.ip().is_multicast(),
@@ -231,7 +230,7 @@ impl Address {
     }
 }
 
-/// Returns the bytes of a field, if they are all there.
+/// Returns the bytes of a field, or `None` if they end early.
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }

@@ -1,10 +1,10 @@
-//! [`EventType`]: the kernel's number of an event.
+//! [`EventType`]: the number of an event.
 
 use super::open_numbers;
 
 open_numbers! {
-    /// The number of an event, as `rdma_cm_event_type` has it. [`EventKind`](crate::EventKind) is
-    /// the same with what the event carries.
+    /// The number of an event, as in `rdma_cm_event_type`. [`EventKind`](crate::EventKind) also
+    /// holds the event's data.
     ///
     /// # References
     /// `rdma_get_cm_event(3)`, `rdma_event_str(3)`
@@ -23,10 +23,10 @@ open_numbers! {
         /// The route was not resolved.
         #[doc(alias = "RDMA_CM_EVENT_ROUTE_ERROR")]
         ROUTE_ERROR = 3, "RDMA_CM_EVENT_ROUTE_ERROR";
-        /// A peer wants to connect to a listener.
+        /// A peer requests a connection to a listener.
         #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
         CONNECT_REQUEST = 4, "RDMA_CM_EVENT_CONNECT_REQUEST";
-        /// The peer accepted, and the program itself moves its queue pair.
+        /// The peer accepted; the program moves the queue pair itself.
         #[doc(alias = "RDMA_CM_EVENT_CONNECT_RESPONSE")]
         CONNECT_RESPONSE = 5, "RDMA_CM_EVENT_CONNECT_RESPONSE";
         /// The connection failed.
@@ -50,13 +50,13 @@ open_numbers! {
         /// The id has joined a multicast group.
         #[doc(alias = "RDMA_CM_EVENT_MULTICAST_JOIN")]
         MULTICAST_JOIN = 12, "RDMA_CM_EVENT_MULTICAST_JOIN";
-        /// The id could not join a multicast group, or has lost it.
+        /// The id could not join a multicast group, or has lost its membership.
         #[doc(alias = "RDMA_CM_EVENT_MULTICAST_ERROR")]
         MULTICAST_ERROR = 13, "RDMA_CM_EVENT_MULTICAST_ERROR";
-        /// The network interface behind the id has another hardware address.
+        /// The hardware address of the id's network interface has changed.
         #[doc(alias = "RDMA_CM_EVENT_ADDR_CHANGE")]
         ADDR_CHANGE = 14, "RDMA_CM_EVENT_ADDR_CHANGE";
-        /// The time has passed in which packets of an ended connection may still arrive.
+        /// The wait for late packets of an ended connection is over.
         #[doc(alias = "RDMA_CM_EVENT_TIMEWAIT_EXIT")]
         TIMEWAIT_EXIT = 15, "RDMA_CM_EVENT_TIMEWAIT_EXIT";
         /// A service was resolved.
@@ -65,10 +65,10 @@ open_numbers! {
         /// A service was not resolved.
         #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_ERROR")]
         ADDRINFO_ERROR = 17, "RDMA_CM_EVENT_ADDRINFO_ERROR";
-        /// An event that the program wrote.
+        /// An event written by the program.
         #[doc(alias = "RDMA_CM_EVENT_USER")]
         USER = 18, "RDMA_CM_EVENT_USER";
-        /// An event that a library wrote for its own use.
+        /// An event written by a library for its own use.
         #[doc(alias = "RDMA_CM_EVENT_INTERNAL")]
         INTERNAL = 19, "RDMA_CM_EVENT_INTERNAL";
     }

@@ -1,17 +1,17 @@
 //! The values that calls take and events carry.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | [`address`] | [`Address`]: an IP address with its port, or an InfiniBand service |
-//! | [`event_type`] | [`EventType`]: the kernel's number of an event |
+//! | [`event_type`] | [`EventType`]: the number of an event |
 //! | [`param`] | the parameters of a connection, as sent and as received |
 //! | [`path`] | [`PathRecord`]: a path through an InfiniBand fabric |
-//! | [`port_space`] | [`PortSpace`]: what a port number means |
-//! | [`reject`] | [`RejectReason`]: why a peer did not accept |
-//! | [`service`] | [`Service`], [`ServiceRecord`]: services that a subnet administrator knows |
+//! | [`port_space`] | [`PortSpace`]: the meaning of a port number |
+//! | [`reject`] | [`RejectReason`]: the reason why a peer did not accept |
+//! | [`service`] | [`Service`], [`ServiceRecord`]: services registered with a subnet administrator |
 //!
-//! Invariant: numbers from the kernel and from peers are kept as they come. A number without a name
-//! here is data, not an error.
+//! Invariant: numbers from the kernel and from peers are kept as received. A number without a name
+//! is data, not an error.
 
 pub(crate) mod address;
 pub(crate) mod event_type;
@@ -29,8 +29,8 @@ pub use port_space::PortSpace;
 pub use reject::RejectReason;
 pub use service::{Service, ServiceRecord};
 
-/// Defines a newtype over a number with named values. A value without a name is kept, and shown as
-/// its number.
+/// Defines a newtype over a number with named values. An unnamed value is kept and displayed as its
+/// number.
 macro_rules! open_numbers {
     (
         $(#[$meta:meta])*
@@ -46,10 +46,10 @@ macro_rules! open_numbers {
         impl $name {
             $($(#[$vmeta])* pub const $variant: Self = Self($value);)*
 
-            /// Every value that has a name, in numerical order.
+            /// Every named value, in numerical order.
             pub const NAMED: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Returns the text of the value, or `None` for a value that has none.
+            /// Returns the text of the value, or `None` for an unnamed value.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant => Some($text),)*

@@ -1,12 +1,12 @@
-//! The parameters of a connection: [`ConnParam`] as this side sends them, [`PeerParam`] and
-//! [`PeerUd`] as the peer's arrive.
+//! The parameters of a connection: [`ConnParam`] as sent by this side, [`PeerParam`] and [`PeerUd`]
+//! as received from the peer.
 
 use uverbs_abi::rdma_user_cm::{RdmaUcmConnParam, RdmaUcmUdParam};
 use verbs::AhAttr;
 
 use crate::cmd::convert;
 
-/// The parameters with which an id connects or accepts:
+/// The parameters for connecting or accepting:
 /// `ConnParam { private_data: b"hello", ..ConnParam::default() }`.
 ///
 /// # References
@@ -14,49 +14,49 @@ use crate::cmd::convert;
 #[doc(alias = "rdma_conn_param")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnParam<'a> {
-    /// Bytes for the peer's program. The protocol limits them ([`max_private_data`]).
+    /// Bytes for the peer's program. The protocol limits their length ([`max_private_data`]).
     ///
     /// [`max_private_data`]: crate::CmId::max_private_data
     pub private_data: &'a [u8],
-    /// The number of RDMA reads and atomics of the peer that this side executes at a time.
-    /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for what the device can do, and in an accept for no
-    /// more than the peer has asked for.
+    /// The number of the peer's RDMA reads and atomics that this side executes at a time.
+    /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for the device's limit, and in an accept also for no
+    /// more than the peer's request.
     pub responder_resources: u8,
-    /// The number of RDMA reads and atomics that this side has outstanding, with the same meaning
-    /// of [`MAX_DEPTH`](Self::MAX_DEPTH).
+    /// The number of RDMA reads and atomics that this side may have outstanding.
+    /// [`MAX_DEPTH`](Self::MAX_DEPTH) has the same meaning.
     pub initiator_depth: u8,
     /// Whether the device controls the flow of messages by end-to-end credits.
     pub flow_control: bool,
     /// The number of retries after a time-out, 0 to 7. An accept ignores it.
     pub retry_count: u8,
-    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries forever. It is
-    /// sent to the peer and limits the retries of its sends, each after the
-    /// [`min_rnr_timer`](Self::min_rnr_timer) of this side.
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries forever. This
+    /// value is sent to the peer and limits the retries of the peer's sends, each after this side's
+    /// [`min_rnr_timer`](Self::min_rnr_timer).
     pub rnr_retry_count: u8,
-    /// The time before the peer sends a message again that found no receive here, a [code of 5
-    /// bits](Self::MIN_RNR_TIMER). `None` uses the id's ([`CmId::set_min_rnr_timer`]). It applies
-    /// to a queue pair that is passed to the call; a program that moves its own sets the timer with
-    /// the attributes of RTR.
+    /// The time after which the peer repeats a message that found no receive here, a [code of 5
+    /// bits](Self::MIN_RNR_TIMER). `None` uses the id's value ([`CmId::set_min_rnr_timer`]). It
+    /// applies to a queue pair passed to the call; a program that moves its queue pair sets the
+    /// timer with the RTR attributes.
     ///
     /// [`CmId::set_min_rnr_timer`]: crate::CmId::set_min_rnr_timer
     pub min_rnr_timer: Option<u8>,
-    /// Whether the queue pair receives from a shared receive queue. Ignored for a queue pair that
-    /// the id made.
+    /// Whether the queue pair receives from a shared receive queue. Ignored for a queue pair
+    /// created by the id.
     pub srq: bool,
-    /// The number of a queue pair that the program itself moves. Ignored for a queue pair that is
-    /// passed to the call.
+    /// The number of a queue pair that the program moves itself. Ignored if a queue pair is passed
+    /// to the call.
     pub qp_num: u32,
 }
 
 impl ConnParam<'_> {
-    /// The depth that stands for as much as possible.
+    /// The depth that stands for the maximum.
     #[doc(alias = "RDMA_MAX_RESP_RES")]
     #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub const MAX_DEPTH: u8 = u8::MAX;
 
-    /// The timer of a queue pair whose program sets none: 12, which stands for 0.64 ms.
+    /// The default timer of a queue pair: 12, which stands for 0.64 ms.
     ///
-    /// The codes are those of IBTA: 1 is 0.01 ms, 6 is 0.08 ms, 12 is 0.64 ms, 18 is 5.12 ms, 24 is
+    /// IBTA defines the codes: 1 is 0.01 ms, 6 is 0.08 ms, 12 is 0.64 ms, 18 is 5.12 ms, 24 is
     /// 40.96 ms, 31 is 491.52 ms, and 0 is the longest, 655.36 ms.
     ///
     /// # References
@@ -64,7 +64,7 @@ impl ConnParam<'_> {
     pub const MIN_RNR_TIMER: u8 = 12;
 }
 
-/// No private data, as many outstanding reads as both devices can do, 7 retries after time-outs,
+/// No private data, as many outstanding reads as both devices support, 7 retries after time-outs,
 /// and endless retries while the peer has no receive posted.
 impl Default for ConnParam<'_> {
     fn default() -> Self {
@@ -82,15 +82,15 @@ impl Default for ConnParam<'_> {
     }
 }
 
-/// The parameters that a peer sent with a message of a connection. Its numbers are those of this
-/// side: [`initiator_depth`](Self::initiator_depth) is what this side may have outstanding.
+/// The parameters received with a peer's message. The numbers are from this side's view:
+/// [`initiator_depth`](Self::initiator_depth) limits the requests that this side has outstanding.
 #[doc(alias = "rdma_conn_param")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerParam {
-    /// Bytes of the peer's program. InfiniBand and RoCE pad them with zeros to the length that the
-    /// protocol has for the message.
+    /// Bytes of the peer's program. InfiniBand and RoCE pad them with zeros to the fixed length
+    /// that the protocol has for the message.
     pub private_data: Vec<u8>,
-    /// The number of RDMA reads and atomics of the peer that this side executes at a time.
+    /// The number of the peer's RDMA reads and atomics that this side executes at a time.
     pub responder_resources: u8,
     /// The number of RDMA reads and atomics that this side may have outstanding.
     pub initiator_depth: u8,
@@ -146,7 +146,7 @@ impl From<&RdmaUcmUdParam> for PeerUd {
     }
 }
 
-/// Returns the bytes that count. The length, a byte, cannot exceed the room.
+/// Returns the valid bytes. The length fits in a byte, so it cannot exceed the array.
 fn private_data(bytes: &[u8; 256], len: u8) -> Vec<u8> {
     bytes[..len.into()].to_vec()
 }

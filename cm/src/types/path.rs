@@ -1,4 +1,4 @@
-//! [`PathRecord`]: a path through an InfiniBand fabric, or what a RoCE device makes up for one.
+//! [`PathRecord`]: a path through an InfiniBand fabric, or a RoCE device's emulation of one.
 //!
 //! ```text
 //!   0 service id 8 │ 8 dgid 16 │ 24 sgid 16 │ 40 dlid 2 │ 42 slid 2 │ 44 flow label, hop limit 4
@@ -16,8 +16,8 @@ use uverbs_abi::ib_user_sa::{
 use verbs::{Gid, Mtu, Rate};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A path through an InfiniBand fabric. A RoCE device has one as well, with the fields that it
-/// uses: the GIDs, the MTU, the rate, the traffic class, the hop limit and the flow label.
+/// A path through an InfiniBand fabric. A RoCE device has one as well. It uses the GIDs, the MTU,
+/// the rate, the traffic class, the hop limit and the flow label.
 ///
 /// # References
 /// IBTA volume 1, section 15.2.5.16 (PathRecord)
@@ -32,13 +32,13 @@ pub struct PathRecord {
     pub dlid: u16,
     /// The source's local id.
     pub slid: u16,
-    /// 20 bits.
+    /// The flow label, 20 bits.
     pub flow_label: u32,
     /// The number of routers that a packet may pass.
     pub hop_limit: u8,
-    /// The traffic class; on RoCE the TOS/DSCP field of the IP header.
+    /// The traffic class; on RoCE, the TOS/DSCP field of the IP header.
     pub traffic_class: u8,
-    /// Whether the reverse of the path is one, too.
+    /// Whether the path also works in reverse.
     pub reversible: bool,
     /// The partition key.
     pub pkey: u16,
@@ -48,25 +48,25 @@ pub struct PathRecord {
     pub mtu: Mtu,
     /// The static rate.
     pub rate: Rate,
-    /// The time that a packet may take: 4.096 µs × 2ⁿ, 6 bits.
+    /// The maximum time in flight of a packet: 4.096 µs × 2ⁿ, 6 bits.
     pub packet_life_time: u8,
-    /// The place among several paths; 0 is the first.
+    /// The preference among several paths; 0 is the first choice.
     pub preference: u8,
 }
 
-/// The selector of an exact value.
+/// The selector for an exact value.
 const EXACTLY: u8 = 2;
 
 impl PathRecord {
-    /// The uses of a path that the kernel takes for a connection.
+    /// The uses of a path that the kernel accepts for a connection.
     pub(crate) const FLAGS: u32 = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
 
-    /// Reads the path of a command.
+    /// Parses the path of a command.
     pub(crate) fn from_wire(data: &IbPathRecData) -> Self {
         Self::from_bytes(&<[u8; 64]>::read_from_bytes(data.path_rec.as_bytes()).unwrap_or([0; 64]))
     }
 
-    /// Reads a path in the format of the subnet administrator.
+    /// Parses a path in the format of the subnet administrator.
     pub fn from_bytes(bytes: &[u8; 64]) -> Self {
         let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let gid = |at: usize| {
@@ -93,7 +93,7 @@ impl PathRecord {
         }
     }
 
-    /// Writes the wire format, and the uses that the kernel takes.
+    /// Returns the wire format with the uses that the kernel accepts.
     pub(crate) fn to_wire(self) -> IbPathRecData {
         let mut bytes = [0; 64];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -103,7 +103,7 @@ impl PathRecord {
         put(42, &self.slid.to_be_bytes());
         let flow = (self.flow_label & 0xf_ffff) << 8 | u32::from(self.hop_limit);
         put(44, &flow.to_be_bytes());
-        // One path.
+        // The number of paths is one.
         put(48, &[self.traffic_class, u8::from(self.reversible) << 7 | 1]);
         put(50, &self.pkey.to_be_bytes());
         let exactly = |value: u8| EXACTLY << 6 | value & 0x3f;
@@ -127,7 +127,7 @@ impl From<&IbUserPathRec> for PathRecord {
             reversible: record.reversible != 0,
             pkey: record.pkey.to_native(),
             sl: record.sl,
-            // A code beyond a byte is of no MTU either.
+            // A code beyond one byte names no MTU either.
             mtu: Mtu(u8::try_from(record.mtu).unwrap_or(u8::MAX)),
             rate: Rate(record.rate),
             packet_life_time: record.packet_life_time,

@@ -1,11 +1,11 @@
-//! [`PortSpace`]: what a port number means.
+//! [`PortSpace`]: the meaning of a port number.
 
 use verbs::QpType;
 
 use super::open_numbers;
 
 open_numbers! {
-    /// The space that the ports of an id belong to. It determines the transport service.
+    /// The space of an id's port. It determines the transport service.
     ///
     /// Ports of different spaces are independent: a listener on port 7471 of [`TCP`](Self::TCP) and
     /// one on port 7471 of [`UDP`](Self::UDP) do not collide, and neither collides with a socket.
@@ -23,20 +23,19 @@ open_numbers! {
         /// Datagrams.
         #[doc(alias = "RDMA_PS_UDP")]
         UDP = 0x0111, "UDP";
-        /// InfiniBand services, of any transport service.
+        /// InfiniBand services of any transport service.
         #[doc(alias = "RDMA_PS_IB")]
         IB = 0x013f, "IB";
     }
 }
 
 impl PortSpace {
-    /// The Q_Key of datagram queue pairs and multicast groups that ids of the space
-    /// [`UDP`](Self::UDP) make.
+    /// The Q_Key of datagram queue pairs and multicast groups in the space [`UDP`](Self::UDP).
     #[doc(alias = "RDMA_UDP_QKEY")]
     pub const UDP_QKEY: u32 = 0x0123_4567;
 
-    /// Returns the transport service that ids of the space have unless the program chooses another:
-    /// UD in [`UDP`](Self::UDP) and [`IPOIB`](Self::IPOIB), otherwise RC.
+    /// Returns the default transport service of ids in this space: UD in [`UDP`](Self::UDP) and
+    /// [`IPOIB`](Self::IPOIB), otherwise RC.
     pub const fn qp_type(self) -> QpType {
         match self {
             Self::UDP | Self::IPOIB => QpType::UD,

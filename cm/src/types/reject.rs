@@ -1,4 +1,4 @@
-//! [`RejectReason`]: why a peer did not accept a connection.
+//! [`RejectReason`]: the reason why a peer did not accept a connection.
 
 use super::open_numbers;
 
@@ -25,9 +25,9 @@ open_numbers! {
         INVALID_COMM_INSTANCE = 7, "a communication instance is invalid";
         /// No program listens on the address and port.
         INVALID_SERVICE_ID = 8, "no program listens on this address and port";
-        /// The transport service is another than the listener's.
+        /// The listener uses another transport service.
         INVALID_TRANSPORT_TYPE = 9, "the listener has another transport service";
-        /// The peer has the connection of a queue pair that was used before.
+        /// The peer still has an earlier connection of this queue pair.
         STALE_CONN = 10, "the peer still has an earlier connection of this queue pair";
         /// The peer has no such reliable datagram channel.
         RDC_NOT_EXIST = 11, "the peer has no such reliable datagram channel";
@@ -61,15 +61,15 @@ open_numbers! {
         PORT_REDIRECT = 25, "the service is at another port";
         /// The path MTU is invalid.
         INVALID_MTU = 26, "the peer does not take the path MTU";
-        /// The peer cannot serve as many reads at a time as this side wants.
+        /// The peer cannot serve the requested number of concurrent reads.
         INSUFFICIENT_RESP_RESOURCES = 27, "the peer cannot serve as many reads at a time";
         /// The peer's program rejected the connection.
         CONSUMER_DEFINED = 28, "the peer's program rejected the connection";
-        /// The peer's program does not take the number of retries.
+        /// The peer does not support the number of retries.
         INVALID_RNR_RETRY = 29, "the peer does not take the number of RNR retries";
         /// The communication id is in use.
         DUPLICATE_LOCAL_COMM_ID = 30, "the communication id is in use";
-        /// The version of the protocol is another.
+        /// The peer uses another version of the protocol.
         INVALID_CLASS_VERSION = 31, "the peer has another version of the protocol";
         /// The flow label is invalid.
         INVALID_FLOW_LABEL = 32, "the peer does not take the flow label";

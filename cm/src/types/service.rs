@@ -1,4 +1,4 @@
-//! [`Service`] and [`ServiceRecord`]: services that an InfiniBand subnet administrator knows.
+//! [`Service`] and [`ServiceRecord`]: services registered with an InfiniBand subnet administrator.
 
 use uverbs_abi::ib_user_sa::IbUserServiceRec;
 use uverbs_abi::rdma_user_cm::{
@@ -9,7 +9,7 @@ use verbs::{Cause, Gid};
 
 use super::IbAddress;
 
-/// A service to look up, by its number or by its name.
+/// A service to look up, by number or by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service<'a> {
     /// The service id.
@@ -18,7 +18,7 @@ pub enum Service<'a> {
     Name(&'a str),
 }
 
-/// A service that the subnet administrator knows.
+/// A service registered with the subnet administrator.
 ///
 /// # References
 /// IBTA volume 1, section 15.2.5.14 (ServiceRecord)
@@ -28,18 +28,18 @@ pub struct ServiceRecord {
     pub service_id: u64,
     /// The port that offers the service.
     pub gid: Gid,
-    /// The partition key to reach it with.
+    /// The partition key for reaching it.
     pub pkey: u16,
-    /// The time that the record is valid, in seconds.
+    /// The validity of the record, in seconds.
     pub lease: u32,
     /// The service's key.
     pub key: [u8; 16],
-    /// The name, without the bytes from the first NUL on; bytes that are no UTF-8 are replaced.
+    /// The name up to the first NUL; invalid UTF-8 is replaced.
     pub name: String,
 }
 
 impl Service<'_> {
-    /// Returns the service in the command's form.
+    /// Returns the service as encoded in the command.
     ///
     /// # Errors
     /// [`Cause::Limit`] for a name that is too long, [`Cause::Other`] for one with a NUL.
