@@ -1,11 +1,11 @@
-//! [`getaddrinfo`]: from a host and a service to what an id binds to or connects to.
+//! [`getaddrinfo`]: resolves a host and a service to addresses for binding or connecting an id.
 //!
 //! ```text
 //!   node, service, Hints ─► names (DNS, /etc/hosts, /etc/services) ─► AddrInfo …
 //! ```
 //!
-//! Names are looked up by the system, through the standard library. Routes of InfiniBand come from
-//! the subnet administrator when an id resolves its route; a program that knows one puts it into
+//! The system looks names up, through the standard library. InfiniBand routes come from the subnet
+//! administrator when an id resolves its route; a program with a known route puts it into
 //! [`AddrInfo::route`].
 
 use std::fs;
@@ -18,24 +18,24 @@ use crate::types::{Address, IbAddress, PathRecord, PortSpace};
 
 const VERB: &str = "getaddrinfo";
 
-/// The file with the names of ports.
+/// The file of port names.
 const SERVICES: &str = "/etc/services";
 
-/// The most bytes of that file that are read.
+/// The maximum number of bytes read from that file.
 const SERVICES_MAX: u64 = 1 << 22;
 
-/// A family of addresses.
+/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     /// IPv4.
     Ipv4,
     /// IPv6.
     Ipv6,
-    /// InfiniBand: a numeric IPv6 address is taken as a GID.
+    /// InfiniBand: a numeric IPv6 address is used as a GID.
     Ib,
 }
 
-/// The purpose of the addresses, and the choices among them:
+/// The purpose of the addresses, and restrictions:
 /// `Hints { passive: true, ..Hints::default() }`.
 ///
 /// # References
@@ -43,21 +43,21 @@ pub enum Family {
 #[doc(alias = "rdma_addrinfo")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// The addresses are to listen on.
+    /// The addresses are for listening.
     #[doc(alias = "RAI_PASSIVE")]
     pub passive: bool,
-    /// The host is an address in numbers; no name is looked up.
+    /// The host is a numeric address; no name is looked up.
     #[doc(alias = "RAI_NUMERICHOST")]
     pub numeric_host: bool,
-    /// No route is to be looked up. None is: an id resolves its route itself.
+    /// No route should be looked up. None ever is, because an id resolves its route itself.
     #[doc(alias = "RAI_NOROUTE")]
     pub no_route: bool,
-    /// The only family; `None` for both of IP.
+    /// The only family to return; `None` for both IP families.
     #[doc(alias = "RAI_FAMILY")]
     pub family: Option<Family>,
-    /// The port space; `None` for the usual one of the transport service.
+    /// The port space; `None` for the default of the transport service.
     pub port_space: Option<PortSpace>,
-    /// The transport service; `None` for the usual one of the port space, and RC without either.
+    /// The transport service; `None` for the default of the port space, or RC if neither is given.
     pub qp_type: Option<QpType>,
     /// The address to connect from.
     pub source: Option<Address>,
@@ -75,18 +75,18 @@ pub struct AddrInfo {
     pub port_space: PortSpace,
     /// The transport service.
     pub qp_type: QpType,
-    /// The address to listen on, or to connect from; `None` lets the routes choose.
+    /// The address to listen on or to connect from; `None` leaves the choice to the routing table.
     pub source: Option<Address>,
-    /// The address to connect to; `None` to listen.
+    /// The address to connect to; `None` for listening.
     pub destination: Option<Address>,
-    /// The route ([`set_ib_path`](crate::CmId::set_ib_path)). Empty: the id resolves it.
+    /// The route ([`set_ib_path`](crate::CmId::set_ib_path)). If empty, the id resolves it.
     pub route: Vec<PathRecord>,
 }
 
-/// Looks a host and a service up. Without a host, the addresses are those of any interface to
-/// listen on, and those of this machine to connect to. A service is a port number or a name;
-/// without one the port is 0. An IPv6 address may have a scope, `fe80::1%eth0` or `fe80::1%2`, and
-/// may be in brackets.
+/// Looks up a host and a service. Without a host, the result is the unspecified addresses for
+/// listening, or the loopback addresses for connecting. A service is a port number or a name; the
+/// default port is 0. An IPv6 address may have a scope, `fe80::1%eth0` or `fe80::1%2`, and may be
+/// in brackets.
 ///
 /// ```
 /// use rdmacm::{Hints, getaddrinfo};
@@ -100,10 +100,10 @@ pub struct AddrInfo {
 /// ```
 ///
 /// # Errors
-/// - `EINVAL` without a host, a service and [`Hints::passive`]; for an address that is not in
-///   numbers, with [`Hints::numeric_host`].
-/// - `ENOENT` for a host, a service or a scope that is not known, with the system's reason, or that
-///   has no address of the family.
+/// - `EINVAL` if host, service and [`Hints::passive`] are all missing; for a non-numeric host with
+///   [`Hints::numeric_host`].
+/// - `ENOENT` for an unknown host, service or scope, with the system's reason; for a host without
+///   an address of the requested family.
 ///
 /// # References
 /// `rdma_getaddrinfo(3)`
@@ -155,17 +155,17 @@ fn kind(hints: &Hints) -> (PortSpace, QpType) {
     }
 }
 
-/// Returns the addresses of any interface.
+/// Returns the unspecified addresses.
 fn any(port: u16) -> [SocketAddr; 2] {
     [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
 }
 
-/// Returns the addresses of this machine.
+/// Returns the loopback addresses.
 fn local(port: u16) -> [SocketAddr; 2] {
     [(Ipv6Addr::LOCALHOST, port).into(), (Ipv4Addr::LOCALHOST, port).into()]
 }
 
-/// Returns the address if it is of the family.
+/// Returns the address if it belongs to the requested family.
 fn of_family(address: SocketAddr, family: Option<Family>, space: PortSpace) -> Option<Address> {
     match (family, address) {
         (None, _) | (Some(Family::Ipv4), SocketAddr::V4(_)) | (Some(Family::Ipv6), SocketAddr::V6(_)) => {
@@ -180,11 +180,11 @@ fn of_family(address: SocketAddr, family: Option<Family>, space: PortSpace) -> O
     }
 }
 
-/// Parses an address in numbers, or returns `None` for a name. An IPv6 address may be in brackets,
-/// and may have a scope: `fe80::1%eth0`, or a number in place of the interface's name.
+/// Parses a numeric address, or returns `None` for a name. An IPv6 address may be in brackets, and
+/// may have a scope: `fe80::1%eth0`, or an interface number instead of the name.
 ///
 /// # Errors
-/// `ENOENT` for a scope that is no interface.
+/// `ENOENT` for an unknown interface.
 pub(crate) fn numeric(node: &str, port: u16) -> Result<Option<SocketAddr>> {
     let inner = node.strip_prefix('[').and_then(|node| node.strip_suffix(']'));
     let Some((ip, scope)) = inner.unwrap_or(node).split_once('%') else {
@@ -203,7 +203,7 @@ pub(crate) fn numeric(node: &str, port: u16) -> Result<Option<SocketAddr>> {
     Ok(Some(SocketAddrV6::new(ip, port, 0, scope).into()))
 }
 
-/// Returns the number of a port, by the system's names.
+/// Returns a port number, looking up names in the system's table.
 fn port(service: &str, protocol: &str) -> Result<u16> {
     if let Ok(number) = service.parse() {
         return Ok(number);

@@ -1,15 +1,15 @@
-//! The verbs devices behind ids: found by what the connection manager reports, opened once for all
-//! ids of the process.
+//! The verbs devices behind ids: looked up by the connection manager's report, and opened once for
+//! all ids of the process.
 //!
 //! ```text
 //!   QUERY ─► node GUID, index ─► the device list ─► Device
 //!                                                   └─► Context, shared while an id has it
 //! ```
 //!
-//! A device is found by its index, and by its GUID where the kernel or netlink reports no index, as
-//! librdmacm does. A soft device has no index, and a program's own one is in no list: it is found
-//! among those of the process. A device is closed with the last id and the last handle that uses
-//! it: C keeps devices open until the process ends.
+//! As in librdmacm, a device is identified by its index, or by its GUID if the kernel or netlink
+//! reports no index. A soft device has no index. A device that the program created itself appears
+//! in no list and is found among the process's devices. A device is closed with the last id and the
+//! last handle that uses it; C keeps devices open until the process ends.
 
 use std::sync::{Arc, Weak};
 
@@ -19,19 +19,19 @@ use verbs_core::fork::ForkLock;
 
 use crate::cmd::query::DeviceKey;
 
-/// An open device and the limits that connections need.
+/// An open device, with the limits for connections.
 #[derive(Debug)]
 pub(crate) struct OpenDevice {
     pub(crate) context: Context,
     pub(crate) limits: Limits,
 }
 
-/// The most RDMA reads and atomics of a connection.
+/// The maximum numbers of RDMA reads and atomics of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Those that a queue pair executes at a time.
+    /// The requests that a queue pair executes at a time.
     pub(crate) responder_resources: u8,
-    /// Those that it has outstanding.
+    /// The requests that it may have outstanding.
     pub(crate) initiator_depth: u8,
 }
 
@@ -50,12 +50,12 @@ impl Limits {
     }
 }
 
-/// Finds the device of an id in the list of devices.
+/// Finds the device of an id.
 ///
 /// # Errors
-/// `ENODEV` with [`Cause::NoDevice`] where no provider drives it; as [`devices`].
+/// `ENODEV` with [`Cause::NoDevice`] if no provider supports it; as [`devices`].
 pub(crate) fn find(key: DeviceKey) -> Result<Device> {
-    // A program's own soft devices are in no list.
+    // A soft device created by the program appears in no list.
     if key.index.is_none()
         && let Some(port) = Port::all().into_iter().find(|port| port.node_guid() == key.guid)
     {
@@ -75,7 +75,7 @@ pub(crate) fn find(key: DeviceKey) -> Result<Device> {
     })
 }
 
-/// Returns the devices of the kernel's list.
+/// Returns the kernel devices.
 ///
 /// # Errors
 /// As [`devices`].
@@ -87,19 +87,19 @@ pub(crate) fn keys_of_kernel() -> Result<Vec<DeviceKey>> {
     Ok(list.iter().filter(|device| !is_soft(device)).map(key).collect())
 }
 
-/// Returns whether a device of the list is the one that the connection manager reports.
+/// Returns whether a device of the list matches the connection manager's report.
 fn is_it(key: DeviceKey, index: Option<u32>, guid: verbs::Guid) -> bool {
     let same_index = key.index.is_none() || index.is_none() || key.index == index;
     guid == key.guid && same_index
 }
 
-/// Opens a device, or returns the one that other ids have open.
+/// Opens a device, or returns it if other ids have it open.
 ///
 /// # Errors
 /// As [`Device::open`] and [`Context::query_device`].
 pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
     static OPEN: ForkLock<Vec<(DeviceKey, Weak<OpenDevice>)>> = ForkLock::new(Vec::new());
-    // Held while the device opens, so that two threads do not open it twice.
+    // Locked while the device opens, so that two threads do not open it twice.
     let mut open = OPEN.lock_or(Vec::new);
     open.retain(|(_, device)| device.strong_count() > 0);
     if let Some(shared) = open

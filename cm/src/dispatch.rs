@@ -1,16 +1,16 @@
-//! From a backend's event to that of the API: whose it is, what is consumed inside, what it
-//! carries.
+//! Turns a backend's event into an API event: finds its id, consumes internal events, and extracts
+//! the data.
 //!
-//! | event | what happens here |
+//! | event | action |
 //! |---|---|
-//! | of an id that is gone | nothing; a connection request is rejected by the end of its id |
+//! | of an id that is gone | dropped; a connection request is rejected when its id is dropped |
 //! | `CONNECT_REQUEST` | the new id is entered, with the listener's space and service |
-//! | `CONNECT_RESPONSE` | a queue pair in the id is moved to RTS: `ESTABLISHED` comes out |
-//! | `REJECTED` | a queue pair in the id is moved to the error state |
+//! | `CONNECT_RESPONSE` | a queue pair held by the id moves to RTS, and `ESTABLISHED` is returned |
+//! | `REJECTED` | a queue pair held by the id moves to the error state |
 //! | `REJECTED`, `DISCONNECTED` after a failed response | skipped: `CONNECT_ERROR` came before |
 //!
-//! Nothing from the kernel is trusted to be consistent: an event of another kind for a membership,
-//! or a membership's kind for an id, is skipped.
+//! The kernel's events are not trusted to be consistent. An event for a membership with another
+//! kind, or for an id with a membership's kind, is skipped.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::id::{CmId, GroupKey, IdInner, IdKey};
 use crate::table::{self, Entry};
 use crate::types::{EventType, RejectReason};
 
-/// Returns the event of the API, unless it is consumed inside or of an id that is gone.
+/// Returns the API event, unless the event is consumed internally or its id is gone.
 pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
-    // A request of a listener that is gone ends here, with its id.
+    // A request of a dropped listener ends here, with its id.
     let (cookie, Entry { id, is_group }) = table::find(raw.uid, raw.kernel_number)?;
     let id = id.upgrade()?;
     let (ece, status) = (raw.ece, raw.status);
@@ -73,7 +73,7 @@ pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
     Some(Event { id: key, kind, status: Status(status), ece, param })
 }
 
-/// Returns whether the parameters of an event are the peer's, and no part of its kind.
+/// Returns whether an event's parameters come from the peer and are not part of its kind.
 fn has_param(event: EventType) -> bool {
     use EventType as E;
     !matches!(
@@ -89,18 +89,18 @@ fn has_param(event: EventType) -> bool {
     )
 }
 
-/// Enters the id of a connection request.
+/// Creates and enters the id of a connection request.
 fn request(listener: &Arc<IdInner>, raw: RawEvent) -> Option<ConnectRequest> {
     let peer = peer(listener, &*raw.param);
     let backend = raw.request?;
-    // If there is no memory for its id, the request ends with its backend, which is dropped.
+    // Without memory for the id, the request ends with its backend, which is dropped.
     let id = CmId::new(table::reserve().ok()?, backend, listener.space(), listener.qp_type());
     id.inner().asked(listener, &peer, raw.ece);
     id.inner().give_cookie();
     Some(ConnectRequest { id, peer })
 }
 
-/// Consumes a peer's reply, if the id has the queue pair.
+/// Consumes a peer's reply if the id holds the queue pair.
 fn response(id: &Arc<IdInner>, raw: &RawEvent) -> Option<Event> {
     let param = raw.param.conn();
     let ece = raw.ece;

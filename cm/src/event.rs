@@ -1,4 +1,4 @@
-//! [`Event`]: what an event channel reports of its ids.
+//! [`Event`]: the events that an event channel reports.
 
 use core::fmt;
 
@@ -9,9 +9,8 @@ use crate::types::{EventType, PeerParam, PeerUd, RejectReason};
 
 /// An event of an id.
 ///
-/// It names its id by a [key](IdKey), not by a reference: the id may be gone by the time that the
-/// event is handled, and no end of an id waits for events to be acknowledged. There is nothing to
-/// acknowledge.
+/// It names its id by a [key](IdKey) instead of a reference, because the id may be gone when the
+/// event is handled. Events need no acknowledgement, so dropping an id never waits for one.
 ///
 /// # References
 /// `rdma_get_cm_event(3)`
@@ -20,20 +19,19 @@ use crate::types::{EventType, PeerParam, PeerUd, RejectReason};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Event {
-    /// The id. Of a connection request, the listener.
+    /// The id; for a connection request, the listener.
     pub id: IdKey,
-    /// The kind of the event, and what it carries.
+    /// The kind of the event, with its data.
     pub kind: EventKind,
     /// The outcome.
     pub status: Status,
-    /// The peer's options of the connection; those of vendor 0 are none.
+    /// The peer's connection options; vendor 0 means none.
     #[doc(alias = "rdma_get_remote_ece")]
     pub ece: Ece,
-    /// The peer's parameters, of a kind that has no [`Peer`] of its own: the private data of a
-    /// datagram service that is [`Unreachable`](EventKind::Unreachable), or what iWARP reports of a
-    /// connection that failed. `None` where all of them are zero, as they are for
-    /// [`Disconnected`](EventKind::Disconnected) over InfiniBand and RoCE, because the kernel does
-    /// not pass on the private data of a DREQ.
+    /// The peer's parameters, for a kind without a [`Peer`]: the private data of a datagram service
+    /// that is [`Unreachable`](EventKind::Unreachable), or iWARP's data about a failed connection.
+    /// `None` if all of them are zero. [`Disconnected`](EventKind::Disconnected) has none over
+    /// InfiniBand and RoCE, because the kernel does not pass on the private data of a DREQ.
     pub param: Option<Box<Peer>>,
 }
 
@@ -41,7 +39,7 @@ pub struct Event {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The peer's address was resolved: the id has a device, and takes a queue pair.
+    /// The peer's address was resolved: the id has a device and can create a queue pair.
     AddrResolved,
     /// The peer's address was not resolved.
     AddrError,
@@ -49,24 +47,23 @@ pub enum EventKind {
     RouteResolved,
     /// The route was not resolved.
     RouteError,
-    /// A peer wants to connect to a listener. Dropping the request rejects it.
+    /// A peer requests a connection to a listener. Dropping the request rejects it.
     ConnectRequest(ConnectRequest),
-    /// The peer accepted a connection whose queue pair the program moves. The program moves it to
-    /// RTS, and calls [`establish`](CmId::establish).
+    /// The peer accepted, and the program moves the queue pair itself: to RTS, followed by
+    /// [`establish`](CmId::establish).
     ConnectResponse(PeerParam),
     /// The connection failed after the peer had accepted it, or its device failed.
     ConnectError,
-    /// The peer did not reply; of a datagram service, it refused.
+    /// The peer did not reply, or a datagram service refused.
     Unreachable,
     /// The peer did not accept.
     Rejected(Rejection),
-    /// The connection is established: [`take_qp`](CmId::take_qp) returns its queue pair. Of a
+    /// The connection is established: [`take_qp`](CmId::take_qp) returns its queue pair. For a
     /// datagram service, the peer's address is known.
     Established(Peer),
-    /// The connection has ended, by either side.
+    /// Either side has ended the connection.
     Disconnected,
-    /// The device was removed. The id does nothing more; it is dropped, and so is all that was made
-    /// on the device.
+    /// The device was removed. The id is no longer usable; drop it and all objects of the device.
     DeviceRemoval,
     /// The id has joined a group. A queue pair receives from it once it is
     /// [attached](verbs::Qp::attach_mcast).
@@ -81,33 +78,33 @@ pub enum EventKind {
         /// The membership.
         group: GroupKey,
     },
-    /// The network interface behind the id has another hardware address: the connection should be
-    /// made anew.
+    /// The hardware address of the id's network interface has changed. The program should
+    /// reconnect.
     AddrChange,
-    /// The queue pair of an ended connection may be used again: no packet of the connection can
-    /// arrive any more.
+    /// The queue pair of an ended connection may be reused, because none of its packets can still
+    /// arrive.
     TimewaitExit,
-    /// A service was resolved: [`services`](CmId::services) has it.
+    /// A service was resolved: [`services`](CmId::services) returns it.
     AddrinfoResolved,
     /// A service was not resolved.
     AddrinfoError,
-    /// An event that the program wrote ([`write_event`](CmId::write_event)), with its number.
+    /// An event written by the program ([`write_event`](CmId::write_event)), with its number.
     User(u64),
-    /// An event that a library wrote for its own use, with its number.
+    /// An event written by a library for its own use, with its number.
     Internal(u64),
-    /// An event that this library does not know.
+    /// An event of an unknown type.
     Unknown(EventType),
 }
 
-/// A connection request that a listener received. Dropping it, and its id, rejects the request.
+/// A connection request to a listener. Dropping the request, or its id, rejects it.
 ///
-/// Its id has no events until it is accepted. If the peer gives up or the device goes before that,
-/// accepting fails with `EINVAL`, or with `ENXIO` on a soft device that is gone.
+/// The id reports no events until it is accepted. If the peer gives up or the device disappears
+/// before, accepting fails with `EINVAL`, or with `ENXIO` if a soft device is gone.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ConnectRequest {
-    /// The id of the connection, which has the listener's event channel. It
-    /// [accepts](CmId::accept) or [rejects](CmId::reject).
+    /// The id of the connection, on the listener's event channel. It [accepts](CmId::accept) or
+    /// [rejects](CmId::reject).
     pub id: CmId,
     /// The parameters of the peer.
     pub peer: Peer,
@@ -116,9 +113,9 @@ pub struct ConnectRequest {
 /// The parameters of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Those of a connection.
+    /// The parameters of a connection.
     Conn(PeerParam),
-    /// Those of a datagram service.
+    /// The parameters of a datagram service.
     Ud(PeerUd),
 }
 
@@ -141,27 +138,27 @@ impl Peer {
     }
 }
 
-/// A reject of a peer.
+/// A peer's reject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejection {
-    /// The reason; `None` from transports without reasons (iWARP).
+    /// The reason; `None` from transports without one (iWARP).
     pub reason: Option<RejectReason>,
     /// Bytes of the peer's program; see [`PeerParam::private_data`].
     pub private_data: Vec<u8>,
 }
 
-/// The outcome of an event: 0, a negative errno, or a reason of the protocol.
+/// The outcome of an event: 0, a negative errno, or a protocol reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub i32);
 
 impl Status {
-    /// Returns the errno, where the status is one.
+    /// Returns the errno, if the status is one.
     pub const fn errno(self) -> Option<Errno> {
         if self.0 < 0 { Some(Errno::from_raw(self.0.wrapping_neg())) } else { None }
     }
 
-    /// Returns the status for a sentence that ends with the errno's name.
+    /// Returns the status as words, for a sentence that ends with the errno's name.
     fn words(self) -> String {
         self.errno().map_or_else(|| self.0.to_string(), |errno| errno.description().to_string())
     }
@@ -204,10 +201,10 @@ impl Event {
         }
     }
 
-    /// Returns the event, or the error that it reports.
+    /// Returns the event, or the error it reports.
     ///
     /// # Errors
-    /// The errno of the status with the reason in words, for the kinds
+    /// The errno of the status with the reason in words, for these kinds:
     /// [`AddrError`](EventKind::AddrError), [`RouteError`](EventKind::RouteError),
     /// [`ConnectError`](EventKind::ConnectError), [`Unreachable`](EventKind::Unreachable),
     /// [`Rejected`](EventKind::Rejected) (`ECONNREFUSED`),
@@ -270,7 +267,7 @@ impl Event {
 
     /// Returns the reason why a peer is unreachable.
     fn of_silence(&self) -> String {
-        // Of datagram services, the status of the peer's reply (IBTA volume 1, table 119).
+        // For datagram services, the status of the peer's reply (IBTA volume 1, table 119).
         match self.status.0 {
             1 => "the peer does not support datagram services, or no program listens on the port".into(),
             2 => "the peer's program rejected the request".into(),
@@ -291,7 +288,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The reason why a listener of this machine is not reached by the devices of this process.
+/// The reason why this process's devices do not reach a listener on this machine.
 const OTHER_FAMILY: &str = "a program listens, with soft devices of another address family (IPv4 or IPv6) than \
                             those of this process: VERBS_SOFT takes addresses of both";
 

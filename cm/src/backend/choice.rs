@@ -1,5 +1,4 @@
-//! [`Choice`] and [`ChoiceId`]: ids of a channel with both backends, one of which the address
-//! chooses.
+//! [`Choice`] and [`ChoiceId`]: ids of a channel with both backends. The address selects one.
 //!
 //! ```text
 //!   create_id ─► Undecided: options are kept
@@ -9,12 +8,12 @@
 //!      └─ any other ─────────────────────────────────────► the kernel
 //! ```
 //!
-//! An id on both backends listens on both; both report under its cookie. If it resolves a peer's
-//! address instead, that one chooses, and the other backend's id ends. A peer's address that was
-//! not resolved leaves the id free to resolve another one, which chooses again.
+//! An id on both backends listens on both, and both report under its cookie. If the id instead
+//! resolves a peer's address, that address selects the backend, and the other backend's id ends.
+//! After a failed resolution the id may resolve another address, which selects again.
 //!
-//! Calls hold the lock of the id for reading. A call that chooses holds it for writing, and does
-//! not wait for a peer either.
+//! Calls hold the id's lock for reading. A call that selects the backend holds it for writing; it
+//! does not wait for a peer either.
 
 mod backend;
 
@@ -30,7 +29,7 @@ use crate::channel::Ucma;
 use crate::cmd::option::IdOption;
 use crate::types::{Address, PortSpace};
 
-/// The kernel's part of a channel that has both. Its ids choose.
+/// The kernel's part of a channel with both backends. Its ids select their backend.
 #[derive(Debug)]
 pub(crate) struct Choice {
     kernel: Kernel,
@@ -49,23 +48,24 @@ struct ChoiceId {
 #[derive(Debug)]
 struct Inner {
     chosen: Chosen,
-    /// Whether a peer's address has chosen, which another one may change until it is resolved.
+    /// Whether a peer's address has selected the backend and is not resolved yet, so that another
+    /// one may still change the selection.
     is_tentative: bool,
-    /// The address that it was bound to on both backends before.
+    /// The address previously bound on both backends.
     bound: Option<Address>,
-    /// The soft id. Before the choice it has the answers of an id without an address, and it keeps
-    /// the events that the program writes.
+    /// The soft id. Before the selection it serves calls as an id without an address, and it holds
+    /// the events written by the program.
     soft: Box<dyn Backend>,
-    /// The kernel's id, from the choice of the kernel on.
+    /// The kernel's id, once the kernel is selected.
     kernel: Option<Box<dyn Backend>>,
-    /// The channel's parts that make both.
+    /// The channel's parts that create the ids of both backends.
     ucma: Arc<Ucma>,
     channel: Soft,
-    /// The options that the ids get.
+    /// The options to apply to new ids.
     kept: Kept,
 }
 
-/// The backend that calls go to.
+/// The backend that executes the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chosen {
     Not,
@@ -74,7 +74,7 @@ enum Chosen {
     Both,
 }
 
-/// Options that were set.
+/// The options set so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     tos: Option<u8>,
@@ -93,7 +93,7 @@ impl Source for Choice {
     fn create_id(&self, uid: u64, space: PortSpace, qp_type: QpType) -> Result<Box<dyn Backend>> {
         let soft = match self.soft.create_id(uid, space, qp_type) {
             Ok(soft) => soft,
-            // The soft devices are those of the parent.
+            // The soft devices belong to the parent.
             Err(error) if error.cause == Cause::Forked => {
                 return self.kernel.create_id(uid, space, qp_type);
             }
@@ -138,23 +138,23 @@ impl ChoiceId {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call on the backend that was chosen.
+    /// Runs a call on the selected backend.
     fn with<T>(&self, call: impl FnOnce(&dyn Backend) -> Result<T>) -> Result<T> {
         call(self.read().backend())
     }
 
-    /// Makes an id of the kernel's, with the options that were set.
+    /// Creates a kernel id with the options set so far.
     fn make(&self, inner: &Inner) -> Result<Box<dyn Backend>> {
         let id = Kernel(Arc::clone(&inner.ucma)).create_id(self.uid, self.space, self.qp_type)?;
         inner.kept.apply(id)
     }
 
-    /// Makes a soft id, with the options that were set.
+    /// Creates a soft id with the options set so far.
     fn make_soft(&self, inner: &Inner) -> Result<Box<dyn Backend>> {
         inner.kept.apply(inner.channel.create_id(self.uid, self.space, self.qp_type)?)
     }
 
-    /// Binds to an address of both backends, and to one port.
+    /// Binds to one address and one port on both backends.
     fn bind_both(&self, inner: &mut Inner, address: SocketAddr) -> Result<()> {
         let mut tries = TRIES;
         loop {
@@ -163,7 +163,7 @@ impl ChoiceId {
                 if address.ip().is_unspecified() {
                     return Err(error);
                 }
-                // The kernel has no device with a loopback address.
+                // The kernel has no device at a loopback address.
                 inner.soft.bind(&address.into())?;
                 inner.chosen = Chosen::Soft;
                 return Ok(());
@@ -171,7 +171,7 @@ impl ChoiceId {
             let port = kernel.addresses()?.local.map_or(address.port(), |local| local.port());
             tries -= 1;
             match inner.soft.bind(&Address::from((address.ip(), port))) {
-                // The kernel draws another port.
+                // The next attempt gets another port from the kernel.
                 Err(error) if error.errno == Errno::ADDRINUSE && address.port() == 0 && tries > 0 => {}
                 Err(error) => return Err(error),
                 Ok(()) => {
@@ -200,11 +200,11 @@ impl Kept {
 }
 
 impl Inner {
-    /// Returns whether the address of a peer chooses.
+    /// Returns whether a peer's address may still select the backend.
     fn may_choose(&self) -> bool {
         match self.chosen {
             Chosen::Not | Chosen::Both => true,
-            // An id whose address was resolved has a device.
+            // A resolved id has a device.
             Chosen::Kernel | Chosen::Soft => {
                 let has_none = |id: &dyn Backend| id.addresses().is_ok_and(|of| of.device.is_none());
                 self.is_tentative && has_none(self.backend())
@@ -220,7 +220,7 @@ impl Inner {
     }
 }
 
-/// Returns the backends that have an address to bind to.
+/// Returns the backends for binding to an address.
 fn bound_to(address: &Address) -> Chosen {
     let Some(ip) = address.ip().map(|address| address.ip().to_canonical()) else { return Chosen::Kernel };
     let ports = Port::all();
@@ -233,8 +233,9 @@ fn bound_to(address: &Address) -> Chosen {
     }
 }
 
-/// Returns whether a soft device of this process is the way to a destination: its own address, the
-/// address of the route, or a listener that another process has for its soft device.
+/// Returns whether a soft device of this process reaches a destination. It does if the destination
+/// is its own address, if the route uses its address, or if another process listens there on its
+/// soft device.
 fn is_reached_by_soft(
     soft: &Soft,
     space: PortSpace,
@@ -250,20 +251,20 @@ fn is_reached_by_soft(
     if let Some(source) = source.filter(|source| !source.is_unspecified() && !source.is_loopback()) {
         return Port::with_address(source).is_some();
     }
-    // The question below wakes the listener's process, for each id anew.
+    // The query below wakes the listener's process, once for each id.
     if soft.knows_listener(space, to) {
         return true;
     }
     let ip = to.ip().to_canonical();
     match resolve(space.0, source, to) {
         Ok(Resolution::Pending(_) | Resolution::Shared(_)) => true,
-        // Of the other addresses of this machine, the kernel's devices have some.
+        // Kernel devices hold some of this machine's other addresses.
         Ok(Resolution::Done(route)) => !route.is_local || route.port.address() == ip || ip.is_loopback(),
         Err(_) => false,
     }
 }
 
-/// The number of ports that the kernel draws until soft ids have one of them free.
+/// The number of ports to draw from the kernel until one is also free for soft ids.
 const TRIES: u32 = 16;
 
 #[cfg(test)]

@@ -21,21 +21,21 @@ use crate::types::{
 #[derive(Debug)]
 pub(crate) struct Kernel(pub(crate) Arc<Ucma>);
 
-/// An id of the kernel's. Dropping it destroys the id.
+/// A kernel id. Dropping it destroys the id.
 #[derive(Debug)]
 pub(crate) struct KernelId {
     number: u32,
-    /// The file that the id belongs to. Commands hold the lock for reading, because a number means
-    /// nothing at the file that the id has left.
+    /// The file that the id belongs to. Commands hold the lock for reading, because the number is
+    /// invalid at a file that the id has left.
     file: RwLock<Arc<Ucma>>,
     /// Whether the id listens.
     listens: AtomicBool,
-    /// The files that a listener has left, which have its requests that were not read.
+    /// The files that a listener has left, which still hold its unread requests.
     former: Mutex<Vec<Arc<Ucma>>>,
 }
 
 impl KernelId {
-    /// Takes over an id of a file.
+    /// Takes ownership of an id of a file.
     pub(crate) fn new(ucma: &Arc<Ucma>, number: u32) -> Self {
         let file = RwLock::new(Arc::clone(ucma));
         Self { number, file, listens: AtomicBool::new(false), former: Mutex::default() }
@@ -166,7 +166,7 @@ impl Backend for KernelId {
     }
 
     fn leave(&self, membership: u32) -> Result<()> {
-        // The number of events that were read does not matter: they name a cookie that is stale.
+        // The number of events already read does not matter, because they carry a stale cookie.
         self.with(|ucma, _| cmd::mcast::leave_mcast(ucma, membership).map(drop))
     }
 
@@ -204,8 +204,8 @@ impl Backend for KernelId {
 
 impl Drop for KernelId {
     fn drop(&mut self) {
-        // C waits here until the program has acknowledged all events that were read, because they
-        // point to the id. Ours name it by a cookie that is stale from now on.
+        // C waits here until the program has acknowledged all events it has read, because they
+        // point to the id. Ours carry a cookie, which is now stale.
         let _ = self.with(cmd::id::destroy_id);
     }
 }
@@ -222,8 +222,8 @@ impl Source for Kernel {
         let event = EventType(event);
         let request: Option<Box<dyn Backend>> = match event {
             EventType::CONNECT_REQUEST => {
-                // A request that came before its listener moved here is still at the file of then.
-                // Another one is at none of them, and its number is that of no other id.
+                // A request that arrived before its listener moved here is still at the old file.
+                // Other requests are at none of these files, and their numbers are unique.
                 let former = self.0.former_files();
                 let _ = former.iter().any(|file| cmd::id::migrate_id(&self.0, id, file).is_ok());
                 Some(Box::new(KernelId::new(&self.0, id)))

@@ -1,27 +1,27 @@
-//! The seam between the API and what carries out its calls.
+//! The seam between the API and the backends that execute its calls.
 //!
-//! | type | what it is |
+//! | type | purpose |
 //! |---|---|
-//! | [`Backend`] | one id: its commands, and its end when it is dropped |
-//! | [`Source`] | an event channel's part: it makes ids, and has their events |
-//! | `kernel` | both for the kernel's connection manager |
-//! | `soft` | both for soft devices, without a kernel connection manager |
-//! | `choice` | both for a channel with both backends: the address of an id chooses |
+//! | [`Backend`] | one id: its commands, and its destruction on drop |
+//! | [`Source`] | a backend's part of an event channel: creates ids and returns their events |
+//! | `kernel` | both traits for the kernel's connection manager |
+//! | `soft` | both traits for soft devices, without a kernel connection manager |
+//! | `choice` | both traits for a channel with both backends: an id's address selects one |
 //!
 //! ```text
 //!   CmId ──► IdInner ──► dyn Backend ─┬─► cmd ──► /dev/infiniband/rdma_cm
 //!   EventChannel ──► dyn Source ──────┴─► ib-cm ──► queue pair 1 of soft devices
 //! ```
 //!
-//! A program does not see which backend an id has. An event channel has one source or several; with
+//! Programs do not see the backend of an id. An event channel has one or several sources; with
 //! several it waits at an epoll descriptor. Ids of all sources share one table of cookies
-//! ([`crate::table`]), so that an event needs no mark of its source.
+//! ([`crate::table`]), so events need not name their source.
 //!
-//! Invariant: a source never blocks, and a call on an id returns without waiting for a peer. What
-//! takes time ends in an event.
+//! Invariant: a source never blocks, and a call on an id returns without waiting for a peer. Longer
+//! operations end in an event.
 //!
-//! Invariant: dropping a backend ends its id in any state: a connection is disconnected, a request
-//! that was not accepted is rejected, and events that were not read are discarded.
+//! Invariant: dropping a backend ends its id in any state. A connection is disconnected, a pending
+//! request is rejected, and unread events are discarded.
 
 mod choice;
 mod kernel;
@@ -47,7 +47,7 @@ use crate::types::{
 const OTHER_CHANNEL: &str =
     "the event channel has no ids of this one's kind: it is on a device of the kernel, or on a soft device";
 
-/// One id of a backend. The methods are named after the kernel's, and have their errors.
+/// One id of a backend. The methods have the names and errors of the kernel's.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn bind(&self, address: &Address) -> Result<()>;
     fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()>;
@@ -55,7 +55,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn resolve_service(&self, service: Service<'_>) -> Result<()>;
     fn listen(&self, backlog: u32) -> Result<()>;
     fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()>;
-    /// Accepts a request, which has no events of the peer or the device before that.
+    /// Accepts a request. The request reports no events of the peer or the device before this call.
     fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()>;
     fn reject(&self, data: &[u8], reason: u8) -> Result<()>;
     fn disconnect(&self) -> Result<()>;
@@ -63,7 +63,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn init_qp_attr(&self, state: QpState) -> Result<(QpAttr, QpAttrMask)>;
     fn addresses(&self) -> Result<Addresses>;
     fn gids(&self) -> Result<Gids>;
-    /// Returns the devices of the id's address: one, or all.
+    /// Returns the devices of the id's address: one, or all for an unspecified address.
     fn devices(&self) -> Result<Vec<DeviceKey>>;
     fn paths(&self) -> Result<Vec<PathRecord>>;
     fn services(&self) -> Result<Vec<ServiceRecord>>;
@@ -72,26 +72,26 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn leave(&self, membership: u32) -> Result<()>;
     fn write_event(&self, event: EventType, status: i32, arg: u64) -> Result<()>;
 
-    /// Undoes a `listen`, for an id that listens on another backend too, which has refused. A
-    /// kernel's id cannot.
+    /// Undoes a `listen` after another backend of the same id refused to listen. A kernel id cannot
+    /// do this.
     fn stop_listening(&self) {}
 
-    /// Makes the end of an unanswered request send nothing, so that its peer sends it again. The
-    /// kernel rejects it.
+    /// Makes dropping a pending request send nothing, so that its peer sends it again. The kernel
+    /// instead rejects the request.
     fn forget(&self) {}
 
     /// Moves the id with its unread events to another channel.
     fn migrate(&self, to: &dyn Source) -> Result<()>;
 
-    /// Returns the kernel's number of the id. Kernels report it, with no cookie, in events of a
-    /// request that was not accepted yet.
+    /// Returns the kernel's number of the id. The kernel reports this number instead of a cookie in
+    /// events of a request that is not yet accepted.
     fn kernel_number(&self) -> Option<u32>;
 
-    /// Returns whether INIT attributes come from the backend. ABI 3 has none of them.
+    /// Returns whether the backend computes INIT attributes. ABI 3 does not.
     fn computes_init(&self) -> bool;
 
-    /// Gives the id of a connection request its cookie, for events that the program writes. A
-    /// kernel gets the cookie by `accept`.
+    /// Gives the id of a connection request its cookie, for events written by the program. A kernel
+    /// id gets the cookie in `accept`.
     fn set_cookie(&self, uid: u64) {
         let _ = uid;
     }
@@ -113,40 +113,40 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the part for soft ids, for ids that move here.
+    /// Returns the soft backend's source, for ids that move here.
     fn soft(&self) -> Option<&Soft> {
         None
     }
 }
 
-/// An event as it comes from a backend.
+/// An event as reported by a backend.
 #[derive(Debug)]
 pub(crate) struct RawEvent {
-    /// The cookie of the id, or of the membership in a group. 0 where there is none yet.
+    /// The cookie of the id or of the group membership; 0 before one is set.
     pub(crate) uid: u64,
     /// The kernel's number of the id, for an event without a cookie.
     pub(crate) kernel_number: Option<u32>,
     /// The kind.
     pub(crate) event: EventType,
-    /// 0, a negative errno, or a reason.
+    /// 0, a negative errno, or a protocol reason.
     pub(crate) status: i32,
-    /// The parameters, in each of the forms that they may have.
+    /// The parameters, convertible to each form of the API.
     pub(crate) param: RawParam,
-    /// The peer's options of the connection.
+    /// The peer's connection options.
     pub(crate) ece: Ece,
-    /// The id of a connection request, which ends if it is dropped.
+    /// The id of a connection request. Dropping it ends the request.
     pub(crate) request: Option<Box<dyn Backend>>,
 }
 
-/// The parameters of an event. The port space of the id determines which of them counts.
+/// The parameters of an event. The id's port space determines which form applies.
 pub(crate) trait Param: fmt::Debug + Send {
-    /// Those of a connection.
+    /// Returns the parameters of a connection.
     fn conn(&self) -> PeerParam;
-    /// Those of a datagram service.
+    /// Returns the parameters of a datagram service.
     fn ud(&self) -> PeerUd;
-    /// The number of an event that the program wrote.
+    /// Returns the number in an event written by the program.
     fn arg(&self) -> u64;
 }
 
-/// The parameters of an event, behind the backend's own form.
+/// The parameters of an event, in the backend's own form.
 pub(crate) type RawParam = Box<dyn Param>;

@@ -1,4 +1,4 @@
-//! The calls of a [`ChoiceId`]: those that choose, and those that go to the chosen backend.
+//! The calls of a [`ChoiceId`]: some select the backend, the rest go to the selected one.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -42,12 +42,12 @@ impl Backend for ChoiceId {
             Chosen::Both => inner.soft.addresses()?.local,
             _ => inner.bound,
         };
-        // An id that is bound to an address of both is bound to none of one device.
+        // An address bound on both backends is not the address of one device.
         let source = source.filter(|_| bound.is_none());
         let is_soft = is_reached_by_soft(&inner.channel, self.space, source, destination);
         let way = if is_soft { Chosen::Soft } else { Chosen::Kernel };
         let resolve = |id: &dyn Backend| id.resolve_addr(source, destination, timeout_ms);
-        // The choice changes once the call has succeeded.
+        // The selection changes only after the call has succeeded.
         match (inner.chosen, way) {
             (was, way) if was == way => resolve(inner.backend())?,
             (Chosen::Kernel, Chosen::Soft) => {
@@ -76,7 +76,7 @@ impl Backend for ChoiceId {
                 }
                 resolved?;
                 if was != Chosen::Not {
-                    // One without a port takes the place of the soft id.
+                    // A new soft id without a port replaces the old one.
                     inner.soft = self.make_soft(&inner)?;
                 }
             }
@@ -91,7 +91,7 @@ impl Backend for ChoiceId {
 
     fn resolve_service(&self, service: Service<'_>) -> Result<()> {
         let mut inner = self.write();
-        // Services are those of an InfiniBand fabric.
+        // Services exist only on an InfiniBand fabric.
         if inner.chosen == Chosen::Not {
             inner.kernel = Some(self.make(&inner)?);
             inner.chosen = Chosen::Kernel;
@@ -104,8 +104,8 @@ impl Backend for ChoiceId {
         if inner.chosen == Chosen::Not {
             self.bind_both(&mut inner, (Ipv4Addr::UNSPECIFIED, 0).into())?;
         }
-        // The soft id first: another process may have its name, and the kernel's id is as it was.
-        // The kernel's cannot stop listening.
+        // The soft id listens first: if another process holds its name, the kernel's id is still
+        // unchanged. The kernel's id could not stop listening.
         inner.backend().listen(backlog)?;
         match (inner.chosen, &inner.kernel) {
             (Chosen::Both, Some(kernel)) => {
@@ -202,7 +202,7 @@ impl Backend for ChoiceId {
             Chosen::Soft => inner.soft.migrate(to),
             Chosen::Kernel => {
                 inner.kernel.as_ref().map_or(Ok(()), |kernel| kernel.migrate(to))?;
-                // Its events are those that the program wrote before the choice.
+                // The soft id holds the events that the program wrote before the selection.
                 let _ = inner.soft.migrate(to);
                 Ok(())
             }
@@ -217,7 +217,7 @@ impl Backend for ChoiceId {
     }
 
     fn kernel_number(&self) -> Option<u32> {
-        // Its events carry the cookie from the beginning.
+        // Events of the id carry the cookie from the beginning.
         None
     }
 

@@ -1,4 +1,4 @@
-//! The choice of a backend, on a scripted kernel and soft devices of the process.
+//! Tests of selecting the backend, on a scripted kernel and the process's soft devices.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::channel::{Expect, Reply, Scripted};
 use crate::types::EventType;
 use crate::{CmId, ConnParam, Event, EventChannel, EventKind};
 
-/// A channel with both backends, and a soft device.
+/// A channel with both backends and a soft device.
 struct World {
     kernel: Scripted,
     channel: EventChannel,
@@ -38,19 +38,19 @@ impl World {
         self.channel.create_id(PortSpace::TCP).unwrap()
     }
 
-    /// The numbers of the commands that came.
+    /// Returns the numbers of the commands received.
     fn commands(&self) -> Vec<String> {
         self.kernel.seen().iter().map(|text| text.split(':').next().unwrap().to_owned()).collect()
     }
 
-    /// Drops an id that the kernel has.
+    /// Drops an id known to the kernel.
     fn end(&self, id: CmId) {
         self.replies([Reply::ok()]);
         drop(id);
         assert_eq!(self.commands().last().unwrap(), "1");
     }
 
-    /// Returns an id that has asked the listener at an address of the soft device for a connection.
+    /// Returns an id that has requested a connection from a listener at the soft device's address.
     #[track_caller]
     fn asking(&self, to: Address) -> CmId {
         let client = self.id();
@@ -64,7 +64,7 @@ impl World {
         client
     }
 
-    /// Returns the next event, of soft ids alone: a kernel without events is asked in turn.
+    /// Returns the next event of a soft id. The kernel, which has no events, is queried in turn.
     fn soft_event(&self) -> Event {
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         loop {
@@ -82,12 +82,12 @@ impl World {
     }
 }
 
-/// The kernel's number of a new id.
+/// Returns the reply with the kernel's number of a new id.
 fn number() -> Reply {
     Reply::bytes(&9_u32.to_ne_bytes())
 }
 
-/// The kernel's reply to the question for the addresses of an id.
+/// Returns the kernel's reply to a query for an id's addresses.
 fn bound(address: SocketAddr) -> Reply {
     let (src_addr, src_size) = Address::from(address).to_storage().unwrap();
     Reply::bytes(RdmaUcmQueryAddrResp { src_addr, src_size, ..RdmaUcmQueryAddrResp::default() }.as_bytes())
@@ -104,7 +104,7 @@ fn an_address_of_a_soft_device_needs_no_kernel() {
     let _client = world.asking(to);
     let event = world.soft_event();
     assert!(event.id == listener.key() && matches!(event.kind, EventKind::ConnectRequest(_)), "{event:?}");
-    // The questions for events alone.
+    // Only queries for events were sent.
     assert!(world.commands().iter().all(|number| number == "12"), "{:?}", world.commands());
 }
 
@@ -209,7 +209,7 @@ fn an_id_on_both_that_resolves_keeps_one() {
         let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 47_472).into();
         world.replies([number(), Reply::ok(), bound(any)]);
         id.bind_addr(any).unwrap();
-        // The kernel's id ends, or resolves.
+        // The kernel's id either ends or resolves.
         world.replies([Reply::ok()]);
         let to = if soft { world.address } else { [192, 0, 2, 1].into() };
         id.resolve_addr(None, (to, 80), Duration::from_secs(1)).unwrap();
@@ -225,7 +225,7 @@ fn an_id_on_both_that_resolves_keeps_one() {
     }
 }
 
-/// The kernel's reply for an id that has an address and no device.
+/// Returns the kernel's reply for an id with an address but no device.
 fn unresolved() -> Reply {
     bound((Ipv4Addr::UNSPECIFIED, 47_473).into())
 }
@@ -239,20 +239,20 @@ fn an_address_that_was_not_resolved_leaves_the_choice_to_the_next_one() {
         let event = world.soft_event();
         assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
     };
-    // By the call, whose id ends.
+    // Failure in the call; the id ends.
     let id = world.id();
     world.replies([number(), Reply::Errno(Errno::NETUNREACH), Reply::ok()]);
     assert_eq!(id.resolve_addr(None, far, second).unwrap_err().errno, Errno::NETUNREACH);
     id.resolve_addr(None, soft, second).unwrap();
     is_resolved(&id);
-    // By an event: the kernel's id has no device. It ends.
+    // Failure by an event: the kernel's id has no device, and ends.
     let id = world.id();
     world.replies([number(), Reply::ok()]);
     id.resolve_addr(None, far, second).unwrap();
     world.replies([unresolved(), Reply::ok()]);
     id.resolve_addr(None, soft, second).unwrap();
     is_resolved(&id);
-    // It is resolved now.
+    // Now it is resolved.
     assert_eq!(id.resolve_addr(None, far, second).unwrap_err().errno, Errno::INVAL);
 }
 
@@ -288,7 +288,7 @@ fn a_listener_that_the_kernel_refuses_listens_on_no_soft_device() {
     let client = world.asking((world.address, any.port()).into());
     let event = world.soft_event();
     assert!(event.id == client.key() && matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
-    // The id is bound as before.
+    // The id is still bound.
     world.replies([Reply::ok()]);
     listener.listen(1).unwrap();
     world.end(listener);
