@@ -31,9 +31,8 @@ pub(crate) fn bind_ip(ucma: &Ucma, id: u32, address: &Address) -> Result<()> {
 /// Binds an id to an address of any family.
 ///
 /// # Errors
-/// `EADDRINUSE` for a port that another id has, `EADDRNOTAVAIL` for an address of no interface,
-/// `ENODEV` for one of an interface without an RDMA device; any other errno that the kernel
-/// returns.
+/// `EADDRINUSE` for a port used by another id, `EADDRNOTAVAIL` for an address without an interface,
+/// `ENODEV` for an interface without an RDMA device; any other errno that the kernel returns.
 #[doc(alias = "rdma_bind_addr")]
 pub(crate) fn bind(ucma: &Ucma, id: u32, address: &Address) -> Result<()> {
     let (addr, addr_size) = address.to_storage().ok_or_else(|| family_error(BIND, address))?;
@@ -41,7 +40,7 @@ pub(crate) fn bind(ucma: &Ucma, id: u32, address: &Address) -> Result<()> {
     ucma.write(BIND, Command::new(RDMA_USER_CM_CMD_BIND, request.as_bytes()))
 }
 
-/// Starts to resolve an IP address.
+/// Starts resolving an IP address.
 ///
 /// # Errors
 /// `EAFNOSUPPORT` for another family; as [`resolve_addr`].
@@ -63,12 +62,12 @@ pub(crate) fn resolve_ip(
     ucma.write(RESOLVE, Command::new(RDMA_USER_CM_CMD_RESOLVE_IP, request.as_bytes()))
 }
 
-/// Starts to resolve an address of any family, from a source address or from the one that the
-/// routes choose. The result is an event.
+/// Starts resolving an address of any family, from `source` or an address chosen by the routing
+/// table. The result is an event.
 ///
 /// # Errors
-/// `EINVAL` for an id in another state; any other errno that the kernel returns at once, notably
-/// `ENETUNREACH` without a route.
+/// `EINVAL` for an id in another state; any other errno that the kernel returns immediately,
+/// notably `ENETUNREACH` without a route.
 #[doc(alias = "rdma_resolve_addr")]
 pub(crate) fn resolve_addr(
     ucma: &Ucma,
@@ -84,7 +83,7 @@ pub(crate) fn resolve_addr(
     ucma.write(RESOLVE, Command::new(RDMA_USER_CM_CMD_RESOLVE_ADDR, request.as_bytes()))
 }
 
-/// Starts to resolve the route to the resolved address. The result is an event.
+/// Starts resolving the route to the resolved address. The result is an event.
 ///
 /// # Errors
 /// `EINVAL` for an id without a resolved address; any other errno that the kernel returns.
@@ -94,11 +93,11 @@ pub(crate) fn resolve_route(ucma: &Ucma, id: u32, timeout_ms: u32) -> Result<()>
     ucma.write("resolve_route", Command::new(RDMA_USER_CM_CMD_RESOLVE_ROUTE, request.as_bytes()))
 }
 
-/// Starts to look a service up at the subnet administrator. The result is an event.
+/// Starts looking up a service at the subnet administrator. The result is an event.
 ///
 /// # Errors
-/// `EINVAL` for a name that does not fit, and from kernels without the command; any other errno
-/// that the kernel returns.
+/// `EINVAL` for a name that is too long, and from kernels without the command; any other errno that
+/// the kernel returns.
 #[doc(alias = "rdma_resolve_addrinfo")]
 pub(crate) fn resolve_ib_service(ucma: &Ucma, id: u32, service: Service<'_>) -> Result<()> {
     const VERB: &str = "resolve_addrinfo";

@@ -16,11 +16,11 @@ use super::convert;
 use crate::channel::{Command, Ucma};
 use crate::types::ConnParam;
 
-/// Listens for connection requests, of which `backlog` may wait. 0 stands for the kernel's largest
-/// number (`net.rdma_ucm.max_backlog`, 1024), and so do larger ones.
+/// Listens for connection requests, with room for `backlog` pending ones. 0 and values beyond the
+/// kernel's maximum stand for that maximum (`net.rdma_ucm.max_backlog`, 1024).
 ///
 /// # Errors
-/// `EADDRINUSE` for a port that another id has; any other errno that the kernel returns.
+/// `EADDRINUSE` for a port used by another id; any other errno that the kernel returns.
 #[doc(alias = "rdma_listen")]
 pub(crate) fn listen(ucma: &Ucma, id: u32, backlog: u32) -> Result<()> {
     let request = RdmaUcmListen { id, backlog };
@@ -30,7 +30,7 @@ pub(crate) fn listen(ucma: &Ucma, id: u32, backlog: u32) -> Result<()> {
 /// Sends a connection request. The result is an event.
 ///
 /// # Errors
-/// `EINVAL` for an id without a resolved route, and for private data that does not fit; any other
+/// `EINVAL` for an id without a resolved route, and for private data that is too long; any other
 /// errno that the kernel returns.
 #[doc(alias = "rdma_connect")]
 pub(crate) fn connect(ucma: &Ucma, id: u32, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
@@ -39,12 +39,12 @@ pub(crate) fn connect(ucma: &Ucma, id: u32, param: &ConnParam<'_>, ece: Ece) -> 
     ucma.write("connect", Command::new(RDMA_USER_CM_CMD_CONNECT, request.as_bytes()))
 }
 
-/// Accepts a connection request: later events of its id carry `uid`. Without parameters it is the
-/// last message of the side that connects, and `uid` has no meaning.
+/// Accepts a connection request; later events of its id carry `uid`. Without parameters it sends
+/// the connecting side's final message instead, and `uid` has no meaning.
 ///
 /// # Errors
-/// `EINVAL` for an id in another state, and for private data that does not fit; any other errno
-/// that the kernel returns.
+/// `EINVAL` for an id in another state, and for private data that is too long; any other errno that
+/// the kernel returns.
 #[doc(alias = "rdma_accept")]
 #[doc(alias = "rdma_establish")]
 pub(crate) fn accept(ucma: &Ucma, id: u32, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()> {
@@ -54,11 +54,11 @@ pub(crate) fn accept(ucma: &Ucma, id: u32, uid: u64, param: Option<&ConnParam<'_
     ucma.write(verb, Command::new(RDMA_USER_CM_CMD_ACCEPT, request.as_bytes()))
 }
 
-/// Rejects a connection request. Kernels take two reasons: 0, for the program's own
-/// (`CONSUMER_DEFINED`), and 35 (`VENDOR_OPTION_NOT_SUPPORTED`).
+/// Rejects a connection request. Kernels accept two reasons: 0, which stands for
+/// `CONSUMER_DEFINED`, and 35 (`VENDOR_OPTION_NOT_SUPPORTED`).
 ///
 /// # Errors
-/// `EINVAL` for another reason, for an id in another state, and for private data that does not fit;
+/// `EINVAL` for another reason, for an id in another state, and for private data that is too long;
 /// any other errno that the kernel returns.
 #[doc(alias = "rdma_reject")]
 #[doc(alias = "rdma_reject_ece")]
@@ -69,7 +69,7 @@ pub(crate) fn reject(ucma: &Ucma, id: u32, data: &[u8], reason: u8) -> Result<()
     ucma.write(VERB, Command::new(RDMA_USER_CM_CMD_REJECT, request.as_bytes()))
 }
 
-/// Ends a connection, or confirms that the peer has ended it. The result is an event.
+/// Ends a connection, or confirms the peer's disconnect. The result is an event.
 ///
 /// # Errors
 /// `EINVAL` for an id without a connection; any other errno that the kernel returns.
@@ -82,16 +82,16 @@ pub(crate) fn disconnect(ucma: &Ucma, id: u32) -> Result<()> {
 /// Passes an event of a queue pair to the connection manager.
 ///
 /// # Errors
-/// `EINVAL` for an id without a device or an event of another kind; any other errno that the kernel
-/// returns.
+/// `EINVAL` for an id without a device, or for another kind of event; any other errno that the
+/// kernel returns.
 #[doc(alias = "rdma_notify")]
 pub(crate) fn notify(ucma: &Ucma, id: u32, event: AsyncEventType) -> Result<()> {
     let request = RdmaUcmNotify { id, event: event.0 };
     ucma.write("notify", Command::new(RDMA_USER_CM_CMD_NOTIFY, request.as_bytes()))
 }
 
-/// Returns the attributes that move a queue pair of the connection to a state, and which of them
-/// are given, without the bits that only the kernel has.
+/// Returns the attributes for moving a connection's queue pair to a state, and their mask without
+/// the kernel-only bits.
 ///
 /// # Errors
 /// `EINVAL` for an id without a device, and for a state that the connection does not permit yet;
@@ -127,10 +127,11 @@ fn conn_param(verb: &'static str, param: &ConnParam<'_>) -> Result<RdmaUcmConnPa
     })
 }
 
-/// Returns the room of a command with private data in it, and their length.
+/// Returns a command's private data field and the length of its contents.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`] for more than 255 bytes, whose length the command cannot carry.
+/// `EINVAL` with [`Cause::Limit`] for more than 255 bytes, the maximum of the command's length
+/// field.
 fn private_data(verb: &'static str, data: &[u8]) -> Result<([u8; 256], u8)> {
     let len = u8::try_from(data.len()).map_err(|_| {
         let (asked, max) = (data.len() as u64, u8::MAX.into());

@@ -1,10 +1,10 @@
-//! The kernel's structs of verbs, as values.
+//! Conversions from the kernel's verbs structs to values.
 
 use uverbs_abi::ib_user_verbs::{IbUverbsAhAttr, IbUverbsQpAttr};
 use verbs::{AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState, Rate};
 
-/// The bits of attributes that only the kernel has: the MAC addresses and VLANs of both paths. Some
-/// kernels report them, and none takes them back.
+/// The mask bits for kernel-only attributes: the MAC addresses and VLANs of both paths. Some
+/// kernels report them, but none accepts them.
 const KERNEL_ONLY: u32 = 0xf << 21;
 
 /// Returns the address of a destination.
@@ -25,10 +25,9 @@ pub(crate) fn ah_attr(attr: &IbUverbsAhAttr) -> AhAttr {
     }
 }
 
-/// Returns the attributes of a queue pair, and which of them are given, without the bits that only
-/// the kernel has.
+/// Returns the attributes of a queue pair, and their mask without the kernel-only bits.
 pub(crate) fn qp_attr(attr: &IbUverbsQpAttr) -> (QpAttr, QpAttrMask) {
-    // A number beyond a byte is of no state or code either.
+    // A number beyond one byte names no state or code either.
     let byte = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     let value = QpAttr {
         qp_state: QpState(byte(attr.qp_state)),

@@ -33,7 +33,7 @@ pub(crate) fn get_event(ucma: &Ucma) -> Result<Option<RdmaUcmEventResp>> {
     }
 }
 
-/// Puts an event of an id behind those that wait. Kernels take two kinds:
+/// Queues an event for an id. Kernels accept two kinds:
 /// [`USER`](EventType::USER) and [`INTERNAL`](EventType::INTERNAL).
 ///
 /// # Errors

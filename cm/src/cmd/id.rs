@@ -13,15 +13,15 @@ use super::bad_reply;
 use crate::channel::{Command, Ucma};
 use crate::types::PortSpace;
 
-/// The number that stands for no id. The kernel's are positive `int`s.
+/// The number that stands for no id. The kernel's numbers are positive `int`s.
 pub(super) const NO_ID: u32 = u32::MAX;
 
-/// Creates an id, and returns the kernel's number of it. Its events carry `uid`; the kernel drops
-/// those of an id whose `uid` is 0.
+/// Creates an id and returns its kernel number. Its events carry `uid`; if `uid` is 0, the kernel
+/// drops them.
 ///
 /// # Errors
-/// `EINVAL` for a port space that the kernel does not know; any other errno that the kernel
-/// returns; `EIO` if the reply has no number.
+/// `EINVAL` for a port space unknown to the kernel; any other errno that the kernel returns; `EIO`
+/// if the reply has no number.
 #[doc(alias = "rdma_create_id")]
 pub(crate) fn create_id(ucma: &Ucma, uid: u64, space: PortSpace, qp_type: QpType) -> Result<u32> {
     const VERB: &str = "create_id";
@@ -37,12 +37,12 @@ pub(crate) fn create_id(ucma: &Ucma, uid: u64, space: PortSpace, qp_type: QpType
     if reply.id == NO_ID { Err(bad_reply(VERB, "an id without a number")) } else { Ok(reply.id) }
 }
 
-/// Destroys an id, and returns the number of its events that were read. The kernel discards the
-/// unread ones, ends what the id is doing, and rejects connection requests that were not accepted.
+/// Destroys an id and returns the number of its events that were read. The kernel discards unread
+/// events, ends pending operations, and rejects pending connection requests.
 ///
 /// # Errors
-/// `ENOENT` for a number that names no id, `EINVAL` for an id of another file; any other errno that
-/// the kernel returns.
+/// `ENOENT` for an unknown number, `EINVAL` for an id of another file; any other errno that the
+/// kernel returns.
 #[doc(alias = "rdma_destroy_id")]
 pub(crate) fn destroy_id(ucma: &Ucma, id: u32) -> Result<u32> {
     let request = RdmaUcmDestroyId { response: 0, id, reserved: 0 };
@@ -57,11 +57,11 @@ pub(crate) fn destroy_id(ucma: &Ucma, id: u32) -> Result<u32> {
     Ok(reply.events_reported)
 }
 
-/// Moves an id with its unread events from the file `from` to `to`, and returns the number of its
+/// Moves an id with its unread events from the file `from` to `to`. Returns the number of its
 /// events that were read.
 ///
 /// # Errors
-/// `ENOENT` or `EINVAL` for a number that names no id of `from`; any other errno that the kernel
+/// `ENOENT` or `EINVAL` if `from` has no id with this number; any other errno that the kernel
 /// returns.
 #[doc(alias = "rdma_migrate_id")]
 pub(crate) fn migrate_id(to: &Ucma, id: u32, from: &Ucma) -> Result<u32> {

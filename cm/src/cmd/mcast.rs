@@ -17,8 +17,8 @@ use crate::types::Address;
 
 const JOIN: &str = "join_multicast";
 
-/// Starts to join the group of an IP address, and returns the kernel's number of the membership,
-/// whose events carry `uid`.
+/// Starts joining the group of an IP address. Returns the kernel's number of the membership, whose
+/// events carry `uid`.
 ///
 /// # Errors
 /// `EAFNOSUPPORT` for another family; as [`join_mcast`].
@@ -34,12 +34,12 @@ pub(crate) fn join_ip_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address) -
     membership(reply)
 }
 
-/// Starts to join the group of an address of any family, to send and receive or only to send, and
-/// returns the kernel's number of the membership, whose events carry `uid`.
+/// Starts joining the group of an address of any family, for sending and receiving or only for
+/// sending. Returns the kernel's number of the membership, whose events carry `uid`.
 ///
 /// # Errors
-/// `EINVAL` for an id that is bound to no device; any other errno that the kernel returns, notably
-/// `EOPNOTSUPP` for an InfiniBand fabric without send-only members.
+/// `EINVAL` for an id that is not bound to a device; any other errno that the kernel returns,
+/// notably `EOPNOTSUPP` if the InfiniBand fabric does not support send-only members.
 #[doc(alias = "rdma_join_multicast_ex")]
 pub(crate) fn join_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address, send_only: bool) -> Result<u32> {
     let (addr, addr_size) = address.to_storage().ok_or_else(|| family_error(JOIN, address))?;
@@ -57,7 +57,7 @@ pub(crate) fn join_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address, send
 /// Ends a membership by its number, and returns the number of its events that were read.
 ///
 /// # Errors
-/// `ENOENT` for a number that names no membership; any other errno that the kernel returns.
+/// `ENOENT` for an unknown membership; any other errno that the kernel returns.
 #[doc(alias = "rdma_leave_multicast")]
 pub(crate) fn leave_mcast(ucma: &Ucma, membership: u32) -> Result<u32> {
     let request = RdmaUcmDestroyId { response: 0, id: membership, reserved: 0 };

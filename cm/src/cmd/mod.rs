@@ -9,20 +9,20 @@
 //! | [`event`] | `GET_EVENT`, `WRITE_CM_EVENT` |
 //! | [`mcast`] | `JOIN_IP_MCAST`, `JOIN_MCAST`, `LEAVE_MCAST` |
 //! | [`option`] | `SET_OPTION`, `GET_OPTION` |
-//! | [`convert`] | the kernel's structs of verbs as values |
+//! | [`convert`] | conversions from the kernel's verbs structs |
 //!
 //! # Old and new forms
-//! Structs grew at their ends, and the kernel takes and writes as many bytes as it knows:
+//! Structs grew at their ends. The kernel reads and writes only the fields that it supports:
 //!
 //! | struct | grew by | an older kernel |
 //! |---|---|---|
 //! | `CONNECT`, `ACCEPT` | ECE | ignores it |
-//! | `GET_EVENT` | ECE | leaves it as it was: zero, no options |
-//! | `QUERY`, `QUERY_ROUTE` | `ibdev_index` | leaves it as it was: `u32::MAX`, unknown |
+//! | `GET_EVENT` | ECE | does not write it: it stays zero, no options |
+//! | `QUERY`, `QUERY_ROUTE` | `ibdev_index` | does not write it: it stays `u32::MAX`, unknown |
 //! | `REJECT` | `reason`, once padding | rejects as `CONSUMER_DEFINED` |
 //!
-//! A reply starts with the values that stand for "not written". Counts in replies are claims: no
-//! more records are read than there was room for.
+//! A reply buffer initially holds the values for "not written". Counts in replies are not trusted:
+//! no more records are read than the buffer can hold.
 
 pub(crate) mod addr;
 pub(crate) mod conn;
@@ -37,13 +37,13 @@ use verbs::{Cause, Errno, Error};
 
 use crate::types::Address;
 
-/// Returns the error of an address that the command cannot carry.
+/// Returns the error for an address that the command cannot carry.
 fn family_error(verb: &'static str, address: &Address) -> Error {
     let reason = format!("{address} is no IP address, and this kernel takes no other");
     Error::new(verb, "", Errno::AFNOSUPPORT).because(Cause::Other { reason: reason.into() })
 }
 
-/// Returns the error of a reply that misses what was asked for.
+/// Returns the error for a reply without the requested data.
 fn bad_reply(verb: &'static str, what: &'static str) -> Error {
     Error::new(verb, "", Errno::IO).because(Cause::BadReply { what })
 }

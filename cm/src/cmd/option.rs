@@ -18,11 +18,11 @@ use crate::types::PathRecord;
 pub(crate) enum IdOption<'a> {
     /// The type of service of the connection's packets.
     Tos(u8),
-    /// Whether the id may bind to a port that another id has, which permits it too.
+    /// Whether the id may bind to another id's port. Both ids must permit it.
     ReuseAddr(bool),
-    /// Whether a listener on an IPv6 address takes no IPv4 connections.
+    /// Whether a listener on an IPv6 address excludes IPv4 connections.
     AfOnly(bool),
-    /// The time-out of acknowledgements: 4.096 µs × 2ⁿ, 5 bits.
+    /// The acknowledgement time-out: 4.096 µs × 2ⁿ, 5 bits.
     AckTimeout(u8),
     /// The path of the connection, instead of resolving a route.
     IbPath(&'a [PathRecord]),
@@ -33,8 +33,8 @@ const VERB: &str = "set_option";
 /// Sets an option.
 ///
 /// # Errors
-/// `ENOSYS` for an option that the kernel does not have, `EINVAL` for a value or a state of the id
-/// that it does not take; any other errno that the kernel returns.
+/// `ENOSYS` for an option unknown to the kernel, `EINVAL` for an invalid value or a wrong state of
+/// the id; any other errno that the kernel returns.
 #[doc(alias = "rdma_set_option")]
 pub(crate) fn set_option(ucma: &Ucma, id: u32, option: IdOption<'_>) -> Result<()> {
     let (level, optname, value) = match option {
@@ -56,7 +56,7 @@ pub(crate) fn set_option(ucma: &Ucma, id: u32, option: IdOption<'_>) -> Result<(
     ucma.write(VERB, command)
 }
 
-/// Asks for an option. The method has a number and no struct: no kernel has ever had it.
+/// Queries an option. The method has a number but no struct, because no kernel has ever had it.
 ///
 /// # Errors
 /// `ENOSYS` from every kernel so far.

@@ -21,7 +21,7 @@ use crate::types::{Address, PathRecord, ServiceRecord};
 pub(crate) struct DeviceKey {
     /// The GUID of the device's node.
     pub(crate) guid: Guid,
-    /// The kernel's index of the device; `None` from kernels that do not report it.
+    /// The kernel's index of the device; `None` if the kernel does not report it.
     pub(crate) index: Option<u32>,
 }
 
@@ -43,23 +43,23 @@ pub(crate) struct Addresses {
 /// The GIDs of both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gids {
-    /// That of this side.
+    /// The GID of this side.
     pub(crate) local: Gid,
-    /// That of the peer.
+    /// The peer's GID.
     pub(crate) peer: Gid,
 }
 
-/// The value of `ibdev_index` that stands for "not reported".
+/// The `ibdev_index` that stands for "not reported".
 const NO_INDEX: u32 = u32::MAX;
 
-/// The number of paths that are asked for. The kernel has at most a primary and an alternate path
-/// for each direction.
+/// The number of paths to request. The kernel has at most a primary and an alternate path for each
+/// direction.
 const MAX_PATHS: usize = 6;
 
-/// The number of services that are asked for at first.
+/// The number of services to request at first.
 const FIRST_SERVICES: usize = 6;
 
-/// The largest number of services that fits into a reply, whose length has 16 bits.
+/// The maximum number of services in a reply, whose length has 16 bits.
 const MAX_SERVICES: usize = (u16::MAX as usize - size_of::<RdmaUcmQueryIbServiceResp>()) / SERVICE;
 
 const SERVICE: usize = size_of::<IbUserServiceRec>();
@@ -70,7 +70,7 @@ fn query(ucma: &Ucma, verb: &'static str, id: u32, option: u32, reply: &mut [u8]
     ucma.write(verb, Command::with_reply(RDMA_USER_CM_CMD_QUERY, request.as_bytes(), offset, reply))
 }
 
-/// Returns the device of a reply. Its GUID lies most significant byte first.
+/// Returns the device of a reply. Its GUID is big-endian.
 fn device(node_guid: u64, ibdev_index: u32) -> Option<DeviceKey> {
     (node_guid != 0).then(|| DeviceKey {
         guid: Guid::from_be_bytes(node_guid.to_ne_bytes()),
@@ -93,7 +93,7 @@ pub(crate) fn query_route(ucma: &Ucma, id: u32) -> Result<(Addresses, Gids, Vec<
         reply.as_mut_bytes(),
     );
     ucma.write("query_route", command)?;
-    // Without a path, the first record holds the GIDs and the partition key alone.
+    // Without a path, the first record holds only the GIDs and the partition key.
     let [first, _] = &reply.ib_route;
     let addresses = Addresses {
         local: Address::from_in6(&reply.src_addr),
@@ -157,7 +157,7 @@ pub(crate) fn query_path(ucma: &Ucma, id: u32) -> Result<Vec<PathRecord>> {
     Ok(records.take(count as usize).map(|record| PathRecord::from_wire(&record)).collect())
 }
 
-/// Returns the services that were resolved, at most as many as fit into a reply of 64 KiB.
+/// Returns the resolved services, at most as many as fit into a reply of 64 KiB.
 ///
 /// # Errors
 /// `ENOSYS` or `EINVAL` from kernels without the query; any other errno that the kernel returns.
@@ -171,7 +171,7 @@ pub(crate) fn query_ib_service(ucma: &Ucma, id: u32) -> Result<Vec<ServiceRecord
         let (head, records) = reply.split_at(HEADER);
         let found = RdmaUcmQueryIbServiceResp::read_from_bytes(head).unwrap_or_default().num_service_recs;
         let found = usize::try_from(found).unwrap_or(usize::MAX);
-        // Asked again once, with room for all that the kernel has.
+        // Repeats the query once, with room for all services of the kernel.
         if found > services && services == FIRST_SERVICES {
             services = found.min(MAX_SERVICES);
             continue;

@@ -1,4 +1,4 @@
-//! Binding, resolving, listening, and what an id then is.
+//! Binding, resolving, listening, and queries of the result.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::event_channel;
 use crate::types::{Address, PathRecord, Service, ServiceRecord};
 
 impl CmId {
-    /// Binds the id to an address of this machine and a port; port 0 lets the kernel choose. An id
-    /// that connects need not bind.
+    /// Binds the id to an address of this machine and a port; the kernel chooses a port for 0.
+    /// Connecting does not require binding first.
     ///
-    /// The unspecified address (`0.0.0.0`, `::`) stands for all addresses: such a listener takes
-    /// connections on all devices, also on those that appear later, and has a device of its own
-    /// only in its requests.
+    /// The unspecified address (`0.0.0.0`, `::`) stands for all addresses. A listener bound to it
+    /// accepts connections on all devices, including those that appear later. It has no device;
+    /// only its requests have one.
     ///
     /// # Errors
-    /// - `EADDRINUSE` for a port that another id has.
-    /// - `EADDRNOTAVAIL` or `ENODEV` for an address of no interface with an RDMA device.
-    /// - `EACCES` for a port below the system's unprivileged ones, without the right to it.
-    /// - `EINVAL` for an id that is bound already, and for a link-local address without its scope.
-    /// - `EAFNOSUPPORT` for a family that the kernel does not take.
+    /// - `EADDRINUSE` for a port used by another id.
+    /// - `EADDRNOTAVAIL` or `ENODEV` for an address that no interface with an RDMA device has.
+    /// - `EACCES` for a privileged port without the right to use it.
+    /// - `EINVAL` for an id that is already bound, and for a link-local address without its scope.
+    /// - `EAFNOSUPPORT` for a family that the kernel does not support.
     /// - Any other errno that the kernel returns.
     ///
     /// # References
@@ -35,26 +35,26 @@ impl CmId {
         self.inner.explained(result.map_err(|error| explain::bind(error, &address)))
     }
 
-    /// Starts to resolve the address of a peer: to find the device that reaches it. The outcome is
+    /// Starts resolving a peer's address, which selects the device that reaches it. The outcome is
     /// [`AddrResolved`](crate::EventKind::AddrResolved) or
     /// [`AddrError`](crate::EventKind::AddrError), with `EAFNOSUPPORT` for a listener whose devices
     /// have addresses of another family.
     ///
-    /// `source` binds the id, unless it is bound; without it, the routes choose. A time-out is
-    /// rounded up to milliseconds. If a listener of another process has to be queried for its soft
-    /// devices, the limit is at least 2 s while that listener exists.
+    /// `source` binds the id, unless it is already bound; without it, the routing table chooses.
+    /// The time-out is rounded up to milliseconds. If a listener in another process has to be
+    /// queried for its soft devices, the limit is at least 2 s while that listener exists.
     ///
     /// # Errors
-    /// - `EINVAL` for an id that is resolved or connected already, or bound to an address of
+    /// - `EINVAL` for an id that is already resolved or connected, or bound to an address of
     ///   another family, and for a link-local address without its scope.
-    /// - `EAFNOSUPPORT` for a family that the kernel does not take.
+    /// - `EAFNOSUPPORT` for a family that the kernel does not support.
     /// - [`EventChannel::kernel_error`](crate::EventChannel::kernel_error) for an address that no
-    ///   soft device reaches, on a channel that has no ids of the kernel's.
-    /// - `EACCES` for a broadcast address, and for one that a route prohibits.
-    /// - `EAGAIN`, `EPERM`, `EACCES` and `EMFILE` if a listener of this machine with soft devices
-    ///   cannot be asked, as by [`connect`](Self::connect).
-    /// - Any other errno that the kernel returns, notably those of [`bind_addr`](Self::bind_addr)
-    ///   for the source, and `ENETUNREACH` without a route.
+    ///   soft device reaches, on a channel without kernel ids.
+    /// - `EACCES` for a broadcast address, and for a destination that a route prohibits.
+    /// - `EAGAIN`, `EPERM`, `EACCES` and `EMFILE` if a listener on this machine cannot be queried
+    ///   for its soft devices, as in [`connect`](Self::connect).
+    /// - Any other errno that the kernel returns, notably the errors of
+    ///   [`bind_addr`](Self::bind_addr) for the source, and `ENETUNREACH` without a route.
     ///
     /// # References
     /// `rdma_resolve_addr(3)`
@@ -75,11 +75,11 @@ impl CmId {
         )
     }
 
-    /// Starts to resolve the route to the peer. The outcome is
+    /// Starts resolving the route to the peer. The outcome is
     /// [`RouteResolved`](crate::EventKind::RouteResolved) or
     /// [`RouteError`](crate::EventKind::RouteError).
     ///
-    /// [`set_ib_path`](Self::set_ib_path) gives a known route instead.
+    /// [`set_ib_path`](Self::set_ib_path) instead sets a known route.
     ///
     /// # Errors
     /// `EINVAL` for an id whose address is not resolved; any other errno that the kernel returns.
@@ -91,9 +91,9 @@ impl CmId {
         self.inner.explained(self.inner.backend.resolve_route(milliseconds(timeout)))
     }
 
-    /// Starts to look a service up at the subnet administrator of an InfiniBand fabric. The outcome
+    /// Starts looking up a service at the subnet administrator of an InfiniBand fabric. The outcome
     /// is [`AddrinfoResolved`](crate::EventKind::AddrinfoResolved), after which
-    /// [`services`](Self::services) has the addresses, or
+    /// [`services`](Self::services) returns the addresses, or
     /// [`AddrinfoError`](crate::EventKind::AddrinfoError).
     ///
     /// # Errors
@@ -119,15 +119,16 @@ impl CmId {
         self.inner.explained(self.inner.backend.services())
     }
 
-    /// Listens for connection requests, of which `backlog` may wait. The kernel drops further ones,
-    /// and their peers send them again, every few seconds and 15 times by default; it rejects those
-    /// for datagrams. 0 stands for its largest number (`net.rdma_ucm.max_backlog`).
+    /// Listens for connection requests, with room for `backlog` pending ones. 0 stands for the
+    /// kernel's maximum (`net.rdma_ucm.max_backlog`). The kernel drops requests beyond this number,
+    /// and rejects them for datagrams. Their peers repeat dropped requests every few seconds, 15
+    /// times by default.
     ///
-    /// Each request is a [`ConnectRequest`](crate::EventKind::ConnectRequest). An id that is not
-    /// bound listens on a port that the kernel chooses ([`local_addr`](Self::local_addr)).
+    /// Each request is a [`ConnectRequest`](crate::EventKind::ConnectRequest). An unbound id
+    /// listens on a port that the kernel chooses ([`local_addr`](Self::local_addr)).
     ///
     /// # Errors
-    /// `EADDRINUSE` for a port that another id has; any other errno that the kernel returns.
+    /// `EADDRINUSE` for a port used by another id; any other errno that the kernel returns.
     ///
     /// # References
     /// `rdma_listen(3)`
@@ -137,7 +138,7 @@ impl CmId {
         self.inner.explained(self.inner.backend.listen(backlog))
     }
 
-    /// Returns the local address and port; `None` for an id that is not bound.
+    /// Returns the local address and port; `None` for an unbound id.
     ///
     /// # Errors
     /// Any errno that the kernel returns; notably `ENXIO` once the device is gone, `EIO` from older
@@ -182,7 +183,7 @@ impl CmId {
         Ok(addresses.device.map(|_| addresses.pkey))
     }
 
-    /// Returns the GIDs of this side and of the peer; zero where they are not known.
+    /// Returns the GIDs of this side and of the peer; zero if unknown.
     ///
     /// # Errors
     /// As [`local_addr`](Self::local_addr).
@@ -191,7 +192,7 @@ impl CmId {
         Ok((local, peer))
     }
 
-    /// Returns the paths of the route; none before the route is resolved.
+    /// Returns the paths of the route; empty before the route is resolved.
     ///
     /// # Errors
     /// As [`local_addr`](Self::local_addr).
@@ -201,7 +202,7 @@ impl CmId {
     }
 }
 
-/// Returns a duration in whole milliseconds, rounded up, as far as the kernel's `int` reaches.
+/// Returns a duration in whole milliseconds, rounded up and limited to the kernel's `int`.
 fn milliseconds(duration: Duration) -> u32 {
     let most = i32::MAX as u128;
     duration.as_nanos().div_ceil(1_000_000).min(most) as u32

@@ -1,4 +1,4 @@
-//! Connecting, accepting, rejecting, the end.
+//! Connecting, accepting, rejecting, disconnecting.
 
 use verbs::state::Init;
 use verbs::{Cause, Ece, Errno, Error, Qp, Result};
@@ -12,32 +12,33 @@ use crate::types::{Address, ConnParam};
 /// A message with private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// That of [`connect`](CmId::connect).
+    /// The request of [`connect`](CmId::connect).
     Connect,
-    /// That of [`accept`](CmId::accept).
+    /// The reply of [`accept`](CmId::accept).
     Accept,
-    /// That of [`reject`](CmId::reject).
+    /// The reject of [`reject`](CmId::reject).
     Reject,
 }
 
 impl CmId {
-    /// Sends a connection request for a queue pair of [`create_qp`](Self::create_qp). The outcome
-    /// is [`Established`](crate::EventKind::Established), after which [`take_qp`](Self::take_qp)
-    /// returns the queue pair in RTS; or [`Rejected`](crate::EventKind::Rejected),
-    /// [`Unreachable`](crate::EventKind::Unreachable) or
-    /// [`ConnectError`](crate::EventKind::ConnectError), after which
-    /// [`reclaim_qp`](Self::reclaim_qp) returns it.
+    /// Sends a connection request for a queue pair made by [`create_qp`](Self::create_qp).
     ///
-    /// The thread that reads the channel moves the queue pair, before it returns the event.
+    /// The outcome is [`Established`](crate::EventKind::Established), after which
+    /// [`take_qp`](Self::take_qp) returns the queue pair in RTS. On failure it is
+    /// [`Rejected`](crate::EventKind::Rejected), [`Unreachable`](crate::EventKind::Unreachable) or
+    /// [`ConnectError`](crate::EventKind::ConnectError), after which
+    /// [`reclaim_qp`](Self::reclaim_qp) returns the queue pair.
+    ///
+    /// The thread that reads the channel moves the queue pair before it returns the event.
     ///
     /// # Errors
-    /// The id holds the queue pair after an error, too, except after `EBUSY`, which drops it.
+    /// After an error the id still holds the queue pair, except after `EBUSY`, which drops it.
     ///
     /// - `EINVAL` for an id whose route is not resolved; with [`Cause::Limit`] for private data
     ///   beyond [`max_private_data`](Self::max_private_data), and for a `min_rnr_timer` beyond 31.
-    /// - `EBUSY` for an id that holds a queue pair already.
+    /// - `EBUSY` for an id that already holds a queue pair.
     /// - On a soft device, if the listener is on this machine: `EAGAIN` while thousands of clients
-    ///   wait for its answer, after which the call may be tried again; `EPERM` or `EACCES` if this
+    ///   wait for its answer, after which the call may be retried; `EPERM` or `EACCES` if this
     ///   process may not connect to abstract Unix sockets; `EMFILE`.
     /// - Any other errno that the kernel returns.
     ///
@@ -53,10 +54,11 @@ impl CmId {
         self.inner.connect(&connection, &param)
     }
 
-    /// Sends a connection request for the queue pair that `param` names, which the program moves
-    /// itself; or looks a datagram service up. The outcome of a connection is
+    /// Sends a connection request for the queue pair named by `param`, which the program moves
+    /// itself, or looks up a datagram service. A connection ends in
     /// [`ConnectResponse`](crate::EventKind::ConnectResponse) instead of
-    /// [`Established`](crate::EventKind::Established), otherwise as of [`connect`](Self::connect).
+    /// [`Established`](crate::EventKind::Established); other outcomes are as for
+    /// [`connect`](Self::connect).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -69,19 +71,19 @@ impl CmId {
         self.inner.connect(&connection, param)
     }
 
-    /// Accepts the request of this id for a queue pair of [`create_qp`](Self::create_qp), which is
-    /// moved to RTS first. [`take_qp`](Self::take_qp) returns it. The outcome is
-    /// [`Established`](crate::EventKind::Established), or
+    /// Accepts this id's request with a queue pair made by [`create_qp`](Self::create_qp), after
+    /// moving it to RTS. [`take_qp`](Self::take_qp) returns it. The outcome is
+    /// [`Established`](crate::EventKind::Established),
     /// [`ConnectError`](crate::EventKind::ConnectError) or
     /// [`Unreachable`](crate::EventKind::Unreachable).
     ///
     /// # Errors
-    /// The id holds the queue pair after an error, too, for [`reclaim_qp`](Self::reclaim_qp),
+    /// After an error the id still holds the queue pair for [`reclaim_qp`](Self::reclaim_qp),
     /// except after `EBUSY`, which drops it.
     ///
-    /// - `EINVAL` for an id without a request that waits; with [`Cause::Limit`] for private data
+    /// - `EINVAL` for an id without a pending request; with [`Cause::Limit`] for private data
     ///   beyond [`max_private_data`](Self::max_private_data), and for a `min_rnr_timer` beyond 31.
-    /// - `EBUSY` for an id that holds a queue pair already.
+    /// - `EBUSY` for an id that already holds a queue pair.
     /// - The errors of moving the queue pair; any other errno that the kernel returns.
     ///
     /// # References
@@ -114,8 +116,8 @@ impl CmId {
         accepted
     }
 
-    /// Accepts the request of this id for the queue pair that `param` names, which the program has
-    /// moved to RTS itself; of a datagram service, for a queue pair of
+    /// Accepts this id's request with the queue pair named by `param`, which the program has
+    /// already moved to RTS. For a datagram service, it is a queue pair made by
     /// [`create_ud_qp`](Self::create_ud_qp).
     ///
     /// # Errors
@@ -130,9 +132,9 @@ impl CmId {
         self.inner.accept(&connection, &param)
     }
 
-    /// Tells the peer that the queue pair of [`connect_with`](Self::connect_with) is in RTS, after
-    /// its [`ConnectResponse`](crate::EventKind::ConnectResponse). The connection is established
-    /// when the call returns; no event follows.
+    /// Confirms to the peer that the queue pair of [`connect_with`](Self::connect_with) is in RTS,
+    /// after its [`ConnectResponse`](crate::EventKind::ConnectResponse). The connection is
+    /// established when the call returns; no event follows.
     ///
     /// # Errors
     /// `EINVAL` for an id that holds its queue pair, or whose peer did not accept; any other errno
@@ -149,16 +151,16 @@ impl CmId {
             return Err(self.inner.named(error.because(Cause::Other { reason: reason.into() })));
         }
         let told = self.inner.backend.accept(0, None, Ece::default());
-        // The kernel's call is that of an accept.
+        // The kernel reports the verb of an accept.
         self.inner.explained(told.map_err(|error| Error { verb: "establish", ..error }))
     }
 
-    /// Rejects the request of this id, with private data for the peer. Dropping the id rejects it
-    /// without.
+    /// Rejects this id's request with private data for the peer. Dropping the id rejects the
+    /// request without private data.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a request that waits; with [`Cause::Limit`] for private data
-    /// beyond [`max_private_data`](Self::max_private_data).
+    /// `EINVAL` for an id without a pending request; with [`Cause::Limit`] for private data beyond
+    /// [`max_private_data`](Self::max_private_data).
     ///
     /// # References
     /// `rdma_reject(3)`
@@ -167,7 +169,7 @@ impl CmId {
         self.inner.reject(private_data, 0)
     }
 
-    /// Rejects the request of this id because of the peer's options of the connection
+    /// Rejects this id's request because of the peer's connection options
     /// ([`VENDOR_OPTION_NOT_SUPPORTED`](crate::RejectReason::VENDOR_OPTION_NOT_SUPPORTED)).
     ///
     /// # Errors
@@ -180,12 +182,12 @@ impl CmId {
         self.inner.reject(private_data, 35)
     }
 
-    /// Ends the connection, or confirms that the peer has ended it. The outcome is
-    /// [`Disconnected`](crate::EventKind::Disconnected), on both sides.
+    /// Ends the connection, or confirms the peer's disconnect. The outcome is
+    /// [`Disconnected`](crate::EventKind::Disconnected) on both sides.
     ///
-    /// The queue pair is the program's. One that is moved to the error state before
-    /// ([`to_error`](verbs::Qp::to_error)) sends nothing more, and what was posted completes as
-    /// flushed; C does that in this call.
+    /// The call does not touch the queue pair. If the program first moves it to the error state
+    /// ([`to_error`](verbs::Qp::to_error)), the queue pair sends nothing more and posted requests
+    /// complete as flushed. C's call moves it itself.
     ///
     /// # Errors
     /// `EINVAL` for an id without a connection; any other errno that the kernel returns.
@@ -197,11 +199,11 @@ impl CmId {
         self.inner.explained(self.inner.backend.disconnect())
     }
 
-    /// Returns the most bytes of private data that a message carries on InfiniBand and RoCE. iWARP
-    /// carries more.
+    /// Returns the maximum length of a message's private data on InfiniBand and RoCE, in bytes.
+    /// iWARP permits more.
     ///
-    /// A request of an id with an IP address carries a header besides, which one with an InfiniBand
-    /// address does not. Of an id that has no address yet, the number is that of IP.
+    /// A request between IP addresses also carries a header, unlike one between InfiniBand
+    /// addresses. For an id without an address, the result assumes IP.
     ///
     /// # References
     /// IBTA volume 1, sections 12.6 and 12.11, and annex A11, whose header takes 36 bytes of a
@@ -221,7 +223,7 @@ impl Connection {
         Err(Error::new(verb, "", Errno::BUSY).because(Cause::InUse { by: "another queue pair of the id" }))
     }
 
-    /// Returns the parameters for a queue pair.
+    /// Returns the parameters for a connection with this queue pair.
     fn of<'a>(&self, qp: &Qp<Init>, param: &ConnParam<'a>) -> ConnParam<'a> {
         let qp_num = qp.qp_num();
         let srq = match self.made {
@@ -231,7 +233,7 @@ impl Connection {
         ConnParam { qp_num, srq, ..*param }
     }
 
-    /// Moves the queue pair to the error state, where that is possible.
+    /// Moves the queue pair to the error state, if possible.
     fn fail(&mut self) {
         self.qp = core::mem::take(&mut self.qp).failed();
     }
@@ -249,7 +251,7 @@ impl IdInner {
     }
 
     fn accept(&self, connection: &Connection, param: &ConnParam<'_>) -> Result<()> {
-        // The vendor is the peer's, so that it knows whose options these are.
+        // Names the peer's vendor, so that the peer can attribute the options.
         let ece = Ece { vendor_id: connection.remote_ece.vendor_id, options: connection.local_ece.options };
         check_qp_num("accept", param)?;
         let length = param.private_data.len();
@@ -265,8 +267,8 @@ impl IdInner {
         self.explained(sent.map_err(|error| explain::private_data(error, private_data.len(), max)))
     }
 
-    /// Returns the parameters with numbers in the place of "as much as possible": what the device
-    /// can do, and in an accept no more than the peer has asked for.
+    /// Replaces the depths that stand for the maximum: by the device's limits, and in an accept
+    /// also by no more than the peer's request.
     fn depths<'a>(
         &self,
         verb: &'static str,
@@ -275,7 +277,7 @@ impl IdInner {
     ) -> Result<ConnParam<'a>> {
         let mut param = *param;
         let most = ConnParam::MAX_DEPTH;
-        // Datagrams have no such numbers, and explicit ones need no device.
+        // Datagrams have no depths, and explicit depths need no device.
         if self.is_ud() || (param.responder_resources != most && param.initiator_depth != most) {
             return Ok(param);
         }
@@ -291,7 +293,7 @@ impl IdInner {
     }
 
     fn max_private_data(&self, message: Message) -> usize {
-        /// The header of requests with IP addresses.
+        /// The length of the header in requests between IP addresses.
         const HEADER: usize = 36;
         let header = || match self.backend.addresses() {
             Ok(Addresses { local: Some(Address::Ib(_)), .. }) => 0,

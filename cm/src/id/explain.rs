@@ -1,4 +1,4 @@
-//! The causes behind the kernel's errnos.
+//! Causes for the kernel's errnos.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -7,7 +7,7 @@ use verbs::{Cause, Errno, Error};
 
 use crate::types::Address;
 
-/// Returns the error with a cause, where the call and the errno say which it is.
+/// Returns the error with a cause, if the call and the errno identify one.
 pub(super) fn explain(error: Error) -> Error {
     if error.cause != Cause::Unknown {
         return error;
@@ -51,7 +51,7 @@ pub(super) fn explain(error: Error) -> Error {
     error.because(Cause::Other { reason: reason.into() })
 }
 
-/// Returns the error of binding with the address in its cause.
+/// Returns a bind error with the address in its cause.
 pub(super) fn bind(error: Error, address: &Address) -> Error {
     if error.cause != Cause::Unknown {
         return error;
@@ -63,7 +63,8 @@ pub(super) fn bind(error: Error, address: &Address) -> Error {
         },
         Errno::ADDRINUSE => format!("another id has {address}: choose another port, or 0 for any"),
         Errno::NODEV => format!("no interface with an RDMA device has {address}: `rdma link` lists them"),
-        // Also the kernel's word for a port that listeners on all addresses and on one both want.
+        // The kernel also returns this if listeners on all addresses and on one address conflict
+        // over a port.
         Errno::ADDRNOTAVAIL => match address.ip() {
             Some(local) if is_local(local) && local.port() == 0 => {
                 format!("no port is free for {address} (net.ipv4.ip_local_port_range)")
@@ -81,14 +82,14 @@ pub(super) fn bind(error: Error, address: &Address) -> Error {
     error.because(Cause::Other { reason: reason.into() })
 }
 
-/// Returns whether an address is one of this machine, or stands for all of them.
+/// Returns whether an address belongs to this machine or stands for all its addresses.
 fn is_local(mut address: SocketAddr) -> bool {
     address.set_port(0);
     UdpSocket::bind(address).is_ok()
 }
 
-/// Returns the fault of the source of a call that resolves an address; `None` if the source is not
-/// the cause.
+/// Returns the problem with the source of an address resolution; `None` if the source is not at
+/// fault.
 fn of_source(error: &Error, source: &Address) -> Option<String> {
     let ip = source.ip()?;
     let address = ip.ip();
@@ -119,8 +120,8 @@ fn of_source(error: &Error, source: &Address) -> Option<String> {
     }
 }
 
-/// Returns the error of resolving an address with its cause, for an id that is bound to `local`.
-/// The caller requested the source `source`.
+/// Returns a resolution error with its cause, for an id bound to `local` and the requested
+/// `source`.
 pub(super) fn resolve(
     error: Error,
     source: Option<&Address>,
@@ -159,7 +160,7 @@ pub(super) fn resolve(
     error.because(Cause::Other { reason: reason.into() })
 }
 
-/// Returns what is wrong with a link-local address without its interface; `None` for any other one.
+/// Returns the problem with a link-local address without its interface; `None` for other addresses.
 fn without_scope(address: &Address) -> Option<String> {
     match address.ip()? {
         SocketAddr::V6(of) if of.ip().is_unicast_link_local() && of.scope_id() == 0 => {
@@ -170,20 +171,20 @@ fn without_scope(address: &Address) -> Option<String> {
     }
 }
 
-/// Returns the error of a call that needs the device, of an id that has none.
+/// Returns the error for a call that needs a device, on an id without one.
 pub(super) fn no_device(verb: &'static str) -> Error {
     let reason = "the id has no device yet: resolve an address, or bind to one of a device, first";
     Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason: reason.into() })
 }
 
-/// Returns the error of a look for the devices of an address that has none.
+/// Returns the error for an address without any device.
 pub(super) fn no_device_at_address(verb: &'static str) -> Error {
     let reason = "no device has the address that the id is bound to (`ibv_devices`, `VERBS_SOFT`)";
     Error::new(verb, "", Errno::NODEV).because(Cause::Other { reason: reason.into() })
 }
 
-/// Returns the error of private data beyond what the protocol's message carries, or the error
-/// itself where that is not the cause.
+/// Returns the error for private data beyond the protocol's limit, or the original error if the
+/// length is not the cause.
 pub(super) fn private_data(error: Error, length: usize, max: impl FnOnce() -> usize) -> Error {
     if error.errno != Errno::INVAL || error.cause != Cause::Unknown {
         return error;

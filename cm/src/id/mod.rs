@@ -1,29 +1,31 @@
-//! [`CmId`]: an id, the end of a connection or a listener.
+//! [`CmId`]: an id, which is a listener or one end of a connection.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | [`address`] | binding, resolving, listening, queries |
-//! | [`connect`] | connecting, accepting, rejecting, the end |
+//! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`qp`] | the queue pair of an id, and its way to RTS |
 //! | [`option`] | options |
-//! | [`multicast`] | groups |
-//! | [`explain`] | the causes behind the kernel's errnos |
+//! | [`multicast`] | multicast groups |
+//! | [`explain`] | causes for the kernel's errnos |
 //!
 //! ```text
 //!   create ─► bind_addr ─► listen ─► (requests)                        a listener
-//!   create ─► resolve_addr ─► resolve_route ─► connect ─► ESTABLISHED  the side that connects
-//!   request ─────────────────────────────────► accept ──► ESTABLISHED  the side that listens
+//!   create ─► resolve_addr ─► resolve_route ─► connect ─► ESTABLISHED  the connecting side
+//!   request ─────────────────────────────────► accept ──► ESTABLISHED  the listening side
 //!                                              disconnect ─► DISCONNECTED ─► TIMEWAIT_EXIT
 //! ```
 //!
-//! # Why the state is no type
-//! The kernel moves an id: a peer disconnects it, a device goes, a route fails, and the id is in
-//! another state before any event of that is read. A type for each state would be a guess. It would
-//! also turn each step into a call that consumes the id and returns another, across events that
-//! other threads read. So the state is the kernel's, which refuses a call in the wrong state with
-//! `EINVAL`; the errors here say which call comes first. What the program alone moves has types:
-//! the queue pair, which the id takes as [`Qp<Init>`](verbs::Qp) and returns as `Qp<Rts>`, so that
-//! nothing is sent before the connection exists; and a request, which is an id of its own.
+//! # Why the state is not a type
+//! The kernel changes an id's state: when a peer disconnects, a device disappears or a route fails,
+//! the id has a new state before any event about it is read. A type for each state would be a
+//! guess. Each step would also become a call that consumes the id and returns another, across
+//! events that other threads read.
+//!
+//! The state therefore stays in the kernel, which rejects calls in the wrong state with `EINVAL`;
+//! the errors here name the call that must come first. Objects that only the program changes do
+//! have types. The queue pair enters the id as [`Qp<Init>`](verbs::Qp) and returns as `Qp<Rts>`, so
+//! nothing is sent before the connection exists. A request is a separate id.
 
 mod address;
 mod connect;
@@ -51,13 +53,13 @@ pub use multicast::GroupKey;
 
 /// An id: a listener, or one end of a connection or of a datagram service.
 ///
-/// Calls return without waiting for a peer. Where the result takes time, it is an
-/// [event](crate::Event) of the id's channel, which names the id by its [`key`](Self::key).
+/// Calls return without waiting for a peer. Longer operations end in an [event](crate::Event) on
+/// the id's channel, which names the id by its [`key`](Self::key).
 ///
-/// Dropping an id ends what it does, in any state and without waiting: the kernel disconnects a
-/// connection, rejects a request that was not accepted, and discards the events that were not
-/// read. An event that another thread has read before names nothing any more. If another thread is
-/// just handling an event of the id, the id ends when that is done.
+/// Dropping an id ends its activity, in any state and without waiting: the kernel disconnects a
+/// connection, rejects a pending request, and discards unread events. An event that another thread
+/// has already read then refers to nothing. If another thread is handling an event of the id, the
+/// id ends when that is done.
 ///
 /// # References
 /// `rdma_create_id(3)`, `rdma_cm(7)`
@@ -66,12 +68,12 @@ pub struct CmId {
     inner: Arc<IdInner>,
 }
 
-/// The number by which events name an id. No two ids of a process have the same in its life, except
-/// after 2³¹ others.
+/// The number that names an id in events. A number is reused only after 2³¹ other ids of the
+/// process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdKey(pub(crate) SlotId);
 
-/// The state that the handle shares with the table and with a thread that handles an event.
+/// The state shared by the handle, the table, and a thread that handles an event.
 #[derive(Debug)]
 pub(crate) struct IdInner {
     cookie: SlotId,
@@ -82,14 +84,14 @@ pub(crate) struct IdInner {
     /// The devices of a listener, shared by its connections.
     all: Mutex<Vec<Arc<OpenDevice>>>,
     limits: OnceLock<Limits>,
-    /// Before the backend: a queue pair ends before its connection, so that it sends nothing to a
-    /// peer that has been told of the end.
+    /// Declared before the backend: the queue pair is dropped before its connection, so that it
+    /// sends nothing to a peer that was notified of the end.
     connection: Mutex<qp::Connection>,
     backend: Box<dyn Backend>,
 }
 
 impl CmId {
-    /// Takes over an id of a backend whose events carry `cookie`.
+    /// Takes ownership of a backend's id, whose events carry `cookie`.
     pub(crate) fn new(cookie: SlotId, backend: Box<dyn Backend>, space: PortSpace, qp_type: QpType) -> Self {
         if let Some(number) = backend.kernel_number() {
             table::enter_number(number, cookie);
@@ -118,12 +120,12 @@ impl CmId {
         self.inner.backend.gids().map_or([0; 16], |gids| gids.peer.0)
     }
 
-    /// Ends a request without an answer, if the backend can: its peer sends it again.
+    /// Ends a request without a reply, if the backend can; its peer sends it again.
     pub(crate) fn forget(&self) {
         self.inner.backend.forget();
     }
 
-    /// Returns the number by which events name this id.
+    /// Returns the number that names this id in events.
     pub fn key(&self) -> IdKey {
         IdKey(self.inner.cookie)
     }
@@ -138,12 +140,12 @@ impl CmId {
         self.inner.qp_type
     }
 
-    /// Returns the device of the id, which it has once its address is resolved or it is bound to an
-    /// address of one device. All ids of the process share one context for each device.
+    /// Returns the device of the id, which is known once its address is resolved or it is bound to
+    /// the address of one device. All ids of the process share one context for each device.
     ///
     /// # Errors
-    /// - `EINVAL` where the id has no device yet.
-    /// - `ENODEV` with [`Cause::NoDevice`](verbs::Cause::NoDevice) where no provider drives it.
+    /// - `EINVAL` if the id has no device yet.
+    /// - `ENODEV` with [`Cause::NoDevice`](verbs::Cause::NoDevice) if no provider supports it.
     /// - As [`Device::open`] and [`Context::query_device`].
     ///
     /// # References
@@ -153,12 +155,12 @@ impl CmId {
         Ok(self.inner.open_device("open_device")?.context.clone())
     }
 
-    /// Returns the devices of the address that the id is bound to: that of
-    /// [`context`](Self::context), or every current one for an id bound to all addresses. A server
-    /// uses them to create the objects that its connections share before it listens.
+    /// Returns the devices of the id's bound address: the one of [`context`](Self::context), or
+    /// every current one for an id bound to all addresses. With them a server can create shared
+    /// objects of its connections before it listens.
     ///
-    /// The ids of connections have the same contexts as long as this id lives. Devices that cannot
-    /// be opened are left out if another one can.
+    /// The ids of connections use the same contexts while this id lives. A device that cannot be
+    /// opened is left out if another one can.
     ///
     /// # Errors
     /// - `EINVAL` for an id without an address, `ENODEV` for an address without a device.
@@ -186,7 +188,7 @@ impl CmId {
             return Err(last);
         }
         let contexts = opened.iter().map(|device| device.context.clone()).collect();
-        // Connections share them while the id keeps them.
+        // Connections share them while this id exists.
         *inner.all.lock().unwrap_or_else(PoisonError::into_inner) = opened;
         Ok(contexts)
     }
@@ -199,16 +201,16 @@ impl CmId {
         Ok(self.inner.device("open_device")?.1.clone())
     }
 
-    /// Moves the id, with its events that were not read, to another channel.
+    /// Moves the id with its unread events to another channel.
     ///
-    /// A thread that has read an event of the id from the old channel may still be handling it.
+    /// A thread that read an event of the id from the old channel may still be handling it.
     ///
-    /// The events make the new channel's descriptor readable. An edge-triggered loop gets no edge
-    /// for them on a channel that has only kernel ids, and looks at the channel once after this
-    /// call ([`try_next_event`](EventChannel::try_next_event)).
+    /// The events make the new channel's descriptor readable. On a channel that has only kernel ids
+    /// they cause no edge, so an edge-triggered loop reads the channel once after this call
+    /// ([`try_next_event`](EventChannel::try_next_event)).
     ///
     /// # Errors
-    /// Any errno that the kernel returns, and of `epoll_ctl(2)`.
+    /// Any errno of the kernel and of `epoll_ctl(2)`.
     ///
     /// # References
     /// `rdma_migrate_id(3)`
@@ -218,9 +220,9 @@ impl CmId {
         to.look_again()
     }
 
-    /// Passes an event of the queue pair to the connection manager:
-    /// [`COMM_EST`](AsyncEventType::COMM_EST) when a message arrives at a connection whose last
-    /// message of establishment was lost, which establishes it.
+    /// Passes an event of the queue pair to the connection manager.
+    /// [`COMM_EST`](AsyncEventType::COMM_EST) reports a message on a connection whose final message
+    /// was lost, and establishes the connection.
     ///
     /// # Errors
     /// `EINVAL` for an id without a device, and for another kind of event.
@@ -232,7 +234,7 @@ impl CmId {
         self.inner.explained(self.inner.backend.notify(event))
     }
 
-    /// Puts an event of the kind [`User`](crate::EventKind::User) behind those of the id that wait.
+    /// Queues an event of the kind [`User`](crate::EventKind::User) behind the id's pending events.
     ///
     /// # Errors
     /// `EINVAL` from kernels without such events; any other errno that the kernel returns.
@@ -244,8 +246,8 @@ impl CmId {
         self.inner.explained(self.inner.backend.write_event(EventType::USER, status, arg))
     }
 
-    /// Puts an event of the kind [`Internal`](crate::EventKind::Internal) behind those of the id
-    /// that wait, for libraries above this one.
+    /// Queues an event of the kind [`Internal`](crate::EventKind::Internal) behind the id's pending
+    /// events, for libraries built on this one.
     ///
     /// # Errors
     /// As [`write_event`](Self::write_event).
@@ -276,8 +278,7 @@ impl IdInner {
         self.backend.set_cookie(self.cookie.0);
     }
 
-    /// Records the values that the peer of a connection request asked for, and the listener's
-    /// timer.
+    /// Records the values requested by the peer, and the listener's timer.
     pub(crate) fn asked(&self, listener: &Self, peer: &Peer, ece: Ece) {
         let mut connection = self.connection();
         connection.remote_ece = ece;
@@ -294,7 +295,7 @@ impl IdInner {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the device, which an id keeps once it has one.
+    /// Finds the device and keeps it.
     fn device(&self, verb: &'static str) -> Result<&(DeviceKey, Device)> {
         if let Some(found) = self.device.get() {
             return Ok(found);
@@ -322,7 +323,7 @@ impl IdInner {
         }
     }
 
-    /// Returns a result with the device's name, and with a cause where it has none.
+    /// Returns a result whose error has the device's name, and a cause if it had none.
     fn explained<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.named(explain::explain(error)))
     }

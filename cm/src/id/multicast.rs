@@ -10,7 +10,7 @@ use super::{CmId, explain};
 use crate::table::{self, Entry};
 use crate::types::Address;
 
-/// The number by which events name a membership in a group.
+/// The number that names a group membership in events.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey(pub(crate) SlotId);
 
@@ -23,19 +23,20 @@ pub(super) struct Member {
 }
 
 impl CmId {
-    /// Starts to join a group, to send to it and to receive, or with `send_only` to send alone. The
+    /// Starts joining a group, for sending and receiving, or with `send_only` only for sending. The
     /// outcome is [`MulticastJoin`](crate::EventKind::MulticastJoin) or
     /// [`MulticastError`](crate::EventKind::MulticastError).
     ///
-    /// The id is bound to a device. On RoCE the kernel joins by IGMP, so that switches forward the
-    /// group's packets. A queue pair receives them once it is
-    /// [attached](verbs::Qp::attach_mcast) to the GID in the event, and sends to the path there.
+    /// The id must be bound to a device. On RoCE the kernel joins by IGMP, so that switches forward
+    /// the group's packets. A queue pair receives them once it is
+    /// [attached](verbs::Qp::attach_mcast) to the GID in the event, and sends to the path in the
+    /// event.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a device, and for an address that is no group's; `EOPNOTSUPP`
-    /// with `send_only` where the kernel or the fabric has no such members; `ENETUNREACH` for a
-    /// group that no packet of a soft device reaches, as for
-    /// [`attach_mcast`](verbs::Qp::attach_mcast); any other errno that the kernel returns.
+    /// `EINVAL` for an id without a device, and for an address that is not multicast; `EOPNOTSUPP`
+    /// with `send_only` if the kernel or the fabric does not support it; `ENETUNREACH` for a group
+    /// that a soft device's packets cannot reach, as for [`attach_mcast`](verbs::Qp::attach_mcast);
+    /// any other errno that the kernel returns.
     ///
     /// # References
     /// `rdma_join_multicast(3)`, `rdma_join_multicast_ex(3)`
@@ -44,7 +45,7 @@ impl CmId {
     pub fn join_multicast(&self, group: impl Into<Address>, send_only: bool) -> Result<GroupKey> {
         let cookie = table::reserve().map_err(|errno| Error::new("join_multicast", "", errno))?;
         table::enter(cookie, Entry { id: Arc::downgrade(&self.inner), is_group: true });
-        // Under the lock, so that whoever reads the event finds the membership.
+        // Locked, so that a thread that reads the event finds the membership.
         let mut connection = self.inner.connection();
         match self.inner.explained(self.inner.backend.join(cookie.0, &group.into(), send_only)) {
             Ok(number) => {
@@ -59,12 +60,12 @@ impl CmId {
         }
     }
 
-    /// Leaves a group. Queue pairs that are attached to its GID stay so. Events of the membership
-    /// that were not read are discarded.
+    /// Leaves a group. Queue pairs stay attached to its GID. Unread events of the membership are
+    /// discarded.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` for a membership that the id does not have; any other errno that the kernel
-    /// returns, after which the id is no member either.
+    /// `EADDRNOTAVAIL` for a membership of another id; any other errno that the kernel returns,
+    /// although the membership is gone then too.
     ///
     /// # References
     /// `rdma_leave_multicast(3)`

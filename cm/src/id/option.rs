@@ -23,10 +23,10 @@ impl CmId {
         self.set_option(IdOption::Tos(tos))
     }
 
-    /// Sets whether the id may bind to a port that another id has, if that one permits it too.
+    /// Sets whether the id may bind to another id's port. Both ids must permit it.
     ///
     /// # Errors
-    /// `EINVAL` for an id that is bound; any other errno that the kernel returns.
+    /// `EINVAL` for a bound id; any other errno that the kernel returns.
     ///
     /// # References
     /// `rdma_set_option(3)`
@@ -36,10 +36,10 @@ impl CmId {
         self.set_option(IdOption::ReuseAddr(on))
     }
 
-    /// Sets whether a listener on the unspecified IPv6 address takes no IPv4 connections.
+    /// Sets whether a listener on the unspecified IPv6 address excludes IPv4 connections.
     ///
     /// # Errors
-    /// `EINVAL` for an id that is bound; any other errno that the kernel returns.
+    /// `EINVAL` for a bound id; any other errno that the kernel returns.
     ///
     /// # References
     /// `rdma_set_option(3)`
@@ -49,12 +49,12 @@ impl CmId {
         self.set_option(IdOption::AfOnly(on))
     }
 
-    /// Sets the time-out of acknowledgements of the connection: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 5 bits. Of a
-    /// listener, that of its connections.
+    /// Sets the acknowledgement time-out of the connection: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 5 bits. On a
+    /// listener, it applies to its connections.
     ///
     /// # Errors
-    /// `EINVAL` for another service than RC, and from soft devices for more than 31, which Linux
-    /// does not check; `ENOSYS` from kernels without the option; any other errno that the kernel
+    /// `EINVAL` for a service other than RC, and on soft devices for more than 31, which Linux does
+    /// not check; `ENOSYS` from kernels without the option; any other errno that the kernel
     /// returns.
     ///
     /// # References
@@ -65,13 +65,12 @@ impl CmId {
         self.set_option(IdOption::AckTimeout(timeout))
     }
 
-    /// Sets the time before a peer sends a message again that found no receive here, a code of 5
+    /// Sets the time after which a peer repeats a message that found no receive here, a code of 5
     /// bits ([`ConnParam::MIN_RNR_TIMER`], the default). On a listener, it applies to its
     /// connections. [`ConnParam::min_rnr_timer`] takes precedence.
     ///
-    /// The id's queue pair gets it on its way to RTS, as do the attributes that
-    /// [`init_qp_attr`](Self::init_qp_attr) returns for the program's own queue pair. No message
-    /// carries it.
+    /// It applies to the id's queue pair on its way to RTS, and to the attributes that
+    /// [`init_qp_attr`](Self::init_qp_attr) returns. No connection message carries it.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for more than 31.
@@ -89,8 +88,8 @@ impl CmId {
     /// outcome is [`RouteResolved`](crate::EventKind::RouteResolved).
     ///
     /// # Errors
-    /// `EINVAL` for no path, and for an id whose address is not resolved; any other errno that the
-    /// kernel returns.
+    /// `EINVAL` for an empty slice, and for an id whose address is not resolved; any other errno
+    /// that the kernel returns.
     ///
     /// # References
     /// `rdma_set_option(3)`

@@ -13,10 +13,9 @@
 //!               take_qp ─► Qp<Rts>              take_qp ─► Qp<Rts>
 //! ```
 //!
-//! The attributes of each step come from the kernel, which has them from the messages of both
-//! sides. INIT is set again because its access rights and partition are only known then. A queue
-//! pair whose connection fails is moved to the error state, and waits for
-//! [`reclaim_qp`](CmId::reclaim_qp).
+//! The kernel computes the attributes of each step from the messages of both sides. INIT is set
+//! again because its access rights and partition are known only then. If the connection fails, its
+//! queue pair moves to the error state and waits for [`reclaim_qp`](CmId::reclaim_qp).
 //!
 //! # References
 //! Linux `drivers/infiniband/core/cm.c` (`ib_cm_init_qp_attr`)
@@ -32,23 +31,23 @@ use super::{CmId, IdInner};
 use crate::device::Limits;
 use crate::types::{ConnParam, PortSpace};
 
-/// The part of an id that calls and events change.
+/// The part of an id that changes by calls and events.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     pub(super) qp: Held,
-    /// The queue pair that the id made last: its number, and whether it has a shared receive queue.
+    /// The last queue pair made by the id: its number, and whether it has a shared receive queue.
     pub(super) made: Option<(u32, bool)>,
-    /// The options that this side offers.
+    /// The options offered by this side.
     pub(super) local_ece: Ece,
-    /// The options of the peer.
+    /// The peer's options.
     pub(super) remote_ece: Ece,
     /// The timer set by the program for queue pairs of the id.
     pub(super) min_rnr_timer: Option<u8>,
-    /// The timer of the id's queue pair, if its call chose one.
+    /// The timer of the id's queue pair, if the call set one.
     pub(super) its_rnr_timer: Option<u8>,
-    /// The depths that the peer of a request asks for.
+    /// The depths requested by the peer.
     pub(super) asked: Option<Limits>,
-    /// The connection failed after the peer had replied, and the program was told.
+    /// Whether the connection failed after the peer's reply, as already reported to the program.
     pub(super) failed: bool,
     pub(super) groups: Vec<Member>,
 }
@@ -56,7 +55,7 @@ pub(crate) struct Connection {
 /// The queue pair that an id holds.
 #[derive(Debug, Default)]
 pub(super) enum Held {
-    /// None: the program has it, or moves its own.
+    /// None: the program has it, or moves the queue pair itself.
     #[default]
     None,
     /// It waits for the peer.
@@ -68,7 +67,7 @@ pub(super) enum Held {
 }
 
 impl Held {
-    /// Moves the queue pair to the error state. One that cannot be moved stays as it is.
+    /// Moves the queue pair to the error state. If that fails, it stays as it is.
     fn fail(self) -> (Self, Result<()>) {
         match self {
             Self::Init(qp) => qp.to_error().map_or_else(
@@ -83,26 +82,25 @@ impl Held {
         }
     }
 
-    /// Returns the queue pair in the error state; one that cannot be moved as it is.
+    /// Returns the queue pair in the error state, or unchanged if it cannot be moved.
     pub(super) fn failed(self) -> Self {
         self.fail().0
     }
 }
 
 impl Connection {
-    /// Returns the timer of a queue pair that the id moves.
+    /// Returns the timer for a queue pair moved by the id.
     ///
     /// The kernel's attributes have 0, the longest time, which delays a message without a receive
-    /// by 655 ms. This default may be changed by a program, and the peer only sees the time in the
-    /// refusal.
+    /// by 655 ms. Programs may override this default. The peer sees the time only in the RNR NAK.
     fn rnr_timer(&self) -> u8 {
         self.its_rnr_timer.or(self.min_rnr_timer).unwrap_or(ConnParam::MIN_RNR_TIMER)
     }
 }
 
 impl CmId {
-    /// Creates a queue pair for the connection, and moves it to INIT, from where on receives may be
-    /// posted. [`connect`](Self::connect) or [`accept`](Self::accept) takes it, and
+    /// Creates a queue pair for the connection and moves it to INIT. From then on the program may
+    /// post receives. [`connect`](Self::connect) or [`accept`](Self::accept) takes it, and
     /// [`take_qp`](Self::take_qp) returns it connected.
     ///
     /// ```no_run
@@ -122,9 +120,9 @@ impl CmId {
     /// # }
     /// ```
     ///
-    /// A shared receive queue is that of `init`, as for any queue pair. The type is the id's
-    /// ([`qp_type`](Self::qp_type)), for XRC that of the side that connects: the side that listens
-    /// has a [target](Self::create_target).
+    /// `init` may name a shared receive queue, as for any queue pair. The id determines the type
+    /// ([`qp_type`](Self::qp_type)). With XRC, only the connecting side uses this call; the
+    /// listening side has a [target](Self::create_target).
     ///
     /// # Errors
     /// - `EINVAL` for an id without a device.
@@ -147,19 +145,18 @@ impl CmId {
         self.inner.begin(qp, pd.context(), init.srq.is_some())
     }
 
-    /// Creates the XRC target of a connection, and moves it to INIT. [`accept`](Self::accept) takes
-    /// it, as it takes a queue pair of [`create_qp`](Self::create_qp), and
-    /// [`take_qp`](Self::take_qp) returns it connected.
+    /// Creates the XRC target of a connection and moves it to INIT. [`accept`](Self::accept) takes
+    /// it, like a queue pair made by [`create_qp`](Self::create_qp), and [`take_qp`](Self::take_qp)
+    /// returns it connected.
     ///
-    /// The id listens, or comes from a listener, of the type
-    /// [`XRC_RECV`](verbs::QpType::XRC_RECV)
-    /// ([`create_id_of`](crate::EventChannel::create_id_of), in the space
-    /// [`IB`](crate::PortSpace::IB)). The peer's id is of the type
-    /// [`XRC_SEND`](verbs::QpType::XRC_SEND), and learns the number of a shared receive queue of
-    /// the domain from private data.
+    /// The id must be of the type [`XRC_RECV`](verbs::QpType::XRC_RECV), as a listener or a
+    /// listener's request ([`create_id_of`](crate::EventChannel::create_id_of), in the space
+    /// [`IB`](crate::PortSpace::IB)). The peer's id has the type
+    /// [`XRC_SEND`](verbs::QpType::XRC_SEND). Private data gives the peer the number of a shared
+    /// receive queue of the domain.
     ///
     /// # Errors
-    /// - `EINVAL` for an id without a device, and of another type.
+    /// - `EINVAL` for an id without a device or of another type.
     /// - `EINVAL` with [`Cause::Foreign`] for a domain of another device.
     /// - As [`Xrcd::create_target`], notably `EOPNOTSUPP` for a device without XRC; as
     ///   [`Qp::to_init`](verbs::Qp::to_init).
@@ -178,8 +175,8 @@ impl CmId {
         self.inner.begin(xrcd.create_target()?, xrcd.context(), true)
     }
 
-    /// Creates a queue pair for datagrams, and moves it to RTS: it sends to any peer, and needs no
-    /// connection. An id that listens accepts with its number ([`accept_with`](Self::accept_with)).
+    /// Creates a datagram queue pair and moves it to RTS: it can send to any peer without a
+    /// connection. A listening id accepts with its number ([`accept_with`](Self::accept_with)).
     ///
     /// # Errors
     /// As [`create_qp`](Self::create_qp); `EINVAL` with [`Cause::QpType`] for another type.
@@ -202,9 +199,9 @@ impl CmId {
 
     /// Returns the connected queue pair; `None` if the id holds none in RTS.
     ///
-    /// The side that connects has it with [`Established`](crate::EventKind::Established). The side
-    /// that accepts has it from [`accept`](Self::accept) on; what it sends before
-    /// [`Established`](crate::EventKind::Established) may find a peer that is not ready, and is
+    /// The connecting side has it from [`Established`](crate::EventKind::Established) on, the
+    /// accepting side from [`accept`](Self::accept) on. Messages sent before
+    /// [`Established`](crate::EventKind::Established) may reach a peer that is not ready, and are
     /// retried.
     pub fn take_qp(&self) -> Option<Qp<Rts>> {
         let mut connection = self.inner.connection();
@@ -217,13 +214,13 @@ impl CmId {
         }
     }
 
-    /// Returns the queue pair that the id holds, in the error state, in which what was posted
-    /// completes as flushed: after a reject, a failure, or when the program gives up. `None` if the
-    /// id holds none.
+    /// Returns the queue pair held by the id in the error state, where posted requests complete as
+    /// flushed. Use it after a reject or a failure, or to give up. Returns `None` if the id holds
+    /// none.
     ///
     /// # Errors
-    /// Any errno that the kernel returns for the move, after which the id still holds it; notably
-    /// `EIO` once the device is gone.
+    /// Any errno that the kernel returns for the move, notably `EIO` once the device is gone. The
+    /// id then keeps the queue pair.
     pub fn reclaim_qp(&self) -> Result<Option<Qp<Errored>>> {
         let mut connection = self.inner.connection();
         let (held, moved) = core::mem::take(&mut connection.qp).fail();
@@ -236,21 +233,21 @@ impl CmId {
         }
     }
 
-    /// Returns the attributes that move a queue pair of the program's own to a state, and which of
-    /// them are given. The bits of the mask that only the kernel has are taken off.
+    /// Returns the attributes for moving a program's queue pair to a state, and their mask without
+    /// the kernel-only bits.
     ///
-    /// For queue pairs that the id did not make: to INIT once the id has a device, to RTR and RTS
-    /// after [`ConnectResponse`](crate::EventKind::ConnectResponse), or before
-    /// [`accept_with`](Self::accept_with). INIT is set again before RTR.
+    /// They are for queue pairs not made by the id: INIT once the id has a device, RTR and RTS
+    /// after [`ConnectResponse`](crate::EventKind::ConnectResponse) or before
+    /// [`accept_with`](Self::accept_with). Set INIT again before RTR.
     ///
-    /// `min_rnr_timer` is the one set by [`set_min_rnr_timer`](Self::set_min_rnr_timer). Without
-    /// such a call it is [`ConnParam::MIN_RNR_TIMER`] on soft devices; the kernel returns 0, the
-    /// longest time (655.36 ms), which a program should replace.
+    /// `min_rnr_timer` has the value set by [`set_min_rnr_timer`](Self::set_min_rnr_timer). Its
+    /// default is [`ConnParam::MIN_RNR_TIMER`] on soft devices. The kernel returns 0, the longest
+    /// time (655.36 ms), which a program should replace.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a device, and for a state that the connection does not permit
-    /// yet (before the request, Linux returns the attributes of INIT instead); any other errno that
-    /// the kernel returns.
+    /// `EINVAL` for an id without a device, and for a state that the connection does not permit yet
+    /// (before the request, Linux returns the attributes of INIT instead); any other errno that the
+    /// kernel returns.
     ///
     /// # References
     /// `rdma_init_qp_attr(3)`
@@ -263,9 +260,9 @@ impl CmId {
         Ok((attr, mask))
     }
 
-    /// Sets the options that this side offers for a queue pair of the program's own
+    /// Sets the options that this side offers for a queue pair moved by the program
     /// ([`connect_with`](Self::connect_with), [`accept_with`](Self::accept_with)). A queue pair
-    /// that the id makes brings its own.
+    /// made by the id already has options.
     ///
     /// # References
     /// `rdma_set_local_ece(3)`
@@ -274,7 +271,7 @@ impl CmId {
         self.inner.connection().local_ece = ece;
     }
 
-    /// Returns the peer's options; those of vendor 0 are none.
+    /// Returns the peer's options; vendor 0 means none.
     ///
     /// # References
     /// `rdma_get_remote_ece(3)`
@@ -285,13 +282,13 @@ impl CmId {
 }
 
 impl IdInner {
-    /// Moves a new queue pair to INIT, and agrees on options with the peer of a request.
+    /// Moves a new queue pair to INIT. On a request, also negotiates the options with the peer.
     fn begin(&self, mut qp: Qp<Reset>, context: &Context, has_srq: bool) -> Result<Qp<Init>> {
         let offered = ece_of(qp.query_ece())?;
         let mut connection = self.connection();
         let remote = connection.remote_ece;
         if remote.vendor_id != 0 {
-            // A request: the provider gets what the peer offers, or nothing of another vendor.
+            // On a request, the provider gets the peer's options, or none from another vendor.
             let options = if remote.vendor_id == offered.vendor_id { remote.options } else { 0 };
             supported(qp.set_ece(&Ece { options, ..offered }))?;
         }
@@ -301,8 +298,8 @@ impl IdInner {
         Ok(qp)
     }
 
-    /// Moves the queue pair that the id holds to RTS and tells the peer, after the peer's reply.
-    /// `None` if the id holds none: the program moves its own.
+    /// After the peer's reply, moves the id's queue pair to RTS and confirms to the peer. Returns
+    /// `None` if the id holds none because the program moves it.
     pub(crate) fn respond(&self, remote: Ece) -> Option<Result<()>> {
         let mut connection = self.connection();
         let qp = match core::mem::take(&mut connection.qp) {
@@ -337,7 +334,7 @@ impl IdInner {
         Some(outcome)
     }
 
-    /// Moves the queue pair to RTS, for an accept; the id holds it, whatever happens.
+    /// Moves the queue pair to RTS for an accept; the id holds it in any case.
     pub(super) fn prepare(&self, connection: &mut Connection, qp: Qp<Init>, depths: Limits) -> Result<()> {
         match self.to_rts(qp, None, Some(depths), connection.rnr_timer()) {
             Ok(qp) => {
@@ -356,16 +353,16 @@ impl IdInner {
         self.connection().failed
     }
 
-    /// Moves a queue pair that the id holds to the error state.
+    /// Moves the id's queue pair to the error state.
     pub(crate) fn fail_qp(&self) {
         let mut connection = self.connection();
         connection.qp = core::mem::take(&mut connection.qp).failed();
     }
 
-    /// Returns the options that the queue pair gets, after the peer's reply; `None` for none.
+    /// Returns the options for the queue pair after the peer's reply; `None` for none.
     ///
     /// # Errors
-    /// `EINVAL` for a peer that replies with options of another vendor than those offered.
+    /// `EINVAL` for a reply with options of a vendor other than offered.
     fn agree(&self, connection: &mut Connection, qp: &Qp<Init>, remote: Ece) -> Result<Option<Ece>> {
         connection.remote_ece = remote;
         let local = connection.local_ece;
@@ -403,7 +400,7 @@ impl IdInner {
     }
 
     /// Moves a queue pair from INIT to RTS with the connection's attributes. `depths` replaces the
-    /// numbers of outstanding reads and atomics, `rnr_timer` the time that a peer waits whose
+    /// numbers of outstanding reads and atomics. `rnr_timer` replaces the wait of a peer whose
     /// message finds no receive.
     fn to_rts(
         &self,
@@ -439,14 +436,14 @@ impl IdInner {
         qp.modify_to::<Rts>(&rts, rts_mask).map_err(|HandleError { handle, error }| {
             let held = match handle.to_error() {
                 Ok(qp) => Held::Errored(qp),
-                // Neither state is one that the id holds: it ends here.
+                // The id cannot hold either state, so the queue pair ends here.
                 Err(_) => Held::None,
             };
             (held, error)
         })
     }
 
-    /// Checks that the open device of a parent is the id's device, and notes the device's limits.
+    /// Checks that a parent belongs to the id's device, and records the device's limits.
     fn on_device(&self, verb: &'static str, context: &Context, what: &'static str) -> Result<()> {
         let (_, device) = self.device(verb)?;
         if context.device_name() != device.name() {
@@ -467,7 +464,7 @@ impl IdInner {
     }
 }
 
-/// Returns a timer that fits its 5 bits.
+/// Checks that a timer fits into 5 bits.
 ///
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`].
@@ -483,7 +480,7 @@ pub(super) fn rnr_timer(verb: &'static str, timer: Option<u8>) -> Result<Option<
     }
 }
 
-/// Returns the options of a queue pair, none where the provider has no such options.
+/// Returns the options of a queue pair; none if the provider does not support options.
 fn ece_of(queried: Result<Ece>) -> Result<Ece> {
     match queried {
         Err(error) if error.errno == Errno::OPNOTSUPP => Ok(Ece::default()),
@@ -491,7 +488,7 @@ fn ece_of(queried: Result<Ece>) -> Result<Ece> {
     }
 }
 
-/// Returns a result of setting options, without the error of a provider that has none.
+/// Returns the result of setting options; ignores the lack of support in the provider.
 fn supported(set: Result<()>) -> Result<()> {
     match set {
         Err(error) if error.errno == Errno::OPNOTSUPP => Ok(()),

@@ -1,4 +1,5 @@
-//! Ids on a scripted kernel: what each call sends, what each event does, and their ends.
+//! Tests of ids on a scripted kernel: the commands of each call, the effect of each event, and the
+//! ends of ids.
 
 mod connection;
 mod groups;
@@ -27,42 +28,42 @@ impl World {
         Self::of(true)
     }
 
-    /// A kernel that takes InfiniBand addresses, or does not.
+    /// Returns a kernel with or without support for InfiniBand addresses.
     fn of(takes_ib: bool) -> Self {
         let kernel = Scripted::default();
         let source: Arc<dyn Source> = Arc::new(Kernel(kernel.ucma(takes_ib)));
         Self { channel: EventChannel::of(source, Vec::new()).unwrap(), kernel }
     }
 
-    /// The kernel gets any commands next, and sends these replies.
+    /// Makes the kernel accept any next commands and send these replies.
     fn replies(&self, replies: impl IntoIterator<Item = Reply>) {
         self.kernel.expect(replies.into_iter().map(Expect::anything));
     }
 
-    /// An id with this number of the kernel.
+    /// Returns an id with this kernel number.
     fn id(&self, number: u32, space: PortSpace) -> CmId {
         self.replies([Reply::bytes(&number.to_ne_bytes())]);
         self.channel.create_id(space).unwrap()
     }
 
-    /// Returns the API event that the channel makes of an event of the kernel.
+    /// Returns the channel's API event for a kernel event.
     fn event(&self, event: &RdmaUcmEventResp) -> Option<Event> {
         self.kernel.expect([read(event), no_event()]);
         let found = self.channel.try_next_event().unwrap();
         if found.is_some() {
-            // The question that comes after a skipped event.
+            // The query after a skipped event.
             assert!(self.channel.try_next_event().unwrap().is_none());
         }
         found
     }
 
-    /// The numbers of the commands that came, of the last `count`.
+    /// Returns the numbers of the last `count` commands.
     fn last(&self, count: usize) -> Vec<String> {
         let seen = self.kernel.seen();
         seen[seen.len() - count..].iter().map(|text| text.split(':').next().unwrap().to_owned()).collect()
     }
 
-    /// Drops an id, which is destroyed.
+    /// Drops an id and checks that it is destroyed.
     fn end(&self, id: CmId) {
         self.replies([Reply::ok()]);
         drop(id);
@@ -83,7 +84,7 @@ fn event(uid: SlotId, event: EventType, status: i32) -> RdmaUcmEventResp {
     RdmaUcmEventResp { uid: uid.0, event: event.0, status: status as u32, ..RdmaUcmEventResp::default() }
 }
 
-/// A request that a listener receives, with the number of its id.
+/// Returns a listener's request with the number of its id.
 fn request(listener: &CmId, number: u32) -> RdmaUcmEventResp {
     let mut param = RdmaUcmConnParam {
         qp_num: 0x11,
@@ -100,7 +101,7 @@ fn request(listener: &CmId, number: u32) -> RdmaUcmEventResp {
     }
 }
 
-/// The id of a request.
+/// Returns the id of a request.
 fn accepted(event: Option<Event>) -> CmId {
     match event.map(|event| event.kind) {
         Some(EventKind::ConnectRequest(request)) => request.id,
@@ -246,7 +247,7 @@ fn a_request_that_came_before_its_listener_moved_follows_it() {
     new.replies([Reply::ok()]);
     listener.migrate(&new.channel).unwrap();
     for (reply, number) in [(Reply::ok(), 10), (Reply::Errno(Errno::INVAL), 11)] {
-        // Its end is at the new file, too.
+        // It also ends at the new file.
         new.kernel.expect([read(&request(&listener, number)), Expect::anything(reply), no_event()]);
         let found = new.channel.try_next_event().unwrap();
         assert!(new.channel.try_next_event().unwrap().is_none());
@@ -261,7 +262,7 @@ fn a_request_that_came_before_its_listener_moved_follows_it() {
 fn an_event_that_an_id_brings_wakes_a_thread_that_waits() {
     let (old, new) = (World::new(), World::new());
     let id = old.id(9, PortSpace::TCP);
-    // Two looks before the wait.
+    // The channel is checked twice before the wait.
     new.kernel.expect([no_event(), no_event()]);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| new.channel.next_event_within(std::time::Duration::from_secs(20)));
@@ -299,7 +300,7 @@ fn a_kernel_without_infiniband_addresses_gets_the_forms_for_ip() {
         id.bind_addr(([192, 0, 2, 1], 0)).unwrap();
         id.resolve_addr(None, ([192, 0, 2, 2], 80), std::time::Duration::from_secs(2)).unwrap();
         assert_eq!(id.local_addr(), Ok(None));
-        // A reply without GIDs is one without InfiniBand addresses.
+        // A reply without GIDs has no InfiniBand addresses.
         let _ = id.gids();
         assert_eq!(id.paths(), Ok(Vec::new()));
         assert_eq!(world.last(5), numbers);
@@ -358,7 +359,7 @@ fn the_limits_of_private_data_depend_on_the_message_the_service_and_the_family()
     world.end(id);
 }
 
-/// The kernel's reply to the question for the addresses of an id.
+/// Returns the kernel's reply to a query for an id's addresses.
 fn local_address(address: &Address) -> Reply {
     let (src_addr, src_size) = address.to_storage().unwrap();
     Reply::bytes(RdmaUcmQueryAddrResp { src_addr, src_size, ..RdmaUcmQueryAddrResp::default() }.as_bytes())

@@ -1,4 +1,4 @@
-//! The bytes of each command, and replies that are short or absurd.
+//! Tests of each command's bytes, and of short or absurd replies.
 
 mod calls;
 mod queries;
@@ -17,12 +17,12 @@ fn v4() -> Address {
     ([192, 0, 2, 1], 7471).into()
 }
 
-/// Its bytes in the room for an IPv6 address.
+/// Returns its bytes in a field for IPv6 addresses.
 fn v4_in6() -> String {
     format!("02001d2fc0000201{}", "00".repeat(20))
 }
 
-/// Its bytes in the room for any address.
+/// Returns its bytes in a field for any address.
 fn v4_storage() -> String {
     format!("02001d2fc0000201{}", "00".repeat(120))
 }
@@ -31,19 +31,19 @@ fn ib() -> Address {
     IbAddress::new(Gid([1; 16]), PortSpace::TCP, 80).into()
 }
 
-/// Zero bytes.
+/// Returns zero bytes in hexadecimal.
 fn zeros(count: usize) -> String {
     "00".repeat(count)
 }
 
-/// A kernel that gets one command and sends one reply.
+/// Returns a kernel that expects one command and sends one reply.
 fn kernel(command: &str, reply: Reply) -> (Scripted, Arc<Ucma>) {
     let kernel = Scripted::new([Expect::command(command, reply)]);
     let ucma = kernel.ucma(true);
     (kernel, ucma)
 }
 
-/// A kernel that replies to one command, whatever it is.
+/// Returns a kernel that replies to any one command.
 fn replying(reply: Reply) -> Arc<Ucma> {
     Scripted::new([Expect::anything(reply)]).ucma(true)
 }

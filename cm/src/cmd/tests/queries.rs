@@ -1,5 +1,5 @@
-//! Commands whose replies are structs: whole, as short as an older kernel sends them, cut anywhere,
-//! and absurd.
+//! Commands whose replies are structs: complete, as short as from an older kernel, truncated
+//! anywhere, and absurd.
 
 use uverbs_abi::Be16;
 use uverbs_abi::ib_user_sa::{IbUserPathRec, IbUserServiceRec};
@@ -121,7 +121,7 @@ fn the_older_query_has_addresses_gids_and_paths_in_one() {
     let (addresses, gids, paths) = query::query_route(&ucma, 9).unwrap();
     assert_eq!((addresses.local, addresses.peer, addresses.pkey), (Some(v4()), Some(v4()), 0xffff));
     assert_eq!((gids.local, gids.peer, paths.len()), (Gid([2; 16]), Gid([1; 16]), 1));
-    // A count is a claim.
+    // Counts are not trusted.
     reply.num_paths = u32::MAX;
     let (.., paths) = query::query_route(&replying(Reply::bytes(reply.as_bytes())), 9).unwrap();
     assert_eq!(paths.len(), 2);

@@ -1,4 +1,4 @@
-//! Connections with queue pairs on a soft device, which the scripted kernel's attributes move.
+//! Tests of connections with queue pairs on a soft device, moved by a scripted kernel's attributes.
 
 use uverbs_abi::ib_user_verbs::{IbUverbsAhAttr, IbUverbsGlobalRoute, IbUverbsQpAttr};
 use verbs::state::Init;
@@ -7,7 +7,7 @@ use verbs::{AccessFlags, Cq, CqInit, GidEntry, Guid, Pd, Qp, QpAttrMask, QpInit,
 use super::*;
 use crate::Rejection;
 
-/// A soft device, and what is made on it.
+/// A soft device and its objects.
 struct Device1 {
     device: Device,
     pd: Pd,
@@ -23,20 +23,20 @@ impl Device1 {
         Self { device, pd, cq, gid: context.find_gid(1).unwrap() }
     }
 
-    /// Lets an id have this device, as if the kernel had reported it.
+    /// Gives an id this device, as if the kernel had reported it.
     fn lend(&self, id: &CmId) {
         let key = DeviceKey { guid: Guid(7), index: None };
         id.inner.device.set((key, self.device.clone())).unwrap();
     }
 
-    /// A queue pair of the id.
+    /// Returns a queue pair of the id.
     fn qp(&self, world: &World, id: &CmId) -> Qp<Init> {
         world.replies([attr(QpState::INIT, 0, self)]);
         id.create_qp(&self.pd, &QpInit::new(QpType::RC, &self.cq)).unwrap()
     }
 }
 
-/// The attributes that the kernel has for a step, of a connection with the queue pair `peer`.
+/// Returns the kernel's attributes for a step of a connection with the queue pair `peer`.
 fn attr(state: QpState, peer: u32, device: &Device1) -> Reply {
     let (step, rest) = match state {
         QpState::INIT => {
@@ -58,7 +58,7 @@ fn attr(state: QpState, peer: u32, device: &Device1) -> Reply {
         ..IbUverbsGlobalRoute::default()
     };
     let attr = IbUverbsQpAttr {
-        // Bits of the kernel's own, which no device takes.
+        // The kernel-only bits, which no device accepts.
         qp_attr_mask: (QpAttrMask::STATE | step | rest).bits() | 0xf << 21,
         qp_state: state.0.into(),
         path_mtu: 3,
@@ -78,12 +78,12 @@ fn attr(state: QpState, peer: u32, device: &Device1) -> Reply {
     Reply::bytes(attr.as_bytes())
 }
 
-/// The replies for INIT, RTR and RTS.
+/// Returns the replies for INIT, RTR and RTS.
 fn steps(peer: u32, device: &Device1) -> [Reply; 3] {
     [QpState::INIT, QpState::RTR, QpState::RTS].map(|state| attr(state, peer, device))
 }
 
-/// An event that the kernel reports while it gets these replies' commands.
+/// Returns the channel's event, after checking that its handling consumed all these replies.
 fn event_with(
     world: &World,
     raw: &RdmaUcmEventResp,
@@ -96,7 +96,7 @@ fn event_with(
     found
 }
 
-/// An id that has sent its request with a queue pair.
+/// Returns an id that has sent its request with a queue pair.
 fn connecting(world: &World, device: &Device1) -> (CmId, u32) {
     let id = world.id(9, PortSpace::TCP);
     device.lend(&id);
@@ -136,7 +136,7 @@ fn a_request_carries_the_queue_pairs_number_and_the_devices_depths() {
     let text = seen.last().unwrap();
     assert!(text.starts_with(&format!("6: in {}", crate::channel::hex(&qp_num.to_ne_bytes()))), "{text}");
     let limits = Limits::of(device.pd.context()).unwrap();
-    // Behind the private data: their length, no shared queue, what the device can do, 7 retries.
+    // Follows the private data: their length, no shared queue, the device's limits, 7 retries.
     let tail = format!("0200{:02x}{:02x}00070701", limits.responder_resources, limits.initiator_depth);
     assert!(text.contains(&tail), "{tail} in {text}");
     world.end(id);
@@ -166,7 +166,7 @@ fn attributes_that_no_device_takes_fail_the_connection_and_nothing_else() {
     let (world, device) = (World::new(), Device1::new());
     let (id, _) = connecting(&world, &device);
     let reply = event(id.key().0, EventType::CONNECT_RESPONSE, 0);
-    // Zeros, as from a reply that ends early.
+    // Zeros, as in a truncated reply.
     let found = event_with(&world, &reply, [Reply::ok(), Reply::ok(), Reply::ok()]);
     assert!(matches!(found.unwrap().kind, EventKind::ConnectError));
     assert!(id.reclaim_qp().unwrap().is_some());
@@ -283,11 +283,11 @@ fn a_datagram_queue_pair_is_ready_at_once() {
     world.replies([Reply::bytes(attr.as_bytes())]);
     let qp = id.create_ud_qp(&device.pd, &init).unwrap();
     assert_eq!(qp.state().unwrap(), QpState::RTS);
-    // Neither call makes the other's type.
+    // Neither call creates the other's type.
     assert!(id.create_qp(&device.pd, &init).unwrap_err().to_string().contains("create_ud_qp"));
     let rc = QpInit::new(QpType::RC, &device.cq);
     assert!(id.create_ud_qp(&device.pd, &rc).unwrap_err().to_string().contains("create_qp"));
-    // A request of a service without depths.
+    // A datagram request has no depths.
     world.replies([Reply::ok()]);
     id.connect_with(&ConnParam::default()).unwrap();
     world.end(id);
