@@ -86,9 +86,8 @@ impl EventChannel {
     ///   soft device that cannot be made.
     /// - Any errno of `eventfd(2)` and `epoll_create1(2)`.
     ///
-    /// In a process with soft devices the first two are no errors;
+    /// In a process with soft devices, the call succeeds despite the first two;
     /// [`kernel_error`](Self::kernel_error) returns them.
-    /// the first two.
     ///
     /// # References
     /// `rdma_create_event_channel(3)`

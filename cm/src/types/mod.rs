@@ -8,7 +8,7 @@
 //! | [`path`] | [`PathRecord`]: a path through an InfiniBand fabric |
 //! | [`port_space`] | [`PortSpace`]: the meaning of a port number |
 //! | [`reject`] | [`RejectReason`]: the reason why a peer did not accept |
-//! | [`service`] | [`Service`], [`ServiceRecord`]: services registered with a subnet administrator |
+//! | [`service`] | [`Service`], [`ServiceRecord`]: services of a subnet administrator |
 //!
 //! Invariant: numbers from the kernel and from peers are kept as received. A number without a name
 //! is data, not an error.

@@ -1,12 +1,12 @@
-//! [`Adapter`]: a soft device in use: its queue pair 1 and its communication manager.
+//! [`Adapter`]: a soft device in use, with its queue pair 1 and its communication manager.
 //!
 //! ```text
 //!   ids, time ─► Cm ─► poll_transmit ─► Gsi::send          the thread of a call, or the manager's
 //!   Gsi::recv ─► Cm ─► poll_event ─► ids                   the manager's thread
 //! ```
 //!
-//! An adapter exists while an id uses the device, and for [`LINGER`] more while connections of
-//! dropped ids are released. It keeps the device, and its address, alive.
+//! An adapter exists while an id uses the device, and up to [`LINGER`] longer while connections of
+//! dropped ids are released. It keeps the device and its address alive.
 
 use std::collections::BTreeMap;
 
@@ -26,43 +26,43 @@ pub(super) struct Adapter {
     pub(super) port: Port,
     pub(super) gsi: Gsi,
     pub(super) cm: Cm,
-    /// Strangers' requests that are not handled yet.
+    /// Requests that are not handled yet.
     intake: Intake,
-    /// The port's active MTU when it was last looked at.
+    /// The port's active MTU at the last check.
     active_mtu: Mtu,
     /// The ids of connections and resolutions.
     pub(super) connections: BTreeMap<CmId, Key>,
     /// The listeners of each service.
     pub(super) services: BTreeMap<ServiceId, (ListenId, Vec<Key>)>,
-    /// The number of ids with this device.
+    /// The number of ids that use this device.
     pub(super) users: usize,
-    /// An interface had the address when the adapter was made.
+    /// Whether an interface had the address when the adapter was created.
     pub(super) has_address: bool,
-    /// The time at which an adapter without users ends, although peers have not confirmed the
-    /// release of its connections.
+    /// The time at which an unused adapter ends, even if peers have not confirmed the release of
+    /// its connections.
     pub(super) ends_at: Option<Time>,
-    /// The time at which their requests for release are sent again.
+    /// The time at which requests for release are repeated.
     pub(super) repeats_at: Option<Time>,
 }
 
-/// The number of requests handled before timers, events and calls of other threads get their turn.
+/// The number of requests to handle before timers, events and calls of other threads get a turn.
 pub(super) const ROUND: usize = 64;
 
-/// The number of MADs received before requests are handled although more wait: the capacity of
-/// queue pair 1.
+/// The number of MADs to receive before requests are handled even if more are pending: the capacity
+/// of queue pair 1.
 pub(super) const RECEIVED: usize = 8192;
 
-/// The number of other messages handled in a row.
+/// The number of other messages to handle in a row.
 pub(super) const OTHERS: usize = 512;
 
-/// The largest number of requests that wait to be handled, 1.2 MiB under a flood.
+/// The maximum number of unhandled requests, which take 1.2 MiB under a flood.
 pub(super) const INTAKE: usize = 4096;
 
-/// The time that the release of connections continues without an id.
+/// The maximum duration of the release of connections after the last id is gone: 10 s.
 pub(super) const LINGER: u64 = 10_000_000_000;
 
-/// The interval between repeated requests for release meanwhile. The protocol's is 4.6 s, but
-/// when a fifth of the packets is lost, one peer in a hundred would miss the end.
+/// The interval between repeated requests for release: 1 s. With the protocol's 4.6 s and a packet
+/// loss of 20 %, one peer in a hundred would miss the end of the connection.
 pub(super) const REPEAT: u64 = 1_000_000_000;
 
 impl Adapter {
@@ -93,8 +93,8 @@ impl Adapter {
         self.users > 0 || !self.services.is_empty()
     }
 
-    /// Returns whether the port carries packets of a path MTU. The MTU of the interface may have
-    /// been raised; where it was lowered, the queue pair's change of state fails.
+    /// Returns whether the port carries packets of a path MTU. The interface's MTU may have been
+    /// raised. If it was lowered, the queue pair's change of state fails.
     pub(super) fn carries(&mut self, mtu: Mtu) -> bool {
         if mtu > self.active_mtu
             && let Ok(active) = self.port.active_mtu()
@@ -104,11 +104,11 @@ impl Adapter {
         mtu <= self.active_mtu
     }
 
-    /// Receives the MADs that have arrived, and passes them to the communication manager, requests
-    /// last and at most [`ROUND`] of them, and at most [`OTHERS`] other messages. Returns whether
-    /// more may wait without the descriptor being readable.
+    /// Passes MADs from queue pair 1 to the communication manager: at most [`OTHERS`] messages and
+    /// then at most [`ROUND`] requests. Returns whether more may be pending without the descriptor
+    /// being readable.
     ///
-    /// Queue pair 1 drops MADs that do not fit, whoever sent them, so it is emptied first.
+    /// Queue pair 1 drops MADs that do not fit, regardless of their sender, so it is emptied first.
     pub(super) fn receive(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
         let (mut has_more, mut others) = (true, 0);
@@ -139,15 +139,15 @@ impl Adapter {
         true
     }
 
-    /// Sends the messages that wait. One that cannot be sent is lost, as on a network.
+    /// Sends the pending messages. A message that cannot be sent is lost, as on a network.
     pub(super) fn send(&mut self) {
         while let Some((to, mad)) = self.next_message() {
             let _ = self.gsi.send(&to, &mad);
         }
     }
 
-    /// Sends the messages that wait while the process exits. The first one that cannot be sent is
-    /// the last one that is tried. Returns false if a thread that may not go on has the device.
+    /// Sends the pending messages while the process exits, until one cannot be sent. Returns false
+    /// if a thread that can no longer run holds the device.
     pub(super) fn send_at_exit(&mut self) -> bool {
         while let Some((to, mad)) = self.next_message() {
             if let Err(error) = self.gsi.send_at_exit(&to, &mad) {
@@ -157,9 +157,9 @@ impl Adapter {
         true
     }
 
-    /// Passes MADs that have arrived to the communication manager while the process exits, except
-    /// requests, which strangers send without end and no program will read. Returns what
-    /// [`send_at_exit`](Self::send_at_exit) does.
+    /// Passes received MADs to the communication manager while the process exits, except requests,
+    /// which strangers send without end and no program will read. Returns the same as
+    /// [`send_at_exit`](Self::send_at_exit).
     pub(super) fn receive_at_exit(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
         let mut others = 0;
@@ -195,13 +195,13 @@ impl Adapter {
     /// Adds a listener of a service.
     ///
     /// # Errors
-    /// `ENOMEM` with as many services as the communication manager takes.
+    /// `ENOMEM` if the communication manager has no room for another service.
     pub(super) fn listen(&mut self, service: ServiceId, key: Key) -> Result<(), Errno> {
         if let Some((_, keys)) = self.services.get_mut(&service) {
             keys.push(key);
             return Ok(());
         }
-        // The backlog is that of the id: requests that no program has read.
+        // The id has the backlog of unread requests, so this one is unlimited.
         let listener = self.cm.listen(service, u64::MAX, usize::MAX).map_err(|_| Errno::NOMEM)?;
         self.services.insert(service, (listener, vec![key]));
         Ok(())
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(adapter.cm.counters().received, 1, "requests are read");
     }
 
-    /// Sends messages of a stranger, of which a call handles `most`.
+    /// Sends a stranger's messages, and checks that one call handles at most `most` of them.
     #[track_caller]
     fn is_handled_in_rounds(message: Message, most: usize) {
         let (sent, most) = (5 * most as u64 / 2, most as u64);

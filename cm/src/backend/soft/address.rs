@@ -1,4 +1,4 @@
-//! Binding to an address, and resolving that of a peer.
+//! Binding to an address, and resolving a peer's address.
 //!
 //! # References
 //! linux `rdma_bind_addr`, `rdma_resolve_addr`, `rdma_resolve_route`
@@ -20,11 +20,11 @@ type Result<T> = core::result::Result<T, Errno>;
 impl State {
     /// Binds an id to an address, of one device or of all, and to a port.
     pub(super) fn bind(&mut self, key: Key, address: &Address) -> Result<()> {
-        // It may listen. Where that cannot be told, listening tells it.
+        // The id may listen later. If this check fails, listening reports the collision.
         self.bind_beside(key, address, |space, at| is_taken(space, at).unwrap_or(false))
     }
 
-    /// Binds an id beside listeners of other processes, whose ports are not drawn for it.
+    /// Binds an id, without drawing a port that a listener of another process uses.
     fn bind_beside(
         &mut self,
         key: Key,
@@ -62,7 +62,7 @@ impl State {
         Ok(())
     }
 
-    /// Starts to resolve the address of a peer. One that no device reaches has an event, unless it
+    /// Starts resolving a peer's address. If no device reaches it, an event reports this, unless it
     /// `fails_at_once`.
     pub(super) fn resolve_addr(
         &mut self,
@@ -81,7 +81,7 @@ impl State {
                     Some(source) => *source,
                     None => Address::from((unspecified(destination.ip()), 0)),
                 };
-                // Other processes do not see the port of an id that connects.
+                // Other processes do not see the port of a connecting id.
                 self.bind_beside(key, &source, |_, _| false)?;
             }
             _ => return Err(Errno::INVAL),
@@ -94,7 +94,7 @@ impl State {
         let limits = Limits { given: now + given * MILLISECOND, least: now + LISTENER_MS * MILLISECOND };
         match self.seek_address(key, destination, limits) {
             Err(Errno::NODEV) if !fails_at_once => self.resolved(key, destination, Err(Errno::NODEV)),
-            // A listener that has answered before has an event as one that is asked.
+            // A listener that replied before reports an event, as a queried one does.
             Err(Errno::AFNOSUPPORT) => self.resolved(key, destination, Err(Errno::AFNOSUPPORT)),
             other => return other,
         }
@@ -114,7 +114,7 @@ impl State {
             Resolution::Pending(lookup) => Asks::Own(lookup),
             Resolution::Shared(question) => Asks::Other(question),
         };
-        // A question lives only as long as its listener.
+        // Only queries to listeners have a question.
         let is_listener = !matches!(&asks, Asks::Own(lookup) if lookup.question().is_none());
         let deadline = if is_listener { limits.given.max(limits.least) } else { limits.given };
         self.start_lookup(key, asks, deadline, Then::Resolve(destination, limits))?;
@@ -122,7 +122,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits for the answer to a lookup, and goes on with it then.
+    /// Waits for a lookup's answer, then continues.
     pub(super) fn start_lookup(&mut self, key: Key, asks: Asks, deadline: Time, then: Then) -> Result<()> {
         if let Asks::Own(lookup) = &asks {
             self.epoll.add(lookup, Token::Lookup(key).event())?;
@@ -131,7 +131,7 @@ impl State {
         Ok(())
     }
 
-    /// Drops a lookup, if the id has one. Other ids that share its question start a new one.
+    /// Drops an id's lookup, if any. Other ids that share its question start a new one.
     pub(super) fn cancel_lookup(&mut self, key: Key) {
         if let Some(PendingLookup { asks: Asks::Own(lookup), .. }) = self.lookups.remove(&key) {
             let _ = self.epoll.delete(&lookup);
@@ -157,8 +157,9 @@ impl State {
         self.go_on(question);
     }
 
-    /// Resumes the ids that shared a finished question: its answer is known, or the first of them
-    /// starts a new one, for which the others wait on, each until its own deadline.
+    /// Resumes the ids that shared a finished question. Either its answer is now known, or the
+    /// first of them starts a new question. The others wait for that one, each until its own
+    /// deadline.
     fn go_on(&mut self, question: Option<Question>) {
         let Some(question) = question else { return };
         let shares = |pending: &PendingLookup| matches!(&pending.asks, Asks::Other(its) if *its == question);
@@ -186,7 +187,7 @@ impl State {
         }
     }
 
-    /// Ends the resolution of an address, with an event.
+    /// Ends the resolution of an address with an event.
     fn resolved(&mut self, key: Key, destination: SocketAddr, outcome: Result<Route>) {
         let outcome = outcome.and_then(|route| {
             let mtu = route.path_mtu()?;
@@ -223,7 +224,7 @@ impl State {
         self.report_outcome(key, event, outcome.map(drop));
     }
 
-    /// Resolves the route, which is known with the address.
+    /// Resolves the route, which is already known from the address.
     pub(super) fn resolve_route(&mut self, key: Key) -> Result<()> {
         let id = self.id(key)?;
         if id.state != IdState::AddrResolved {
@@ -235,12 +236,12 @@ impl State {
     }
 }
 
-/// The minimum time-out of a question to a listener for its devices, in milliseconds. Programs
-/// choose time-outs for a kernel that queries no process (Valkey 100 ms), and on a busy machine the
-/// listener may have to wait.
+/// The minimum time-out for querying a listener's devices, in milliseconds. Programs choose
+/// time-outs for a kernel that queries no process (Valkey 100 ms), and on a busy machine the
+/// listener may be slow.
 const LISTENER_MS: u64 = 2000;
 
-/// Returns the IP address; an IPv4 address that is mapped into IPv6 as what it is.
+/// Returns the IP address; an IPv4-mapped IPv6 address becomes IPv4.
 ///
 /// # Errors
 /// `EAFNOSUPPORT` for another family; `EINVAL` for a link-local address without its interface.
@@ -262,12 +263,12 @@ fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Returns whether an address belongs to the interface of a device, if it names an interface.
+/// Returns whether an address is on a device's interface, or names no interface.
 fn is_in_scope(port: &Port, address: SocketAddr) -> bool {
     scope_of(address) == 0 || scope_of(address) == port.scope_id()
 }
 
-/// Returns the interface of a link-local address; 0 for any other address.
+/// Returns the interface of a link-local address; 0 for others.
 fn scope_of(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
@@ -275,7 +276,7 @@ fn scope_of(address: SocketAddr) -> u32 {
     }
 }
 
-/// Returns the address of a device, with a port.
+/// Returns a device's address with a port.
 pub(super) fn address_of(port: &Port, number: u16) -> SocketAddr {
     let mut address = SocketAddr::new(port.address(), number);
     if let SocketAddr::V6(address) = &mut address {
@@ -284,11 +285,12 @@ pub(super) fn address_of(port: &Port, number: u16) -> SocketAddr {
     address
 }
 
-/// Returns the source of a connection, with a port: the address of the device. A destination that
-/// is not a device's stands for a listener of this machine; its source is then the destination or
-/// 127.0.0.1, as with the kernel's sockets. The same holds for an id whose device has an address
-/// without meaning or of the other family, and for one that connects over loopback: programs
-/// compare both addresses to see whether a peer is local.
+/// Returns the source address of a connection, with a port. This is normally the device's address.
+///
+/// A destination that is not a device's address stands for a listener on this machine. Its source
+/// is then the destination itself or 127.0.0.1, as with kernel sockets, if the own device was
+/// created automatically or the destination is loopback. The same applies if the device has an
+/// address of the other family. Programs compare both addresses to recognise a local peer.
 fn source_of(route: &Route, destination: SocketAddr, number: u16) -> SocketAddr {
     let (own, to) = (address_of(&route.port, number), destination.ip());
     let is_by_name = route.is_local && !to.is_unspecified() && to != route.destination;

@@ -1,8 +1,8 @@
-//! [`Backlog`]: the requests of a listener that the program has not read.
+//! [`Backlog`]: a listener's unread requests.
 //!
-//! A full backlog takes a request only from an address that has fewer waiting than the greediest
-//! one, whose oldest request makes room. That request is dropped without an answer, so that its
-//! peer sends it again.
+//! A full backlog accepts a request only from an address with fewer unread requests than the
+//! address with the most. The oldest request of the latter makes room: it is dropped without a
+//! reply, so that its peer sends it again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,14 +11,14 @@ use verbs::Gid;
 
 use super::record::Key;
 
-/// The requests of a listener that the program has not read.
+/// A listener's unread requests.
 #[derive(Clone, Debug)]
 pub(super) struct Backlog {
     waiting: Arc<Mutex<Shares<Key>>>,
     max: usize,
 }
 
-/// The place of a request, which dropping it frees.
+/// A request's place. Dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     waiting: Arc<Mutex<Shares<Key>>>,
@@ -26,11 +26,11 @@ pub(super) struct Place {
     key: Key,
 }
 
-/// Whether a backlog takes a request.
+/// Whether a backlog accepts a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
-    /// After this request is gone.
+    /// Room after this request is dropped.
     Instead(Key),
     None,
 }
@@ -40,7 +40,7 @@ impl Backlog {
         Self { waiting: Arc::default(), max }
     }
 
-    /// Returns whether there is a place for a request from an address.
+    /// Returns whether there is room for a request from an address.
     pub(super) fn room(&self, source: Gid) -> Room {
         let waiting = lock(&self.waiting);
         if waiting.len() < self.max {
@@ -51,7 +51,7 @@ impl Backlog {
         oldest.map_or(Room::None, Room::Instead)
     }
 
-    /// Takes a place. Places are taken only under the lock of the manager.
+    /// Takes a place. This happens only under the manager's lock.
     pub(super) fn take(&self, source: Gid, key: Key) -> Place {
         lock(&self.waiting).push(source.0, key);
         Place { waiting: Arc::clone(&self.waiting), source, key }

@@ -23,7 +23,7 @@ use crate::types::{ConnParam, EventType, PortSpace};
 type Result<T> = core::result::Result<T, Errno>;
 
 impl State {
-    /// Asks the peer for a connection, or for its datagram service.
+    /// Requests a connection, or looks up a datagram service.
     pub(super) fn connect(&mut self, key: Key, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
         let id = self.id(key)?;
         if id.state != IdState::RouteResolved {
@@ -44,7 +44,8 @@ impl State {
         let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
         let (number, remote) = (id.adapter.ok_or(Errno::INVAL)?, id.remote.to_ipv6().into());
         let source = self.adapters.get(&number).ok_or(Errno::INVAL)?.port.address();
-        // Before the look for the listener: the watch hears of a process that ends behind it.
+        // The watch starts before the search for the listener, so that it notices a process that
+        // ends afterwards.
         let has_ended = self.watch_peer(key);
         let asks = match self.answers.find(space, source, peer, remote)? {
             Found::Same if has_ended => return self.refuse(key),
@@ -68,14 +69,14 @@ impl State {
         Ok(())
     }
 
-    /// Resumes a request that shared another one's question.
+    /// Resumes a request that shared another id's question.
     pub(super) fn seek_again(&mut self, key: Key, request: Box<Request>, deadline: Time) {
         if let Err(errno) = self.seek(key, request, deadline) {
             self.report_outcome(key, EventType::CONNECT_ERROR, Err(errno));
         }
     }
 
-    /// Continues a request whose listener was asked for its devices.
+    /// Continues a request after its listener was queried for its devices.
     pub(super) fn found(&mut self, key: Key, request: &Request, outcome: Result<Route>, has_devices: bool) {
         let requested = match outcome {
             Err(Errno::TIMEDOUT) => Err(Errno::TIMEDOUT),
@@ -92,7 +93,7 @@ impl State {
         }
     }
 
-    /// Sends a request to another device, whose listener may have ended meanwhile.
+    /// Sends a request to another device. Its listener may have ended meanwhile.
     fn request_at(&mut self, key: Key, route: &Route, request: &Request) -> Result<()> {
         self.move_to(key, route)?;
         let has_ended = self.watch_peer(key);
@@ -109,7 +110,7 @@ impl State {
         }
     }
 
-    /// Makes a device the peer's.
+    /// Changes the peer's device.
     fn move_to(&mut self, key: Key, route: &Route) -> Result<()> {
         let mtu = route.path_mtu()?;
         let id = self.id(key)?;
@@ -143,8 +144,7 @@ impl State {
         Ok(())
     }
 
-    /// Rejects an own request to an address of this machine at which nothing listens, as Linux
-    /// would.
+    /// Rejects this side's request to an address of this machine without a listener, as Linux does.
     fn refuse(&mut self, key: Key) -> Result<()> {
         let id = self.id(key)?;
         id.state = IdState::Connect;
@@ -158,7 +158,7 @@ impl State {
         Ok(())
     }
 
-    /// Accepts a request. A request that cannot be accepted so is rejected, as Linux does.
+    /// Accepts a request. If these parameters are invalid, rejects it, as Linux does.
     pub(super) fn accept(&mut self, key: Key, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
         let now = self.now();
         let id = self.id(key)?;
@@ -202,7 +202,7 @@ impl State {
         accepted
     }
 
-    /// Tells the peer that the own queue pair is in RTS, after its reply.
+    /// Confirms to the peer that this side's queue pair is in RTS, after its reply.
     pub(super) fn establish(&mut self, key: Key) -> Result<()> {
         let now = self.now();
         let id = self.id(key)?;
@@ -217,7 +217,7 @@ impl State {
         established
     }
 
-    /// Rejects a request, or a reply.
+    /// Rejects a request or a reply.
     pub(super) fn reject(&mut self, key: Key, data: &[u8], reason: u8) -> Result<()> {
         let reason = match u16::from(reason) {
             0 | 28 => Reason::CONSUMER_DEFINED,
@@ -239,8 +239,8 @@ impl State {
         }
     }
 
-    /// Ends a connection, or confirms its end. Where neither is possible any more, or a request was
-    /// not sent yet, nothing is left to do: Linux returns no error either.
+    /// Ends a connection, or confirms its end. Returns no error if neither is possible any more or
+    /// if the request was not sent yet, like Linux.
     pub(super) fn disconnect(&mut self, key: Key) -> Result<()> {
         let now = self.now();
         let id = self.id(key)?;
@@ -253,7 +253,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes a message that arrived for the peer's last message of establishment.
+    /// Handles a message that arrived before the peer's final message of establishment.
     pub(super) fn notify(&mut self, key: Key, event: AsyncEventType) -> Result<()> {
         let (adapter, connection) = self.connection(key)?;
         match event {
@@ -265,7 +265,7 @@ impl State {
         }
     }
 
-    /// Returns the connection of an id, which may have ended.
+    /// Returns the connection of an id; it may have ended.
     ///
     /// # Errors
     /// `EINVAL` for an id that never had one.
@@ -278,7 +278,7 @@ impl State {
     }
 }
 
-/// A request, without the path to the peer.
+/// A request, before the path to the peer is known.
 #[derive(Debug)]
 pub(super) enum Request {
     /// For a connection.
@@ -319,11 +319,11 @@ impl Request {
     }
 }
 
-/// The time in milliseconds that a listener has to answer before its request is sent. It answers
-/// at once, unless its process is stopped; a request then is given up after such a time as well.
+/// The time for a listener to answer before its request is sent, in milliseconds. It answers at
+/// once unless its process is stopped. An unanswered request is given up after a similar time.
 const ANSWER_MS: u64 = 60_000;
 
-/// Rejects what could not be accepted. A connection that is further stays.
+/// Rejects a request that could not be accepted. A connection beyond that stage stays.
 fn give_up(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {
     let _ = if is_ud {
         let status = sidr_rep::Status::REJECTED;
@@ -346,7 +346,7 @@ fn header(local: SocketAddr, peer: SocketAddr) -> Result<ip::Repr> {
 /// Returns the transport of a queue pair.
 ///
 /// # Errors
-/// `EINVAL` for one without connections.
+/// `EINVAL` for a type without connections.
 fn transport(qp_type: QpType) -> Result<Transport> {
     match qp_type {
         QpType::RC => Ok(Transport::Rc),
@@ -356,7 +356,7 @@ fn transport(qp_type: QpType) -> Result<Transport> {
     }
 }
 
-/// Returns the errno of a refusal.
+/// Returns the errno for a refusal of the communication manager.
 fn errno(refused: Refused) -> Errno {
     match refused {
         Refused::NoRoom => Errno::NOMEM,

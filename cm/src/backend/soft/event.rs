@@ -1,18 +1,18 @@
-//! From an event of the protocol to one of an id.
+//! Conversion of protocol events to events of ids.
 //!
 //! | protocol | id in CONNECT | id |
 //! |---|---|---|
-//! | Request, SidrRequest | of the listener | `CONNECT_REQUEST` with a new id in CONNECT |
+//! | Request, SidrRequest | the listener's | `CONNECT_REQUEST` with a new id in CONNECT |
 //! | Reply | | `CONNECT_RESPONSE` |
 //! | Established | | `ESTABLISHED` |
-//! | Rejected | | `REJECTED`, with the reason as status |
+//! | Rejected | | `REJECTED`, with the reason as its status |
 //! | Unreachable | | `UNREACHABLE`, `ETIMEDOUT` |
 //! | Disconnecting, Disconnected | becomes DISCONNECT | `DISCONNECTED` |
 //! | TimewaitExit | in DISCONNECT | `TIMEWAIT_EXIT` |
 //! | SidrReply | | `ESTABLISHED`, or `UNREACHABLE` with the status |
 //!
-//! An event for an id in another state is skipped, because the end of a connection was reported
-//! before. An event for a request that was not accepted is skipped too.
+//! An event for an id in another state is skipped, because the end of the connection was already
+//! reported. So is an event for a pending request.
 //!
 //! # References
 //! linux `cma_ib_handler`, `cma_ib_req_handler`, `cma_sidr_rep_handler`
@@ -52,7 +52,7 @@ impl State {
         };
         let Some(key) = key else { return };
         if matches!(event, Event::Reply(_)) {
-            // Sent if the reply arrives again before the program answers, as Linux does.
+            // Sent if the reply is repeated before the program responds, as in Linux.
             let _ = adapter.cm.prepare_mra(connection, MRA_TIMEOUT, mra::Data::default());
         }
         let Some(id) = self.ids.get_mut(&key) else { return };
@@ -85,7 +85,7 @@ impl State {
             }
             Event::TimewaitExit { .. } => (EventType::TIMEWAIT_EXIT, 0, SoftParam::default(), Ece::default()),
             Event::SidrReply(reply) => service_found(reply, id.remote, id.options.tos),
-            // The peer needs more time. Requests are handled above.
+            // An MRA: the peer needs more time. Requests are handled above.
             _ => return,
         };
         self.report(key, kind, status, param, ece);
@@ -108,7 +108,7 @@ impl State {
             |qp_type| match request.transport {
                 Transport::Rc => qp_type == QpType::RC,
                 Transport::Uc => qp_type == QpType::UC,
-                // The listener's side has the target.
+                // The listening side has the target.
                 Transport::Xrc => matches!(qp_type, QpType::XRC_SEND | QpType::XRC_RECV),
             },
         );
@@ -125,7 +125,7 @@ impl State {
                 return;
             }
         };
-        // Sent if the request arrives again before the program answers, as Linux does.
+        // Sent if the request is repeated before the program responds, as in Linux.
         let _ = adapter.cm.prepare_mra(request.id, MRA_TIMEOUT, mra::Data::default());
         if let Some(id) = self.ids.get_mut(&key) {
             id.options.tos = request.path.traffic_class;
@@ -158,10 +158,10 @@ impl State {
         }
     }
 
-    /// Makes the id of a request, for the listener that the request names.
+    /// Creates the id of a request, for the listener that the request names.
     ///
     /// # Errors
-    /// Why it cannot be made.
+    /// The reason why it cannot be created.
     fn take_request(
         &mut self,
         number: u64,
@@ -180,7 +180,8 @@ impl State {
             source: header.source(),
             target: header.target(),
         };
-        // Without a file it cannot be told now, but when the request comes again.
+        // Without a free descriptor this check is impossible now, but may work when the request is
+        // repeated.
         if !self.is_genuine(origin).map_err(|_| Untaken::NoRoom)? {
             return Err(Reason::INVALID_SERVICE_ID.into());
         }
@@ -219,19 +220,19 @@ impl State {
         Ok((listener, key, place))
     }
 
-    /// Drops a request that the program has not read, without an answer. One that was read
-    /// meanwhile stays, and has left the backlog.
+    /// Drops an unread request without a reply. A request that was read meanwhile stays, and has
+    /// already left the backlog.
     fn forget_unread(&mut self, queue: &Queue, request: Key) {
         let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|(id, _)| id.key == request);
         for (id, place) in queue.take(is_it).into_iter().filter_map(|entry| entry.request) {
-            // At once, for the request that comes next may need another place.
+            // Immediately, because the next request may need another place.
             drop(place);
             self.forget(request);
             self.garbage.push(Garbage::Request(id));
         }
     }
 
-    /// Drops a request without an answer when its id ends, so that its peer sends it again.
+    /// Drops a request without a reply, so that its peer sends it again.
     pub(super) fn forget(&mut self, key: Key) {
         let Some(id) = self.ids.get_mut(&key) else { return };
         if let Some(adapter) = id.adapter.and_then(|number| self.adapters.get_mut(&number))
@@ -243,7 +244,7 @@ impl State {
         }
     }
 
-    /// Returns the listener on an address, failing that on an unspecified one.
+    /// Returns the listener on an address, or else one on an unspecified address.
     fn listener_of(&self, keys: &[Key], target: IpAddr) -> Option<Key> {
         let local = |key: &Key| {
             let id = self.ids.get(key)?;
@@ -260,7 +261,7 @@ impl State {
 
     /// Queues a request at its listener.
     fn report_request(&mut self, listener: Key, key: Key, place: Place, param: SoftParam, ece: Ece) {
-        // This is the manager, so that there is one.
+        // The manager runs this code, so it exists.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
         let request = Some((SoftId { manager, key, kernel_error: None }, place));
         let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
@@ -269,12 +270,12 @@ impl State {
     }
 }
 
-/// Why a request has no id.
+/// The reason why a request has no id.
 enum Untaken {
-    /// The backlog is full, or no file is left. Linux lets the peer send the request again
-    /// (`cm_destroy_id`), unless it is for datagrams.
+    /// The backlog is full, or descriptors have run out. Linux lets the peer send the request again
+    /// (`cm_destroy_id`), except for datagrams.
     NoRoom,
-    /// It is rejected.
+    /// The request is rejected.
     Rejected(Reason),
 }
 
@@ -284,7 +285,7 @@ impl From<Reason> for Untaken {
     }
 }
 
-/// Returns the event of the outcome of a resolution.
+/// Returns the event for the outcome of a service lookup.
 fn service_found(reply: &SidrReply, remote: Gid, tos: u8) -> (EventType, i32, SoftParam, Ece) {
     let data = reply.private_data.as_ref();
     let ece = ece_from_wire(reply.ece);
@@ -296,6 +297,6 @@ fn service_found(reply: &SidrReply, remote: Gid, tos: u8) -> (EventType, i32, So
     (EventType::ESTABLISHED, 0, SoftParam::of_service(data, route, reply.qpn, reply.qkey), ece)
 }
 
-/// The time that a program may take to answer, in the messages that ask for it
-/// (`CMA_IBOE_MRA_SETTING`), a code of 5 bits: 65 s.
+/// The response time of a program as announced in MRA messages (`CMA_IBOE_MRA_SETTING`), a code of
+/// 5 bits: 65 s.
 const MRA_TIMEOUT: u8 = 24;

@@ -1,5 +1,5 @@
 //! Multicast groups. A soft device joins a group at the IP layer when a queue pair is attached to
-//! it, so that a membership here is the address of the group.
+//! it, so a membership here is only the group's address.
 //!
 //! # References
 //! linux `rdma_join_multicast`, `cma_iboe_set_mgid`
@@ -20,7 +20,7 @@ impl State {
     ///
     /// # Errors
     /// `EINVAL` for an id without a device or of another service than datagrams, and for an address
-    /// that is no group's; `EAFNOSUPPORT` for one that is not of IP; `ENETUNREACH` for a group that
+    /// that is not multicast; `EAFNOSUPPORT` for a non-IP address; `ENETUNREACH` for a group that
     /// does not reach the device ([`group_obstacle`](Self::group_obstacle)).
     pub(super) fn join(&mut self, key: Key, cookie: u64, address: &Address) -> Result<u32> {
         let ip = address.ip().ok_or(Errno::AFNOSUPPORT)?.ip();
@@ -46,16 +46,16 @@ impl State {
         Ok(membership)
     }
 
-    /// Returns why a group does not reach the device of an id.
+    /// Returns the reason why a group does not reach an id's device; `None` if it does.
     pub(super) fn group_obstacle(&self, key: Key, group: IpAddr) -> Option<String> {
         let number = self.ids.get(&key)?.adapter?;
         self.adapters.get(&number)?.port.group_obstacle(group)
     }
 
-    /// Leaves a group. Its events that were not read are discarded.
+    /// Leaves a group. Its unread events are discarded.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` for a membership that the id does not have.
+    /// `EADDRNOTAVAIL` for a membership of another id.
     pub(super) fn leave(&mut self, key: Key, membership: u32) -> Result<()> {
         let id = self.id(key)?;
         let cookie = id.groups.remove(&membership).ok_or(Errno::ADDRNOTAVAIL)?;
@@ -65,5 +65,5 @@ impl State {
     }
 }
 
-/// The queue pair number of groups.
+/// The queue pair number for multicast.
 const GROUP_QPN: u32 = 0xff_ffff;

@@ -1,4 +1,4 @@
-//! The end of an id; its cookie, options and channel; events that the program writes.
+//! The end of an id; its cookie, options and channel; events written by the program.
 //!
 //! # References
 //! linux `rdma_destroy_id`, `ucma_set_option_id`, `ucma_migrate_id`
@@ -21,7 +21,7 @@ use crate::types::EventType;
 type Result<T> = core::result::Result<T, Errno>;
 
 impl State {
-    /// Ends an id in any state: its peer is told, and its events are discarded.
+    /// Ends an id in any state, notifies its peer, and discards its events.
     pub(super) fn destroy(&mut self, key: Key) {
         self.unlisten(key);
         let now = self.now();
@@ -43,14 +43,14 @@ impl State {
         self.garbage.push(Garbage::Id(Box::new(id)));
     }
 
-    /// Ends all connections and requests because the process exits: their peers are told, as the
-    /// kernel tells them when it closes the files of a process. It takes up to 0.63 s if a peer
-    /// does not answer. Where a thread has a device's lock and may not go on, nothing is repeated.
+    /// Ends all connections and requests because the process exits, and notifies their peers, as
+    /// the kernel does when it closes the files of a process. Takes up to 0.63 s if a peer does not
+    /// reply. If a thread that can no longer run holds a device's lock, nothing is repeated.
     pub(super) fn farewell(&mut self) {
         let now = self.now();
         let mut is_free = true;
         for adapter in self.adapters.values_mut() {
-            // A peer that has ended its connection gets an answer.
+            // A peer that has ended its connection gets a reply.
             is_free &= adapter.receive_at_exit(now);
             for connection in core::mem::take(&mut adapter.connections).into_keys() {
                 adapter.cm.destroy(now, connection);
@@ -62,9 +62,9 @@ impl State {
         }
     }
 
-    /// Repeats requests for release until each is answered or the time is over. The kernel does so
-    /// after a process has ended; here, a peer whose only request was lost would keep the
-    /// connection.
+    /// Repeats requests for release until all are confirmed or the time is over. The kernel does so
+    /// after the process has ended. Here, a peer whose only request was lost would otherwise keep
+    /// the connection.
     fn await_releases(&mut self) {
         let mut pause = FIRST_PAUSE;
         for _ in 0..PAUSES {
@@ -84,7 +84,7 @@ impl State {
                 if left.is_zero() {
                     break;
                 }
-                // An interruption is another look.
+                // An interruption only repeats the check.
                 let _ = ppoll(&mut files, Some(TimeSpec::from_duration(left)), None);
             }
             for adapter in self.adapters.values_mut() {
@@ -97,13 +97,13 @@ impl State {
         }
     }
 
-    /// Gives an id the cookie that its events carry.
+    /// Sets the cookie for an id's events.
     pub(super) fn set_cookie(&mut self, key: Key, cookie: u64) -> Result<()> {
         self.id(key)?.cookie = cookie;
         Ok(())
     }
 
-    /// Reports the events of a request that was accepted (`ucma_accept`).
+    /// Reports the events of an accepted request from now on (`ucma_accept`).
     pub(super) fn report_from_here(&mut self, key: Key, cookie: u64) -> Result<()> {
         let id = self.id(key)?;
         (id.cookie, id.is_silent) = (cookie, false);
@@ -114,7 +114,7 @@ impl State {
         let id = self.id(key)?;
         match option {
             IdOption::Tos(tos) => id.options.tos = tos,
-            // Sharing a port ends with listening.
+            // A listening id can no longer share its port.
             IdOption::ReuseAddr(on) if id.state == IdState::Idle || on && id.state != IdState::Listen => {
                 id.options.reuse = on;
             }
@@ -134,7 +134,7 @@ impl State {
         Ok(())
     }
 
-    /// Queues an event that the program writes.
+    /// Queues an event written by the program.
     pub(super) fn write_event(&mut self, key: Key, event: EventType, status: i32, arg: u64) -> Result<()> {
         let id = self.id(key)?;
         let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
@@ -143,8 +143,7 @@ impl State {
         Ok(())
     }
 
-    /// Moves an id with its events to another channel, and the requests of a listener that were not
-    /// read.
+    /// Moves an id to another channel, with its unread events and a listener's unread requests.
     pub(super) fn migrate(&mut self, key: Key, to: &Arc<Queue>) -> Result<()> {
         let from = core::mem::replace(&mut self.id(key)?.queue, Arc::clone(to));
         if Arc::ptr_eq(&from, to) {
@@ -161,7 +160,7 @@ impl State {
         Ok(())
     }
 
-    /// Queues an event of a membership.
+    /// Queues an event of a group membership.
     pub(super) fn report_member(&mut self, key: Key, cookie: u64, event: EventType, param: SoftParam) {
         if let Some(id) = self.ids.get(&key) {
             let queue = Arc::clone(&id.queue);
@@ -171,7 +170,7 @@ impl State {
     }
 }
 
-/// The pauses between requests for release while the process exits, each twice as long as the one
-/// before.
+/// The number of pauses between repeated requests for release at exit. Each is twice as long as the
+/// previous one.
 const PAUSES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

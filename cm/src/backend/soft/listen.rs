@@ -1,4 +1,4 @@
-//! Listening: on one device or on all, and under a name for other processes.
+//! Listening on one device or on all, and under a name for other processes.
 //!
 //! # References
 //! linux `rdma_listen`, `cma_listen_on_all`
@@ -56,7 +56,7 @@ impl State {
         listening
     }
 
-    /// Undoes a [`listen`](Self::listen): the id is bound as before, and requests that came
+    /// Undoes a [`listen`](Self::listen): the id is bound as before, and requests received
     /// meanwhile are rejected.
     pub(super) fn stop_listening(&mut self, key: Key) -> Result<()> {
         self.unlisten(key);
@@ -75,7 +75,7 @@ impl State {
         self.take_names(key, &ports)
     }
 
-    /// Returns the devices that an id's address stands for.
+    /// Returns the devices covered by an id's address.
     pub(super) fn devices(&mut self, key: Key) -> Result<Vec<DeviceKey>> {
         let Some(local) = self.id(key)?.local else { return Ok(Vec::new()) };
         let ports = self.ports_of(key, local)?;
@@ -95,20 +95,19 @@ impl State {
         })
     }
 
-    /// Takes those names of a listener that it does not have, for ports that its address stands
-    /// for.
+    /// Takes the names that a listener still lacks, for the ports covered by its address.
     fn take_names(&mut self, key: Key, ports: &[Port]) -> Result<()> {
         let id = self.id(key)?;
         let (space, local) = (id.space, id.local.ok_or(Errno::INVAL)?);
         let af_only = id.af_only(local.ip());
-        // Under `::`, IPv4 has a name of its own.
+        // A listener on `::` needs a second name for IPv4.
         let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), local.port());
         let is_any = local.ip().is_unspecified();
         let has_both = local.is_ipv6() && is_any && !af_only;
         let mut names: Vec<(SocketAddr, &[Port])> = vec![(local, ports)];
         names.extend(has_both.then_some((v4, ports)));
-        // Other processes may listen on all addresses of their devices too: each device is found
-        // by its own address.
+        // Other processes may also listen on all addresses of their devices, so each device has a
+        // name for its address.
         let each = ports.iter().map(|port| (address_of(port, local.port()), from_ref(port)));
         names.extend(each.filter(|_| is_any));
         let listener = id.listener.as_ref();
@@ -116,7 +115,7 @@ impl State {
             !listener.is_some_and(|listener| listener.names.iter().any(|(its, _)| its == address))
         };
         names.retain(|(address, _)| is_new(address));
-        // No other user may hold the name of the loopback address.
+        // Other users must not be able to take the name of the loopback address.
         let unspecified = [Some(local), has_both.then_some(v4)].into_iter().flatten().filter(|_| is_any);
         let loopback: Vec<_> = unspecified
             .map(|any| (any, SocketAddr::new(loopback_of(any.ip()), any.port())))
@@ -128,7 +127,7 @@ impl State {
             }
         }
         for (any, address) in loopback {
-            // Of two listeners on all addresses, the first has both names.
+            // Of two listeners on all addresses, the first holds both names.
             let listener = self.id(key)?.listener.as_ref();
             if !listener.is_some_and(|listener| listener.names.iter().any(|(its, _)| *its == any)) {
                 continue;
@@ -155,8 +154,8 @@ impl State {
         Ok(())
     }
 
-    /// Listens on those of some ports that the listener does not have, and that its address stands
-    /// for.
+    /// Listens on those of the given ports that the listener's address covers and that it does not
+    /// have yet.
     pub(super) fn take_ports(&mut self, key: Key, ports: &[Port]) -> Result<()> {
         let id = self.id(key)?;
         let (local, is_one) = (id.local.ok_or(Errno::INVAL)?, id.adapter.is_some());
@@ -177,8 +176,8 @@ impl State {
         Ok(())
     }
 
-    /// Changes the names of a listener on an unspecified address, and the ports that clients get
-    /// under them.
+    /// Updates the names of a listener on an unspecified address, and the ports returned to
+    /// clients.
     pub(super) fn answer_with(&mut self, key: Key, ports: &[Port]) {
         let Some(id) = self.ids.get_mut(&key) else { return };
         let (af_only, local) = (id.local.is_some_and(|local| id.af_only(local.ip())), id.local);
@@ -199,7 +198,7 @@ impl State {
                 }
             };
             if let Some(name) = self.names.get_mut(number) {
-                // Without a descriptor it answers as before.
+                // Without a descriptor it keeps the old answer.
                 let _ = name.set_ports(answer);
             }
             true
@@ -208,7 +207,7 @@ impl State {
         let _ = self.take_names(key, &ports);
     }
 
-    /// Takes the first name of the loopback address for listeners that have the second, once the
+    /// Takes the first name of the loopback address for listeners with the second name, once the
     /// process that held it has ended.
     pub(super) fn take_first_names(&mut self) {
         if self.retakes_at.is_none_or(|at| at > self.now()) {
@@ -240,7 +239,7 @@ impl State {
         }
     }
 
-    /// Ends a listener. Its id stays.
+    /// Ends a listener, but not its id.
     pub(super) fn unlisten(&mut self, key: Key) {
         let Some(listener) = self.ids.get_mut(&key).and_then(|id| id.listener.take()) else { return };
         for number in listener.adapters {
@@ -262,13 +261,13 @@ fn loopback_of(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns whether an unspecified address stands for that of a port.
+/// Returns whether an unspecified address covers a port's address.
 fn is_of(port: &Port, unspecified: SocketAddr, af_only: bool) -> bool {
     port.address().is_ipv4() == unspecified.is_ipv4() || unspecified.is_ipv6() && !af_only
 }
 
-/// The time between attempts to take the first name of the loopback address: 1 s.
+/// The interval between attempts to take the first name of the loopback address: 1 s.
 const RETAKE: u64 = 1_000_000_000;
 
-/// The largest backlog, and the one that 0 stands for (`net.rdma_ucm.max_backlog`).
+/// The maximum backlog, which is also the default for 0 (`net.rdma_ucm.max_backlog`).
 const MAX_BACKLOG: usize = 1024;

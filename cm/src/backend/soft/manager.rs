@@ -1,4 +1,4 @@
-//! [`Manager`]: the connection manager of the process for soft devices, and its thread.
+//! [`Manager`]: the process's connection manager for soft devices, and its thread.
 //!
 //! ```text
 //!   calls of ids ─┬─► lock ─► State ─► messages leave, events are queued
@@ -6,26 +6,26 @@
 //!      └─ epoll_wait: management datagrams, clients of names, lookups, the next deadline
 //! ```
 //!
-//! The thread starts with the first soft id, and lives as long as the process. It waits by epoll,
-//! not by poll, so that files may come and go while it waits.
+//! The thread starts with the first soft id and lives as long as the process. It uses epoll rather
+//! than poll, so that files can be added and removed while it waits.
 //!
-//! Strangers fill queue pair 1 as fast as they can. The thread therefore takes a bounded number of
-//! datagrams before it sends, serves what is due and releases the lock, and then lets a waiting
-//! call go first.
+//! Strangers fill queue pair 1 as fast as they can. The thread therefore receives a bounded number
+//! of datagrams, sends, handles deadlines and releases the lock. It then lets a waiting call go
+//! first.
 //!
-//! A call never waits for a peer. If it brings an earlier deadline, it wakes the thread. What a
-//! call removes is dropped after the lock is released: the end of a request's id takes the lock.
-//! Readers of events are woken then as well, because their next call takes it.
+//! A call never waits for a peer. If it brings an earlier deadline, it wakes the thread. Values
+//! removed by a call are dropped after the lock is released, because dropping a request's id takes
+//! the lock. Readers of events are also woken only then, because their next call takes it.
 //!
 //! # Exit
-//! A process that exits with connections tells their peers, as the kernel does when it closes the
-//! files of a process: [`farewell`] runs by `exit(3)` and the return from `main`. One that is
-//! killed, aborts or calls `_exit(2)` is noticed by its peers on this machine
-//! ([`peers`](super::peers)), and elsewhere by its silence.
+//! When a process with connections exits by `exit(3)` or returns from `main`, [`farewell`] notifies
+//! its peers, as the kernel does when it closes a process's files. If it is killed, aborts or calls
+//! `_exit(2)`, peers on this machine notice its end ([`peers`](super::peers)), and others notice
+//! its silence.
 //!
 //! # Fork
 //! A forked child has no manager. Its calls fail with [`Cause::Forked`] before they touch the lock,
-//! which another thread may have held, and ids that it drops end nothing.
+//! which another thread may have held. Dropping inherited ids ends nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -44,25 +44,25 @@ use super::wait::Token;
 
 static MANAGER: OnceLock<Manager> = OnceLock::new();
 
-/// The process that has started the manager, or is starting it; 0 before.
+/// The process that started the manager, or is starting it; 0 before.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// The connection manager of the process.
 #[derive(Debug)]
 pub(super) struct Manager {
     state: Mutex<State>,
-    /// Held while waiting for `state`, and by the thread before it takes `state`. While MADs wait,
-    /// the thread takes `state` again at once, and so queues behind a caller.
+    /// Held while waiting for `state`, and by the thread before it takes `state`. While MADs are
+    /// pending, the thread retakes `state` immediately; this lock makes it queue behind callers.
     next: Mutex<()>,
     epoll: Arc<Epoll>,
     wake: EventFd,
     mark: ForkMark,
 }
 
-/// Returns the manager, which the first call starts.
+/// Returns the manager, which is started by the first call.
 ///
 /// # Errors
-/// `ENODEV` with [`Cause::Forked`] in a child of the process that started it; any errno of
+/// `ENODEV` with [`Cause::Forked`] in a child of the starting process; any errno of
 /// `epoll_create1(2)`, `eventfd(2)` and of starting a thread.
 pub(super) fn manager(verb: &'static str) -> Result<&'static Manager> {
     if let Some(manager) = MANAGER.get().filter(|manager| !manager.mark.is_gone()) {
@@ -84,7 +84,7 @@ pub(super) fn manager(verb: &'static str) -> Result<&'static Manager> {
     }
 }
 
-/// Returns whether this process is a forked child of the one that started the manager.
+/// Returns whether this process is a forked child of the one with the manager.
 pub(super) fn is_forked() -> bool {
     match MANAGER.get() {
         Some(manager) => manager.mark.is_gone(),
@@ -95,17 +95,17 @@ pub(super) fn is_forked() -> bool {
     }
 }
 
-/// Wakes the thread for a device that the process has made.
+/// Wakes the thread for a new device of the process.
 fn on_new_port() {
     note_new_port();
     if let Some(manager) = MANAGER.get().filter(|_| !is_forked()) {
-        // Full means that the thread wakes.
+        // If it is full, the thread wakes anyway.
         let _ = manager.wake.write(1);
     }
 }
 
-/// Tells the peers of all connections that the process exits. It gives up where another thread
-/// keeps the lock, or this one, which a signal handler has interrupted.
+/// Notifies the peers of all connections that the process exits. Gives up if the lock stays taken,
+/// by another thread or by this one before a signal handler interrupted it.
 fn farewell() {
     let Some(manager) = MANAGER.get().filter(|_| !is_forked()) else { return };
     for _ in 0..PATIENCE {
@@ -117,7 +117,7 @@ fn farewell() {
     }
 }
 
-/// The number of looks at a lock that another thread has, with a yield after each.
+/// The number of attempts to take the lock, with a yield after each.
 const PATIENCE: u32 = 1000;
 
 fn start() -> Result<&'static Manager, Errno> {
@@ -133,10 +133,10 @@ fn start() -> Result<&'static Manager, Errno> {
 }
 
 impl Manager {
-    /// Runs a call on the state, and sends and reports what comes of it.
+    /// Runs a call on the state, then sends the resulting messages and reports the events.
     ///
     /// # Errors
-    /// `ENODEV` with [`Cause::Forked`] in a forked child; those of the call.
+    /// `ENODEV` with [`Cause::Forked`] in a forked child; the errors of the call.
     pub(super) fn call<T>(
         &self,
         verb: &'static str,
@@ -152,7 +152,7 @@ impl Manager {
         let is_early = state.deadline() < state.sleeps_until;
         release(state);
         if is_early {
-            // Full means that the thread wakes.
+            // If it is full, the thread wakes anyway.
             let _ = self.wake.write(1);
         }
         result.map_err(|errno| Error::new(verb, "", errno))
@@ -164,12 +164,12 @@ impl Manager {
         let mut ready = 0;
         loop {
             let timeout = self.round(events.get(..ready).unwrap_or_default());
-            // An error is an interruption, and finds nothing ready.
+            // An error is an interruption; nothing is ready then.
             ready = self.epoll.wait(&mut events, timeout).unwrap_or(0);
         }
     }
 
-    /// Serves what is ready, executes what is due, and returns the time to wait.
+    /// Serves ready files, handles deadlines, and returns the time to wait.
     fn round(&self, events: &[EpollEvent]) -> EpollTimeout {
         let mut state = self.lock_in_turn();
         for event in events {
@@ -199,15 +199,15 @@ impl Manager {
         }
     }
 
-    /// Takes the lock after a caller that waits for it.
+    /// Acquires the lock behind any waiting caller.
     fn lock_in_turn(&self) -> MutexGuard<'_, State> {
         let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Releases the lock, and does what is done without it: wakes the readers of new events, and drops
-/// what was removed.
+/// Releases the lock, then does the work that must happen without it: wakes the readers of new
+/// events, and drops removed values.
 fn release(mut state: MutexGuard<'_, State>) {
     let (told, garbage) = (state.told.take(), core::mem::take(&mut state.garbage));
     drop(state);

@@ -1,49 +1,48 @@
 //! [`Soft`] and [`SoftId`]: connections between soft devices, without a kernel connection manager.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | [`manager`] | **start here**: the lock, the calls, the thread |
-//! | [`wait`] | the work of the thread: the files that it waits for, and what is due |
-//! | [`state`] | all that the lock protects |
+//! | [`wait`] | the thread's work: its files and its deadlines |
+//! | [`state`] | everything protected by the lock |
 //! | [`record`] | the record of an id, and its states |
 //! | [`address`], [`listen`] | binding, resolving, listening |
-//! | [`backlog`] | the requests of a listener that the program has not read |
+//! | [`backlog`] | a listener's unread requests |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`life`] | the end of an id; its cookie, options and channel |
-//! | [`presence`] | devices that are removed, and those that appear |
-//! | [`peers`] | peers of this machine whose process ends without a word |
-//! | [`event`] | from an event of the protocol to one of an id |
-//! | [`origin`] | whether a request may name the addresses that it names |
+//! | [`presence`] | devices that appear and disappear |
+//! | [`peers`] | peers on this machine whose process dies silently |
+//! | [`event`] | turns protocol events into events of ids |
+//! | [`origin`] | checks the addresses in a request |
 //! | [`query`] | addresses, paths, attributes of queue pairs |
 //! | [`group`] | multicast groups |
 //! | [`adapter`] | a device in use: queue pair 1 and the protocol's state machine |
-//! | [`ports`] | the ports that ids have |
-//! | [`queue`], [`param`] | events that were not read, and their parameters |
+//! | [`ports`] | the ports used by ids |
+//! | [`queue`], [`param`] | unread events, and their parameters |
 //!
-//! The protocol is that of [`ib_cm`], management datagrams and devices by address are those of
-//! [`verbs::soft::cm`]. Events, states and errnos are those of Linux' `cma.c` on RoCE, so that
+//! [`ib_cm`] implements the protocol, and [`verbs::soft::cm`] the management datagrams and the
+//! lookup of devices by address. Events, states and errnos match Linux' `cma.c` on RoCE, so
 //! programs see no difference:
 //!
-//! - The queue pair is the program's, or that of the API: a peer's reply is `CONNECT_RESPONSE`.
-//! - A backlog counts the requests that no program has read. A request beyond it is dropped, and
-//!   its peer sends it again; one for datagrams is rejected. Unlike Linux', it has a share for each
-//!   source address ([`backlog`]).
-//! - Private data have the length that the protocol has for the message.
+//! - The program or the API moves the queue pair: a peer's reply is `CONNECT_RESPONSE`.
+//! - A backlog counts unread requests. A request beyond it is dropped, so that its peer sends it
+//!   again; for datagrams it is rejected. Unlike in Linux, each source address has a share of the
+//!   backlog ([`backlog`]).
+//! - Private data have the fixed length of the message.
 //!
 //! # Differences from Linux
-//! - A port that collides with an unspecified address is `EADDRINUSE`, and ports below 1024 need no
-//!   right ([`ports`]).
-//! - InfiniBand addresses (`AF_IB`) are `EAFNOSUPPORT`, and a path that the program sets is
+//! - A port that collides with an unspecified address is `EADDRINUSE`. Ports below 1024 need no
+//!   privilege ([`ports`]).
+//! - InfiniBand addresses (`AF_IB`) are `EAFNOSUPPORT`, and a path set by the program is
 //!   `EOPNOTSUPP`.
-//! - A request to an address of this machine at which nothing listens is rejected without a message
-//!   if its device, or the lack of one, would not answer. Listeners have names
-//!   ([`verbs::soft::cm::Answers::find`]), so that a request also finds one that began to listen
-//!   after the address was resolved, on another device. A peer elsewhere that does not answer is
-//!   noticed by its silence, as on Linux.
-//! - The kernel tells the peers of a killed process. Here peers on the same machine watch the
+//! - A request to an address of this machine without a listener is rejected without a message if no
+//!   device would reply. Listeners have names ([`verbs::soft::cm::Answers::find`]). A request
+//!   therefore also finds a listener that appeared on another device after the address was
+//!   resolved. A silent peer on another machine times out, as on Linux.
+//! - The kernel notifies the peers of a killed process. Here peers on the same machine watch the
 //!   process ([`peers`]).
-//! - A device is removed when its address leaves its interface ([`presence`]). Until then, ids
-//!   keep their devices alive.
+//! - A device is removed when its address leaves its interface ([`presence`]). Until then, ids keep
+//!   their devices alive.
 //!
 //! # References
 //! linux `drivers/infiniband/core/cma.c`, `ucma.c`; IBTA volume 1, annex A11 (RDMA IP CM)
@@ -84,15 +83,15 @@ use crate::cmd::option::IdOption;
 use crate::cmd::query::{Addresses, DeviceKey, Gids};
 use crate::types::{Address, ConnParam, EventType, PathRecord, PortSpace, Service, ServiceRecord};
 
-/// The part of an event channel that soft ids report to.
+/// The soft ids' part of an event channel.
 #[derive(Clone, Debug)]
 pub(crate) struct Soft {
     queue: Arc<Queue>,
-    /// Why the kernel has no ids for the channel, if it has none.
+    /// The reason why the channel has no kernel ids, if it has none.
     kernel_error: Option<Arc<Error>>,
 }
 
-/// An id on a soft device. Dropping it ends it.
+/// An id on a soft device. Dropping it ends the id.
 #[derive(Debug)]
 pub(crate) struct SoftId {
     manager: &'static Manager,
@@ -101,7 +100,7 @@ pub(crate) struct SoftId {
 }
 
 impl Soft {
-    /// Makes a source without events.
+    /// Creates a source without events.
     ///
     /// # Errors
     /// Any errno of `eventfd(2)`.
@@ -109,7 +108,8 @@ impl Soft {
         Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: None }))
     }
 
-    /// Makes the source of a channel without the kernel's connection manager, and `error` says why.
+    /// Creates the source of a channel without the kernel's connection manager; `error` is the
+    /// reason.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -117,7 +117,7 @@ impl Soft {
         Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: Some(Arc::clone(error)) }))
     }
 
-    /// Returns whether a listener of another process for a destination has answered an id before,
+    /// Returns whether a listener in another process replied to an earlier query for a destination,
     /// and still exists.
     pub(super) fn knows_listener(&self, space: PortSpace, to: SocketAddr) -> bool {
         const VERB: &str = "resolve_addr";
@@ -139,7 +139,7 @@ impl Source for Soft {
     }
 
     fn next(&self) -> Result<Option<RawEvent>> {
-        // Another thread of the parent may have held the queue's lock.
+        // Another thread of the parent may have held the queue's lock at the fork.
         if is_forked() {
             return Err(Error::new("get_cm_event", "", Errno::NODEV).because(Cause::Forked));
         }
@@ -156,8 +156,8 @@ impl Source for Soft {
 }
 
 impl SoftId {
-    /// Returns the error of a call for an address that no soft device has or reaches: the reason
-    /// why the kernel is not asked, unless its file is missing.
+    /// Returns the error for an address that no soft device has or reaches: the reason why the
+    /// kernel cannot be used, unless its file is missing.
     fn unreached(&self, verb: &'static str) -> Option<Error> {
         let error = self.kernel_error.as_ref().filter(|error| error.errno != Errno::NOENT)?;
         Some(Error::new(verb, "", error.errno).because(error.cause.clone()))
@@ -219,7 +219,7 @@ impl Backend for SoftId {
     }
 
     fn stop_listening(&self) {
-        // Fails in a forked child alone, where the listener is the parent's.
+        // Fails only in a forked child, where the listener belongs to the parent.
         let _ = self.manager.call("listen", |state| state.stop_listening(self.key));
     }
 
@@ -326,14 +326,14 @@ impl Backend for SoftId {
     }
 
     fn set_cookie(&self, uid: u64) {
-        // Fails in a forked child alone, whose ids have no events.
+        // Fails only in a forked child, whose ids report no events.
         let _ = self.manager.call("create_id", |state| state.set_cookie(self.key, uid));
     }
 }
 
 impl Drop for SoftId {
     fn drop(&mut self) {
-        // Fails in a forked child alone, where the connection is the parent's.
+        // Fails only in a forked child, where the connection belongs to the parent.
         let _ = self.manager.call("destroy_id", |state| {
             state.destroy(self.key);
             Ok(())
@@ -341,8 +341,8 @@ impl Drop for SoftId {
     }
 }
 
-/// Returns an error of resolving an address, or of connecting to it, with its reason if a listener
-/// of this machine could not be asked for its devices, or if no way leads to the address.
+/// Adds a reason to an error of resolving or connecting: a listener on this machine could not be
+/// queried for its devices, or the address has no route.
 fn of_names(error: Error) -> Error {
     let reason = match error.errno {
         _ if error.cause != Cause::Unknown => return error,

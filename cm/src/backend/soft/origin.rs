@@ -1,19 +1,19 @@
-//! Whether a request may name the addresses that it names.
+//! Verification of the addresses in a request.
 //!
-//! A request carries the addresses that its program uses ([`ib_cm::wire::ip`]), and so does the
-//! packet that brings it. A program believes the former: it sees them as its peer's address and its
-//! own. Without a comparison a host of the network could reach a listener of 127.0.0.1, and connect
-//! under the address of any other host.
+//! A request contains the addresses of its program ([`ib_cm::wire::ip`]), and the packet with the
+//! request has addresses as well. The program trusts the former, which it sees as its peer's
+//! address and its own. Without a check, a remote host could reach a listener on 127.0.0.1, or
+//! connect under any other host's address.
 //!
-//! | the request's | of a packet from another machine | of a packet from this machine |
+//! | in the request | allowed in a packet from another machine | from this machine |
 //! |---|---|---|
-//! | target | an address of the device's interface, not of loopback | any address of this machine |
-//! | source | the packet's | any address of this machine |
+//! | target | an address of the device's interface, not loopback | any address of this machine |
+//! | source | the packet's source | any address of this machine |
 //!
-//! Programs of one machine reach each other by all its addresses ([`verbs::soft::cm`]), hence the
-//! second column, in which source and target are of one family: `::1` leads to devices with IPv4
-//! addresses too. The kernel drops packets from the network whose source is a loopback address, or
-//! an own IPv4 address.
+//! Programs on one machine reach each other by all its addresses ([`verbs::soft::cm`]), hence the
+//! last column. There, source and target must be of one family: `::1` also leads to devices with
+//! IPv4 addresses. The kernel drops packets from the network whose source is a loopback address or
+//! one of the machine's IPv4 addresses.
 //!
 //! # References
 //! linux `validate_ipv4_net_dev`, `validate_ipv6_net_dev`; IBTA annex A11.4
@@ -25,15 +25,15 @@ use verbs::Errno;
 
 use super::state::State;
 
-/// An address of this machine, and the name of its interface.
+/// An address of this machine, with the name of its interface.
 pub(super) type InterfaceAddress = (String, IpAddr);
 
 /// The addresses of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
-    /// The address of the device that got the packet.
+    /// The address of the receiving device.
     pub(super) device: IpAddr,
-    /// The address that the packet came from.
+    /// The source address of the packet.
     pub(super) packet: IpAddr,
     /// The requester's address.
     pub(super) source: IpAddr,
@@ -42,18 +42,19 @@ pub(super) struct Origin {
 }
 
 impl State {
-    /// Returns whether a request may name its addresses.
+    /// Returns whether a request's addresses are genuine.
     ///
-    /// The kernel lists the addresses of this machine with a dozen system calls. The list is kept
-    /// until it changes: strangers send requests, and programs of one machine a thousand at a time.
+    /// Listing this machine's addresses takes the kernel a dozen system calls. The list is cached
+    /// until it changes, because strangers send requests, and local programs send a thousand at a
+    /// time.
     ///
     /// # Errors
-    /// Any errno of `getifaddrs(3)`, notably `EMFILE`: it cannot be told.
+    /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
     pub(super) fn is_genuine(&mut self, origin: Origin) -> Result<bool, Errno> {
         Ok(origin.is_plain() || origin.is_genuine_among(self.interfaces()?))
     }
 
-    /// Returns whether a packet came from this machine, as far as can be told.
+    /// Returns whether a packet is known to come from this machine.
     pub(super) fn is_of_this_machine(&mut self, origin: &Origin) -> bool {
         origin.packet.is_loopback() || self.interfaces().is_ok_and(|interfaces| origin.is_local(interfaces))
     }
@@ -70,7 +71,7 @@ impl State {
 }
 
 impl Origin {
-    /// Returns whether the request has the packet's addresses: most do.
+    /// Returns whether the request has the packet's addresses, as most requests do.
     fn is_plain(&self) -> bool {
         (self.source.to_canonical(), self.target.to_canonical()) == (self.packet, self.device)
     }
@@ -86,25 +87,25 @@ impl Origin {
 
     /// Returns whether the packet came from this machine.
     fn is_local(&self, interfaces: &[InterfaceAddress]) -> bool {
-        // Another machine may have the same link-local address, on another link.
+        // Another machine may have the same link-local address on another link.
         let is_of_link = matches!(self.packet, IpAddr::V6(v6) if v6.is_unicast_link_local());
         names(interfaces, self.packet).next().is_some()
             && (!is_of_link || self.is_on_interface(interfaces, self.packet))
     }
 
-    /// Returns whether the device's interface has an address.
+    /// Returns whether an address belongs to the device's interface.
     fn is_on_interface(&self, interfaces: &[InterfaceAddress], ip: IpAddr) -> bool {
         names(interfaces, self.device).any(|name| names(interfaces, ip).any(|other| other == name))
     }
 }
 
-/// Returns the names of the interfaces that have an address.
+/// Returns the names of the interfaces with an address.
 fn names(interfaces: &[InterfaceAddress], ip: IpAddr) -> impl Iterator<Item = &str> {
     interfaces.iter().filter(move |(_, its)| *its == listed(ip)).map(|(name, _)| name.as_str())
 }
 
-/// Returns the address that stands for an address in the kernel's list: all of 127.0.0.0/8 belongs
-/// to the interface that has 127.0.0.1.
+/// Returns the address to look for in the kernel's list. 127.0.0.0/8 belongs to the interface with
+/// 127.0.0.1.
 fn listed(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),

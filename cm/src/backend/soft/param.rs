@@ -1,4 +1,4 @@
-//! [`SoftParam`]: the parameters of an event, and the messages that they come from.
+//! [`SoftParam`]: the parameters of an event, and their conversion from messages.
 
 use ib_cm::cm::{Reply, Request};
 use verbs::{AhAttr, GlobalRoute};
@@ -15,7 +15,7 @@ pub(super) struct SoftParam {
 }
 
 impl SoftParam {
-    /// Returns those of a connection request, whose program's data begins at `offset`.
+    /// Returns the parameters of a connection request, whose program data begin at `offset`.
     pub(super) fn of_request(request: &Request, offset: usize) -> Self {
         let conn = PeerParam {
             private_data: request.private_data.bytes()[offset..].to_vec(),
@@ -30,7 +30,7 @@ impl SoftParam {
         Self { conn, ..Self::default() }
     }
 
-    /// Returns those of a reply.
+    /// Returns the parameters of a reply.
     pub(super) fn of_reply(reply: &Reply) -> Self {
         let conn = PeerParam {
             private_data: reply.private_data.bytes().to_vec(),
@@ -45,14 +45,14 @@ impl SoftParam {
         Self { conn, ..Self::default() }
     }
 
-    /// Returns those of an event with bytes of the peer's program alone.
+    /// Returns the parameters of an event that carries only the peer's private data.
     pub(super) fn of_data(data: &[u8]) -> Self {
         let conn = PeerParam { private_data: data.to_vec(), ..PeerParam::default() };
         let ud = PeerUd { private_data: data.to_vec(), ..PeerUd::default() };
         Self { conn, ud, arg: 0 }
     }
 
-    /// Returns those of a datagram service.
+    /// Returns the parameters of a datagram service.
     pub(super) fn of_service(data: &[u8], route: GlobalRoute, qp_num: u32, qkey: u32) -> Self {
         let ah_attr = AhAttr { grh: Some(route), port_num: 1, ..AhAttr::default() };
         let ud = PeerUd { private_data: data.to_vec(), ah_attr, qp_num, qkey };

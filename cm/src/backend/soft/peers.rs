@@ -1,16 +1,16 @@
-//! Peers of this machine whose process ends without a word.
+//! Peers on this machine whose process dies silently.
 //!
 //! ```text
-//!   request sent, or taken ─► watch the process that has the peer's device, for the id
-//!   the process has ended  ─► receive what had arrived, then end the process's connections
+//!   request sent or accepted ─► watch the process with the peer's device, for the id
+//!   the process has ended ────► receive its last messages, then end its connections
 //! ```
 //!
-//! The kernel ends the connections of a killed process with a kernel device. Of one with a soft
-//! device, it ends the file that its peers watch ([`PeerProcess`]). A peer on another machine, or
-//! in another network namespace, is not seen: a missing answer reports it.
+//! The kernel ends the connections of a killed process on a kernel device. For a soft device, its
+//! peers watch a file that the kernel closes with the process ([`PeerProcess`]). A peer on another
+//! machine or in another network namespace cannot be watched, and is noticed by its silence.
 //!
-//! An id keeps the process that had the device when it asked or was asked: another process may have
-//! the address later.
+//! An id keeps watching the process that had the device at the time of the request, because another
+//! process may have the address later.
 
 use verbs::Gid;
 use verbs::soft::cm::{DeviceOwner, Found, PeerProcess, Port};
@@ -20,21 +20,21 @@ use super::record::Key;
 use super::state::State;
 use super::wait::Token;
 
-/// A process that is watched.
+/// A watched process.
 #[derive(Debug)]
 pub(super) struct Peer {
     process: PeerProcess,
-    /// The address of its device, and the interface of a link-local one.
+    /// The address of its device, with the interface of a link-local address.
     address: (Gid, u32),
     /// The number of ids that have it as their peer.
     users: usize,
 }
 
 impl State {
-    /// Watches the process that has the device of an id's peer. Where it cannot be seen, the id
-    /// keeps what it watched, and else learns of its end by silence.
+    /// Watches the process with the device of an id's peer. If it cannot be watched, the id keeps
+    /// the previous watch, or notices the end by silence.
     ///
-    /// Returns whether the process has ended, and only a child has its names.
+    /// Returns whether the process has ended while a forked child still holds its names.
     pub(super) fn watch_peer(&mut self, key: Key) -> bool {
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
@@ -46,7 +46,7 @@ impl State {
         }
         let last = self.peers.iter().rfind(|(_, peer)| peer.address == address);
         let number = match last {
-            // One that has ended may have asked before.
+            // A process that has ended may have sent its request before.
             Some((number, peer))
                 if self.ended_peers.contains(number) || self.answers.has_device(&peer.process) =>
             {
@@ -65,7 +65,7 @@ impl State {
         false
     }
 
-    /// Watches the process that has a device now.
+    /// Watches the process that currently has a device.
     fn watch(&mut self, address: (Gid, u32)) -> Result<u64, Unwatched> {
         self.forget_peers(MAX_PEERS - 1);
         let unseen = Unwatched { has_ended: false };
@@ -83,7 +83,7 @@ impl State {
         Ok(number)
     }
 
-    /// Releases the process that an id has watched. A few are kept for further ids.
+    /// Releases an id's watched process. A few unused ones are kept for other ids.
     pub(super) fn unwatch(&mut self, number: Option<u64>) {
         let Some(peer) = number.and_then(|number| self.peers.get_mut(&number)) else { return };
         peer.users -= 1;
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// Stops watching processes that are no id's peer, the oldest first, until `most` are watched.
+    /// Stops watching processes that are not the peer of any id, oldest first, until `most` remain.
     fn forget_peers(&mut self, most: usize) {
         while self.peers.len() > most
             && let Some((&number, _)) = self.peers.iter().find(|(_, peer)| peer.users == 0)
@@ -103,7 +103,7 @@ impl State {
 
     fn forget_peer(&mut self, number: u64) {
         if let Some(peer) = self.peers.remove(&number) {
-            // Closing is not enough: a forked child may have the file as well.
+            // Closing is not enough, because a forked child may hold the file as well.
             let _ = self.epoll.delete(&peer.process);
         }
     }
@@ -113,14 +113,14 @@ impl State {
         if self.ended_peers.is_empty() {
             return;
         }
-        // They may have taken leave, and have sent data before.
+        // They may have sent data and disconnected before.
         let now = self.now();
         for adapter in self.adapters.values_mut() {
             adapter.gsi.catch_up();
             // Strangers may send more meanwhile.
             let _ = (0..ROUNDS).all(|_| adapter.receive(now));
         }
-        // The ids of requests that were among it.
+        // Creates the ids of requests among these messages.
         self.flush();
         let ended = core::mem::take(&mut self.ended_peers);
         let is_of = |watch: Option<u64>| watch.is_some_and(|number| ended.contains(&number));
@@ -136,9 +136,8 @@ impl State {
         }
     }
 
-    /// Schedules another look for the listener of a request, unless its process is watched: a
-    /// process that ends closes its files one by one, and the listener's name may outlive the
-    /// device.
+    /// Schedules another search for a request's listener, unless its process is watched. An ending
+    /// process closes its files one by one, so the listener's name may outlive the device.
     pub(super) fn look_later(&mut self, key: Key) {
         if self.ids.get(&key).is_some_and(|id| id.watch.is_none()) {
             let at = self.now() + LOOK_AGAIN;
@@ -146,7 +145,7 @@ impl State {
         }
     }
 
-    /// Looks for the listeners of unanswered requests whose next look is due.
+    /// Searches for the listeners of unanswered requests whose next search is due.
     pub(super) fn look_again(&mut self) {
         let now = self.now();
         let due: Vec<_> = self.looks.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
@@ -164,7 +163,7 @@ impl State {
         }
     }
 
-    /// Returns whether a request of this side waits for its answer.
+    /// Returns whether this side's request is still unanswered.
     fn is_unanswered(&mut self, key: Key) -> bool {
         let connection = self.connection(key);
         connection.is_ok_and(|(adapter, connection)| {
@@ -173,8 +172,8 @@ impl State {
         })
     }
 
-    /// Returns whether no program listens any more at the address that an id has queried, and none
-    /// has the device. A listener that has ended may still answer.
+    /// Returns whether no program listens any more at an id's peer address, and none has the
+    /// device. A listener that has ended may still answer.
     fn has_no_listener(&mut self, key: Key) -> bool {
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
@@ -184,7 +183,7 @@ impl State {
         matches!(found, Ok(Found::Nobody | Found::Moved(_))) && !DeviceOwner::exists(device, scope)
     }
 
-    /// Ends the connection of an id, or its attempt, because its peer's process has ended.
+    /// Ends an id's connection, or its attempt, because its peer's process has ended.
     pub(super) fn end_with_peer(&mut self, key: Key) {
         let now = self.now();
         if let Ok((adapter, connection)) = self.connection(key) {
@@ -193,21 +192,21 @@ impl State {
     }
 }
 
-/// A process is not watched.
+/// A process that is not watched.
 #[derive(Clone, Copy, Debug)]
 struct Unwatched {
-    /// It has ended.
+    /// Whether it has ended.
     has_ended: bool,
 }
 
-/// The time after which the listener of an unanswered request is looked for again: 1 s.
+/// The interval between searches for an unanswered request's listener: 1 s.
 const LOOK_AGAIN: u64 = 1_000_000_000;
 
-/// The rounds in which all datagrams of a full queue and a full intake are handled.
+/// The number of rounds to handle all datagrams of a full queue and a full intake.
 const ROUNDS: usize = RECEIVED / OTHERS + INTAKE / ROUND;
 
-/// The most processes that are watched, each by a descriptor.
+/// The maximum number of watched processes, each of which takes a descriptor.
 const MAX_PEERS: usize = 256;
 
-/// The most that are kept while there are some that are no id's peer.
+/// The number of watched processes above which unused ones are released.
 const MAX_IDLE_PEERS: usize = 16;

@@ -1,10 +1,10 @@
-//! [`Ports`]: the ports that soft ids of this process have.
+//! [`Ports`]: the ports used by the soft ids of this process.
 //!
-//! A port belongs to a port space and to an address. The unspecified address, and an address whose
-//! family is the other one's, collide as Linux' `cma_check_port` says; it returns `EADDRNOTAVAIL`
-//! where one of two addresses is unspecified, and this file `EADDRINUSE` for both.
+//! A port belongs to a port space and an address. Unspecified addresses, and addresses of the other
+//! family, collide as in Linux' `cma_check_port`. If one of two addresses is unspecified, Linux
+//! returns `EADDRNOTAVAIL`; this module always returns `EADDRINUSE`.
 //!
-//! Ports of soft ids are no ports of sockets. None is reserved for privileged programs.
+//! Soft ports are independent of socket ports, and none is privileged.
 //!
 //! # References
 //! linux `cma_use_port`, `cma_alloc_any_port`
@@ -18,24 +18,24 @@ use verbs::Errno;
 
 use super::record::Key;
 
-/// The ports of all spaces, and the ids that have them.
+/// The ports of all spaces, and the ids that use them.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     owners: BTreeMap<(u16, u16), Vec<Owner>>,
-    /// The system's range of ephemeral ports, which may change.
+    /// The file with the system's range of ephemeral ports, which may change.
     range: Option<File>,
 }
 
-/// The part of an id that decides whether another one may have its port.
+/// The part of an id that determines whether another id may use its port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) key: Key,
     pub(super) ip: IpAddr,
-    /// The interface of a link-local address of IPv6; 0 of any other address.
+    /// The interface of a link-local IPv6 address; 0 for others.
     pub(super) scope: u32,
-    /// Others that permit it too may have the port.
+    /// Whether ids that also allow reuse may share the port.
     pub(super) reuse: bool,
-    /// The address stands for its own family alone.
+    /// Whether the address covers only its own family.
     pub(super) af_only: bool,
 }
 
@@ -53,11 +53,11 @@ impl Owner {
 }
 
 impl Ports {
-    /// Gives a port to an id; 0 stands for a free one of the system's ephemeral ports, of which
-    /// other processes may have some.
+    /// Assigns a port to an id; 0 stands for a free ephemeral port. Other processes may use some of
+    /// these.
     ///
     /// # Errors
-    /// `EADDRINUSE`; `EADDRNOTAVAIL` if no ephemeral port is free.
+    /// `EADDRINUSE` if the port is taken; `EADDRNOTAVAIL` if no ephemeral port is free.
     pub(super) fn take(
         &mut self,
         space: u16,
@@ -74,10 +74,10 @@ impl Ports {
         Ok(port)
     }
 
-    /// Makes a port the listener's alone.
+    /// Makes a port exclusive to a listener.
     ///
     /// # Errors
-    /// `EADDRINUSE` if another id has the port as well.
+    /// `EADDRINUSE` if another id uses the port as well.
     pub(super) fn claim(&mut self, space: u16, port: u16, key: Key) -> Result<(), Errno> {
         let owners = self.owners.entry((space, port)).or_default();
         let Some(at) = owners.iter().position(|owner| owner.key == key) else { return Ok(()) };
@@ -89,7 +89,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Notes the address that an id has got by resolving that of its peer.
+    /// Records the address that an id got by resolving its peer.
     pub(super) fn move_to(&mut self, space: u16, port: u16, key: Key, (ip, scope): (IpAddr, u32)) {
         let owners = self.owners.get_mut(&(space, port));
         if let Some(owner) = owners.into_iter().flatten().find(|owner| owner.key == key) {
@@ -148,7 +148,7 @@ mod tests {
         Owner { key: Key(key), ip: ip.into(), scope: 0, reuse: false, af_only: true }
     }
 
-    /// No other process has a port.
+    /// Reports that no other process uses a port.
     fn nobody(_: u16) -> bool {
         false
     }

@@ -1,13 +1,13 @@
-//! Devices that come and go.
+//! Devices that appear and disappear.
 //!
 //! ```text
 //!   an address leaves its interface ─► its device is removed: DEVICE_REMOVAL of each id on it
-//!   an address comes back, a device is made ─► listeners on unspecified addresses take it
+//!   an address comes back, or a device is created ─► listeners on unspecified addresses use it
 //! ```
 //!
-//! Changes are noticed by the manager's thread, and by each call that chooses a device, so that a
-//! program sees what it did before the call. An id whose device was removed does nothing more: its
-//! calls return `ENXIO`, as the kernel's do once it has ended the id by itself.
+//! The manager's thread notices changes, as does each call that selects a device, so that a
+//! program's earlier actions take effect. An id whose device was removed is unusable: its calls
+//! return `ENXIO`, as on a kernel that has ended the id.
 //!
 //! # References
 //! linux `cma_remove_one`, `cma_add_one`, `ucma_removal_event_handler`
@@ -22,16 +22,16 @@ use super::record::{IdState, Key};
 use super::state::{Garbage, State};
 use crate::types::EventType;
 
-/// The process has made a device that no listener has seen.
+/// Whether the process has created a device that no listener has seen.
 static HAS_NEW_PORT: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the process has made a device.
+/// Records that the process has created a device.
 pub(super) fn note_new_port() {
     HAS_NEW_PORT.store(true, Ordering::Release);
 }
 
 impl State {
-    /// Handles what has changed since the last look.
+    /// Handles changes since the last check.
     pub(super) fn follow_devices(&mut self) {
         self.look_for_change();
         let has_changed = core::mem::take(&mut self.has_changed);
@@ -48,16 +48,16 @@ impl State {
         let ports = self.present_ports();
         let listens_on_all = self.ids.iter().filter(|(_, id)| id.listens_on_all()).map(|(key, _)| *key);
         for key in listens_on_all.collect::<Vec<_>>() {
-            // A device whose queue pair 1 another part of the process has stays out.
+            // Skips a device whose queue pair 1 is used by another part of the process.
             let _ = self.take_ports(key, &ports);
             self.answer_with(key, &ports);
         }
     }
 
-    /// Forgets the addresses of this machine if they may have changed.
+    /// Discards this machine's addresses if they may have changed.
     ///
-    /// The report of a change waits before the call that makes the change returns. So what was
-    /// known before is true while no report waits.
+    /// The kernel queues the report of a change before the changing call returns. The addresses are
+    /// therefore valid while no report is pending.
     pub(super) fn look_for_change(&mut self) {
         if self.watch.as_ref().is_none_or(AddressWatch::has_changed) {
             self.has_changed |= self.watch.is_some();
@@ -65,7 +65,7 @@ impl State {
         }
     }
 
-    /// Returns the ports of the process, without those of removed devices.
+    /// Returns the process's ports, without removed devices.
     pub(super) fn present_ports(&mut self) -> Vec<Port> {
         let ports = Port::all();
         let key = |port: &Port| (port.gid().0, port.scope_id());
@@ -73,7 +73,7 @@ impl State {
         ports.into_iter().filter(|port| !self.removed.contains(&key(port))).collect()
     }
 
-    /// Ends all that uses a device.
+    /// Ends all users of a device.
     fn remove_device(&mut self, number: u64) {
         let keys = self.ids.iter().filter(|(_, id)| id.adapter == Some(number)).map(|(key, _)| *key);
         for key in keys.collect::<Vec<_>>() {
@@ -93,14 +93,14 @@ impl State {
         }
     }
 
-    /// Ends an id whose device is gone, with the event. No peer can be told.
+    /// Ends an id whose device is gone, with the event. Its peer cannot be notified.
     fn remove_id(&mut self, key: Key) {
         self.unlisten(key);
         self.cancel_lookup(key);
         let Some(id) = self.ids.get_mut(&key) else { return };
         (id.state, id.adapter, id.connection) = (IdState::Removed, None, None);
         let watch = id.watch.take();
-        // A request that the program has not read: there is nothing left to accept.
+        // An unread request can no longer be accepted.
         let is_of = |entry: &Entry| entry.request.as_ref().is_some_and(|(request, _)| request.key == key);
         self.garbage.push(Garbage::Entries(id.queue.take(is_of)));
         if let Some(local) = id.local {

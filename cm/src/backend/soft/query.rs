@@ -58,7 +58,7 @@ impl State {
         Ok(path.into_iter().collect())
     }
 
-    /// Returns the attributes that move a queue pair of an id to a state.
+    /// Returns the attributes for moving an id's queue pair to a state.
     ///
     /// # Errors
     /// `EINVAL` for an id without a device, and for a state that the connection does not permit.
@@ -75,7 +75,7 @@ impl State {
             if qp_state != QpState::INIT {
                 return Err(Errno::INVAL);
             }
-            // Before the request, and while its listener is asked where it is.
+            // Before the request, and while its listener is being located.
             let qp_access_flags = match id.state {
                 IdState::Connect => access(id.responder_resources),
                 _ => common.qp_access_flags,
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-/// Returns the rights of the peer, which may read if this side responds to reads.
+/// Returns the peer's access rights; it may read if this side responds to reads.
 fn access(responder_resources: u8) -> AccessFlags {
     if responder_resources == 0 {
         AccessFlags::REMOTE_WRITE

@@ -1,4 +1,4 @@
-//! [`Queue`]: the events of a channel that no program has read.
+//! [`Queue`]: the unread events of a channel.
 //!
 //! ```text
 //!   manager ─► push ─► entries ─► next ─► RawEvent
@@ -6,24 +6,22 @@
 //! ```
 //!
 //! Invariant: the descriptor is readable exactly while there is an entry, except between a
-//! [`push`](Queue::push) and the [`signal`](Queue::signal) that follows it. The manager signals
-//! after it has released its lock: the reader wakes on another processor at once, and would wait
-//! for that lock with its next call. For the same reason the descriptor is written to without the
+//! [`push`](Queue::push) and the following [`signal`](Queue::signal). The manager signals after it
+//! has released its lock. Otherwise the reader, which wakes on another processor at once, would
+//! wait for that lock in its next call. For the same reason the descriptor is written without the
 //! lock of the entries.
 //!
 //! `Entries::is_readable` changes under the lock. Each change to true is followed by one write of
-//! 1, and each change to false by one read. The descriptor is a semaphore, from which a read takes
-//! 1, and the read waits for a write that is still to come. Changes alternate, so that all writes
-//! and reads leave 1 if `is_readable` is true, and 0 otherwise. The thread that is about to write
-//! waits for nothing.
+//! 1, and each change to false by one read. The descriptor is a semaphore: a read takes 1, and
+//! waits for a pending write. Since changes alternate, all writes and reads together leave 1 if
+//! `is_readable` is true, and 0 otherwise. A thread about to write never waits.
 //!
 //! An entry belongs to an id, and moves with it to another channel or ends with it. The program
-//! gets each entry: events of a connection request that was not accepted are dropped before they
-//! get here ([`Id::is_silent`](super::record::Id::is_silent)), as in `ucma_event_handler`.
+//! gets every entry: events of a pending request are dropped before they get here
+//! ([`Id::is_silent`](super::record::Id::is_silent)), as in `ucma_event_handler`.
 //!
-//! The lock of the manager may be held while a queue is locked, never the other way round. Entries
-//! that are taken out are dropped without the lock of the manager, because the id of a request
-//! takes it when it ends.
+//! A queue may be locked while the manager's lock is held, but never the other way round. Removed
+//! entries are dropped without the manager's lock, because dropping a request's id takes it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -51,17 +49,17 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Entries {
     list: VecDeque<Entry>,
-    /// The descriptor is readable, or a thread is about to make it so: a change of it costs a
-    /// system call, and an event of many none.
+    /// Whether the descriptor is readable or a thread is about to make it so. This saves the system
+    /// call for all events but the first.
     is_readable: bool,
 }
 
-/// An event that was not read.
+/// An unread event.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The id that the event belongs to. Of a connection request, the listener.
+    /// The id that the event belongs to; for a connection request, the listener.
     pub(super) owner: Key,
-    /// The cookie that the event carries.
+    /// The event's cookie.
     pub(super) cookie: u64,
     pub(super) event: EventType,
     pub(super) status: i32,
@@ -81,12 +79,12 @@ impl Queue {
         Ok(Arc::new(Self { entries: Mutex::default(), readable }))
     }
 
-    /// Adds an event, which [`signal`](Self::signal) tells threads that wait for the descriptor.
+    /// Adds an event. [`signal`](Self::signal) then wakes threads waiting for the descriptor.
     pub(super) fn push(&self, entry: Entry) {
         self.lock().list.push_back(entry);
     }
 
-    /// Makes the descriptor readable if there is an event for the program.
+    /// Makes the descriptor readable if there is an event.
     pub(super) fn signal(&self) {
         self.settle(self.lock());
     }
@@ -107,7 +105,7 @@ impl Queue {
         })
     }
 
-    /// Takes out the events that `is_taken` chooses.
+    /// Removes and returns the events selected by `is_taken`.
     pub(super) fn take(&self, is_taken: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut entries = self.lock();
         if !entries.list.iter().any(&is_taken) {
@@ -123,7 +121,7 @@ impl Queue {
         self.readable.as_fd()
     }
 
-    /// Makes the descriptor readable, or not, as the entries are.
+    /// Updates the descriptor to match the entries.
     fn settle(&self, mut entries: MutexGuard<'_, Entries>) {
         let has_event = !entries.list.is_empty();
         if has_event == entries.is_readable {
@@ -132,14 +130,14 @@ impl Queue {
         entries.is_readable = has_event;
         drop(entries);
         if has_event {
-            // It counts few threads, so that it is never full.
+            // Each thread adds at most 1, so it never overflows.
             let _ = self.readable.write(1);
         } else {
             self.take_signal();
         }
     }
 
-    /// Reads the descriptor, and waits for the thread that is about to make it readable.
+    /// Reads the descriptor, waiting for the thread that is about to make it readable.
     fn take_signal(&self) {
         while let Err(NixErrno::EAGAIN | NixErrno::EINTR) = self.readable.read() {
             let _ = poll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], PollTimeout::NONE);
@@ -163,7 +161,7 @@ mod tests {
         poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
     }
 
-    /// Returns an event of an id with a cookie.
+    /// Returns an event with a cookie.
     fn entry(cookie: u64) -> Entry {
         Entry {
             owner: Key(1),
@@ -216,7 +214,7 @@ mod tests {
                 assert_eq!(poll(&mut fds, PollTimeout::from(20_000_u16)), Ok(1), "a signal is lost");
                 if queue.next().is_some() && left.fetch_sub(1, Ordering::AcqRel) == 1 {
                     is_over.store(true, Ordering::Release);
-                    // Each of the other readers takes one of these at most, or finds one left.
+                    // Each of the other readers takes at most one of these, or finds one left.
                     (0..READERS).for_each(|_| push());
                 }
             }

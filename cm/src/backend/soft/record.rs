@@ -8,10 +8,9 @@
 //!                                         a request's id begins here ┘
 //! ```
 //!
-//! A device that goes leads from each state with one to Removed. A call in another state returns
-//! `EINVAL`, in Removed `ENXIO`. The states are those of Linux' `cma.c`; the state of
-//! the handshake is that of [`ib_cm::cm::Cm`]. An address that is found at once, and every route,
-//! needs no state of its own.
+//! Removing the device moves an id from any state with a device to Removed. A call in a wrong state
+//! returns `EINVAL`, in Removed `ENXIO`. The states match Linux' `cma.c`; [`ib_cm::cm::Cm`] has the
+//! state of the handshake. Addresses found at once, and all routes, need no intermediate state.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -25,11 +24,11 @@ use super::backlog::Backlog;
 use super::queue::Queue;
 use crate::types::PortSpace;
 
-/// The manager's number of an id. Numbers are never used again.
+/// The manager's number of an id. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(pub(super) u64);
 
-/// The state of an id, as `cma.c` has it.
+/// The state of an id, as in `cma.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdState {
     Idle,
@@ -48,10 +47,10 @@ pub(super) enum IdState {
 pub(super) struct Id {
     pub(super) state: IdState,
     pub(super) queue: Arc<Queue>,
-    /// The cookie of its events; 0 for a request that was not read.
+    /// The cookie of its events; 0 for an unread request.
     pub(super) cookie: u64,
-    /// It is a request that was not accepted. Its events are dropped: if the peer or the device is
-    /// gone, the program's answer fails.
+    /// Whether it is a pending request. Its events are dropped: if the peer or the device is gone,
+    /// the program's reply fails.
     pub(super) is_silent: bool,
     pub(super) space: PortSpace,
     pub(super) qp_type: QpType,
@@ -62,21 +61,21 @@ pub(super) struct Id {
     pub(super) adapter: Option<u64>,
     /// The address of the peer's device.
     pub(super) remote: Gid,
-    /// The peer is on this machine.
+    /// Whether the peer is on this machine.
     pub(super) is_local: bool,
-    /// The process of the peer's device, which is watched.
+    /// The watched process with the peer's device.
     pub(super) watch: Option<u64>,
-    /// The connection or resolution, also after its end.
+    /// The connection or service lookup, even after its end.
     pub(super) connection: Option<CmId>,
     pub(super) listener: Option<Listener>,
     /// The first packet sequence number that the queue pair receives.
     pub(super) starting_psn: u32,
-    /// The reads and atomics that the peer of an own request may have outstanding.
+    /// The number of reads and atomics that the peer of this side's request may have outstanding.
     pub(super) responder_resources: u8,
-    /// The path MTU and the packet life time, which a request brings.
+    /// The path MTU and the packet life time, as received in a request.
     pub(super) path_mtu: Mtu,
     pub(super) packet_life_time: u8,
-    /// Memberships in groups, by their cookies.
+    /// Group memberships, with their cookies.
     pub(super) groups: BTreeMap<u32, u64>,
 }
 
@@ -143,8 +142,8 @@ impl Id {
         }
     }
 
-    /// Returns the time that a packet takes: half of the time-out of acknowledgements, if the
-    /// program has set that.
+    /// Returns the packet life time: half of the acknowledgement time-out, if the program has set
+    /// it.
     pub(super) fn packet_life_time(&self) -> u8 {
         match self.options.ack_timeout {
             Some(timeout) if timeout > 0 => timeout - 1,
@@ -157,12 +156,12 @@ impl Id {
         CmAddress { traffic_class: self.options.tos, ..CmAddress::gsi(local.0, self.remote.0) }
     }
 
-    /// Returns whether it listens on an unspecified address, and so on all devices.
+    /// Returns whether it listens on an unspecified address and therefore on all devices.
     pub(super) fn listens_on_all(&self) -> bool {
         self.listener.is_some() && self.local.is_some_and(|local| local.ip().is_unspecified())
     }
 
-    /// Returns whether the address stands for its own family alone.
+    /// Returns whether the address covers only its own family.
     pub(super) fn af_only(&self, ip: IpAddr) -> bool {
         self.options.af_only.unwrap_or_else(|| ip.is_ipv4() || is_v6_only())
     }
@@ -173,13 +172,13 @@ pub(super) const fn service(space: PortSpace, port: u16) -> ServiceId {
     ServiceId::ip(WireSpace(space.0), port)
 }
 
-/// Returns whether the system's default of IPv6 sockets is to take no IPv4.
+/// Returns whether IPv6 sockets exclude IPv4 by default on this system.
 fn is_v6_only() -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only").is_ok_and(|text| text.trim() == "1")
 }
 
-/// The time that a packet takes on RoCE (`CMA_IBOE_PACKET_LIFETIME`), a code of 5 bits.
+/// The packet life time on RoCE (`CMA_IBOE_PACKET_LIFETIME`), a code of 5 bits.
 const PACKET_LIFE_TIME: u8 = 16;
 
-/// The number of routers that packets may pass.
+/// The maximum number of routers on a path.
 pub(super) const HOP_LIMIT: u8 = 64;

@@ -1,4 +1,4 @@
-//! [`State`]: all that the manager's lock protects.
+//! [`State`]: everything protected by the manager's lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use super::record::{Id, IdState, Key};
 use super::wait::Token;
 use crate::types::{EventType, PortSpace};
 
-/// A question to a listener or a neighbour, for whose answer an id waits.
+/// An id's pending query to a listener or a neighbour.
 #[derive(Debug)]
 pub(super) struct PendingLookup {
     pub(super) asks: Asks,
@@ -30,16 +30,16 @@ pub(super) struct PendingLookup {
     pub(super) then: Then,
 }
 
-/// The id that queries a listener.
+/// The id that makes a query.
 #[derive(Debug)]
 pub(super) enum Asks {
-    /// The id itself.
+    /// The waiting id itself.
     Own(Lookup),
-    /// Another id, whose question it shares.
+    /// Another id, which shares its question.
     Other(Question),
 }
 
-/// The call that a lookup continues.
+/// The call to continue after a lookup.
 #[derive(Debug)]
 pub(super) enum Then {
     /// The resolution of an address.
@@ -57,7 +57,7 @@ pub(super) struct Limits {
     pub(super) least: Time,
 }
 
-/// All that the manager's lock protects.
+/// Everything protected by the manager's lock.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) ids: BTreeMap<Key, Id>,
@@ -66,40 +66,40 @@ pub(super) struct State {
     pub(super) lookups: BTreeMap<Key, PendingLookup>,
     pub(super) answers: Answers,
     pub(super) names: BTreeMap<u64, Listening>,
-    /// Processes of this machine that have ids' peers, by numbers that grow.
+    /// Processes on this machine with peers of ids, by increasing numbers.
     pub(super) peers: BTreeMap<u64, Peer>,
-    /// Those of them that have ended, until their ids hear of it.
+    /// The processes among them that have ended and whose ids have not been notified yet.
     pub(super) ended_peers: Vec<u64>,
-    /// Requests whose listeners are looked up again, and when.
+    /// The times for repeating the search for a request's listener.
     pub(super) looks: BTreeMap<Key, Time>,
-    /// Names whose clients wait until descriptors are free, and the time of the next try.
+    /// Names whose clients wait for free descriptors, and the time of the next attempt.
     pub(super) paused: BTreeSet<u64>,
     pub(super) resumes_at: Option<Time>,
-    /// The time of the next attempt to take the first names of listeners that have a second.
+    /// The time of the next attempt to take the first names for listeners with a second name.
     pub(super) retakes_at: Option<Time>,
-    /// Adapters whose MADs have not all been received.
+    /// Adapters with MADs left to receive.
     pub(super) unread: BTreeSet<u64>,
-    /// The GIDs of devices whose addresses have left their interfaces, and the interfaces of
-    /// link-local ones.
+    /// The GIDs of devices whose addresses have left their interfaces, with the interfaces of
+    /// link-local addresses.
     pub(super) removed: BTreeSet<([u8; 16], u32)>,
     pub(super) watch: Option<AddressWatch>,
-    /// The watch has reported a change that was not followed.
+    /// Whether the watch has reported a change that is not handled yet.
     pub(super) has_changed: bool,
-    /// The addresses of this machine, until the watch reports a change.
+    /// The addresses of this machine, valid until the watch reports a change.
     pub(super) addresses: Option<Vec<InterfaceAddress>>,
     /// The files that the manager's thread waits for.
     pub(super) epoll: Arc<Epoll>,
     /// The time until which that thread sleeps.
     pub(super) sleeps_until: Time,
-    /// Values that are dropped without the lock.
+    /// Values to drop after the lock is released.
     pub(super) garbage: Vec<Garbage>,
-    /// The queue with new events, which is signalled without the lock.
+    /// The queue with new events, to signal after the lock is released.
     pub(super) told: Option<Arc<Queue>>,
     origin: Instant,
     last: u64,
 }
 
-/// A value whose drop takes the lock, or takes long.
+/// A value whose drop takes the lock or takes long.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is kept to be dropped")]
 pub(super) enum Garbage {
@@ -111,7 +111,7 @@ pub(super) enum Garbage {
 
 impl State {
     pub(super) fn new(epoll: Arc<Epoll>) -> Self {
-        // Without it, a device stays as long as the process has it.
+        // Without it, a device stays while the process holds it.
         let watch = AddressWatch::open().filter(|watch| epoll.add(watch, Token::Watch.event()).is_ok());
         Self {
             ids: BTreeMap::new(),
@@ -144,7 +144,7 @@ impl State {
         Time(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     #[cfg(test)]
     pub(super) fn advance(&mut self, by: std::time::Duration) {
         self.origin -= by;
@@ -173,14 +173,13 @@ impl State {
     /// Returns an id.
     ///
     /// # Errors
-    /// `EINVAL` for one that has ended, which no handle names; `ENXIO` for one whose device was
-    /// removed.
+    /// `EINVAL` for an id that has ended; `ENXIO` for an id whose device was removed.
     pub(super) fn id(&mut self, key: Key) -> Result<&mut Id, Errno> {
         self.known(key)?;
         self.ids.get_mut(&key).ok_or(Errno::INVAL)
     }
 
-    /// Returns an id to read it.
+    /// Returns an id for reading.
     ///
     /// # Errors
     /// As [`id`](Self::id).
@@ -191,7 +190,7 @@ impl State {
         }
     }
 
-    /// Returns the adapter of a port, which is made for its first user.
+    /// Returns a port's adapter, which is created for its first user.
     ///
     /// # Errors
     /// As [`Adapter::new`]; `ENODEV` for a removed device; any errno of `epoll_ctl(2)`.
@@ -214,8 +213,8 @@ impl State {
         Ok(number)
     }
 
-    /// Takes the name of a device, so that peers learn of the end of this process. Without it, they
-    /// learn of it by silence.
+    /// Takes the name of a device, so that peers notice the end of this process. Without the name
+    /// they notice only its silence.
     pub(super) fn name_device(&mut self, number: u64) {
         let Some(adapter) = self.adapters.get(&number).filter(|_| !self.names.contains_key(&number)) else {
             return;
@@ -226,7 +225,7 @@ impl State {
         }
     }
 
-    /// Gives an id its device.
+    /// Assigns a device to an id.
     pub(super) fn attach(&mut self, key: Key, number: u64) {
         let Some(id) = self.ids.get_mut(&key) else { return };
         let before = id.adapter.replace(number);
@@ -254,7 +253,7 @@ impl State {
     /// Queues an event.
     pub(super) fn push(&mut self, queue: Arc<Queue>, entry: Entry) {
         queue.push(entry);
-        // Seldom is there a second one.
+        // There is rarely a second queue.
         if let Some(before) = self.told.replace(queue) {
             let is_same = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &before));
             if !is_same {
@@ -263,7 +262,7 @@ impl State {
         }
     }
 
-    /// Queues an event of an id that carries nothing but its outcome.
+    /// Queues an event that carries only its outcome.
     pub(super) fn report_outcome(&mut self, key: Key, event: EventType, outcome: Result<(), Errno>) {
         let status = outcome.err().map_or(0, |errno| -errno.raw());
         self.report(key, event, status, SoftParam::default(), Ece::default());
@@ -285,7 +284,7 @@ impl State {
         }
     }
 
-    /// Ends adapters that nothing uses.
+    /// Ends unused adapters.
     pub(super) fn sweep(&mut self) {
         if self.adapters.values().all(|adapter| adapter.is_used() && adapter.ends_at.is_none()) {
             return;
@@ -307,9 +306,9 @@ impl State {
         }
         for number in ended {
             if let Some(Adapter { gsi, port, .. }) = self.adapters.remove(&number) {
-                // Closing is not enough: a forked child may have the file as well.
+                // Closing is not enough, because a forked child may hold the file as well.
                 let _ = self.epoll.delete(&gsi);
-                // Under the lock, so that the next adapter finds queue pair 1 free.
+                // Dropped under the lock, so that the next adapter finds queue pair 1 free.
                 drop(gsi);
                 self.forget_name(number);
                 self.garbage.push(Garbage::Port(port));

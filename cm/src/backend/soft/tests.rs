@@ -1,4 +1,4 @@
-//! Time-outs that no test can wait for: the state has a clock that the test moves.
+//! Tests of time-outs that are too long to wait for: the test advances the state's clock.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -19,10 +19,10 @@ use super::state::State;
 use super::wait::Token;
 use super::*;
 
-/// The time within which a packet arrives on a busy machine.
+/// The maximum delivery time of a packet on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A host that answers nothing: a socket where a device would have its own.
+/// Returns a host that never replies: a socket at the address of a missing device.
 fn silent_host() -> UdpSocket {
     let socket = (1..=u16::MAX).find_map(|host| {
         let [high, low] = host.to_be_bytes();
@@ -42,7 +42,7 @@ fn abstract_name(name: &str) -> UnixAddress {
     UnixAddress::from_abstract_name(name).unwrap()
 }
 
-/// An id whose request waits for the answer of the process that has the listener's name.
+/// An id whose request waits for an answer from the process with the listener's name.
 struct Asking {
     _device: verbs::Device,
     host: UdpSocket,
@@ -50,12 +50,12 @@ struct Asking {
     state: State,
     queue: Arc<Queue>,
     id: Key,
-    /// Another id to which the address was resolved, and that has asked for nothing.
+    /// Another id with the same resolved address, which has requested nothing.
     other: Key,
 }
 
 impl Asking {
-    /// Resolves the address of a silent host, and requests a connection behind that.
+    /// Resolves the address of a silent host, and requests a connection to it.
     fn new() -> Self {
         let mut asking = Self::resolved();
         asking.connect(asking.id).unwrap();
@@ -64,8 +64,8 @@ impl Asking {
         asking
     }
 
-    /// Resolves the address of a silent host. Only then the host has a name, or it would be asked
-    /// before.
+    /// Resolves the address of a silent host. The host gets its name only afterwards, because
+    /// otherwise resolving would query it.
     fn resolved() -> Self {
         let device = verbs::soft::auto().unwrap();
         let own = Port::of(device.info()).expect("a soft device").address();
@@ -91,7 +91,7 @@ impl Asking {
         self.state.connect(id, &depths, Ece::default())
     }
 
-    /// Answers as the process with the name, and handles that.
+    /// Answers as the process with the name, and handles the answer.
     fn answer(&mut self, answer: &[u8]) {
         let (mut client, _) = self.name.accept().expect("a client");
         client.write_all(answer).unwrap();
@@ -100,7 +100,7 @@ impl Asking {
         self.state.flush();
     }
 
-    /// Answers that the silent host is the listener's device.
+    /// Answers with the silent host as the listener's device.
     fn answer_with_the_host(&mut self) {
         let IpAddr::V4(host) = self.host.local_addr().unwrap().ip() else { panic!("an IPv4 address") };
         let token = [7; 8];
@@ -113,8 +113,8 @@ fn a_host_that_answers_nothing_is_unreachable_after_the_retries_of_the_protocol(
     let mut asking = Asking::new();
     asking.answer_with_the_host();
     let Asking { host, state, queue, .. } = &mut asking;
-    // The API has no option for these times, nor has Linux: 2^20 of the peer's response time and
-    // the time of two packets, 15 times again.
+    // Neither the API nor Linux has an option for these times: 2^20 of the peer's response time and
+    // the time of two packets, 15 retries.
     let timer = Duration::from_millis(4608);
     let mut packet = [0; 1024];
     for _ in 0..16 {
@@ -141,7 +141,7 @@ fn a_listener_that_does_not_say_where_it_is_makes_the_peer_unreachable() {
 
 #[test]
 fn a_listener_that_ends_before_it_says_where_it_is_rejects() {
-    // Nothing, no devices, and less than a token.
+    // An empty answer, no devices, and less than a token.
     for answer in [&[][..], &[0; 9], &[0; 4]] {
         let mut asking = Asking::new();
         asking.answer(answer);
@@ -155,7 +155,7 @@ fn a_listener_that_ends_before_it_says_where_it_is_rejects() {
 fn a_listener_whose_devices_are_of_another_family_fails_the_request_and_is_not_nobody() {
     const TOKEN: u64 = 0x0706_0504_0302_0100;
     let mut asking = Asking::resolved();
-    // As long as this name exists, the answer is known.
+    // While this name exists, the answer is known.
     let at = SocketAddr::new(asking.host.local_addr().unwrap().ip(), 1);
     let alive = abstract_name(&format!("{}/{TOKEN:016x}", name_of(at)));
     let _alive = UnixDatagram::bind_addr(&alive).unwrap();
@@ -189,7 +189,7 @@ fn the_errors_of_asking_a_listener_have_words() {
     for (verb, errno, words) in [
         ("connect", Errno::AGAIN, "too many clients"),
         ("connect", Errno::PERM, "this process may not connect to abstract Unix sockets"),
-        // A socket has no way to a broadcast address, for one.
+        // For example, a socket cannot connect to a broadcast address.
         ("resolve_addr", Errno::ACCESS, "a broadcast address"),
     ] {
         let error = of_names(Error::new(verb, "", errno));
@@ -226,7 +226,7 @@ fn an_id_that_moves_while_its_listener_is_asked_has_the_outcome_on_its_new_chann
         assert_eq!(moved.next().map(|event| event.event), Some(expected));
         assert!(moved.next().is_none() && asking.queue.next().is_none());
     }
-    // Its request is that of a connection, whose end follows it as well.
+    // The request's id has a connection, and its end is reported at the new queue as well.
     let (mut asking, [first, second]) = (Asking::new(), [(); 2].map(|()| Queue::new().unwrap()));
     asking.state.migrate(asking.id, &first).unwrap();
     asking.answer_with_the_host();
@@ -246,7 +246,7 @@ fn a_request_whose_listener_has_closed_its_device_before_its_name_is_rejected_wi
     let mut asking = Asking::new();
     asking.answer_with_the_host();
     asking.host.recv(&mut [0; 1024]).expect("a request arrives");
-    // Like a process that ends: its device is gone, but the name stays for some time.
+    // Simulates an ending process: its device is gone, but its name remains for some time.
     let Asking { name, mut state, queue, _device, .. } = asking;
     let mut look = || {
         state.advance(Duration::from_millis(1001));
@@ -261,7 +261,7 @@ fn a_request_whose_listener_has_closed_its_device_before_its_name_is_rejected_wi
     assert!(state.looks.is_empty());
 }
 
-/// A listener of another process, queried by ids that resolve its address.
+/// A listener in another process, queried by ids that resolve its address.
 struct Resolving {
     device: verbs::Device,
     at: SocketAddr,
@@ -281,7 +281,7 @@ impl Resolving {
         Self { device, at, name, state, queue: Queue::new().unwrap() }
     }
 
-    /// Resolves the address of the listener, with a time-out in milliseconds.
+    /// Resolves the listener's address with a time-out in milliseconds.
     fn resolve(&mut self, timeout_ms: u32) -> Key {
         let id = self.state.create(&self.queue, 1, PortSpace::TCP, QpType::RC).unwrap();
         // Other tests use the other devices.
@@ -314,7 +314,7 @@ fn a_listener_has_two_seconds_to_say_where_it_is_whatever_the_program_gives_it()
     assert_eq!(resolving.next(), None);
     resolving.answer(id);
     assert_eq!(resolving.next(), Some((EventType::ADDR_RESOLVED, 0)));
-    // One id that gets no answer, and one with more time.
+    // One id that gets no answer, with the minimum and with a longer time.
     for (given, least) in [(100, 1999), (5000, 4999)] {
         let mut resolving = Resolving::new();
         resolving.resolve(given);
@@ -331,10 +331,10 @@ fn a_listener_has_two_seconds_to_say_where_it_is_whatever_the_program_gives_it()
 fn ids_that_look_for_one_listener_ask_it_once() {
     let mut resolving = Resolving::new();
     let [first, second, _] = [(); 3].map(|()| resolving.resolve(5000));
-    // As long as this name exists, the answer holds.
+    // While this name exists, the answer is valid.
     let alive = format!("{}/{:016x}", name_of(resolving.at), u64::from_ne_bytes([7; 8]));
     let _alive = UnixDatagram::bind_addr(&abstract_name(&alive)).unwrap();
-    // The first one ends, and another queries.
+    // The first id ends, and another one queries.
     resolving.state.destroy(first);
     drop(resolving.name.accept().expect("the first question"));
     assert_eq!(resolving.next(), None);
@@ -357,7 +357,8 @@ fn ids_that_share_a_question_expire_each_at_its_own_deadline() {
         resolving.resolve(timeout_ms);
     }
     let _asked = resolving.name.accept().expect("the first question");
-    // The time, the ids that expire, and the questions that the others ask instead.
+    // The seconds that pass, the number of ids that expire, and of questions asked instead by the
+    // rest.
     for (seconds, expired, questions) in [(30, 3, 1), (15, 1, 0), (30, 2, 0)] {
         resolving.state.advance(Duration::from_secs(seconds));
         resolving.state.on_time();
@@ -375,12 +376,12 @@ fn ids_that_share_a_question_expire_each_at_its_own_deadline() {
 fn an_id_ends_while_its_listener_is_asked() {
     let mut asking = Asking::new();
     asking.state.destroy(asking.id);
-    // A wake-up that was on its way.
+    // A wake-up already on its way.
     asking.state.on_ready(Token::Lookup(asking.id));
     assert!(asking.state.lookups.is_empty() && asking.queue.next().is_none());
 }
 
-/// Returns a request to a listener, of a connection that only its sender has.
+/// Returns a request to a listener, for a connection that only its sender knows.
 fn request_of(source: Ipv4Addr, listener: SocketAddr, number: u32) -> Message {
     let IpAddr::V4(target) = listener.ip() else { panic!("an IPv4 address") };
     let header = ip::Repr { source_port: 5555, addresses: ip::Addresses::V4 { source, target } };
@@ -421,12 +422,12 @@ fn requests_that_make_room_for_others_at_once_are_as_many_as_those() {
         }
         state.flush();
     };
-    // One address has all places. Then two others ask.
+    // One address takes all places; then two others request.
     ask(&[1; BACKLOG]);
     ask(&[2, 3]);
     let unread = queue.take(|_| true);
     let are_requests: Vec<_> = unread.iter().map(|entry| entry.request.is_some()).collect();
-    // They are no ids of the process's manager.
+    // These ids do not belong to the process's manager.
     let garbage = core::mem::take(&mut state.garbage);
     core::mem::forget((unread, garbage));
     assert_eq!(are_requests, [true; BACKLOG]);

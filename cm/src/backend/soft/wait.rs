@@ -1,4 +1,4 @@
-//! The work of the manager's thread: the files that it waits for, and what is due.
+//! The work of the manager's thread: its files and its deadlines.
 
 use ib_cm::time::Time;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
@@ -42,14 +42,14 @@ impl Token {
         }
     }
 
-    /// Returns what epoll reports of a file that is readable.
+    /// Returns the epoll registration of the file.
     pub(super) fn event(self) -> EpollEvent {
         EpollEvent::new(EpollFlags::EPOLLIN, self.encode())
     }
 }
 
 impl State {
-    /// Returns the time at which the manager's thread has work.
+    /// Returns the time of the thread's next work.
     pub(super) fn deadline(&self) -> Time {
         if !self.unread.is_empty() {
             return Time(0);
@@ -69,14 +69,15 @@ impl State {
             .unwrap_or(Time(u64::MAX))
     }
 
-    /// Executes what is due.
+    /// Handles all expired deadlines.
     pub(super) fn on_time(&mut self) {
         let now = self.now();
         for adapter in self.adapters.values_mut() {
             adapter.cm.handle_timeout(now);
         }
         let late = self.lookups.iter().filter(|(_, lookup)| lookup.deadline <= now);
-        // Those that ask come last, so that none asks again for an id that is late, too.
+        // The ids with queries of their own come last, so that none of them queries again for an id
+        // that is also late.
         let (asking, waiting): (Vec<_>, Vec<_>) =
             late.partition(|(_, lookup)| matches!(lookup.asks, Asks::Own(_)));
         let late: Vec<_> = waiting.into_iter().chain(asking).map(|(key, _)| *key).collect();
@@ -95,11 +96,11 @@ impl State {
         }
     }
 
-    /// Serves a file that is readable.
+    /// Serves a readable file.
     pub(super) fn on_ready(&mut self, token: Token) {
         let now = self.now();
         match token {
-            // A new device wakes the thread, too.
+            // A new device wakes the thread as well.
             Token::Wake | Token::Watch => self.follow_devices(),
             Token::Gsi(number) => {
                 self.unread.insert(number);
@@ -118,7 +119,7 @@ impl State {
             Token::Name(number) => {
                 let Some(name) = self.names.get(&number) else { return };
                 if name.answer().is_err() {
-                    // Clients wait while this process has no descriptor left for them.
+                    // Clients wait while this process has no free descriptor for them.
                     let _ = self.epoll.delete(name);
                     self.paused.insert(number);
                     self.resumes_at.get_or_insert(now + PAUSE);
@@ -127,8 +128,8 @@ impl State {
         }
     }
 
-    /// Receives a round of MADs for each adapter that has some. What is left comes next, after
-    /// whatever else is due.
+    /// Receives a round of MADs for each adapter that has some. The rest follows after other work
+    /// that is due.
     pub(super) fn receive(&mut self) {
         let now = self.now();
         for number in core::mem::take(&mut self.unread) {
@@ -140,7 +141,7 @@ impl State {
         }
     }
 
-    /// Frees the name of a listener.
+    /// Frees a listener's name.
     pub(super) fn forget_name(&mut self, number: u64) {
         if let Some(name) = self.names.remove(&number) {
             if !self.paused.remove(&number) {
@@ -152,5 +153,5 @@ impl State {
     }
 }
 
-/// The pause before clients are answered again, after descriptors ran out: 100 ms.
+/// The pause before clients are served again after descriptors ran out: 100 ms.
 const PAUSE: u64 = 100_000_000;
