@@ -10,8 +10,8 @@ use crate::EventChannel;
 use crate::event::ConnectRequest;
 use crate::id::CmId;
 
-/// A bound address that does not listen yet: a server creates the objects that its connections
-/// share on the address's devices, and then [listens](Self::listen).
+/// A bound address that does not listen yet. A server first creates the objects shared by its
+/// connections, on the devices of the address, and then [listens](Self::listen).
 ///
 /// ```
 /// use rdmacm::{Binding, ConnParam, Connector, ListenerInit};
@@ -28,7 +28,7 @@ use crate::id::CmId;
 /// let context = binding.context()?;
 /// let pd = context.alloc_pd()?;
 /// let cq = context.create_cq(&CqInit::new(4096))?;
-/// // One queue of receives for all clients.
+/// One receive queue for all clients.
 /// let mut srq = pd.create_srq(&SrqInit::new(1024))?;
 /// for _ in 0..1024 {
 ///     srq.post_recv_buf(pd.alloc_buf(4096)?, ..)?;
@@ -61,8 +61,8 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Binds to an address. If there are several, the first one that can be bound is taken. Port 0
-    /// stands for any port ([`local_addr`](Self::local_addr)).
+    /// Binds to the first address that can be bound. Port 0 stands for any port
+    /// ([`local_addr`](Self::local_addr)).
     ///
     /// # Errors
     /// As [`EventChannel::new`] and [`CmId::bind_addr`]; `ENOENT` for an unknown name.
@@ -81,14 +81,14 @@ impl Binding {
     /// Returns the device of the address. All connections have this context.
     ///
     /// # Errors
-    /// As [`CmId::context`]; `EINVAL` for an address of more than one device, such as `0.0.0.0`,
-    /// whose devices [`contexts`](Self::contexts) returns.
+    /// As [`CmId::context`]; `EINVAL` for an address with several devices, such as `0.0.0.0`. Use
+    /// [`contexts`](Self::contexts) for these.
     pub fn context(&self) -> Result<Context> {
         self.id.context()
     }
 
-    /// Returns all devices of the address: one, or every current one. Connections have one of these
-    /// contexts, or that of a device that appeared later.
+    /// Returns all devices of the address: one, or every current one. Connections use one of these
+    /// contexts, or the context of a device that appeared later.
     ///
     /// # Errors
     /// As [`CmId::contexts`].
@@ -96,7 +96,7 @@ impl Binding {
         self.id.contexts()
     }
 
-    /// Listens, and leaves each request to the program, as [`Listener::bind_with`] does.
+    /// Listens, and passes each request to `setup`, as [`Listener::bind_with`] does.
     ///
     /// # Errors
     /// As [`CmId::listen`], notably `EADDRINUSE`; any errno of `eventfd(2)`, `timerfd_create(2)`

@@ -1,4 +1,4 @@
-//! [`Connector`]: the side that connects.
+//! [`Connector`]: the connecting side.
 //!
 //! ```text
 //!   names ─► addresses ─► Active ─► for each: a new id, options, resolve_addr, resolve_route,
@@ -19,7 +19,7 @@ use crate::event::Event;
 use crate::id::CmId;
 use crate::types::{ConnParam, PortSpace};
 
-/// The side that connects, with its options:
+/// The connecting side, with its options:
 /// `Connector { tos: Some(104), ..Connector::default() }`.
 ///
 /// ```
@@ -53,26 +53,27 @@ use crate::types::{ConnParam, PortSpace};
 pub struct Connector<'a> {
     /// The parameters of the connection: private data, depths, retries.
     pub param: ConnParam<'a>,
-    /// The address to connect from, with port 0 for any port. `None` lets the routes choose.
+    /// The address to connect from; port 0 stands for any. `None` leaves the choice to the routing
+    /// table.
     pub source: Option<SocketAddr>,
-    /// Whether the source may be a port that another id has, if that one permits it too.
+    /// Whether the source port may be shared with another id. Both ids must permit it.
     pub reuse_addr: bool,
     /// The type of service of the connection's packets ([`CmId::set_tos`]).
     pub tos: Option<u8>,
-    /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
+    /// The acknowledgement time-out, a code of 5 bits ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
-    /// The time before the peer sends a message again that found no receive here, a code of 5 bits;
-    /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. The timer of [`param`](Self::param) takes
-    /// precedence.
+    /// The time after which the peer repeats a message that found no receive here, a code of 5
+    /// bits; [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. The timer of [`param`](Self::param)
+    /// takes precedence.
     pub min_rnr_timer: Option<u8>,
-    /// The time to resolve an address, and that to resolve a route; 2 s each by default.
+    /// The limits for resolving the address and for resolving the route; 2 s each by default.
     pub resolve_timeout: Duration,
-    /// The time from the connection request to the peer's reply; 30 s by default. The peer's
-    /// program may take long to accept.
+    /// The limit from the connection request to the peer's reply; 30 s by default. The peer's
+    /// program may accept slowly.
     pub connect_timeout: Duration,
-    /// The time for all steps and all addresses together. `None` for the times of the steps alone.
-    /// The lookup of a name counts, but is not interrupted: it takes what the system's resolver
-    /// waits for its servers (`resolv.conf(5)`).
+    /// The limit for all steps and all addresses together; `None` leaves only the limits of the
+    /// steps. The lookup of a name counts, but is not interrupted: it takes as long as the system's
+    /// resolver waits for its servers (`resolv.conf(5)`).
     pub timeout: Option<Duration>,
 }
 
@@ -93,35 +94,34 @@ impl Default for Connector<'_> {
 }
 
 impl Connector<'_> {
-    /// Connects to an address, and returns the connection with an RC queue pair of the usual
-    /// capacity ([`Resources::CAP`]). A name may have several addresses; they are tried in turn,
-    /// as by [`TcpStream::connect`](std::net::TcpStream::connect).
+    /// Connects to an address with an RC queue pair of the default capacity ([`Resources::CAP`]).
+    /// The addresses of a name are tried in turn, as in
+    /// [`TcpStream::connect`](std::net::TcpStream::connect).
     ///
-    /// It waits until the peer has accepted, at most for the times that the options have.
+    /// Waits until the peer accepts, within the limits of the options.
     ///
     /// # Errors
-    /// Those of the last address that was tried:
+    /// The error of the last attempted address:
     ///
-    /// - `ETIMEDOUT` for a step that did not end in time, which the sentence and
-    ///   [`step`](ConnectError::step) name.
-    /// - `ECONNREFUSED` for a reject, with its reason in words: no program listens, the peer's
+    /// - `ETIMEDOUT` for a step that did not finish in time, named by the sentence and by
+    ///   [`step`](ConnectError::step).
+    /// - `ECONNREFUSED` for a reject, with its reason in words: no program listens, or the peer's
     ///   program rejected. [`rejection`](ConnectError::rejection) has the peer's private data.
     /// - `ENETUNREACH`, `EHOSTUNREACH` and `ENODEV` for an address without a route, or without a
     ///   device that reaches it.
-    /// - `EAFNOSUPPORT` for a program that listens with soft devices of another family.
-    /// - `ENOENT` for a name that is not known, or that could not be looked up now; the sentence
-    ///   has the system's reason.
+    /// - `EAFNOSUPPORT` if the listener's soft devices have addresses of another family.
+    /// - `ENOENT` for an unknown name or a failed lookup, with the system's reason in the sentence.
     /// - As [`EventChannel::new`], [`Resources::create`] and [`CmId::connect`].
     #[doc(alias = "rdma_create_ep")]
     pub fn connect(&self, to: impl ToAddresses) -> Result<Connection, ConnectError> {
         self.connect_with(to, |id| Resources::create(id, Resources::CAP))
     }
 
-    /// Connects to an address with a queue pair that the program makes.
+    /// Connects to an address with a queue pair made by the program.
     ///
-    /// `setup` runs once the device is known, for each address whose route was resolved. It creates
-    /// the queue pair by [`CmId::create_qp`], posts the first receives, and returns the queue pair
-    /// with what else the connection has to keep.
+    /// `setup` runs once the device is known, for each address with a resolved route. It creates
+    /// the queue pair by [`CmId::create_qp`] and posts the first receives. It returns the queue
+    /// pair, and the data that the connection should keep.
     ///
     /// ```no_run
     /// use rdmacm::Connector;
@@ -141,7 +141,8 @@ impl Connector<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and those of `setup`, after which no other address is tried.
+    /// As [`connect`](Self::connect), and the errors of `setup`, after which no other address is
+    /// tried.
     pub fn connect_with<T>(
         &self,
         to: impl ToAddresses,
@@ -158,7 +159,7 @@ impl Connector<'_> {
         loop {
             let called = match (active.poll(Instant::now()), &mut attempt) {
                 (Action::ResolveAddr(to, timeout), attempt) => {
-                    // The id of the attempt before ends first, with its queue pair and its port.
+                    // The previous attempt's id ends first, with its queue pair and its port.
                     *attempt = None;
                     self.resolve_addr(&channel, to, timeout).map(|id| *attempt = Some(Attempt::new(id)))
                 }
@@ -204,7 +205,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Returns the addresses of a name, of the family of the source.
+    /// Returns the addresses of a name that match the source's family.
     fn lookup(&self, to: impl ToAddresses) -> Result<Vec<SocketAddr>> {
         let addresses = super::lookup(to)?;
         let is_reached =
@@ -216,7 +217,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Makes the id of an attempt, and begins to resolve the address.
+    /// Creates the id of an attempt, and starts resolving the address.
     fn resolve_addr(&self, channel: &EventChannel, to: SocketAddr, timeout: Duration) -> Result<CmId> {
         let id = channel.create_id(PortSpace::TCP)?;
         if self.reuse_addr {
@@ -238,7 +239,7 @@ impl Connector<'_> {
 
 /// The attempt to connect to one address.
 struct Attempt<T> {
-    /// The queue pair of the program's setup, until the id has it.
+    /// The queue pair of the program's setup, until the id takes it.
     qp: Option<Qp<Init>>,
     id: CmId,
     /// The rest of the setup's result.
@@ -265,7 +266,7 @@ fn next_event(channel: &EventChannel, deadline: Option<Instant>) -> Result<Optio
     }
 }
 
-/// Returns the error of an inconsistency between the states and their driver.
+/// Returns the error for an inconsistency between the states and their driver.
 fn internal(reason: &str) -> Error {
     Error::new("connect", "", Errno::IO).because(Cause::Other { reason: reason.into() })
 }

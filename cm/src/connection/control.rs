@@ -1,8 +1,8 @@
 //! [`Control`]: the connection manager's side of a connection.
 //!
-//! Any number of threads may wait for the end. The one that finds it, by an event or by the
-//! deadline of its disconnect, makes [`Control::ended`] readable, at which the others wait too: the
-//! channel has nothing left for them.
+//! Any number of threads may wait for the end. The thread that finds it, by an event or by the
+//! deadline of its disconnect, makes [`Control::ended`] readable. The others wait for this file
+//! too, because the channel has no further events for them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,27 +18,26 @@ use crate::id::CmId;
 
 const VERB: &str = "get_cm_event";
 
-/// The connection manager's side of a connection: it notices the end of the connection, and ends
-/// it.
+/// The connection manager's side of a connection. It notices the end of the connection, or ends it.
 ///
-/// It has an event channel of its own. A program that does not wait for its peer's messages learns
-/// of the end here, and not from completions: whether work requests fail when the peer disconnects
-/// depends on the device. The descriptor ([`AsFd`]) is readable when there may be an end, for event
-/// loops, which then call [`end`](Self::end).
+/// A program that is not waiting for messages notices the end here, not from completions: whether
+/// work requests fail when the peer disconnects depends on the device. The descriptor ([`AsFd`]) is
+/// readable when the connection may have ended. Event loops then call [`end`](Self::end).
 ///
-/// Dropping it disconnects, without waiting for the peer.
+/// Dropping it disconnects without waiting for the peer.
 #[derive(Debug)]
 pub struct Control {
     state: Mutex<Ending>,
-    /// Before the channel: an id ends before its channel, although both orders are permitted.
+    /// Declared before the channel, so that it is dropped first, although both orders are
+    /// permitted.
     id: CmId,
     channel: EventChannel,
-    /// Readable once the connection has ended. The first wait makes it.
+    /// Readable once the connection has ended. Created by the first wait.
     ended: OnceLock<EventFd>,
 }
 
 impl Control {
-    /// Takes over the id of an established connection, whose events its channel has.
+    /// Takes ownership of an established connection's id, and of its channel.
     pub(super) fn new(id: CmId, channel: EventChannel) -> Self {
         Self { state: Mutex::default(), id, channel, ended: OnceLock::new() }
     }
@@ -48,9 +47,9 @@ impl Control {
         &self.id
     }
 
-    /// Returns the end of the connection; `None` while there is none. It never waits.
+    /// Returns the end of the connection without waiting; `None` if it has not ended.
     ///
-    /// An end by the peer is confirmed here, so that the peer need not wait for it.
+    /// This call confirms an end by the peer, so that the peer stops waiting.
     ///
     /// # Errors
     /// As [`EventChannel::try_next_event`].
@@ -58,7 +57,7 @@ impl Control {
         let mut state = self.lock();
         while let Some(event) = self.channel.try_next_event()? {
             if event.id == self.id.key() && state.event(&event) {
-                // A connection that has ended altogether takes no confirmation.
+                // A connection that is already gone accepts no confirmation.
                 let _ = self.id.disconnect();
             }
         }
@@ -67,23 +66,24 @@ impl Control {
         if end.is_some()
             && let Some(ended) = self.ended.get()
         {
-            // Full means that it is readable.
+            // If it is full, it is already readable.
             let _ = ended.write(1);
         }
         Ok(end)
     }
 
-    /// Waits until the connection ends, at most for `timeout`. Returns `None` after that.
+    /// Waits at most `timeout` for the end of the connection. Returns `None` after that.
     ///
     /// # Errors
     /// As [`end`](Self::end); any errno of `eventfd(2)` and `ppoll(2)`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<End>> {
-        // A deadline beyond the clock's range means no deadline.
+        // A deadline beyond the clock's range means none.
         let deadline = Instant::now().checked_add(timeout);
         if let Some(end) = self.end()? {
             return Ok(Some(end));
         }
-        // Before the look at the state: a thread that ends the connection after it finds the file.
+        // Created before the state is checked, so that a thread that ends the connection afterwards
+        // finds it.
         let ended = self.ended_file()?;
         loop {
             if let Some(end) = self.end()? {
@@ -97,11 +97,11 @@ impl Control {
         }
     }
 
-    /// Disconnects, and waits until the peer has confirmed it, at most for `timeout`. Returns the
-    /// end that came first: if the peer has disconnected before, that.
+    /// Disconnects, and waits for the peer's confirmation, at most `timeout`. Returns the first
+    /// end, which is the peer's if the peer disconnected before.
     ///
-    /// The queue pair is the program's. It is moved to the error state before
-    /// ([`to_error`](verbs::Qp::to_error)), which
+    /// The call does not touch the queue pair. Move it to the error state first
+    /// ([`to_error`](verbs::Qp::to_error)), as
     /// [`Connection::disconnect`](crate::Connection::disconnect) does.
     ///
     /// # Errors
@@ -137,15 +137,15 @@ impl Control {
     }
 }
 
-/// The descriptor is readable when the connection may have ended. Edge-triggered loops may use it:
-/// any news after a call of [`end`](Control::end) makes a new edge.
+/// The descriptor is readable when the connection may have ended. It also suits edge-triggered
+/// loops: any change after a call of [`end`](Control::end) makes a new edge.
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
-/// The descriptor, for event loops that take numbers. The control keeps owning it.
+/// The raw descriptor for event loops. The control keeps ownership.
 impl AsRawFd for Control {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()

@@ -1,7 +1,7 @@
 //! [`Ending`]: the end of a connection, without I/O.
 //!
 //! ```text
-//!   Connected ─ Disconnected ────────────────► Ended(ByPeer), and the program's side confirms
+//!   Connected ─ Disconnected ────────────────► Ended(ByPeer), and this side confirms
 //!       │      ─ Rejected and other failures ► Ended(ByPeer)
 //!       │      ─ DeviceRemoval ──────────────► Ended(DeviceRemoved)
 //!       │ disconnect
@@ -11,10 +11,10 @@
 //!                 ─ the deadline ────────────► Ended(Unconfirmed)
 //! ```
 //!
-//! A peer that has lost the last message of the establishment ends a connection, which this side
-//! has, by a reject.
+//! A peer that did not get the final message of the establishment ends the connection by a reject,
+//! although this side is connected.
 //!
-//! The first end stays: an event or a deadline that comes later changes nothing.
+//! The first end stays: later events and deadlines change nothing.
 
 use core::fmt;
 use std::time::{Duration, Instant};
@@ -25,12 +25,11 @@ use crate::event::{Event, EventKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum End {
-    /// This side disconnected, and the peer confirmed it.
+    /// This side disconnected, and the peer confirmed.
     Confirmed,
-    /// This side disconnected, and the peer did not confirm it in time.
+    /// This side disconnected, and the peer did not confirm in time.
     Unconfirmed,
-    /// The peer disconnected, or gave the connection up because it had not learned that it was
-    /// established.
+    /// The peer disconnected, or gave up because its connection was never established.
     ByPeer,
     /// The device was removed.
     DeviceRemoved,
@@ -53,40 +52,40 @@ pub(super) enum Ending {
     /// Neither side has ended it.
     #[default]
     Connected,
-    /// This side has ended it, and waits for the peer until a deadline.
+    /// This side has ended it, and waits for the peer until the deadline.
     Disconnecting(Option<Instant>),
     /// It has ended.
     Ended(End),
 }
 
 impl Ending {
-    /// Ends the connection by this side. Returns whether the call is due.
+    /// Ends the connection from this side. Returns whether the disconnect call must be made.
     pub(super) fn disconnect(&mut self, now: Instant, timeout: Duration) -> bool {
         if !matches!(self, Self::Connected) {
             return false;
         }
-        // A deadline beyond the clock's range means no deadline.
+        // A deadline beyond the clock's range means none.
         *self = Self::Disconnecting(now.checked_add(timeout));
         true
     }
 
-    /// Undoes a [`disconnect`](Self::disconnect) whose call failed.
+    /// Undoes a [`disconnect`](Self::disconnect) after its call failed.
     pub(super) fn call_failed(&mut self) {
         if matches!(self, Self::Disconnecting(_)) {
             *self = Self::Connected;
         }
     }
 
-    /// Handles an event of the connection. Returns whether this side has to confirm the peer's end.
+    /// Handles an event of the connection. Returns whether this side must confirm the peer's end.
     pub(super) fn event(&mut self, event: &Event) -> bool {
         let (end, confirms) = match (&*self, &event.kind) {
             (Self::Ended(_), _) => return false,
             (_, EventKind::DeviceRemoval) => (End::DeviceRemoved, false),
             (Self::Connected, EventKind::Disconnected | EventKind::TimewaitExit) => (End::ByPeer, true),
-            // The status of an end that the peer did not confirm is an errno.
+            // An unconfirmed end has an errno as its status.
             (_, EventKind::Disconnected) if event.status.errno().is_some() => (End::Unconfirmed, false),
-            // It may be the peer's own disconnect, sent at the same time, rather than its
-            // confirmation of this side's: it waits for one then.
+            // This may be the peer's own simultaneous disconnect instead of a confirmation. In that
+            // case the peer waits for one.
             (_, EventKind::Disconnected) => (End::Confirmed, true),
             (_, EventKind::TimewaitExit) => (End::Confirmed, false),
             (_, EventKind::Rejected(_) | EventKind::Unreachable | EventKind::ConnectError) => {
@@ -98,7 +97,7 @@ impl Ending {
         confirms
     }
 
-    /// Returns the end, where the connection has ended.
+    /// Returns the end, if the connection has ended.
     pub(super) fn end(&mut self, now: Instant) -> Option<End> {
         match *self {
             Self::Disconnecting(Some(deadline)) if deadline <= now => {
@@ -110,7 +109,7 @@ impl Ending {
         }
     }
 
-    /// Returns the time at which the connection ends without the peer.
+    /// Returns the time at which the connection ends without the peer's confirmation.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Disconnecting(deadline) => *deadline,

@@ -1,4 +1,4 @@
-//! [`ConnectError`]: why no connection was made, and at which step.
+//! [`ConnectError`]: the reason why no connection was made, and the step that failed.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -8,22 +8,21 @@ use verbs::{Cause, Errno, Error};
 
 use crate::event::Rejection;
 
-/// The reason why [`Connector::connect`](crate::Connector::connect) made no connection. Of several
-/// addresses, it is that of the last one that was tried.
+/// The reason why [`Connector::connect`](crate::Connector::connect) made no connection. With
+/// several addresses, it is the reason for the last one tried.
 ///
-/// It converts into [`Error`] and into [`std::io::Error`], so that `?` works in functions that
-/// return these.
+/// It converts into [`Error`] and [`std::io::Error`], so `?` works in functions that return these.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectError {
-    /// The address; `None` where the lookup found none.
+    /// The address; `None` if the lookup found none.
     pub address: Option<SocketAddr>,
-    /// The step that failed, or that did not end in time.
+    /// The step that failed or did not finish in time.
     pub step: ConnectStep,
     /// The peer's reject, with its reason and private data.
     pub rejection: Option<Rejection>,
-    /// The error, whose sentence begins with the address. Boxed, because results with large errors
-    /// are large when they succeed, too.
+    /// The error, whose sentence begins with the address. Boxed, because a large error makes the
+    /// result large on success, too.
     pub error: Box<Error>,
 }
 
@@ -37,14 +36,14 @@ pub enum ConnectStep {
     ResolveAddr,
     /// The resolution of the route.
     ResolveRoute,
-    /// The creation of the queue pair, by the setup of the program.
+    /// The creation of the queue pair by the program's setup.
     CreateQp,
     /// The connection request and the peer's reply.
     Connect,
 }
 
 impl ConnectStep {
-    /// Returns the name of the call, as errors have it.
+    /// Returns the name of the step's call, for errors.
     pub(super) const fn verb(self) -> &'static str {
         match self {
             Self::Lookup => "getaddrinfo",
@@ -55,7 +54,7 @@ impl ConnectStep {
         }
     }
 
-    /// Returns the sentence that the step has not ended.
+    /// Returns the sentence for an unfinished step.
     pub(super) const fn unfinished(self) -> &'static str {
         match self {
             Self::Lookup => "the name was not looked up",
@@ -89,8 +88,9 @@ impl ConnectError {
         Self { address, step, rejection, error: Box::new(error) }
     }
 
-    /// Adds why the kernel was not asked for a device, if none was found. A machine without the
-    /// kernel's connection manager has only soft devices: there it says which one would do.
+    /// If no device was found, adds the reason why the kernel's devices were not considered. A
+    /// machine without the kernel's connection manager has only soft devices; there the reason
+    /// names a suitable one.
     pub(super) fn with_kernel(mut self, kernel: Option<&Error>) -> Self {
         if let (ConnectStep::ResolveAddr, Errno::NODEV, Cause::Other { reason }, Some(kernel)) =
             (self.step, self.error.errno, &self.error.cause, kernel)
@@ -105,8 +105,8 @@ impl ConnectError {
     }
 }
 
-/// Returns why none of the soft devices of this process, the only devices that it has, reaches an
-/// address.
+/// Returns the reason why an address is not reached by the process's soft devices, its only
+/// devices.
 fn of_soft(to: SocketAddr, ports: &[Port]) -> String {
     let have: Vec<_> = ports.iter().map(|port| port.address().to_string()).collect();
     let mut reason = format!("{to}: the soft devices of this process ({}) do not reach it", have.join(", "));
@@ -124,7 +124,7 @@ fn of_soft(to: SocketAddr, ports: &[Port]) -> String {
     reason
 }
 
-/// Returns the address that stands for all of the same family.
+/// Returns the unspecified address of the same family.
 fn unspecified(to: SocketAddr) -> IpAddr {
     if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
@@ -135,7 +135,7 @@ impl fmt::Display for ConnectError {
     }
 }
 
-/// The sentence of `Display`, because programs print it when `main` returns it.
+/// Prints the sentence of `Display`, because `main` prints this form of a returned error.
 impl fmt::Debug for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.error, f)

@@ -1,4 +1,4 @@
-//! [`Listener`]: the side that listens.
+//! [`Listener`]: the listening side.
 //!
 //! ```text
 //!   EventChannel ─► request ─► setup of the program ─► accept ─► waiting ─► Connection
@@ -6,26 +6,26 @@
 //!        └─ read under the lock ◄─ Passive ◄──────────────┘
 //! ```
 //!
-//! Any number of threads may wait for connections. Events are read and handled under one lock, and
-//! an id moves to its own channel under it, so that no other thread reads a later event of its from
-//! the channel of the listener. The program's setup runs without the lock.
+//! Any number of threads may wait for connections. Events are read and handled under one lock. An
+//! id moves to its own channel under the same lock, so that its later events do not reach another
+//! thread through the listener's channel. The program's setup runs without the lock.
 //!
-//! A request that waits for a place is set up by the next thread that looks, when there is one.
-//! Threads that wait are woken for it, because no event of the channel says so.
+//! A request that waits for a place is set up by the next thread that finds a free one. Waiting
+//! threads are woken for it, because no event of the channel announces it.
 //!
 //! # The descriptor
-//! Event loops wait for [`Listener::ready`], an epoll descriptor above three files. Edge-triggered
+//! Event loops wait for [`Listener::ready`], an epoll descriptor over three files. Edge-triggered
 //! loops call until no outcome is left and then wait, so each kind of news must make an edge:
 //!
 //! | news | file |
 //! |---|---|
 //! | an event of the channel | the channel's |
-//! | a place for a request that has waited | `wake` |
+//! | a free place for a waiting request | `wake` |
 //! | the listener is closed | `wake` |
-//! | a call returned with work left | `wake` |
+//! | a call returned with pending work | `wake` |
 //! | a deadline of a request | `timer` |
 //!
-//! Invariant: a call returns `None` only if nothing is left to do, or makes `wake` readable.
+//! Invariant: a call that returns `None` has either finished all work or made `wake` readable.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -53,37 +53,37 @@ const VERB: &str = "accept";
 /// The options of a listener: `ListenerInit { backlog: 64, ..ListenerInit::default() }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerInit {
-    /// The number of requests that may wait until the program takes them. The connection manager
-    /// drops further ones, which their peers send again after some seconds. 0 stands for its
-    /// largest number ([`CmId::listen`]).
+    /// The number of unread requests that may wait in the connection manager. It drops requests
+    /// beyond this number; their peers send them again after some seconds. 0 stands for the maximum
+    /// ([`CmId::listen`]).
     pub backlog: u32,
-    /// The number of requests that the program has taken, and whose connections are not established
-    /// yet; at least 1. Further ones wait until there is a place, as many as the backlog and for as
-    /// long as [`establish_timeout`](Self::establish_timeout). Those beyond fail here with
-    /// `EAGAIN`. On soft devices their peers get no reply and send them again; the kernel rejects
-    /// them.
-    /// By default, as many as take half of the files that the process may open
-    /// (`RLIMIT_NOFILE`) with the queue pairs of [`Listener::bind`], 1024 at most.
+    /// The maximum number of requests between setup and establishment; at least 1. Further requests
+    /// wait for a place: as many as the backlog, and at most for
+    /// [`establish_timeout`](Self::establish_timeout). The rest fail here with `EAGAIN`. On soft
+    /// devices their peers get no reply and send them again; the kernel rejects them.
     ///
-    /// Each peer address has a share: when all places are taken, the oldest request of the address
-    /// with the most makes room for a request of another address. A pending one first has half a
-    /// second for its peer to confirm the connection.
+    /// By default, the pending queue pairs of [`Listener::bind`] take at most half of the files
+    /// that the process may open (`RLIMIT_NOFILE`); the maximum is 1024.
+    ///
+    /// Each peer address has a share. When all places are taken, the address with the most pending
+    /// requests loses its oldest one to a request of another address. A pending request first has
+    /// half a second for its peer to confirm the connection.
     pub max_pending: usize,
-    /// The time from the program's accept to the peer's message of establishment, after which the
-    /// connection is given up; 30 s by default.
+    /// The limit from the program's accept to the peer's confirmation, after which the connection
+    /// is given up; 30 s by default.
     pub establish_timeout: Duration,
-    /// The type of service of the listener's own packets ([`CmId::set_tos`]), as iWARP has them.
-    /// Over InfiniBand and RoCE, a connection has the type of service of the side that connects.
+    /// The type of service of the listener's packets ([`CmId::set_tos`]), used by iWARP. Over
+    /// InfiniBand and RoCE, the connecting side determines a connection's type of service.
     pub tos: Option<u8>,
-    /// The time-out of acknowledgements, a code of 5 bits ([`CmId::set_ack_timeout`]).
+    /// The acknowledgement time-out, a code of 5 bits ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
-    /// The time before a client sends a message again that found no receive, a code of 5 bits;
-    /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. If the setup accepts with another
-    /// [`ConnParam::min_rnr_timer`], that takes precedence.
+    /// The time after which a client repeats a message that found no receive, a code of 5 bits;
+    /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. A [`ConnParam::min_rnr_timer`] in the
+    /// setup's accept takes precedence.
     pub min_rnr_timer: Option<u8>,
-    /// Whether the port may be one that another id has, if that one permits it too.
+    /// Whether the port may be shared with another id. Both ids must permit it.
     pub reuse_addr: bool,
-    /// Whether a listener on `::` takes no IPv4 connections.
+    /// Whether a listener on `::` excludes IPv4 connections.
     pub af_only: bool,
 }
 
@@ -102,7 +102,7 @@ impl Default for ListenerInit {
     }
 }
 
-/// The side that listens: it accepts connections at an address.
+/// The listening side: accepts connections at an address.
 ///
 /// ```
 /// use std::time::Duration;
@@ -124,13 +124,12 @@ impl Default for ListenerInit {
 ///
 /// # Many peers
 /// All methods take `&self`, and any number of threads may call them. While one of them waits,
-/// requests are set up and accepted as they arrive, so that a peer that is slow between its request
-/// and the establishment delays no other one. Nothing happens while no thread calls a method: the
-/// requests wait in the backlog.
+/// requests are set up and accepted as they arrive, so that a slow peer does not delay others.
+/// While no thread calls a method, nothing happens, and requests wait in the backlog.
 ///
-/// No peer makes a call fail. One that gives up, or whose request cannot be served, is skipped;
-/// [`next_incoming`](Self::next_incoming) reports it. A setup of the program
-/// ([`bind_with`](Self::bind_with)) decides itself which of its errors end the call.
+/// A peer cannot make a call fail. If it gives up, or if its request cannot be served, it is
+/// skipped; [`next_incoming`](Self::next_incoming) reports it. The program's setup
+/// ([`bind_with`](Self::bind_with)) determines which of its errors end the call.
 ///
 /// # References
 /// `rdma_listen(3)`, `rdma_get_request(3)`, `rdma_accept(3)`
@@ -139,36 +138,37 @@ pub struct Listener<T = Resources> {
     channel: EventChannel,
     /// Readable once the listener is closed, and while [`State::is_woken`].
     wake: EventFd,
-    /// Readable once [`State::timer_at`] is over.
+    /// Readable once [`State::timer_at`] has passed.
     timer: TimerFd,
-    /// Readable while one of the three is.
+    /// Readable while one of the three files is readable.
     ready: Epoll,
     address: SocketAddr,
     setup: Box<Setup<T>>,
-    /// Whether the setup is the listener's own.
+    /// Whether the setup is the default of [`Listener::bind`].
     is_own: bool,
 }
 
-/// The program's part of a request: it accepts and returns what the connection keeps, or it rejects
-/// and returns `None`.
+/// The program's part of a request: accepts and returns the data for the connection to keep, or
+/// rejects and returns `None`.
 type Setup<T> = dyn Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync;
 
 struct State<T> {
-    /// The id that listens; `None` once it is closed.
+    /// The listening id; `None` once the listener is closed.
     id: Option<CmId>,
     passive: Passive,
-    /// The requests that wait for a place.
+    /// The requests waiting for a place.
     held: BTreeMap<IdKey, ConnectRequest>,
-    /// The requests that the program has accepted.
+    /// The requests accepted by the program.
     waiting: BTreeMap<IdKey, Waiting<T>>,
-    /// Waiting threads are woken, because there is work that no event of the channel announces.
+    /// Whether waiting threads are being woken for work that no event of the channel announces.
     is_woken: bool,
-    /// The time at which the timer becomes readable: the earliest deadline of a request, or before.
+    /// The time at which the timer becomes readable: the earliest deadline of a request, or
+    /// earlier.
     timer_at: Option<Instant>,
 }
 
 impl<T> State<T> {
-    /// Returns a request that has waited, if there is a place for it now.
+    /// Returns a waiting request, if there is a place for it now.
     fn next_held(&mut self) -> Option<ConnectRequest> {
         let key = self.passive.next_waiting()?;
         self.held.remove(&key)
@@ -186,28 +186,28 @@ impl<T> State<T> {
     }
 }
 
-/// A request that the program has accepted.
+/// A request accepted by the program.
 struct Waiting<T> {
     id: CmId,
     resources: T,
     peer: PeerParam,
-    /// The channel of the connection, made with the request, so that a process without room for it
-    /// rejects the request instead of losing the connection.
+    /// The channel for the connection. Created with the request, so that a process without
+    /// descriptors rejects the request instead of losing the connection.
     channel: EventChannel,
 }
 
 /// The outcome of a request.
-// The large variant is the usual one.
+// The large variant is the common one.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Incoming<T = Resources> {
-    /// A connection is established.
+    /// An established connection.
     Connection(Connection<T>),
-    /// A request has ended before its connection was established: the peer gave up, was silent or
-    /// proposed what the device cannot do, too many requests were pending, or files or memory ran
-    /// short.
+    /// A request that ended before its connection was established: the peer gave up, was silent or
+    /// proposed something the device cannot do, too many requests were pending, or files or memory
+    /// ran out.
     Failed {
-        /// The address of the peer, where it is known.
+        /// The address of the peer, if known.
         peer: Option<SocketAddr>,
         /// The reason.
         error: Error,
@@ -215,13 +215,14 @@ pub enum Incoming<T = Resources> {
 }
 
 impl Listener {
-    /// Listens at an address, and accepts every request with an RC queue pair of the usual capacity
-    /// ([`Resources::CAP`]). Port 0 stands for any port ([`local_addr`](Self::local_addr)). Of
-    /// several addresses, the first one that can be bound is taken.
+    /// Listens at an address and accepts every request with an RC queue pair of the default
+    /// capacity ([`Resources::CAP`]). Port 0 stands for any port
+    /// ([`local_addr`](Self::local_addr)). If a name has several addresses, the first one that can
+    /// be bound is used.
     ///
     /// # Errors
     /// As [`CmId::bind_addr`], notably `EADDRINUSE` and `EADDRNOTAVAIL`; as [`EventChannel::new`]
-    /// and [`CmId::listen`]; `ENOENT` for a name that is not known.
+    /// and [`CmId::listen`]; `ENOENT` for an unknown name.
     #[doc(alias = "rdma_create_ep")]
     pub fn bind(address: impl ToAddresses) -> Result<Self> {
         let setup = |request: &ConnectRequest| {
@@ -235,12 +236,13 @@ impl Listener {
 }
 
 impl<T> Listener<T> {
-    /// Listens at an address, and leaves each request to the program.
+    /// Listens at an address, and passes each request to `setup`.
     ///
-    /// `setup` gets the request with the peer's private data. It creates a queue pair by
-    /// [`CmId::create_qp`], posts the first receives, accepts by [`CmId::accept`], and returns what
-    /// else the connection has to keep; or it rejects by [`CmId::reject`], and returns `None`.
-    /// A request that it does neither to is rejected. It may run in several threads at a time.
+    /// `setup` gets the request with the peer's private data. To accept, it creates a queue pair by
+    /// [`CmId::create_qp`], posts the first receives, calls [`CmId::accept`], and returns the data
+    /// for the connection to keep. To reject, it calls [`CmId::reject`] and returns `None`. A
+    /// request that is neither accepted nor rejected is rejected. Several threads may run `setup`
+    /// at the same time.
     ///
     /// ```no_run
     /// use rdmacm::{ConnParam, Listener, ListenerInit};
@@ -308,13 +310,13 @@ impl<T> Listener<T> {
         Ok(Self { state, channel, wake, timer, ready, address, setup, is_own: false })
     }
 
-    /// Returns the address and port at which it listens.
+    /// Returns the listener's address and port.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the devices of its address, whose contexts the connections have. A server that needs
-    /// them before it listens uses [`Binding`](crate::Binding).
+    /// Returns the devices of its address, with the contexts used by the connections. A server that
+    /// needs them before it listens uses [`Binding`](crate::Binding).
     ///
     /// # Errors
     /// `ECANCELED` once the listener is closed; as [`CmId::contexts`].
@@ -323,18 +325,18 @@ impl<T> Listener<T> {
         self.lock().id.as_ref().ok_or_else(is_closed)?.contexts()
     }
 
-    /// Returns the next connection, and waits for it without limit. [`close`](Self::close) ends the
+    /// Waits for the next connection without limit and returns it. [`close`](Self::close) ends the
     /// wait.
     ///
     /// # Errors
     /// - `ECANCELED` once the listener is closed.
-    /// - Those of the program's setup ([`bind_with`](Self::bind_with)), whose request is rejected.
-    ///   The listener continues. Errors of [`CmId::accept`], [`CmId::reject`] and
-    ///   [`CmId::init_qp_attr`], and of the queue pair's moves and options, end the request alone,
-    ///   unless the program's private data are too long.
-    /// - `ENODEV` when the device was removed that the listener is bound to.
-    /// - As [`EventChannel::new`] and [`EventChannel::next_event`], except that a request ends
-    ///   alone where files or memory run short.
+    /// - The errors of the program's setup ([`bind_with`](Self::bind_with)), whose request is
+    ///   rejected; the listener continues. Errors of [`CmId::accept`], [`CmId::reject`],
+    ///   [`CmId::init_qp_attr`], moving the queue pair and setting its options end only the
+    ///   request, unless the program's private data are too long.
+    /// - `ENODEV` if the listener's device was removed.
+    /// - As [`EventChannel::new`] and [`EventChannel::next_event`]. A lack of files or memory ends
+    ///   only the request.
     ///
     /// # References
     /// `rdma_get_request(3)`
@@ -347,9 +349,9 @@ impl<T> Listener<T> {
         }
     }
 
-    /// Returns the next connection, and waits for it at most for `timeout`. Returns `None` after
-    /// that; with a timeout of zero, once nothing is left, so that event loops, including
-    /// edge-triggered ones, may wait for the descriptor again.
+    /// Waits at most `timeout` for the next connection. Returns `None` after that. With a zero
+    /// `timeout`, `None` means no more pending work, so event loops, including edge-triggered ones,
+    /// may wait for the descriptor again.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -364,8 +366,8 @@ impl<T> Listener<T> {
         }
     }
 
-    /// Returns the next outcome of a request, a connection or a failure, and waits for it at most
-    /// for `timeout`. Returns `None` after that.
+    /// Waits at most `timeout` for the next outcome of a request, which is a connection or a
+    /// failure. Returns `None` after that.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -373,15 +375,14 @@ impl<T> Listener<T> {
         self.next_until(&mut Call::within(timeout))
     }
 
-    /// Stops listening. Calls that wait in other threads, and later ones, return `ECANCELED`;
-    /// requests whose connections are not established are rejected. Connections that the program
-    /// has are not affected.
+    /// Stops listening. Waiting calls in other threads, and later ones, return `ECANCELED`. Pending
+    /// requests are rejected; connections already returned are not affected.
     pub fn close(&self) {
         let mut state = self.lock();
         let id = state.id.take();
         let (held, waiting) = (core::mem::take(&mut state.held), core::mem::take(&mut state.waiting));
         drop(state);
-        // Full means that it is readable.
+        // If it is full, it is already readable.
         let _ = self.wake.write(1);
         drop((id, held, waiting));
     }
@@ -413,8 +414,8 @@ impl<T> Listener<T> {
                 }
                 continue;
             }
-            // An establishment that waited to be read is in time, but requests without end do not
-            // put the deadlines off.
+            // An establishment whose event is still unread is in time, but a continuous stream of
+            // requests must not postpone the deadlines.
             let has_more = state.passive.is_time_to_expire();
             let event = if has_more { None } else { self.channel.try_next_event()? };
             let Some(event) = event else {
@@ -435,7 +436,7 @@ impl<T> Listener<T> {
                     return Ok(None);
                 }
                 wait::until_readable(VERB, &[self.as_fd()], until)?;
-                // Nothing was left before the wait, so the look after it is a first one.
+                // All work was done before the wait, so counting starts again.
                 call.handled = 0;
                 continue;
             };
@@ -464,7 +465,7 @@ impl<T> Listener<T> {
                         }
                         Place::None => {
                             drop(state);
-                            // Under a flood, a client of a greedy address comes in later.
+                            // Under a flood, a client at a greedy address gets in later.
                             request.id.forget();
                             Some(too_many(&request.id))
                         }
@@ -490,7 +491,7 @@ impl<T> Listener<T> {
         }
     }
 
-    /// Lets the program set a request up. Returns the outcome if it is there already.
+    /// Runs the program's setup for a request. Returns the outcome if it is already known.
     fn set_up(&self, request: ConnectRequest) -> Result<Option<Incoming<T>>> {
         let place = Setting { listener: self, key: request.id.key() };
         let channel = match EventChannel::new() {
@@ -515,7 +516,7 @@ impl<T> Listener<T> {
         let waiting = Waiting { id, resources, peer, channel };
         let mut state = self.lock();
         if state.id.is_none() {
-            // Closed meanwhile. The place is given back without the lock.
+            // Closed meanwhile. The place is returned without the lock.
             drop(state);
             return Ok(None);
         }
@@ -536,7 +537,7 @@ impl<T> Listener<T> {
         }
     }
 
-    /// Wakes threads that wait if a request that has waited can be set up: this thread may not call
+    /// Wakes waiting threads if a waiting request can be set up, because this thread may not call
     /// again.
     fn wake_others(&self, state: &mut State<T>) {
         if state.passive.has_next_waiting() {
@@ -544,17 +545,17 @@ impl<T> Listener<T> {
         }
     }
 
-    /// Makes the descriptor readable, until the next call.
+    /// Makes the descriptor readable until the next call.
     fn wake(&self, state: &mut State<T>) {
         if !core::mem::replace(&mut state.is_woken, true) {
-            // Full means that it is readable.
+            // If it is full, it is already readable.
             let _ = self.wake.write(1);
         }
     }
 
     /// Makes the descriptor readable at the earliest deadline of a request, because no event
-    /// announces it. The timer is rarely set: it may expire for a request that has ended, and is
-    /// then set to the next deadline.
+    /// announces it. To save system calls, the timer is rarely set: it may expire for a request
+    /// that has ended, and is then set to the next deadline.
     fn set_timer(&self, state: &mut State<T>, now: Instant) {
         let deadline = state.passive.deadline();
         let is_later = |at: Instant| deadline.is_none_or(|deadline| at <= deadline);
@@ -568,11 +569,11 @@ impl<T> Listener<T> {
                 let left = TimeSpec::from_duration((at - now).max(Duration::from_nanos(1)));
                 self.timer.set(Expiration::OneShot(left), TimerSetTimeFlags::empty())
             }
-            // It has expired, and must not stay readable.
+            // It has expired, and must not remain readable.
             None => self.timer.unset(),
         };
         if set.is_err() {
-            // The next call tries again.
+            // The next call retries.
             state.timer_at = None;
         }
     }
@@ -594,7 +595,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Moves the id to a channel of its own, and returns the connection.
+    /// Moves the id to its own channel, and returns the connection.
     fn established(self) -> Result<Incoming<T>> {
         let Self { id, resources, peer, channel } = self;
         match id.migrate(&channel) {
@@ -614,7 +615,7 @@ impl<T> Waiting<T> {
 struct Call {
     /// `None` for a call without a limit.
     deadline: Option<Instant>,
-    /// Whether there was time when the call began. A call without time handles all pending events.
+    /// Whether the call began with time left. A call without time handles all pending events.
     has_time: bool,
     /// The number of rounds since the last wait.
     handled: usize,
@@ -622,7 +623,7 @@ struct Call {
 
 impl Call {
     fn within(timeout: Duration) -> Self {
-        // A deadline beyond the clock's range means no deadline.
+        // A deadline beyond the clock's range means none.
         Self::until(Instant::now().checked_add(timeout))
     }
 
@@ -635,15 +636,14 @@ impl Call {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Returns whether the call ends although work may be left.
+    /// Returns whether the call must end although work may be pending.
     fn must_end(&self) -> bool {
         let is_late = self.handled > 0 && self.has_time && self.is_over(Instant::now());
         is_late || !self.has_time && self.handled >= MAX_HANDLED
     }
 }
 
-/// A request that the program sets up, whose place is given back when the setup panics, rejects or
-/// fails.
+/// A request during its setup. Its place is returned if the setup panics, rejects or fails.
 struct Setting<'a, T> {
     listener: &'a Listener<T>,
     key: IdKey,
@@ -657,21 +657,21 @@ impl<T> Drop for Setting<'_, T> {
     }
 }
 
-/// The descriptor is readable when there may be a connection, for event loops, which then call
-/// [`accept_within`](Listener::accept_within) without time until it returns `None`. It stays
-/// readable while events wait, while a request that had to wait can be set up, after the deadline
-/// of a request, and once the listener is closed.
+/// The descriptor is readable when there may be a connection. Event loops then call
+/// [`accept_within`](Listener::accept_within) with a time of zero until it returns `None`. It stays
+/// readable while events are pending, while a waiting request can be set up, after the deadline of
+/// a request, and once the listener is closed.
 ///
-/// Edge-triggered loops (`EPOLLET`) may use it: `None` means that nothing is left, and any later
+/// It also suits edge-triggered loops (`EPOLLET`): `None` means no more pending work, and later
 /// news makes a new edge. A call that has handled thousands of events, as under a flood of
-/// requests, returns `None` too, and makes that edge itself.
+/// requests, also returns `None` and makes that edge itself.
 impl<T> AsFd for Listener<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.0.as_fd()
     }
 }
 
-/// The descriptor, for event loops that take numbers. The listener keeps owning it.
+/// The raw descriptor for event loops. The listener keeps ownership.
 impl<T> AsRawFd for Listener<T> {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
@@ -684,7 +684,7 @@ impl<T> fmt::Debug for Listener<T> {
     }
 }
 
-/// Makes an id at the first of the addresses that can be bound and for which `then` succeeds.
+/// Creates an id at the first address that can be bound and for which `then` succeeds.
 pub(super) fn bind(
     channel: &EventChannel,
     addresses: Vec<SocketAddr>,
@@ -725,7 +725,7 @@ fn bind_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -> 
     Ok(id)
 }
 
-/// Returns the failure of a request for which there is no place.
+/// Returns the failure of a request without a place.
 fn too_many<T>(id: &CmId) -> Incoming<T> {
     let reason = "too many requests wait: see ListenerInit::max_pending and ListenerInit::backlog";
     let error = Error::new(VERB, "", Errno::AGAIN);
@@ -738,13 +738,13 @@ fn failed<T>(id: &CmId, error: Error) -> Incoming<T> {
     Incoming::Failed { peer, error }
 }
 
-/// Returns whether an error of the setup is that of its request: the peer had given the request up,
-/// or proposed what the device cannot do.
+/// Returns whether the request caused an error of the setup: the peer gave up, or proposed
+/// something the device cannot do.
 fn is_of_request(error: &Error) -> bool {
     match error.verb {
-        // These calls get values of the peer's.
+        // These calls get values from the peer.
         "modify_qp" | "set_ece" => true,
-        // A value that is too large, and a second queue pair, are the program's.
+        // The program is responsible for a value beyond a limit, and for a second queue pair.
         "accept" | "reject" | "init_qp_attr" => {
             !matches!(error.cause, Cause::Limit { .. } | Cause::InUse { .. })
         }
@@ -752,14 +752,14 @@ fn is_of_request(error: &Error) -> bool {
     }
 }
 
-/// Returns whether files or memory ran short, as they do under more requests than the process has
-/// room for.
+/// Returns whether files or memory ran out, as happens under more requests than the process can
+/// hold.
 fn is_short(error: &Error) -> bool {
     // EMFILE, ENFILE, ENOMEM, EAGAIN
     [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN].contains(&error.errno)
 }
 
-/// Returns the number of pending requests by default, of a process that may open `files` files.
+/// Returns the default number of pending requests for a process that may open `files` files.
 fn max_pending(files: u64) -> usize {
     usize::try_from(files / 2 / FILES).unwrap_or(usize::MAX).clamp(16, 1024)
 }
@@ -769,16 +769,17 @@ fn is_closed() -> Error {
     Error::new(VERB, "", Errno::CANCELED).because(Cause::Other { reason: reason.into() })
 }
 
-/// The largest number of requests that wait for a place, and the default: Linux' largest backlog.
+/// The maximum number of requests waiting for a place, which is also the default: Linux' largest
+/// backlog.
 const MAX_WAITING: usize = 1024;
 
-/// The most events that a call handles without an outcome: the number of requests that `ib_cm` lets
-/// wait. Without a limit, strangers who send requests as fast as they are rejected would keep a
-/// program inside a call without time.
+/// The maximum number of events that a call handles without an outcome: the number of requests that
+/// `ib_cm` keeps waiting. Without a limit, strangers who send requests as fast as they are rejected
+/// could keep a program inside a call with a zero time-out.
 const MAX_HANDLED: usize = 4096;
 
-/// The files of a request that [`Listener::bind`] serves: a completion channel and its queues, and
-/// an event channel.
+/// The number of files for a request to [`Listener::bind`]: a completion channel with its queues,
+/// and an event channel.
 const FILES: u64 = 5;
 
 #[cfg(test)]

@@ -1,33 +1,34 @@
-//! Connections as most programs want them: an address in, a connected queue pair out.
+//! High-level connections: an address goes in, a connected queue pair comes out.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | [`connector`] | [`Connector`]: the side that connects |
-//! | [`listener`] | [`Listener`]: the side that listens |
-//! | [`binding`] | [`Binding`]: its address and devices before it listens |
-//! | [`control`] | [`Control`]: a connection's events, and its end |
+//! | [`connector`] | [`Connector`]: the connecting side |
+//! | [`listener`] | [`Listener`]: the listening side |
+//! | [`binding`] | [`Binding`]: a server's address and devices before it listens |
+//! | [`control`] | [`Control`]: a connection's events and its end |
 //! | [`resources`] | [`Resources`]: completion queues and a protection domain for one connection |
-//! | [`names`] | [`ToAddresses`]: the addresses that a program names |
+//! | [`names`] | [`ToAddresses`]: conversion of names to addresses |
 //! | [`failure`] | [`ConnectError`]: the step that failed, the peer's reject |
-//! | [`active`], [`passive`], [`ending`] | the states of each of them, without I/O |
+//! | [`active`], [`passive`], [`ending`] | the state machines behind them, without I/O |
 //! | [`wait`] | waiting for files with a deadline |
 //!
 //! ```text
 //!   Connector ─► Active ──► calls on a CmId, a deadline
 //!   Listener ──► Passive ─► requests that are set up, accepted, established, expired
-//!   Control ───► Ending ──► the call of the end, its confirmation, a deadline
+//!   Control ───► Ending ──► the disconnect call, its confirmation, a deadline
 //!       ▲            ▲
 //!   EventChannel   the clock
 //! ```
 //!
-//! The states take events and the time, and return what to do, so that they are tested in simulated
-//! time, and any driver can share them: here threads that block at an event channel.
+//! The state machines take events and the time, and return actions. Tests run them in simulated
+//! time, and any driver could share them; the drivers here are threads that block at an event
+//! channel.
 //!
-//! Invariant: no call waits without a deadline that the program chose, except those that say so,
-//! and the lookup of a name, which has the deadline of the system's resolver.
+//! Invariant: no call waits without a deadline set by the program, except where documented, and
+//! except the lookup of a name, which has the deadline of the system's resolver.
 //!
-//! Invariant: what a peer does ends its own request at most. It makes no call of a [`Listener`]
-//! fail, and the memory that its requests take is bounded.
+//! Invariant: a peer can end at most its own request. It cannot make a call of a [`Listener`] fail,
+//! and the memory for its requests is bounded.
 
 mod active;
 mod binding;
@@ -58,35 +59,35 @@ pub use resources::Resources;
 
 use crate::types::PeerParam;
 
-/// An established connection: a queue pair in RTS, what the program made with it, and the
-/// connection manager's side of it.
+/// An established connection: a queue pair in RTS, the result of the program's setup, and the
+/// connection manager's side.
 ///
-/// Its parts are public, and may be taken apart: the queue pair for the thread that posts, the
-/// completion queues for one that polls, the control for one that watches for the end. Dropping
-/// all of them disconnects, without waiting for the peer.
+/// Its public parts can go to different threads: the queue pair to one that posts, the completion
+/// queues to one that polls, and the control to one that watches for the end. Dropping all of them
+/// disconnects without waiting for the peer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Connection<T = Resources> {
-    /// The queue pair. Before the control, because it ends before the connection.
+    /// The queue pair. Declared before the control, so that it is dropped before the connection
+    /// ends.
     pub qp: Qp<Rts>,
-    /// The result of the program's setup; without one, the [`Resources`] of the queue pair.
+    /// The result of the program's setup, or by default the [`Resources`] of the queue pair.
     pub resources: T,
-    /// The parameters that the peer sent with its request or its reply, among them its private
-    /// data.
+    /// The parameters of the peer's request or reply, including its private data.
     pub peer: PeerParam,
     /// The connection manager's side.
     pub control: Control,
 }
 
-/// A connection that this side has ended.
+/// A connection ended by this side.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Disconnected<T = Resources> {
-    /// The end that came first.
+    /// The first end of the connection.
     pub end: End,
-    /// The queue pair, in the error state: what was posted completes as flushed.
+    /// The queue pair in the error state: posted requests complete as flushed.
     pub qp: Qp<Errored>,
-    /// The result of the program's setup, with the completion queues that these completions are in.
+    /// The result of the program's setup, including the completion queues with these completions.
     pub resources: T,
 }
 
@@ -107,15 +108,15 @@ impl<T> Connection<T> {
         Ok(self.control.id().peer_addr()?.and_then(|address| address.ip()))
     }
 
-    /// Moves the queue pair to the error state, disconnects, and waits until the peer has confirmed
-    /// it, at most for `timeout`.
+    /// Moves the queue pair to the error state, disconnects, and waits for the peer's confirmation,
+    /// at most `timeout`.
     ///
-    /// Requests that have not completed are lost: a program that has sent a last message waits for
-    /// its completion first, with which the peer's device has it.
+    /// Requests that have not completed are lost. Wait for the completion of the last message
+    /// first; it shows that the peer's device has the message.
     ///
     /// # Errors
-    /// As [`Qp::to_error`] and [`Control::disconnect`]. The connection ends all the same, because
-    /// it is dropped.
+    /// As [`Qp::to_error`] and [`Control::disconnect`]. The connection ends in any case, because it
+    /// is dropped.
     pub fn disconnect(self, timeout: Duration) -> Result<Disconnected<T>> {
         let Self { qp, resources, control, .. } = self;
         let qp = qp.to_error()?;
@@ -133,7 +134,7 @@ fn lookup(name: impl ToAddresses) -> Result<Vec<SocketAddr>> {
     if addresses.is_empty() { Err(no_address()) } else { Ok(addresses) }
 }
 
-/// Returns the error for a source that no address of the destination can be reached from.
+/// Returns the error for a source that reaches none of the destination's addresses.
 fn no_address_for(source: IpAddr) -> Error {
     let family = if source.is_ipv4() { "IPv4" } else { "IPv6" };
     let reason = format!("the destination has no {family} address, and the source {source} reaches no other");

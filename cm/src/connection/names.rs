@@ -1,4 +1,4 @@
-//! [`ToAddresses`]: from what a program names to addresses.
+//! [`ToAddresses`]: conversion of names to addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
 
@@ -6,8 +6,8 @@ use verbs::{Cause, Errno, Error, Result};
 
 use crate::addrinfo::numeric;
 
-/// A value that names addresses with their port: what [`ToSocketAddrs`] of the standard library
-/// takes, and IPv6 addresses whose scope is the name of an interface, `"[fe80::1%eth0]:7471"`.
+/// A name for addresses with a port: any [`ToSocketAddrs`] of the standard library, and IPv6
+/// addresses scoped by an interface name, such as `"[fe80::1%eth0]:7471"`.
 ///
 /// ```
 /// use rdmacm::ToAddresses;
@@ -19,11 +19,11 @@ use crate::addrinfo::numeric;
 /// # }
 /// ```
 pub trait ToAddresses {
-    /// Returns the addresses, in the order in which they are tried. Names are looked up by the
-    /// system, which may take seconds.
+    /// Returns the addresses in the order in which to try them. The system looks names up, which
+    /// may take seconds.
     ///
     /// # Errors
-    /// `ENOENT` for a name or an interface that is not known, and for a text without a port.
+    /// `ENOENT` for an unknown name or interface, and for a text without a port.
     fn to_addresses(&self) -> Result<Vec<SocketAddr>>;
 }
 
@@ -84,7 +84,7 @@ macro_rules! addresses {
 
 addresses!(SocketAddr, SocketAddrV4, SocketAddrV6, (IpAddr, u16), (Ipv4Addr, u16), (Ipv6Addr, u16));
 
-/// Returns the error of a text that should end with a port.
+/// Returns the error for a text without a valid port.
 fn without_port(text: &str) -> Error {
     let reason = match (text.parse::<Ipv6Addr>(), text.rsplit_once(':')) {
         (Ok(_), _) => format!("{text} has no port: write [{text}]:7471, or [{text}]:0 for any port"),
@@ -94,7 +94,7 @@ fn without_port(text: &str) -> Error {
     Error::new("getaddrinfo", "", Errno::NOENT).because(Cause::Other { reason: reason.into() })
 }
 
-/// Looks a name up by the system. An error names the `host`.
+/// Looks up a name by the system's resolver. Errors name the `host`.
 fn looked_up(name: impl ToSocketAddrs, host: &str) -> Result<Vec<SocketAddr>> {
     let addresses = name.to_socket_addrs().map_err(|failed| {
         let reason = format!("{host}: {failed}").into();

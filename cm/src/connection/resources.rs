@@ -1,4 +1,4 @@
-//! [`Resources`]: what a queue pair needs, made for one connection.
+//! [`Resources`]: the objects around a queue pair, created for one connection.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use verbs::{Cause, CompChannel, Completed, Cq, CqInit, Errno, Error, Pd, Qp, QpC
 
 use crate::id::CmId;
 
-/// A protection domain, and the completion queues of one queue pair: those that a connection has
-/// whose program brings none of its own.
+/// The default resources of a connection: a protection domain, and the completion queues of its
+/// queue pair.
 ///
-/// Sends and receives complete in queues of their own, so that a wait for one is not disturbed by
-/// the other.
+/// Sends and receives complete in separate queues, so that waiting for one does not disturb the
+/// other.
 #[derive(Debug)]
 pub struct Resources {
     /// The protection domain, for memory.
@@ -21,18 +21,18 @@ pub struct Resources {
     pub send_cq: Cq,
     /// The completion queue of receives.
     pub recv_cq: Cq,
-    /// The channel of both: a wait has the resources to itself, so that an event only wakes it.
+    /// The channel of both queues. A wait has exclusive access, so an event can only wake that
+    /// wait.
     channel: CompChannel,
 }
 
 impl Resources {
-    /// The capacity of queue pairs whose program asks for none: 16 sends and 16 receives of one
-    /// piece of memory each.
+    /// The default capacity of queue pairs: 16 sends and 16 receives with one memory segment each.
     pub const CAP: QpCap =
         QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 
-    /// Creates an RC queue pair of the id in INIT, and its resources on the id's device with a new
-    /// protection domain.
+    /// Creates an RC queue pair of the id in INIT, and its resources with a new protection domain
+    /// on the id's device.
     ///
     /// # Errors
     /// As [`CmId::create_qp`], [`CmId::context`], [`Context::create_cq`](verbs::Context::create_cq)
@@ -41,9 +41,9 @@ impl Resources {
         Self::create_in(id, &id.context()?.alloc_pd()?, cap)
     }
 
-    /// Creates an RC queue pair of the id in INIT, and its resources, in a protection domain that
-    /// connections share. The domain must be on the id's device, but may be of a context that the
-    /// program opened itself.
+    /// Creates an RC queue pair of the id in INIT, and its resources in an existing protection
+    /// domain, which connections may share. The domain must be on the id's device, but its context
+    /// may be opened by the program.
     ///
     /// # Errors
     /// As [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of another
@@ -59,17 +59,17 @@ impl Resources {
         Ok((qp, Self { pd, send_cq, recv_cq, channel }))
     }
 
-    /// Returns the channel of both queues, for event loops: after [`req_notify`](Cq::req_notify) of
-    /// a queue, its next completion makes the channel's descriptor readable, which is also the
-    /// descriptor of the resources ([`AsFd`]). The loop reads the events
-    /// ([`CompChannel::next_event`]) and polls the queue. [`next_send`](Self::next_send) and
-    /// [`next_recv`](Self::next_recv) use the same channel.
+    /// Returns the channel of both queues, for event loops. After [`req_notify`](Cq::req_notify) of
+    /// a queue, its next completion makes the channel's descriptor readable; the resources have the
+    /// same descriptor ([`AsFd`]). The loop reads the events ([`CompChannel::next_event`]) and
+    /// polls the queue. [`next_send`](Self::next_send) and [`next_recv`](Self::next_recv) use the
+    /// same channel.
     pub fn channel(&self) -> &CompChannel {
         &self.channel
     }
 
-    /// Waits for the next completion of a send, without keeping a processor busy.
-    /// [`Completed::ok`] returns the error of a request that failed.
+    /// Waits for the next completion of a send without using the processor. [`Completed::ok`]
+    /// returns the error of a failed request.
     ///
     /// # Errors
     /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout; as [`Cq::req_notify`] and
@@ -82,8 +82,8 @@ impl Resources {
         next(&mut self.send_cq, &self.channel, timeout, &self.pd)
     }
 
-    /// Waits for the next completion of a receive, without keeping a processor busy.
-    /// [`Completed::ok`] returns the error of a request that failed.
+    /// Waits for the next completion of a receive without using the processor. [`Completed::ok`]
+    /// returns the error of a failed request.
     ///
     /// # Errors
     /// As [`next_send`](Self::next_send).
@@ -103,7 +103,7 @@ impl AsFd for Resources {
     }
 }
 
-/// The descriptor, for event loops that take numbers. The resources keep owning it.
+/// The raw descriptor for event loops. The resources keep ownership.
 impl AsRawFd for Resources {
     fn as_raw_fd(&self) -> RawFd {
         self.channel.as_raw_fd()
@@ -111,13 +111,13 @@ impl AsRawFd for Resources {
 }
 
 fn next(cq: &mut Cq, channel: &CompChannel, timeout: Duration, pd: &Pd) -> Result<Completed> {
-    // A deadline beyond the clock's range means no deadline.
+    // A deadline beyond the clock's range means none.
     let deadline = Instant::now().checked_add(timeout);
     loop {
         if let Some(completed) = cq.poll_one() {
             return Ok(completed);
         }
-        // Armed before the second look, so that a completion in between raises an event.
+        // Armed before the second poll, so that a completion in between raises an event.
         cq.req_notify(false)?;
         if let Some(completed) = cq.poll_one() {
             return Ok(completed);

@@ -8,7 +8,8 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use verbs::{Error, Result};
 
-/// Waits until one of the files is readable, or the deadline is over. A signal may end it earlier.
+/// Waits until one of the files is readable or the deadline has passed. A signal may end it
+/// earlier.
 ///
 /// # Errors
 /// Any errno of `ppoll(2)`.

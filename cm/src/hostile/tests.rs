@@ -1,7 +1,7 @@
-//! The seeds of the fuzz target `ucma`: conversations. Its whole corpus is run, too, and random
-//! steps.
+//! The seeds of the fuzz target `ucma`, which are conversations. These tests also run its whole
+//! corpus, and random steps.
 //!
-//! After an intended change, write the seeds again: `RDMA_CM_WRITE_SEEDS=1 cargo test -p rdma-cm
+//! To rewrite the seeds after an intended change: `RDMA_CM_WRITE_SEEDS=1 cargo test -p rdma-cm
 //! --lib hostile`.
 
 #[path = "../../fuzz/fuzz_targets/ucma/driver.rs"]
@@ -22,7 +22,7 @@ fn calls(call: u8) -> Step {
     Step { call, nth: u8::MAX, arg: 2, ..Step::default() }
 }
 
-/// Returns a call after which an event comes.
+/// Returns a call that is followed by an event.
 fn then(call: u8, event: EventType) -> Step {
     Step { event: event.0 as u8 + 1, ..calls(call) }
 }
@@ -31,7 +31,7 @@ fn comes(event: EventType) -> Step {
     then(call::NONE, event)
 }
 
-/// Returns the steps of a program that connects.
+/// Returns the steps of a connecting program.
 fn connects() -> Vec<Step> {
     vec![
         calls(call::CREATE),
@@ -45,7 +45,7 @@ fn connects() -> Vec<Step> {
     ]
 }
 
-/// Returns the steps of a program that listens, on the first id, and accepts on the second one.
+/// Returns the steps of a program that listens with its first id and accepts with the second.
 fn listens() -> Vec<Step> {
     let second = |step| Step { slot: 1, ..step };
     vec![
@@ -115,8 +115,8 @@ fn conversations() -> Vec<(&'static str, u8, Vec<Step>)> {
     ]
 }
 
-/// Returns the seeds: each conversation as it is meant to be, and with one reply of each step
-/// missing or cut.
+/// Returns the seeds: each conversation unchanged, and with one reply of each step missing or
+/// truncated.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let bytes = |kind: u8, steps: &[Step]| -> Vec<u8> {
         [kind].into_iter().chain(steps.iter().flat_map(|step| step.emit())).collect()
@@ -193,7 +193,7 @@ fn random_steps_leave_nothing() {
         let mut bytes = vec![0; Step::LEN * 40];
         rng.fill(&mut bytes);
         for chunk in bytes.chunks_exact_mut(Step::LEN) {
-            // Few ids, known events, few commands, and mostly no anomaly.
+            // Few ids, known events, few commands, and usually no anomaly.
             (chunk[1], chunk[3], chunk[4]) = (chunk[1] % 3, chunk[3] % 22, chunk[4] % 4);
             if chunk[7] & 3 != 0 {
                 chunk[7] = 0;

@@ -1,5 +1,5 @@
-//! [`Active`]: the side that connects, without I/O: events and the time go in, calls, deadlines and
-//! the outcome come out.
+//! [`Active`]: the state machine of the connecting side, without I/O. Its inputs are events and the
+//! time; its outputs are calls, deadlines and the outcome.
 //!
 //! ```text
 //!        ┌─────── an attempt failed: the next address, if there is one ◄────┐
@@ -10,10 +10,10 @@
 //!                                                                       Connected
 //! ```
 //!
-//! Each attempt has an id of its own, because an id whose address is resolved resolves no other.
-//! Events that belong to no step in progress (late ones, or a second one of the same kind) change
-//! nothing. An attempt fails when its call fails, when the connection manager reports a failure, or
-//! when the step does not end in time. The end of the time for all attempts ends them all.
+//! Each attempt has a separate id, because an id can resolve only one address. Events that belong
+//! to no step in progress (late or repeated ones) change nothing. An attempt fails when its call
+//! fails, when the connection manager reports a failure, or when the step times out. The limit for
+//! all attempts ends them all.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -26,11 +26,11 @@ use super::no_address;
 use crate::event::{Event, EventKind, Peer, Rejection};
 use crate::types::PeerParam;
 
-/// The time that the machine waits beyond that of a resolution, so that the connection manager,
-/// which knows the reason, reports the failure first.
+/// The extra time to wait after a resolution's time-out, so that the connection manager reports the
+/// failure first, with its reason.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The time of each step, and of all of them together.
+/// The limit of each step, and of all steps together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
     pub(super) resolve: Duration,
@@ -38,13 +38,13 @@ pub(super) struct Timeouts {
     pub(super) total: Option<Duration>,
 }
 
-/// The side that connects.
+/// The state machine of the connecting side.
 #[derive(Debug)]
 pub(super) struct Active {
     timeouts: Timeouts,
     /// The end of all attempts.
     ends_at: Option<Instant>,
-    /// The addresses that were not tried.
+    /// The addresses not tried yet.
     left: vec::IntoIter<SocketAddr>,
     state: State,
     /// The failure of the last attempt.
@@ -57,8 +57,8 @@ enum State {
     Next,
     /// The call of a step is due.
     Due(SocketAddr, ConnectStep),
-    /// The call of a step was made. Its event may have arrived even if the call has taken all of
-    /// the time: on a busy machine, the call waits for those of other threads.
+    /// The call of a step was made. Its event may have arrived even if the call used up all the
+    /// time, because on a busy machine the call waits for calls of other threads.
     Called(SocketAddr, ConnectStep, Option<Instant>),
     /// The event of a step is awaited until a deadline.
     Waiting(SocketAddr, ConnectStep, Option<Instant>),
@@ -68,36 +68,36 @@ enum State {
     Over,
 }
 
-/// The next thing that the driver does.
+/// The next action for the driver.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Make a new id, and resolve the address within the time.
+    /// Create a new id, and resolve the address within the time.
     ResolveAddr(SocketAddr, Duration),
     /// Resolve the route within the time.
     ResolveRoute(Duration),
-    /// Let the program create the queue pair.
+    /// Run the program's setup, which creates the queue pair.
     SetUp,
     /// Send the connection request.
     Connect,
-    /// Wait for an event, or for the time.
+    /// Wait for an event or for the time.
     Wait(Option<Instant>),
     /// The connection is established, with the parameters of the peer's reply.
     Connected(PeerParam),
-    /// No address was connected.
+    /// All addresses failed.
     Failed(ConnectError),
 }
 
 impl Active {
-    /// Begins to connect to the first address that can be connected to.
+    /// Starts connecting to the first address that works.
     pub(super) fn new(addresses: Vec<SocketAddr>, timeouts: Timeouts, now: Instant) -> Self {
-        // A deadline beyond the clock's range means no deadline, here and below.
+        // A deadline beyond the clock's range means none, here and below.
         let ends_at = timeouts.total.and_then(|total| now.checked_add(total));
         Self { timeouts, ends_at, left: addresses.into_iter(), state: State::Next, failure: None }
     }
 
-    /// Returns the next thing to do. A call is returned once; its failure goes to
-    /// [`call_failed`](Self::call_failed). A setup that fails ends all attempts: the driver returns
-    /// its error.
+    /// Returns the next action. A call is returned once; its failure goes to
+    /// [`call_failed`](Self::call_failed). If the setup fails, the driver ends all attempts and
+    /// returns the setup's error.
     pub(super) fn poll(&mut self, now: Instant) -> Action {
         loop {
             match core::mem::replace(&mut self.state, State::Over) {
@@ -115,7 +115,7 @@ impl Active {
                         continue;
                     }
                     if step == ConnectStep::CreateQp {
-                        // The time of the request begins when the queue pair is there.
+                        // The time of the request starts once the queue pair exists.
                         self.state = State::Due(address, ConnectStep::Connect);
                         return Action::SetUp;
                     }
@@ -198,13 +198,13 @@ impl Active {
         }
     }
 
-    /// Ends the attempt, and lets the next address follow.
+    /// Ends the attempt; the next address follows.
     fn fail(&mut self, address: SocketAddr, step: ConnectStep, error: Error, rejection: Option<Rejection>) {
         self.failure = Some(ConnectError::new(Some(address), step, error, rejection));
         self.state = State::Next;
     }
 
-    /// Ends all attempts, because the time for them is over.
+    /// Ends all attempts, because their total time is over.
     fn out_of_time(&mut self, address: SocketAddr, step: ConnectStep) -> State {
         let within = self.timeouts.total.unwrap_or_default();
         let reason = format!("{} when the {within:?} for all steps were over", step.unfinished());
@@ -219,7 +219,7 @@ impl Active {
         self.ends_at.is_some_and(|end| end <= now)
     }
 
-    /// Returns the time of a step, at most what is left of the time for all of them.
+    /// Returns the limit of a step, at most the rest of the total time.
     fn timeout(&self, step: ConnectStep, now: Instant) -> Duration {
         let left = self.ends_at.map(|end| end.saturating_duration_since(now));
         left.into_iter().chain([self.limit(step)]).min().unwrap_or_default()
@@ -233,7 +233,7 @@ impl Active {
     }
 }
 
-/// Returns the error of a step that did not end in time.
+/// Returns the error for a step that timed out.
 fn timed_out(step: ConnectStep, within: Duration) -> Error {
     let reason = format!("{} within {within:?}", step.unfinished());
     Error::new(step.verb(), "", Errno::TIMEDOUT).because(Cause::Other { reason: reason.into() })

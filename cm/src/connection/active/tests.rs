@@ -10,7 +10,7 @@ const TIMEOUTS: Timeouts =
     Timeouts { resolve: Duration::from_secs(2), connect: Duration::from_secs(30), total: None };
 const TICK: Duration = Duration::from_nanos(1);
 
-/// A machine in simulated time.
+/// A state machine in simulated time.
 struct Sim {
     active: Active,
     now: Instant,
@@ -22,14 +22,14 @@ impl Sim {
         Self { active: Active::new((1..=addresses).map(address).collect(), timeouts, now), now }
     }
 
-    /// Returns a machine that waits for the event of a step, of one address.
+    /// Returns a machine with one address that waits for the event of a step.
     fn at(step: ConnectStep) -> Self {
         let mut sim = Self::new(1, TIMEOUTS);
         sim.advance_to(step);
         sim
     }
 
-    /// Takes the steps of an attempt up to one, whose event is awaited then.
+    /// Runs an attempt up to a step, whose event is then awaited.
     fn advance_to(&mut self, step: ConnectStep) {
         assert!(matches!(self.poll(), Action::ResolveAddr(..)));
         if step != ConnectStep::ResolveAddr {
@@ -92,7 +92,7 @@ fn an_event_that_is_there_when_its_call_returns_late_counts() {
         let mut sim = Sim::new(1, TIMEOUTS);
         assert!(matches!(sim.poll(), Action::ResolveAddr(..)));
         sim.now += 2 * TIMEOUTS.resolve;
-        // The driver looks for an event, and waits no more.
+        // The driver checks for an event without waiting.
         let Action::Wait(Some(deadline)) = sim.poll() else { panic!("no look at the events") };
         assert!(deadline < sim.now);
         if has_event {

@@ -27,7 +27,7 @@ fn rejected(number: u64) -> Event {
     event(number, EventKind::Rejected(rejection))
 }
 
-/// Returns a listener with requests that the program has accepted.
+/// Returns a listener with accepted requests.
 fn accepted(numbers: &[u64], now: Instant) -> Passive {
     let mut passive = Passive::new(8, 0, TIMEOUT);
     for number in numbers {
@@ -148,7 +148,7 @@ fn requests_beyond_the_places_wait_in_their_order_and_further_ones_are_refused()
     assert_eq!(passive.accepted(key(3), now), None);
 }
 
-/// Returns a listener whose 4 places and 4 waiting requests belong to a flood.
+/// Returns a listener with 4 places and 4 waiting requests, all taken by a flood.
 fn flooded(now: Instant) -> Passive {
     let mut passive = Passive::new(4, 4, TIMEOUT);
     for number in 1..9 {
@@ -211,7 +211,7 @@ fn of_a_flood_and_a_hundred_clients_no_client_is_refused() {
     let start = Instant::now();
     let mut passive = Passive::new(100, 1024, TIMEOUT);
     let (mut number, mut connected, mut lost) = (0, 0, 0);
-    // 20,000 requests a second of the flood, and a client every 10 ms in the second half.
+    // The flood sends 20,000 requests a second; in the second half, a client connects every 10 ms.
     for round in 0..200 {
         let now = start + Duration::from_millis(10 * round);
         for client in [false; 200].into_iter().chain((round >= 100).then_some(true)) {
@@ -228,7 +228,7 @@ fn of_a_flood_and_a_hundred_clients_no_client_is_refused() {
         loop {
             if let Some(key) = passive.next_waiting() {
                 passive.accepted(key, now);
-                // A client confirms, and the flood does not.
+                // A client confirms; the flood does not.
                 connected += u64::from(key.0.0 & 1 == 1 && passive.event(established(key.0.0)).is_some());
             } else if let Some((IdKey(SlotId(other)), _)) = passive.make_place(now) {
                 lost += other & 1;
@@ -316,7 +316,7 @@ fn the_deadlines_are_looked_at_after_a_bounded_number_of_events() {
         passive.has_read();
     }
     assert!(passive.is_time_to_expire());
-    // All that have expired, before further events.
+    // All expired requests are returned before further events.
     assert_eq!(passive.expired(now + TIMEOUT).map(|(key, _)| key), Some(key(1)));
     assert!(passive.is_time_to_expire());
     assert_eq!(passive.expired(now + TIMEOUT).map(|(key, _)| key), Some(key(2)));
