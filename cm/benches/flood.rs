@@ -1,4 +1,4 @@
-//! Clients that connect to a listener while strangers flood it with requests.
+//! Clients connecting to a listener while strangers flood it with requests.
 //!
 //! ```console
 //! $ cargo bench -p rdma-cm --bench flood [-- OPTION... [ROW]...]
@@ -12,10 +12,11 @@
 //!   clients: 100 on one soft device, one each 5 ms
 //! ```
 //!
-//! The listener of each row has a soft device, or with `--rxe` the kernel's device and connection
-//! manager, which needs root and a guest. A row's flood begins 1 s before its clients and lasts
-//! 12 s. `--rate N` sets the requests a second, `--sources N` replaces the rows by one flood of `N`
-//! addresses. Without `--bench` (as `cargo test` starts it) it only shows that it works.
+//! The listener of each row has a soft device. With `--rxe` it has the kernel's device and
+//! connection manager, which needs root and a guest. A row's flood starts 1 s before its clients
+//! and lasts 12 s. `--rate N` sets the number of requests per second; `--sources N` replaces the
+//! rows by one flood from `N` addresses. Without `--bench`, as under `cargo test`, only a short run
+//! checks that it works.
 #![deny(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -53,10 +54,10 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
 /// The first address of the flood.
 const FLOOD: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-/// The port of the listener, and of the datagram service.
+/// The port of the listener and of the datagram service.
 const PORT: u16 = 7471;
 
-/// The requests of the flood and the clients, by their port space.
+/// The port space of a flood's requests, or of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Connections,
@@ -87,7 +88,7 @@ const fn row(name: &'static str, sources: u32, flood: Kind, clients: Kind) -> Ro
     Row { name, sources, flood, clients }
 }
 
-/// The numbers that all rows share.
+/// The numbers shared by all rows.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     clients: u32,
@@ -99,7 +100,7 @@ struct Size {
 /// The time between the starts of two clients.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// The time by which the flood starts before the clients.
+/// The time from the start of the flood to the start of the clients.
 const LEAD: Duration = Duration::from_secs(1);
 
 fn main() -> Result<()> {
@@ -156,7 +157,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs a row, and prints its line.
+/// Runs a row and prints its line.
 fn measure(row: Row, size: Size, rxe: bool) -> Result<()> {
     let number = |kind| u32::from(kind == Kind::Services);
     let [lasts, patience] = [size.lasts, size.patience].map(|time| time.as_millis() as u32);
@@ -183,11 +184,11 @@ fn measure(row: Row, size: Size, rxe: bool) -> Result<()> {
     if rxe {
         run("rdma link delete rxe_flood")?;
     }
-    // The kernel would take the other end down some time after its namespace.
+    // The kernel would remove the other end some time after its namespace.
     run("ip link delete flood0")
 }
 
-/// A process with a part, killed with its row.
+/// A process that runs one part, killed with its row.
 struct Part {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -207,7 +208,7 @@ impl Part {
         Ok(Self { child, output })
     }
 
-    /// Returns the rest of the next line, which begins with a word.
+    /// Returns the rest of the next line, after its first word.
     fn line(&mut self, word: &str) -> Result<String> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
@@ -215,7 +216,7 @@ impl Part {
         Ok(rest.trim_matches('\n').strip_prefix(' ').unwrap_or_default().to_owned())
     }
 
-    /// Lets the part go on.
+    /// Makes the part continue.
     fn tell(&mut self) -> Result<()> {
         Ok(self.child.stdin.as_mut().ok_or("no input")?.write_all(b"\n")?)
     }
@@ -223,13 +224,13 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // A part ends with its input; one that hangs does not.
+        // A part ends with its input, except if it hangs.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Prints a line for the process that has started this one.
+/// Prints a line for the parent process.
 fn say(line: &str) {
     println!("{line}");
     let _ = std::io::stdout().flush();
@@ -246,8 +247,8 @@ fn run(line: &str) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}").into()) }
 }
 
-/// Gives this process a network, as root of a user namespace where it is not root. Returns whether
-/// the system permits that.
+/// Gives this process a private network, as root of a user namespace if it is not root already.
+/// Returns whether the system permits this.
 fn private_network() -> Result<bool> {
     let (user, group) = (nix::unistd::getuid(), nix::unistd::getgid());
     if !user.is_root() {
@@ -265,13 +266,13 @@ fn private_network() -> Result<bool> {
     Ok(true)
 }
 
-/// Makes room for the files of many connections.
+/// Raises the limit of open files for many connections.
 fn raise_files() -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
 }
 
-/// The part of the server: keeps all connections, and replies to requests for its service.
+/// Runs the server: keeps all connections, and replies to requests for its service.
 fn serve() -> Result<()> {
     raise_files()?;
     let listener = Listener::bind((SERVER, PORT))?;
@@ -289,7 +290,7 @@ fn serve() -> Result<()> {
     thread::spawn(move || {
         while let Ok(event) = channel.next_event() {
             if let EventKind::ConnectRequest(request) = event.kind {
-                // Its clients need no more than a queue pair number.
+                // Its clients need only a queue pair number.
                 let param = ConnParam { qp_num: 0x1234, ..ConnParam::default() };
                 let _ = request.id.accept_with(&param);
             }
@@ -299,7 +300,7 @@ fn serve() -> Result<()> {
     hear()
 }
 
-/// The part outside: a flood and clients in another network.
+/// Runs the outside: a flood and clients in another network.
 fn outside(words: &[String]) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
     say("outside");
@@ -324,10 +325,10 @@ fn numbers(words: &[String]) -> Result<[u32; 7]> {
     Ok(numbers.try_into().map_err(|_| "seven numbers")?)
 }
 
-/// The part of the flood: sends requests at a rate, each of another connection.
+/// Runs the flood: sends requests at a rate, each for another connection.
 fn flood(words: &[String]) -> Result<()> {
     let [sources, kind, _, _, rate, lasts, _] = numbers(words)?;
-    // With IP headers, so that no host needs to have the source addresses.
+    // The packets have IP headers, so that no host needs the source addresses.
     let socket = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
     let to = SockaddrIn::from(SocketAddrV4::new(SERVER, 0));
     let template = template()?;
@@ -361,7 +362,7 @@ fn flood(words: &[String]) -> Result<()> {
     hear()
 }
 
-/// Returns the request that a client would send.
+/// Returns a request as a client would send it.
 fn template() -> Result<req::Repr> {
     let path = Path {
         local: Gid::from(mapped(FLOOD)),
@@ -409,7 +410,7 @@ fn service(from: Ipv4Addr, number: u32) -> [u8; 256] {
     Message::from(request).emit(u64::from(number), 0)
 }
 
-/// Returns an IP packet with a datagram to queue pair 1. The kernel completes the IP header.
+/// Returns an IP packet with a datagram for queue pair 1. The kernel completes the IP header.
 fn packet(mad: &[u8; 256], from: Ipv4Addr, icrc: &Icrc, number: u32) -> [u8; IP_UDP + PAYLOAD] {
     let mut packet = [0; IP_UDP + PAYLOAD];
     let (header, payload) = packet.split_at_mut(IP_UDP);
@@ -442,12 +443,12 @@ enum Outcome {
     Failed(String),
 }
 
-/// The part of the clients.
+/// Runs the clients.
 fn clients(words: &[String]) -> Result<()> {
     raise_files()?;
     let [_, _, kind, count, _, _, patience] = numbers(words)?;
     let patience = Duration::from_millis(patience.into());
-    // The device exists before the first client.
+    // Creates the device before the first client starts.
     verbs::devices()?;
     say("ready");
     hear()?;
@@ -491,14 +492,14 @@ fn clients(words: &[String]) -> Result<()> {
     hear()
 }
 
-/// Connects a client, which keeps its connection.
+/// Connects a client and keeps its connection.
 fn connect(patience: Duration) -> Outcome {
     let start = Instant::now();
     let connector = Connector { connect_timeout: patience, ..Connector::default() };
     match connector.connect((SERVER, PORT)) {
         Ok(connection) => {
             let after = start.elapsed();
-            // Its end is none of the row's.
+            // Its end must not disturb the row.
             std::mem::forget(connection);
             Outcome::Connected(after)
         }
@@ -507,7 +508,7 @@ fn connect(patience: Duration) -> Outcome {
     }
 }
 
-/// Asks for the datagram service.
+/// Looks up the datagram service.
 fn ask(patience: Duration) -> Outcome {
     let start = Instant::now();
     let asked = || -> Result<Outcome> {

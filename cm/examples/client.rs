@@ -1,6 +1,6 @@
-//! Sends a message to a `server`, and prints its answer: `client ADDRESS:PORT MESSAGE`.
+//! Sends a message to a `server` and prints the reply: `client ADDRESS:PORT MESSAGE`.
 //!
-//! With `VERBS_SOFT=auto` it runs on any machine.
+//! With `VERBS_SOFT=auto`, it runs on any machine.
 
 use std::env;
 use std::time::Duration;

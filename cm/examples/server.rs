@@ -1,6 +1,6 @@
-//! Returns each client's message, with a thread for each client: `server [ADDRESS:PORT]`.
+//! Returns each client's message, using a thread for each client: `server [ADDRESS:PORT]`.
 //!
-//! With `VERBS_SOFT=auto` it runs on any machine, and so does its `client`.
+//! With `VERBS_SOFT=auto`, it runs on any machine, as does its `client`.
 
 use std::time::Duration;
 use std::{env, thread};

@@ -1,4 +1,4 @@
-//! Many clients at once on a busy machine, with the default times of a connector.
+//! Many simultaneous clients on a busy machine, with the default times of a connector.
 //!
 //! A separate test program, because a sanitizer makes it too slow for these times.
 #![allow(missing_docs)]
@@ -17,12 +17,12 @@ use verbs::{Cq, CqInit, Pd, Qp, QpInit, QpType, Result};
 /// The number of clients.
 const CLIENTS: usize = 500;
 
-/// The variable that names a process's part: `serves` or `busy`.
+/// The variable that selects a process's part: `serves` or `busy`.
 const PART: &str = "RDMACM_CROWD_PART";
 
 #[test]
 fn five_hundred_clients_at_once_beside_busy_processes_connect_with_the_defaults() {
-    // Before the threads, and before a listener makes the server's.
+    // Created before the threads start, and before a listener creates the server's device.
     let _device = verbs::soft::auto().unwrap();
     let _busy = [(); 4].map(|()| Process::start("busy"));
     let mut server = Process::start("serves");
@@ -31,7 +31,7 @@ fn five_hundred_clients_at_once_beside_busy_processes_connect_with_the_defaults(
     assert!(server.child.wait().unwrap().success());
 }
 
-/// A process that the test starts, not a test itself.
+/// Runs a part in a process started by the test; not a test itself.
 #[test]
 fn a_part() {
     match std::env::var(PART).as_deref() {
@@ -41,11 +41,11 @@ fn a_part() {
     }
 }
 
-/// A process with a part, killed with the test.
+/// A process that runs one part, killed with the test.
 struct Process {
     child: Child,
     _output: BufReader<ChildStdout>,
-    /// The rest of the first line that it printed.
+    /// The rest of its first output line.
     first: String,
 }
 
@@ -88,20 +88,20 @@ fn busy() {
     }
 }
 
-/// Makes room for the files of many connections.
+/// Raises the limit of open files for many connections.
 fn raise_files() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
 }
 
-/// Makes the objects of one end. A queue without a channel needs no file.
+/// Creates the objects of one end. A completion queue without a channel needs no file.
 fn end(id: &CmId) -> Result<(Qp<Init>, (Pd, Cq))> {
     let context = id.context()?;
     let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
     Ok((id.create_qp(&pd, &QpInit::new(QpType::RC, &cq))?, (pd, cq)))
 }
 
-/// Accepts connections until the standard input ends.
+/// Accepts connections until standard input ends.
 fn serve() {
     raise_files();
     let any = (Ipv4Addr::UNSPECIFIED, 0);
@@ -126,7 +126,7 @@ fn serve() {
     });
 }
 
-/// Connects all clients at once.
+/// Connects all clients simultaneously.
 fn connect(to: SocketAddr) {
     raise_files();
     let start = Barrier::new(CLIENTS);
@@ -135,7 +135,7 @@ fn connect(to: SocketAddr) {
         let connected = Connector::default().connect_with(to, end);
         connected.map(Box::new).map_err(|error| error.to_string())
     };
-    // The connections stay until all have ended.
+    // The connections stay until all clients have finished.
     let ended: Vec<_> = thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
         clients.into_iter().map(|client| client.join().unwrap()).collect()

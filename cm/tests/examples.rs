@@ -1,6 +1,6 @@
-//! The examples run, each in a process of its own with a soft device, and do what they say.
+//! Runs each example in a separate process with a soft device, and checks its output.
 //!
-//! `cargo test` builds them; `cargo test --test examples` alone does not.
+//! `cargo test` builds the examples; `cargo test --test examples` alone does not.
 #![allow(missing_docs)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -10,10 +10,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The time after which an example counts as hanging.
+/// The time after which an example is considered hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An example that runs, and the lines that it prints. It is killed with the test.
+/// A running example and its output lines. It is killed with the test.
 struct Example {
     child: Child,
     lines: Receiver<String>,
@@ -40,7 +40,7 @@ impl Example {
         self.lines.recv_timeout(PATIENCE).expect("it prints a line in time")
     }
 
-    /// Waits for its end, and returns whether it succeeded.
+    /// Waits for its end and returns whether it succeeded.
     fn succeeds(mut self) -> bool {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -60,14 +60,14 @@ impl Drop for Example {
     }
 }
 
-/// Sends the lines of an output to the test.
+/// Forwards the lines of an output to the test.
 fn forward(output: impl Read + Send + 'static, to_test: Sender<String>) {
     thread::spawn(move || {
         BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| to_test.send(line))
     });
 }
 
-/// Returns a server, and its address for clients of this machine.
+/// Returns a server and its address for clients on this machine.
 fn server() -> (Example, String) {
     let server = Example::start("server", &["0.0.0.0:0"]);
     let line = server.line();
@@ -89,7 +89,7 @@ fn the_server_returns_the_messages_of_its_clients() {
 
 #[test]
 fn a_client_without_a_server_says_so() {
-    // The port is free again by the time that the client tries it.
+    // The port is free again when the client tries it.
     let (server, address) = server();
     drop(server);
     let client = Example::start("client", &[&address, "hello"]);

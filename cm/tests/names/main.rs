@@ -1,9 +1,9 @@
-//! docs/connecting.md has a row for every function of librdmacm, and the rows are true.
+//! Checks that docs/connecting.md has a correct row for every function of librdmacm.
 //!
-//! `names.txt` lists the functions of `rdma_cma.h` and `rdma_verbs.h` of rdma-core 65, inline ones
-//! included. The page is a part of the crate's documentation, so that rustdoc resolves each of its
-//! links. This test compares the rows with `names.txt`, and with the names that the items of the
-//! sources carry as `#[doc(alias = "...")]`.
+//! `names.txt` lists the functions of `rdma_cma.h` and `rdma_verbs.h` of rdma-core 65, including
+//! inline ones. The page is part of the crate's documentation, so rustdoc resolves each of its
+//! links. This test compares the rows with `names.txt`, and with the `#[doc(alias = "...")]` names
+//! in the sources.
 #![allow(missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const NAMES: &str = include_str!("names.txt");
 
-/// A row of the table: the C name, and our side.
+/// A row of the table: the C name and our counterpart.
 struct Row {
     name: String,
     here: String,
@@ -30,14 +30,14 @@ fn rows() -> Vec<Row> {
 }
 
 impl Row {
-    /// The last words of the paths that the row links.
+    /// Returns the last segments of the linked paths.
     fn links(&self) -> impl Iterator<Item = &str> {
         let links = self.here.split("[`").skip(1).filter_map(|rest| rest.split_once("`]"));
         links.map(|(path, _)| path.rsplit("::").next().unwrap_or(path))
     }
 }
 
-/// Returns the names of the items that carry each C name, from the sources as text.
+/// Returns the items for each C name, found in the sources as text.
 fn aliases() -> BTreeMap<String, BTreeSet<String>> {
     let (mut found, mut folders) = (BTreeMap::<_, BTreeSet<_>>::new(), Vec::<PathBuf>::new());
     folders.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
@@ -69,7 +69,7 @@ fn scan(text: &str, found: &mut BTreeMap<String, BTreeSet<String>>) {
     }
 }
 
-/// The words before the name of an item.
+/// The keywords before the name of an item.
 const KEYWORDS: &[&str] = &["pub", "const", "fn", "struct", "enum", "type"];
 
 #[test]
@@ -89,7 +89,7 @@ fn a_row_links_an_item_that_a_search_for_the_name_finds() {
         if row.here.contains("dropping") || row.here.contains("not needed") {
             continue;
         }
-        // Items of `verbs` have the names of verbs alone.
+        // Items of `verbs` have only the aliases of libibverbs.
         let found = match aliases.get(&row.name) {
             Some(items) => row.links().any(|link| items.contains(link)),
             None => row.here.split("[`").skip(1).all(|link| link.starts_with("verbs::")),

@@ -56,7 +56,7 @@ fn addresses_of_no_soft_device_are_refused() {
     assert_eq!(id.bind_addr(ib).unwrap_err().errno, Errno::AFNOSUPPORT);
     let link_local: Ipv6Addr = "fe80::1".parse().unwrap();
     assert_eq!(id.bind_addr((link_local, 0)).unwrap_err().errno, Errno::INVAL);
-    // The id is as it was.
+    // The id is unchanged.
     id.bind_addr(host.at(0)).unwrap();
     assert_eq!(id.bind_addr(host.at(0)).unwrap_err().errno, Errno::INVAL);
     let v6 = (Ipv6Addr::LOCALHOST, 7471);
@@ -68,7 +68,7 @@ fn an_address_that_no_device_reaches_is_an_event() {
     let host = Host::new();
     let channel = EventChannel::new().unwrap();
     let id = channel.create_id(PortSpace::TCP).unwrap();
-    // From the device's loopback address, no foreign one is reached.
+    // The device's loopback address reaches no remote host.
     match id.resolve_addr(None, (Ipv4Addr::new(192, 0, 2, 1), 7471), RESOLVE) {
         Ok(()) => {
             let error = next(&channel).ok().unwrap_err();
@@ -122,7 +122,7 @@ fn options_reach_the_path_and_the_queue_pair() {
     let (attr, _) = request.id.init_qp_attr(QpState::RTR).unwrap();
     assert_eq!((attr.ah_attr.grh.unwrap().traffic_class, attr.dest_qp_num), (104, 7));
     let (attr, _) = request.id.init_qp_attr(QpState::RTS).unwrap();
-    // The device's own time is short beside that of the path.
+    // The device's ACK delay is short compared with the path's life time.
     assert_eq!(attr.timeout, 15);
 }
 
@@ -138,7 +138,7 @@ fn localhost_finds_a_listener_on_any_address() {
     client.connect_with(&ConnParam::default()).unwrap();
     let request = request(&server.channel);
     assert_eq!(request.id.local_addr().unwrap(), Some(to.into()));
-    // Even if the program gives no time, the listener can answer.
+    // Even without time from the program, the listener can answer.
     let hasty = channel.create_id(PortSpace::TCP).unwrap();
     hasty.resolve_addr(None, to, Duration::ZERO).unwrap();
     assert!(matches!(next(&channel).kind, EventKind::AddrResolved));
@@ -194,7 +194,7 @@ fn a_listener_takes_the_addresses_that_its_own_stands_for_and_no_others() {
     let _v6 = verbs::soft::bind(Ipv6Addr::LOCALHOST.into()).unwrap();
     let (v4, v6) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
     let (any_v4, any_v6) = (IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED));
-    // The address of the device, and one of loopback that leads to it by the listener's name.
+    // The device's address, and a loopback address that leads to it by the listener's name.
     for (listens, af_only, taken) in [
         (any_v6, None, &[host.address, v4, v6] as &[IpAddr]),
         (any_v6, Some(false), &[host.address, v4, v6]),

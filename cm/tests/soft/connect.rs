@@ -83,7 +83,7 @@ fn a_port_without_a_listener_rejects() {
 #[test]
 fn an_address_of_this_machine_without_a_device_rejects_at_once() {
     let _host = Host::new();
-    // The address of a device that is gone.
+    // The address of a removed device.
     let gone = Host::new();
     let address = gone.at(7471);
     drop(gone);
@@ -112,7 +112,7 @@ fn a_request_beyond_the_backlog_comes_again_when_there_is_room() {
     let (server, other) = (Server::with_backlog(&host, 1), Server::new(&host));
     let channel = EventChannel::new().unwrap();
     let begin = Instant::now();
-    // Messages arrive in their order: the third one says that the second one has arrived.
+    // Messages arrive in order: the third request shows that the second has arrived.
     let clients = [&server, &server, &other].map(|server| {
         let client = resolved(&channel, PortSpace::TCP, server.address);
         let end = End::of(&client);
@@ -191,7 +191,7 @@ fn both_sides_may_disconnect_at_once() {
     for (id, channel) in [(&pair.client, &pair.channel), (&pair.server, &server.channel)] {
         let event = next(channel);
         assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
-        // Confirms, unless the first call did.
+        // Confirms, unless the first call already did.
         id.disconnect().unwrap();
     }
     for (id, channel) in [(&pair.client, &pair.channel), (&pair.server, &server.channel)] {

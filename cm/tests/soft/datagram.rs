@@ -1,4 +1,4 @@
-//! Datagram services, and multicast groups.
+//! Datagram services and multicast groups.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -61,7 +61,7 @@ fn an_id_joins_a_group_and_leaves_it() {
     assert_eq!((ud.qp_num, ud.qkey), (0xff_ffff, PortSpace::UDP_QKEY));
     id.leave_multicast(key).unwrap();
     assert_eq!(id.leave_multicast(key).unwrap_err().errno, Errno::ADDRNOTAVAIL);
-    // An event that was not read goes with its membership.
+    // An unread event disappears with its membership.
     let key = id.join_multicast(group, true).unwrap();
     id.leave_multicast(key).unwrap();
     assert!(channel.try_next_event().unwrap().is_none());
@@ -91,7 +91,7 @@ fn a_group_of_the_other_family_is_refused_with_the_reason() {
     assert!(error.to_string().contains("ff15::9:8:7 is no group of IPv4"), "{error}");
 }
 
-/// The kernel would let a device join, and lose what is sent to the group.
+/// The kernel would let a device join, but lose all messages to the group.
 #[test]
 fn a_group_of_ipv6_on_loopback_is_refused_until_there_is_a_route() {
     const TEST: &str = "datagram::a_group_of_ipv6_on_loopback_is_refused_until_there_is_a_route";

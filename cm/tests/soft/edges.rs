@@ -1,5 +1,5 @@
-//! Edge-triggered event loops (`EPOLLET`, as those of tokio and mio): any news after the last look
-//! at a descriptor makes an edge, for every descriptor that the libraries give out.
+//! Edge-triggered event loops (`EPOLLET`, as in tokio and mio). Any news after the last check of a
+//! descriptor makes an edge, for every descriptor of the libraries.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
@@ -23,7 +23,7 @@ impl EdgeLoop {
         Self(epoll)
     }
 
-    /// Takes `count` events: at each edge, all that `next` returns.
+    /// Takes `count` events. At each edge, takes every event that `next` returns.
     #[track_caller]
     pub(crate) fn take(&self, mut count: usize, mut next: impl FnMut() -> bool) {
         let patience = EpollTimeout::try_from(PATIENCE).unwrap();
@@ -36,7 +36,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Takes the events that another thread makes meanwhile: one, a few, and more than a call
+    /// Takes events produced concurrently by another thread: one, a few, and more than a call
     /// handles between two checks of its deadlines.
     #[track_caller]
     fn follow(&self, mut make: impl FnMut() + Send, mut next: impl FnMut() -> bool) {
@@ -98,7 +98,7 @@ fn asynchronous_events_make_an_edge_each_after_the_last_look() {
     let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(&CqInit::new(64)).unwrap());
     let srq = pd.create_srq(&SrqInit::new(16)).unwrap();
     let (made, taken) = std::sync::mpsc::channel();
-    // The queue pairs live until their events are read.
+    // The queue pairs live until their events have been read.
     let stop = move || {
         let qp = pd.create_qp(&QpInit { srq: Some(srq.handle()), ..QpInit::new(QpType::RC, &cq) }).unwrap();
         made.send(qp.to_init(&InitAttr::default()).unwrap().to_error().unwrap()).unwrap();
@@ -162,7 +162,7 @@ fn a_listener_makes_an_edge_when_a_silent_peer_gives_its_place_to_another_one() 
         outcomes.extend(next);
         is_some
     };
-    // Nothing comes after these: only the listener's timer can wake the loop.
+    // Nothing follows these, so only the listener's timer can wake the loop.
     let other = Slow::new(listener.local_addr(), 8);
     edges.take(2, &mut next);
     drop((slow, other));

@@ -1,4 +1,4 @@
-//! Ids that are dropped in every state: the peer sees an end, and nothing stays.
+//! Ids dropped in every state: the peer sees an end, and all resources are released.
 
 use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace, RejectReason};
 
@@ -8,8 +8,8 @@ use crate::support::{
     End, Host, RESOLVE, Server, asking, connect, is_free, is_readable, next, readable, request, resolved,
 };
 
-/// Drops everything of a host, and waits until its address is free: the connection manager keeps a
-/// device while a connection of it exists.
+/// Drops a host, and waits until its address is free: the connection manager keeps a device while
+/// one of its connections exists.
 fn nothing_is_left(host: Host) {
     let address = host.address;
     drop(host);
@@ -48,10 +48,10 @@ fn a_request_that_is_dropped_rejects() {
         if is_read {
             drop(request(&server.channel));
         } else {
-            // The listener's end rejects the requests that wait.
+            // Dropping the listener rejects its pending requests.
             let second = Server::new(&host);
             let client = resolved(&channel, PortSpace::TCP, second.address);
-            // Two connections of one queue pair would be a stale one.
+            // With the same number, the second connection would be stale.
             client.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
             readable(&second.channel);
             drop(second.listener);
@@ -76,12 +76,12 @@ fn a_client_that_gives_up_before_the_answer_makes_it_fail_and_leaves_the_channel
     let (channel, client) = asking(server.address);
     let read = request(&server.channel);
     drop(client);
-    // A request that the program has not read, which stays readable.
+    // An unread request, which keeps the channel readable.
     let unread = resolved(&channel, PortSpace::TCP, server.address);
     unread.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
     readable(&server.channel);
     drop(unread);
-    // Behind both rejects.
+    // Arrives after both rejects.
     let last = resolved(&channel, PortSpace::TCP, server.address);
     last.connect_with(&ConnParam { qp_num: 8, ..ConnParam::default() }).unwrap();
     let [second, third] = [(); 2].map(|()| request(&server.channel));

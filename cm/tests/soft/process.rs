@@ -1,5 +1,5 @@
-//! Two processes that were started with `VERBS_SOFT=auto` find each other by a port of localhost:
-//! this program starts itself again as both.
+//! Two processes started with `VERBS_SOFT=auto` find each other by a port on localhost. This
+//! program starts itself again as both.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -23,17 +23,17 @@ use crate::support::{
 };
 use crate::{short, users};
 
-/// The variable that says which part a process has: `device`, `none`, `short`, `memory`, `ipv6`,
+/// The variable that selects a process's part: `device`, `none`, `short`, `memory`, `ipv6`,
 /// `crowd`, or one with a port: `listen`, `local` and `third` (without, on any), `connect`,
 /// `vanish`, `exit`, `occupied`, `squat`, `haunt`, `leave`, `move`.
 const PART: &str = "RDMACM_SOFT_PART";
 
-/// Starts this program again with the part, which is the test [`a_part`].
+/// Starts this program again with a part, which runs in [`a_part`].
 pub(crate) fn start(part: &str) -> Child {
     start_on("auto", part)
 }
 
-/// Starts a part as [`start`] does, with a device on an address.
+/// Starts a part as [`start`] does, with a device at an address.
 pub(crate) fn start_on(address: &str, part: &str) -> Child {
     command_on(address, part).spawn().expect("this program starts again")
 }
@@ -41,7 +41,8 @@ pub(crate) fn start_on(address: &str, part: &str) -> Child {
 /// Returns the command that starts a part.
 pub(crate) fn command_on(address: &str, part: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    // In the first thread: the test harness would allocate in another, also where memory is short.
+    // In the first thread, because the test harness would allocate in another one, even if memory
+    // is short.
     command.args(["--exact", "process::a_part", "--nocapture", "--test-threads=1"]);
     command.env(PART, part).env("VERBS_SOFT", address).env_remove("VERBS_SOFT_STRICT_PORTS");
     match part {
@@ -65,7 +66,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits for a line of a process that begins so, and returns the rest.
+/// Waits for a line that starts with `begin`, and returns its rest.
 pub(crate) fn line(process: &mut BufReader<std::process::ChildStdout>, begin: &str) -> String {
     let mut text = String::new();
     while process.read_line(&mut text).expect("its output") > 0 {
@@ -77,7 +78,7 @@ pub(crate) fn line(process: &mut BufReader<std::process::ChildStdout>, begin: &s
     panic!("the process ended without the line {begin}");
 }
 
-/// Not a test of its own: a process that another test starts.
+/// Runs a part in a process started by another test; not a test itself.
 #[test]
 fn a_part() {
     let Ok(part) = env::var(PART) else { return };
@@ -105,7 +106,7 @@ fn a_part() {
     }
 }
 
-/// Connects, and exits with the connection.
+/// Connects, and exits while connected.
 fn leave(port: u16) {
     let address: IpAddr = env::var("ADDRESS").unwrap().parse().unwrap();
     let channel = EventChannel::new().unwrap();
@@ -116,7 +117,7 @@ fn leave(port: u16) {
     std::process::exit(0);
 }
 
-/// Listens on a port that another process has.
+/// Listens on a port used by another process.
 fn occupied(port: u16) {
     let channel = EventChannel::new().unwrap();
     let id = channel.create_id(PortSpace::TCP).unwrap();
@@ -128,7 +129,7 @@ fn occupied(port: u16) {
     other.listen(1).unwrap();
 }
 
-/// Connects, disconnects, and goes on without a device until its parent has seen it.
+/// Connects, disconnects, and continues without a device until its parent has seen this.
 fn give_up_the_device(port: u16) {
     let address: IpAddr = env::var("ADDRESS").unwrap().parse().unwrap();
     let device = verbs::soft::bind(address).unwrap();
@@ -139,7 +140,7 @@ fn give_up_the_device(port: u16) {
     assert!(matches!(next(&channel).kind, EventKind::Disconnected));
     drop((id, objects, device));
     let begin = Instant::now();
-    // The connection manager lets go of it soon.
+    // The connection manager releases it soon.
     while let Err(error) = verbs::soft::bind(address) {
         assert!(begin.elapsed() < PATIENCE, "{error}");
         std::thread::yield_now();
@@ -148,21 +149,21 @@ fn give_up_the_device(port: u16) {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// The process has a device and no connection manager until its parent has read its address.
+/// Has a device but no connection manager, until the parent has read its address.
 fn device() {
     let host = Host::new();
     println!("\ndevice {}", host.address);
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Listens on all addresses of both families, with a device of IPv6, until its parent has seen it.
+/// Listens on all addresses of both families with an IPv6 device, until its parent has seen this.
 fn ipv6() {
     let server = Server::on((Ipv6Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
     println!("\nlistening {}", server.address.port());
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Opens a channel where neither backend has a device.
+/// Opens a channel if neither backend has a device.
 fn no_devices() {
     match EventChannel::new() {
         Ok(_) => println!("SKIP: this machine has the kernel's connection manager"),
@@ -170,7 +171,7 @@ fn no_devices() {
     }
 }
 
-/// Takes a request with no file left, and then others.
+/// Handles a request without a free descriptor, and then further requests.
 fn short_of_files() {
     let host = Host::new();
     let listener = Listener::bind(host.at(0)).unwrap();
@@ -179,7 +180,7 @@ fn short_of_files() {
     let context = client.context().unwrap();
     client.connect_with(&ConnParam { qp_num: 0xff_ff07, ..ConnParam::default() }).unwrap();
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    // The lowest number that is free.
+    // The lowest free number.
     let next_file = std::fs::File::open("/proc/self/exe").unwrap().as_raw_fd();
     setrlimit(Resource::RLIMIT_NOFILE, next_file.try_into().unwrap(), hard).unwrap();
     let incoming = listener.next_incoming(PATIENCE).unwrap();
@@ -189,7 +190,7 @@ fn short_of_files() {
     );
     let event = next(&channel);
     assert!(matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
-    // The state of the port is not known, rather than down.
+    // The state of the port is unknown, not down.
     assert_eq!(context.query_port(1).unwrap_err().errno, Errno::MFILE);
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
     assert!(context.query_port(1).is_ok());
@@ -199,7 +200,7 @@ fn short_of_files() {
     client.join().unwrap().unwrap();
 }
 
-/// Accepts the connection of a process that calls [`connect`], and gets its message.
+/// Accepts the connection of a process in [`connect`], and receives its message.
 fn accept(server: &Server) -> (CmId, Objects) {
     let request = request(&server.channel);
     assert_eq!(&request.peer.private_data()[..5], b"child");
@@ -214,7 +215,7 @@ fn accept(server: &Server) -> (CmId, Objects) {
     (id, end)
 }
 
-/// Accepts one connection, and waits for its end.
+/// Accepts one connection and waits for its end.
 fn listen(at: SocketAddr) {
     let server = Server::on(at, PortSpace::TCP, 0);
     println!("\nlistening {}", server.address.port());
@@ -226,7 +227,7 @@ fn listen(at: SocketAddr) {
     println!("\nended");
 }
 
-/// The end of a process that has connected.
+/// How a connected process ends.
 enum End {
     Disconnects,
     IsKilled,
@@ -247,7 +248,7 @@ fn connect(port: u16, ending: End) {
             println!("\nconnected");
             next(&channel);
         }
-        // With the id, and one more that has asked and has no answer.
+        // Exits with the id, and with another one whose request is unanswered.
         End::Exits => {
             let other = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
             other.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
@@ -256,7 +257,7 @@ fn connect(port: u16, ending: End) {
     }
 }
 
-/// Connects to a process that calls [`accept`], and sends its message.
+/// Connects to a process in [`accept`], and sends its message.
 pub(crate) fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
     let mut end = Objects::of(id);
     id.connect(end.qp(id), &ConnParam { private_data: b"child", ..ConnParam::default() }).unwrap();
@@ -278,7 +279,7 @@ fn a_client_that_exits_with_its_connections_disconnects_them_at_once() {
     assert!(client.0.wait().unwrap().success());
     let event = next(&server.channel);
     assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
-    // Behind everything that the client has sent.
+    // Arrives after all messages of the client.
     let (_channel, _client) = asking(server.address_at(Ipv4Addr::LOCALHOST));
     request(&server.channel);
     assert_eq!(asked.accept_with(&ConnParam::default()).unwrap_err().errno, Errno::INVAL);
@@ -330,12 +331,12 @@ fn the_end_of_a_process_is_that_of_its_own_connections() {
     let (first, mut output) = start_at("move");
     serve();
     line(&mut output, "moved");
-    // Another process has the address now.
+    // Another process now has the address.
     let (second, mut output) = start_at("vanish");
     let (id, _end) = accept(&server);
     line(&mut output, "connected");
     drop(first);
-    // The connection manager has seen that end before it takes another request.
+    // The connection manager has noticed that end before it handles another request.
     let mut third = Process(start(&format!("connect {port}")));
     serve();
     assert!(third.0.wait().unwrap().success());
@@ -355,7 +356,7 @@ fn a_port_of_localhost_has_one_listener_on_the_machine() {
 #[test]
 fn two_processes_of_one_user_listen_on_all_addresses_whichever_comes_first() {
     const TEST: &str = "process::two_processes_of_one_user_listen_on_all_addresses_whichever_comes_first";
-    // 127.0.0.1 may have another program's device on this machine.
+    // Another program may have a device at 127.0.0.1 on this machine.
     if !is_inside(TEST, "true") {
         return;
     }
@@ -370,7 +371,7 @@ fn two_processes_of_one_user_listen_on_all_addresses_whichever_comes_first() {
     };
     let start = |first: Ipv4Addr, second: Ipv4Addr| {
         let (first, output, port) = listen(first, "listen");
-        // This process has asked the first one.
+        // This process has queried the first one.
         drop(resolved(&channel, PortSpace::TCP, (loopback, port)));
         let (second, its_output, _) = listen(second, &format!("listen {port}"));
         (port, (first, output), (second, its_output))
@@ -383,7 +384,7 @@ fn two_processes_of_one_user_listen_on_all_addresses_whichever_comes_first() {
 
     let (port, at_other, at_loopback) = start(other, loopback);
     serve(at_loopback, loopback, port);
-    // This one is alone again.
+    // This listener is alone again.
     serve(at_other, loopback, port);
 
     let (port, at_other, at_loopback) = start(other, loopback);
@@ -397,7 +398,7 @@ fn two_processes_of_one_user_listen_on_all_addresses_whichever_comes_first() {
     }
     serve(at_loopback, loopback, port);
 
-    // A listener on that address alone has all of its clients.
+    // A listener on that address only gets all of its clients.
     let (_local, _output, port) = listen(other, "local");
     let mut process = Process(start_on(&loopback.to_string(), &format!("occupied {port}")));
     assert!(process.0.wait().unwrap().success());
@@ -475,7 +476,7 @@ fn a_request_finds_a_listener_that_came_behind_the_resolution_of_its_address() {
     let (mut first, port, _output) = listener("listen");
     let channel = EventChannel::new().unwrap();
     let resolve = || resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
-    // To the device of the first listener, and to none.
+    // Leads to the first listener's device, and then to none.
     let led_to_the_first = resolve();
     first.0.kill().unwrap();
     first.0.wait().unwrap();
@@ -499,7 +500,7 @@ fn a_listener_with_devices_of_another_family_is_reported_as_that() {
     let port: u16 =
         line(&mut BufReader::new(process.0.stdout.take().unwrap()), "listening ").parse().unwrap();
     let channel = EventChannel::new().unwrap();
-    // The second time, the answer is known.
+    // The second time, the answer is cached.
     for _ in 0..2 {
         for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
             let to = SocketAddr::new(ip, port);

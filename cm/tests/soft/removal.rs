@@ -1,4 +1,4 @@
-//! Devices that are removed, and devices that appear.
+//! Devices that disappear and appear.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -13,14 +13,14 @@ use crate::support::{
     Host, RESOLVE, Server, asking, connect, ip, is_inside, is_readable, next, readable, request, resolved,
 };
 
-/// An address on the loopback interface of a network of the test's own.
+/// An address on the loopback interface of the test's private network.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 
 /// Adds that address.
 const NETWORK: &str = "ip address add 10.78.0.1/32 dev lo";
 
-/// Waits until each id has the event of its device's removal. No other event comes but the end of a
-/// timewait.
+/// Waits until each id reports the removal of its device. The only other permitted event is the end
+/// of a timewait.
 #[track_caller]
 fn removed<'a>(channel: &EventChannel, ids: impl IntoIterator<Item = &'a CmId>) {
     let mut left: BTreeSet<IdKey> = ids.into_iter().map(CmId::key).collect();
@@ -78,7 +78,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     removed(&pair.channel, [&pair.client]);
     removed(&ended.channel, [&ended.client]);
     removed(&server.channel, [&server.listener, &pair.server, &accepted, &ended.server]);
-    // A request that was not accepted has no event, and one that was not read is gone.
+    // A pending request has no event, and an unread one is gone.
     assert_eq!(asked.accept_with(&ConnParam::default()).unwrap_err().errno, Errno::NXIO);
     assert!(!is_readable(&server.channel));
     removed(&its, [&client]);
@@ -89,7 +89,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     assert_eq!(pair.client.disconnect().unwrap_err().errno, Errno::NXIO);
     assert_eq!(idle.bind_addr((ADDRESS, 0)).unwrap_err().errno, Errno::NODEV);
 
-    // The port of the listener that has ended is free, and the other one has the device again.
+    // The port of the ended listener is free, and the other listener uses the device again.
     ip("address add 10.78.0.1/32 dev lo");
     drop(routed);
     idle.bind_addr((ADDRESS, server.address.port())).unwrap();
@@ -99,7 +99,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     assert!(everywhere.channel.try_next_event().unwrap().is_none());
 }
 
-/// A process with the name of a listener at 127.0.0.1, which has not answered.
+/// Returns a socket with the name of a listener at 127.0.0.1, which never answers.
 fn silent_listener(port: u16) -> UnixListener {
     let name = format!("verbs-soft/cm/2/{:x}/{port}/127.0.0.1", PortSpace::TCP.0);
     UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap()
@@ -125,7 +125,7 @@ fn a_device_at_the_loopback_address_gets_the_clients_of_its_listener_on_all_addr
     let only = |ip: Ipv4Addr| [&[1][..], &ip.to_ipv6_mapped().octets()].concat();
     assert_eq!(answer(), only(ADDRESS));
     let _own = verbs::soft::bind(Ipv4Addr::LOCALHOST.into()).unwrap();
-    // A call that chooses a device, and so sees the new one.
+    // A call that selects a device notices the new one.
     server.channel.create_id(PortSpace::TCP).unwrap().bind_addr((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     assert_eq!(answer(), only(Ipv4Addr::LOCALHOST));
     ip("address delete 10.78.0.1/32 dev lo");
@@ -142,7 +142,7 @@ fn a_device_that_is_removed_while_a_listener_is_asked_ends_the_ids_on_it() {
     let _device = verbs::soft::bind(ADDRESS.into()).unwrap();
     let channel = EventChannel::new().unwrap();
     let to = |port| (Ipv4Addr::LOCALHOST, port);
-    // An id whose request asks, one whose address does, and one of those that has no device yet.
+    // One id queries for its request, one for its address, and one of them has no device yet.
     let connects = resolved(&channel, PortSpace::TCP, to(1));
     let listeners = [1, 2, 3].map(silent_listener);
     connects.connect_with(&ConnParam::default()).unwrap();
@@ -155,7 +155,7 @@ fn a_device_that_is_removed_while_a_listener_is_asked_ends_the_ids_on_it() {
     ip("address delete 10.78.0.1/32 dev lo");
     removed(&channel, [&connects, &bound]);
     for mut client in clients {
-        // Of an id that has ended, the question is taken back.
+        // The query of an ended id is cancelled.
         let _ =
             client.write_all(&[&[1][..], &Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(), &[7; 8]].concat());
     }

@@ -1,4 +1,4 @@
-//! A process that is short of memory.
+//! A process short of memory.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
@@ -14,13 +14,13 @@ fn channels_ids_and_listeners_are_enomem_where_memory_is_short_and_work_again_la
     assert!(process.0.wait().unwrap().success());
 }
 
-/// That test, in a process of its own.
+/// Runs that test in a separate process.
 pub(crate) fn of_memory() {
     let host = Host::new();
-    // Threads begin while there is memory.
+    // Threads start while there is memory.
     let first = Listener::bind(host.at(0)).unwrap();
     let channel = EventChannel::new().unwrap();
-    // Another allocation runs out at each amount.
+    // A different allocation fails at each amount.
     for spare in [16, 60, 70, 80, 100, 200, 400].map(|kib| kib << 10) {
         until_refused(spare, || channel.create_id(PortSpace::TCP));
         until_refused(spare, EventChannel::new);
@@ -32,9 +32,9 @@ pub(crate) fn of_memory() {
     drop(first);
 }
 
-/// Creates objects until one is refused, in a process that has `spare` bytes and no more.
+/// Creates objects until one is refused, in a process with no more than `spare` free bytes.
 fn until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T>) {
-    /// More objects than there is memory for.
+    /// More objects than fit into memory.
     const MOST: usize = 100_000;
     let mut objects = Vec::with_capacity(MOST);
     let mut taken = Vec::<Vec<u8>>::with_capacity(MOST);
@@ -44,7 +44,7 @@ fn until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T>) {
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as u64;
     setrlimit(Resource::RLIMIT_AS, pages * page, hard).unwrap();
-    // The allocator has memory of earlier objects. Pieces for errors remain.
+    // The allocator still has memory of earlier objects. Small pieces remain for errors.
     let mut size = 1 << 22;
     while size >= 64 && taken.len() < taken.capacity() {
         let mut piece = Vec::new();
@@ -61,7 +61,7 @@ fn until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T>) {
             Err(error) => break error,
         }
     };
-    // Destroying works where creating does not.
+    // Destroying objects works even when creating fails.
     objects.clear();
     taken.clear();
     setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();

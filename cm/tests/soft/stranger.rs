@@ -20,7 +20,7 @@ use crate::support::{
     End, Host, PATIENCE, RESOLVE, Server, connect, is_inside, next, request, resolved_from,
 };
 
-/// Queue pair 1 of a device, in the hands of a stranger.
+/// Takes queue pair 1 of a device on behalf of a stranger.
 fn gsi(host: &Host) -> Gsi {
     Port::with_address(host.address).expect("a device").take_gsi().expect("no id uses the device")
 }
@@ -30,8 +30,8 @@ fn receive(gsi: &Gsi) -> Message {
     receive_beside(gsi, None).2
 }
 
-/// Returns the next message with its sender and the number of its exchange, and answers the clients
-/// of a listener's name meanwhile.
+/// Returns the next message with its sender and its transaction id. Meanwhile answers the clients
+/// of a listener's name.
 fn receive_beside(gsi: &Gsi, name: Option<&Listening>) -> (MadAddress, u64, Message) {
     loop {
         if let Some(received) = gsi.recv() {
@@ -102,12 +102,12 @@ fn datagrams_without_meaning_change_nothing() {
     }
     connect(&server);
     assert!(server.channel.try_next_event().unwrap().is_none_or(|event| {
-        // The end of the connection, whose ids are dropped.
+        // The end of a connection whose ids are dropped.
         matches!(event.kind, EventKind::Disconnected)
     }));
 }
 
-/// Returns a request to a server, whose private data begin with the addresses.
+/// Returns a request to a server. Its private data begin with the addresses.
 fn asks(from: &Host, server: &Server, source: IpAddr, target: IpAddr, path_mtu: Mtu) -> Message {
     let (IpAddr::V4(source), IpAddr::V4(target)) = (source, target) else { panic!("IPv4 addresses") };
     let header = ip::Repr { source_port: 5555, addresses: ip::Addresses::V4 { source, target } };
@@ -125,7 +125,7 @@ fn asks(from: &Host, server: &Server, source: IpAddr, target: IpAddr, path_mtu: 
     .into()
 }
 
-/// Returns the reason of the only answer to a request.
+/// Returns the reject reason, which is the only reply to a request.
 fn rejected(stranger: &Gsi, to: &Host, request: Message) -> Reason {
     stranger.send(&MadAddress::new(to.address.into()), &request.emit(1, 0)).unwrap();
     let Message::Rej(rejected) = receive(stranger) else { panic!("a reject of {request:?}") };
@@ -209,7 +209,7 @@ fn request_of(from: &Host, to: SocketAddr, path_mtu: Mtu) -> req::Repr {
         service_id: ServiceId::ip(WireSpace::TCP, to.port()),
         local_ca_guid: 9,
         local_qpn: 11,
-        // 4 s for each reply, which comes again.
+        // 4 s for each reply, which is repeated.
         remote_cm_response_timeout: 20,
         local_cm_response_timeout: 20,
         max_cm_retries: 15,
@@ -266,7 +266,7 @@ fn a_reject_of_an_established_connection_is_its_end() {
     assert_eq!(connection.control.wait(PATIENCE).unwrap(), Some(rdmacm::End::ByPeer));
 }
 
-/// Sends `count` requests of different connections, and confirms none.
+/// Sends `count` requests for different connections, and confirms none.
 fn flood(stranger: &Gsi, from: &Host, to: SocketAddr, count: u32) {
     for number in 0..count {
         let request = req::Repr {
@@ -293,7 +293,7 @@ fn a_client_connects_beside_requests_of_another_address_that_fill_a_listener() {
     })
     .unwrap();
     let (stranger, to) = (gsi(&other), listener.local_addr());
-    // The places, the requests that wait for one, and the requests that the program has not read.
+    // Fills the places, the requests waiting for a place, and the unread requests.
     flood(&stranger, &other, to, 4 + 8 + 8);
     std::thread::scope(|scope| {
         let accepts = scope.spawn(|| {
@@ -333,7 +333,7 @@ fn a_request_beyond_all_places_of_a_listener_has_no_answer_and_may_come_again() 
     let ask = |number| {
         let request =
             req::Repr { local_comm_id: number, local_qpn: number, ..request_of(&other, to, Mtu::B1024) };
-        // A full queue drops requests as a network does.
+        // A full queue drops requests, as a network does.
         let _ = stranger.send(&MadAddress::new(to.ip().into()), &Message::from(request).emit(1, 0));
     };
     std::thread::scope(|scope| {
@@ -347,7 +347,7 @@ fn a_request_beyond_all_places_of_a_listener_has_no_answer_and_may_come_again() 
         let Some(Incoming::Failed { error, .. }) = fails.join().unwrap() else { panic!("no places left") };
         assert_eq!(error.errno, Errno::AGAIN, "{error}");
     });
-    // The reply to this one is the last.
+    // The reply to this request is the last one.
     let request =
         req::Repr { service_id: ServiceId::ip(WireSpace::TCP, 1), ..request_of(&other, to, Mtu::B1024) };
     while stranger.send(&MadAddress::new(to.ip().into()), &Message::from(request).emit(1, 0)).is_err() {}
@@ -390,7 +390,7 @@ fn a_client_of_a_datagram_service_is_heard_beside_requests_of_another_address() 
     let from = Some((third.address, 0).into());
     let client = resolved_from(from, &channel, PortSpace::UDP, server.address);
     client.connect_with(&ConnParam { private_data: b"client", ..ConnParam::default() }).unwrap();
-    // Behind the client's request, which took one of the stranger's places.
+    // Arrives after the client's request, which took one of the stranger's places.
     ask(5);
     is_rejected();
     let mut kept = Vec::new();

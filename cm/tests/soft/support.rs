@@ -1,4 +1,4 @@
-//! Devices, channels with deadlines, connected pairs.
+//! Devices, channels with deadlines, and connected pairs.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -12,13 +12,13 @@ use rdmacm::{Address, CmId, ConnParam, ConnectRequest, Event, EventChannel, Even
 use verbs::state::{Init, Rts};
 use verbs::{Context, Cq, CqInit, Device, Pd, Qp, QpInit, QpType, SendFlags, SendOp};
 
-/// The time after which a test gives up. Machines may be busy.
+/// The time after which a test fails. Machines may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The time-out of resolutions.
 pub(crate) const RESOLVE: Duration = Duration::from_secs(5);
 
-/// A soft device of the process, and its address.
+/// A soft device of the process and its address.
 pub(crate) struct Host {
     device: Device,
     pub(crate) address: IpAddr,
@@ -41,14 +41,15 @@ impl Host {
     }
 }
 
-/// The variable that a test finds in a network of its own.
+/// The variable set for a test in its private network.
 const INSIDE: &str = "RDMACM_SOFT_INSIDE";
 
-/// The ways to a network namespace: with the right to it, and in a user namespace, which gives it.
+/// The ways to enter a network namespace: directly, with the privilege, or in a user namespace,
+/// which grants it.
 const WAYS: [&[&str]; 2] = [&["--net"], &["--user", "--map-root-user", "--net"]];
 
-/// Runs a test again, in a network namespace with what the commands of a shell make there. Returns
-/// whether this is that run.
+/// Runs a test again in a network namespace prepared by shell commands. Returns whether this is
+/// that run.
 pub(crate) fn is_inside(test: &str, network: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -61,7 +62,7 @@ pub(crate) fn is_inside(test: &str, network: &str) -> bool {
     };
     let works = |way: &&&[&str]| unshare(way, "true").output().is_ok_and(|end| end.status.success());
     let Some(way) = WAYS.iter().find(works) else {
-        // Not by `println!`, which is shown for tests that fail alone.
+        // `println!` is shown only for failing tests.
         let _ = writeln!(io::stdout(), "\nskip {test}: no network namespace with {network:?}");
         return false;
     };
@@ -70,13 +71,13 @@ pub(crate) fn is_inside(test: &str, network: &str) -> bool {
     command.arg(this).args(["--exact", test, "--nocapture"]);
     let end = command.env(INSIDE, "1").env_remove("VERBS_SOFT").output().expect("unshare runs");
     let [said, complaint] = [&end.stdout, &end.stderr].map(|text| String::from_utf8_lossy(text));
-    // A name that no test has runs none, and succeeds.
+    // With an unknown test name nothing runs, which counts as success.
     let has_passed = end.status.success() && said.contains("test result: ok. 1 passed");
     assert!(has_passed, "in a network of its own, {}:\n{said}\n{complaint}", end.status);
     false
 }
 
-/// Runs `ip` with words.
+/// Runs `ip` with arguments.
 #[track_caller]
 pub(crate) fn ip(words: &str) {
     let status = Command::new("ip").args(words.split(' ')).status();
@@ -124,18 +125,18 @@ impl Server {
         Self { channel, listener, address: SocketAddr::new(address.ip(), port) }
     }
 
-    /// Returns the address of a listener on all addresses at one of them.
+    /// Returns one of the addresses of a listener on all addresses.
     pub(crate) fn address_at(&self, ip: impl Into<IpAddr>) -> SocketAddr {
         SocketAddr::new(ip.into(), self.address.port())
     }
 }
 
-/// Returns an id whose route to a peer is resolved.
+/// Returns an id with a resolved route to a peer.
 pub(crate) fn resolved(channel: &EventChannel, space: PortSpace, to: impl Into<Address>) -> CmId {
     resolved_from(None, channel, space, to)
 }
 
-/// Returns an id whose route from an address to a peer is resolved.
+/// Returns an id with a resolved route from an address to a peer.
 pub(crate) fn resolved_from(
     source: Option<Address>,
     channel: &EventChannel,
@@ -152,7 +153,7 @@ pub(crate) fn resolved_from(
     id
 }
 
-/// Returns an id that has asked a server for a connection, and its channel.
+/// Returns an id that has requested a connection from a server, and its channel.
 pub(crate) fn asking(server: SocketAddr) -> (EventChannel, CmId) {
     let channel = EventChannel::new().expect("a channel");
     let client = resolved(&channel, PortSpace::TCP, server);
@@ -179,7 +180,7 @@ impl End {
     }
 }
 
-/// A connection, both ends in RTS.
+/// A connection with both ends in RTS.
 pub(crate) struct Pair {
     pub(crate) client: CmId,
     pub(crate) server: CmId,

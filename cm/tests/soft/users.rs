@@ -1,4 +1,4 @@
-//! Names of listeners taken by another user of the machine, without this library's checks.
+//! Listener names taken by another user of the machine, who bypasses this library's checks.
 
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::net::Ipv4Addr;
@@ -22,7 +22,7 @@ pub(crate) const THIRD: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);
 /// Addresses of this machine.
 const ADDRESSES: [Ipv4Addr; 3] = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, THIRD];
 
-/// Returns [`ADDRESSES`], and one of an interface to the network if this machine has any.
+/// Returns [`ADDRESSES`], and the address of a network interface if this machine has one.
 fn addresses() -> Vec<Ipv4Addr> {
     let outer = getifaddrs().unwrap().find_map(|entry| {
         let ip = entry.address?.as_sockaddr_in()?.ip();
@@ -31,7 +31,7 @@ fn addresses() -> Vec<Ipv4Addr> {
     ADDRESSES.into_iter().chain(outer).collect()
 }
 
-/// Returns what another user can take: `names`, and that of the interface.
+/// Returns the addresses that another user can take: `names`, and the network interface's.
 fn with_outer(names: &str) -> String {
     let outer = addresses().split_off(ADDRESSES.len());
     outer.iter().fold(names.to_owned(), |names, ip| format!("{names} {ip}"))
@@ -46,9 +46,9 @@ fn unix(name: impl AsRef<[u8]>) -> UnixAddress {
     UnixAddress::from_abstract_name(name).unwrap()
 }
 
-/// A process that a test starts, not a test itself: takes all free names of a port, and replies
-/// that nothing listens. The mode `devices` claims devices at these addresses too; the modes of
-/// [`bind_silently`] and [`fill`] take one name.
+/// Runs in a process started by a test; not a test itself. Takes all free names of a port, and
+/// denies to clients that anything listens. The mode `devices` also claims devices at these
+/// addresses; the modes of [`bind_silently`] and [`fill`] take one name.
 pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let has_devices = match mode {
         Some("bound") => return bind_silently(port),
@@ -58,7 +58,7 @@ pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let (mut taken, mut devices) = (Vec::new(), Vec::new());
     for ip in addresses() {
         if ip.is_loopback() {
-            // The name of a device there, beside a listener on all addresses.
+            // The name of a device there, next to a listener on all addresses.
             deny(UnixListener::bind_addr(&unix(name(ip, port) + "/device")).unwrap());
         }
         let Ok(name) = UnixListener::bind_addr(&unix(name(ip, port))) else { continue };
@@ -72,7 +72,7 @@ pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// Replies to the clients of a name that nothing listens.
+/// Tells the clients of a name that nothing listens.
 fn deny(name: UnixListener) {
     std::thread::spawn(move || {
         for client in name.incoming() {
@@ -81,7 +81,7 @@ fn deny(name: UnixListener) {
     });
 }
 
-/// Binds the name of the loopback address without listening, so that nothing shows its owner.
+/// Binds the name of the loopback address without listening, so that its owner stays hidden.
 fn bind_silently(port: u16) {
     let name = UnixAddr::new_abstract(name(Ipv4Addr::LOCALHOST, port).as_bytes()).unwrap();
     let file = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).unwrap();
@@ -90,7 +90,7 @@ fn bind_silently(port: u16) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// Takes the name of all addresses, and fills its queue of clients.
+/// Takes the name of all addresses and fills its queue of clients.
 fn fill(port: u16) {
     let all = name(Ipv4Addr::UNSPECIFIED, port);
     let listener = UnixListener::bind_addr(&unix(&all)).unwrap();
@@ -108,8 +108,8 @@ fn fill(port: u16) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// A process that a test starts, not a test itself: asks a listener for its token, and takes the
-/// token's name when the listener has ended.
+/// Runs in a process started by a test; not a test itself. Queries a listener's token, and takes
+/// the token's name when the listener has ended.
 pub(crate) fn haunt(port: u16) {
     let listener = name(Ipv4Addr::LOCALHOST, port);
     let mut answer = Vec::new();
@@ -127,7 +127,7 @@ fn start_as(user: u32, part: &str) -> (Process, BufReader<ChildStdout>) {
     start_as_on(user, "auto", part)
 }
 
-/// Starts a part as a user, with a device on an address.
+/// Starts a part as a user, with a device at an address.
 fn start_as_on(user: u32, device: &str, part: &str) -> (Process, BufReader<ChildStdout>) {
     let mut command = command_on(device, part);
     let mut process = command.uid(user).gid(user).spawn().expect("this program starts as another user");
@@ -135,8 +135,7 @@ fn start_as_on(user: u32, device: &str, part: &str) -> (Process, BufReader<Child
     (Process(process), BufReader::new(output))
 }
 
-/// Returns whether this process may start others as other users. If not, the test counts as
-/// skipped.
+/// Returns whether this process may start others as other users. If not, the test is skipped.
 fn may_be_others(test: &str) -> bool {
     let may = geteuid().is_root()
         && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
@@ -146,14 +145,13 @@ fn may_be_others(test: &str) -> bool {
                 .is_some_and(|count| count > 2000)
         });
     if !may {
-        // Not by `println!`, which is shown only for tests that fail.
+        // `println!` is shown only for failing tests.
         let _ = writeln!(io::stdout(), "\nskip {test}: only root starts processes of other users");
     }
     may
 }
 
-/// Connects to a service that a user runs while another one holds all names of its port that are
-/// free.
+/// Connects to a user's service while another user holds all free names of its port.
 #[track_caller]
 fn connect_beside(service: (u32, &str, &str), squatter: (u32, &str), taken: &str, to: Ipv4Addr) {
     let (process, mut output) = start_as_on(service.0, service.1, service.2);
@@ -163,7 +161,7 @@ fn connect_beside(service: (u32, &str, &str), squatter: (u32, &str), taken: &str
     be_served(process, output, (to, port));
 }
 
-/// Connects to a service, which ends with the connection.
+/// Connects to a service that ends with the connection.
 #[track_caller]
 pub(crate) fn be_served(mut service: Process, mut output: BufReader<ChildStdout>, to: (Ipv4Addr, u16)) {
     let channel = EventChannel::new().unwrap();
@@ -211,7 +209,7 @@ fn a_port_of_one_user_is_in_use_for_another() {
     assert!(second.0.wait().unwrap().success());
 }
 
-/// Returns the address of a device of another process, for one of the tests.
+/// Returns the address of a device of another process, unique to one test.
 fn named(number: u8) -> String {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 90 + number, high, low).to_string()
@@ -266,7 +264,7 @@ fn a_loopback_port_of_one_user_is_in_use_for_all_addresses_of_another() {
 fn other_users_reach_a_device_at_the_loopback_address_beside_a_listener_on_all_addresses() {
     const TEST: &str =
         "users::other_users_reach_a_device_at_the_loopback_address_beside_a_listener_on_all_addresses";
-    // 127.0.0.1 may have another program's device on this machine.
+    // Another program may have a device at 127.0.0.1 on this machine.
     if !may_be_others(TEST) || !is_inside(TEST, "true") {
         return;
     }
@@ -284,7 +282,7 @@ fn other_users_reach_a_device_at_the_loopback_address_beside_a_listener_on_all_a
     be_served(on_all, its_output, (to, port));
 }
 
-/// Returns a port for one of the tests.
+/// Returns a port unique to one test.
 fn port(number: u16) -> u16 {
     (std::process::id() as u16).wrapping_mul(4).wrapping_add(number) | 0x8000
 }

@@ -1,11 +1,11 @@
-//! Connections over XRC: an initiator, and a target with the shared receive queue of its domain.
+//! Connections over XRC: an initiator, and a target with its domain's shared receive queue.
 
 use rdmacm::{CmId, ConnParam, EventChannel, EventKind, Message, PortSpace, RejectReason};
 use verbs::{CqInit, Errno, QpInit, QpType, SendFlags, SendOp, SrqInit, XrcdInit};
 
 use crate::support::{End, Host, PATIENCE, RESOLVE, established, next, request};
 
-/// A listener of a type, and its channel.
+/// Returns a listener of a type, and its channel.
 fn listener(host: &Host, qp_type: QpType) -> (EventChannel, CmId) {
     let channel = EventChannel::new().unwrap();
     let listener = channel.create_id_of(PortSpace::IB, qp_type).unwrap();
@@ -14,7 +14,7 @@ fn listener(host: &Host, qp_type: QpType) -> (EventChannel, CmId) {
     (channel, listener)
 }
 
-/// An id of a type whose route to a listener is resolved.
+/// Returns an id of a type with a resolved route to a listener.
 fn resolved(channel: &EventChannel, qp_type: QpType, listener: &CmId) -> CmId {
     let id = channel.create_id_of(PortSpace::IB, qp_type).unwrap();
     id.resolve_addr(None, listener.local_addr().unwrap().unwrap(), RESOLVE).unwrap();
@@ -49,7 +49,7 @@ fn a_message_of_an_initiator_arrives_in_the_shared_receive_queue_of_the_targets_
 
     let EventKind::Established(peer) = next(&channel).kind else { panic!("no connection") };
     established(&at_listener, &accepted);
-    // Kept: a target that is gone receives nothing.
+    // Kept, because a dropped target receives nothing.
     let _target = accepted.take_qp().unwrap();
     let remote_srqn = u32::from_be_bytes(peer.private_data()[..4].try_into().unwrap());
     let mut qp = client.take_qp().unwrap();

@@ -1,8 +1,8 @@
-//! A program with a few ids at two channels. Its calls, and what the kernel gets wrong, are what
-//! the bytes say. Queue pairs are those of a soft device, which judges the kernel's attributes.
+//! A program with a few ids at two channels. The bytes select its calls and the kernel's faults.
+//! Queue pairs use a soft device, which checks the kernel's attributes.
 //!
-//! No step may panic, or report an event of an id that was dropped. Afterwards everything is
-//! dropped, and each id that the kernel gave away must have been destroyed once.
+//! No step may panic, or report an event of a dropped id. At the end everything is dropped, and
+//! each id created by the kernel must have been destroyed exactly once.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -25,17 +25,17 @@ pub(crate) struct Step {
     pub(crate) slot: u8,
     /// The argument of the call.
     pub(crate) arg: u8,
-    /// The event that the kernel queues, plus 1; none for 0.
+    /// The event to queue, plus 1; 0 for none.
     pub(crate) event: u8,
-    /// The command of the step with the anomaly.
+    /// The number of the step's command with the anomaly.
     pub(crate) nth: u8,
-    /// The place of a byte in its reply, or the length that is left of the reply.
+    /// The offset of a byte in the reply, or the length of the truncated reply.
     pub(crate) at: u8,
-    /// The byte, or the errno.
+    /// The new value of the byte, or the errno.
     pub(crate) value: u8,
-    /// Bit 0: the command fails. Bit 1: its reply is cut. Bit 2: a byte of it is another. Bit 3:
-    /// the event has no cookie. Bit 4: it has a stale one. Bit 5: it has a status. Bit 6: the id of
-    /// the call is at the second channel. Bit 7: `at` is larger by 256.
+    /// Bit 0: the command fails. Bit 1: its reply is truncated. Bit 2: a byte of the reply changes.
+    /// Bit 3: the event has no cookie. Bit 4: its cookie is stale. Bit 5: it has a status. Bit 6:
+    /// the call's id is at the second channel. Bit 7: `at` is larger by 256.
     pub(crate) flags: u8,
 }
 
@@ -97,10 +97,10 @@ pub(crate) mod call {
     pub(crate) const COUNT: u8 = 24;
 }
 
-/// Ids that the program has at most.
+/// The maximum number of the program's ids.
 const SLOTS: usize = 6;
 
-/// The device of all ids, and what queue pairs are made from.
+/// The device of all ids, with the parents of queue pairs.
 struct Host {
     guid: Guid,
     gid: Gid,
@@ -121,7 +121,7 @@ fn host() -> &'static Host {
     })
 }
 
-/// An id and what came of it.
+/// An id and the objects that it produced.
 struct Slot {
     id: CmId,
     group: Option<GroupKey>,
@@ -133,7 +133,7 @@ struct World {
     kernel: Hostile,
     channels: [EventChannel; 2],
     slots: [Option<Slot>; SLOTS],
-    /// The keys of ids that were dropped. Ids of other threads may have the others.
+    /// The keys of dropped ids. Other threads' ids may have any other key.
     dropped: BTreeSet<IdKey>,
 }
 
@@ -249,10 +249,10 @@ impl World {
     /// Reads all events of both channels.
     fn read(&mut self) {
         for number in 0..2 {
-            // The kernel has as many as were queued, and may fail.
+            // The kernel has only the queued events, and may fail.
             while let Ok(Some(event)) = self.channels[number].try_next_event() {
                 assert!(!self.dropped.contains(&event.id), "an event of an id that was dropped: {event:?}");
-                // Each has words, whatever its numbers are.
+                // Each event can be printed, whatever its numbers.
                 assert!(!format!("{event:?}{}", event.status).is_empty());
                 match event.kind {
                     EventKind::ConnectRequest(request) => match self.slots.iter().position(Option::is_none) {
@@ -312,7 +312,7 @@ fn query(id: &CmId) {
     let _ = (id.remote_ece(), id.qp_type(), id.port_space());
 }
 
-/// Runs the steps of the bytes, at most 200. The first byte chooses the kernel.
+/// Runs the steps in the bytes, at most 200. The first byte selects the kernel.
 pub(crate) fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let mut world = World::new(*kind);
@@ -320,7 +320,7 @@ pub(crate) fn run(bytes: &[u8]) {
     world.end();
 }
 
-/// Returns the number of connected queue pairs that the program has got after the steps.
+/// Returns the number of connected queue pairs that the program has taken after the steps.
 #[allow(dead_code)]
 pub(crate) fn queue_pairs_taken(bytes: &[u8]) -> usize {
     let mut world = World::new(bytes[0]);

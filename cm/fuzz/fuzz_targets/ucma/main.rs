@@ -1,7 +1,7 @@
-//! Any calls of a program, at a kernel that is not to be trusted: see `driver.rs`.
+//! Arbitrary calls of a program at an untrusted kernel: see `driver.rs`.
 //!
-//! `cargo +nightly fuzz run ucma`, from the folder of the package `rdma-cm`. The test of its module
-//! `hostile` writes the seeds, and runs all of them.
+//! Run `cargo +nightly fuzz run ucma` in the folder of the package `rdma-cm`. The tests of its
+//! module `hostile` write the seeds, and run all of them.
 
 #![no_main]
 

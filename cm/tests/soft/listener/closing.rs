@@ -47,7 +47,7 @@ fn closing_ends_a_blocked_accept_and_rejects_later_peers() {
     let error = Connector::default().connect(listener.local_addr()).unwrap_err();
     assert!(error.to_string().contains("no program listens"), "{error}");
     assert_eq!(listener.accept_within(Duration::ZERO).unwrap_err().errno, Errno::CANCELED);
-    // The port is free, and connections go on.
+    // The port is free, and existing connections continue.
     Listener::bind(listener.local_addr()).unwrap();
     send(&mut client, &mut server, b"still there");
 }
@@ -76,7 +76,7 @@ fn a_listener_that_is_dropped_rejects_the_requests_of_each_state() {
     let client = client(to);
     let connected = (accept(&listener), client.join().unwrap().unwrap());
     accepted.is_accepted();
-    // The listener has not read this one.
+    // The listener has not read this request.
     let unread = Slow::new(to, 0xff_ff08);
     readable(&listener);
     drop(listener);

@@ -1,4 +1,4 @@
-//! Times, addresses and options of the side that connects.
+//! Times, addresses and options of the connecting side.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::thread;

@@ -29,7 +29,7 @@ fn a_server_has_its_devices_and_what_connections_share_before_its_first_client()
     for _ in 0..2 {
         let (mut client, mut server) = pair(&listener);
         assert_eq!(server.resources.pd.handle(), pd.handle());
-        // Memory of the domain that existed before serves each connection.
+        // Memory registered before serves each connection.
         let received = pd.alloc_buf(64).unwrap();
         server.qp.post_recv_buf(received, ..).unwrap();
         let message = client.resources.pd.register(b"hello".to_vec()).unwrap();
@@ -70,7 +70,7 @@ fn a_listener_on_all_addresses_has_each_device_and_its_connections_share_the_con
     let port = binding.local_addr().port();
     let listener = binding
         .listen(move |request| {
-            // A domain of the connection's context, with the queue of the listener's.
+            // A domain of the connection's context with the listener's queue.
             let pd = request.id.context()?.alloc_pd()?;
             let init = QpInit { send_cq: handle.clone(), ..QpInit::new(QpType::RC, &cq) };
             let qp = request.id.create_qp(&pd, &init)?;

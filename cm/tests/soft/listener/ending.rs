@@ -26,7 +26,7 @@ fn each_side_ends_the_connection_and_the_other_one_notices() {
             ended.join().unwrap()
         });
         assert_eq!((ended.end, ended.qp.state()), (End::Confirmed, Ok(QpState::ERR)));
-        // The end stays, and requests that were posted complete as flushed.
+        // The end stays, and posted requests complete as flushed.
         assert_eq!(notices.control.end().unwrap(), Some(End::ByPeer));
         let Connection { qp, mut resources, control, .. } = notices;
         let _qp = qp.to_error().unwrap();
@@ -40,7 +40,7 @@ fn a_peer_that_does_not_confirm_the_end_in_time_is_not_waited_for() {
     let host = Host::new();
     let listener = Listener::bind(host.at(0)).unwrap();
     let (client, server) = pair(&listener);
-    // The peer's program does not look at its control.
+    // The peer's program does not check its control.
     let ended = client.disconnect(Duration::from_millis(50)).unwrap();
     assert_eq!(ended.end, End::Unconfirmed);
     assert_eq!(server.control.wait(PATIENCE).unwrap(), Some(End::ByPeer));
@@ -91,7 +91,7 @@ fn an_end_that_one_thread_finds_wakes_the_others() {
         ended.send(waits.wait(Duration::MAX).unwrap())
     });
     is_asleep(&starts.recv_timeout(PATIENCE).unwrap());
-    // The peer's program does not look at its control, so that no event comes.
+    // The peer's program does not check its control, so no event arrives.
     assert_eq!(control.disconnect(Duration::from_millis(20)).unwrap(), End::Unconfirmed);
     assert_eq!(ends.recv_timeout(PATIENCE), Ok(Some(End::Unconfirmed)));
 }

@@ -1,11 +1,11 @@
 //! Listeners and connectors.
 //!
-//! | file | what it tests |
+//! | file | subject |
 //! |---|---|
 //! | [`setup`] | private data, the first receives, rejects, errors of the program |
-//! | [`peers`] | many peers, slow ones, those that give up, and what they can occupy |
+//! | [`peers`] | many peers, slow peers, peers that give up, and limits on their resources |
 //! | [`closing`] | the end of a listener |
-//! | [`connector`] | times, addresses and options of the side that connects |
+//! | [`connector`] | times, addresses and options of the connecting side |
 //! | [`devices`] | a listener's devices before its first client |
 //! | [`ending`] | the end of a connection |
 
@@ -53,7 +53,7 @@ fn send(from: &mut Connection, to: &mut Connection, text: &[u8]) {
     assert_eq!(&received.into_buf().unwrap()[..len], text);
 }
 
-/// Returns a listener that accepts with the resources that it makes, and with private data.
+/// Returns a listener that creates resources and accepts with private data.
 pub(crate) fn listener_that_answers(host: &Host, init: &ListenerInit) -> Listener {
     Listener::bind_with(host.at(0), init, |request| {
         let (qp, resources) = Resources::create(&request.id, Resources::CAP)?;
@@ -65,7 +65,7 @@ pub(crate) fn listener_that_answers(host: &Host, init: &ListenerInit) -> Listene
     .unwrap()
 }
 
-/// A client that sends a request, and does not confirm the listener's reply.
+/// A client that sends a request but does not confirm the listener's reply.
 pub(crate) struct Slow {
     channel: EventChannel,
     id: CmId,

@@ -1,4 +1,4 @@
-//! Many peers, slow peers, peers that give up, and what they can occupy.
+//! Many peers, slow peers, peers that give up, and the resources that they can occupy.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +27,7 @@ fn a_request_beyond_the_backlog_connects_once_the_program_has_taken_others() {
         let (results, to) = (results.clone(), listener.local_addr());
         thread::spawn(move || results.send(Connector::default().connect(to)).is_ok());
     }
-    // The request that finds no room is dropped, and its peer sends it again.
+    // A request without room is dropped, and its peer sends it again.
     let _accepted = [(); 3].map(|()| accept(&listener));
     let _connected = [(); 3].map(|()| ended.recv_timeout(PATIENCE).unwrap().unwrap());
 }
@@ -55,8 +55,8 @@ fn an_edge_triggered_loop_accepts_two_hundred_and_fifty_six_peers() {
     }
 }
 
-/// Connects 256 peers at once to a listener with the default number of pending requests, in a
-/// process that may open 1,024 files: 102. The others wait.
+/// Connects 256 peers simultaneously to a listener with the default number of pending requests: 102
+/// in a process that may open 1,024 files. The others wait.
 pub(crate) fn beyond_the_default() {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, soft.min(1024), hard).unwrap();
@@ -77,7 +77,7 @@ fn accept_all(listener: &Listener<End>) -> Vec<Connection<End>> {
 
 fn at_once(init: &ListenerInit, accept: impl FnOnce(&Listener<End>) -> Vec<Connection<End>>) {
     let host = Host::new();
-    // Completion queues without channels, because processes often have no more than 1024 files.
+    // Completion queues have no channels, because processes are often limited to 1024 files.
     let listener = Listener::bind_with(host.at(0), init, |request| {
         let end = End::of(&request.id);
         let private_data = &request.peer.private_data()[..8];
@@ -185,7 +185,7 @@ fn requests_beyond_those_that_may_be_pending_wait_as_many_as_the_backlog() {
         matches!(&refused, Some(Incoming::Failed { error, .. }) if error.errno == Errno::AGAIN),
         "{refused:?}"
     );
-    // The reject of a port without a listener comes behind one of the third request.
+    // A reject from a port without a listener would arrive after a reject of the third request.
     let nowhere = Slow::new(host.at(1), 0xff_ff04);
     let event = next(&nowhere.channel);
     assert!(matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
@@ -193,8 +193,8 @@ fn requests_beyond_those_that_may_be_pending_wait_as_many_as_the_backlog() {
     drop(third);
     let next_incoming = || listener.next_incoming(PATIENCE).unwrap().expect("an outcome in time");
     thread::scope(|scope| {
-        // The thread that reads the end of the first returns with it. The other one, which waits,
-        // has to set the second one up.
+        // The thread that reads the end of the first request returns with it. The other, waiting
+        // thread must set up the second request.
         let readers = [(); 2].map(|()| scope.spawn(next_incoming));
         drop(first);
         second.is_accepted();
@@ -252,12 +252,12 @@ fn a_burst_of_peers_is_served_one_after_the_other() {
     drop((accepted, connected));
 }
 
-/// A slow peer, and the descriptor of its listener, in the hands of the listener's setup.
+/// A slow peer and its listener's descriptor, held by the listener's setup.
 #[derive(Default)]
 struct InSetup(Mutex<Option<(Slow, OwnedFd)>>);
 
 impl InSetup {
-    /// Lets a peer connect to the listener, which has read nothing yet.
+    /// Connects a peer to the listener, which has not read anything yet.
     fn connect(&self, listener: &Listener) {
         let slow = Slow::new(listener.local_addr(), 0xff_ff07);
         *self.0.lock().unwrap() = Some((slow, listener.as_fd().try_clone_to_owned().unwrap()));
@@ -282,7 +282,7 @@ fn a_peer_that_gives_up_during_the_setup_makes_no_call_fail() {
         if let Some((slow, listener)) = peer.take() {
             let to = slow.to;
             drop(slow);
-            // Behind the message that ends the connection.
+            // Arrives after the message that ends the connection.
             *behind.lock().unwrap() = Some(Slow::new(to, 0xff_ff08));
             readable(&listener);
             let error = request.id.accept(qp, &ConnParam::default()).unwrap_err();
@@ -325,12 +325,12 @@ fn requests_without_end_put_neither_the_callers_deadline_nor_those_of_other_requ
     let host = Host::new();
     let flood = Arc::new(InSetup::default());
     let (next_peer, begin) = (Arc::clone(&flood), Instant::now());
-    // A number of a queue pair names one connection.
+    // A queue pair number identifies one connection.
     let numbers = AtomicU32::new(0xff_0000);
     let init = ListenerInit { establish_timeout: Duration::from_millis(1), ..ListenerInit::default() };
     let listener = Listener::bind_with(host.at(0), &init, move |request| {
         if let Some((slow, listener)) = next_peer.take() {
-            // The next request is there before the call looks at the time.
+            // The next request arrives before the call checks the time.
             let next_slow = Slow::new(slow.to, numbers.fetch_add(1, Ordering::Relaxed));
             readable(&listener);
             if begin.elapsed() < PATIENCE {

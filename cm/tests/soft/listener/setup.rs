@@ -71,7 +71,7 @@ fn a_message_that_finds_no_receive_is_sent_again_within_a_millisecond() {
     let listener = Listener::bind(host.at(0)).unwrap();
     let (client, server) = pair(&listener);
     assert_eq!([rnr_timer(&client), rnr_timer(&server)], [12; 2], "0.64 ms");
-    // A program that moves its own queue pair, as every C program does, gets the same.
+    // A program that moves its queue pair itself, as every C program does, gets the same timer.
     let (attr, mask) = server.control.id().init_qp_attr(QpState::RTR).unwrap();
     assert!(mask.contains(QpAttrMask::MIN_RNR_TIMER));
     assert_eq!(attr.min_rnr_timer, ConnParam::MIN_RNR_TIMER);
@@ -157,7 +157,7 @@ fn a_request_that_the_setup_drops_is_rejected() {
 fn an_error_of_the_setup_is_returned_and_the_listener_goes_on() {
     let host = Host::new();
     let fails = Mutex::new(true);
-    // The request leaves the only place.
+    // The request frees the only place.
     let init = ListenerInit { max_pending: 1, ..ListenerInit::default() };
     let listener = Listener::bind_with(host.at(0), &init, move |request| {
         if std::mem::take(&mut *fails.lock().unwrap()) {
