@@ -28,7 +28,7 @@ use crate::id::CmId;
 /// let context = binding.context()?;
 /// let pd = context.alloc_pd()?;
 /// let cq = context.create_cq(&CqInit::new(4096))?;
-/// One receive queue for all clients.
+/// // One receive queue for all clients.
 /// let mut srq = pd.create_srq(&SrqInit::new(1024))?;
 /// for _ in 0..1024 {
 ///     srq.post_recv_buf(pd.alloc_buf(4096)?, ..)?;

@@ -1,5 +1,5 @@
-//! [`Passive`]: the side that listens, without I/O: which requests are between their arrival and
-//! their establishment, and what becomes of each.
+//! [`Passive`]: the state machine of the listening side, without I/O. It tracks each request from
+//! its arrival to its establishment.
 //!
 //! ```text
 //!   request ─► waiting ─ next_waiting ─┐
@@ -12,20 +12,20 @@
 //!                 └─ dropped: the program rejected it, or its setup failed
 //! ```
 //!
-//! The program sets a request up while other threads read events, so that the end of a request may
-//! arrive before [`accepted`](Passive::accepted): it is kept until then. A peer that is slow delays
-//! no other one, because each request has a deadline of its own, and their number is bounded.
+//! The program sets up a request while other threads read events, so the end of a request may
+//! arrive before [`accepted`](Passive::accepted). It is kept until then. A slow peer does not delay
+//! others, because each request has its own deadline and their number is bounded.
 //!
 //! # Floods
-//! A stranger can send requests and confirm none, which fill all places until their deadlines. Each
-//! source address therefore has a share. If a request finds no room, the oldest request of the
-//! address with the most makes room, provided that address still has at least as many as the other
+//! A stranger can send requests and confirm none, and so occupy all places until their deadlines.
+//! Each source address therefore has a share. If a request finds no room, the address with the most
+//! requests gives up its oldest, provided that it still has at least as many as the other address
 //! afterwards:
 //!
-//! | full | makes room |
+//! | full | removed |
 //! |---|---|
-//! | the requests that wait | the oldest one that waits, at once |
-//! | the pending ones | the oldest one that the peer has not confirmed for [`GRACE`] |
+//! | the waiting requests | the oldest waiting one, immediately |
+//! | the pending requests | the oldest one not confirmed by its peer within [`GRACE`] |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -36,26 +36,26 @@ use verbs::{Cause, Errno, Error};
 use crate::event::{Event, EventKind};
 use crate::id::IdKey;
 
-/// The side that listens.
+/// The state machine of the listening side.
 #[derive(Debug)]
 pub(super) struct Passive {
     pending: BTreeMap<IdKey, Pending>,
     /// The same requests by source address.
     shares: Shares<IdKey>,
-    /// Requests that wait for a place among the pending ones, by source address.
+    /// Requests waiting for a place among the pending ones, by source address.
     waiting: Shares<IdKey>,
-    /// The addresses and deadlines of requests that wait.
+    /// The addresses and deadlines of waiting requests.
     waits: BTreeMap<IdKey, (Source, Option<Instant>)>,
     /// The same deadlines, the earliest first.
     waits_until: BTreeSet<(Instant, IdKey)>,
-    /// The address for which a place was made.
+    /// The address that gets the freed place.
     preferred: Option<Source>,
     /// The deadlines of accepted requests, the earliest first.
     deadlines: BTreeSet<(Instant, IdKey)>,
     max_pending: usize,
     max_waiting: usize,
     timeout: Duration,
-    /// The events that were read since the last look at the deadlines.
+    /// The number of events read since the last check of the deadlines.
     read: usize,
 }
 
@@ -71,22 +71,22 @@ struct Pending {
 
 #[derive(Debug)]
 enum Stage {
-    /// The program sets it up. The outcome, where that came first.
+    /// The program sets it up. Holds the outcome if that came first.
     SettingUp(Option<Outcome>),
-    /// The peer's message of establishment is awaited until a deadline.
+    /// The peer's confirmation is awaited until the deadline.
     Accepted { since: Instant, deadline: Option<Instant> },
 }
 
-/// The answer to a request's arrival.
+/// The decision about a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The program sets it up.
     Pending,
-    /// It waits until another one has ended.
+    /// It waits until another request has ended.
     Waiting,
-    /// It waits in the place of this one, which is dropped.
+    /// It waits instead of this one, which is dropped.
     Instead(IdKey),
-    /// It is dropped without an answer. Its peer sends it again.
+    /// It is dropped without a reply, and its peer sends it again.
     None,
 }
 
@@ -100,7 +100,7 @@ pub(super) enum Outcome {
 }
 
 impl Passive {
-    /// Returns the state of a listener without requests.
+    /// Creates the state of a listener without requests.
     pub(super) fn new(max_pending: usize, max_waiting: usize, timeout: Duration) -> Self {
         Self {
             pending: BTreeMap::new(),
@@ -110,7 +110,7 @@ impl Passive {
             waits_until: BTreeSet::new(),
             preferred: None,
             deadlines: BTreeSet::new(),
-            // Without a place, a request would wait for ever.
+            // With no places, requests would wait forever.
             max_pending: max_pending.max(1),
             max_waiting,
             timeout,
@@ -118,7 +118,7 @@ impl Passive {
         }
     }
 
-    /// Enters a request that has arrived now.
+    /// Enters a request that has just arrived.
     pub(super) fn request(&mut self, key: IdKey, source: Source, now: Instant) -> Place {
         if self.waiting.is_empty() && self.pending.len() < self.max_pending {
             self.begin(key, source);
@@ -133,7 +133,7 @@ impl Passive {
             self.forget_wait(oldest);
             place = Place::Instead(oldest);
         }
-        // Its peer waits no longer, and a flood of requests ends.
+        // By then its peer has stopped waiting; this also drains a flood of requests.
         let deadline = now.checked_add(self.timeout);
         self.waiting.push(source, key);
         self.waits.insert(key, (source, deadline));
@@ -141,13 +141,13 @@ impl Passive {
         place
     }
 
-    /// Returns whether a request waits and there is a place for it.
+    /// Returns whether a request is waiting and there is a place for it.
     pub(super) fn has_next_waiting(&self) -> bool {
         !self.waiting.is_empty() && self.pending.len() < self.max_pending
     }
 
-    /// Returns a request that has waited, and for which there is a place now: the program sets it
-    /// up. Addresses take turns.
+    /// Returns a waiting request for which there is now a place; the program sets it up. Addresses
+    /// take turns.
     pub(super) fn next_waiting(&mut self) -> Option<IdKey> {
         if !self.has_next_waiting() {
             return None;
@@ -159,7 +159,7 @@ impl Passive {
         Some(key)
     }
 
-    /// Makes a place for a waiting request, if another address has more than its share. Returns the
+    /// Frees a place for a waiting request, if another address has more than its share. Returns the
     /// request that loses its place, and its failure.
     pub(super) fn make_place(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
         let Displacement { at, key, instead } = self.displacement()?;
@@ -174,7 +174,7 @@ impl Passive {
         Some((key, Outcome::Failed(error.because(Cause::Other { reason: reason.into() }))))
     }
 
-    /// Returns the request that loses its place next, if all places are taken.
+    /// Returns the next request to lose its place, if all places are taken.
     fn displacement(&self) -> Option<Displacement> {
         if self.waiting.is_empty() || self.pending.len() < self.max_pending {
             return None;
@@ -194,7 +194,7 @@ impl Passive {
         self.shares.push(source, key);
     }
 
-    /// Removes a request from the wait, except from [`Self::waiting`].
+    /// Removes a request's wait, except from [`Self::waiting`].
     fn forget_wait(&mut self, key: IdKey) -> Option<(Source, Option<Instant>)> {
         let wait = self.waits.remove(&key)?;
         if let (_, Some(deadline)) = wait {
@@ -210,7 +210,7 @@ impl Passive {
         }
     }
 
-    /// Notes that the program has accepted a request. Returns the outcome if it came before.
+    /// Records that the program has accepted a request. Returns the outcome if it came before.
     pub(super) fn accepted(&mut self, key: IdKey, now: Instant) -> Option<Outcome> {
         let Pending { stage, .. } = self.pending.get_mut(&key)?;
         if let Stage::SettingUp(outcome @ Some(_)) = stage {
@@ -218,14 +218,14 @@ impl Passive {
             self.dropped(key);
             return outcome;
         }
-        // A deadline beyond the clock's range means no deadline.
+        // A deadline beyond the clock's range means none.
         let deadline = now.checked_add(self.timeout);
         *stage = Stage::Accepted { since: now, deadline };
         self.deadlines.extend(deadline.map(|deadline| (deadline, key)));
         None
     }
 
-    /// Forgets a request that the program rejected, or could not set up.
+    /// Removes a request that the program rejected or could not set up.
     pub(super) fn dropped(&mut self, key: IdKey) {
         let Some(Pending { source, stage }) = self.pending.remove(&key) else { return };
         self.shares.remove(&source, |pending| *pending == key);
@@ -234,9 +234,8 @@ impl Passive {
         }
     }
 
-    /// Handles an event of a request's id. Returns the outcome that it is for one that the program
-    /// has accepted. A request that waits has no events: channels drop those of its id until it is
-    /// accepted.
+    /// Handles an event of a request's id. Returns the outcome if the request was accepted. Waiting
+    /// requests have no events, because channels drop them until the id is accepted.
     pub(super) fn event(&mut self, event: Event) -> Option<(IdKey, Outcome)> {
         let key = event.id;
         let Pending { stage, .. } = self.pending.get_mut(&key)?;
@@ -254,18 +253,18 @@ impl Passive {
         }
     }
 
-    /// Notes that an event was read.
+    /// Records that an event was read.
     pub(super) fn has_read(&mut self) {
         self.read += 1;
     }
 
-    /// Returns whether a look at the deadlines is due, although more events may wait.
+    /// Returns whether the deadlines must be checked although more events may be pending.
     pub(super) fn is_time_to_expire(&self) -> bool {
         self.read >= READS
     }
 
-    /// Returns a request whose deadline is over, and its failure. Without one, the next look is due
-    /// after [`READS`] further events.
+    /// Returns a request whose deadline has passed, and its failure. If there is none, the next
+    /// check follows after [`READS`] further events.
     pub(super) fn expired(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
         let error = Error::new("accept", "", Errno::TIMEDOUT);
         let failed = |reason: String| Outcome::Failed(error.because(Cause::Other { reason: reason.into() }));
@@ -284,7 +283,7 @@ impl Passive {
         None
     }
 
-    /// Returns the time at which the next request expires, or loses its place.
+    /// Returns the time at which the next request expires or loses its place.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let of_pending = self.deadlines.first().map(|(deadline, _)| *deadline);
         let of_waiting = self.waits_until.first().map(|(deadline, _)| *deadline);
@@ -300,7 +299,7 @@ struct Displacement {
     instead: Source,
 }
 
-/// Returns the outcome that an event is; `None` for one that changes nothing.
+/// Returns the outcome reported by an event; `None` if it reports none.
 fn outcome(event: Event) -> Option<Outcome> {
     let reason = match event.kind {
         EventKind::Established(_) => return Some(Outcome::Established),
@@ -316,15 +315,15 @@ fn outcome(event: Event) -> Option<Outcome> {
     Some(Outcome::Failed(Error::new("accept", "", errno).because(Cause::Other { reason: reason.into() })))
 }
 
-/// The time for a peer to confirm a connection before another address may get its place. Peers
-/// confirm within a few round trips; a busy one may take longer.
+/// The time for a peer to confirm a connection before another address may take its place.
+/// Confirmations take a few round trips, or longer on a busy peer.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The number of addresses considered for a place, those with the fewest requests first: under a
-/// flood from as many addresses as it has requests, each search would otherwise take long.
+/// The number of addresses to consider for a place, those with the fewest requests first. This
+/// bounds each search under a flood from as many addresses as requests.
 const MODEST: usize = 8;
 
-/// The events that are read until the deadlines are looked at.
+/// The number of events read between checks of the deadlines.
 const READS: usize = 64;
 
 #[cfg(test)]
