@@ -272,7 +272,7 @@ fn raise_files() -> Result<()> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
 }
 
-/// Runs the server: keeps all connections, and replies to requests for its service.
+/// Runs the server: keeps all connections and replies to requests for its service.
 fn serve() -> Result<()> {
     raise_files()?;
     let listener = Listener::bind((SERVER, PORT))?;

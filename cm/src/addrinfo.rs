@@ -35,8 +35,7 @@ pub enum Family {
     Ib,
 }
 
-/// The purpose of the addresses, and restrictions:
-/// `Hints { passive: true, ..Hints::default() }`.
+/// The purpose of the addresses, with restrictions: `Hints { passive: true, ..Hints::default() }`.
 ///
 /// # References
 /// `rdma_getaddrinfo(3)`
@@ -85,8 +84,8 @@ pub struct AddrInfo {
 
 /// Looks up a host and a service. Without a host, the result is the unspecified addresses for
 /// listening, or the loopback addresses for connecting. A service is a port number or a name; the
-/// default port is 0. An IPv6 address may have a scope, `fe80::1%eth0` or `fe80::1%2`, and may be
-/// in brackets.
+/// default port is 0. An IPv6 address may have a scope, `fe80::1%eth0` or `fe80::1%2`. Brackets
+/// around it are optional.
 ///
 /// ```
 /// use rdmacm::{Hints, getaddrinfo};
@@ -180,8 +179,8 @@ fn of_family(address: SocketAddr, family: Option<Family>, space: PortSpace) -> O
     }
 }
 
-/// Parses a numeric address, or returns `None` for a name. An IPv6 address may be in brackets, and
-/// may have a scope: `fe80::1%eth0`, or an interface number instead of the name.
+/// Parses a numeric address, or returns `None` for a name. An IPv6 address may have brackets and a
+/// scope: `fe80::1%eth0`, or an interface number instead of the name.
 ///
 /// # Errors
 /// `ENOENT` for an unknown interface.

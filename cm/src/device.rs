@@ -1,5 +1,5 @@
-//! The verbs devices behind ids: looked up by the connection manager's report, and opened once for
-//! all ids of the process.
+//! The verbs devices behind ids: found by the connection manager's report, opened once for all ids
+//! of the process.
 //!
 //! ```text
 //!   QUERY ─► node GUID, index ─► the device list ─► Device

@@ -1,5 +1,5 @@
-//! Turns a backend's event into an API event: finds its id, consumes internal events, and extracts
-//! the data.
+//! Turns a backend's event into an API event: finds its id, consumes internal events, extracts the
+//! data.
 //!
 //! | event | action |
 //! |---|---|

@@ -49,7 +49,7 @@ pub enum EventKind {
     RouteError,
     /// A peer requests a connection to a listener. Dropping the request rejects it.
     ConnectRequest(ConnectRequest),
-    /// The peer accepted, and the program moves the queue pair itself: to RTS, followed by
+    /// The peer accepted; the program moves the queue pair itself: to RTS, followed by
     /// [`establish`](CmId::establish).
     ConnectResponse(PeerParam),
     /// The connection failed after the peer had accepted it, or its device failed.

@@ -8,7 +8,7 @@
 //!
 //! The sources' files never block. Threads wait in `ppoll(2)`, or in `epoll_wait(2)` if there are
 //! several sources. Any number of threads may therefore wait at one channel: an event wakes some of
-//! them, one gets it, and the others wait again. A channel cannot be closed under a waiting thread,
+//! them, one gets it, the others wait again. A channel cannot be closed under a waiting thread,
 //! because that thread borrows it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -201,7 +201,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// Any errno of the kernel and of `ppoll(2)`. In a forked child,
-    /// [`Cause::Forked`](verbs::Cause::Forked) (`ENODEV`) if the channel has only soft ids, and
+    /// [`Cause::Forked`](verbs::Cause::Forked) (`ENODEV`) if the channel has only soft ids,
     /// otherwise `EACCES` from the kernel. Failures of an id are events, not errors.
     ///
     /// # References
@@ -245,7 +245,7 @@ impl EventChannel {
     }
 
     /// Makes waiting threads check for events of an id that moved here. The kernel does not wake
-    /// them, and an epoll descriptor checks a file only when woken or modified.
+    /// them; an epoll descriptor checks a file only when woken or modified.
     ///
     /// # Errors
     /// Any errno of `epoll_ctl(2)`.
@@ -342,7 +342,7 @@ impl EventChannel {
             let count = 1 + usize::from(moved.is_some());
             match ppoll(&mut fds[..count], left.map(TimeSpec::from_duration), None) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {
-                    // All waiting threads have woken up, and check the kernel's file as well.
+                    // All waiting threads have woken up and check the kernel's file as well.
                     let _ = moved.map(EventFd::read);
                 }
                 Err(errno) => return Err(Error::new(VERB, "", errno.into())),

@@ -1,5 +1,5 @@
-//! An untrusted kernel for the fuzz target `ucma` (`cm/fuzz`) and its seeds. It is not part of the
-//! API, and exists only in builds with `--cfg fuzzing`.
+//! An untrusted kernel for the fuzz target `ucma` (`cm/fuzz`) and its seeds. It exists only in
+//! builds with `--cfg fuzzing`, outside the API.
 
 pub use crate::channel::{Anomaly, Hostile, Uid};
 

@@ -1,7 +1,7 @@
 //! RDMA connections by address, in pure Rust: one program listens at an IP address and a port,
-//! another connects to it, and both get a connected queue pair. The crate does the work of
-//! librdmacm, through the kernel's connection manager or, between soft devices ([`verbs::soft`]),
-//! without it. No C library is compiled or linked.
+//! another connects to it. Both get a connected queue pair. The crate does the work of librdmacm,
+//! through the kernel's connection manager or, between soft devices ([`verbs::soft`]), without it.
+//! No C library is compiled or linked.
 //!
 //! ```
 //! use std::time::Duration;
@@ -83,7 +83,7 @@
 //! # }
 //! ```
 //!
-//! The connecting side first resolves the address and the route, and waits for an event each time:
+//! The connecting side first resolves the address and the route. It waits for an event each time:
 //! [`resolve_addr`](CmId::resolve_addr), [`resolve_route`](CmId::resolve_route),
 //! [`create_qp`](CmId::create_qp), [`connect`](CmId::connect).
 //!
@@ -107,7 +107,7 @@
 //! The address of an id selects its backend. Addresses that belong to a soft device of the process,
 //! or that such a device reaches, use that device; all others use the kernel. A listener on the
 //! unspecified address listens on all devices of both backends. Calls, events and errnos are the
-//! same, except for a few differences listed in the [`guide`], and the protocol is that of Linux'
+//! same, except for a few differences listed in the [`guide`]. The protocol is the one of Linux'
 //! `rdma_cm`. A program with a soft device, or one started with `VERBS_SOFT=auto`, also connects
 //! without `/dev/infiniband/rdma_cm`:
 //!
@@ -141,8 +141,8 @@
 //!
 //! # Queue pairs
 //! - The id's own queue pair: [`create_qp`](CmId::create_qp) makes it, [`connect`](CmId::connect)
-//!   or [`accept`](CmId::accept) take it, the id moves it, and [`take_qp`](CmId::take_qp) returns
-//!   it in RTS.
+//!   or [`accept`](CmId::accept) takes it, the id moves it, [`take_qp`](CmId::take_qp) returns it
+//!   in RTS.
 //! - A queue pair moved by the program, with attributes from [`init_qp_attr`](CmId::init_qp_attr).
 //!   [`connect_with`](CmId::connect_with) and [`accept_with`](CmId::accept_with) take its number.
 //!   [`establish`](CmId::establish) confirms to the peer that it is ready.
@@ -156,15 +156,15 @@
 //! in any order.
 //!
 //! # Threads
-//! All handles are `Send` and `Sync`. Any number of threads may read one channel, and call one id.
+//! All handles are `Send` and `Sync`. Any number of threads may read one channel or call one id.
 //!
 //! # Forks
 //! Ids of soft devices belong to the process that created them. In a forked child, their calls fail
 //! with [`Cause::Forked`](verbs::Cause::Forked), as does reading events of a channel that has only
 //! such ids; dropping them ends nothing. Ids of the kernel's connection manager fail with `EACCES`:
-//! the kernel compares the credentials of each command with those that opened the file, and the
-//! child has a copy. A child that connects opens another channel. On soft devices this works unless
-//! the parent has had ids on some.
+//! the kernel compares the credentials of each command with those that opened the file; the child
+//! has a copy. A child that connects opens another channel. On soft devices this works unless the
+//! parent has had ids on some.
 //!
 //! # Errors
 //! Calls return [`verbs::Error`]: the call, the device, the errno and the cause, as a sentence.

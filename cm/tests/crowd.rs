@@ -22,7 +22,7 @@ const PART: &str = "RDMACM_CROWD_PART";
 
 #[test]
 fn five_hundred_clients_at_once_beside_busy_processes_connect_with_the_defaults() {
-    // Created before the threads start, and before a listener creates the server's device.
+    // Created before the threads start and before a listener creates the server's device.
     let _device = verbs::soft::auto().unwrap();
     let _busy = [(); 4].map(|()| Process::start("busy"));
     let mut server = Process::start("serves");

@@ -1,4 +1,4 @@
-//! Runs each example in a separate process with a soft device, and checks its output.
+//! Runs each example in a separate process with a soft device and checks its output.
 //!
 //! `cargo test` builds the examples; `cargo test --test examples` alone does not.
 #![allow(missing_docs)]

@@ -8,9 +8,9 @@
 //!      └─ any other ─────────────────────────────────────► the kernel
 //! ```
 //!
-//! An id on both backends listens on both, and both report under its cookie. If the id instead
-//! resolves a peer's address, that address selects the backend, and the other backend's id ends.
-//! After a failed resolution the id may resolve another address, which selects again.
+//! An id on both backends listens on both; both report under its cookie. If the id instead resolves
+//! a peer's address, that address selects the backend. The other backend's id ends. After a failed
+//! resolution the id may resolve another address, which selects again.
 //!
 //! Calls hold the id's lock for reading. A call that selects the backend holds it for writing; it
 //! does not wait for a peer either.
@@ -53,7 +53,7 @@ struct Inner {
     is_tentative: bool,
     /// The address previously bound on both backends.
     bound: Option<Address>,
-    /// The soft id. Before the selection it serves calls as an id without an address, and it holds
+    /// The soft id. Before the selection it serves calls as an id without an address. It also holds
     /// the events written by the program.
     soft: Box<dyn Backend>,
     /// The kernel's id, once the kernel is selected.

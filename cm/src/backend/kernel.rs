@@ -223,7 +223,7 @@ impl Source for Kernel {
         let request: Option<Box<dyn Backend>> = match event {
             EventType::CONNECT_REQUEST => {
                 // A request that arrived before its listener moved here is still at the old file.
-                // Other requests are at none of these files, and their numbers are unique.
+                // Other requests are at none of these files; their numbers are unique.
                 let former = self.0.former_files();
                 let _ = former.iter().any(|file| cmd::id::migrate_id(&self.0, id, file).is_ok());
                 Some(Box::new(KernelId::new(&self.0, id)))

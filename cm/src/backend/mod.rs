@@ -17,7 +17,7 @@
 //! several it waits at an epoll descriptor. Ids of all sources share one table of cookies
 //! ([`crate::table`]), so events need not name their source.
 //!
-//! Invariant: a source never blocks, and a call on an id returns without waiting for a peer. Longer
+//! Invariant: a source never blocks. A call on an id returns without waiting for a peer. Longer
 //! operations end in an event.
 //!
 //! Invariant: dropping a backend ends its id in any state. A connection is disconnected, a pending

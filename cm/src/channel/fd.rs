@@ -53,7 +53,7 @@ impl Channel for FdChannel {
     }
 }
 
-/// Encodes a command for `write()`, and returns its length in bytes.
+/// Encodes a command for `write()` and returns its length in bytes.
 ///
 /// ```text
 ///   command 4 │ length of the struct 2 │ room for the reply 2 │ struct

@@ -41,7 +41,7 @@ pub struct Anomaly {
     pub errno: Option<i32>,
     /// The maximum length of the reply, in bytes.
     pub cut: Option<usize>,
-    /// The offset of a byte to change in the reply, and its new value.
+    /// The offset and new value of a byte to change in the reply.
     pub patch: Option<(usize, u8)>,
 }
 
@@ -78,7 +78,7 @@ impl Hostile {
     /// Creates a kernel with ids on one device, or without a device if the GUID is 0.
     ///
     /// # Panics
-    /// If there are no descriptors.
+    /// If descriptors have run out.
     pub fn new(guid: Guid, gid: Gid) -> Self {
         let (file, _) = UnixStream::pair().expect("descriptors");
         // All kernels share one table of numbers.
@@ -279,7 +279,7 @@ impl Channel for Hostile {
             return Err(Errno::from_raw(errno));
         }
         if cfg!(test) && command.number == RDMA_USER_CM_CMD_GET_EVENT {
-            // Other tests share the table of cookies, and an event with one of their cookies would
+            // Other tests share the table of cookies: an event with one of their cookies would
             // reach them.
             anomaly.patch = anomaly.patch.filter(|(at, _)| *at >= NAMES);
             anomaly.cut = anomaly.cut.map(|cut| if cut < NAMES { 0 } else { cut });

@@ -67,9 +67,9 @@ pub(crate) struct Command<'a> {
     pub(crate) number: u32,
     /// The command's struct, with zero in each address field.
     pub(crate) body: &'a [u8],
-    /// The offset in `body` of the reply's address, and the buffer for the reply.
+    /// The offset in `body` of the reply's address, with the buffer for the reply.
     pub(crate) reply: Option<(usize, &'a mut [u8])>,
-    /// The offset in `body` of the value's address, and the bytes for the kernel to read.
+    /// The offset in `body` of the value's address, with the bytes for the kernel to read.
     pub(crate) value: Option<(usize, &'a [u8])>,
 }
 

@@ -1,4 +1,4 @@
-//! Opening the connection manager's file, and verifying that it is that file.
+//! Opening and verifying the connection manager's file.
 //!
 //! ```text
 //!   netlink, or sysfs  ─► rdma_cm is 10:125, ABI version 4
@@ -61,7 +61,7 @@ fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, (Pa
 /// # Errors
 /// Any errno of `stat(2)` or `open(2)`; `ENXIO` for any other file, which is not opened.
 fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
-    // Checked before, because opening has side effects, and after, because the file may have
+    // Checked before because opening has side effects, and again after because the file may have
     // changed.
     check_number(&fs::metadata(path), dev)?;
     let file: File = OpenOptions::new()

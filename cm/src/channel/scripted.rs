@@ -12,8 +12,8 @@ use verbs::Errno;
 
 use super::{Channel, Command, Ucma};
 
-/// A scripted kernel: the expected commands in order, and their replies. It panics on any other
-/// command, and when it is dropped before every expected command has arrived.
+/// A scripted kernel: the expected commands in order, with their replies. It panics on any other
+/// command. It also panics if dropped before every expected command has arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Scripted {
     state: Arc<Mutex<State>>,
@@ -52,7 +52,7 @@ impl Expect {
     }
 
     /// Expects a command with exactly this text: its number, its struct in hexadecimal with zero
-    /// for each address, the size of its reply, and the value that it points to.
+    /// for each address, the size of its reply, the value it points to.
     ///
     /// ```text
     ///   1: in 00000000000000000500000000000000, out 4

@@ -17,7 +17,7 @@ pub(crate) const MIN_ABI: u32 = 3;
 /// The newest supported ABI.
 pub(crate) const MAX_ABI: u32 = uverbs_abi::rdma_user_cm::RDMA_USER_CM_ABI_VERSION;
 
-/// An open file of the connection manager, and the features of its kernel.
+/// An open file of the connection manager, with the features of its kernel.
 #[derive(Debug)]
 pub(crate) struct Ucma {
     channel: Box<dyn Channel>,

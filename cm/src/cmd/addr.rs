@@ -96,7 +96,7 @@ pub(crate) fn resolve_route(ucma: &Ucma, id: u32, timeout_ms: u32) -> Result<()>
 /// Starts looking up a service at the subnet administrator. The result is an event.
 ///
 /// # Errors
-/// `EINVAL` for a name that is too long, and from kernels without the command; any other errno that
+/// `EINVAL` for a name that is too long or from kernels without the command; any other errno that
 /// the kernel returns.
 #[doc(alias = "rdma_resolve_addrinfo")]
 pub(crate) fn resolve_ib_service(ucma: &Ucma, id: u32, service: Service<'_>) -> Result<()> {

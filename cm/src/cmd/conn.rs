@@ -30,7 +30,7 @@ pub(crate) fn listen(ucma: &Ucma, id: u32, backlog: u32) -> Result<()> {
 /// Sends a connection request. The result is an event.
 ///
 /// # Errors
-/// `EINVAL` for an id without a resolved route, and for private data that is too long; any other
+/// `EINVAL` for an id without a resolved route or for private data beyond the limit; any other
 /// errno that the kernel returns.
 #[doc(alias = "rdma_connect")]
 pub(crate) fn connect(ucma: &Ucma, id: u32, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
@@ -39,11 +39,11 @@ pub(crate) fn connect(ucma: &Ucma, id: u32, param: &ConnParam<'_>, ece: Ece) -> 
     ucma.write("connect", Command::new(RDMA_USER_CM_CMD_CONNECT, request.as_bytes()))
 }
 
-/// Accepts a connection request; later events of its id carry `uid`. Without parameters it sends
-/// the connecting side's final message instead, and `uid` has no meaning.
+/// Accepts a connection request; later events of its id carry `uid`. Without parameters it instead
+/// sends the connecting side's final message; `uid` is ignored.
 ///
 /// # Errors
-/// `EINVAL` for an id in another state, and for private data that is too long; any other errno that
+/// `EINVAL` for an id in another state or for private data beyond the limit; any other errno that
 /// the kernel returns.
 #[doc(alias = "rdma_accept")]
 #[doc(alias = "rdma_establish")]
@@ -54,12 +54,12 @@ pub(crate) fn accept(ucma: &Ucma, id: u32, uid: u64, param: Option<&ConnParam<'_
     ucma.write(verb, Command::new(RDMA_USER_CM_CMD_ACCEPT, request.as_bytes()))
 }
 
-/// Rejects a connection request. Kernels accept two reasons: 0, which stands for
-/// `CONSUMER_DEFINED`, and 35 (`VENDOR_OPTION_NOT_SUPPORTED`).
+/// Rejects a connection request. Kernels accept two reasons: 0 (stands for `CONSUMER_DEFINED`) and
+/// 35 (`VENDOR_OPTION_NOT_SUPPORTED`).
 ///
 /// # Errors
-/// `EINVAL` for another reason, for an id in another state, and for private data that is too long;
-/// any other errno that the kernel returns.
+/// `EINVAL` for another reason, an id in another state or private data beyond the limit; any other
+/// errno that the kernel returns.
 #[doc(alias = "rdma_reject")]
 #[doc(alias = "rdma_reject_ece")]
 pub(crate) fn reject(ucma: &Ucma, id: u32, data: &[u8], reason: u8) -> Result<()> {
@@ -90,12 +90,12 @@ pub(crate) fn notify(ucma: &Ucma, id: u32, event: AsyncEventType) -> Result<()> 
     ucma.write("notify", Command::new(RDMA_USER_CM_CMD_NOTIFY, request.as_bytes()))
 }
 
-/// Returns the attributes for moving a connection's queue pair to a state, and their mask without
+/// Returns the attributes for moving a connection's queue pair to a state, with their mask without
 /// the kernel-only bits.
 ///
 /// # Errors
-/// `EINVAL` for an id without a device, and for a state that the connection does not permit yet;
-/// any other errno that the kernel returns.
+/// `EINVAL` for an id without a device or a state that the connection does not permit yet; any
+/// other errno that the kernel returns.
 #[doc(alias = "rdma_init_qp_attr")]
 pub(crate) fn init_qp_attr(ucma: &Ucma, id: u32, state: QpState) -> Result<(QpAttr, QpAttrMask)> {
     let request = RdmaUcmInitQpAttr { response: 0, id, qp_state: state.0.into() };

@@ -37,7 +37,7 @@ pub(crate) fn get_event(ucma: &Ucma) -> Result<Option<RdmaUcmEventResp>> {
 /// [`USER`](EventType::USER) and [`INTERNAL`](EventType::INTERNAL).
 ///
 /// # Errors
-/// `EINVAL` for another kind, and from kernels without the command; any other errno that the kernel
+/// `EINVAL` for another kind or from kernels without the command; any other errno that the kernel
 /// returns.
 #[doc(alias = "rdma_write_cm_event")]
 pub(crate) fn write_cm_event(ucma: &Ucma, id: u32, event: EventType, status: i32, arg: u64) -> Result<()> {

@@ -38,7 +38,7 @@ pub(crate) fn create_id(ucma: &Ucma, uid: u64, space: PortSpace, qp_type: QpType
 }
 
 /// Destroys an id and returns the number of its events that were read. The kernel discards unread
-/// events, ends pending operations, and rejects pending connection requests.
+/// events, ends pending operations and rejects pending connection requests.
 ///
 /// # Errors
 /// `ENOENT` for an unknown number, `EINVAL` for an id of another file; any other errno that the

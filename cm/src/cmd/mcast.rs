@@ -54,7 +54,7 @@ pub(crate) fn join_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address, send
     membership(reply)
 }
 
-/// Ends a membership by its number, and returns the number of its events that were read.
+/// Ends a membership by its number. Returns the number of its events that were read.
 ///
 /// # Errors
 /// `ENOENT` for an unknown membership; any other errno that the kernel returns.

@@ -1,4 +1,4 @@
-//! Queries of an id: `QUERY_ROUTE`, and `QUERY` for addresses, GIDs, paths and services.
+//! Queries of an id: `QUERY_ROUTE`; `QUERY` for addresses, GIDs, paths and services.
 
 use core::mem::offset_of;
 

@@ -11,7 +11,7 @@ use crate::event::ConnectRequest;
 use crate::id::CmId;
 
 /// A bound address that does not listen yet. A server first creates the objects shared by its
-/// connections, on the devices of the address, and then [listens](Self::listen).
+/// connections, on the devices of the address. Then it [listens](Self::listen).
 ///
 /// ```
 /// use rdmacm::{Binding, ConnParam, Connector, ListenerInit};
@@ -96,7 +96,7 @@ impl Binding {
         self.id.contexts()
     }
 
-    /// Listens, and passes each request to `setup`, as [`Listener::bind_with`] does.
+    /// Listens and passes each request to `setup`, as [`Listener::bind_with`] does.
     ///
     /// # Errors
     /// As [`CmId::listen`], notably `EADDRINUSE`; any errno of `eventfd(2)`, `timerfd_create(2)`

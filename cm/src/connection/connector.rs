@@ -121,7 +121,7 @@ impl Connector<'_> {
     ///
     /// `setup` runs once the device is known, for each address with a resolved route. It creates
     /// the queue pair by [`CmId::create_qp`] and posts the first receives. It returns the queue
-    /// pair, and the data that the connection should keep.
+    /// pair with the data for the connection to keep.
     ///
     /// ```no_run
     /// use rdmacm::Connector;
@@ -141,8 +141,7 @@ impl Connector<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and the errors of `setup`, after which no other address is
-    /// tried.
+    /// As [`connect`](Self::connect); the errors of `setup`, after which no other address is tried.
     pub fn connect_with<T>(
         &self,
         to: impl ToAddresses,
@@ -217,7 +216,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Creates the id of an attempt, and starts resolving the address.
+    /// Creates the id of an attempt and starts resolving the address.
     fn resolve_addr(&self, channel: &EventChannel, to: SocketAddr, timeout: Duration) -> Result<CmId> {
         let id = channel.create_id(PortSpace::TCP)?;
         if self.reuse_addr {

@@ -37,7 +37,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes ownership of an established connection's id, and of its channel.
+    /// Takes ownership of an established connection's id and channel.
     pub(super) fn new(id: CmId, channel: EventChannel) -> Self {
         Self { state: Mutex::default(), id, channel, ended: OnceLock::new() }
     }
@@ -97,8 +97,8 @@ impl Control {
         }
     }
 
-    /// Disconnects, and waits for the peer's confirmation, at most `timeout`. Returns the first
-    /// end, which is the peer's if the peer disconnected before.
+    /// Disconnects and waits for the peer's confirmation, at most `timeout`. Returns the first end,
+    /// which is the peer's if the peer disconnected before.
     ///
     /// The call does not touch the queue pair. Move it to the error state first
     /// ([`to_error`](verbs::Qp::to_error)), as

@@ -52,7 +52,7 @@ pub(super) enum Ending {
     /// Neither side has ended it.
     #[default]
     Connected,
-    /// This side has ended it, and waits for the peer until the deadline.
+    /// This side has ended it and waits for the peer until the deadline.
     Disconnecting(Option<Instant>),
     /// It has ended.
     Ended(End),

@@ -1,4 +1,4 @@
-//! [`ConnectError`]: the reason why no connection was made, and the step that failed.
+//! [`ConnectError`]: the reason why no connection was made, with the failed step.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

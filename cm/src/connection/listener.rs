@@ -58,7 +58,7 @@ pub struct ListenerInit {
     /// ([`CmId::listen`]).
     pub backlog: u32,
     /// The maximum number of requests between setup and establishment; at least 1. Further requests
-    /// wait for a place: as many as the backlog, and at most for
+    /// wait for a place: as many as the backlog, for at most
     /// [`establish_timeout`](Self::establish_timeout). The rest fail here with `EAGAIN`. On soft
     /// devices their peers get no reply and send them again; the kernel rejects them.
     ///
@@ -123,9 +123,9 @@ impl Default for ListenerInit {
 /// ```
 ///
 /// # Many peers
-/// All methods take `&self`, and any number of threads may call them. While one of them waits,
-/// requests are set up and accepted as they arrive, so that a slow peer does not delay others.
-/// While no thread calls a method, nothing happens, and requests wait in the backlog.
+/// All methods take `&self`. Any number of threads may call them. While one of them waits, requests
+/// are set up and accepted as they arrive, so that a slow peer does not delay others. While no
+/// thread calls a method, requests wait in the backlog.
 ///
 /// A peer cannot make a call fail. If it gives up, or if its request cannot be served, it is
 /// skipped; [`next_incoming`](Self::next_incoming) reports it. The program's setup
@@ -136,7 +136,7 @@ impl Default for ListenerInit {
 pub struct Listener<T = Resources> {
     state: Mutex<State<T>>,
     channel: EventChannel,
-    /// Readable once the listener is closed, and while [`State::is_woken`].
+    /// Readable once the listener is closed and while [`State::is_woken`].
     wake: EventFd,
     /// Readable once [`State::timer_at`] has passed.
     timer: TimerFd,
@@ -236,11 +236,11 @@ impl Listener {
 }
 
 impl<T> Listener<T> {
-    /// Listens at an address, and passes each request to `setup`.
+    /// Listens at an address and passes each request to `setup`.
     ///
     /// `setup` gets the request with the peer's private data. To accept, it creates a queue pair by
-    /// [`CmId::create_qp`], posts the first receives, calls [`CmId::accept`], and returns the data
-    /// for the connection to keep. To reject, it calls [`CmId::reject`] and returns `None`. A
+    /// [`CmId::create_qp`], posts the first receives and calls [`CmId::accept`]. It returns the
+    /// data for the connection to keep. To reject, it calls [`CmId::reject`] and returns `None`. A
     /// request that is neither accepted nor rejected is rejected. Several threads may run `setup`
     /// at the same time.
     ///
@@ -375,8 +375,8 @@ impl<T> Listener<T> {
         self.next_until(&mut Call::within(timeout))
     }
 
-    /// Stops listening. Waiting calls in other threads, and later ones, return `ECANCELED`. Pending
-    /// requests are rejected; connections already returned are not affected.
+    /// Stops listening. Waiting calls in other threads return `ECANCELED`, as do later calls.
+    /// Pending requests are rejected; connections already returned are not affected.
     pub fn close(&self) {
         let mut state = self.lock();
         let id = state.id.take();
@@ -554,8 +554,8 @@ impl<T> Listener<T> {
     }
 
     /// Makes the descriptor readable at the earliest deadline of a request, because no event
-    /// announces it. To save system calls, the timer is rarely set: it may expire for a request
-    /// that has ended, and is then set to the next deadline.
+    /// announces it. To save system calls, the timer is rarely set: if it expires for a request
+    /// that has ended, it is set to the next deadline.
     fn set_timer(&self, state: &mut State<T>, now: Instant) {
         let deadline = state.passive.deadline();
         let is_later = |at: Instant| deadline.is_none_or(|deadline| at <= deadline);
@@ -569,7 +569,7 @@ impl<T> Listener<T> {
                 let left = TimeSpec::from_duration((at - now).max(Duration::from_nanos(1)));
                 self.timer.set(Expiration::OneShot(left), TimerSetTimeFlags::empty())
             }
-            // It has expired, and must not remain readable.
+            // It has expired but must not remain readable.
             None => self.timer.unset(),
         };
         if set.is_err() {
@@ -595,7 +595,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Moves the id to its own channel, and returns the connection.
+    /// Moves the id to its own channel and returns the connection.
     fn established(self) -> Result<Incoming<T>> {
         let Self { id, resources, peer, channel } = self;
         match id.migrate(&channel) {
@@ -659,12 +659,12 @@ impl<T> Drop for Setting<'_, T> {
 
 /// The descriptor is readable when there may be a connection. Event loops then call
 /// [`accept_within`](Listener::accept_within) with a time of zero until it returns `None`. It stays
-/// readable while events are pending, while a waiting request can be set up, after the deadline of
-/// a request, and once the listener is closed.
+/// readable while events are pending or a waiting request can be set up, after the deadline of a
+/// request, or once the listener is closed.
 ///
-/// It also suits edge-triggered loops (`EPOLLET`): `None` means no more pending work, and later
-/// news makes a new edge. A call that has handled thousands of events, as under a flood of
-/// requests, also returns `None` and makes that edge itself.
+/// It also suits edge-triggered loops (`EPOLLET`): `None` means no more pending work; later news
+/// makes a new edge. A call that has handled thousands of events, as under a flood of requests,
+/// also returns `None` and makes that edge itself.
 impl<T> AsFd for Listener<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.0.as_fd()
@@ -744,7 +744,7 @@ fn is_of_request(error: &Error) -> bool {
     match error.verb {
         // These calls get values from the peer.
         "modify_qp" | "set_ece" => true,
-        // The program is responsible for a value beyond a limit, and for a second queue pair.
+        // The program is responsible for a value beyond a limit or a second queue pair.
         "accept" | "reject" | "init_qp_attr" => {
             !matches!(error.cause, Cause::Limit { .. } | Cause::InUse { .. })
         }
@@ -779,7 +779,7 @@ const MAX_WAITING: usize = 1024;
 const MAX_HANDLED: usize = 4096;
 
 /// The number of files for a request to [`Listener::bind`]: a completion channel with its queues,
-/// and an event channel.
+/// plus an event channel.
 const FILES: u64 = 5;
 
 #[cfg(test)]

@@ -20,15 +20,15 @@
 //!   EventChannel   the clock
 //! ```
 //!
-//! The state machines take events and the time, and return actions. Tests run them in simulated
-//! time, and any driver could share them; the drivers here are threads that block at an event
-//! channel.
+//! The inputs of the state machines are events and the time; their outputs are actions. Tests run
+//! them in simulated time. Any driver could share them; the drivers here are threads blocking at an
+//! event channel.
 //!
-//! Invariant: no call waits without a deadline set by the program, except where documented, and
-//! except the lookup of a name, which has the deadline of the system's resolver.
+//! Invariant: no call waits without a deadline set by the program, except where documented. The
+//! lookup of a name has the deadline of the system's resolver.
 //!
-//! Invariant: a peer can end at most its own request. It cannot make a call of a [`Listener`] fail,
-//! and the memory for its requests is bounded.
+//! Invariant: a peer can end at most its own request. It cannot make a call of a [`Listener`] fail.
+//! The memory for its requests is bounded.
 
 mod active;
 mod binding;
@@ -62,8 +62,8 @@ use crate::types::PeerParam;
 /// An established connection: a queue pair in RTS, the result of the program's setup, and the
 /// connection manager's side.
 ///
-/// Its public parts can go to different threads: the queue pair to one that posts, the completion
-/// queues to one that polls, and the control to one that watches for the end. Dropping all of them
+/// Its public parts can go to different threads: the queue pair to the poster, the completion
+/// queues to the poller, the control to a thread that watches for the end. Dropping all of them
 /// disconnects without waiting for the peer.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -108,7 +108,7 @@ impl<T> Connection<T> {
         Ok(self.control.id().peer_addr()?.and_then(|address| address.ip()))
     }
 
-    /// Moves the queue pair to the error state, disconnects, and waits for the peer's confirmation,
+    /// Moves the queue pair to the error state, disconnects and waits for the peer's confirmation,
     /// at most `timeout`.
     ///
     /// Requests that have not completed are lost. Wait for the completion of the last message

@@ -6,8 +6,8 @@ use verbs::{Cause, Errno, Error, Result};
 
 use crate::addrinfo::numeric;
 
-/// A name for addresses with a port: any [`ToSocketAddrs`] of the standard library, and IPv6
-/// addresses scoped by an interface name, such as `"[fe80::1%eth0]:7471"`.
+/// A name for addresses with a port: any [`ToSocketAddrs`] of the standard library, or an IPv6
+/// address scoped by an interface name, such as `"[fe80::1%eth0]:7471"`.
 ///
 /// ```
 /// use rdmacm::ToAddresses;
@@ -23,7 +23,7 @@ pub trait ToAddresses {
     /// may take seconds.
     ///
     /// # Errors
-    /// `ENOENT` for an unknown name or interface, and for a text without a port.
+    /// `ENOENT` for an unknown name, an unknown interface or a text without a port.
     fn to_addresses(&self) -> Result<Vec<SocketAddr>>;
 }
 

@@ -8,7 +8,7 @@ use verbs::{Cause, CompChannel, Completed, Cq, CqInit, Errno, Error, Pd, Qp, QpC
 
 use crate::id::CmId;
 
-/// The default resources of a connection: a protection domain, and the completion queues of its
+/// The default resources of a connection: a protection domain with the completion queues of its
 /// queue pair.
 ///
 /// Sends and receives complete in separate queues, so that waiting for one does not disturb the
@@ -31,8 +31,8 @@ impl Resources {
     pub const CAP: QpCap =
         QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 
-    /// Creates an RC queue pair of the id in INIT, and its resources with a new protection domain
-    /// on the id's device.
+    /// Creates an RC queue pair of the id in INIT. Its resources get a new protection domain on the
+    /// id's device.
     ///
     /// # Errors
     /// As [`CmId::create_qp`], [`CmId::context`], [`Context::create_cq`](verbs::Context::create_cq)
@@ -41,9 +41,9 @@ impl Resources {
         Self::create_in(id, &id.context()?.alloc_pd()?, cap)
     }
 
-    /// Creates an RC queue pair of the id in INIT, and its resources in an existing protection
-    /// domain, which connections may share. The domain must be on the id's device, but its context
-    /// may be opened by the program.
+    /// Creates an RC queue pair of the id in INIT. Its resources use an existing protection domain,
+    /// which connections may share. The domain must be on the id's device, but its context may be
+    /// opened by the program.
     ///
     /// # Errors
     /// As [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of another

@@ -1,4 +1,4 @@
-//! Binding, resolving, listening, and queries of the result.
+//! Binding, resolving, listening, queries of the result.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl CmId {
     /// - `EADDRINUSE` for a port used by another id.
     /// - `EADDRNOTAVAIL` or `ENODEV` for an address that no interface with an RDMA device has.
     /// - `EACCES` for a privileged port without the right to use it.
-    /// - `EINVAL` for an id that is already bound, and for a link-local address without its scope.
+    /// - `EINVAL` for an id that is already bound or a link-local address without its scope.
     /// - `EAFNOSUPPORT` for a family that the kernel does not support.
     /// - Any other errno that the kernel returns.
     ///
@@ -46,15 +46,15 @@ impl CmId {
     ///
     /// # Errors
     /// - `EINVAL` for an id that is already resolved or connected, or bound to an address of
-    ///   another family, and for a link-local address without its scope.
+    ///   another family; for a link-local address without its scope.
     /// - `EAFNOSUPPORT` for a family that the kernel does not support.
     /// - [`EventChannel::kernel_error`](crate::EventChannel::kernel_error) for an address that no
     ///   soft device reaches, on a channel without kernel ids.
-    /// - `EACCES` for a broadcast address, and for a destination that a route prohibits.
+    /// - `EACCES` for a broadcast address or a destination that a route prohibits.
     /// - `EAGAIN`, `EPERM`, `EACCES` and `EMFILE` if a listener on this machine cannot be queried
     ///   for its soft devices, as in [`connect`](Self::connect).
     /// - Any other errno that the kernel returns, notably the errors of
-    ///   [`bind_addr`](Self::bind_addr) for the source, and `ENETUNREACH` without a route.
+    ///   [`bind_addr`](Self::bind_addr) for the source, or `ENETUNREACH` without a route.
     ///
     /// # References
     /// `rdma_resolve_addr(3)`
@@ -97,8 +97,8 @@ impl CmId {
     /// [`AddrinfoError`](crate::EventKind::AddrinfoError).
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for a name of more than 63 bytes, and
-    /// from kernels without the call; any other errno that the kernel returns.
+    /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for a name of more than 63 bytes;
+    /// `EINVAL` from kernels without the call; any other errno that the kernel returns.
     ///
     /// # References
     /// `rdma_resolve_addrinfo(3)`
@@ -121,7 +121,7 @@ impl CmId {
 
     /// Listens for connection requests, with room for `backlog` pending ones. 0 stands for the
     /// kernel's maximum (`net.rdma_ucm.max_backlog`). The kernel drops requests beyond this number,
-    /// and rejects them for datagrams. Their peers repeat dropped requests every few seconds, 15
+    /// or rejects them for datagrams. Their peers repeat dropped requests every few seconds, 15
     /// times by default.
     ///
     /// Each request is a [`ConnectRequest`](crate::EventKind::ConnectRequest). An unbound id

@@ -35,7 +35,7 @@ impl CmId {
     /// After an error the id still holds the queue pair, except after `EBUSY`, which drops it.
     ///
     /// - `EINVAL` for an id whose route is not resolved; with [`Cause::Limit`] for private data
-    ///   beyond [`max_private_data`](Self::max_private_data), and for a `min_rnr_timer` beyond 31.
+    ///   beyond [`max_private_data`](Self::max_private_data) or a `min_rnr_timer` beyond 31.
     /// - `EBUSY` for an id that already holds a queue pair.
     /// - On a soft device, if the listener is on this machine: `EAGAIN` while thousands of clients
     ///   wait for its answer, after which the call may be retried; `EPERM` or `EACCES` if this
@@ -82,7 +82,7 @@ impl CmId {
     /// except after `EBUSY`, which drops it.
     ///
     /// - `EINVAL` for an id without a pending request; with [`Cause::Limit`] for private data
-    ///   beyond [`max_private_data`](Self::max_private_data), and for a `min_rnr_timer` beyond 31.
+    ///   beyond [`max_private_data`](Self::max_private_data) or a `min_rnr_timer` beyond 31.
     /// - `EBUSY` for an id that already holds a queue pair.
     /// - The errors of moving the queue pair; any other errno that the kernel returns.
     ///
@@ -206,8 +206,8 @@ impl CmId {
     /// addresses. For an id without an address, the result assumes IP.
     ///
     /// # References
-    /// IBTA volume 1, sections 12.6 and 12.11, and annex A11, whose header takes 36 bytes of a
-    /// request; linux `cma_user_data_offset`
+    /// IBTA volume 1, sections 12.6, 12.11 and annex A11, whose header takes 36 bytes of a request;
+    /// linux `cma_user_data_offset`
     pub fn max_private_data(&self, message: Message) -> usize {
         self.inner.max_private_data(message)
     }
@@ -267,8 +267,8 @@ impl IdInner {
         self.explained(sent.map_err(|error| explain::private_data(error, private_data.len(), max)))
     }
 
-    /// Replaces the depths that stand for the maximum: by the device's limits, and in an accept
-    /// also by no more than the peer's request.
+    /// Replaces the depths that stand for the maximum: by the device's limits, in an accept also
+    /// bounded by the peer's request.
     fn depths<'a>(
         &self,
         verb: &'static str,
@@ -277,7 +277,7 @@ impl IdInner {
     ) -> Result<ConnParam<'a>> {
         let mut param = *param;
         let most = ConnParam::MAX_DEPTH;
-        // Datagrams have no depths, and explicit depths need no device.
+        // Datagrams have no depths; explicit depths need no device.
         if self.is_ud() || (param.responder_resources != most && param.initiator_depth != most) {
             return Ok(param);
         }

@@ -57,7 +57,7 @@ pub use multicast::GroupKey;
 /// the id's channel, which names the id by its [`key`](Self::key).
 ///
 /// Dropping an id ends its activity, in any state and without waiting: the kernel disconnects a
-/// connection, rejects a pending request, and discards unread events. An event that another thread
+/// connection, rejects a pending request and discards unread events. An event that another thread
 /// has already read then refers to nothing. If another thread is handling an event of the id, the
 /// id ends when that is done.
 ///
@@ -73,7 +73,7 @@ pub struct CmId {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdKey(pub(crate) SlotId);
 
-/// The state shared by the handle, the table, and a thread that handles an event.
+/// The state shared by the handle, the table and a thread that handles an event.
 #[derive(Debug)]
 pub(crate) struct IdInner {
     cookie: SlotId,
@@ -221,11 +221,11 @@ impl CmId {
     }
 
     /// Passes an event of the queue pair to the connection manager.
-    /// [`COMM_EST`](AsyncEventType::COMM_EST) reports a message on a connection whose final message
-    /// was lost, and establishes the connection.
+    /// [`COMM_EST`](AsyncEventType::COMM_EST) establishes the connection after a message arrived
+    /// although the peer's final message was lost.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a device, and for another kind of event.
+    /// `EINVAL` for an id without a device or another kind of event.
     ///
     /// # References
     /// `rdma_notify(3)`
@@ -278,7 +278,7 @@ impl IdInner {
         self.backend.set_cookie(self.cookie.0);
     }
 
-    /// Records the values requested by the peer, and the listener's timer.
+    /// Records the values requested by the peer and the listener's timer.
     pub(crate) fn asked(&self, listener: &Self, peer: &Peer, ece: Ece) {
         let mut connection = self.connection();
         connection.remote_ece = ece;
@@ -323,7 +323,7 @@ impl IdInner {
         }
     }
 
-    /// Returns a result whose error has the device's name, and a cause if it had none.
+    /// Adds the device's name to the result's error, with a cause if it had none.
     fn explained<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.named(explain::explain(error)))
     }

@@ -29,14 +29,14 @@ impl CmId {
     ///
     /// The id must be bound to a device. On RoCE the kernel joins by IGMP, so that switches forward
     /// the group's packets. A queue pair receives them once it is
-    /// [attached](verbs::Qp::attach_mcast) to the GID in the event, and sends to the path in the
+    /// [attached](verbs::Qp::attach_mcast) to the GID in the event. It sends to the path in the
     /// event.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a device, and for an address that is not multicast; `EOPNOTSUPP`
-    /// with `send_only` if the kernel or the fabric does not support it; `ENETUNREACH` for a group
-    /// that a soft device's packets cannot reach, as for [`attach_mcast`](verbs::Qp::attach_mcast);
-    /// any other errno that the kernel returns.
+    /// `EINVAL` for an id without a device or a unicast address; `EOPNOTSUPP` with `send_only` if
+    /// the kernel or the fabric does not support it; `ENETUNREACH` for a group that a soft device's
+    /// packets cannot reach, as for [`attach_mcast`](verbs::Qp::attach_mcast); any other errno that
+    /// the kernel returns.
     ///
     /// # References
     /// `rdma_join_multicast(3)`, `rdma_join_multicast_ex(3)`

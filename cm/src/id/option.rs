@@ -53,7 +53,7 @@ impl CmId {
     /// listener, it applies to its connections.
     ///
     /// # Errors
-    /// `EINVAL` for a service other than RC, and on soft devices for more than 31, which Linux does
+    /// `EINVAL` for a service other than RC, or for more than 31 on soft devices, which Linux does
     /// not check; `ENOSYS` from kernels without the option; any other errno that the kernel
     /// returns.
     ///
@@ -69,8 +69,8 @@ impl CmId {
     /// bits ([`ConnParam::MIN_RNR_TIMER`], the default). On a listener, it applies to its
     /// connections. [`ConnParam::min_rnr_timer`] takes precedence.
     ///
-    /// It applies to the id's queue pair on its way to RTS, and to the attributes that
-    /// [`init_qp_attr`](Self::init_qp_attr) returns. No connection message carries it.
+    /// It applies to the id's queue pair on its way to RTS and to the attributes from
+    /// [`init_qp_attr`](Self::init_qp_attr). No connection message carries it.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for more than 31.
@@ -88,8 +88,8 @@ impl CmId {
     /// outcome is [`RouteResolved`](crate::EventKind::RouteResolved).
     ///
     /// # Errors
-    /// `EINVAL` for an empty slice, and for an id whose address is not resolved; any other errno
-    /// that the kernel returns.
+    /// `EINVAL` for an empty slice or an id whose address is not resolved; any other errno that the
+    /// kernel returns.
     ///
     /// # References
     /// `rdma_set_option(3)`

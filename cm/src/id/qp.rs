@@ -1,4 +1,4 @@
-//! The queue pair of an id, and its way to RTS.
+//! The queue pair of an id on its way to RTS.
 //!
 //! ```text
 //!   create_qp ─► Qp<Init> ─► the program posts receives
@@ -35,7 +35,8 @@ use crate::types::{ConnParam, PortSpace};
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     pub(super) qp: Held,
-    /// The last queue pair made by the id: its number, and whether it has a shared receive queue.
+    /// The number of the last queue pair made by the id, with whether it has a shared receive
+    /// queue.
     pub(super) made: Option<(u32, bool)>,
     /// The options offered by this side.
     pub(super) local_ece: Ece,
@@ -100,7 +101,7 @@ impl Connection {
 
 impl CmId {
     /// Creates a queue pair for the connection and moves it to INIT. From then on the program may
-    /// post receives. [`connect`](Self::connect) or [`accept`](Self::accept) takes it, and
+    /// post receives. [`connect`](Self::connect) or [`accept`](Self::accept) takes it;
     /// [`take_qp`](Self::take_qp) returns it connected.
     ///
     /// ```no_run
@@ -128,7 +129,7 @@ impl CmId {
     /// - `EINVAL` for an id without a device.
     /// - `EINVAL` with [`Cause::Foreign`] for a protection domain of another device, with
     ///   [`Cause::QpType`] for a datagram queue pair.
-    /// - As [`Pd::create_qp`], and as [`Qp::to_init`](verbs::Qp::to_init).
+    /// - As [`Pd::create_qp`] and [`Qp::to_init`](verbs::Qp::to_init).
     ///
     /// # References
     /// `rdma_create_qp(3)`, `rdma_create_qp_ex(3)`
@@ -146,7 +147,7 @@ impl CmId {
     }
 
     /// Creates the XRC target of a connection and moves it to INIT. [`accept`](Self::accept) takes
-    /// it, like a queue pair made by [`create_qp`](Self::create_qp), and [`take_qp`](Self::take_qp)
+    /// it, like a queue pair made by [`create_qp`](Self::create_qp); [`take_qp`](Self::take_qp)
     /// returns it connected.
     ///
     /// The id must be of the type [`XRC_RECV`](verbs::QpType::XRC_RECV), as a listener or a
@@ -201,7 +202,7 @@ impl CmId {
     ///
     /// The connecting side has it from [`Established`](crate::EventKind::Established) on, the
     /// accepting side from [`accept`](Self::accept) on. Messages sent before
-    /// [`Established`](crate::EventKind::Established) may reach a peer that is not ready, and are
+    /// [`Established`](crate::EventKind::Established) may reach a peer before it is ready; they are
     /// retried.
     pub fn take_qp(&self) -> Option<Qp<Rts>> {
         let mut connection = self.inner.connection();
@@ -233,7 +234,7 @@ impl CmId {
         }
     }
 
-    /// Returns the attributes for moving a program's queue pair to a state, and their mask without
+    /// Returns the attributes for moving a program's queue pair to a state, with their mask without
     /// the kernel-only bits.
     ///
     /// They are for queue pairs not made by the id: INIT once the id has a device, RTR and RTS
@@ -245,7 +246,7 @@ impl CmId {
     /// time (655.36 ms), which a program should replace.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a device, and for a state that the connection does not permit yet
+    /// `EINVAL` for an id without a device or a state that the connection does not permit yet
     /// (before the request, Linux returns the attributes of INIT instead); any other errno that the
     /// kernel returns.
     ///
@@ -443,7 +444,7 @@ impl IdInner {
         })
     }
 
-    /// Checks that a parent belongs to the id's device, and records the device's limits.
+    /// Checks that a parent belongs to the id's device; records the device's limits.
     fn on_device(&self, verb: &'static str, context: &Context, what: &'static str) -> Result<()> {
         let (_, device) = self.device(verb)?;
         if context.device_name() != device.name() {

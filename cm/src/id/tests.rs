@@ -1,5 +1,5 @@
-//! Tests of ids on a scripted kernel: the commands of each call, the effect of each event, and the
-//! ends of ids.
+//! Tests of ids on a scripted kernel: the commands of each call, the effect of each event, the ends
+//! of ids.
 
 mod connection;
 mod groups;

@@ -47,7 +47,7 @@ pub enum Address {
     },
 }
 
-/// The address of an InfiniBand service: a GID, and a service id with its significant bits.
+/// The address of an InfiniBand service: a GID with a service id and its significant bits.
 ///
 /// # References
 /// `rdma/ib.h` (`sockaddr_ib`)
@@ -56,7 +56,7 @@ pub enum Address {
 pub struct IbAddress {
     /// The partition key; `0xffff` is the default partition.
     pub pkey: u16,
-    /// The flow label, and the traffic class above it.
+    /// The flow label with the traffic class above it.
     pub flow_info: u32,
     /// The GID; zero for any.
     pub gid: Gid,
@@ -194,7 +194,7 @@ impl Address {
         })
     }
 
-    /// Returns the encoding for commands that take any family, and its length; `None` for an
+    /// Returns the encoding for commands that take any family, with its length; `None` for an
     /// unknown family.
     pub(crate) fn to_storage(self) -> Option<(KernelSockaddrStorage, u16)> {
         let (bytes, len) = self.to_sockaddr()?;

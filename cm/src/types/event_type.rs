@@ -11,7 +11,7 @@ open_numbers! {
     #[doc(alias = "rdma_cm_event_type")]
     #[doc(alias = "rdma_event_str")]
     pub enum EventType(u32) {
-        /// The peer's address was resolved, and the id has a device.
+        /// The peer's address was resolved; the id has a device.
         #[doc(alias = "RDMA_CM_EVENT_ADDR_RESOLVED")]
         ADDR_RESOLVED = 0, "RDMA_CM_EVENT_ADDR_RESOLVED";
         /// The peer's address was not resolved.

@@ -19,8 +19,8 @@ pub struct ConnParam<'a> {
     /// [`max_private_data`]: crate::CmId::max_private_data
     pub private_data: &'a [u8],
     /// The number of the peer's RDMA reads and atomics that this side executes at a time.
-    /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for the device's limit, and in an accept also for no
-    /// more than the peer's request.
+    /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for the device's limit, in an accept bounded by the
+    /// peer's request.
     pub responder_resources: u8,
     /// The number of RDMA reads and atomics that this side may have outstanding.
     /// [`MAX_DEPTH`](Self::MAX_DEPTH) has the same meaning.
@@ -57,7 +57,7 @@ impl ConnParam<'_> {
     /// The default timer of a queue pair: 12, which stands for 0.64 ms.
     ///
     /// IBTA defines the codes: 1 is 0.01 ms, 6 is 0.08 ms, 12 is 0.64 ms, 18 is 5.12 ms, 24 is
-    /// 40.96 ms, 31 is 491.52 ms, and 0 is the longest, 655.36 ms.
+    /// 40.96 ms, 31 is 491.52 ms. The longest is 0, 655.36 ms.
     ///
     /// # References
     /// IBTA volume 1, section 9.7.5.2.8, table 45

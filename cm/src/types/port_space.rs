@@ -8,7 +8,7 @@ open_numbers! {
     /// The space of an id's port. It determines the transport service.
     ///
     /// Ports of different spaces are independent: a listener on port 7471 of [`TCP`](Self::TCP) and
-    /// one on port 7471 of [`UDP`](Self::UDP) do not collide, and neither collides with a socket.
+    /// one on port 7471 of [`UDP`](Self::UDP) do not collide. Neither collides with a socket.
     ///
     /// # References
     /// `rdma_create_id(3)`; IBTA volume 1, annex A11

@@ -194,7 +194,7 @@ fn a_listener_takes_the_addresses_that_its_own_stands_for_and_no_others() {
     let _v6 = verbs::soft::bind(Ipv6Addr::LOCALHOST.into()).unwrap();
     let (v4, v6) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
     let (any_v4, any_v6) = (IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED));
-    // The device's address, and a loopback address that leads to it by the listener's name.
+    // The device's address, then a loopback address that leads to it by the listener's name.
     for (listens, af_only, taken) in [
         (any_v6, None, &[host.address, v4, v6] as &[IpAddr]),
         (any_v6, Some(false), &[host.address, v4, v6]),

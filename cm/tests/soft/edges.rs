@@ -36,7 +36,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Takes events produced concurrently by another thread: one, a few, and more than a call
+    /// Takes events produced concurrently by another thread: one, a few, or more than a call
     /// handles between two checks of its deadlines.
     #[track_caller]
     fn follow(&self, mut make: impl FnMut() + Send, mut next: impl FnMut() -> bool) {

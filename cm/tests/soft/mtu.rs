@@ -14,8 +14,8 @@ const ETHERNET: Ipv4Addr = Ipv4Addr::new(10, 78, 1, 1);
 const NETWORK: &str = "ip link add a0 mtu 1500 type veth peer name a1 && \
     ip address add 10.78.1.1/24 dev a0 && ip link set a0 up && ip link set a1 up";
 
-/// Connects from an address to a server, transfers a message, and returns the path MTU of both
-/// queue pairs.
+/// Connects from an address to a server, transfers a message and returns the path MTU of both queue
+/// pairs.
 #[track_caller]
 fn path_mtu(source: IpAddr, server: &Server) -> Mtu {
     let mut pair = connect_from(Some(source), server);

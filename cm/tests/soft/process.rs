@@ -66,7 +66,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits for a line that starts with `begin`, and returns its rest.
+/// Waits for a line containing `begin` and returns its rest.
 pub(crate) fn line(process: &mut BufReader<std::process::ChildStdout>, begin: &str) -> String {
     let mut text = String::new();
     while process.read_line(&mut text).expect("its output") > 0 {
@@ -106,7 +106,7 @@ fn a_part() {
     }
 }
 
-/// Connects, and exits while connected.
+/// Connects, then exits while connected.
 fn leave(port: u16) {
     let address: IpAddr = env::var("ADDRESS").unwrap().parse().unwrap();
     let channel = EventChannel::new().unwrap();
@@ -171,7 +171,7 @@ fn no_devices() {
     }
 }
 
-/// Handles a request without a free descriptor, and then further requests.
+/// Handles a request without a free descriptor, then further requests.
 fn short_of_files() {
     let host = Host::new();
     let listener = Listener::bind(host.at(0)).unwrap();
@@ -200,7 +200,7 @@ fn short_of_files() {
     client.join().unwrap().unwrap();
 }
 
-/// Accepts the connection of a process in [`connect`], and receives its message.
+/// Accepts the connection of a process in [`connect`] and receives its message.
 fn accept(server: &Server) -> (CmId, Objects) {
     let request = request(&server.channel);
     assert_eq!(&request.peer.private_data()[..5], b"child");
@@ -234,7 +234,7 @@ enum End {
     Exits,
 }
 
-/// Connects, sends a message, and ends.
+/// Connects, sends a message, then ends.
 fn connect(port: u16, ending: End) {
     let channel = EventChannel::new().unwrap();
     let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
@@ -248,7 +248,7 @@ fn connect(port: u16, ending: End) {
             println!("\nconnected");
             next(&channel);
         }
-        // Exits with the id, and with another one whose request is unanswered.
+        // Exits with the id and another one whose request is unanswered.
         End::Exits => {
             let other = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
             other.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
@@ -257,7 +257,7 @@ fn connect(port: u16, ending: End) {
     }
 }
 
-/// Connects to a process in [`accept`], and sends its message.
+/// Connects to a process in [`accept`] and sends its message.
 pub(crate) fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
     let mut end = Objects::of(id);
     id.connect(end.qp(id), &ConnParam { private_data: b"child", ..ConnParam::default() }).unwrap();
@@ -476,7 +476,7 @@ fn a_request_finds_a_listener_that_came_behind_the_resolution_of_its_address() {
     let (mut first, port, _output) = listener("listen");
     let channel = EventChannel::new().unwrap();
     let resolve = || resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
-    // Leads to the first listener's device, and then to none.
+    // Leads to the first listener's device, then to none.
     let led_to_the_first = resolve();
     first.0.kill().unwrap();
     first.0.wait().unwrap();

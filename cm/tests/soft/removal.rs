@@ -78,7 +78,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     removed(&pair.channel, [&pair.client]);
     removed(&ended.channel, [&ended.client]);
     removed(&server.channel, [&server.listener, &pair.server, &accepted, &ended.server]);
-    // A pending request has no event, and an unread one is gone.
+    // A pending request has no event; an unread one is gone.
     assert_eq!(asked.accept_with(&ConnParam::default()).unwrap_err().errno, Errno::NXIO);
     assert!(!is_readable(&server.channel));
     removed(&its, [&client]);
@@ -89,7 +89,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     assert_eq!(pair.client.disconnect().unwrap_err().errno, Errno::NXIO);
     assert_eq!(idle.bind_addr((ADDRESS, 0)).unwrap_err().errno, Errno::NODEV);
 
-    // The port of the ended listener is free, and the other listener uses the device again.
+    // The port of the ended listener is free; the other listener uses the device again.
     ip("address add 10.78.0.1/32 dev lo");
     drop(routed);
     idle.bind_addr((ADDRESS, server.address.port())).unwrap();
@@ -142,7 +142,7 @@ fn a_device_that_is_removed_while_a_listener_is_asked_ends_the_ids_on_it() {
     let _device = verbs::soft::bind(ADDRESS.into()).unwrap();
     let channel = EventChannel::new().unwrap();
     let to = |port| (Ipv4Addr::LOCALHOST, port);
-    // One id queries for its request, one for its address, and one of them has no device yet.
+    // One id queries for its request, two for their addresses; the last of these has no device yet.
     let connects = resolved(&channel, PortSpace::TCP, to(1));
     let listeners = [1, 2, 3].map(silent_listener);
     connects.connect_with(&ConnParam::default()).unwrap();

@@ -266,7 +266,7 @@ fn a_reject_of_an_established_connection_is_its_end() {
     assert_eq!(connection.control.wait(PATIENCE).unwrap(), Some(rdmacm::End::ByPeer));
 }
 
-/// Sends `count` requests for different connections, and confirms none.
+/// Sends `count` requests for different connections but confirms none.
 fn flood(stranger: &Gsi, from: &Host, to: SocketAddr, count: u32) {
     for number in 0..count {
         let request = req::Repr {
@@ -293,7 +293,7 @@ fn a_client_connects_beside_requests_of_another_address_that_fill_a_listener() {
     })
     .unwrap();
     let (stranger, to) = (gsi(&other), listener.local_addr());
-    // Fills the places, the requests waiting for a place, and the unread requests.
+    // Fills the places, the requests waiting for a place, the unread requests.
     flood(&stranger, &other, to, 4 + 8 + 8);
     std::thread::scope(|scope| {
         let accepts = scope.spawn(|| {

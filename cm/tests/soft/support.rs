@@ -1,4 +1,4 @@
-//! Devices, channels with deadlines, and connected pairs.
+//! Devices, channels with deadlines, connected pairs.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -153,7 +153,7 @@ pub(crate) fn resolved_from(
     id
 }
 
-/// Returns an id that has requested a connection from a server, and its channel.
+/// Returns an id that has requested a connection from a server, with its channel.
 pub(crate) fn asking(server: SocketAddr) -> (EventChannel, CmId) {
     let channel = EventChannel::new().expect("a channel");
     let client = resolved(&channel, PortSpace::TCP, server);

@@ -80,7 +80,7 @@ fn threads_make_and_drop_the_only_ids_of_a_device() {
             scope.spawn(|| {
                 let channel = EventChannel::new().unwrap();
                 for _ in 0..4000 {
-                    // The device's last id closes queue pair 1, and the next one opens it.
+                    // The device's last id closes queue pair 1; the next one opens it.
                     let id = channel.create_id(PortSpace::TCP).unwrap();
                     id.bind_addr(host.at(0)).unwrap();
                 }

@@ -22,7 +22,7 @@ pub(crate) const THIRD: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);
 /// Addresses of this machine.
 const ADDRESSES: [Ipv4Addr; 3] = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, THIRD];
 
-/// Returns [`ADDRESSES`], and the address of a network interface if this machine has one.
+/// Returns [`ADDRESSES`], plus the address of a network interface if this machine has one.
 fn addresses() -> Vec<Ipv4Addr> {
     let outer = getifaddrs().unwrap().find_map(|entry| {
         let ip = entry.address?.as_sockaddr_in()?.ip();
@@ -31,7 +31,7 @@ fn addresses() -> Vec<Ipv4Addr> {
     ADDRESSES.into_iter().chain(outer).collect()
 }
 
-/// Returns the addresses that another user can take: `names`, and the network interface's.
+/// Returns the addresses that another user can take: `names` plus the network interface's.
 fn with_outer(names: &str) -> String {
     let outer = addresses().split_off(ADDRESSES.len());
     outer.iter().fold(names.to_owned(), |names, ip| format!("{names} {ip}"))
@@ -46,9 +46,9 @@ fn unix(name: impl AsRef<[u8]>) -> UnixAddress {
     UnixAddress::from_abstract_name(name).unwrap()
 }
 
-/// Runs in a process started by a test; not a test itself. Takes all free names of a port, and
-/// denies to clients that anything listens. The mode `devices` also claims devices at these
-/// addresses; the modes of [`bind_silently`] and [`fill`] take one name.
+/// Runs in a process started by a test; not a test itself. Takes all free names of a port and tells
+/// their clients that nothing listens. The mode `devices` also claims devices at these addresses;
+/// the modes of [`bind_silently`] and [`fill`] take one name.
 pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let has_devices = match mode {
         Some("bound") => return bind_silently(port),
@@ -108,8 +108,8 @@ fn fill(port: u16) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// Runs in a process started by a test; not a test itself. Queries a listener's token, and takes
-/// the token's name when the listener has ended.
+/// Runs in a process started by a test; not a test itself. Queries a listener's token and takes the
+/// token's name once the listener has ended.
 pub(crate) fn haunt(port: u16) {
     let listener = name(Ipv4Addr::LOCALHOST, port);
     let mut answer = Vec::new();

@@ -1,11 +1,11 @@
-//! Connections over XRC: an initiator, and a target with its domain's shared receive queue.
+//! Connections over XRC: an initiator, a target with its domain's shared receive queue.
 
 use rdmacm::{CmId, ConnParam, EventChannel, EventKind, Message, PortSpace, RejectReason};
 use verbs::{CqInit, Errno, QpInit, QpType, SendFlags, SendOp, SrqInit, XrcdInit};
 
 use crate::support::{End, Host, PATIENCE, RESOLVE, established, next, request};
 
-/// Returns a listener of a type, and its channel.
+/// Returns a listener of a type, with its channel.
 fn listener(host: &Host, qp_type: QpType) -> (EventChannel, CmId) {
     let channel = EventChannel::new().unwrap();
     let listener = channel.create_id_of(PortSpace::IB, qp_type).unwrap();

@@ -1,8 +1,8 @@
 //! A program with a few ids at two channels. The bytes select its calls and the kernel's faults.
 //! Queue pairs use a soft device, which checks the kernel's attributes.
 //!
-//! No step may panic, or report an event of a dropped id. At the end everything is dropped, and
-//! each id created by the kernel must have been destroyed exactly once.
+//! No step may panic or report an event of a dropped id. At the end everything is dropped. Each id
+//! created by the kernel must have been destroyed exactly once.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ use rdmacm::{
 use verbs::state::{Errored, Rts};
 use verbs::{AsyncEventType, Context, Cq, CqInit, Device, Ece, Gid, Guid, Pd, Qp, QpInit, QpState, QpType};
 
-/// A step: a call of the program, an event, and one anomaly of the kernel.
+/// A step: a call of the program, an event, one anomaly of the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
     /// The call; see [`call`].
@@ -249,7 +249,7 @@ impl World {
     /// Reads all events of both channels.
     fn read(&mut self) {
         for number in 0..2 {
-            // The kernel has only the queued events, and may fail.
+            // The kernel has only the queued events and may fail.
             while let Ok(Some(event)) = self.channels[number].try_next_event() {
                 assert!(!self.dropped.contains(&event.id), "an event of an id that was dropped: {event:?}");
                 // Each event can be printed, whatever its numbers.

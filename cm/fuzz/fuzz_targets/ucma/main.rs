@@ -1,7 +1,7 @@
 //! Arbitrary calls of a program at an untrusted kernel: see `driver.rs`.
 //!
 //! Run `cargo +nightly fuzz run ucma` in the folder of the package `rdma-cm`. The tests of its
-//! module `hostile` write the seeds, and run all of them.
+//! module `hostile` write the seeds and run all of them.
 
 #![no_main]
 

@@ -245,7 +245,7 @@ fn an_address_that_was_not_resolved_leaves_the_choice_to_the_next_one() {
     assert_eq!(id.resolve_addr(None, far, second).unwrap_err().errno, Errno::NETUNREACH);
     id.resolve_addr(None, soft, second).unwrap();
     is_resolved(&id);
-    // Failure by an event: the kernel's id has no device, and ends.
+    // Failure by an event: the kernel's id has no device and ends.
     let id = world.id();
     world.replies([number(), Reply::ok()]);
     id.resolve_addr(None, far, second).unwrap();

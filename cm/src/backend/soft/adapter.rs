@@ -5,8 +5,8 @@
 //!   Gsi::recv ─► Cm ─► poll_event ─► ids                   the manager's thread
 //! ```
 //!
-//! An adapter exists while an id uses the device, and up to [`LINGER`] longer while connections of
-//! dropped ids are released. It keeps the device and its address alive.
+//! An adapter exists while an id uses the device. Then it lingers for up to [`LINGER`] while
+//! connections of dropped ids are released. It keeps the device and its address alive.
 
 use std::collections::BTreeMap;
 
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(adapter.cm.counters().received, 1, "requests are read");
     }
 
-    /// Sends a stranger's messages, and checks that one call handles at most `most` of them.
+    /// Sends a stranger's messages; checks that one call handles at most `most` of them.
     #[track_caller]
     fn is_handled_in_rounds(message: Message, most: usize) {
         let (sent, most) = (5 * most as u64 / 2, most as u64);

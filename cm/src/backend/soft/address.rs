@@ -1,4 +1,4 @@
-//! Binding to an address, and resolving a peer's address.
+//! Binding to an address; resolving a peer's address.
 //!
 //! # References
 //! linux `rdma_bind_addr`, `rdma_resolve_addr`, `rdma_resolve_route`
@@ -237,8 +237,8 @@ impl State {
 }
 
 /// The minimum time-out for querying a listener's devices, in milliseconds. Programs choose
-/// time-outs for a kernel that queries no process (Valkey 100 ms), and on a busy machine the
-/// listener may be slow.
+/// time-outs for a kernel that queries no process (Valkey 100 ms). On a busy machine the listener
+/// may be slow.
 const LISTENER_MS: u64 = 2000;
 
 /// Returns the IP address; an IPv4-mapped IPv6 address becomes IPv4.

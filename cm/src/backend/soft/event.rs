@@ -220,7 +220,7 @@ impl State {
         Ok((listener, key, place))
     }
 
-    /// Drops an unread request without a reply. A request that was read meanwhile stays, and has
+    /// Drops an unread request without a reply. A request that was read meanwhile stays; it has
     /// already left the backlog.
     fn forget_unread(&mut self, queue: &Queue, request: Key) {
         let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|(id, _)| id.key == request);

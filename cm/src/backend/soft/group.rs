@@ -16,12 +16,12 @@ use crate::types::{Address, EventType, PortSpace};
 type Result<T> = core::result::Result<T, Errno>;
 
 impl State {
-    /// Joins a group, and returns the number of the membership.
+    /// Joins a group and returns the number of the membership.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a device or of another service than datagrams, and for an address
-    /// that is not multicast; `EAFNOSUPPORT` for a non-IP address; `ENETUNREACH` for a group that
-    /// does not reach the device ([`group_obstacle`](Self::group_obstacle)).
+    /// `EINVAL` for an id without a device or of another service than datagrams, or for a unicast
+    /// address; `EAFNOSUPPORT` for a non-IP address; `ENETUNREACH` for a group that does not reach
+    /// the device ([`group_obstacle`](Self::group_obstacle)).
     pub(super) fn join(&mut self, key: Key, cookie: u64, address: &Address) -> Result<u32> {
         let ip = address.ip().ok_or(Errno::AFNOSUPPORT)?.ip();
         let membership = self.draw_number() as u32;

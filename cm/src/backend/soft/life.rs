@@ -21,7 +21,7 @@ use crate::types::EventType;
 type Result<T> = core::result::Result<T, Errno>;
 
 impl State {
-    /// Ends an id in any state, notifies its peer, and discards its events.
+    /// Ends an id in any state: notifies its peer and discards its events.
     pub(super) fn destroy(&mut self, key: Key) {
         self.unlisten(key);
         let now = self.now();
@@ -43,9 +43,9 @@ impl State {
         self.garbage.push(Garbage::Id(Box::new(id)));
     }
 
-    /// Ends all connections and requests because the process exits, and notifies their peers, as
-    /// the kernel does when it closes the files of a process. Takes up to 0.63 s if a peer does not
-    /// reply. If a thread that can no longer run holds a device's lock, nothing is repeated.
+    /// Ends all connections and requests because the process exits. Notifies their peers, as the
+    /// kernel does when it closes the files of a process. Takes up to 0.63 s if a peer does not
+    /// reply. Repeats nothing if a thread that can no longer run holds a device's lock.
     pub(super) fn farewell(&mut self) {
         let now = self.now();
         let mut is_free = true;

@@ -1,4 +1,4 @@
-//! Listening on one device or on all, and under a name for other processes.
+//! Listening on one device or on all, under a name for other processes.
 //!
 //! # References
 //! linux `rdma_listen`, `cma_listen_on_all`
@@ -56,8 +56,8 @@ impl State {
         listening
     }
 
-    /// Undoes a [`listen`](Self::listen): the id is bound as before, and requests received
-    /// meanwhile are rejected.
+    /// Undoes a [`listen`](Self::listen): the id stays bound. Requests received meanwhile are
+    /// rejected.
     pub(super) fn stop_listening(&mut self, key: Key) -> Result<()> {
         self.unlisten(key);
         let id = self.id(key)?;
@@ -154,8 +154,8 @@ impl State {
         Ok(())
     }
 
-    /// Listens on those of the given ports that the listener's address covers and that it does not
-    /// have yet.
+    /// Listens on the given ports covered by the listener's address, except those already in use by
+    /// it.
     pub(super) fn take_ports(&mut self, key: Key, ports: &[Port]) -> Result<()> {
         let id = self.id(key)?;
         let (local, is_one) = (id.local.ok_or(Errno::INVAL)?, id.adapter.is_some());
@@ -176,7 +176,7 @@ impl State {
         Ok(())
     }
 
-    /// Updates the names of a listener on an unspecified address, and the ports returned to
+    /// Updates the names of a listener on an unspecified address, with the ports returned to
     /// clients.
     pub(super) fn answer_with(&mut self, key: Key, ports: &[Port]) {
         let Some(id) = self.ids.get_mut(&key) else { return };

@@ -1,4 +1,4 @@
-//! [`Manager`]: the process's connection manager for soft devices, and its thread.
+//! [`Manager`]: the process's connection manager for soft devices, with its thread.
 //!
 //! ```text
 //!   calls of ids ─┬─► lock ─► State ─► messages leave, events are queued
@@ -20,8 +20,8 @@
 //! # Exit
 //! When a process with connections exits by `exit(3)` or returns from `main`, [`farewell`] notifies
 //! its peers, as the kernel does when it closes a process's files. If it is killed, aborts or calls
-//! `_exit(2)`, peers on this machine notice its end ([`peers`](super::peers)), and others notice
-//! its silence.
+//! `_exit(2)`, peers on this machine notice its end ([`peers`](super::peers)); others notice its
+//! silence.
 //!
 //! # Fork
 //! A forked child has no manager. Its calls fail with [`Cause::Forked`] before they touch the lock,
@@ -51,8 +51,9 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub(super) struct Manager {
     state: Mutex<State>,
-    /// Held while waiting for `state`, and by the thread before it takes `state`. While MADs are
-    /// pending, the thread retakes `state` immediately; this lock makes it queue behind callers.
+    /// Held by callers while they wait for `state`, and by the thread before it takes `state`.
+    /// While MADs are pending, the thread retakes `state` immediately; this lock makes it queue
+    /// behind callers.
     next: Mutex<()>,
     epoll: Arc<Epoll>,
     wake: EventFd,
@@ -169,7 +170,7 @@ impl Manager {
         }
     }
 
-    /// Serves ready files, handles deadlines, and returns the time to wait.
+    /// Serves ready files and handles deadlines. Returns the time to wait.
     fn round(&self, events: &[EpollEvent]) -> EpollTimeout {
         let mut state = self.lock_in_turn();
         for event in events {
@@ -207,7 +208,7 @@ impl Manager {
 }
 
 /// Releases the lock, then does the work that must happen without it: wakes the readers of new
-/// events, and drops removed values.
+/// events and drops removed values.
 fn release(mut state: MutexGuard<'_, State>) {
     let (told, garbage) = (state.told.take(), core::mem::take(&mut state.garbage));
     drop(state);

@@ -20,7 +20,7 @@
 //! | [`ports`] | the ports used by ids |
 //! | [`queue`], [`param`] | unread events, and their parameters |
 //!
-//! [`ib_cm`] implements the protocol, and [`verbs::soft::cm`] the management datagrams and the
+//! [`ib_cm`] implements the protocol; [`verbs::soft::cm`] implements management datagrams and the
 //! lookup of devices by address. Events, states and errnos match Linux' `cma.c` on RoCE, so
 //! programs see no difference:
 //!
@@ -33,8 +33,7 @@
 //! # Differences from Linux
 //! - A port that collides with an unspecified address is `EADDRINUSE`. Ports below 1024 need no
 //!   privilege ([`ports`]).
-//! - InfiniBand addresses (`AF_IB`) are `EAFNOSUPPORT`, and a path set by the program is
-//!   `EOPNOTSUPP`.
+//! - InfiniBand addresses (`AF_IB`) are `EAFNOSUPPORT`. A path set by the program is `EOPNOTSUPP`.
 //! - A request to an address of this machine without a listener is rejected without a message if no
 //!   device would reply. Listeners have names ([`verbs::soft::cm::Answers::find`]). A request
 //!   therefore also finds a listener that appeared on another device after the address was
@@ -117,7 +116,7 @@ impl Soft {
         Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: Some(Arc::clone(error)) }))
     }
 
-    /// Returns whether a listener in another process replied to an earlier query for a destination,
+    /// Returns whether a listener in another process replied to an earlier query for a destination
     /// and still exists.
     pub(super) fn knows_listener(&self, space: PortSpace, to: SocketAddr) -> bool {
         const VERB: &str = "resolve_addr";

@@ -1,6 +1,6 @@
 //! Verification of the addresses in a request.
 //!
-//! A request contains the addresses of its program ([`ib_cm::wire::ip`]), and the packet with the
+//! A request contains the addresses of its program ([`ib_cm::wire::ip`]). The packet with the
 //! request has addresses as well. The program trusts the former, which it sees as its peer's
 //! address and its own. Without a check, a remote host could reach a listener on 127.0.0.1, or
 //! connect under any other host's address.
@@ -45,8 +45,8 @@ impl State {
     /// Returns whether a request's addresses are genuine.
     ///
     /// Listing this machine's addresses takes the kernel a dozen system calls. The list is cached
-    /// until it changes, because strangers send requests, and local programs send a thousand at a
-    /// time.
+    /// until it changes, because strangers may flood the device and local programs send a thousand
+    /// requests at a time.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`, notably `EMFILE`.

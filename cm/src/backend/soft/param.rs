@@ -1,4 +1,4 @@
-//! [`SoftParam`]: the parameters of an event, and their conversion from messages.
+//! [`SoftParam`]: the parameters of an event, converted from messages.
 
 use ib_cm::cm::{Reply, Request};
 use verbs::{AhAttr, GlobalRoute};

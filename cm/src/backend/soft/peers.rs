@@ -7,7 +7,7 @@
 //!
 //! The kernel ends the connections of a killed process on a kernel device. For a soft device, its
 //! peers watch a file that the kernel closes with the process ([`PeerProcess`]). A peer on another
-//! machine or in another network namespace cannot be watched, and is noticed by its silence.
+//! machine or in another network namespace cannot be watched; its silence reveals the end.
 //!
 //! An id keeps watching the process that had the device at the time of the request, because another
 //! process may have the address later.
@@ -172,8 +172,8 @@ impl State {
         })
     }
 
-    /// Returns whether no program listens any more at an id's peer address, and none has the
-    /// device. A listener that has ended may still answer.
+    /// Returns whether no program listens any more at an id's peer address and none has the device.
+    /// A listener that has ended may still answer.
     fn has_no_listener(&mut self, key: Key) -> bool {
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };

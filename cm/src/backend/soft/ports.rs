@@ -1,10 +1,10 @@
 //! [`Ports`]: the ports used by the soft ids of this process.
 //!
-//! A port belongs to a port space and an address. Unspecified addresses, and addresses of the other
-//! family, collide as in Linux' `cma_check_port`. If one of two addresses is unspecified, Linux
+//! A port belongs to a port space and an address. Unspecified addresses and addresses of the other
+//! family collide as in Linux' `cma_check_port`. If one of two addresses is unspecified, Linux
 //! returns `EADDRNOTAVAIL`; this module always returns `EADDRINUSE`.
 //!
-//! Soft ports are independent of socket ports, and none is privileged.
+//! Soft ports are independent of socket ports. None is privileged.
 //!
 //! # References
 //! linux `cma_use_port`, `cma_alloc_any_port`
@@ -18,7 +18,7 @@ use verbs::Errno;
 
 use super::record::Key;
 
-/// The ports of all spaces, and the ids that use them.
+/// The ports of all spaces, with the ids that use them.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     owners: BTreeMap<(u16, u16), Vec<Owner>>,

@@ -61,7 +61,7 @@ impl State {
     /// Returns the attributes for moving an id's queue pair to a state.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a device, and for a state that the connection does not permit.
+    /// `EINVAL` for an id without a device or a state that the connection does not permit.
     pub(super) fn init_qp_attr(&mut self, key: Key, qp_state: QpState) -> Result<(QpAttr, QpAttrMask)> {
         let id = self.known(key)?;
         let number = id.adapter.ok_or(Errno::INVAL)?;
@@ -75,7 +75,7 @@ impl State {
             if qp_state != QpState::INIT {
                 return Err(Errno::INVAL);
             }
-            // Before the request, and while its listener is being located.
+            // Before the request or while its listener is being located.
             let qp_access_flags = match id.state {
                 IdState::Connect => access(id.responder_resources),
                 _ => common.qp_access_flags,

@@ -12,11 +12,11 @@
 //! lock of the entries.
 //!
 //! `Entries::is_readable` changes under the lock. Each change to true is followed by one write of
-//! 1, and each change to false by one read. The descriptor is a semaphore: a read takes 1, and
-//! waits for a pending write. Since changes alternate, all writes and reads together leave 1 if
-//! `is_readable` is true, and 0 otherwise. A thread about to write never waits.
+//! 1, each change to false by one read. The descriptor is a semaphore: a read takes 1 or waits for
+//! a pending write. Since changes alternate, all writes and reads together leave 1 if `is_readable`
+//! is true and 0 otherwise. A thread about to write never waits.
 //!
-//! An entry belongs to an id, and moves with it to another channel or ends with it. The program
+//! An entry belongs to an id. It moves with the id to another channel or ends with it. The program
 //! gets every entry: events of a pending request are dropped before they get here
 //! ([`Id::is_silent`](super::record::Id::is_silent)), as in `ucma_event_handler`.
 //!
@@ -65,7 +65,7 @@ pub(super) struct Entry {
     pub(super) status: i32,
     pub(super) param: SoftParam,
     pub(super) ece: Ece,
-    /// The id of a connection request, and its place in the listener's backlog.
+    /// The id of a connection request with its place in the listener's backlog.
     pub(super) request: Option<(SoftId, Place)>,
 }
 

@@ -10,7 +10,7 @@
 //!
 //! Removing the device moves an id from any state with a device to Removed. A call in a wrong state
 //! returns `EINVAL`, in Removed `ENXIO`. The states match Linux' `cma.c`; [`ib_cm::cm::Cm`] has the
-//! state of the handshake. Addresses found at once, and all routes, need no intermediate state.
+//! state of the handshake. Neither addresses found at once nor routes need an intermediate state.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -72,7 +72,7 @@ pub(super) struct State {
     pub(super) ended_peers: Vec<u64>,
     /// The times for repeating the search for a request's listener.
     pub(super) looks: BTreeMap<Key, Time>,
-    /// Names whose clients wait for free descriptors, and the time of the next attempt.
+    /// Names whose clients wait for free descriptors. The next attempt is at `resumes_at`.
     pub(super) paused: BTreeSet<u64>,
     pub(super) resumes_at: Option<Time>,
     /// The time of the next attempt to take the first names for listeners with a second name.

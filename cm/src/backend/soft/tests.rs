@@ -55,7 +55,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// Resolves the address of a silent host, and requests a connection to it.
+    /// Resolves the address of a silent host and requests a connection to it.
     fn new() -> Self {
         let mut asking = Self::resolved();
         asking.connect(asking.id).unwrap();
@@ -91,7 +91,7 @@ impl Asking {
         self.state.connect(id, &depths, Ece::default())
     }
 
-    /// Answers as the process with the name, and handles the answer.
+    /// Answers as the process with the name, then handles the answer.
     fn answer(&mut self, answer: &[u8]) {
         let (mut client, _) = self.name.accept().expect("a client");
         client.write_all(answer).unwrap();
@@ -141,7 +141,7 @@ fn a_listener_that_does_not_say_where_it_is_makes_the_peer_unreachable() {
 
 #[test]
 fn a_listener_that_ends_before_it_says_where_it_is_rejects() {
-    // An empty answer, no devices, and less than a token.
+    // An empty answer, no devices, less than a token.
     for answer in [&[][..], &[0; 9], &[0; 4]] {
         let mut asking = Asking::new();
         asking.answer(answer);
@@ -226,7 +226,7 @@ fn an_id_that_moves_while_its_listener_is_asked_has_the_outcome_on_its_new_chann
         assert_eq!(moved.next().map(|event| event.event), Some(expected));
         assert!(moved.next().is_none() && asking.queue.next().is_none());
     }
-    // The request's id has a connection, and its end is reported at the new queue as well.
+    // A request's id with a connection also reports its end at the new queue.
     let (mut asking, [first, second]) = (Asking::new(), [(); 2].map(|()| Queue::new().unwrap()));
     asking.state.migrate(asking.id, &first).unwrap();
     asking.answer_with_the_host();
@@ -334,7 +334,7 @@ fn ids_that_look_for_one_listener_ask_it_once() {
     // While this name exists, the answer is valid.
     let alive = format!("{}/{:016x}", name_of(resolving.at), u64::from_ne_bytes([7; 8]));
     let _alive = UnixDatagram::bind_addr(&abstract_name(&alive)).unwrap();
-    // The first id ends, and another one queries.
+    // The first id ends; another one queries.
     resolving.state.destroy(first);
     drop(resolving.name.accept().expect("the first question"));
     assert_eq!(resolving.next(), None);
@@ -357,8 +357,7 @@ fn ids_that_share_a_question_expire_each_at_its_own_deadline() {
         resolving.resolve(timeout_ms);
     }
     let _asked = resolving.name.accept().expect("the first question");
-    // The seconds that pass, the number of ids that expire, and of questions asked instead by the
-    // rest.
+    // Seconds to pass, the number of ids that expire, the number of questions from the rest.
     for (seconds, expired, questions) in [(30, 3, 1), (15, 1, 0), (30, 2, 0)] {
         resolving.state.advance(Duration::from_secs(seconds));
         resolving.state.on_time();

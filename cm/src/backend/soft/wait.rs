@@ -76,8 +76,8 @@ impl State {
             adapter.cm.handle_timeout(now);
         }
         let late = self.lookups.iter().filter(|(_, lookup)| lookup.deadline <= now);
-        // The ids with queries of their own come last, so that none of them queries again for an id
-        // that is also late.
+        // Ids that wait for another id's query come first: otherwise, ending the querying id could
+        // start a new query for an id that is also late.
         let (asking, waiting): (Vec<_>, Vec<_>) =
             late.partition(|(_, lookup)| matches!(lookup.asks, Asks::Own(_)));
         let late: Vec<_> = waiting.into_iter().chain(asking).map(|(key, _)| *key).collect();

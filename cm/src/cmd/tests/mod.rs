@@ -1,4 +1,4 @@
-//! Tests of each command's bytes, and of short or absurd replies.
+//! Tests of each command's bytes and of short or absurd replies.
 
 mod calls;
 mod queries;

@@ -30,7 +30,7 @@ use crate::types::PeerParam;
 /// failure first, with its reason.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The limit of each step, and of all steps together.
+/// The limit of each step and of all steps together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
     pub(super) resolve: Duration,
@@ -71,7 +71,7 @@ enum State {
 /// The next action for the driver.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Create a new id, and resolve the address within the time.
+    /// Create a new id and resolve the address within the time.
     ResolveAddr(SocketAddr, Duration),
     /// Resolve the route within the time.
     ResolveRoute(Duration),

@@ -17,7 +17,7 @@
 //! others, because each request has its own deadline and their number is bounded.
 //!
 //! # Floods
-//! A stranger can send requests and confirm none, and so occupy all places until their deadlines.
+//! A stranger who sends requests and confirms none could occupy all places until their deadlines.
 //! Each source address therefore has a share. If a request finds no room, the address with the most
 //! requests gives up its oldest, provided that it still has at least as many as the other address
 //! afterwards:
@@ -86,7 +86,7 @@ pub(super) enum Place {
     Waiting,
     /// It waits instead of this one, which is dropped.
     Instead(IdKey),
-    /// It is dropped without a reply, and its peer sends it again.
+    /// It is dropped without a reply; its peer sends it again.
     None,
 }
 
@@ -160,7 +160,7 @@ impl Passive {
     }
 
     /// Frees a place for a waiting request, if another address has more than its share. Returns the
-    /// request that loses its place, and its failure.
+    /// request that loses its place, with its failure.
     pub(super) fn make_place(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
         let Displacement { at, key, instead } = self.displacement()?;
         if at > now {
@@ -263,7 +263,7 @@ impl Passive {
         self.read >= READS
     }
 
-    /// Returns a request whose deadline has passed, and its failure. If there is none, the next
+    /// Returns a request whose deadline has passed, with its failure. If there is none, the next
     /// check follows after [`READS`] further events.
     pub(super) fn expired(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
         let error = Error::new("accept", "", Errno::TIMEDOUT);
@@ -292,7 +292,7 @@ impl Passive {
     }
 }
 
-/// A request that loses its place, the time, and the address that gets the place.
+/// A request that loses its place, with the time and the address that gets the place.
 struct Displacement {
     at: Instant,
     key: IdKey,

@@ -47,7 +47,7 @@ fn closing_ends_a_blocked_accept_and_rejects_later_peers() {
     let error = Connector::default().connect(listener.local_addr()).unwrap_err();
     assert!(error.to_string().contains("no program listens"), "{error}");
     assert_eq!(listener.accept_within(Duration::ZERO).unwrap_err().errno, Errno::CANCELED);
-    // The port is free, and existing connections continue.
+    // The port is free; existing connections continue.
     Listener::bind(listener.local_addr()).unwrap();
     send(&mut client, &mut server, b"still there");
 }
