@@ -1,4 +1,4 @@
-//! [`Event`]: the events that an event channel reports.
+//! [`Event`]: the events reported by an event channel.
 
 use core::fmt;
 

@@ -160,7 +160,7 @@ impl EventChannel {
     /// ([`PortSpace::qp_type`]).
     ///
     /// # Errors
-    /// `EINVAL` for a space unknown to the kernel; any other errno that the kernel returns.
+    /// `EINVAL` for a space unknown to the kernel; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_create_id(3)`

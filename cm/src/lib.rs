@@ -107,7 +107,7 @@
 //! The address of an id selects its backend. Addresses that belong to a soft device of the process,
 //! or that such a device reaches, use that device; all others use the kernel. A listener on the
 //! unspecified address listens on all devices of both backends. Calls, events and errnos are the
-//! same, except for a few differences listed in the [`guide`]. The protocol is the one of Linux'
+//! same, except for a few differences listed in the [`guide`]. The protocol matches Linux'
 //! `rdma_cm`. A program with a soft device, or one started with `VERBS_SOFT=auto`, also connects
 //! without `/dev/infiniband/rdma_cm`:
 //!
@@ -162,9 +162,9 @@
 //! Ids of soft devices belong to the process that created them. In a forked child, their calls fail
 //! with [`Cause::Forked`](verbs::Cause::Forked), as does reading events of a channel that has only
 //! such ids; dropping them ends nothing. Ids of the kernel's connection manager fail with `EACCES`:
-//! the kernel compares the credentials of each command with those that opened the file; the child
-//! has a copy. A child that connects opens another channel. On soft devices this works unless the
-//! parent has had ids on some.
+//! the kernel compares the credentials of each command with those that opened the file, of which
+//! the child has a copy. A child that connects opens another channel. On soft devices this works
+//! unless the parent has had ids on some.
 //!
 //! # Errors
 //! Calls return [`verbs::Error`]: the call, the device, the errno and the cause, as a sentence.

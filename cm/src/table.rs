@@ -8,7 +8,7 @@
 //!
 //! One table serves the process, because ids move between channels and take their events along. A
 //! cookie becomes stale with its id: events already read, or being read by another thread, then
-//! refer to nothing. Nothing therefore waits for events to be acknowledged, as C does.
+//! refer to nothing. Unlike in C, nothing waits for events to be acknowledged.
 //!
 //! Invariant: no id is dropped under the lock, because its destruction takes the lock.
 

@@ -48,8 +48,8 @@ struct ChoiceId {
 #[derive(Debug)]
 struct Inner {
     chosen: Chosen,
-    /// Whether a peer's address has selected the backend and is not resolved yet, so that another
-    /// one may still change the selection.
+    /// Whether a peer's address has selected the backend. Until it is resolved, another one may
+    /// change the selection.
     is_tentative: bool,
     /// The address previously bound on both backends.
     bound: Option<Address>,

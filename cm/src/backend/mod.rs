@@ -47,7 +47,7 @@ use crate::types::{
 const OTHER_CHANNEL: &str =
     "the event channel has no ids of this one's kind: it is on a device of the kernel, or on a soft device";
 
-/// One id of a backend. The methods have the names and errors of the kernel's.
+/// One id of a backend. The methods match the kernel's commands in names and errors.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn bind(&self, address: &Address) -> Result<()>;
     fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()>;
@@ -76,8 +76,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// do this.
     fn stop_listening(&self) {}
 
-    /// Makes dropping a pending request send nothing, so that its peer sends it again. The kernel
-    /// instead rejects the request.
+    /// Prepares a pending request to be dropped silently, so that its peer sends it again. The
+    /// kernel instead rejects the request.
     fn forget(&self) {}
 
     /// Moves the id with its unread events to another channel.

@@ -223,7 +223,7 @@ impl State {
         }
     }
 
-    /// Records the ids and cookies that the program received or destroyed.
+    /// Records the ids and cookies received or destroyed by the program.
     fn learn(&mut self, number: u32, body: &[u8], reply: &[u8]) {
         match number {
             RDMA_USER_CM_CMD_CREATE_ID | RDMA_USER_CM_CMD_JOIN_MCAST | RDMA_USER_CM_CMD_JOIN_IP_MCAST => {

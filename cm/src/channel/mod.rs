@@ -47,8 +47,8 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Sends a command.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; `E2BIG` for a command that does not fit, `EIO` for a
-    /// partial write.
+    /// Any errno the kernel returns; `E2BIG` for a command that does not fit, `EIO` for a partial
+    /// write.
     fn write(&self, command: &mut Command<'_>) -> Result<(), Errno>;
 
     /// Returns the file, which is readable while there is an event.

@@ -32,7 +32,7 @@ pub(crate) fn bind_ip(ucma: &Ucma, id: u32, address: &Address) -> Result<()> {
 ///
 /// # Errors
 /// `EADDRINUSE` for a port used by another id, `EADDRNOTAVAIL` for an address without an interface,
-/// `ENODEV` for an interface without an RDMA device; any other errno that the kernel returns.
+/// `ENODEV` for an interface without an RDMA device; any other errno the kernel returns.
 #[doc(alias = "rdma_bind_addr")]
 pub(crate) fn bind(ucma: &Ucma, id: u32, address: &Address) -> Result<()> {
     let (addr, addr_size) = address.to_storage().ok_or_else(|| family_error(BIND, address))?;
@@ -66,8 +66,8 @@ pub(crate) fn resolve_ip(
 /// table. The result is an event.
 ///
 /// # Errors
-/// `EINVAL` for an id in another state; any other errno that the kernel returns immediately,
-/// notably `ENETUNREACH` without a route.
+/// `EINVAL` for an id in another state; any other errno the kernel returns immediately, notably
+/// `ENETUNREACH` without a route.
 #[doc(alias = "rdma_resolve_addr")]
 pub(crate) fn resolve_addr(
     ucma: &Ucma,
@@ -86,7 +86,7 @@ pub(crate) fn resolve_addr(
 /// Starts resolving the route to the resolved address. The result is an event.
 ///
 /// # Errors
-/// `EINVAL` for an id without a resolved address; any other errno that the kernel returns.
+/// `EINVAL` for an id without a resolved address; any other errno the kernel returns.
 #[doc(alias = "rdma_resolve_route")]
 pub(crate) fn resolve_route(ucma: &Ucma, id: u32, timeout_ms: u32) -> Result<()> {
     let request = RdmaUcmResolveRoute { id, timeout_ms };
@@ -96,8 +96,8 @@ pub(crate) fn resolve_route(ucma: &Ucma, id: u32, timeout_ms: u32) -> Result<()>
 /// Starts looking up a service at the subnet administrator. The result is an event.
 ///
 /// # Errors
-/// `EINVAL` for a name that is too long or from kernels without the command; any other errno that
-/// the kernel returns.
+/// `EINVAL` for a name that is too long or from kernels without the command; any other errno the
+/// kernel returns.
 #[doc(alias = "rdma_resolve_addrinfo")]
 pub(crate) fn resolve_ib_service(ucma: &Ucma, id: u32, service: Service<'_>) -> Result<()> {
     const VERB: &str = "resolve_addrinfo";

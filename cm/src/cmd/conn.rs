@@ -20,7 +20,7 @@ use crate::types::ConnParam;
 /// kernel's maximum stand for that maximum (`net.rdma_ucm.max_backlog`, 1024).
 ///
 /// # Errors
-/// `EADDRINUSE` for a port used by another id; any other errno that the kernel returns.
+/// `EADDRINUSE` for a port used by another id; any other errno the kernel returns.
 #[doc(alias = "rdma_listen")]
 pub(crate) fn listen(ucma: &Ucma, id: u32, backlog: u32) -> Result<()> {
     let request = RdmaUcmListen { id, backlog };
@@ -31,7 +31,7 @@ pub(crate) fn listen(ucma: &Ucma, id: u32, backlog: u32) -> Result<()> {
 ///
 /// # Errors
 /// `EINVAL` for an id without a resolved route or for private data beyond the limit; any other
-/// errno that the kernel returns.
+/// errno the kernel returns.
 #[doc(alias = "rdma_connect")]
 pub(crate) fn connect(ucma: &Ucma, id: u32, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
     let conn_param = conn_param("connect", param)?;
@@ -43,8 +43,8 @@ pub(crate) fn connect(ucma: &Ucma, id: u32, param: &ConnParam<'_>, ece: Ece) -> 
 /// sends the connecting side's final message; `uid` is ignored.
 ///
 /// # Errors
-/// `EINVAL` for an id in another state or for private data beyond the limit; any other errno that
-/// the kernel returns.
+/// `EINVAL` for an id in another state or for private data beyond the limit; any other errno the
+/// kernel returns.
 #[doc(alias = "rdma_accept")]
 #[doc(alias = "rdma_establish")]
 pub(crate) fn accept(ucma: &Ucma, id: u32, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()> {
@@ -59,7 +59,7 @@ pub(crate) fn accept(ucma: &Ucma, id: u32, uid: u64, param: Option<&ConnParam<'_
 ///
 /// # Errors
 /// `EINVAL` for another reason, an id in another state or private data beyond the limit; any other
-/// errno that the kernel returns.
+/// errno the kernel returns.
 #[doc(alias = "rdma_reject")]
 #[doc(alias = "rdma_reject_ece")]
 pub(crate) fn reject(ucma: &Ucma, id: u32, data: &[u8], reason: u8) -> Result<()> {
@@ -72,7 +72,7 @@ pub(crate) fn reject(ucma: &Ucma, id: u32, data: &[u8], reason: u8) -> Result<()
 /// Ends a connection, or confirms the peer's disconnect. The result is an event.
 ///
 /// # Errors
-/// `EINVAL` for an id without a connection; any other errno that the kernel returns.
+/// `EINVAL` for an id without a connection; any other errno the kernel returns.
 #[doc(alias = "rdma_disconnect")]
 pub(crate) fn disconnect(ucma: &Ucma, id: u32) -> Result<()> {
     let request = RdmaUcmDisconnect { id };
@@ -82,20 +82,20 @@ pub(crate) fn disconnect(ucma: &Ucma, id: u32) -> Result<()> {
 /// Passes an event of a queue pair to the connection manager.
 ///
 /// # Errors
-/// `EINVAL` for an id without a device, or for another kind of event; any other errno that the
-/// kernel returns.
+/// `EINVAL` for an id without a device, or for another kind of event; any other errno the kernel
+/// returns.
 #[doc(alias = "rdma_notify")]
 pub(crate) fn notify(ucma: &Ucma, id: u32, event: AsyncEventType) -> Result<()> {
     let request = RdmaUcmNotify { id, event: event.0 };
     ucma.write("notify", Command::new(RDMA_USER_CM_CMD_NOTIFY, request.as_bytes()))
 }
 
-/// Returns the attributes for moving a connection's queue pair to a state, with their mask without
-/// the kernel-only bits.
+/// Returns the attributes for moving a connection's queue pair to a state. Their mask lacks the
+/// kernel-only bits.
 ///
 /// # Errors
 /// `EINVAL` for an id without a device or a state that the connection does not permit yet; any
-/// other errno that the kernel returns.
+/// other errno the kernel returns.
 #[doc(alias = "rdma_init_qp_attr")]
 pub(crate) fn init_qp_attr(ucma: &Ucma, id: u32, state: QpState) -> Result<(QpAttr, QpAttrMask)> {
     let request = RdmaUcmInitQpAttr { response: 0, id, qp_state: state.0.into() };

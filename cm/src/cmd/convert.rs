@@ -25,7 +25,7 @@ pub(crate) fn ah_attr(attr: &IbUverbsAhAttr) -> AhAttr {
     }
 }
 
-/// Returns the attributes of a queue pair, with their mask without the kernel-only bits.
+/// Returns the attributes of a queue pair. Their mask lacks the kernel-only bits.
 pub(crate) fn qp_attr(attr: &IbUverbsQpAttr) -> (QpAttr, QpAttrMask) {
     // A number beyond one byte names no state or code either.
     let byte = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);

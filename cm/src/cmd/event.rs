@@ -15,7 +15,7 @@ use crate::types::EventType;
 /// Returns the next event; `None` if there is none now.
 ///
 /// # Errors
-/// Any errno that the kernel returns, except `EAGAIN`.
+/// Any errno the kernel returns, except `EAGAIN`.
 #[doc(alias = "rdma_get_cm_event")]
 pub(crate) fn get_event(ucma: &Ucma) -> Result<Option<RdmaUcmEventResp>> {
     let request = RdmaUcmGetEvent::default();
@@ -37,7 +37,7 @@ pub(crate) fn get_event(ucma: &Ucma) -> Result<Option<RdmaUcmEventResp>> {
 /// [`USER`](EventType::USER) and [`INTERNAL`](EventType::INTERNAL).
 ///
 /// # Errors
-/// `EINVAL` for another kind or from kernels without the command; any other errno that the kernel
+/// `EINVAL` for another kind or from kernels without the command; any other errno the kernel
 /// returns.
 #[doc(alias = "rdma_write_cm_event")]
 pub(crate) fn write_cm_event(ucma: &Ucma, id: u32, event: EventType, status: i32, arg: u64) -> Result<()> {

@@ -20,8 +20,8 @@ pub(super) const NO_ID: u32 = u32::MAX;
 /// drops them.
 ///
 /// # Errors
-/// `EINVAL` for a port space unknown to the kernel; any other errno that the kernel returns; `EIO`
-/// if the reply has no number.
+/// `EINVAL` for a port space unknown to the kernel; any other errno the kernel returns; `EIO` if
+/// the reply has no number.
 #[doc(alias = "rdma_create_id")]
 pub(crate) fn create_id(ucma: &Ucma, uid: u64, space: PortSpace, qp_type: QpType) -> Result<u32> {
     const VERB: &str = "create_id";
@@ -37,12 +37,12 @@ pub(crate) fn create_id(ucma: &Ucma, uid: u64, space: PortSpace, qp_type: QpType
     if reply.id == NO_ID { Err(bad_reply(VERB, "an id without a number")) } else { Ok(reply.id) }
 }
 
-/// Destroys an id and returns the number of its events that were read. The kernel discards unread
+/// Destroys an id and returns the number of its events already read. The kernel discards unread
 /// events, ends pending operations and rejects pending connection requests.
 ///
 /// # Errors
-/// `ENOENT` for an unknown number, `EINVAL` for an id of another file; any other errno that the
-/// kernel returns.
+/// `ENOENT` for an unknown number, `EINVAL` for an id of another file; any other errno the kernel
+/// returns.
 #[doc(alias = "rdma_destroy_id")]
 pub(crate) fn destroy_id(ucma: &Ucma, id: u32) -> Result<u32> {
     let request = RdmaUcmDestroyId { response: 0, id, reserved: 0 };
@@ -58,11 +58,10 @@ pub(crate) fn destroy_id(ucma: &Ucma, id: u32) -> Result<u32> {
 }
 
 /// Moves an id with its unread events from the file `from` to `to`. Returns the number of its
-/// events that were read.
+/// events already read.
 ///
 /// # Errors
-/// `ENOENT` or `EINVAL` if `from` has no id with this number; any other errno that the kernel
-/// returns.
+/// `ENOENT` or `EINVAL` if `from` has no id with this number; any other errno the kernel returns.
 #[doc(alias = "rdma_migrate_id")]
 pub(crate) fn migrate_id(to: &Ucma, id: u32, from: &Ucma) -> Result<u32> {
     let request = RdmaUcmMigrateId { response: 0, id, fd: from.number() };

@@ -38,8 +38,8 @@ pub(crate) fn join_ip_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address) -
 /// sending. Returns the kernel's number of the membership, whose events carry `uid`.
 ///
 /// # Errors
-/// `EINVAL` for an id that is not bound to a device; any other errno that the kernel returns,
-/// notably `EOPNOTSUPP` if the InfiniBand fabric does not support send-only members.
+/// `EINVAL` for an id that is not bound to a device; any other errno the kernel returns, notably
+/// `EOPNOTSUPP` if the InfiniBand fabric does not support send-only members.
 #[doc(alias = "rdma_join_multicast_ex")]
 pub(crate) fn join_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address, send_only: bool) -> Result<u32> {
     let (addr, addr_size) = address.to_storage().ok_or_else(|| family_error(JOIN, address))?;
@@ -54,10 +54,10 @@ pub(crate) fn join_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address, send
     membership(reply)
 }
 
-/// Ends a membership by its number. Returns the number of its events that were read.
+/// Ends a membership by its number. Returns the number of its events already read.
 ///
 /// # Errors
-/// `ENOENT` for an unknown membership; any other errno that the kernel returns.
+/// `ENOENT` for an unknown membership; any other errno the kernel returns.
 #[doc(alias = "rdma_leave_multicast")]
 pub(crate) fn leave_mcast(ucma: &Ucma, membership: u32) -> Result<u32> {
     let request = RdmaUcmDestroyId { response: 0, id: membership, reserved: 0 };

@@ -12,7 +12,7 @@
 //! | [`convert`] | conversions from the kernel's verbs structs |
 //!
 //! # Old and new forms
-//! Structs grew at their ends. The kernel reads and writes only the fields that it supports:
+//! Structs grew at their ends. The kernel reads and writes only the fields it supports:
 //!
 //! | struct | grew by | an older kernel |
 //! |---|---|---|

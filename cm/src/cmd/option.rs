@@ -34,7 +34,7 @@ const VERB: &str = "set_option";
 ///
 /// # Errors
 /// `ENOSYS` for an option unknown to the kernel, `EINVAL` for an invalid value or a wrong state of
-/// the id; any other errno that the kernel returns.
+/// the id; any other errno the kernel returns.
 #[doc(alias = "rdma_set_option")]
 pub(crate) fn set_option(ucma: &Ucma, id: u32, option: IdOption<'_>) -> Result<()> {
     let (level, optname, value) = match option {

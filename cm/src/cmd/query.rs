@@ -81,8 +81,7 @@ fn device(node_guid: u64, ibdev_index: u32) -> Option<DeviceKey> {
 /// Returns the IP addresses, the GIDs, the device and the paths of an id.
 ///
 /// # Errors
-/// Any errno that the kernel returns; notably `ENXIO` once the device is gone, `EIO` from older
-/// kernels.
+/// Any errno the kernel returns; notably `ENXIO` once the device is gone, `EIO` from older kernels.
 pub(crate) fn query_route(ucma: &Ucma, id: u32) -> Result<(Addresses, Gids, Vec<PathRecord>)> {
     let mut reply = RdmaUcmQueryRouteResp { ibdev_index: NO_INDEX, ..RdmaUcmQueryRouteResp::default() };
     let request = RdmaUcmQuery { response: 0, id, option: 0 };
@@ -160,7 +159,7 @@ pub(crate) fn query_path(ucma: &Ucma, id: u32) -> Result<Vec<PathRecord>> {
 /// Returns the resolved services, at most as many as fit into a reply of 64 KiB.
 ///
 /// # Errors
-/// `ENOSYS` or `EINVAL` from kernels without the query; any other errno that the kernel returns.
+/// `ENOSYS` or `EINVAL` from kernels without the query; any other errno the kernel returns.
 pub(crate) fn query_ib_service(ucma: &Ucma, id: u32) -> Result<Vec<ServiceRecord>> {
     const HEADER: usize = size_of::<RdmaUcmQueryIbServiceResp>();
     let mut services = FIRST_SERVICES;

@@ -105,7 +105,7 @@ impl Control {
     /// [`Connection::disconnect`](crate::Connection::disconnect) does.
     ///
     /// # Errors
-    /// Any errno that the kernel returns for the call; as [`wait`](Self::wait).
+    /// Any errno the kernel returns for the call; as [`wait`](Self::wait).
     ///
     /// # References
     /// `rdma_disconnect(3)`

@@ -11,7 +11,7 @@ use crate::event::Rejection;
 /// The reason why [`Connector::connect`](crate::Connector::connect) made no connection. With
 /// several addresses, it is the reason for the last one tried.
 ///
-/// It converts into [`Error`] and [`std::io::Error`], so `?` works in functions that return these.
+/// It converts into [`Error`] and [`std::io::Error`], so `?` works in functions returning these.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectError {

@@ -203,8 +203,8 @@ struct Waiting<T> {
 pub enum Incoming<T = Resources> {
     /// An established connection.
     Connection(Connection<T>),
-    /// A request that ended before its connection was established: the peer gave up, was silent or
-    /// proposed something the device cannot do, too many requests were pending, or files or memory
+    /// A request that ended before its connection was established. The peer gave up, was silent or
+    /// proposed something the device cannot do; too many requests were pending; or files or memory
     /// ran out.
     Failed {
         /// The address of the peer, if known.

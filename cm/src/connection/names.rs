@@ -19,8 +19,8 @@ use crate::addrinfo::numeric;
 /// # }
 /// ```
 pub trait ToAddresses {
-    /// Returns the addresses in the order in which to try them. The system looks names up, which
-    /// may take seconds.
+    /// Returns the addresses in order of preference. The system looks names up, which may take
+    /// seconds.
     ///
     /// # Errors
     /// `ENOENT` for an unknown name, an unknown interface or a text without a port.

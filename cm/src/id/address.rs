@@ -23,7 +23,7 @@ impl CmId {
     /// - `EACCES` for a privileged port without the right to use it.
     /// - `EINVAL` for an id that is already bound or a link-local address without its scope.
     /// - `EAFNOSUPPORT` for a family that the kernel does not support.
-    /// - Any other errno that the kernel returns.
+    /// - Any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_bind_addr(3)`
@@ -53,8 +53,8 @@ impl CmId {
     /// - `EACCES` for a broadcast address or a destination that a route prohibits.
     /// - `EAGAIN`, `EPERM`, `EACCES` and `EMFILE` if a listener on this machine cannot be queried
     ///   for its soft devices, as in [`connect`](Self::connect).
-    /// - Any other errno that the kernel returns, notably the errors of
-    ///   [`bind_addr`](Self::bind_addr) for the source, or `ENETUNREACH` without a route.
+    /// - Any other errno the kernel returns, notably the errors of [`bind_addr`](Self::bind_addr)
+    ///   for the source, or `ENETUNREACH` without a route.
     ///
     /// # References
     /// `rdma_resolve_addr(3)`
@@ -82,7 +82,7 @@ impl CmId {
     /// [`set_ib_path`](Self::set_ib_path) instead sets a known route.
     ///
     /// # Errors
-    /// `EINVAL` for an id whose address is not resolved; any other errno that the kernel returns.
+    /// `EINVAL` for an id whose address is not resolved; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_resolve_route(3)`
@@ -98,7 +98,7 @@ impl CmId {
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for a name of more than 63 bytes;
-    /// `EINVAL` from kernels without the call; any other errno that the kernel returns.
+    /// `EINVAL` from kernels without the call; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_resolve_addrinfo(3)`
@@ -110,7 +110,7 @@ impl CmId {
     /// Returns the services that [`resolve_service`](Self::resolve_service) found.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `ENOSYS` without the call.
+    /// Any errno the kernel returns; notably `ENOSYS` without the call.
     ///
     /// # References
     /// `rdma_query_addrinfo(3)`
@@ -128,7 +128,7 @@ impl CmId {
     /// listens on a port that the kernel chooses ([`local_addr`](Self::local_addr)).
     ///
     /// # Errors
-    /// `EADDRINUSE` for a port used by another id; any other errno that the kernel returns.
+    /// `EADDRINUSE` for a port used by another id; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_listen(3)`
@@ -141,7 +141,7 @@ impl CmId {
     /// Returns the local address and port; `None` for an unbound id.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `ENXIO` once the device is gone, `EIO` from older
+    /// Any errno the kernel returns; notably `ENXIO` once the device is gone, `EIO` from older
     /// kernels.
     ///
     /// # References

@@ -40,7 +40,7 @@ impl CmId {
     /// - On a soft device, if the listener is on this machine: `EAGAIN` while thousands of clients
     ///   wait for its answer, after which the call may be retried; `EPERM` or `EACCES` if this
     ///   process may not connect to abstract Unix sockets; `EMFILE`.
-    /// - Any other errno that the kernel returns.
+    /// - Any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_connect(3)`
@@ -55,7 +55,7 @@ impl CmId {
     }
 
     /// Sends a connection request for the queue pair named by `param`, which the program moves
-    /// itself, or looks up a datagram service. A connection ends in
+    /// itself, or looks up a datagram service. For a connection, success is
     /// [`ConnectResponse`](crate::EventKind::ConnectResponse) instead of
     /// [`Established`](crate::EventKind::Established); other outcomes are as for
     /// [`connect`](Self::connect).
@@ -84,7 +84,7 @@ impl CmId {
     /// - `EINVAL` for an id without a pending request; with [`Cause::Limit`] for private data
     ///   beyond [`max_private_data`](Self::max_private_data) or a `min_rnr_timer` beyond 31.
     /// - `EBUSY` for an id that already holds a queue pair.
-    /// - The errors of moving the queue pair; any other errno that the kernel returns.
+    /// - The errors of moving the queue pair; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_accept(3)`
@@ -138,7 +138,7 @@ impl CmId {
     ///
     /// # Errors
     /// `EINVAL` for an id that holds its queue pair, or whose peer did not accept; any other errno
-    /// that the kernel returns.
+    /// the kernel returns.
     ///
     /// # References
     /// `rdma_establish(3)`
@@ -190,7 +190,7 @@ impl CmId {
     /// complete as flushed. C's call moves it itself.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a connection; any other errno that the kernel returns.
+    /// `EINVAL` for an id without a connection; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_disconnect(3)`

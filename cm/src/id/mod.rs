@@ -196,7 +196,7 @@ impl CmId {
     /// Returns the device of the id without opening it, for programs that open devices themselves.
     ///
     /// # Errors
-    /// As [`context`](Self::context), except those of opening.
+    /// As [`context`](Self::context), except errors of opening.
     pub fn device(&self) -> Result<Device> {
         Ok(self.inner.device("open_device")?.1.clone())
     }
@@ -221,8 +221,8 @@ impl CmId {
     }
 
     /// Passes an event of the queue pair to the connection manager.
-    /// [`COMM_EST`](AsyncEventType::COMM_EST) establishes the connection after a message arrived
-    /// although the peer's final message was lost.
+    /// [`COMM_EST`](AsyncEventType::COMM_EST) establishes a connection whose final message was
+    /// lost, once another message arrives.
     ///
     /// # Errors
     /// `EINVAL` for an id without a device or another kind of event.
@@ -237,7 +237,7 @@ impl CmId {
     /// Queues an event of the kind [`User`](crate::EventKind::User) behind the id's pending events.
     ///
     /// # Errors
-    /// `EINVAL` from kernels without such events; any other errno that the kernel returns.
+    /// `EINVAL` from kernels without such events; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_write_cm_event(3)`

@@ -35,8 +35,8 @@ impl CmId {
     /// # Errors
     /// `EINVAL` for an id without a device or a unicast address; `EOPNOTSUPP` with `send_only` if
     /// the kernel or the fabric does not support it; `ENETUNREACH` for a group that a soft device's
-    /// packets cannot reach, as for [`attach_mcast`](verbs::Qp::attach_mcast); any other errno that
-    /// the kernel returns.
+    /// packets cannot reach, as for [`attach_mcast`](verbs::Qp::attach_mcast); any other errno the
+    /// kernel returns.
     ///
     /// # References
     /// `rdma_join_multicast(3)`, `rdma_join_multicast_ex(3)`
@@ -64,8 +64,8 @@ impl CmId {
     /// discarded.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` for a membership of another id; any other errno that the kernel returns,
-    /// although the membership is gone then too.
+    /// `EADDRNOTAVAIL` for a membership that the id does not have; any other errno the kernel
+    /// returns, in which case the membership is gone as well.
     ///
     /// # References
     /// `rdma_leave_multicast(3)`

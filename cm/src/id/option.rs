@@ -13,7 +13,7 @@ impl CmId {
     /// the traffic class. Set it before [`resolve_addr`](Self::resolve_addr).
     ///
     /// # Errors
-    /// Any errno that the kernel returns.
+    /// Any errno the kernel returns.
     ///
     /// # References
     /// `rdma_set_option(3)`
@@ -26,7 +26,7 @@ impl CmId {
     /// Sets whether the id may bind to another id's port. Both ids must permit it.
     ///
     /// # Errors
-    /// `EINVAL` for a bound id; any other errno that the kernel returns.
+    /// `EINVAL` for a bound id; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_set_option(3)`
@@ -39,7 +39,7 @@ impl CmId {
     /// Sets whether a listener on the unspecified IPv6 address excludes IPv4 connections.
     ///
     /// # Errors
-    /// `EINVAL` for a bound id; any other errno that the kernel returns.
+    /// `EINVAL` for a bound id; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_set_option(3)`
@@ -54,8 +54,7 @@ impl CmId {
     ///
     /// # Errors
     /// `EINVAL` for a service other than RC, or for more than 31 on soft devices, which Linux does
-    /// not check; `ENOSYS` from kernels without the option; any other errno that the kernel
-    /// returns.
+    /// not check; `ENOSYS` from kernels without the option; any other errno the kernel returns.
     ///
     /// # References
     /// `rdma_set_option(3)`
@@ -88,7 +87,7 @@ impl CmId {
     /// outcome is [`RouteResolved`](crate::EventKind::RouteResolved).
     ///
     /// # Errors
-    /// `EINVAL` for an empty slice or an id whose address is not resolved; any other errno that the
+    /// `EINVAL` for an empty slice or an id whose address is not resolved; any other errno the
     /// kernel returns.
     ///
     /// # References

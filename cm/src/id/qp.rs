@@ -35,8 +35,7 @@ use crate::types::{ConnParam, PortSpace};
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     pub(super) qp: Held,
-    /// The number of the last queue pair made by the id, with whether it has a shared receive
-    /// queue.
+    /// The last queue pair made by the id: its number and whether it has a shared receive queue.
     pub(super) made: Option<(u32, bool)>,
     /// The options offered by this side.
     pub(super) local_ece: Ece,
@@ -220,8 +219,8 @@ impl CmId {
     /// none.
     ///
     /// # Errors
-    /// Any errno that the kernel returns for the move, notably `EIO` once the device is gone. The
-    /// id then keeps the queue pair.
+    /// Any errno the kernel returns for the move, notably `EIO` once the device is gone. The id
+    /// then keeps the queue pair.
     pub fn reclaim_qp(&self) -> Result<Option<Qp<Errored>>> {
         let mut connection = self.inner.connection();
         let (held, moved) = core::mem::take(&mut connection.qp).fail();
@@ -234,8 +233,8 @@ impl CmId {
         }
     }
 
-    /// Returns the attributes for moving a program's queue pair to a state, with their mask without
-    /// the kernel-only bits.
+    /// Returns the attributes for moving a program's queue pair to a state. Their mask lacks the
+    /// kernel-only bits.
     ///
     /// They are for queue pairs not made by the id: INIT once the id has a device, RTR and RTS
     /// after [`ConnectResponse`](crate::EventKind::ConnectResponse) or before
@@ -247,7 +246,7 @@ impl CmId {
     ///
     /// # Errors
     /// `EINVAL` for an id without a device or a state that the connection does not permit yet
-    /// (before the request, Linux returns the attributes of INIT instead); any other errno that the
+    /// (before the request, Linux returns the attributes of INIT instead); any other errno the
     /// kernel returns.
     ///
     /// # References
@@ -444,7 +443,7 @@ impl IdInner {
         })
     }
 
-    /// Checks that a parent belongs to the id's device; records the device's limits.
+    /// Checks that a parent belongs to the id's device. Records the device's limits.
     fn on_device(&self, verb: &'static str, context: &Context, what: &'static str) -> Result<()> {
         let (_, device) = self.device(verb)?;
         if context.device_name() != device.name() {

@@ -1,4 +1,4 @@
-//! [`Address`]: an IP address with its port, or an InfiniBand service; and its encodings in
+//! [`Address`]: an IP address with its port, or an InfiniBand service. Also its encodings in
 //! commands.
 //!
 //! ```text

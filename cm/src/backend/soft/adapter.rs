@@ -104,9 +104,9 @@ impl Adapter {
         mtu <= self.active_mtu
     }
 
-    /// Passes MADs from queue pair 1 to the communication manager: at most [`OTHERS`] messages and
-    /// then at most [`ROUND`] requests. Returns whether more may be pending without the descriptor
-    /// being readable.
+    /// Passes MADs from queue pair 1 to the communication manager: at most [`OTHERS`] other
+    /// messages, then at most [`ROUND`] requests. Returns whether more may be pending without the
+    /// descriptor being readable.
     ///
     /// Queue pair 1 drops MADs that do not fit, regardless of their sender, so it is emptied first.
     pub(super) fn receive(&mut self, now: Time) -> bool {
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(adapter.cm.counters().received, 1, "requests are read");
     }
 
-    /// Sends a stranger's messages; checks that one call handles at most `most` of them.
+    /// Sends a stranger's messages. Checks that one call handles at most `most` of them.
     #[track_caller]
     fn is_handled_in_rounds(message: Message, most: usize) {
         let (sent, most) = (5 * most as u64 / 2, most as u64);

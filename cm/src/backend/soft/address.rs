@@ -101,7 +101,7 @@ impl State {
         Ok(())
     }
 
-    /// Resolves an address, or waits for the answer that it depends on.
+    /// Resolves an address, or waits for the required answer.
     fn seek_address(&mut self, key: Key, destination: SocketAddr, limits: Limits) -> Result<()> {
         let id = self.id(key)?;
         let (space, local) = (id.space.0, id.local.ok_or(Errno::INVAL)?.ip());

@@ -158,7 +158,7 @@ impl State {
         Ok(())
     }
 
-    /// Accepts a request. If these parameters are invalid, rejects it, as Linux does.
+    /// Accepts a request. If that fails, rejects it, as Linux does.
     pub(super) fn accept(&mut self, key: Key, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
         let now = self.now();
         let id = self.id(key)?;
@@ -253,7 +253,7 @@ impl State {
         Ok(())
     }
 
-    /// Handles a message that arrived before the peer's final message of establishment.
+    /// Treats a message on the connection as the peer's final message of establishment.
     pub(super) fn notify(&mut self, key: Key, event: AsyncEventType) -> Result<()> {
         let (adapter, connection) = self.connection(key)?;
         match event {

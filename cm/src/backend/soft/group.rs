@@ -55,7 +55,7 @@ impl State {
     /// Leaves a group. Its unread events are discarded.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` for a membership of another id.
+    /// `EADDRNOTAVAIL` for a membership that the id does not have.
     pub(super) fn leave(&mut self, key: Key, membership: u32) -> Result<()> {
         let id = self.id(key)?;
         let cookie = id.groups.remove(&membership).ok_or(Errno::ADDRNOTAVAIL)?;

@@ -172,8 +172,8 @@ impl State {
         })
     }
 
-    /// Returns whether no program listens any more at an id's peer address and none has the device.
-    /// A listener that has ended may still answer.
+    /// Returns whether the listener at an id's peer address and its device are gone. A listener
+    /// that has ended may still answer.
     fn has_no_listener(&mut self, key: Key) -> bool {
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };

@@ -18,7 +18,7 @@ use verbs::Errno;
 
 use super::record::Key;
 
-/// The ports of all spaces, with the ids that use them.
+/// The ports of all spaces, with the ids using them.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     owners: BTreeMap<(u16, u16), Vec<Owner>>,

@@ -12,9 +12,9 @@
 //! lock of the entries.
 //!
 //! `Entries::is_readable` changes under the lock. Each change to true is followed by one write of
-//! 1, each change to false by one read. The descriptor is a semaphore: a read takes 1 or waits for
-//! a pending write. Since changes alternate, all writes and reads together leave 1 if `is_readable`
-//! is true and 0 otherwise. A thread about to write never waits.
+//! 1, each change to false by one read. The descriptor is a semaphore: a read takes 1, after
+//! waiting for a pending write if necessary. Since changes alternate, all writes and reads together
+//! leave 1 if `is_readable` is true and 0 otherwise. A thread about to write never waits.
 //!
 //! An entry belongs to an id. It moves with the id to another channel or ends with it. The program
 //! gets every entry: events of a pending request are dropped before they get here
