@@ -207,7 +207,7 @@ impl Manager {
     }
 }
 
-/// Releases the lock, then does the work for which it must be free: wakes the readers of new events
+/// Releases the lock, then does the work without it: wakes the readers of new events
 /// and drops removed values.
 fn release(mut state: MutexGuard<'_, State>) {
     let (told, garbage) = (state.told.take(), core::mem::take(&mut state.garbage));
