@@ -51,7 +51,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     unsafe { init_ah_from_wc(device_ops(context), port_num, wc, grh, ah_attr) }
 }
 
-/// Does the work of [`ibv_init_ah_from_wc`] on the context's device.
+/// Implements [`ibv_init_ah_from_wc`] on the context's device.
 ///
 /// # Safety
 /// `wc` leads to a completion and `ah_attr` to memory for the attributes; `grh` is null or leads to

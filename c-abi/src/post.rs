@@ -151,7 +151,8 @@ unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
 /// Posts a list of requests, and rings.
 ///
 /// # Safety
-/// The program's promise for each request; the list is not empty; `bad_wr` is null or points to a pointer.
+/// The program's promise for each request; the list is not empty; `bad_wr` is null or points to a
+/// pointer.
 unsafe fn send_list<P: Provider>(
     sq: &mut P::Sq,
     addressing: Addressing,

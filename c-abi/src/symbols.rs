@@ -37,7 +37,7 @@ pub struct Node {
 pub struct Symbol {
     /// The name in C.
     pub name: &'static str,
-    /// How much of the function is implemented.
+    /// The implemented part of the function.
     pub state: State,
 }
 

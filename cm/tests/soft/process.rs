@@ -149,7 +149,7 @@ fn give_up_the_device(port: u16) {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Has a device but no connection manager, until the parent has read its address.
+/// Opens a device without a connection manager, until the parent has read its address.
 fn device() {
     let host = Host::new();
     println!("\ndevice {}", host.address);
@@ -227,7 +227,7 @@ fn listen(at: SocketAddr) {
     println!("\nended");
 }
 
-/// How a connected process ends.
+/// The end of a connected process.
 enum End {
     Disconnects,
     IsKilled,

@@ -29,8 +29,8 @@ pub trait CqOps: Any + Debug + Send + Sync {
     where
         Self: Sized;
 
-    /// Lends the next completion as [`next`](Self::next) does, for a call that copies several: slots
-    /// lent earlier may stay with the program until [`finish`](Self::finish).
+    /// Lends the next completion as [`next`](Self::next) does, for a call that copies several.
+    /// Slots lent earlier may stay with the program until [`finish`](Self::finish).
     #[inline(always)]
     fn next_of_several(&mut self) -> Option<Self::Completion<'_>>
     where

@@ -1,7 +1,7 @@
 //! `conformance`, `lifecycle`, `negative`, `fork` and `fuzz`: the cases of this project's API, on a
 //! ConnectX device.
 //!
-//! Where the specification leaves a choice, the cases query the device. Cases that misuse it on
+//! The cases query the device where the specification leaves a choice. Cases that misuse it on
 //! purpose make the model complain ([`PROVOKED`]).
 
 use crate::fabric;

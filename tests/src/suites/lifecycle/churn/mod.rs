@@ -55,7 +55,7 @@ const SEED: &str = "VERBS_CHURN_SEED";
 /// The number of objects to make and release.
 const OBJECTS: u32 = 24_000;
 
-/// How many times all of them are released.
+/// The number of times that all of them are released.
 const TIMES: u32 = 4;
 
 /// The growth in bytes allowed to the process for its allocator. With some seeds it reaches 344 KiB
