@@ -1,12 +1,12 @@
-//! The environment variables of the libraries, all of which are read through this module.
+//! Environment variables of the libraries. All of them are read through this module.
 //!
 //! A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) gets
 //! its environment from that caller, who could name files to write and addresses to listen on. In
-//! such a program, every variable counts as not set. The kernel marks the program with `AT_SECURE`,
+//! such a program, every variable counts as unset. The kernel marks the program with `AT_SECURE`,
 //! which `secure_getenv(3)` checks too. Dropping the rights later does not change the mark.
 //!
 //! # Safety
-//! `getauxval(3)` reads a table that the kernel filled before the program began.
+//! `getauxval(3)` reads a table filled by the kernel before the program began.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -14,7 +14,7 @@ use std::ffi::OsString;
 
 use nix::errno::Errno;
 
-/// Returns the value of a variable, or `None` if it is not set or the program has more rights than
+/// Returns the value of a variable, or `None` if it is unset or the program has more rights than
 /// its caller.
 ///
 /// # References
@@ -34,7 +34,7 @@ fn is_trusted() -> bool {
     Errno::clear();
     // SAFETY: any number is allowed.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) };
-    // 0 also stands for an entry that is missing.
+    // 0 is also returned for a missing entry.
     secure == 0 && Errno::last() != Errno::ENOENT
 }
 

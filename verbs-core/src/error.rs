@@ -1,4 +1,4 @@
-//! [`Error`]: the verb that failed, its device, its errno, and the cause as far as it is known.
+//! [`Error`]: a failed verb, its device, its errno and, if known, the cause.
 
 use core::fmt;
 use core::time::Duration;
@@ -13,31 +13,31 @@ use crate::types::{
     QpType, WcError,
 };
 
-/// The result of every verb of the control path.
+/// The result of every control-path verb.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// A verb that failed.
+/// A failed verb.
 ///
-/// `Display` writes a sentence that an operator can act on: `create_qp on rxe0: max_send_wr 2000000
+/// `Display` writes a sentence an operator can act on: `create_qp on rxe0: max_send_wr 2000000
 /// exceeds the device's 1048576 (EINVAL)`. `Debug` writes the same sentence, because a `main` that
-/// returns an error prints that; `{:#?}` writes the fields.
+/// returns an error prints `Debug`; `{:#?}` writes the fields.
 ///
-/// Refused posts, failed completions and parse errors convert into it, and it converts into
-/// [`std::io::Error`], so that `?` works between them.
+/// Refused posts, failed completions and parse errors convert into it. It converts into
+/// [`std::io::Error`], so `?` works between them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     /// The verb, by its name without `ibv_` (`"create_qp"`).
     pub verb: &'static str,
-    /// The name of the device, empty where there is none.
+    /// The name of the device; empty without a device.
     pub device: Box<str>,
-    /// The errno that the kernel returned, or that it would have returned.
+    /// The errno returned by the kernel, or the one it would have returned.
     pub errno: Errno,
-    /// The cause, where it is known.
+    /// The cause, if known.
     pub cause: Cause,
 }
 
 impl Error {
-    /// Creates an error without a cause, or with the one that follows from the errno alone:
+    /// Creates an error without a cause, or with the cause that follows from the errno alone:
     /// [`Cause::Descriptors`] for `EMFILE`.
     pub fn new(verb: &'static str, device: &str, errno: Errno) -> Self {
         let cause = if errno == Errno::MFILE { descriptors() } else { Cause::Unknown };
@@ -51,8 +51,8 @@ impl Error {
         self
     }
 
-    /// Returns the largest value of an attribute, by its name, if the verb failed because a larger
-    /// one was requested ([`Cause::Limit`]).
+    /// Returns the maximum of an attribute if the verb failed because a larger value was requested
+    /// ([`Cause::Limit`]).
     ///
     /// ```
     /// # use verbs_core::{Cause, Errno, Error};
@@ -66,7 +66,7 @@ impl Error {
     /// assert_eq!(max_send_wr, 1_048_576);
     /// ```
     ///
-    /// `None` stands for another cause, and for a limit that does not fit into `T`.
+    /// Returns `None` for another cause, and for a limit that does not fit into `T`.
     pub fn max_of<T: TryFrom<u64>>(&self, attribute: &str) -> Option<T> {
         match self.cause {
             Cause::Limit { name, asked, max, .. } if name == attribute && asked > max => {
@@ -95,7 +95,7 @@ pub enum Cause {
         /// The maximum.
         max: u64,
     },
-    /// A range that lies outside of the memory, or ends before it starts.
+    /// A range outside the memory, or one that ends before it starts.
     Range {
         /// The offset of the first byte.
         start: u64,
@@ -104,7 +104,7 @@ pub enum Cause {
         /// The length of the memory, in bytes.
         length: u64,
     },
-    /// A path MTU with a code that the specification does not have.
+    /// A path MTU with an unspecified code.
     Mtu {
         /// The code.
         mtu: Mtu,
@@ -115,18 +115,18 @@ pub enum Cause {
         /// The port.
         port_num: u8,
     },
-    /// A memory region with rights for peers that need [`AccessFlags::LOCAL_WRITE`], which it
-    /// lacks.
+    /// A memory region with remote access rights that require [`AccessFlags::LOCAL_WRITE`], which
+    /// it lacks.
     NeedsLocalWrite {
-        /// The rights that need it.
+        /// The rights that require it.
         access: AccessFlags,
     },
-    /// Access rights that the device does not have.
+    /// Access rights the device does not support.
     Access {
         /// The rights.
         access: AccessFlags,
     },
-    /// A type of queue pair that the device does not have.
+    /// A queue pair type the device does not support.
     QpType {
         /// The type.
         qp_type: QpType,
@@ -138,33 +138,33 @@ pub enum Cause {
         /// A sentence that names the type for the call.
         needs: &'static str,
     },
-    /// Properties of completion queues that the device does not have.
+    /// Completion queue properties the device does not support.
     CqFlags {
         /// The properties.
         flags: CqFlags,
     },
-    /// Fields of completions that the device does not have.
+    /// Completion fields the device does not support.
     CqWcFlags {
         /// The fields.
         wc_flags: CqWcFlags,
     },
-    /// The call names an object that was closed.
+    /// The call names a closed object.
     Closed {
         /// The kind of the object.
         what: &'static str,
     },
-    /// A reason without a variant of its own.
+    /// Any other reason.
     Other {
         /// A sentence.
         reason: Box<str>,
     },
-    /// A queue did not accept a work request.
+    /// A queue rejected a work request.
     Post(PostReason),
     /// A work request failed.
     Completion(WcError),
-    /// Text or bytes that are not the value they should be.
+    /// Malformed text or bytes.
     Parse(ParseError),
-    /// A queue pair transition that does not exist for the type.
+    /// A transition that the queue pair's type does not have.
     IllegalTransition {
         /// The transport service.
         qp_type: QpType,
@@ -181,19 +181,19 @@ pub enum Cause {
         from: QpState,
         /// The requested state.
         to: QpState,
-        /// The attributes that it needs and that the mask lacks.
+        /// The required attributes missing from the mask.
         missing: QpAttrMask,
-        /// The attributes of the mask that it does not take.
+        /// The attributes of the mask that the transition does not take.
         forbidden: QpAttrMask,
     },
-    /// The device already has its maximum number of these objects.
+    /// The device's maximum number of these objects exists already.
     AllInUse {
         /// The objects, as a plural noun.
         what: &'static str,
         /// The maximum.
         max: u64,
     },
-    /// The kernel or its driver refused an object with `ENOMEM`: memory is short, or all programs
+    /// The kernel or its driver rejected an object with `ENOMEM`: memory is short, or all programs
     /// together have reached the device's maximum.
     Shortage {
         /// The objects, as a plural noun.
@@ -201,8 +201,8 @@ pub enum Cause {
         /// The device's maximum.
         max: u64,
     },
-    /// The process could not allocate memory of this size: the system is short of it, or a limit
-    /// (`RLIMIT_AS`, a control group) is reached.
+    /// The process could not allocate memory of this size: the system is short of memory, or a
+    /// limit (`RLIMIT_AS`, a control group) is reached.
     Allocation {
         /// The size, in bytes.
         bytes: u64,
@@ -212,8 +212,8 @@ pub enum Cause {
         /// The limit (`RLIMIT_NOFILE`).
         limit: u64,
     },
-    /// The peer cannot be reached from the device's address: there is no route, no host answers, or
-    /// the two addresses are of different families.
+    /// The peer is unreachable from the device's address: no route exists, no host replies, or the
+    /// two addresses belong to different families.
     Unreachable {
         /// The address of the device's port.
         from: Gid,
@@ -227,13 +227,13 @@ pub enum Cause {
         /// The region's length, in bytes.
         asked: u64,
     },
-    /// The port has no such GID, or an empty one.
+    /// The port has no such GID, or the entry is empty.
     Gid {
         /// The port.
         port_num: u8,
         /// The index.
         index: u32,
-        /// The number of entries in the table; 0 where that is not known.
+        /// The number of entries in the table; 0 if unknown.
         table_len: u32,
     },
     /// No entry of the port's GID table has this address with the required protocol.
@@ -243,8 +243,7 @@ pub enum Cause {
         /// The address.
         gid: Gid,
     },
-    /// An address that was to be that of a multicast group, and is another: groups have an address
-    /// of `ff00::/8`, or one of `224.0.0.0/4` mapped into IPv6.
+    /// An address outside the multicast ranges: `ff00::/8`, and `224.0.0.0/4` mapped into IPv6.
     NotMulticast {
         /// The address.
         gid: Gid,
@@ -254,10 +253,10 @@ pub enum Cause {
         /// The group.
         gid: Gid,
     },
-    /// The kernel is too old for the feature, or built without it, or its driver for the device
-    /// does not have it.
+    /// The kernel lacks the feature: it is too old, was built without it, or its driver for the
+    /// device does not support it.
     KernelLacks {
-        /// The feature that it lacks.
+        /// The missing feature.
         what: &'static str,
     },
     /// The kernel's reply was too short or malformed.
@@ -265,21 +264,21 @@ pub enum Cause {
         /// The defect.
         what: &'static str,
     },
-    /// The kernel has taken the device away from this context, with `EIO` from every command: it
-    /// was removed, or its driver has reset it. A device that comes back is opened anew.
+    /// The kernel has detached the device from this context, and every command fails with `EIO`:
+    /// the device was removed or its driver has reset it. Open it anew if it comes back.
     DeviceGone,
     /// The device executes no commands, not even a query of its port: it has failed, and its driver
-    /// has given it up, or is about to reset it. The errno is the driver's: `EIO`, and of mlx5 also
+    /// has given up on it or is about to reset it. The errno is the driver's: `EIO`; from mlx5 also
     /// `ENOLINK` and `ENXIO`.
     DeviceFailed,
-    /// The device, or its driver, failed this command (`EIO`), and executes others.
+    /// The device or its driver failed this command (`EIO`) but executes others.
     CommandFailed,
     /// Another object, or the kernel, still uses the object.
     InUse {
         /// The user of the object.
         by: &'static str,
     },
-    /// An argument is an object of another device, or was made from another context.
+    /// An argument belongs to another device or another context.
     Foreign {
         /// The kind of the object.
         what: &'static str,
@@ -291,43 +290,41 @@ pub enum Cause {
         /// A remedy; may be empty.
         hint: &'static str,
     },
-    /// No device has the name, or there is no device at all.
+    /// No device has the name, or the system has no device.
     NoDevice {
         /// The requested name; empty for any device.
         name: Box<str>,
-        /// The devices that can be opened, separated by `, `. Empty when there are none.
+        /// The devices that can be opened, separated by `, `. Empty if none.
         present: Box<str>,
-        /// The devices that were found and left out, with reasons, separated by `; `. Empty when
-        /// there are none.
+        /// The skipped devices with reasons, separated by `; `. Empty if none.
         skipped: Box<str>,
-        /// There is no device at all, and `VERBS_SOFT=auto` in the environment would create one in
-        /// software.
+        /// No device exists, and `VERBS_SOFT=auto` in the environment would create a soft one.
         try_soft: bool,
     },
-    /// Memory that was to be registered cannot be accessed.
+    /// Memory to be registered is inaccessible.
     Inaccessible {
         /// The first address of the inaccessible range.
         start: u64,
         /// The address behind the range.
         end: u64,
-        /// The property that the range lacks, such as `writable`.
+        /// The missing property of the range, such as `writable`.
         lacks: &'static str,
     },
     /// No completion came in time.
     NoCompletion {
-        /// The time that the call polled.
+        /// The time spent polling.
         within: Duration,
     },
-    /// A completion does not have the memory that was asked of it.
+    /// A completion does not carry the requested kind of memory.
     NotReturned {
-        /// The number of its request.
+        /// The `wr_id` of its request.
         wr_id: u64,
         /// The kind of the memory.
         what: &'static str,
     },
     /// The device belongs to the process that opened it, and this process is a forked child.
     Forked,
-    /// The requested device is one that every list leaves out.
+    /// The requested device is left out of every list.
     LeftOut {
         /// The reason.
         reason: Box<SkipReason>,
@@ -347,7 +344,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The sentence of `Display`; with `{:#?}` the fields.
+/// Writes the sentence of `Display`; with `{:#?}` the fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
@@ -368,8 +365,8 @@ impl fmt::Display for Cause {
         match self {
             Self::Unknown => f.write_str("cause unknown"),
             Self::Limit { name, asked, max: 0, .. } if *asked > 0 => {
-                // A capacity of 0 means that the device has no such object; a largest index of 0
-                // does not.
+                // A capacity of 0 means the device has no such object; a largest index of 0 does
+                // not.
                 match name.strip_prefix("max_") {
                     Some(thing) => write!(f, "{name} {asked}, but the device has no {thing}"),
                     None => write!(f, "{name} {asked} is out of range: the only one is 0"),
@@ -521,7 +518,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The width of a field whose largest value is `max`, for the widths of the wire and the commands:
+/// Returns the width of a field whose largest value is `max`, for widths of packets and commands:
 /// queue pair numbers, packet sequence numbers, GID indexes.
 const fn bits(max: u64) -> Option<u32> {
     match max {
@@ -531,8 +528,8 @@ const fn bits(max: u64) -> Option<u32> {
     }
 }
 
-/// Returns whether an attribute selects one of the device's objects by number, so that an error
-/// must name its range.
+/// Returns whether an attribute selects one of the device's objects by number. Its errors then name
+/// the range.
 fn is_choice(name: &str) -> bool {
     ["port_num", "ah_attr.port_num", "comp_vector", "pkey_index", "pkey index"].contains(&name)
 }
@@ -585,7 +582,7 @@ impl From<ParseError> for Error {
     }
 }
 
-/// Conversions into [`std::io::Error`] by way of [`Error`].
+/// Converts into [`std::io::Error`] by way of [`Error`].
 macro_rules! into_io_error {
     ($($from:ty),*) => {$(
         impl From<$from> for std::io::Error {

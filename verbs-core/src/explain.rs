@@ -1,12 +1,13 @@
-//! Explanations of refused values, the same for every provider.
+//! Explanations of rejected values, the same for every provider.
 //!
-//! Each function returns the [`Cause`] if it finds a fault in the values, and otherwise `Ok`. A
-//! provider that is the device itself (soft) calls them before it acts. A provider of a kernel
-//! device calls them after the kernel's `EINVAL` (`kernel/limits.rs`), except for [`path_mtu`],
-//! which `modify_qp` calls before, because rxe accepts such a code.
+//! Each function returns the [`Cause`] if the values are at fault, and otherwise `Ok`. A provider
+//! that is the device itself (soft) calls them before it acts. A provider of a kernel device calls
+//! them after the kernel's `EINVAL` (`kernel/limits.rs`). The exception is [`path_mtu`], which
+//! `modify_qp` calls first because rxe accepts invalid codes.
 //!
-//! [`numbers_fit`] is for callers of a provider: devices cut numbers to the bits of their fields,
-//! and a program would see a different number than it requested. The Rust API refuses them.
+//! [`numbers_fit`] is for callers of a provider. Devices truncate numbers to the width of their
+//! fields, so a program would see a different number than it requested. The Rust API rejects such
+//! numbers.
 
 use crate::types::{
     AccessFlags, AhAttr, CqWcFlags, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpState, QpType,
@@ -16,7 +17,7 @@ use crate::{Cause, Errno};
 /// The largest queue pair number or packet sequence number: both have 24 bits on the wire.
 pub const BITS_24: u32 = 0xff_ffff;
 
-/// Explains a value outside of `min..=max`.
+/// Explains a value outside `min..=max`.
 ///
 /// # Errors
 /// [`Cause::Limit`].
@@ -24,7 +25,7 @@ pub fn within(name: &'static str, asked: u64, min: u64, max: u64) -> Result<(), 
     if (min..=max).contains(&asked) { Ok(()) } else { Err(Cause::Limit { name, asked, min, max }) }
 }
 
-/// Explains numbers of `modify_qp` that have more bits than the protocol's fields.
+/// Explains numbers of `modify_qp` with more bits than the protocol's fields.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the attribute.
@@ -42,8 +43,8 @@ pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     at_most(mask, QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, BITS_5)
 }
 
-/// Returns the attributes with numbers cut to the bits of the protocol's fields, like ConnectX
-/// devices and their driver.
+/// Returns the attributes with numbers truncated to the protocol's fields, like ConnectX devices
+/// and their driver.
 #[must_use]
 pub const fn numbers_cut(attr: &QpAttr) -> QpAttr {
     QpAttr {
@@ -59,7 +60,7 @@ pub const fn numbers_cut(attr: &QpAttr) -> QpAttr {
     }
 }
 
-/// Explains a path MTU that does not exist.
+/// Explains an invalid path MTU.
 ///
 /// # Errors
 /// [`Cause::Mtu`].
@@ -84,7 +85,7 @@ pub fn numbers_of_device(attr: &QpAttr, mask: QpAttrMask, device: &DeviceAttr) -
     at_most(mask, QpAttrMask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic, target)
 }
 
-/// Returns the errno for a queue pair type that a device does not have: `EINVAL` for an unknown
+/// Returns the errno for a queue pair type the device does not support: `EINVAL` for an unknown
 /// number.
 #[must_use]
 pub const fn without_type(qp_type: QpType) -> Errno {
@@ -100,7 +101,7 @@ pub const fn without_type(qp_type: QpType) -> Errno {
     }
 }
 
-/// Explains a present state in `modify_qp` that is not the queue pair's.
+/// Explains a present state (`cur_qp_state`) in `modify_qp` that differs from the queue pair's.
 ///
 /// # Errors
 /// [`Cause::Other`] with both states.
@@ -116,7 +117,7 @@ pub fn present_state(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> Result<(),
 ///
 /// # Errors
 /// - [`Cause::CallOfType`]: a service other than UD.
-/// - [`Cause::NotMulticast`]: an address that is not that of a group.
+/// - [`Cause::NotMulticast`]: an address outside the multicast ranges.
 pub fn group(qp_type: QpType, gid: &Gid) -> Result<(), Cause> {
     if qp_type != QpType::UD {
         return Err(Cause::CallOfType { qp_type, needs: "only UD queue pairs join multicast groups" });
@@ -124,16 +125,16 @@ pub fn group(qp_type: QpType, gid: &Gid) -> Result<(), Cause> {
     if gid.is_multicast() { Ok(()) } else { Err(Cause::NotMulticast { gid: *gid }) }
 }
 
-/// Explains fields of completions that the device does not have.
+/// Explains completion fields the device does not support.
 ///
 /// # Errors
-/// [`Cause::CqWcFlags`] with the fields that are not among `supported`.
+/// [`Cause::CqWcFlags`] with the fields missing from `supported`.
 pub fn wc_flags(asked: CqWcFlags, supported: CqWcFlags) -> Result<(), Cause> {
     let wc_flags = asked - supported;
     if wc_flags.is_empty() { Ok(()) } else { Err(Cause::CqWcFlags { wc_flags }) }
 }
 
-/// Explains a path by a port that does not exist.
+/// Explains a path through a nonexistent port.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name `ah_attr.port_num`.
@@ -152,7 +153,7 @@ pub fn path_grh(attr: &AhAttr, link_layer: LinkLayer) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Explains rights of a memory region that exclude each other.
+/// Explains a contradictory set of memory region rights.
 ///
 /// # Errors
 /// [`Cause::NeedsLocalWrite`]: a peer could write memory that the device itself must not write.
@@ -164,8 +165,8 @@ pub fn region_access(access: AccessFlags) -> Result<(), Cause> {
     Err(Cause::NeedsLocalWrite { access: writing })
 }
 
-/// Explains the capacity of a queue pair. The provider knows the limit of inline data; `None`
-/// leaves it out.
+/// Explains the capacity of a queue pair. The provider passes its limit of inline data; `None`
+/// skips this check.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the first member that is too large.
@@ -177,7 +178,7 @@ pub fn capacity(cap: &QpCap, device: &DeviceAttr, max_inline: Option<u32>) -> Re
     max_inline.map_or(Ok(()), |max| within("max_inline_data", cap.max_inline_data.into(), 0, max.into()))
 }
 
-/// The name of the port of a path, as opposed to the queue pair's own `port_num`.
+/// The name of a path's port, as opposed to the queue pair's own `port_num`.
 pub(crate) const PATH_PORT: &str = "ah_attr.port_num";
 
 const BITS_3: u32 = 7;

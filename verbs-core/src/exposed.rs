@@ -1,9 +1,9 @@
-//! [`ExposedBytes`]: the accesses of this process to memory that peers may read and write.
+//! [`ExposedBytes`]: this process's accesses to memory that peers may read and write.
 //!
-//! A device in userspace is a thread that the compiler knows. A peer can make it access the same
-//! bytes as the program at the same time, so both must access them atomically and with the same
-//! size: atomic accesses of different sizes race as plain ones do. Therefore exposed memory has one
-//! pattern of accesses, which follows from its address and not from the range that is accessed:
+//! A userspace device is a thread visible to the compiler. A peer can make it access bytes while
+//! the program accesses them, so both must use atomic accesses of the same size: atomic accesses of
+//! different sizes race like plain ones. Exposed memory therefore has one access pattern,
+//! determined by its address rather than by the accessed range:
 //!
 //! ```text
 //!         start                                                     start + len
@@ -14,13 +14,13 @@
 //!                ▲ aligned to 8                                      ▲ aligned to 8
 //! ```
 //!
-//! A part of a word is read by loading the word, and written by a compare-and-exchange that leaves
-//! the other bytes as they are. Two patterns over the same bytes must not mix, so bytes are exposed
-//! by one region at a time.
+//! Part of a word is read by loading the word, and written by a compare-and-exchange that preserves
+//! the other bytes. Two patterns over the same bytes must not mix, so bytes are exposed by one
+//! region at a time.
 //!
 //! # Safety
 //! The caller of [`ExposedBytes::new`] promises that the bytes stay mapped as long as the value is
-//! used; every access is checked to lie within them.
+//! used. Every access is bounds-checked.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -35,7 +35,7 @@ pub struct ExposedBytes {
     len: usize,
     /// The number of bytes before the first aligned word.
     head: usize,
-    /// The offset at which the last aligned word ends.
+    /// The offset of the end of the last aligned word.
     tail: usize,
 }
 
@@ -66,7 +66,7 @@ impl ExposedBytes {
         self.len == 0
     }
 
-    /// Copies bytes out. Returns `false`, and copies nothing, if they are not all inside.
+    /// Copies bytes out. Returns `false` and copies nothing if the range is out of bounds.
     #[inline]
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
@@ -82,8 +82,8 @@ impl ExposedBytes {
         at += part.len();
         let (words, part) = inside.as_chunks_mut::<8>();
         if !words.is_empty() {
-            // SAFETY: `at` is the offset of a word, from which on all of `words` lie before `tail`;
-            // they are accessed as words only, as the caller of `new` promised.
+            // SAFETY: `words` starts at the offset `at` of a word and ends before `tail`. They are
+            // accessed as words only, as the caller of `new` promised.
             unsafe { load_words(self.start.add(at), words) };
             at += 8 * words.len();
         }
@@ -92,8 +92,8 @@ impl ExposedBytes {
         true
     }
 
-    /// Copies bytes in, in the order of addresses. Returns `false`, and copies nothing, if they are
-    /// not all inside.
+    /// Copies bytes in, in address order. Returns `false` and copies nothing if the range is out of
+    /// bounds.
     #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> bool {
@@ -118,7 +118,7 @@ impl ExposedBytes {
         true
     }
 
-    /// Returns the 8 bytes at `offset` as an atomic if they are one aligned word inside.
+    /// Returns the 8 bytes at `offset` as an atomic if they form one aligned word in bounds.
     #[inline]
     pub fn word(&self, offset: usize) -> Option<&AtomicU64> {
         let end = offset.checked_add(8)?;
@@ -126,24 +126,24 @@ impl ExposedBytes {
         is_word.then(|| self.word_at(offset))
     }
 
-    /// Returns the word at an offset that is known to be a word's.
+    /// Returns the word at the offset of an aligned word.
     #[inline(always)]
     fn word_at(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(
             offset >= self.head && offset + 8 <= self.tail && (offset - self.head).is_multiple_of(8)
         );
-        // SAFETY: the callers' offsets are from `head` to `tail` in steps of 8, so the word is
-        // inside and aligned; it is accessed as a word only, as the caller of `new` promised.
+        // SAFETY: the callers' offsets are from `head` to `tail` in steps of 8, so the word is in
+        // bounds and aligned. It is accessed as a word only, as the caller of `new` promised.
         unsafe { AtomicU64::from_ptr(self.start.add(offset).cast()) }
     }
 
-    /// Returns the distance in bytes from an offset behind `head` to the next aligned one.
+    /// Returns the distance in bytes from an offset behind `head` to the next aligned offset.
     #[inline(always)]
     fn until_next_word(&self, offset: usize) -> usize {
         self.head.wrapping_sub(offset) & 7
     }
 
-    /// Loads a part of one word.
+    /// Loads part of a word.
     #[inline(always)]
     fn load_part(&self, offset: usize, part: &mut [u8]) {
         if part.is_empty() {
@@ -154,7 +154,7 @@ impl ExposedBytes {
         part.copy_from_slice(&word[skip..skip + part.len()]);
     }
 
-    /// Stores a part of one word.
+    /// Stores part of a word.
     #[inline(always)]
     fn store_part(&self, offset: usize, part: &[u8]) {
         if part.is_empty() {
@@ -175,7 +175,7 @@ impl ExposedBytes {
 
     fn load_bytes(&self, offset: usize, bytes: &mut [u8]) {
         for (n, byte) in bytes.iter_mut().enumerate() {
-            // SAFETY: before `head` or behind `tail`, and inside: accessed as bytes only, as the
+            // SAFETY: in bounds, before `head` or behind `tail`: accessed as bytes only, as the
             // caller of `new` promised.
             *byte = unsafe { AtomicU8::from_ptr(self.start.add(offset + n)) }.load(Relaxed);
         }
@@ -200,7 +200,7 @@ mod tests {
             for len in [0, 1, 5, 8, 9, 16, 23, 150] {
                 let mut memory = [0_u64; 24];
                 let base = memory.as_mut_ptr().cast::<u8>();
-                // SAFETY: the array outlives it, and is accessed in between only through it or
+                // SAFETY: the array outlives it, and in between is accessed only through it or
                 // while no thread runs.
                 let exposed = unsafe { ExposedBytes::new(base.add(start), len) };
                 for offset in 0..len {
@@ -224,7 +224,7 @@ mod tests {
                         assert_eq!(out, pattern[..piece]);
                     }
                 }
-                // SAFETY: inside of the array; no other code accesses it.
+                // SAFETY: inside the array; no other code accesses it.
                 let outside = |at: usize| unsafe { base.add(at).read() };
                 assert!((0..start).chain(start + len..192).all(|at| outside(at) == 0));
             }

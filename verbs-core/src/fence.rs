@@ -1,9 +1,9 @@
-//! Attempts of programs without unsafe code to command the kernel: none compiles.
+//! Attempts to command the kernel without unsafe code: none compiles.
 //!
 //! Each program exists twice, with `unsafe` around the step and without. The first compiles, so the
 //! second fails only because `unsafe` is missing.
 
-/// A step that needs `unsafe`: the names in scope, the values that a program has, and the step.
+/// A step that needs `unsafe`: the names in scope, the program's values, and the step.
 macro_rules! needs_unsafe {
     ($name:ident, $uses:literal, $values:literal, $step:literal) => {
         #[doc = concat!(

@@ -1,23 +1,23 @@
-//! The code that the API and the providers of RDMA verbs share: the provider contract, which
-//! rdma-core keeps in `driver.h`, and the kernel interface below it.
+//! Shared code of the verbs API and its providers: the provider contract (`driver.h` in rdma-core)
+//! and the kernel interface below it.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`discovery`] | which RDMA devices there are: netlink, then sysfs |
+//! | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
 //! | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
 //! | [`cmd`] | one function per kernel method |
-//! | [`types`] | the values that verbs take and return: attributes, work requests, completions |
+//! | [`types`] | arguments and results of verbs: attributes, work requests, completions |
 //! | [`checks`] | the checks of work requests that all providers make |
 //! | [`environment`] | environment variables, ignored in set-user-ID programs |
-//! | [`explain`] | the causes of refused values, the same for all providers |
-//! | [`transition`] | which attributes which QP transition takes |
+//! | [`explain`] | the causes of rejected values, the same for all providers |
+//! | [`transition`] | the attributes of each QP transition |
 //! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
-//! | [`fork`] | pages with registered memory that are excluded from forks |
+//! | [`fork`] | pages of registered memory, excluded from forks |
 //! | [`neighbour`] | the Ethernet address of a RoCE destination |
-//! | [`exposed`] | memory that peers may touch, as threads of this process access it |
+//! | [`exposed`] | this process's accesses to memory exposed to peers |
 //! | [`words`] | aligned words copied to and from such memory |
 //! | [`thread`] | threads of the libraries |
-//! | [`random`] | numbers that strangers cannot guess |
+//! | [`random`] | unguessable numbers |
 //! | [`room`] | a check for free memory before a call |
 //! | [`provider`] | the contract of providers, and [`Erased`](provider::Erased) |
 //! | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |

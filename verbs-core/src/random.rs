@@ -1,13 +1,13 @@
-//! Random numbers from the kernel that attackers cannot guess.
+//! Unguessable random numbers from the kernel.
 //!
-//! Queue pair numbers, memory keys and first packet sequence numbers keep out packets of peers that
-//! do not know them, as far as their width allows. Each [`draw`] is a system call of its own: this
-//! process keeps no state that a child of `fork(2)` could draw a second time, or from which one
-//! number could reveal the next. Numbers are drawn when objects are created, never between post and
-//! poll.
+//! Secret queue pair numbers, memory keys and first packet sequence numbers keep out packets of
+//! peers that do not have them, as far as their width allows. Each [`draw`] is a separate system
+//! call. This process therefore keeps no state that a child of `fork(2)` could draw a second time,
+//! or from which one number could reveal the next. Numbers are drawn when objects are created,
+//! never between post and poll.
 //!
 //! # Safety
-//! One system call, which writes into four bytes that the call borrows.
+//! One system call, which writes four borrowed bytes.
 //!
 //! # References
 //! `getrandom(2)`, `random(4)`
@@ -23,13 +23,13 @@ use crate::Errno;
 
 /// Draws 32 bits from the kernel's random number generator.
 ///
-/// Early after boot it waits until the kernel has gathered enough entropy. If the system call does
-/// not exist or a filter forbids it, `/dev/urandom` replaces it, after `/dev/random` has become
-/// readable, which shows that the generator is ready.
+/// Early after boot, waits until the kernel has gathered enough entropy. If the system call does
+/// not exist or a filter forbids it, `/dev/urandom` replaces it once `/dev/random` is readable,
+/// which shows that the generator is ready.
 ///
 /// # Errors
-/// The errno of `getrandom(2)`, or of opening, polling or reading the devices; there is no fallback
-/// that could be guessed.
+/// The errno of `getrandom(2)`, or of opening, polling or reading the devices. There is no
+/// guessable fallback.
 pub fn draw() -> Result<u32, Errno> {
     draw_from(by_system_call, by_device)
 }
@@ -53,7 +53,7 @@ fn draw_from(call: Source, device: Source) -> Result<u32, Errno> {
 }
 
 fn by_system_call(bytes: &mut [u8; 4]) -> Result<(), Errno> {
-    // SAFETY: the kernel writes at most `bytes.len()` bytes to where `bytes` borrows them.
+    // SAFETY: the kernel writes at most `bytes.len()` bytes, all within `bytes`.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match usize::try_from(got) {
         Ok(got) if got == bytes.len() => Ok(()),
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn draws_differ_from_either_source() {
         for source in [by_system_call as Source, by_device] {
-            // Among 1000 draws of 32 bits, two are the same with a chance of 1 in 8,600, and three
+            // Among 1000 draws of 32 bits, two are equal with a chance of 1 in 8,600, and three
             // pairs practically never.
             let drawn: HashSet<u32> = (0..1000).map(|_| draw_from(source, broken).unwrap()).collect();
             assert!(drawn.len() > 997, "{}", drawn.len());

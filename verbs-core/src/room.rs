@@ -1,20 +1,20 @@
-//! Memory that a call needs, or `ENOMEM`.
+//! Checks for the memory a call needs, with `ENOMEM` instead of an abort.
 
 use core::hint::black_box;
 
 use crate::Errno;
 
-/// An upper bound, by a wide margin, of the small allocations of one call, in bytes.
+/// A generous upper bound of the small allocations of one call, in bytes.
 ///
-/// Rust ends the process where an ordinary allocation fails. So a call that makes an object begins
-/// only if so much memory is left, and each allocation whose size a program chooses leaves so much
-/// ([`remains`]).
+/// Rust ends the process when an ordinary allocation fails. A call that creates an object therefore
+/// begins only if this much memory is left, and each allocation whose size the program chooses
+/// leaves this much ([`remains`]).
 pub const CALL: usize = 64 << 10;
 
-/// The largest allocation that counts as small, in bytes.
+/// The largest small allocation, in bytes.
 const SMALL: usize = 4 << 10;
 
-/// Checks that the small allocations of a call still find memory after one of `len` bytes.
+/// Checks that memory for a call's small allocations remains after an allocation of `len` bytes.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -24,23 +24,23 @@ pub fn remains(len: usize) -> Result<(), Errno> {
 
 /// Checks that the allocator has `len` bytes in one piece, and frees them again.
 ///
-/// For calls whose own allocations cannot fail one by one: a call that begins without memory is
-/// refused before it changes anything. Other threads may take the memory meanwhile.
+/// For calls whose own allocations cannot fail one by one: without memory, a call is rejected
+/// before it changes anything. Other threads may take the memory meanwhile.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub fn check(len: usize) -> Result<(), Errno> {
     let mut piece = Vec::<u8>::new();
-    // `black_box` uses the allocation, or the compiler would remove it.
+    // `black_box` keeps the compiler from removing the allocation.
     let is_there = black_box(&mut piece).try_reserve_exact(len).is_ok();
     black_box(&piece);
     if is_there { Ok(()) } else { Err(Errno::NOMEM) }
 }
 
-/// Reserves space for `more` values, beyond those that there are.
+/// Reserves space for `more` additional values.
 ///
 /// # Errors
-/// `ENOMEM`, also where less than [`CALL`] bytes would remain.
+/// `ENOMEM`, also if less than [`CALL`] bytes would remain.
 pub fn reserve<T>(values: &mut Vec<T>, more: usize) -> Result<(), Errno> {
     let needed = values.len().saturating_add(more);
     if needed <= values.capacity() {
@@ -61,7 +61,7 @@ pub fn copies<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Errno> {
 /// Returns `len` values.
 ///
 /// # Errors
-/// `ENOMEM`, also where less than [`CALL`] bytes would remain.
+/// `ENOMEM`, also if less than [`CALL`] bytes would remain.
 pub fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Vec<T>, Errno> {
     let mut all = Vec::new();
     all.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;

@@ -1,8 +1,8 @@
-//! [`Slots`]: ids that can be passed to the kernel and to the device.
+//! [`Slots`]: ids for the kernel and the device.
 //!
-//! The kernel returns the `user_handle` of a queue in events, and a program may receive it after
-//! the queue was destroyed, or forge it. An id is a slot number and the slot's generation, so a
-//! stale id finds no value.
+//! The kernel returns the `user_handle` of a queue in events. A program may receive it after the
+//! queue was destroyed, or forge it. An id is a slot number and the slot's generation, so a stale
+//! id finds nothing.
 //!
 //! ```text
 //!  63        32 31         0
@@ -16,7 +16,7 @@ use core::fmt;
 use crate::fork::generation;
 use crate::{Errno, room};
 
-/// A slot number and its generation, as the kernel carries it.
+/// A slot number and its generation, as carried by the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct SlotId(pub u64);
@@ -35,14 +35,14 @@ impl SlotId {
     }
 }
 
-/// The slot and the generation: `#3.1`.
+/// Writes the slot and the generation: `#3.1`.
 impl fmt::Display for SlotId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}.{}", self.slot(), self.generation())
     }
 }
 
-/// A table of values, found by ids that become stale when their value is removed.
+/// A table of values, found by ids that become stale when the value is removed.
 #[derive(Debug)]
 pub struct Slots<T> {
     entries: Vec<Entry<T>>,
@@ -64,8 +64,8 @@ impl<T> Slots<T> {
         Self { entries: Vec::new(), free: Vec::new(), live: 0, first: 0 }
     }
 
-    /// Creates an empty table in a forked child, instead of one that its parent was changing. Ids
-    /// of that one find nothing here, unless a slot had 2<sup>15</sup> values.
+    /// Creates an empty table for a forked child, in place of one that its parent was changing. Ids
+    /// of the old table find nothing here, unless a slot had 2<sup>15</sup> values.
     pub fn of_child() -> Self {
         Self { first: generation() << 16, ..Self::new() }
     }

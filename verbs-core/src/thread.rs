@@ -7,24 +7,24 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::Errno;
 
-/// The stack of a thread in bytes, fixed here so that the environment does not choose it
-/// (`RUST_MIN_STACK`).
+/// The stack size of a thread in bytes, fixed here so that the environment (`RUST_MIN_STACK`) does
+/// not change it.
 const STACK: usize = 2 << 20;
 
-/// The most bytes that a thread maps beside its stack when it begins: a guard page, a signal stack,
-/// and its first memory from the allocator.
+/// The most bytes that a starting thread maps besides its stack: a guard page, a signal stack and
+/// its first memory from the allocator.
 const BESIDE: usize = 1 << 20;
 
-/// Starts a thread and waits until it runs, because a thread that begins after memory has run short
+/// Starts a thread and waits until it runs, because a thread that starts after memory has run short
 /// ends the process.
 ///
 /// All signals are blocked in it, so that the program's threads handle them.
 ///
 /// # Errors
-/// `ENOMEM`; `EAGAIN` where the process may start no more threads.
+/// `ENOMEM`; `EAGAIN` if the process may start no more threads.
 pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Errno> {
     check_room(STACK + BESIDE)?;
-    // Not a channel: one that waits leaves an allocation to a thread that is not Rust's.
+    // Not a channel: waiting on one leaks an allocation in a thread that Rust did not start.
     let running = Arc::new((Mutex::new(false), Condvar::new()));
     let its = Arc::clone(&running);
     // The new thread inherits the mask.
@@ -35,7 +35,7 @@ pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHand
         drop(its);
         run();
     });
-    // It was the mask before, so the kernel accepts it again.
+    // This was the mask before, so the kernel accepts it again.
     let _ = mask.thread_set_mask();
     let thread = thread.map_err(|error| Errno::from_io(&error))?;
     let is_running = running.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,15 +1,14 @@
-//! Copies of aligned words between memory that other threads access meanwhile and the caller's own
-//! words.
+//! Copies aligned words to and from memory that other threads access at the same time.
 //!
-//! The functions behave as a loop of relaxed [`AtomicU64`] accesses in the order of addresses.
-//! Compilers do not merge the accesses of such a loop, which takes nearly twice as long as the
-//! caches need. On x86-64 whole lines are therefore moved by SSE2, 16 aligned bytes at a time.
-//! Processors with AVX make that one access; no other processor is known to tear one of the 8-byte
-//! halves, and only these must not be torn. Stores are visible in the order in which they are made.
-//! To the compiler the assembly is an opaque call, which may have the effects of the loop.
+//! The functions behave like a loop of relaxed [`AtomicU64`] accesses in address order. Compilers
+//! do not merge the accesses of such a loop, which takes nearly twice as long as the caches need.
+//! On x86-64, SSE2 therefore moves whole lines, 16 aligned bytes at a time. Processors with AVX
+//! make that a single access. No other processor is known to tear one of the 8-byte halves, and
+//! only tearing of these would matter. Stores become visible in program order. To the compiler, the
+//! assembly is an opaque call that may have the effects of the loop.
 //!
 //! ThreadSanitizer does not see assembly either. `--cfg verbs_portable_copies` builds the loop
-//! instead, whose accesses it sees; `cargo xtask fuzz --sanitizer` passes it.
+//! instead, whose accesses are visible to it; `cargo xtask fuzz --sanitizer` passes this option.
 //!
 //! # Safety
 //! Each function documents the requirements on its address. It accesses no more bytes than the
@@ -23,18 +22,18 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The number of lines up to which the loop is used, because it is faster than the call.
+/// The number of lines up to which the loop is faster than the call.
 const FEW: usize = 4;
 
 /// Loads words from `from` into a slice.
 ///
 /// # Safety
-/// `from` is aligned to 8, and mapped for `8 * into.len()` bytes, which are initialised; others
-/// access them meanwhile as atomic words only.
+/// `from` is aligned to 8 and mapped for `8 * into.len()` initialised bytes. Others access these
+/// bytes meanwhile as atomic words only.
 #[inline]
 pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
-    // SAFETY: `from` advances by as much as `into`, so that every word is inside of the memory for
-    // which the caller makes the promise.
+    // SAFETY: `from` advances in step with `into`, so every word lies in the memory of the caller's
+    // promise.
     unsafe {
         if into.len() > 8 * FEW {
             let (skew, rest) = into.split_at_mut(from as usize >> 3 & 1);
@@ -53,11 +52,11 @@ pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
     }
 }
 
-/// Stores the words of a slice at `to`, in the order of addresses.
+/// Stores the words of a slice at `to`, in address order.
 ///
 /// # Safety
-/// `to` is aligned to 8, and mapped for `8 * from.len()` bytes; others access them meanwhile as
-/// atomic words only.
+/// `to` is aligned to 8 and mapped for `8 * from.len()` bytes. Others access these bytes meanwhile
+/// as atomic words only.
 #[inline]
 pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
     // SAFETY: as in `load_words`.
@@ -218,10 +217,10 @@ mod tests {
         for start in 0..3 {
             for count in (0..80).chain([127, 128, 129, 200]) {
                 let mut memory = [u64::MAX; 210];
-                // SAFETY: inside of the array: 3 and 200 are less than 210.
+                // SAFETY: inside the array: 3 and 200 are less than 210.
                 let at = unsafe { memory.as_mut_ptr().add(start) }.cast::<u8>();
                 let mut back = vec![[0; 8]; count];
-                // SAFETY: inside of the array, which no other code accesses.
+                // SAFETY: inside the array, which no other code accesses.
                 unsafe {
                     store_words(at, &pattern[..count]);
                     load_words(at, &mut back);

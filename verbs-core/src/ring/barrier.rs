@@ -1,9 +1,9 @@
-//! Fences, each named after the accesses that it orders. No other module of the stack issues one
-//! for memory of a device.
+//! Fences, each named after the accesses it orders. No other module of the stack issues fences for
+//! device memory.
 //!
-//! A program and a device share two kinds of memory: host memory that the device reads and writes
-//! by DMA (queues, doorbell records, completions), and the device's own (MMIO: registers, and its
-//! memory), possibly mapped write-combining. Rust's atomic fences order the first kind among
+//! A program and a device share two kinds of memory. The device reads and writes host memory by
+//! DMA: queues, doorbell records, completions. The device's own memory and registers are MMIO,
+//! possibly mapped write-combining. Rust's atomic fences order accesses to host memory among
 //! processors; a device needs more on some architectures:
 //!
 //! | function | orders | x86-64 | aarch64 |
@@ -16,25 +16,24 @@
 //! | [`seqlock_read`] | reads of a page that the kernel updates | compiler | `dmb ishld` |
 //!
 //! The first four are `udma_to_device_barrier`, `udma_from_device_barrier`, `mmio_wc_start` and
-//! `mmio_flush_writes` of rdma-core, which has the same instructions, except for `lfence` in the
-//! second on x86-64.
+//! `mmio_flush_writes` of rdma-core, with the same instructions except for the `lfence` in its
+//! `udma_from_device_barrier` on x86-64.
 //!
-//! The first two are compiler fences on x86-64, because it keeps stores to write-back memory in
-//! order, and loads from it. The kernel's `dma_wmb` and `dma_rmb` are the same. The `lfence` of
-//! rdma-core also orders reads of memory that is mapped write-combining, which the processor may
-//! make early. Here [`wc_read_start`] does that, where there is such memory, and not for each
-//! completion. A program that maps write-combining memory itself, of a GPU for example, needs one
-//! of its own.
+//! The first two are compiler fences on x86-64, which keeps loads from and stores to write-back
+//! memory in order. The kernel's `dma_wmb` and `dma_rmb` are the same. rdma-core's `lfence` also
+//! orders reads of write-combining memory, which the processor may execute early. Here
+//! [`wc_read_start`] does so where such memory exists, instead of once per completion. A program
+//! that maps write-combining memory itself, of a GPU for example, needs its own fence.
 //!
 //! On aarch64 the device is an observer in the outer shareable domain (`osh`). A *store* barrier
-//! orders no earlier reads: where the device gets memory to write into (a receive, a read, the
-//! entry of a completion that was polled), the last reads of that memory have to come before. That
-//! is why doorbell records are stored with [`Release`](Ordering::Release), `stlr` on aarch64.
+//! does not order earlier reads. Before the device may write to memory (the buffer of a receive or
+//! a read, the entry of a polled completion), the last reads of that memory must be done. Doorbell
+//! records are therefore stored with [`Release`](Ordering::Release), `stlr` on aarch64.
 //!
-//! docs/barriers.md lists the places where the ConnectX provider uses them, with what libmlx5 and
-//! the kernel's driver do there.
+//! docs/barriers.md lists the uses of these fences in the ConnectX provider, next to those in
+//! libmlx5 and the kernel's driver.
 //!
-//! Other architectures get a full fence. It orders host memory; whether it orders registers too
+//! Other architectures get a full fence. It orders host memory; whether it also orders registers
 //! depends on the architecture (on RISC-V it does not). The ConnectX provider opens no device
 //! there: see [`ORDERS_REGISTERS`].
 //!
@@ -51,16 +50,16 @@ use core::sync::atomic::{Ordering, fence};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use core::sync::atomic::compiler_fence;
 
-/// Whether the fences of this architecture order registers of a device as well as host memory.
+/// Whether this architecture's fences order device registers as well as host memory.
 pub const ORDERS_REGISTERS: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-/// Executes a barrier instruction of aarch64.
+/// Executes an aarch64 barrier instruction.
 #[cfg(target_arch = "aarch64")]
 macro_rules! instruction {
     ($instruction:literal) => {{
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: a barrier instruction accesses no memory. The options do not tell the compiler
-        // so, which therefore moves no access across it.
+        // SAFETY: a barrier instruction accesses no memory. The options do not state this, so the
+        // compiler moves no access across it.
         unsafe { core::arch::asm!($instruction, options(nostack, preserves_flags)) };
     }};
 }
@@ -76,8 +75,8 @@ pub fn to_device() {
     fence(Ordering::SeqCst);
 }
 
-/// Orders a read of an ownership mark that the device wrote before later reads of the data that it
-/// handed over.
+/// Orders a read of an ownership mark, written by the device, before later reads of the data behind
+/// it.
 #[inline(always)]
 pub fn from_device() {
     #[cfg(target_arch = "x86_64")]
@@ -94,7 +93,7 @@ pub fn mmio_wc_start() {
     flush_wc();
 }
 
-/// Makes earlier stores into write-combining MMIO leave the processor before any later access.
+/// Flushes earlier stores into write-combining MMIO from the processor before any later access.
 #[inline(always)]
 pub fn flush_wc() {
     #[cfg(target_arch = "x86_64")]
@@ -108,8 +107,8 @@ pub fn flush_wc() {
     fence(Ordering::SeqCst);
 }
 
-/// Orders earlier reads, of a completion for example, before later reads of write-combining MMIO,
-/// which a processor may otherwise make before.
+/// Orders earlier reads, such as those of a completion, before later reads of write-combining MMIO,
+/// which the processor could otherwise execute early.
 #[inline(always)]
 pub fn wc_read_start() {
     #[cfg(target_arch = "x86_64")]
@@ -121,8 +120,8 @@ pub fn wc_read_start() {
     from_device();
 }
 
-/// Orders reads of a page that the kernel updates: of its sequence number before its data, and of
-/// its data before its sequence number again. The other side is a processor, not a device.
+/// Orders reads of a page updated by the kernel: its sequence number before its data, and its data
+/// before the second read of the sequence number. The other side is a processor, not a device.
 #[inline(always)]
 pub fn seqlock_read() {
     fence(Ordering::Acquire);

@@ -8,19 +8,18 @@
 //!   └────┴────┴────┴────┴────┴────┴────┴────┴────┴────┘
 //! ```
 //!
-//! Each end keeps its own index and publishes it with a release store: an end that reads the new
-//! index with acquire sees the slots that were written (or read) before. It reads the other end's
-//! index only when the cached value means "full" or "empty", so that a busy ring moves few cache
-//! lines.
+//! Each end keeps its own index and publishes it with a release store. An end that reads the new
+//! index with acquire sees the slots written (or read) before. It reads the other end's index only
+//! when the cached value means "full" or "empty", so a busy ring moves few cache lines.
 //!
-//! The other end may be the kernel, or may write wrong indices. An index from memory is masked
-//! before use, so a wrong one can at worst cause a slot to be read too early or twice, but no
-//! access outside the ring.
+//! The other end may be the kernel, or may write wrong indices. Indices are masked after each load,
+//! so a wrong one can at worst cause a slot to be read too early or twice, but never an access
+//! outside the ring.
 //!
 //! # Safety
-//! A [`SharedIndex`] holds a pointer into a [`Region`] that it keeps alive, aligned for `u32`, and
-//! accesses it only as an atomic. The caller of [`Region::index`], the only constructor, promises
-//! that no other code of this process accesses the four bytes in another way.
+//! A [`SharedIndex`] holds a pointer into a [`Region`], which it keeps alive. The pointer is
+//! aligned for `u32` and accessed only as an atomic. The caller of [`Region::index`], the only
+//! constructor, promises that no other code of this process accesses the four bytes in another way.
 //!
 //! Under `--cfg loom` an index is an atomic of the model checker instead. `tests/loom.rs` runs it
 //! under every interleaving, with the orderings below.
@@ -53,13 +52,13 @@ unsafe impl Send for SharedIndex {}
 unsafe impl Sync for SharedIndex {}
 
 impl SharedIndex {
-    /// `pointer` lies within `region` and is aligned: [`Region::index`] checked that.
+    /// `pointer` lies within `region` and is aligned, as checked by [`Region::index`].
     #[cfg(not(loom))]
     pub(super) const fn new(region: Region, pointer: NonNull<u32>) -> Self {
         Self { pointer, _region: region }
     }
 
-    /// `word` stands for four bytes of `region`.
+    /// `word` replaces four bytes of `region`.
     #[cfg(loom)]
     pub(super) const fn new(region: Region, word: std::sync::Arc<AtomicU32>) -> Self {
         Self { word, _region: region }
@@ -68,7 +67,7 @@ impl SharedIndex {
     #[cfg(not(loom))]
     #[inline(always)]
     fn atomic(&self) -> &AtomicU32 {
-        // SAFETY: aligned and within the region, which lives as long as `self`; the caller of
+        // SAFETY: aligned and within the region, which lives as long as `self`. The caller of
         // `Region::index` promised that this process accesses the four bytes through such atomics
         // alone. The other end's accesses are single aligned loads and stores of the kernel or a
         // device.
@@ -99,13 +98,13 @@ impl fmt::Debug for SharedIndex {
     }
 }
 
-/// A place where an end of a ring publishes its index: a [`SharedIndex`], or another kind of word.
+/// A published index of a ring's end: a [`SharedIndex`], or another kind of word.
 pub trait Index {
-    /// Reads the other end's index. The other end's writes before it published the index are
-    /// visible afterwards.
+    /// Reads the other end's index. The other end's writes before the publication are visible
+    /// afterwards.
     fn load_acquire(&self) -> u32;
 
-    /// Publishes the own index. Earlier reads and writes are done before the other end sees it.
+    /// Publishes this end's index. Earlier reads and writes are done before the other end sees it.
     fn store_release(&self, value: u32);
 }
 
@@ -155,8 +154,8 @@ impl<I: Index> Producer<I> {
         self.own.store_release(self.index);
     }
 
-    /// Takes back the last `count` slots that were filled, but none that were published, and
-    /// returns the number of those taken back.
+    /// Removes the last `count` filled slots, but none already published, and returns the number
+    /// removed.
     pub fn rollback(&mut self, count: u32) -> u32 {
         let published = self.own.load_acquire() & self.mask;
         let count = count.min(self.index.wrapping_sub(published) & self.mask);
@@ -164,19 +163,19 @@ impl<I: Index> Producer<I> {
         count
     }
 
-    /// Starts again from the current shared indices, after a queue pair was reset.
+    /// Restarts from the current shared indices, after a queue pair was reset.
     pub fn resync(&mut self) {
         self.index = self.own.load_acquire() & self.mask;
         self.consumer = self.other.load_acquire() & self.mask;
     }
 
-    /// Returns the number of filled slots, published or not, that the other end has not emptied.
+    /// Returns the number of filled slots, published or not, that the other end has yet to empty.
     pub fn outstanding(&mut self) -> u32 {
         self.consumer = self.other.load_acquire() & self.mask;
         self.index.wrapping_sub(self.consumer) & self.mask
     }
 
-    /// Returns the number of slots that can be filled at a time, one less than the ring has.
+    /// Returns the number of slots that can be filled at a time, one less than the ring's.
     pub const fn capacity(&self) -> u32 {
         self.mask
     }
@@ -236,27 +235,27 @@ impl<I: Index> Consumer<I> {
         slot.wrapping_sub(1) & self.mask
     }
 
-    /// Advances to a slot: the slots before it, of those that [`next_slots`](Self::next_slots)
-    /// returned, have been read.
+    /// Advances to a slot after all slots before it, returned by [`next_slots`](Self::next_slots),
+    /// have been read.
     #[inline(always)]
     pub const fn advance_to(&mut self, slot: u32) {
         self.index = slot & self.mask;
     }
 
-    /// Advances past the slot that [`next_slot`](Self::next_slot) returned, which has been read but
-    /// is not reusable yet.
+    /// Advances past the slot that [`next_slot`](Self::next_slot) returned. It has been read but is
+    /// not reusable yet.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = (self.index + 1) & self.mask;
     }
 
-    /// Publishes every slot that has been read, so that the other end can reuse it.
+    /// Publishes every slot that has been read, so the other end can reuse it.
     #[inline(always)]
     pub fn publish(&self) {
         self.own.store_release(self.index);
     }
 
-    /// Returns the number of slots that can be filled at a time, one less than the ring has.
+    /// Returns the number of slots that can be filled at a time, one less than the ring's.
     pub const fn capacity(&self) -> u32 {
         self.mask
     }
@@ -344,7 +343,7 @@ mod tests {
                     let slots = |from: u32, count: u32| -> Vec<Option<u32>> {
                         (from..from + count).map(|slot| Some(slot % 8)).collect()
                     };
-                    // Both ends go round to where the test starts.
+                    // Move both ends to the start of the test.
                     for _ in 0..start {
                         fill(&mut producer, 1);
                         producer.publish();
@@ -380,7 +379,7 @@ mod tests {
                     producer.advance();
                 }
             };
-            // Both ends go round to where the test starts.
+            // Move both ends to the start of the test.
             for _ in 0..start {
                 fill(&mut producer, 1);
                 producer.publish();

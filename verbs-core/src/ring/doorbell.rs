@@ -1,9 +1,9 @@
 //! [`Doorbell`]: the register that notifies a device of new work.
 //!
 //! # Safety
-//! A doorbell is a pointer into a mapped page of registers ([`Region`]), which it keeps alive. It
-//! is only written, with single volatile stores of its own width, which are not atomic. The caller
-//! of [`Doorbell::new`] promises that no other thread writes the register at the same time.
+//! A doorbell is a pointer into a mapped page of registers ([`Region`]), which it keeps alive. The
+//! register is only written, with single volatile stores of its width, which are not atomic. The
+//! caller of [`Doorbell::new`] promises that no other thread writes the register at the same time.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 
 use super::Region;
 
-/// A 64-bit device register that is only written.
+/// A write-only 64-bit device register.
 pub struct Doorbell {
     register: NonNull<u64>,
     _region: Region,
@@ -40,7 +40,7 @@ impl Doorbell {
         Self { register: register.cast(), _region: region.clone() }
     }
 
-    /// Writes the register. The caller has ordered earlier writes for the device with
+    /// Writes the register. The caller must have ordered earlier writes for the device with
     /// [`super::barrier`].
     #[inline(always)]
     pub fn ring(&mut self, value: u64) {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn doorbell(region: &Region, offset: usize) -> Doorbell {
-        // SAFETY: the test has one thread, and plain memory makes no device act.
+        // SAFETY: the test has one thread, and no device acts on plain memory.
         unsafe { Doorbell::new(region, offset) }
     }
 

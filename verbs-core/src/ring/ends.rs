@@ -1,11 +1,11 @@
-//! Tests of ring ends that start, or start again, from the current shared indices.
+//! Tests of ring ends that start, or restart, from the current shared indices.
 
 use super::{Consumer, Producer, Region, SharedIndex};
 
 const PRODUCER: usize = 128;
 const CONSUMER: usize = 256;
 
-/// Creates a ring whose shared indices have these values from the other end or from an earlier use
+/// Creates a ring whose shared indices have these values, left by the other end or an earlier use
 /// of the queue.
 fn memory(producer: u32, consumer: u32) -> Region {
     let region = Region::plain(512);
@@ -33,7 +33,7 @@ fn an_end_begins_where_its_own_index_stands() {
     let region = memory(6, 3);
     let (mut producer, mut consumer) = ends(&region, 7);
     assert_eq!((producer.capacity(), consumer.capacity()), (7, 7));
-    // Three slots are filled already, so that four are free.
+    // Three slots are filled already, so four are free.
     let mut filled = Vec::new();
     while let Some(slot) = producer.next_slot() {
         filled.push(slot);

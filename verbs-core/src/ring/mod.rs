@@ -1,11 +1,11 @@
-//! Primitives for queues that are shared with a device or with the kernel.
+//! Primitives for queues shared with a device or the kernel.
 //!
-//! - [`Region`]: memory that the kernel or a device also writes; read and written by value, never
+//! - [`Region`]: memory also written by the kernel or a device; read and written by value, never
 //!   through a reference.
 //! - [`SharedIndex`]: an index in such memory, published with release and read with acquire.
-//! - [`Producer`], [`Consumer`]: one end of a single-producer single-consumer ring, with cached
-//!   indices; Both publish through an [`Index`].
-//! - [`barrier`]: fences, each named after the accesses that it orders.
+//! - [`Producer`], [`Consumer`]: the ends of a single-producer single-consumer ring, with cached
+//!   indices. Both publish through an [`Index`].
+//! - [`barrier`]: fences, each named after the accesses it orders.
 //! - [`Doorbell`]: the register that notifies a device of new work.
 
 pub mod barrier;

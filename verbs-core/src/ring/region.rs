@@ -2,13 +2,13 @@
 //!
 //! # Safety
 //! The kernel or a device may write a region at any moment, so no Rust reference to it is ever
-//! created. It is read and written by value, with volatile accesses, at offsets that are checked at
-//! each access. The bytes stay mapped as long as the region lives.
+//! created. It is read and written by value, with volatile accesses at checked offsets. The bytes
+//! stay mapped as long as the region lives.
 //!
-//! Bytes of a queue are addresses and completions, so an access at the wrong time or place can
-//! corrupt other memory. Every access to them is therefore unsafe: [`Region::read`] and
-//! [`Region::write`] for one access each, [`Region::index`] and
-//! [`Doorbell::new`](super::Doorbell::new) for all accesses through what they return.
+//! The bytes of a queue contain addresses and completions, so an access at the wrong time or place
+//! can corrupt other memory. Every access is therefore unsafe: [`Region::read`] and
+//! [`Region::write`] for single accesses, [`Region::index`] and
+//! [`Doorbell::new`](super::Doorbell::new) for all accesses through their results.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -28,7 +28,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::SharedIndex;
 use crate::Errno;
 
-/// Memory shared with the kernel or a device: a mapping, or plain memory where a test plays the
+/// Memory shared with the kernel or a device: a mapping, or plain memory in tests that play the
 /// other side.
 ///
 /// A clone refers to the same bytes, which are unmapped when the last clone is dropped.
@@ -37,8 +37,7 @@ pub struct Region {
     base: NonNull<u8>,
     len: usize,
     _backing: Backing,
-    /// The model checker's atomics, one for each offset that has an index, in place of the bytes
-    /// there.
+    /// The model checker's atomics, one for each offset with an index, in place of the bytes there.
     #[cfg(loom)]
     modelled: Arc<std::sync::Mutex<std::collections::BTreeMap<usize, Arc<AtomicU32>>>>,
 }
@@ -56,25 +55,25 @@ struct PlainMemory {
     layout: Layout,
 }
 
-// SAFETY: the raw pointer blocked the auto impls; it is an owned allocation that only `Drop`
-// touches.
+// SAFETY: the raw pointer blocked the auto impls. It is an owned allocation, touched by `Drop`
+// alone.
 unsafe impl Send for PlainMemory {}
-// SAFETY: as for `Send`; `&PlainMemory` gives access to nothing.
+// SAFETY: as for `Send`; `&PlainMemory` gives no access.
 unsafe impl Sync for PlainMemory {}
 
 impl Drop for PlainMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `Region::plain`, and released only here.
+        // SAFETY: allocated with this layout in `Region::plain`, and freed only here.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }
 
 // SAFETY: `base` and the raw allocation blocked the auto impls. No safe function of a region
-// accesses its bytes; the callers of the unsafe ones promise that no other thread accesses the same
-// bytes, or that all of them use atomics (`Region::index`). The thread that drops the last clone
-// releases the mapping, which may be any thread.
+// accesses its bytes. The callers of the unsafe ones promise that no other thread accesses the same
+// bytes, or that all of them use atomics (`Region::index`). Any thread may drop the last clone and
+// thereby release the mapping.
 unsafe impl Send for Region {}
-// SAFETY: as for `Send`; `&Region` gives no access other than those.
+// SAFETY: as for `Send`; `&Region` gives no other access.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -84,8 +83,8 @@ impl Region {
     /// - The kernel or the device offered these bytes to this process: they are a queue or
     ///   registers, not memory that a Rust reference covers or that safe code reaches in another
     ///   way.
-    /// - The caller controls which code gets the region or a clone of it, and no other code of this
-    ///   process accesses what is mapped.
+    /// - The caller controls which code gets the region or a clone of it. No other code of this
+    ///   process accesses the mapped bytes.
     ///
     /// # Errors
     /// Any errno that `mmap(2)` returns; `EINVAL` for a length of zero.
@@ -103,8 +102,8 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// Maps `len` bytes of a device file at `offset`, shared, for reading alone. Writing to them
-    /// ends the process.
+    /// Maps `len` bytes of a device file at `offset`, shared and read-only. Writing to them ends
+    /// the process.
     ///
     /// # Safety
     /// As [`map`](Self::map).
@@ -125,8 +124,8 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// Allocates zeroed memory of `len` bytes at the start of a page, present and writable, for a
-    /// queue that a device reads by DMA.
+    /// Allocates `len` zeroed bytes at the start of a page, present and writable, for a queue that
+    /// a device reads by DMA.
     ///
     /// # Errors
     /// Any errno that `mmap(2)` returns, notably `ENOMEM`; `EINVAL` for a length of zero.
@@ -140,8 +139,8 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// As [`anonymous`](Self::anonymous), in huge pages of the default size, of which `len` is
-    /// rounded up to 2 MiB.
+    /// Allocates memory like [`anonymous`](Self::anonymous), in huge pages of the default size.
+    /// `len` is rounded up to 2 MiB.
     ///
     /// # Errors
     /// As [`anonymous`](Self::anonymous): `ENOMEM` if the system has none reserved.
@@ -158,16 +157,16 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// Returns the region of memory that an owner keeps, for a queue.
+    /// Returns a region over an owner's memory, for a queue.
     ///
     /// # Safety
-    /// As long as `owner` lives, the `len` bytes at `base` can be read and written, are
-    /// initialised, and nothing but the code that has the region or a clone of it accesses them.
+    /// As long as `owner` lives, the `len` bytes at `base` are readable, writable and initialised.
+    /// Only code with the region or a clone of it accesses them.
     pub unsafe fn lent(base: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
         Self::over(base, len, Backing::Lent { _owner: owner })
     }
 
-    /// Allocates zeroed plain memory of at least `len` bytes, aligned to a page, for tests without
+    /// Allocates at least `len` zeroed bytes of plain memory, aligned to a page, for tests without
     /// a device.
     ///
     /// # Panics
@@ -201,7 +200,7 @@ impl Region {
         self.len == 0
     }
 
-    /// Reads a value at `offset` bytes, by value.
+    /// Reads a value at `offset` bytes.
     ///
     /// # Safety
     /// No other thread of this process writes the bytes meanwhile, which would be a data race. The
@@ -218,7 +217,7 @@ impl Region {
         unsafe { pointer.read_volatile() }
     }
 
-    /// Writes a value at `offset` bytes, by value.
+    /// Writes a value at `offset` bytes.
     ///
     /// # Safety
     /// No other thread of this process reads or writes the bytes meanwhile, and no reference to
@@ -234,17 +233,17 @@ impl Region {
         unsafe { pointer.write_volatile(value) }
     }
 
-    /// As [`read`](Self::read), in tests that have one thread.
+    /// Reads like [`read`](Self::read), in single-threaded tests.
     #[cfg(test)]
     pub(crate) fn peek<T: FromBytes>(&self, offset: usize) -> T {
-        // SAFETY: there is no other thread.
+        // SAFETY: no other thread runs.
         unsafe { self.read(offset) }
     }
 
-    /// As [`write`](Self::write), in tests that have one thread.
+    /// Writes like [`write`](Self::write), in single-threaded tests.
     #[cfg(test)]
     pub(crate) fn poke<T: IntoBytes>(&self, offset: usize, value: T) {
-        // SAFETY: there is no other thread.
+        // SAFETY: no other thread runs.
         unsafe { self.write(offset, value) }
     }
 
@@ -254,9 +253,9 @@ impl Region {
     /// As long as the index lives:
     /// - this process accesses the four bytes through indices of this offset alone, not with
     ///   [`write`](Self::write) or a [`pointer`](Self::pointer);
-    /// - the code that holds the index publishes a slot only after it has filled it with valid
-    ///   addresses (or has read what the other end may overwrite), because the other end follows
-    ///   the addresses in published slots.
+    /// - the code that holds the index publishes a slot only after filling it with valid addresses
+    ///   (or after reading the bytes that the other end may overwrite), because the other end
+    ///   follows the addresses in published slots.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -279,7 +278,7 @@ impl Region {
     /// Using the pointer is unsafe. The bytes stay mapped as long as a clone of the region lives.
     ///
     /// # Panics
-    /// If the bytes do not all lie within the region.
+    /// If the range does not lie within the region.
     pub fn pointer(&self, offset: usize, len: usize) -> NonNull<u8> {
         assert!(
             offset <= self.len && len <= self.len - offset,
