@@ -1,7 +1,6 @@
-//! The command channel to the kernel's uverbs, and the methods that the kernel turns out to
-//! support.
+//! The command channel to the kernel's uverbs, and the methods found to be supported.
 //!
-//! | type | what it is |
+//! | type | contents |
 //! |---|---|
 //! | [`Uverbs`] | a context's commands: ioctl, INVOKE_WRITE or `write()`, learned per method |
 //! | [`Channel`] | the carrier of one command: a file descriptor, or a scripted kernel in tests |
@@ -18,9 +17,8 @@
 //!
 //! # The right to command
 //! A `&Uverbs` is the right to command a context: to create, change and destroy its objects by
-//! their numbers, and to map its queues. A handle that is destroyed without its owner's knowledge,
-//! or a work request that is written into a mapped queue, lets the device write where safe code has
-//! a reference.
+//! number, and to map its queues. Destroying a handle without its owner's knowledge, or writing a
+//! work request into a mapped queue, lets the device write where safe code has a reference.
 //!
 //! Invariant: no safe function returns a `&Uverbs`. [`Uverbs::open`], [`Uverbs::new`] and
 //! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) are unsafe, and their caller
@@ -28,11 +26,11 @@
 //! code with that right can call them. Writes to a device file that the program opened itself are
 //! out of scope, like `/proc/self/mem`.
 //!
-//! Invariant: commands are built in this crate, because they carry addresses through which the
-//! kernel writes. The exception is a provider's doorbell, which has the file by the same right
-//! ([`Uverbs::cmd_fd`]). Replies come from the kernel: from a file that sysfs proved to be uverbs,
-//! or from a channel for which the caller of [`Uverbs::new`] vouches. A descriptor in a reply is
-//! checked before it is owned ([`crate::cmd::context`]).
+//! Invariant: commands are built in this crate, because they contain addresses of memory for the
+//! kernel to write. The exception is a provider's doorbell, which has the file by the same right
+//! ([`Uverbs::cmd_fd`]). Replies come from the kernel: either from a file proven by sysfs to be
+//! uverbs, or from a channel guaranteed by the caller of [`Uverbs::new`]. A descriptor in a reply
+//! is checked before it is owned ([`crate::cmd::context`]).
 //!
 //! # References
 //! `rdma/rdma_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux
@@ -48,8 +46,8 @@ use core::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-// For tests, also those of providers in other crates. A feature instead would build this library
-// twice, and the tests would not run on the code that programs get.
+// For tests, including those of providers in other crates. A feature would build this library
+// twice, and the tests would not run the code that programs get.
 #[doc(hidden)]
 pub use scripted::{Expect, Reply, Scripted};
 pub use uverbs::Uverbs;
@@ -59,21 +57,21 @@ pub(crate) use fd::FdChannel;
 use crate::Errno;
 use crate::ring::Region;
 
-/// The carrier of commands to the kernel. Not for the data path.
+/// The carrier of commands to the kernel, for the control path alone.
 pub trait Channel: fmt::Debug + Send + Sync {
     /// Sends a command through `RDMA_VERBS_IOCTL`.
     ///
     /// # Errors
-    /// Any errno the kernel returns, after which no output has been written. Notably `ENOTTY` if
-    /// the kernel has no verbs ioctl, `EPROTONOSUPPORT` if it does not have the method, and `E2BIG`
-    /// for a command that does not fit.
+    /// Any errno the kernel returns, in which case no output has been written. Notably `ENOTTY`
+    /// without a verbs ioctl in the kernel, `EPROTONOSUPPORT` for an unsupported method, and
+    /// `E2BIG` for an oversized command.
     fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno>;
 
     /// Sends a command through `write()`.
     ///
     /// # Errors
-    /// Any errno the kernel returns. `EINVAL` for a length that is not whole words, `E2BIG` for a
-    /// command that does not fit, `EIO` if the kernel took only part of it.
+    /// Any errno the kernel returns. `EINVAL` for a length of partial words, `E2BIG` for an
+    /// oversized command, `EIO` if the kernel accepted only part of it.
     fn write(&self, command: &mut WriteCmd<'_>) -> Result<(), Errno>;
 
     /// Maps a queue or a page of registers that the kernel offers at an offset of the device file.
@@ -86,7 +84,7 @@ pub trait Channel: fmt::Debug + Send + Sync {
     #[allow(unsafe_code)]
     unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno>;
 
-    /// Maps a page that the kernel offers for reading alone, as [`map`](Self::map) does.
+    /// Maps a page that the kernel offers read-only, like [`map`](Self::map).
     ///
     /// # Safety
     /// As [`Region::map_read_only`].
@@ -99,12 +97,12 @@ pub trait Channel: fmt::Debug + Send + Sync {
         unsafe { self.map(offset, len) }
     }
 
-    /// Returns the file descriptor, for a provider whose doorbell is a system call; `None` where a
+    /// Returns the file descriptor, for a provider whose doorbell is a system call; `None` if a
     /// test plays the kernel.
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;
 
-    /// Returns whether the commands go to a device that may fail, so that it is worth to query its
-    /// state after an `EIO`.
+    /// Returns whether the commands go to a device that may fail. Its state is then queried after
+    /// an `EIO`.
     fn is_device(&self) -> bool {
         false
     }
@@ -117,8 +115,7 @@ pub struct Ioctl<'a, 'b> {
     pub object_id: u16,
     /// `UVERBS_METHOD_*`.
     pub method_id: u16,
-    /// `RDMA_DRIVER_*` of the device, because driver attributes mean something else with each
-    /// driver.
+    /// `RDMA_DRIVER_*` of the device; the meaning of driver attributes depends on it.
     pub driver_id: u32,
     /// The attributes, in the order sent.
     pub attrs: &'b mut [Attr<'a>],
@@ -128,7 +125,7 @@ pub struct Ioctl<'a, 'b> {
 pub struct Attr<'a> {
     /// `UVERBS_ATTR_*`.
     pub id: u16,
-    /// Whether the kernel must reject the command if it does not know the attribute.
+    /// Whether the kernel must reject the command if the attribute is unknown to it.
     pub mandatory: bool,
     /// The attribute's value.
     pub value: Value<'a>,
@@ -136,22 +133,22 @@ pub struct Attr<'a> {
 
 /// The value of an attribute.
 pub enum Value<'a> {
-    /// Bytes for the kernel; up to 8 of them travel in the attribute itself.
+    /// Bytes for the kernel; up to 8 of them are stored in the attribute itself.
     In(&'a [u8]),
     /// Bytes for the kernel, and the member of an enumeration that determines their meaning. Some
     /// members have no bytes.
     Enum(u8, &'a [u8]),
     /// A number for the kernel, in the attribute itself: its value and its width in bytes.
     Num(u64, u16),
-    /// Bytes from the kernel. Those that it does not write keep their value.
+    /// Bytes from the kernel. Bytes not written by the kernel keep their value.
     Out(&'a mut [u8]),
     /// The handle of an object.
     Handle(u32),
-    /// The handle of an object that the command creates.
+    /// The handle of an object created by the command.
     NewHandle(&'a mut u32),
     /// A file descriptor.
     Fd(i32),
-    /// A file descriptor that the command creates.
+    /// A file descriptor created by the command.
     NewFd(&'a mut i32),
 }
 
@@ -165,8 +162,8 @@ impl<'a> Attr<'a> {
         Self::new(id, Value::In(bytes))
     }
 
-    /// Bytes for the kernel whose meaning `elem_id` determines: what `UVERBS_ATTR_ENUM_IN`
-    /// attributes take. Empty for a member that carries no data.
+    /// Bytes for the kernel whose meaning `elem_id` determines, for `UVERBS_ATTR_ENUM_IN`
+    /// attributes. Empty for a member without data.
     pub const fn enumerated(id: u16, elem_id: u8, bytes: &'a [u8]) -> Self {
         Self::new(id, Value::Enum(elem_id, bytes))
     }
@@ -181,7 +178,7 @@ impl<'a> Attr<'a> {
         Self::new(id, Value::Num(value as u64, 4))
     }
 
-    /// A 64-bit number for the kernel; also what `UVERBS_ATTR_CONST_IN` attributes take.
+    /// A 64-bit number for the kernel, also for `UVERBS_ATTR_CONST_IN` attributes.
     pub const fn u64(id: u16, value: u64) -> Self {
         Self::new(id, Value::Num(value, 8))
     }
@@ -196,7 +193,7 @@ impl<'a> Attr<'a> {
         Self::new(id, Value::Handle(handle))
     }
 
-    /// The handle of an object that the command creates.
+    /// The handle of an object created by the command.
     pub const fn new_handle(id: u16, handle: &'a mut u32) -> Self {
         Self::new(id, Value::NewHandle(handle))
     }
@@ -206,12 +203,12 @@ impl<'a> Attr<'a> {
         Self::new(id, Value::Fd(fd))
     }
 
-    /// A file descriptor that the command creates.
+    /// A file descriptor created by the command.
     pub const fn new_fd(id: u16, fd: &'a mut i32) -> Self {
         Self::new(id, Value::NewFd(fd))
     }
 
-    /// Lets the kernel ignore the attribute if it does not know it.
+    /// Lets the kernel ignore the attribute if it is unknown to it.
     #[must_use]
     pub const fn optional(mut self) -> Self {
         self.mandatory = false;
@@ -238,7 +235,8 @@ impl fmt::Debug for Attr<'_> {
 /// The driver's part of a command and its reply: bytes that only the provider and the kernel driver
 /// interpret.
 ///
-/// Input is unsafe to pass, because such bytes carry addresses to which the kernel writes.
+/// Passing input is unsafe, because its bytes may contain addresses of memory for the kernel to
+/// write.
 #[derive(Debug, Default)]
 pub struct Uhw<'a> {
     pub(crate) input: &'a [u8],
@@ -246,12 +244,12 @@ pub struct Uhw<'a> {
 }
 
 impl<'a> Uhw<'a> {
-    /// No input for the driver, and no reply from it.
+    /// No input for the driver, and no reply.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// A reply of the driver in `output`, whose length is a multiple of 8 bytes.
+    /// Room for the driver's reply in `output`, whose length is a multiple of 8 bytes.
     pub fn reply(output: &'a mut [u8]) -> Self {
         Self { input: &[], output }
     }
@@ -259,8 +257,8 @@ impl<'a> Uhw<'a> {
     /// Adds input for the driver, whose length is a multiple of 8 bytes.
     ///
     /// # Safety
-    /// As the driver interprets the bytes, it writes no memory of this process except memory that
-    /// the caller lends it for the time of the command.
+    /// As interpreted by the driver, the bytes let it write no memory of this process except memory
+    /// that the caller lends it for the duration of the command.
     #[must_use]
     #[allow(unsafe_code)]
     pub const unsafe fn with_input(self, input: &'a [u8]) -> Self {
@@ -270,11 +268,11 @@ impl<'a> Uhw<'a> {
 
 /// The driver's own attributes of a method.
 ///
-/// Methods whose definition in the kernel has `UVERBS_ATTR_UHW` take [`Uhw`], and few of them
-/// attributes too, behind its two ids. In all others the ids from `UVERBS_ID_DRIVER_NS` on are the
-/// driver's, also those two that `UVERBS_ATTR_UHW` would have.
+/// Methods whose definition in the kernel has `UVERBS_ATTR_UHW` take [`Uhw`]; a few of them also
+/// take attributes, behind its two ids. In all other methods, the ids from `UVERBS_ID_DRIVER_NS` on
+/// belong to the driver, including the two used by `UVERBS_ATTR_UHW`.
 ///
-/// Attributes are unsafe to pass for the same reason as input in [`Uhw`].
+/// Passing attributes is unsafe for the same reason as input in [`Uhw`].
 #[derive(Debug, Default)]
 pub struct DriverAttrs<'a>(pub(crate) Vec<Attr<'a>>);
 
@@ -284,12 +282,12 @@ impl<'a> DriverAttrs<'a> {
         Self(Vec::new())
     }
 
-    /// The attributes in the order sent, behind those of the core.
+    /// The attributes in the order sent, behind the core's.
     ///
     /// # Safety
     /// - Each id is the driver's: [`UVERBS_ID_DRIVER_NS`] or larger.
-    /// - As the driver interprets the values, it writes no memory of this process except memory
-    ///   that the caller lends it for the time of the command.
+    /// - As interpreted by the driver, the values let it write no memory of this process except
+    ///   memory that the caller lends it for the duration of the command.
     ///
     /// [`UVERBS_ID_DRIVER_NS`]: uverbs_abi::ib_user_ioctl_cmds::UVERBS_ID_DRIVER_NS
     #[allow(unsafe_code)]
@@ -300,15 +298,15 @@ impl<'a> DriverAttrs<'a> {
 
 /// A command in the form of `write()`: a struct of `rdma/ib_user_verbs.h`, and the driver's part.
 ///
-/// It travels in the INVOKE_WRITE method where the kernel has it.
+/// It is sent through the INVOKE_WRITE method if the kernel has it.
 #[derive(Debug)]
 pub struct WriteCmd<'a> {
     /// `IB_USER_VERBS_CMD_*`.
     pub command: u32,
     /// Whether the command has the extended form, with lengths in 8-byte words.
     pub extended: bool,
-    /// The core's struct. In the plain form with a reply its first 8 bytes are the reply's address:
-    /// left zero here.
+    /// The core's struct. In the plain form with a reply, its first 8 bytes are the reply's
+    /// address, left zero here.
     pub core_in: &'a [u8],
     /// The driver's part.
     pub driver_in: &'a [u8],

@@ -10,10 +10,10 @@ use super::{Channel, Ioctl, Value, WriteCmd};
 use crate::Errno;
 use crate::ring::Region;
 
-/// A scripted kernel: a list of the commands that must come, in order, and its replies.
+/// A scripted kernel: a list of expected commands, in order, and their replies.
 ///
-/// For tests: it panics when another command comes, and when it is dropped before every expected
-/// command came.
+/// For tests: it panics on any other command, and if it is dropped before every expected command
+/// has arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {
     state: Arc<Mutex<State>>,
@@ -27,14 +27,14 @@ struct State {
     maps: VecDeque<Map>,
 }
 
-/// A mapping that must come next: its offset, and its length and memory.
+/// The next expected mapping: its offset, and its length and memory.
 #[derive(Debug)]
 struct Map {
     offset: u64,
     reply: Result<(usize, Region), Errno>,
 }
 
-/// One command that must come next.
+/// One expected command.
 #[derive(Clone, Debug)]
 pub struct Expect {
     /// The command in the notation of [`Scripted`]'s failure messages; `None` accepts any.
@@ -47,8 +47,8 @@ pub struct Expect {
 pub enum Reply {
     /// An error number, with no output written.
     Errno(Errno),
-    /// Success. The outputs of the command, in order, get these bytes: shorter ones leave the rest
-    /// as it was, longer ones are cut off. Handles and file descriptors are numbers of 4 bytes.
+    /// Success. The outputs of the command get these bytes, in order: shorter ones leave the rest
+    /// unchanged, longer ones are truncated. Handles and file descriptors are numbers of 4 bytes.
     Outputs(Vec<Vec<u8>>),
 }
 
@@ -58,7 +58,7 @@ impl Expect {
         Self { command: None, reply }
     }
 
-    /// A command with exactly this text.
+    /// Expects a command with exactly this text.
     ///
     /// ```text
     ///   ioctl 3.0: 0x0 new handle, 0x1 u32 0x10, 0x6 out 4 bytes, 0x1001 out 16 bytes
@@ -83,8 +83,8 @@ impl Reply {
         Self::Outputs(outputs.iter().map(|bytes| bytes.to_vec()).collect())
     }
 
-    /// Returns the same reply with every output cut to `len` bytes, as a kernel that knows fewer
-    /// fields sends it.
+    /// Returns the same reply with every output truncated to `len` bytes, as sent by a kernel with
+    /// fewer fields.
     #[must_use]
     pub fn truncated(mut self, len: usize) -> Self {
         if let Self::Outputs(outputs) = &mut self {
@@ -95,19 +95,19 @@ impl Reply {
 }
 
 impl Scripted {
-    /// Creates a kernel that expects these commands in this order.
+    /// Creates a kernel that expects these commands, in order.
     pub fn new(script: impl IntoIterator<Item = Expect>) -> Self {
         let scripted = Self::default();
         scripted.state().script.extend(script);
         scripted
     }
 
-    /// Creates a kernel with a device, which is queried for its state after an `EIO`.
+    /// Creates a kernel with a device, whose state is queried after an `EIO`.
     pub fn of_device(script: impl IntoIterator<Item = Expect>) -> Self {
         Self { is_device: true, ..Self::new(script) }
     }
 
-    /// Appends commands to those that it expects.
+    /// Appends expected commands.
     pub fn expect(&self, script: impl IntoIterator<Item = Expect>) {
         self.state().script.extend(script);
     }
@@ -118,18 +118,18 @@ impl Scripted {
         self.state().maps.push_back(Map { offset, reply: Ok((len, region)) });
     }
 
-    /// Expects a mapping at `offset` next, and refuses it.
+    /// Expects a mapping at `offset` next, and rejects it.
     pub fn refuse_map(&self, offset: u64, errno: Errno) {
         self.state().maps.push_back(Map { offset, reply: Err(errno) });
     }
 
-    /// Returns the commands that came, in the notation of [`Expect::command`]: for inputs with
-    /// addresses, which no test knows before.
+    /// Returns the received commands in the notation of [`Expect::command`], for inputs with
+    /// addresses unknown to the test in advance.
     pub fn seen(&self) -> Vec<String> {
         self.state().seen.clone()
     }
 
-    /// Returns the number of expected commands that have not come yet.
+    /// Returns the number of expected commands still to come.
     pub fn remaining(&self) -> usize {
         self.state().script.len()
     }

@@ -1,4 +1,4 @@
-//! Tests of what [`Uverbs`] learns, seen from the kernel's side.
+//! Tests of the method support that [`Uverbs`] detects, seen from the kernel's side.
 
 use super::{Expect, Reply, Scripted, Uhw, Uverbs, WriteCmd};
 use crate::Errno;
@@ -6,12 +6,11 @@ use crate::cmd;
 
 #[allow(unsafe_code)]
 fn uverbs(script: impl IntoIterator<Item = Expect>) -> Uverbs {
-    // SAFETY: the script's descriptors are the test's to give away, and nobody holds memory on its
-    // queues.
+    // SAFETY: the script's descriptors belong to the test, and no memory is at stake in its queues.
     unsafe { Uverbs::new(Box::new(Scripted::new(script)), 18, "rxe0") }
 }
 
-/// A scripted kernel with a device, which is queried for its state after an `EIO`.
+/// A scripted kernel with a device, whose state is queried after an `EIO`.
 #[allow(unsafe_code)]
 fn of_device(script: impl IntoIterator<Item = Expect>) -> Uverbs {
     // SAFETY: as in `uverbs`.
@@ -57,7 +56,7 @@ fn eprotonosupport_turns_one_method_off_and_no_other() {
     let uverbs = uverbs([
         Expect::command(PD_DESTROY, Reply::Errno(Errno::PROTONOSUPPORT)),
         Expect::command(DEALLOC_PD_INVOKE, Reply::ok()),
-        // The method is not tried again, INVOKE_WRITE is.
+        // The method is not tried again; INVOKE_WRITE is.
         Expect::command(DEALLOC_PD_INVOKE, Reply::ok()),
         Expect::command(ALLOC_PD_INVOKE, Reply::outputs([&handle(7)])),
     ]);
@@ -99,7 +98,7 @@ fn an_object_is_destroyed_when_the_kernel_confirms_it_and_no_errno_does() {
     for errno in [Errno::NODEV, Errno::IO, Errno::NOENT, Errno::TIMEDOUT, Errno::BUSY] {
         let uverbs = uverbs([
             Expect::command(PD_DESTROY, Reply::Errno(errno)),
-            // The device was unplugged meanwhile: the kernel confirms what it has done by itself.
+            // The device was unplugged meanwhile: the kernel confirms its own cleanup.
             Expect::command(PD_DESTROY, Reply::ok()),
         ]);
         assert_eq!(cmd::pd::dealloc_pd(&uverbs, 7).unwrap_err().errno, errno);
@@ -156,8 +155,7 @@ fn an_extended_command_says_so_in_its_number() {
 
 const GID: &str = "ioctl 0.6: 0x0 u64 0x1, 0x1 u64 0x0, 0x2 u32 0x0, 0x3 out 32 bytes";
 
-/// Returns the sentence of a command that failed with `errno`, on a device whose next replies
-/// are these.
+/// Returns the sentence of a command that failed with `errno`, on a device with these next replies.
 fn sentence(errno: Errno, replies: &[(&str, Reply)]) -> String {
     let replies = replies.iter().map(|(command, reply)| Expect::command(command, reply.clone()));
     of_device(replies).error("create_qp", errno).to_string()

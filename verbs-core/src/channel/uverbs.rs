@@ -1,9 +1,9 @@
-//! [`Uverbs`]: a context's commands, and the methods that its kernel turned out to support.
+//! [`Uverbs`]: a context's commands, and the methods its kernel turned out to support.
 //!
 //! # Safety
 //! Its constructors are unsafe, because a `Uverbs` is the right to command a context. Replies of
-//! the device's file come from the kernel, which [`FdChannel::open`] proves; the caller of
-//! [`Uverbs::new`] vouches for a channel of its own.
+//! the device's file come from the kernel, as proven by [`FdChannel::open`]; for another channel,
+//! the caller of [`Uverbs::new`] guarantees this.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
@@ -21,7 +21,7 @@ use crate::discovery::DeviceInfo;
 use crate::ring::Region;
 use crate::{Cause, Errno, Error, Result};
 
-/// The objects of the core's namespace, and the methods of each, for which support is remembered.
+/// The number of object ids in the core's namespace for which method support is remembered.
 const OBJECTS: usize = 32;
 const METHODS: u16 = 16;
 
@@ -32,12 +32,12 @@ const METHODS: u16 = 16;
 /// promises:
 ///
 /// - It destroys, changes and arms only objects that it created itself, and only on behalf of their
-///   owner. A memory region is deregistered, a queue pair moved or a completion queue destroyed
-///   when its owner requests it, and never otherwise.
-/// - Work requests that it posts to queues that it maps access memory only as the provider's
-///   contract ([`Provider`](crate::provider::Provider)) allows.
-/// - It passes the reference on only to code that makes the same promises, which safe code of
-///   another crate does not.
+///   owner. It deregisters a memory region, moves a queue pair or destroys a completion queue when
+///   the owner requests it, and never otherwise.
+/// - Work requests that it posts to mapped queues access memory only as the provider's contract
+///   ([`Provider`](crate::provider::Provider)) allows.
+/// - It passes the reference on only to code that makes the same promises. Safe code of another
+///   crate does not.
 #[derive(Debug)]
 pub struct Uverbs {
     channel: Box<dyn Channel>,
@@ -47,19 +47,19 @@ pub struct Uverbs {
     no_ioctl: AtomicBool,
     /// Learned: a bit for each method that the kernel does not have (`EPROTONOSUPPORT`).
     no_method: [AtomicU16; OBJECTS],
-    /// The descriptor that the context keeps for asynchronous events, or -1.
+    /// The descriptor kept by the context for asynchronous events, or -1.
     event_fd: AtomicI32,
 }
 
 impl Uverbs {
-    /// Creates the commands of a context over a channel of the caller's own, for tests that play
-    /// the kernel.
+    /// Creates the commands of a context over the caller's own channel, for tests that play the
+    /// kernel.
     ///
     /// # Safety
-    /// - The channel replies as the kernel does, as far as safe code relies on it: a file
-    ///   descriptor in a reply has no other owner; only the kernel's side writes memory that it
-    ///   maps; a completion appears there only when its work request has ended; a destroyed object
-    ///   no longer accesses memory.
+    /// - The channel replies like the kernel, as far as safe code relies on it. A file descriptor
+    ///   in a reply has no other owner. Only the kernel's side writes memory that it maps. A
+    ///   completion appears there only when its work request has ended. A destroyed object no
+    ///   longer accesses memory.
     /// - The caller keeps the promises listed at [`Uverbs`].
     pub unsafe fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Uverbs {
         }
     }
 
-    /// Opens a device's file. Each open file is a context of its own.
+    /// Opens a device's file. Each open file is a separate context.
     ///
     /// # Safety
     /// The caller keeps the promises listed at [`Uverbs`], and is written for the driver
@@ -80,7 +80,7 @@ impl Uverbs {
     ///
     /// # Errors
     /// [`Cause::File`] with the path and a hint; notably `ENODEV` for a device that is gone, and
-    /// `EACCES` without permission. [`Cause::KernelLacks`] for a device that a provider brings.
+    /// `EACCES` without permission. [`Cause::KernelLacks`] for a provider's own device.
     pub unsafe fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
         let channel = FdChannel::open(device)?;
         // SAFETY: `FdChannel::open` proved by number and sysfs that the file is uverbs, so replies
@@ -88,14 +88,14 @@ impl Uverbs {
         Ok(unsafe { Self::new(Box::new(channel), driver_id, device.name()) })
     }
 
-    /// Takes over a descriptor of a device's file that was opened before, and is a context already.
+    /// Takes over an open descriptor of a device's file that is a context already.
     ///
     /// # Safety
     /// As [`open`](Self::open).
     ///
     /// # Errors
-    /// [`Cause::File`] for a file that is not the device's; [`Cause::KernelLacks`] for a device
-    /// that a provider brings.
+    /// [`Cause::File`] for a file other than the device's; [`Cause::KernelLacks`] for a provider's
+    /// own device.
     pub unsafe fn import(device: &DeviceInfo, file: OwnedFd, driver_id: u32) -> Result<Self> {
         let channel = FdChannel::import(device, file)?;
         // SAFETY: as in `open`: `FdChannel::import` made the same checks of the open file.
@@ -112,11 +112,11 @@ impl Uverbs {
         self.channel.cmd_fd()
     }
 
-    /// Maps `len` bytes that the kernel offers at an offset of the device file.
+    /// Maps `len` bytes offered by the kernel at an offset of the device file.
     ///
     /// # Safety
-    /// As [`Region::map`]: the kernel offered these bytes, in reply to a command that created an
-    /// object of the caller's.
+    /// As [`Region::map`]: the kernel offered these bytes in its reply to a command that created
+    /// one of the caller's objects.
     ///
     /// # Errors
     /// Any errno that `mmap` returns.
@@ -125,7 +125,7 @@ impl Uverbs {
         unsafe { self.channel.map(offset, len) }.map_err(|errno| self.error(verb, errno))
     }
 
-    /// Maps `len` bytes that the kernel offers for reading alone.
+    /// Maps `len` bytes offered by the kernel, read-only.
     ///
     /// # Safety
     /// As [`map`](Self::map).
@@ -137,19 +137,19 @@ impl Uverbs {
         unsafe { self.channel.map_read_only(offset, len) }.map_err(|errno| self.error(verb, errno))
     }
 
-    /// Remembers the descriptor that the context keeps, so that no reply may name it again.
+    /// Records the descriptor that the context keeps, so that no reply may name it again.
     pub(crate) fn keeps(&self, fd: BorrowedFd<'_>) {
         self.event_fd.store(fd.as_raw_fd(), Ordering::Relaxed);
     }
 
-    /// Returns whether a descriptor is one that the context keeps for its whole life.
+    /// Returns whether the context keeps a descriptor for its whole life.
     pub(crate) fn is_kept(&self, fd: RawFd) -> bool {
         self.event_fd.load(Ordering::Relaxed) == fd
             || self.channel.cmd_fd().is_some_and(|own| own.as_raw_fd() == fd)
     }
 
-    /// Creates an error of a verb on this device. After an `EIO`, and what drivers return for a
-    /// device that they have given up, the device is queried for its state, which is the cause.
+    /// Creates an error of a verb on this device. After an `EIO` or another errno that drivers
+    /// return for a failed device, the device's state is queried and becomes the cause.
     pub fn error(&self, verb: &'static str, errno: Errno) -> Error {
         let error = Error::new(verb, &self.device_name, errno);
         if diagnosis::concerns(errno) && self.channel.is_device() {
@@ -163,8 +163,7 @@ impl Uverbs {
         self.error(verb, Errno::PROTO).because(Cause::BadReply { what })
     }
 
-    /// Creates the error of a verb that needs `what`, which this kernel does not have:
-    /// `EOPNOTSUPP`.
+    /// Creates the error (`EOPNOTSUPP`) of a verb that needs `what`, which this kernel lacks.
     pub(crate) fn lacks(&self, verb: &'static str, what: &'static str) -> Error {
         self.error(verb, Errno::OPNOTSUPP).because(Cause::KernelLacks { what })
     }
@@ -172,8 +171,8 @@ impl Uverbs {
     /// Calls a method that has no write struct.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` with [`Cause::KernelLacks`] and `what` if the kernel does not have the method;
-    /// otherwise any errno that the kernel returns.
+    /// `EOPNOTSUPP` with [`Cause::KernelLacks`] and `what` if the kernel lacks the method;
+    /// otherwise any errno the kernel returns.
     pub(crate) fn ioctl_only(
         &self,
         verb: &'static str,
@@ -189,8 +188,7 @@ impl Uverbs {
         }
     }
 
-    /// Calls a method by ioctl. Returns `false`, with no side effect, if the kernel does not have
-    /// it.
+    /// Calls a method by ioctl. Returns `false`, with no side effect, if the kernel lacks it.
     pub(crate) fn try_ioctl(
         &self,
         object_id: u16,
@@ -221,7 +219,7 @@ impl Uverbs {
         }
     }
 
-    /// Calls a method by ioctl with the driver's part, as [`try_ioctl`](Self::try_ioctl).
+    /// Calls a method by ioctl with the driver's part, like [`try_ioctl`](Self::try_ioctl).
     pub(crate) fn try_ioctl_uhw<'a>(
         &self,
         object_id: u16,

@@ -1,9 +1,9 @@
-//! Checks of work requests: what every provider asks before it queues one.
+//! Checks of work requests that every provider makes before it queues one.
 //!
 //! | check | reason |
 //! |---|---|
 //! | the type of queue pair has the operation | [`PostReason::UnsupportedOp`] |
-//! | the queue pair has a receive queue of its own | [`PostReason::SharedRecvQueue`] |
+//! | the queue pair does not use a shared receive queue | [`PostReason::SharedRecvQueue`] |
 //! | the state takes work requests | [`PostReason::InvalidState`] |
 //! | the list is not longer than the queue takes for it | [`PostReason::TooManySge`] |
 //! | the message is not longer than 2 GiB | [`PostReason::MessageTooLong`] |
@@ -13,20 +13,19 @@
 //! | an atomic has 8 local bytes | [`PostReason::AtomicLength`] |
 //! | an atomic, or an atomic write, has an aligned address | [`PostReason::AtomicMisaligned`] |
 //! | a bind gives rights that windows have | [`PostReason::WindowAccess`] |
-//! | a flush asks for what exists | [`PostReason::FlushKind`] |
+//! | a flush requests existing kinds of placement | [`PostReason::FlushKind`] |
 //!
-//! The provider of raw packets adds: a frame has the bytes that the device needs
+//! The provider of raw packets adds a check: a frame contains the bytes the device needs
 //! ([`PostReason::FrameTooShort`]).
 //!
-//! The table's order is the order of the checks, so that all providers give the same reason for the
-//! same request. Left to the provider are the room in the queue and the address vectors of
-//! datagrams.
+//! The checks run in the table's order, so all providers give the same reason for the same request.
+//! Room in the queue and the address vectors of datagrams are left to the provider.
 //!
-//! C's providers leave some of these faults to the device, which reports them by a completion. A
+//! C's providers leave some of these faults to the device, which reports them in a completion. A
 //! provider does the same for C programs: [`SendChecks::left_to_device`].
 //!
-//! [`SendChecks::is_plain`] and [`RecvChecks::is_plain`] are short ways for the common request,
-//! small enough to be inlined into the data path; what they let pass, the full checks let pass too.
+//! [`SendChecks::is_plain`] and [`RecvChecks::is_plain`] are shortcuts for common requests, small
+//! enough to be inlined into the data path. They accept only requests that pass the full checks.
 
 use crate::types::{
     AccessFlags, FlushPlacement, FlushSelectivity, OpKind, PostReason, QpCap, QpState, QpType, RecvWr,
@@ -39,53 +38,52 @@ use crate::types::{
 /// IBTA volume 1, section 9.7.3
 pub const MAX_MESSAGE: u64 = 1 << 31;
 
-/// The bytes of local memory that an atomic needs. A device may move 8 bytes whatever the list
-/// says, and report a `byte_len` that is wrong.
+/// The bytes of local memory that an atomic needs. A device may move 8 bytes regardless of the
+/// list's length, and report a wrong `byte_len`.
 pub const ATOMIC_LENGTH: u64 = 8;
 
-/// A fault of a request that the device reports by the request's completion.
+/// A fault of a request that the device reports in the request's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceFault {
-    /// The message has this many bytes, which is more than the device sends at once.
-    /// (`IBV_WC_LOC_LEN_ERR`)
+    /// The message has this many bytes, more than the device sends at once. (`IBV_WC_LOC_LEN_ERR`)
     Length(u64),
-    /// The type of queue pair, or the device, lacks the operation. (`IBV_WC_LOC_QP_OP_ERR`)
+    /// The queue pair type or the device lacks the operation. (`IBV_WC_LOC_QP_OP_ERR`)
     Operation,
 }
 
-/// The lengths of common requests of an operation that pass all checks.
+/// The length limits within which an operation's common requests pass all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainLimits {
-    /// The most bytes of a request with one SGE; 0 where no request is a common one.
+    /// The most bytes of a request with one SGE; 0 if the operation has no common requests.
     pub max_length: u32,
-    /// The most bytes of one with inline data; 0 where there is none.
+    /// The most bytes of a request with inline data; 0 if the operation has none.
     pub max_inline: u32,
 }
 
-/// The checks of a send queue, which know its type, its capacity and its state.
+/// The checks of a send queue, given its type, capacity and state.
 #[derive(Clone, Copy, Debug)]
 pub struct SendChecks {
-    /// A bit for each operation that may be posted now: those of the type, none before RTS.
+    /// A bit for each operation that may be posted now: before RTS none, then the type's.
     accepts: u32,
-    /// Those of them that [`is_plain`](Self::is_plain) lets pass.
+    /// The bits of operations that [`is_plain`](Self::is_plain) accepts.
     accepts_plain: u32,
-    /// The operations that only some devices have, as far as this one has them.
+    /// The optional operations supported by this device.
     optional: u32,
-    /// The flags that only some devices have, as far as this one has them.
+    /// The optional flags supported by this device.
     optional_flags: SendFlags,
     max_sge: u32,
     max_inline: u32,
-    /// The most bytes of a datagram, where the provider knows it.
+    /// The most bytes of a datagram, if known to the provider.
     max_datagram: Option<u32>,
     qp_type: QpType,
-    /// Types other than RC have the operations on windows, too.
+    /// Whether types other than RC also have the operations on windows.
     windows_of_every_type: bool,
-    /// Some faults are left to the device.
+    /// Whether some faults are left to the device.
     leaves_faults: bool,
 }
 
 impl SendChecks {
-    /// The checks of a queue in RESET, which takes nothing.
+    /// Creates the checks of a queue in RESET, which accepts nothing.
     pub const fn new(qp_type: QpType, cap: &QpCap) -> Self {
         Self {
             accepts: 0,
@@ -101,15 +99,15 @@ impl SendChecks {
         }
     }
 
-    /// The same checks, for a queue of datagrams (UD) with at most `bytes` of payload: the MTU of
-    /// the port.
+    /// Returns the same checks for a queue of datagrams (UD) with at most `bytes` of payload: the
+    /// MTU of the port.
     #[must_use]
     pub const fn with_max_datagram(self, bytes: u32) -> Self {
         Self { max_datagram: Some(bytes), ..self }
     }
 
-    /// The same checks, for a device that flushes or writes atomically. Without this call, both
-    /// operations are refused, because a device may not know their opcodes.
+    /// Returns the same checks for a device with flushes or atomic writes. Without this call, both
+    /// operations are rejected, because a device may not support their opcodes.
     #[must_use]
     pub const fn with_placement(self, flush: bool, atomic_write: bool) -> Self {
         let flush = if flush { bit(OpKind::FLUSH) } else { 0 };
@@ -117,49 +115,49 @@ impl SendChecks {
         Self { optional: self.optional | flush | atomic_write, ..self }
     }
 
-    /// The same checks, for a device with memory windows. Without this call, binds and
-    /// invalidations are refused: a kernel without windows may take their opcodes for something
-    /// else.
+    /// Returns the same checks for a device with memory windows. Without this call, binds and
+    /// invalidations are rejected, because a kernel without windows may give their opcodes another
+    /// meaning.
     #[must_use]
     pub const fn with_windows(self) -> Self {
         Self { optional: self.optional | WINDOWS, ..self }
     }
 
-    /// The same checks, for a device that changes keys through every connected type, as ConnectX
-    /// does: UC invalidates keys of this side, and an XRC initiator has all operations of RC on
-    /// windows. Binds and invalidations of this side name no shared receive queue.
+    /// Returns the same checks for a device that changes keys through every connected type, like
+    /// ConnectX: UC invalidates local keys, and an XRC initiator has all operations of RC on
+    /// windows. Local binds and invalidations name no shared receive queue.
     #[must_use]
     pub const fn with_windows_of_every_type(self) -> Self {
         Self { windows_of_every_type: true, ..self.with_windows() }
     }
 
-    /// The same checks, for a device that computes the checksums of the frames of this queue.
-    /// Without this call, [`SendFlags::IP_CSUM`] is refused.
+    /// Returns the same checks for a device that computes the checksums of this queue's frames.
+    /// Without this call, [`SendFlags::IP_CSUM`] is rejected.
     #[must_use]
     pub const fn with_ip_csum(self) -> Self {
         Self { optional_flags: self.optional_flags.union(SendFlags::IP_CSUM), ..self }
     }
 
-    /// The same checks, for a device that segments the frames of this queue. Without this call,
-    /// such sends are refused.
+    /// Returns the same checks for a device that segments the frames of this queue. Without this
+    /// call, such sends are rejected.
     #[must_use]
     pub const fn with_tso(self) -> Self {
         Self { optional: self.optional | bit(OpKind::TSO), ..self }
     }
 
-    /// Leaves the faults to the device that C's providers do not look for.
+    /// Leaves to the device the faults that C's providers do not check.
     pub const fn leave_faults_to_device(&mut self) {
         self.leaves_faults = true;
     }
 
-    /// Returns the fault of a request that [`check`](Self::check) refused with this reason, where
-    /// it is left to the device. The request has no other fault that a call reports.
+    /// Returns the fault of a request that [`check`](Self::check) rejected for this reason, if it
+    /// is left to the device. The request has no other fault that a call reports.
     ///
-    /// An operation on windows stays refused on a device without windows, because its kernel may
-    /// take the opcode for something else; and a bind is refused by librxe as well.
+    /// An operation on windows stays rejected on a device without windows, because its kernel may
+    /// give the opcode another meaning. librxe rejects such a bind as well.
     ///
     /// # Errors
-    /// The reason why the request is refused.
+    /// The reason for rejecting the request.
     #[cold]
     pub fn left_to_device(&self, wr: &SendWr<'_>, reason: PostReason) -> Result<DeviceFault, PostReason> {
         if !self.leaves_faults {
@@ -192,7 +190,7 @@ impl SendChecks {
         Ok(fault)
     }
 
-    /// Adapts the checks to a state that the queue pair was moved to.
+    /// Adapts the checks to the queue pair's new state.
     ///
     /// # References
     /// IBTA volume 1, section 10.3.1
@@ -201,18 +199,18 @@ impl SendChecks {
             QpState::RTS | QpState::SQD | QpState::SQE | QpState::ERR => self.offered(),
             _ => 0,
         };
-        // The entry of a frame is no common one.
+        // Frames are never common requests.
         let is_plain = self.max_sge > 0 && !matches!(self.qp_type, QpType::RAW_PACKET);
         self.accepts_plain = if is_plain { self.accepts & PLAIN_OPERATIONS } else { 0 };
     }
 
-    /// The operations of the type that this device has, a bit each.
+    /// Returns the operations of the type that this device supports, a bit each.
     const fn offered(&self) -> u32 {
         let of_type = operations(self.qp_type) | self.more_windows();
         of_type & (self.optional | !(PLACEMENTS | WINDOWS | bit(OpKind::TSO)))
     }
 
-    /// The operations on windows that the type has on this device, beside those of
+    /// Returns the operations on windows that the type has on this device in addition to
     /// [`operations`].
     const fn more_windows(&self) -> u32 {
         match self.qp_type {
@@ -221,12 +219,12 @@ impl SendChecks {
         }
     }
 
-    /// The most scatter/gather elements of a request.
+    /// Returns the most scatter/gather elements of a request.
     pub const fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// The type of the queue pair.
+    /// Returns the type of the queue pair.
     pub const fn qp_type(&self) -> QpType {
         self.qp_type
     }
@@ -242,8 +240,8 @@ impl SendChecks {
     }
 
     /// Returns whether this is a common request with inline data that passes all checks: a send or
-    /// write with one SGE, which is short enough, and with flags that every operation takes. Any
-    /// other request needs [`check`](Self::check).
+    /// write with one short SGE, and with flags that every operation takes. Any other request needs
+    /// [`check`](Self::check).
     #[inline(always)]
     pub fn is_plain_inline(&self, wr: &SendWr<'_>) -> bool {
         self.accepts_plain & INLINE_OPERATIONS & bit(wr.op.kind()) != 0
@@ -251,10 +249,9 @@ impl SendChecks {
             && matches!(wr.sge, [sge] if sge.length <= self.max_inline)
     }
 
-    /// Returns the most bytes with which [`is_plain`](Self::is_plain) lets an operation pass, and
-    /// with which [`is_plain_inline`](Self::is_plain_inline) does, for requests of one SGE whose
-    /// flags are common but for [`INLINE`](SendFlags::INLINE). They hold until the next
-    /// [`moved_to`](Self::moved_to).
+    /// Returns the most bytes accepted by [`is_plain`](Self::is_plain) and
+    /// [`is_plain_inline`](Self::is_plain_inline) for requests of one SGE with no uncommon flags
+    /// except [`INLINE`](SendFlags::INLINE). Valid until the next [`moved_to`](Self::moved_to).
     pub const fn plain_limits(&self, op: OpKind) -> PlainLimits {
         let accepts = self.accepts_plain & bit(op);
         PlainLimits {
@@ -263,7 +260,7 @@ impl SendChecks {
         }
     }
 
-    /// Checks a request, and returns the length of its message in bytes; for a flush, the length of
+    /// Checks a request and returns the length of its message in bytes; for a flush, the length of
     /// its range.
     ///
     /// # Errors
@@ -292,7 +289,7 @@ impl SendChecks {
         Ok(length)
     }
 
-    /// Checks that the state takes requests.
+    /// Checks that the state accepts requests.
     ///
     /// # Errors
     /// [`PostReason::InvalidState`].
@@ -300,7 +297,7 @@ impl SendChecks {
         if self.accepts == 0 { Err(PostReason::InvalidState) } else { Ok(()) }
     }
 
-    /// Checks the operation that an XRC initiator requests.
+    /// Checks the operation requested by an XRC initiator.
     #[inline(never)]
     fn check_xrc(&self, op: &SendOp<'_>, wr: &SendWr<'_>) -> Result<u32, PostReason> {
         let kind = op.kind();
@@ -338,36 +335,37 @@ impl SendChecks {
     }
 }
 
-/// The checks of a receive queue, which know its capacity and its state.
+/// The checks of a receive queue, given its capacity and state.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvChecks {
     max_sge: u32,
-    /// The queue pair is not in RESET.
+    /// Whether the queue pair has left RESET.
     accepts: bool,
-    /// It is not, and a list of one SGE fits.
+    /// Whether it has left RESET and a list of one SGE fits.
     accepts_plain: bool,
-    /// The queue pair takes its receives from a shared receive queue.
+    /// Whether the queue pair takes its receives from a shared receive queue.
     is_shared: bool,
 }
 
 impl RecvChecks {
-    /// The checks of a queue in RESET, which takes nothing.
+    /// Creates the checks of a queue in RESET, which accepts nothing.
     pub const fn new(cap: &QpCap) -> Self {
         Self { max_sge: cap.max_recv_sge, accepts: false, accepts_plain: false, is_shared: false }
     }
 
-    /// The checks of a queue pair that takes its receives from a shared receive queue, or takes
-    /// none: every request is refused.
+    /// Creates the checks of a queue pair that uses a shared receive queue, or receives nothing:
+    /// every request is rejected.
     pub const fn of_shared() -> Self {
         Self { max_sge: 0, accepts: false, accepts_plain: false, is_shared: true }
     }
 
-    /// The checks of a shared receive queue, which has no state and always takes receives.
+    /// Creates the checks of a shared receive queue, which has no state and always accepts
+    /// receives.
     pub const fn of_srq(max_sge: u32) -> Self {
         Self { max_sge, accepts: true, accepts_plain: max_sge > 0, is_shared: false }
     }
 
-    /// Adapts the checks to a state that the queue pair was moved to.
+    /// Adapts the checks to the queue pair's new state.
     ///
     /// # References
     /// IBTA volume 1, C10-97.2.1: nothing may be posted in RESET
@@ -376,19 +374,19 @@ impl RecvChecks {
         self.accepts_plain = self.accepts && self.max_sge > 0;
     }
 
-    /// The most scatter/gather elements of a request.
+    /// Returns the most scatter/gather elements of a request.
     pub const fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// Returns whether this is a common request that passes all checks: one with one SGE. Any other
+    /// Returns whether this is a common request, with one SGE, that passes all checks. Any other
     /// request needs [`check`](Self::check).
     #[inline(always)]
     pub fn is_plain(&self, wr: &RecvWr<'_>) -> bool {
         self.accepts_plain && matches!(wr.sge, [sge] if u64::from(sge.length) <= MAX_MESSAGE)
     }
 
-    /// Checks a request, and returns the length of its list in bytes.
+    /// Checks a request and returns the length of its list in bytes.
     ///
     /// # Errors
     /// The first reason of the table in the module's documentation.
@@ -401,7 +399,7 @@ impl RecvChecks {
     }
 }
 
-/// The bytes of a list that is short enough.
+/// Returns the bytes of a list, unless it has too many elements.
 #[inline]
 fn list_length(list: &[Sge], max: u32) -> Result<u32, PostReason> {
     if list.len() > max as usize {
@@ -447,7 +445,7 @@ fn check_operands(wr: &SendWr<'_>, length: u32) -> Result<u32, PostReason> {
     }
 }
 
-/// The operations of a type of queue pair, a bit each.
+/// Returns the operations of a queue pair type, a bit each.
 const fn operations(qp_type: QpType) -> u32 {
     match qp_type {
         QpType::RC => SENDS | WRITES | READS | ATOMICS | SEND_INVALIDATE | LOCAL_OPERATIONS | PLACEMENTS,
@@ -462,13 +460,13 @@ const fn operations(qp_type: QpType) -> u32 {
     }
 }
 
-/// An operation's bit in a set of operations.
+/// Returns an operation's bit in a set of operations.
 #[inline(always)]
 const fn bit(kind: OpKind) -> u32 {
     1 << kind.0
 }
 
-/// Flags that every operation takes.
+/// Flags taken by every operation.
 const COMMON_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
 
 const SENDS: u32 = bit(OpKind::SEND) | bit(OpKind::SEND_WITH_IMM);
@@ -478,22 +476,22 @@ const READS: u32 = bit(OpKind::RDMA_READ);
 const ATOMICS: u32 = bit(OpKind::ATOMIC_CMP_AND_SWP) | bit(OpKind::ATOMIC_FETCH_AND_ADD);
 const SEND_INVALIDATE: u32 = bit(OpKind::SEND_WITH_INV);
 
-/// The operations that send nothing, and have no list.
+/// Operations that send nothing and have no list.
 const LOCAL_OPERATIONS: u32 = bit(OpKind::LOCAL_INV) | bit(OpKind::BIND_MW);
 
-/// The operations on memory windows, which not every device has.
+/// Operations on memory windows, optional for devices.
 const WINDOWS: u32 = SEND_INVALIDATE | LOCAL_OPERATIONS;
 
-/// The operations of the memory placement extensions, which not every device has.
+/// Operations of the memory placement extensions, optional for devices.
 const PLACEMENTS: u32 = bit(OpKind::FLUSH) | bit(OpKind::ATOMIC_WRITE);
 
-/// The operations that an XRC initiator can request on every device.
+/// Operations that an XRC initiator can request on every device.
 const XRC_OPERATIONS: u32 = SENDS | WRITES | READS | ATOMICS;
 
-/// The operations that need no check of their own.
+/// Operations without checks specific to them.
 const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;
 
-/// The operations whose data can be inline: those that only read it.
+/// Operations whose data can be inline, because they only read it.
 const INLINE_OPERATIONS: u32 = SENDS | UD_SENDS | WRITES | SEND_INVALIDATE;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Work requests that are refused, by the reason, and that the short ways let nothing pass that the
-//! checks refuse.
+//! Rejected work requests and their reasons. The shortcuts accept nothing that the checks reject.
 
 use super::*;
 use crate::types::{AccessFlags, Av, MwBindInfo, MwType, UdAddr};
@@ -17,7 +16,7 @@ fn at(qp_type: QpType, state: QpState) -> SendChecks {
     checks
 }
 
-/// The result of both ways, of which the short one must not let pass more.
+/// Returns the result of the full check; the shortcut must not accept more.
 fn check(checks: &SendChecks, wr: &SendWr<'_>) -> Result<u32, PostReason> {
     let checked = checks.check(wr);
     if checks.is_plain(wr) || checks.is_plain_inline(wr) {
@@ -89,7 +88,7 @@ fn only_a_device_that_has_them_takes_checksums_and_segmentation() {
     ] {
         assert_eq!(check(&raw, &wr), expected, "{wr:?}");
     }
-    // Segments of inline data exist nowhere.
+    // No device segments inline data.
     let (op, flags) = (OpKind::TSO, SendFlags::INLINE);
     let refused = check(&raw, &SendWr { flags, ..tso });
     assert_eq!(refused, Err(PostReason::UnsupportedFlags { op, flags }));
@@ -383,7 +382,7 @@ fn faults_that_no_provider_of_c_looks_for_are_left_to_the_device() {
     let datagram = SendWr { op: SendOp::UdSend { to }, ..WR };
     let ud = leaving(QpType::UD, QpState::RTS).with_max_datagram(7);
     assert_eq!(left(&ud, &datagram), Ok(DeviceFault::Length(8)));
-    // A request that the kernel or a call refuses for another reason stays refused.
+    // A request stays rejected if the kernel or a call rejects it for another reason.
     assert_eq!(left(&leaving(QpType::UC, QpState::RTR), &read), Err(PostReason::InvalidState));
     let three = [ONE[0]; 3];
     let reason = PostReason::TooManySge { given: 3, max: 2 };
@@ -405,7 +404,7 @@ fn faults_that_no_provider_of_c_looks_for_are_left_to_the_device() {
     windowless.moved_to(QpState::RTS);
     let reason = PostReason::UnsupportedOp { op: OpKind::LOCAL_INV, qp_type: QpType::RC };
     assert_eq!(left(&windowless, &invalidate), Err(reason));
-    // The kernel completes opcodes that it does not know with an error.
+    // The kernel completes unknown opcodes with an error.
     let op = SendOp::AtomicWrite { remote_addr: 8, rkey: 1, data: [0; 8] };
     assert_eq!(left(&windowless, &SendWr { op, sge: &[], ..WR }), Ok(DeviceFault::Operation));
     let target = leaving(QpType::XRC_RECV, QpState::RTS);

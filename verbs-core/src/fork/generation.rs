@@ -1,9 +1,8 @@
 //! [`generation`]: a number that differs between a process and its forked children.
 //!
-//! A handler of `pthread_atfork(3)` changes the number in the child. Handlers that were registered
-//! earlier run before it, and `_Fork(3)` runs none. Therefore the kernel also clears a page in each
-//! child (`MADV_WIPEONFORK`, Linux 4.14), and [`watch`] changes the number where it finds the page
-//! cleared:
+//! A handler of `pthread_atfork(3)` changes the number in the child. Handlers registered earlier
+//! run before it, and `_Fork(3)` runs none. Therefore the kernel also clears a page in each child
+//! (`MADV_WIPEONFORK`, Linux 4.14), and [`watch`] changes the number if it finds the page cleared:
 //!
 //! ```text
 //!   fork(3)   ─► earlier handlers ─► this handler ─► the child goes on
@@ -26,11 +25,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-/// The word that the kernel clears in a child; [`KEPT`] where it does not. Null before the first
-/// [`watch`].
+/// The word cleared by the kernel in a child, or [`KEPT`] without kernel support. Null before the
+/// first [`watch`].
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// Replaces the page of kernels that clear none: the handler alone notices forks.
+/// Replaces the page on kernels without wiping: only the handler notices forks.
 static KEPT: AtomicU32 = AtomicU32::new(CURRENT);
 
 /// The number belongs to this process.
@@ -56,8 +55,8 @@ pub fn current_generation() -> u32 {
     generation()
 }
 
-/// Makes forks change the [`generation`] in the child, and notices one that has not changed it yet.
-/// To be called before the generation is used as the mark of a holder.
+/// Makes forks change the [`generation`] in the child, and detects a fork that has not changed it
+/// yet. Must be called before the generation is used to mark a holder.
 #[inline]
 pub fn watch() {
     if mark().is_none_or(|mark| mark.load(Ordering::Acquire) != CURRENT) {
@@ -67,7 +66,7 @@ pub fn watch() {
 
 #[inline]
 fn mark() -> Option<&'static AtomicU32> {
-    // SAFETY: the pointer is null, or points to a word that stays as long as the process.
+    // SAFETY: the pointer is null, or points to a word that lives as long as the process.
     unsafe { MARK.load(Ordering::Acquire).as_ref() }
 }
 
@@ -81,17 +80,17 @@ fn renew() {
                 return mark.store(CURRENT, Ordering::Release);
             }
             Err(CURRENT) => return,
-            // Another thread changes the number, which takes a few instructions.
+            // Another thread is changing the number, which takes a few instructions.
             Err(_) => spin_loop(),
         }
     }
 }
 
-/// Registers the handler and maps the page. Two threads may do so at the same time: the second
+/// Registers the handler and maps the page. If two threads do so at the same time, the second
 /// handler finds the number changed.
 fn register() {
-    // Without memory for it, the next call tries again.
-    // SAFETY: the function stays in this program as long as this code does, and touches atomics.
+    // If memory is short, the next call tries again. SAFETY: the function stays in this program as
+    // long as this code does, and touches atomics.
     if unsafe { libc::pthread_atfork(None, None, Some(forked)) } != 0 {
         return;
     }
@@ -99,23 +98,23 @@ fn register() {
     let mark = page.map_or(&raw const KEPT as *mut AtomicU32, NonNull::as_ptr);
     let stored = MARK.compare_exchange(ptr::null_mut(), mark, Ordering::AcqRel, Ordering::Relaxed);
     if let (Some(page), Err(_)) = (page, stored) {
-        // SAFETY: another thread has stored its page, so no code knows this one.
+        // SAFETY: another thread has stored its page, so this one is unused.
         unsafe { libc::munmap(page.as_ptr().cast(), LEN) };
     }
 }
 
 /// Maps a page that the kernel clears in children, with the mark of this process. Returns `None` if
-/// the kernel refuses.
+/// the kernel cannot do this.
 fn map() -> Option<NonNull<AtomicU32>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no existing
+    // SAFETY: a new anonymous mapping at an address chosen by the kernel touches no existing
     // memory.
     let page = unsafe { libc::mmap(ptr::null_mut(), LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     if page == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the page is anonymous and private, as the advice requires, and no other code knows
-    // it.
+    // SAFETY: the page is anonymous and private, as the advice requires, and not yet shared with
+    // other code.
     if unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) } != 0 {
         // SAFETY: as above.
         unsafe { libc::munmap(page, LEN) };
@@ -127,7 +126,7 @@ fn map() -> Option<NonNull<AtomicU32>> {
     Some(mark)
 }
 
-/// Notices a fork, in the child, which has one thread.
+/// Detects a fork. Runs in the child, which has one thread.
 extern "C" fn forked() {
     match mark() {
         Some(mark) if !ptr::eq(mark, &raw const KEPT) => watch(),
@@ -144,12 +143,12 @@ fn change() {
 mod tests {
     use super::*;
 
-    /// Returns the exit status of a child that ends with the result of `run`. The child was made by
-    /// a bare `clone(2)`, so that no handler has run.
+    /// Returns the exit status of a child that exits with the result of `run`. The child is made by
+    /// a bare `clone(2)`, so no handler has run.
     fn in_child(run: impl FnOnce() -> i32) -> i32 {
         let no: libc::c_ulong = 0;
         // SAFETY: the child has a copy of the memory and one thread. `run` touches atomics only, so
-        // that it needs no lock that another thread of the parent may have had.
+        // it needs no lock that another thread of the parent may have held.
         unsafe {
             let made = libc::syscall(libc::SYS_clone, libc::SIGCHLD as libc::c_ulong, no, no, no, no);
             if made == 0 {

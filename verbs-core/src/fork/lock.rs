@@ -1,9 +1,8 @@
-//! [`ForkLock`]: a mutex whose holder is known to belong to this process.
+//! [`ForkLock`]: a mutex that distinguishes holders in this process from holders in a parent.
 //!
-//! A forked child has a copy of each lock, but not the threads that held some of them. It would
-//! wait for ever for a lock that another thread of its parent held. Therefore a lock that is taken
-//! holds the [generation](super::generation) of its holder's process, which is another one in the
-//! child:
+//! A forked child has a copy of each lock, but lacks the other threads of its parent. It would wait
+//! forever for a lock that one of them held. Therefore a held lock contains the
+//! [generation](super::generation) of its holder's process, which differs in the child:
 //!
 //! ```text
 //!   0                              free
@@ -12,7 +11,7 @@
 //! ```
 //!
 //! The value of a lost lock may be half changed. It is neither used nor dropped: [`lock`] fails,
-//! and [`lock_or`] replaces it. A lock that was free at the fork is an ordinary one in the child.
+//! and [`lock_or`] replaces it. A lock that was free at the fork is an ordinary lock in the child.
 //!
 //! [`ForkRwLock`](super::ForkRwLock) is the same with readers.
 //!
@@ -37,23 +36,23 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::generation::{generation, watch};
 use crate::Errno;
 
-/// The bit beside a generation in a lock: threads may sleep until it is free.
+/// The bit next to a generation in a lock: threads may sleep until it is free.
 const SLEEPERS: u32 = 1 << 31;
 
-/// The number of looks at a lock before a thread sleeps.
+/// The number of attempts to take a lock before a thread sleeps.
 pub(super) const SPINS: u32 = 100;
 
-/// A value that one thread at a time uses.
+/// A value used by one thread at a time.
 pub struct ForkLock<T> {
     /// 0, or the generation of the holder's process, with [`SLEEPERS`].
     word: AtomicU32,
     value: UnsafeCell<ManuallyDrop<T>>,
 }
 
-// SAFETY: the value is accessed by the holder of the lock alone, in whatever thread that runs.
+// SAFETY: only the holder of the lock accesses the value, in whatever thread it runs.
 unsafe impl<T: Send> Sync for ForkLock<T> {}
 
-/// The lock belongs to a thread of a parent process.
+/// The error of a lock held by a thread of a parent process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
@@ -64,7 +63,7 @@ impl From<Lost> for Errno {
 }
 
 impl<T> ForkLock<T> {
-    /// Returns the lock of a value.
+    /// Creates an unlocked lock around a value.
     pub const fn new(value: T) -> Self {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
     }
@@ -72,26 +71,26 @@ impl<T> ForkLock<T> {
     /// Locks the value.
     ///
     /// # Errors
-    /// [`Lost`] in a forked child, if a thread of its parent had the lock at the fork, now and each
-    /// time.
+    /// [`Lost`] in a forked child, now and on every later call, if another thread of its parent
+    /// held the lock at the fork.
     #[inline]
     pub fn lock(&self) -> Result<ForkGuard<'_, T>, Lost> {
         self.acquire().map(|()| ForkGuard::of(self)).map_err(|_| Lost)
     }
 
-    /// Locks the value. In a forked child whose parent had the lock at the fork, it is replaced by
-    /// `value`, and the old one is leaked.
+    /// Locks the value. In a forked child whose parent held the lock at the fork, the value is
+    /// replaced by `value`, and the old one is leaked.
     pub fn lock_or(&self, value: impl FnOnce() -> T) -> ForkGuard<'_, T> {
         loop {
             match self.acquire() {
                 Ok(()) => return ForkGuard::of(self),
                 Err(lost) if self.exchange(lost, generation()) => {
-                    // SAFETY: this thread has the lock, which no other thread of this process had
+                    // SAFETY: this thread holds the lock, which no other thread of this process had
                     // taken. Writing drops nothing.
                     unsafe { self.value.get().write(ManuallyDrop::new(value())) };
                     return ForkGuard::of(self);
                 }
-                // Another thread of this process was faster.
+                // Another thread of this process came first.
                 Err(_) => {}
             }
         }
@@ -129,7 +128,7 @@ impl<T> ForkLock<T> {
 
     #[cold]
     fn wait(&self) -> Result<(), u32> {
-        // A thread that has slept does not know whether others still do.
+        // A thread that has slept keeps `SLEEPERS` set, because others may still sleep.
         let (mut own, mut spins) = (generation(), 0);
         loop {
             let word = self.word.load(Ordering::Relaxed);
@@ -150,7 +149,7 @@ impl<T> ForkLock<T> {
     }
 
     /// # Safety
-    /// The caller has the lock, and uses the value no more.
+    /// The caller holds the lock, and no longer uses the value.
     #[inline]
     unsafe fn release(&self) {
         if self.word.swap(0, Ordering::Release) & SLEEPERS != 0 {
@@ -160,8 +159,8 @@ impl<T> ForkLock<T> {
 }
 
 impl<T: Copy> ForkLock<Option<T>> {
-    /// Returns the value, which the first call makes. Two threads may make it at the same time; one
-    /// of the two stays.
+    /// Returns the value, made by the first call. Two threads may make it at the same time; one of
+    /// the two values is kept.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> T {
         let known = *self.lock_or(|| None);
         known.unwrap_or_else(|| {
@@ -180,7 +179,7 @@ impl<T: Default> Default for ForkLock<T> {
 impl<T> Drop for ForkLock<T> {
     fn drop(&mut self) {
         if !self.is_lost() {
-            // SAFETY: the value is whole, because no thread was changing it at a fork, and it is
+            // SAFETY: the value is intact, because no thread was changing it at a fork, and it is
             // dropped once.
             unsafe { ManuallyDrop::drop(self.value.get_mut()) };
         }
@@ -197,10 +196,11 @@ impl<T: fmt::Debug> fmt::Debug for ForkLock<T> {
     }
 }
 
-/// The right to use the value of a [`ForkLock`], which it releases.
+/// The right to use the value of a [`ForkLock`]. Releases the lock on drop.
 pub struct ForkGuard<'a, T> {
     lock: &'a ForkLock<T>,
-    /// A child's thread that forked must not release what its parent's has.
+    /// Keeps the guard in its thread: the forking thread of a child must not release locks held by
+    /// other threads of its parent.
     _same_thread: PhantomData<*mut ()>,
 }
 
@@ -214,7 +214,7 @@ impl<T> Deref for ForkGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: this value has the lock, and lends it as it is lent itself.
+        // SAFETY: this guard holds the lock, and its borrow limits the reference's.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -228,7 +228,7 @@ impl<T> DerefMut for ForkGuard<'_, T> {
 
 impl<T> Drop for ForkGuard<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: this value has the lock, and ends.
+        // SAFETY: this guard holds the lock, and ends here.
         unsafe { self.lock.release() };
     }
 }
@@ -239,7 +239,7 @@ impl<T: fmt::Debug> fmt::Debug for ForkGuard<'_, T> {
     }
 }
 
-/// Sleeps while the word is `expected`, until a thread wakes it. It may also wake for no reason.
+/// Sleeps while the word is `expected`, until a thread wakes it. Spurious wake-ups are possible.
 pub(super) fn sleep(word: &AtomicU32, expected: u32) {
     let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let no_time = core::ptr::null::<libc::timespec>();
@@ -247,7 +247,7 @@ pub(super) fn sleep(word: &AtomicU32, expected: u32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, expected, no_time) };
 }
 
-/// Wakes up to `count` of the threads that sleep.
+/// Wakes up to `count` sleeping threads.
 pub(super) fn wake(word: &AtomicU32, count: i32) {
     let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the kernel uses only the address of the word.
@@ -261,7 +261,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a lock as a child finds it whose parent had it at the fork.
+    /// Returns a lock as found by a child whose parent held it at the fork.
     fn lost<T>(value: T) -> ForkLock<T> {
         let lock = ForkLock::new(value);
         lock.word.store(generation() + 1, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! [`Excluded`]: registered memory and `fork(2)`.
 //!
-//! Before Linux 5.12, a page that is shared with a forked child is copied when the parent writes
-//! it. The parent goes on with the copy, and the device with the original. After [`init`], pages
-//! with registered memory are excluded from forks (`MADV_DONTFORK`) while any region covers them:
-//! the child does not have them. The counts are those of the process, whatever API registers.
+//! Before Linux 5.12, a page shared with a forked child is copied when the parent writes it. The
+//! parent then uses the copy, and the device the original. After [`init`], pages with registered
+//! memory are excluded from forks (`MADV_DONTFORK`) while any region covers them, so the child does
+//! not have them. Regions are counted per process, regardless of the API that registered them.
 //!
 //! ```text
 //! pages         │  0  │  1  │  2  │  3  │
@@ -13,9 +13,9 @@
 //! ```
 //!
 //! # Safety
-//! `madvise` with the two advices changes what a child gets, and no byte and no mapping of this
-//! process. It is called for pages that the caller registered, which stay mapped until they are
-//! released.
+//! `madvise` with the two advices changes the memory of forked children, but no byte or mapping of
+//! this process. It is called for pages that the caller registered, which stay mapped until they
+//! are released.
 //!
 //! # References
 //! `ibv_fork_init(3)`, `ibv_is_fork_initialized(3)`, `madvise(2)`
@@ -42,13 +42,13 @@ mod generation;
 mod lock;
 mod rw_lock;
 
-/// Protects registered memory from forks, where the kernel does not. The environment variables
-/// `RDMAV_FORK_SAFE` and `IBV_FORK_SAFE` do the same; with `RDMAV_HUGEPAGES_SAFE` also memory in
-/// huge pages is protected, whose page size is read from `/proc/self/smaps` for each region.
+/// Protects registered memory from forks if the kernel does not. The environment variables
+/// `RDMAV_FORK_SAFE` and `IBV_FORK_SAFE` do the same. `RDMAV_HUGEPAGES_SAFE` extends the protection
+/// to memory in huge pages, whose size is read from `/proc/self/smaps` for each region.
 ///
 /// # Errors
-/// `EINVAL` after memory was registered without protection; `ENOSYS` where the kernel cannot
-/// exclude pages.
+/// `EINVAL` after memory was registered without protection; `ENOSYS` if the kernel cannot exclude
+/// pages.
 ///
 /// # References
 /// `ibv_fork_init(3)`
@@ -72,7 +72,7 @@ pub fn status() -> ForkStatus {
     }
 }
 
-/// Pages that are excluded from forks while this value lives.
+/// Pages excluded from forks while this value lives.
 #[derive(Debug)]
 pub struct Excluded(Option<Range<usize>>);
 
@@ -80,11 +80,11 @@ impl Excluded {
     /// No pages.
     pub const NONE: Self = Self(None);
 
-    /// Excludes the pages of `length` bytes at `addr`, if forks are to be protected from. The bytes
-    /// are mapped until the value is dropped.
+    /// Excludes the pages of `length` bytes at `addr` if the protection is on. The bytes must stay
+    /// mapped until the value is dropped.
     ///
     /// # Errors
-    /// The errno of `madvise(2)`: no page is excluded.
+    /// The errno of `madvise(2)`, in which case no page is excluded.
     pub fn new(addr: *mut u8, length: usize) -> Result<Self, Errno> {
         if length == 0 || addr.is_null() || kernel_copies() {
             return Ok(Self::NONE);
@@ -103,10 +103,10 @@ impl Excluded {
         }
     }
 
-    /// Gives the pages back to forks, unless another region covers them.
+    /// Includes the pages in forks again, unless another region covers them.
     ///
     /// # Errors
-    /// The errno of `madvise(2)` for some page: it stays excluded.
+    /// The errno of `madvise(2)` for any page, which stays excluded.
     pub fn release(mut self) -> Result<(), Errno> {
         self.take()
     }
@@ -126,16 +126,16 @@ impl Excluded {
 
 impl Drop for Excluded {
     fn drop(&mut self) {
-        // A page that stays excluded harms no process but a child that touches it.
+        // A page that stays excluded harms only a child that touches it.
         let _ = self.take();
     }
 }
 
-/// Gives back the pages of bytes that were excluded and [kept](Excluded::keep), unless another
-/// region covers them.
+/// Includes in forks again the pages of bytes that were excluded and [kept](Excluded::keep), unless
+/// another region covers them.
 ///
 /// # Errors
-/// The errno of `madvise(2)` for some page: it stays excluded.
+/// The errno of `madvise(2)` for any page, which stays excluded.
 pub fn release_range(addr: *mut u8, length: usize) -> Result<(), Errno> {
     if length == 0 || addr.is_null() || kernel_copies() {
         return Ok(());
@@ -147,9 +147,9 @@ pub fn release_range(addr: *mut u8, length: usize) -> Result<(), Errno> {
     state.pages.release(&pages(addr.addr(), length, page_size_at(addr.addr())), &Kernel)
 }
 
-/// The kernel's side: advice about pages.
+/// The kernel's side: advice for pages.
 trait Advise {
-    /// Excludes the pages from forks, or gives them back.
+    /// Excludes the pages from forks, or includes them again.
     ///
     /// # Errors
     /// The errno of `madvise(2)`.
@@ -163,21 +163,21 @@ impl Advise for Kernel {
     fn advise(&self, pages: Range<usize>, exclude: bool) -> Result<(), Errno> {
         let advice = if exclude { MmapAdvise::MADV_DONTFORK } else { MmapAdvise::MADV_DOFORK };
         let start = NonNull::new(std::ptr::with_exposed_provenance_mut(pages.start)).ok_or(Errno::INVAL)?;
-        // SAFETY: the advices change what a forked child gets, and nothing in this process.
+        // SAFETY: the advices change the memory of a forked child, and nothing in this process.
         unsafe { madvise(start, pages.len(), advice) }.map_err(Errno::from)
     }
 }
 
-/// Counts of regions by page: each key is the first address of a run of pages with one count, which
-/// ends at the next key. Runs with a count of 0 after the last region have no key.
+/// Counts of regions by page: each key is the first address of a run of pages with equal counts,
+/// which ends at the next key. Runs with a count of 0 after the last region have no key.
 #[derive(Debug, Default)]
 struct Pages(BTreeMap<usize, usize>);
 
 impl Pages {
-    /// Counts one more region, and excludes pages that had none.
+    /// Counts one more region, and excludes its previously uncovered pages.
     ///
     /// # Errors
-    /// The errno of the first advice that fails; the earlier ones are undone.
+    /// The errno of the first failing advice; the earlier ones are undone.
     fn exclude(&mut self, pages: &Range<usize>, kernel: &impl Advise) -> Result<(), Errno> {
         let runs = self.cut(pages);
         for (at, (run, count)) in runs.iter().enumerate() {
@@ -198,10 +198,10 @@ impl Pages {
         Ok(())
     }
 
-    /// Counts one region less, and gives pages back that have none any more.
+    /// Counts one region less, and includes pages in forks again that are no longer covered.
     ///
     /// # Errors
-    /// The errno of an advice that fails; all other pages are given back.
+    /// The errno of a failing advice; all other pages are included again.
     fn release(&mut self, pages: &Range<usize>, kernel: &impl Advise) -> Result<(), Errno> {
         let mut result = Ok(());
         for (run, count) in self.cut(pages) {
@@ -214,7 +214,7 @@ impl Pages {
         result
     }
 
-    /// Makes runs start and end where `pages` do, and returns those inside with their counts.
+    /// Splits runs at the boundaries of `pages`, and returns the runs inside with their counts.
     fn cut(&mut self, pages: &Range<usize>) -> Vec<(Range<usize>, usize)> {
         for at in [pages.start, pages.end] {
             let count = self.0.range(..=at).next_back().map_or(0, |(_, count)| *count);
@@ -225,7 +225,7 @@ impl Pages {
         starts.iter().zip(ends).map(|((start, count), end)| (*start..end, *count)).collect()
     }
 
-    /// Removes keys in and next to `pages` whose count is that of the run before.
+    /// Removes keys in and next to `pages` whose count equals the previous run's.
     fn join(&mut self, pages: &Range<usize>) {
         let starts: Vec<_> = self.0.range(pages.start..=pages.end).map(|(start, _)| *start).collect();
         for start in starts {
@@ -237,15 +237,15 @@ impl Pages {
     }
 }
 
-/// Whether regions are protected.
+/// The protection of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Mode {
-    /// No, and none is registered.
+    /// Off, with no region registered.
     Off = 1,
-    /// No, and some are registered.
+    /// Off, with regions registered.
     TooLate,
-    /// Yes.
+    /// On.
     On,
 }
 
@@ -262,17 +262,17 @@ struct State {
 }
 
 impl State {
-    /// Starts the protection.
+    /// Turns the protection on.
     ///
     /// # Errors
-    /// `EINVAL` after a registration, `ENOSYS` where the kernel cannot exclude a page.
+    /// `EINVAL` after a registration, `ENOSYS` if the kernel cannot exclude a page.
     fn enable(&mut self, kernel: &impl Advise) -> Result<(), Errno> {
         match self.mode {
             Mode::On => return Ok(()),
             Mode::TooLate => return Err(Errno::INVAL),
             Mode::Off => {}
         }
-        // A page of its own, for a try.
+        // A separate page, for a trial.
         let page = memmap2::MmapMut::map_anon(page_size()).map_err(|error| Errno::from_io(&error))?;
         let start = page.as_ptr().expose_provenance();
         let pages = start..start + page.len();
@@ -283,15 +283,15 @@ impl State {
     }
 }
 
-/// The mode of the state when its lock was released last; 0 before that. A child whose parent had
-/// the lock at the fork has no other copy.
+/// The mode at the last release of the state's lock; 0 before that. It is the only copy for a child
+/// whose parent held the lock at the fork.
 static MODE: AtomicU8 = AtomicU8::new(0);
 
 /// The state of this process, locked.
 struct Locked(ForkGuard<'static, Option<State>>);
 
-/// Returns the state of this process. The environment is read once, by the first call. A child
-/// whose parent had the lock at the fork starts with its mode, and without regions.
+/// Returns the state of this process. The first call reads the environment. A child whose parent
+/// held the lock at the fork starts with the parent's mode, and without regions.
 fn state() -> Locked {
     static STATE: ForkLock<Option<State>> = ForkLock::new(None);
     let mut locked = STATE.lock_or(|| None);
@@ -303,7 +303,7 @@ fn state() -> Locked {
                 .into_iter()
                 .any(|name| environment::variable_os(name).is_some())
         {
-            // Without protection, `status` reports it, as in C.
+            // `status` reports a missing protection, as in C.
             let _ = state.enable(&Kernel);
         }
         *locked = Some(state);
@@ -313,7 +313,7 @@ fn state() -> Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Before the lock is released, as the field drops.
+        // Runs before the lock is released, when the field drops.
         MODE.store(self.mode as u8, Ordering::Relaxed);
     }
 }
@@ -346,8 +346,8 @@ fn pages(addr: usize, length: usize, page_size: usize) -> Range<usize> {
     addr & !mask..addr.saturating_add(length).saturating_add(mask) & !mask
 }
 
-/// Returns the size of the pages at an address; that of ordinary pages unless the environment asks
-/// for huge ones.
+/// Returns the size of the pages at an address: the ordinary page size, unless the environment
+/// enables huge pages.
 fn page_size_at(addr: usize) -> usize {
     static HUGE: ForkLock<Option<bool>> = ForkLock::new(None);
     let ordinary = page_size();
@@ -360,8 +360,7 @@ fn page_size_at(addr: usize) -> usize {
         .unwrap_or(ordinary)
 }
 
-/// Reads the page size of the mapping that contains an address, in the format of
-/// `/proc/self/smaps`.
+/// Reads the page size of the mapping around an address, in the format of `/proc/self/smaps`.
 fn page_size_in(smaps: impl BufRead, addr: usize) -> Option<usize> {
     let mut inside = false;
     for line in smaps.split(b'\n') {

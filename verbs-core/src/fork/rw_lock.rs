@@ -5,13 +5,13 @@
 //!  │ generation │ sleepers │ writer │ readers │    0: free
 //! ```
 //!
-//! Readers change nothing, so a child ignores the readers of its parent. A value that a thread of
-//! the parent was writing is lost.
+//! Readers change nothing, so a child ignores the readers of its parent. A value that another
+//! thread of the parent was writing is lost.
 //!
 //! # Safety
-//! The value is lent mutably to one writer, while this process has no readers, and shared to
-//! readers while it has no writer. A thread that forks has no guard: the libraries call nothing
-//! under a guard that forks and then lets another thread write.
+//! The value is lent mutably to one writer while this process has no readers, and shared to readers
+//! while it has no writer. A forking thread holds no guard: under a guard, the libraries call
+//! nothing that forks and then lets another thread write.
 //!
 //! # References
 //! `futex(2)`
@@ -27,13 +27,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::generation::{generation, watch};
 use super::lock::{Lost, SPINS, sleep, wake};
 
-/// A value that several threads read at a time, or one writes.
+/// A value read by several threads at a time, or written by one.
 pub struct ForkRwLock<T> {
     word: AtomicU32,
     value: UnsafeCell<ManuallyDrop<T>>,
 }
 
-// SAFETY: the value is written by the one writer alone, and read by any thread while there is none.
+// SAFETY: the value is written by the one writer alone, and read by other threads only without one.
 unsafe impl<T: Send + Sync> Sync for ForkRwLock<T> {}
 
 /// The bits of the word.
@@ -42,13 +42,13 @@ const SLEEPERS: u32 = 1 << 15;
 const WRITER: u32 = 1 << 14;
 const READERS: u32 = WRITER - 1;
 
-/// Returns the generation of this process, as the word has it. It comes again after 65,536 forks in
-/// a row, each by the child of the one before.
+/// Returns the generation of this process as stored in the word. It recurs after 65,536 nested
+/// forks, each by the child of the previous one.
 fn own() -> u32 {
     generation() << 16
 }
 
-/// Returns whether the users of the lock are threads of this process. There may be none.
+/// Returns whether the users of the lock, if any, are threads of this process.
 fn is_own(word: u32) -> bool {
     word & GENERATION == own()
 }
@@ -59,15 +59,15 @@ fn is_lost(word: u32) -> bool {
 }
 
 impl<T> ForkRwLock<T> {
-    /// Returns the lock of a value.
+    /// Creates an unlocked lock around a value.
     pub const fn new(value: T) -> Self {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
     }
 
-    /// Returns the value to be read. Waits for a writer, and behind threads that sleep already.
+    /// Locks the value for reading. Waits for a writer, and behind threads that already sleep.
     ///
     /// # Errors
-    /// [`Lost`] in a forked child, if a thread of its parent was writing at the fork.
+    /// [`Lost`] in a forked child, if another thread of its parent was writing at the fork.
     #[inline]
     pub fn read(&self) -> Result<ForkReadGuard<'_, T>, Lost> {
         watch();
@@ -77,7 +77,7 @@ impl<T> ForkRwLock<T> {
         Ok(ForkReadGuard { lock: self, _same_thread: PhantomData })
     }
 
-    /// Returns the value to be written. Waits for all other users.
+    /// Locks the value for writing. Waits for all other users.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -89,8 +89,8 @@ impl<T> ForkRwLock<T> {
         Ok(ForkWriteGuard { lock: self, _same_thread: PhantomData })
     }
 
-    /// Returns whether a thread of a parent process was writing at the fork, so that
-    /// [`read`](Self::read) and [`write`](Self::write) fail, now and each time.
+    /// Returns whether a thread of a parent process was writing at the fork, so
+    /// [`read`](Self::read) and [`write`](Self::write) always fail.
     pub fn is_lost(&self) -> bool {
         watch();
         is_lost(self.word.load(Ordering::Relaxed))
@@ -141,7 +141,7 @@ impl<T> ForkRwLock<T> {
         }
     }
 
-    /// All of them wake, because the word does not show which of them sleep on.
+    /// Wakes all sleepers, because the word does not show who may proceed.
     fn wake_if(&self, has_sleepers: bool) {
         if has_sleepers {
             wake(&self.word, i32::MAX);
@@ -158,7 +158,7 @@ impl<T: Default> Default for ForkRwLock<T> {
 impl<T> Drop for ForkRwLock<T> {
     fn drop(&mut self) {
         if *self.word.get_mut() == 0 {
-            // SAFETY: the value is whole, because no thread was writing it at a fork, and it is
+            // SAFETY: the value is intact, because no thread was writing it at a fork, and it is
             // dropped once.
             unsafe { ManuallyDrop::drop(self.value.get_mut()) };
         }
@@ -181,7 +181,7 @@ impl<T> Deref for ForkReadGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: this reader is counted, so that no thread writes.
+        // SAFETY: this reader is counted, so no thread writes.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -208,7 +208,7 @@ impl<T> Deref for ForkWriteGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: this value has the lock, and lends it as it is lent itself.
+        // SAFETY: this guard holds the lock, and its borrow limits the reference's.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes a lock what a child finds whose parent had it like this at the fork.
+    /// Puts a lock into the state found by a child whose parent had it like this at the fork.
     fn lose<T>(lock: &ForkRwLock<T>, holders: u32) {
         lock.word.store((generation() + 1) << 16 | holders, Ordering::Relaxed);
     }

@@ -1,10 +1,10 @@
-//! Tests of counting pages, page sizes, and the order of the calls.
+//! Tests of page counts, page sizes, and the order of calls.
 
 use std::cell::RefCell;
 
 use super::*;
 
-/// A kernel that records advice, and refuses pages from an address on.
+/// A kernel that records advice, and rejects pages from an address on.
 struct Recording {
     advices: RefCell<Vec<(Range<usize>, bool)>>,
     refused_from: usize,

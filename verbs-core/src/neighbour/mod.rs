@@ -1,5 +1,5 @@
-//! The Ethernet address of a RoCE destination, for providers that write it into address vectors
-//! and for programs that ask for it.
+//! The Ethernet address of a RoCE destination, for providers that write it into address vectors,
+//! and for programs that query it.
 //!
 //! ```text
 //! route to the destination ──► this host ────────────► the interface's own address
@@ -27,17 +27,17 @@ use crate::{Errno, Result};
 pub struct EthPath {
     /// The address of the next hop.
     pub mac: [u8; 6],
-    /// The VLAN of the interface that packets leave by.
+    /// The VLAN of the outgoing interface.
     pub vlan: Option<u16>,
 }
 
-/// Returns the Ethernet path from a local address on an interface to a destination. Asks the
-/// destination, or the gateway to it, for its address where the kernel does not know it, and waits
-/// for the reply as long as `patience`.
+/// Returns the Ethernet path from a local address on an interface to a destination. If the kernel
+/// does not have the address of the destination or its gateway, queries it and waits for the reply
+/// for up to `patience`.
 ///
 /// # Errors
-/// `EHOSTUNREACH` for a destination without a route or an Ethernet address, and for one that does
-/// not reply; any errno of making a socket, or of binding it to `source`.
+/// `EHOSTUNREACH` for a destination without a route or an Ethernet address, and for a destination
+/// that does not reply; any errno of creating a socket or binding it to `source`.
 #[doc(alias = "ibv_resolve_eth_l2_from_gid")]
 pub fn resolve(
     ifindex: u32,
@@ -58,8 +58,8 @@ pub fn resolve(
     Ok(EthPath { mac, vlan })
 }
 
-/// Returns the IP address that a GID of RoCE stands for: IPv4 if it maps such an address, or such a
-/// group in the range that IBTA's specification has for them.
+/// Returns the IP address encoded in a RoCE GID: IPv4 if it maps such an address, or such a group
+/// in the range that IBTA's specification has for them.
 ///
 /// # References
 /// IBTA volume 1, annex A17
@@ -74,7 +74,7 @@ pub fn address_of(gid: &Gid) -> IpAddr {
 /// Returns the index of the interface with a local address.
 ///
 /// # Errors
-/// `ENODEV` where no interface has it; the errno of `getifaddrs(3)`.
+/// `ENODEV` if no interface has it; the errno of `getifaddrs(3)`.
 pub fn interface_with(address: IpAddr) -> Result<u32, Errno> {
     let of = |storage: nix::sys::socket::SockaddrStorage| -> Option<IpAddr> {
         let v4 = storage.as_sockaddr_in().map(|address| address.ip().into());
@@ -88,9 +88,9 @@ pub fn interface_with(address: IpAddr) -> Result<u32, Errno> {
 /// The next hop of packets to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextHop {
-    /// To this Ethernet address.
+    /// Reached at this Ethernet address.
     Known([u8; 6]),
-    /// To a neighbour, whose Ethernet address has to be found.
+    /// A neighbour, whose Ethernet address must be resolved.
     Neighbour(IpAddr),
 }
 
@@ -100,11 +100,11 @@ struct Link {
     /// Its Ethernet address.
     mac: Option<[u8; 6]>,
     vlan: Option<u16>,
-    /// The kernel asks neighbours on it for their Ethernet addresses.
+    /// Whether the kernel resolves the Ethernet addresses of its neighbours.
     asks: bool,
 }
 
-/// Questions about one interface.
+/// Queries about one interface.
 struct Lookup<'w> {
     conversation: Conversation<'w>,
     ifindex: u32,
@@ -118,12 +118,12 @@ impl<'w> Lookup<'w> {
     /// Returns the first hop of the route to a destination by this interface.
     ///
     /// # Errors
-    /// [`NetlinkError::Refused`] with the kernel's errno where there is no route, and with
-    /// `EHOSTUNREACH` where the route forbids packets.
+    /// [`NetlinkError::Refused`] with the kernel's errno without a route, and with `EHOSTUNREACH`
+    /// if the route forbids packets.
     fn next_hop(&mut self, destination: IpAddr) -> Result<NextHop, NetlinkError> {
         let bytes = octets(destination);
         // struct rtmsg: family, length of the destination's prefix, and ten bytes that are zero in
-        // a question.
+        // a request.
         let mut request = vec![0; RTMSG_LEN];
         request[0] = family(destination);
         request[1] = (bytes.len() * 8) as u8;
@@ -155,20 +155,20 @@ impl<'w> Lookup<'w> {
         }
     }
 
-    /// Returns a neighbour's Ethernet address, if the kernel knows it.
+    /// Returns a neighbour's Ethernet address, if the kernel has it.
     ///
     /// # Errors
-    /// Any [`NetlinkError`] but that of a neighbour which is not in the table.
+    /// Any [`NetlinkError`] except the one for a neighbour missing from the table.
     fn neighbour(&mut self, neighbour: IpAddr) -> Result<Option<[u8; 6]>, NetlinkError> {
         // struct ndmsg: family, three bytes of padding, the interface, and four bytes that are zero
-        // in a question.
+        // in a request.
         let mut request = vec![0; NDMSG_LEN];
         request[0] = family(neighbour);
         request[4..8].copy_from_slice(&self.ifindex.to_ne_bytes());
         request.extend(attribute(libc::NDA_DST, &octets(neighbour)));
         let reply = self.conversation.get_as(libc::RTM_GETNEIGH, libc::RTM_NEWNEIGH, &request, |reply| {
             let (_, attributes) = head(reply, NDMSG_LEN)?;
-            // The kernel reports no address of a neighbour that has not replied.
+            // The kernel reports no address for a neighbour that has not replied.
             let mut mac = None;
             each_attribute(attributes, |kind, value| {
                 if kind == libc::NDA_LLADDR {
@@ -208,8 +208,8 @@ impl<'w> Lookup<'w> {
     }
 }
 
-/// Returns the number of a VLAN from the description of an interface's kind; `None` for another
-/// kind.
+/// Returns the number of a VLAN from the description of an interface's kind; `None` for other
+/// kinds.
 fn vlan(info: &[u8]) -> Result<Option<u16>, NetlinkError> {
     let (mut is_vlan, mut data) = (false, Vec::new());
     each_attribute(info, |kind, value| match kind {
@@ -226,7 +226,7 @@ fn vlan(info: &[u8]) -> Result<Option<u16>, NetlinkError> {
     Ok(id)
 }
 
-/// Makes the kernel ask a neighbour for its Ethernet address, by a datagram to it, and waits for
+/// Makes the kernel query a neighbour's Ethernet address by sending it a datagram, and waits for
 /// the reply.
 fn ask(
     lookup: &mut Lookup<'_>,
@@ -235,7 +235,7 @@ fn ask(
     patience: Duration,
 ) -> Result<[u8; 6], Errno> {
     let deadline = Instant::now() + patience;
-    // Open before the datagram leaves, so that no change is missed.
+    // Opened before the datagram is sent, so that no change is missed.
     let mut changes = NetlinkSocket::neighbour_changes(patience / TRIES)?;
     let question = Question::new(lookup.ifindex, source, neighbour)?;
     let mut buffer = vec![0; 4096];
@@ -249,7 +249,7 @@ fn ask(
                 return Err(Errno::HOSTUNREACH);
             }
             match changes.recv(&mut buffer) {
-                // Of some neighbour. One that was lost is one of many.
+                // A change of any neighbour. Lost changes are covered by querying the table again.
                 Ok(_) | Err(Errno::NOBUFS) => {}
                 Err(Errno::TIMEDOUT) => break,
                 Err(errno) => return Err(errno),
@@ -258,7 +258,7 @@ fn ask(
     }
 }
 
-/// A datagram that makes the kernel ask a neighbour for its Ethernet address.
+/// A datagram that makes the kernel query a neighbour's Ethernet address.
 #[derive(Debug)]
 struct Question {
     socket: UdpSocket,
@@ -273,14 +273,14 @@ impl Question {
         Ok(Self { socket, to: scoped(neighbour, DISCARD_PORT, ifindex) })
     }
 
-    /// Sends it. One that cannot be sent now is sent the next time.
+    /// Sends the datagram. If that fails now, it is sent the next time.
     fn ask(&self) {
         let _ = self.socket.send_to(b"H", self.to);
     }
 }
 
-/// A neighbour that the kernel asks for its Ethernet address, for programs that wait for many
-/// files: the descriptor is readable when the kernel's table has changed.
+/// A pending query of a neighbour's Ethernet address, for programs that wait for many files. The
+/// descriptor becomes readable when the kernel's table has changed.
 #[derive(Debug)]
 pub struct Search {
     ifindex: u32,
@@ -292,8 +292,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Asks for the next hop from a local address on an interface to a destination. Returns `None`
-    /// if there is nothing to ask: the kernel knows its Ethernet address, or needs none.
+    /// Queries the next hop from a local address on an interface to a destination. Returns `None`
+    /// if no query is needed: the kernel has the Ethernet address already, or needs none.
     ///
     /// # Errors
     /// As [`resolve`].
@@ -302,7 +302,7 @@ impl Search {
         let Some(neighbour) = unknown_hop(&mut table, ifindex, destination).map_err(unreachable)? else {
             return Ok(None);
         };
-        // Open before the datagram leaves, so that no change is missed.
+        // Opened before the datagram is sent, so that no change is missed.
         let changes = NetlinkSocket::neighbour_changes(Duration::ZERO)?;
         let question = Question::new(ifindex, source, neighbour)?;
         question.ask();
@@ -317,7 +317,7 @@ impl Search {
         let mut buffer = [0; 4096];
         loop {
             match self.changes.recv(&mut buffer) {
-                // Of some neighbour. One that was lost is one of many.
+                // A change of any neighbour. Lost changes are covered by querying the table again.
                 Ok(_) | Err(Errno::NOBUFS) => {}
                 Err(Errno::TIMEDOUT) => break,
                 Err(errno) => return Err(errno),
@@ -325,7 +325,7 @@ impl Search {
         }
         let mac =
             Lookup::new(&mut self.table, self.ifindex).neighbour(self.neighbour).map_err(unreachable)?;
-        // The kernel gives up after three seconds, and asks again when there is a reason.
+        // The kernel gives up after three seconds, and retries when another datagram is sent.
         if mac.is_none() && self.asked.elapsed() >= Duration::from_secs(1) {
             self.question.ask();
             self.asked = Instant::now();
@@ -340,7 +340,7 @@ impl AsFd for Search {
     }
 }
 
-/// Returns the first hop to a destination, if its Ethernet address is needed and not known.
+/// Returns the first hop to a destination, if its Ethernet address is needed but unknown.
 ///
 /// # Errors
 /// As [`Lookup::next_hop`] and [`Lookup::link`].
@@ -355,7 +355,7 @@ fn unknown_hop(
     Ok((!is_known).then_some(neighbour))
 }
 
-/// Returns the Ethernet address that an IP address determines by itself.
+/// Returns the Ethernet address determined by an IP address alone.
 fn encoded(address: IpAddr) -> Option<[u8; 6]> {
     match address {
         IpAddr::V4(address) if address.is_multicast() => {
@@ -402,7 +402,7 @@ fn head(reply: &[u8], len: usize) -> Result<(&[u8], &[u8]), NetlinkError> {
     reply.split_at_checked(len).ok_or(NetlinkError::Malformed("a reply is cut off"))
 }
 
-/// Converts the reason why there is no route or no neighbour.
+/// Converts the reason for a missing route or neighbour.
 fn unreachable(error: NetlinkError) -> Errno {
     match error {
         NetlinkError::NoSocket(errno) | NetlinkError::Io(errno) => errno,
@@ -410,19 +410,19 @@ fn unreachable(error: NetlinkError) -> Errno {
     }
 }
 
-/// The length of `struct rtmsg`, and where the kind of a route stands in it.
+/// The length of `struct rtmsg`.
 const RTMSG_LEN: usize = 12;
 const RTMSG_TYPE_AT: usize = 7;
 /// The length of `struct ndmsg`.
 const NDMSG_LEN: usize = 12;
-/// The length of `struct ifinfomsg`, and where the interface's flags stand in it.
+/// The length of `struct ifinfomsg`.
 const IFINFOMSG_LEN: usize = 16;
 const IFINFOMSG_FLAGS_AT: usize = 8;
 /// `IFLA_VLAN_ID` of `linux/if_link.h`.
 const IFLA_VLAN_ID: u16 = 1;
-/// The port of the discard protocol, at which no program listens.
+/// The port of the discard protocol, which no program listens on.
 const DISCARD_PORT: u16 = 9;
-/// The number of datagrams while a neighbour does not reply.
+/// The maximum number of datagrams sent to a silent neighbour.
 const TRIES: u32 = 11;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Replies of a routing netlink on paper, and those of this machine for its loopback interface.
+//! Scripted replies of a routing netlink, and this machine's replies for its loopback interface.
 
 use std::collections::VecDeque;
 
 use super::*;
 
-/// A netlink that replies to each request with the next message: its type and its payload.
+/// A netlink that replies to each request with the next message: its type and payload.
 struct Paper {
     replies: VecDeque<(u16, Vec<u8>)>,
     requests: Vec<Vec<u8>>,
@@ -90,7 +90,7 @@ fn a_destination_on_the_link_is_a_neighbour_and_one_behind_a_gateway_is_the_gate
 fn a_destination_of_this_host_has_the_address_of_the_interface() {
     let mut paper = Paper::new([route(libc::RTN_LOCAL, &[]), link(&[attribute(libc::IFLA_ADDRESS, &MAC)])]);
     assert_eq!(Lookup::new(&mut paper, 5).next_hop(ip("10.0.0.1")), Ok(NextHop::Known(MAC)));
-    // An interface that is no Ethernet: its addresses have 20 bytes.
+    // A non-Ethernet interface: its addresses have 20 bytes.
     let mut paper =
         Paper::new([route(libc::RTN_LOCAL, &[]), link(&[attribute(libc::IFLA_ADDRESS, &[7; 20])])]);
     let error = Lookup::new(&mut paper, 5).next_hop(ip("10.0.0.1")).unwrap_err();
@@ -153,7 +153,7 @@ fn groups_and_link_local_addresses_determine_their_ethernet_address() {
         ("240.0.0.1", None),
         ("ff02::1:ff12:3456", Some([0x33, 0x33, 0xff, 0x12, 0x34, 0x56])),
         ("fe80::5054:ff:fe12:3456", Some([0x52, 0x54, 0x00, 0x12, 0x34, 0x56])),
-        // Only the first of the /10 is in use.
+        // Only the first subnet of the /10 is in use.
         ("fe80:0:0:1:5054:ff:fe12:3456", None),
         ("2001:db8::1", None),
     ] {

@@ -1,30 +1,30 @@
 //! The attributes of each queue pair transition: state × state × type → required and optional.
 //!
-//! [`check`] explains a bare `EINVAL` of the kernel; [`lookup`] and [`transitions`] give access to
-//! the table, for code that builds masks or documents from it. The table itself is one page below
-//! and reads like that of the specification.
+//! [`check`] explains a bare `EINVAL` of the kernel; [`lookup`] and [`transitions`] expose the
+//! table, for code that builds masks or documents from it. The table itself is one page below and
+//! reads like the specification's.
 //!
-//! It is the table of the kernel's RDMA core, which nearly every InfiniBand and RoCE driver uses,
-//! together with the changes that uverbs makes to a mask before. It does not cover
+//! It is the table of the kernel's RDMA core, used by nearly every InfiniBand and RoCE driver, plus
+//! the changes that uverbs makes to a mask first. It does not cover:
 //! - **iWARP**: there the connection manager moves the queue pair, with masks that would be wrong
 //!   here.
-//! - **drivers that judge on their own**, as mlx5 does for a queue pair with a source QPN, which
-//!   takes no attributes.
-//! - **[`QpType::DRIVER`] and types without a name**: their provider judges, [`check`] accepts
+//! - **drivers with their own rules**, such as mlx5 for a queue pair with a source QPN, which takes
+//!   no attributes.
+//! - **[`QpType::DRIVER`] and types without a name**: their provider decides, [`check`] accepts
 //!   everything.
-//! - **SMI and GSI**: the kernel keeps these queue pairs for itself, no program can create one.
-//! - **values**: a port that does not exist, a privileged Q_Key. Nor of one refusal by uverbs that
-//!   depends on no value: UC SQD to SQD lists `AV`, but uverbs adds `PORT` to it, which UC does not
-//!   take there, so that no UC queue pair of the kernel can change its path in SQD. Providers
-//!   without a kernel below them can.
+//! - **SMI and GSI**: the kernel keeps these queue pairs for itself; no program can create one.
+//! - **values**: a nonexistent port, a privileged Q_Key. Nor one refusal by uverbs independent of
+//!   values: UC SQD to SQD lists `AV`, but uverbs adds `PORT` to it, which UC does not take there.
+//!   No UC queue pair of the kernel can therefore change its path in SQD. Providers without a
+//!   kernel below them can.
 //!
-//! Hence a refusal by [`check`] is a sound explanation once the kernel has refused, and a sound
+//! A refusal by [`check`] is hence a sound explanation once the kernel has refused, and a sound
 //! guess before.
 //!
-//! Invariant: a mask that the core of some kernel since 5.10 lets pass to the driver is accepted by
-//! [`check`], even if another kernel refuses it. That matters for packet pacing
-//! ([`QpAttrMask::RATE_LIMIT`]): since Linux 7.2 it is the driver's to judge in every transition;
-//! before that, the core let it pass where the table lists it (for RC only since Linux 7.0).
+//! Invariant: [`check`] accepts a mask that the core of any kernel since 5.10 passes to the driver,
+//! even if another kernel rejects it. This matters for packet pacing ([`QpAttrMask::RATE_LIMIT`]).
+//! Since Linux 7.2, the driver decides on it in every transition. Before, the core accepted it only
+//! where the table lists it (for RC only since Linux 7.0).
 //!
 //! # References
 //! `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 (states) and 11.2.5.2 (attributes of a
@@ -34,10 +34,10 @@
 use crate::Cause;
 use crate::types::{QpAttr, QpAttrMask, QpState, QpType};
 
-/// The table. A type that a transition does not name takes nothing in it; a transition that is not
-/// here is illegal.
+/// The table. A type missing from a transition takes no attributes in it; a missing transition is
+/// illegal.
 ///
-/// Above the braces: the states before, and the state after. In them: for which types, `[required]`
+/// Above the braces: the states before, and the state after. Inside: the types, `[required]`
 /// `[optional]`.
 const TABLE: &[Edge] = table! {
     RESET INIT RTR RTS SQD SQE ERR => RESET {}
@@ -103,45 +103,45 @@ const TABLE: &[Edge] = table! {
     }
 };
 
-/// The types that [`TABLE`] speaks of.
+/// The types covered by [`TABLE`].
 const TYPES: [QpType; 6] =
     [QpType::RC, QpType::UC, QpType::UD, QpType::XRC_SEND, QpType::XRC_RECV, QpType::RAW_PACKET];
 
-/// A transition that one type of queue pair can make, and what it takes.
+/// A transition of one queue pair type, with its attributes.
 ///
-/// [`QpAttrMask::STATE`] is in none of the sets: it may always be there, and a mask without it
-/// stays in its state. The three sets have nothing in common.
+/// [`QpAttrMask::STATE`] is in none of the sets: it is always allowed, and a mask without it stays
+/// in its state. The three sets are disjoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// The state before.
     pub from: QpState,
     /// The state after.
     pub to: QpState,
-    /// The attributes that the mask must have.
+    /// The attributes required in the mask.
     pub required: QpAttrMask,
-    /// The attributes that it may have.
+    /// The attributes allowed in the mask.
     pub optional: QpAttrMask,
-    /// The attributes that it may have without effect, or with an effect that depends on the
-    /// device: attributes of the half that an XRC queue pair lacks, which uverbs drops, and
-    /// `RATE_LIMIT`, which the driver judges.
+    /// The attributes allowed without effect, or with a device-dependent effect. These belong to
+    /// the half that an XRC queue pair lacks and are dropped by uverbs, except for `RATE_LIMIT`,
+    /// which is up to the driver.
     pub tolerated: QpAttrMask,
 }
 
 impl Transition {
-    /// The attributes that it needs and `mask` lacks.
+    /// Returns the required attributes missing from `mask`.
     pub const fn missing(&self, mask: QpAttrMask) -> QpAttrMask {
         self.required.difference(mask)
     }
 
-    /// The attributes of `mask` that it does not take, bits without a name included.
+    /// Returns the attributes of `mask` that the transition does not take, including unnamed bits.
     pub const fn forbidden(&self, mask: QpAttrMask) -> QpAttrMask {
         let taken = self.required.union(self.optional).union(self.tolerated).union(QpAttrMask::STATE);
         mask.difference(taken)
     }
 }
 
-/// The transition of such a queue pair between these states, or `None` if there is no such
-/// transition or the table does not speak of the type.
+/// Returns the transition of a queue pair type between these states. `None` if the transition does
+/// not exist or the table does not cover the type.
 ///
 /// # References
 /// IBTA volume 1, section 11.2.5.2
@@ -158,15 +158,15 @@ pub fn lookup(qp_type: QpType, from: QpState, to: QpState) -> Option<Transition>
     Some(Transition { from, to, required, optional, tolerated })
 }
 
-/// Every transition of such a queue pair, in the order of the states; none for types of which the
-/// table does not speak.
+/// Returns every transition of a queue pair type, in the order of the states; none for types
+/// outside the table.
 pub fn transitions(qp_type: QpType) -> impl Iterator<Item = Transition> {
     let to_any = move |&from| QpState::NAMED.iter().filter_map(move |&to| lookup(qp_type, from, to));
     QpState::NAMED.iter().flat_map(to_any)
 }
 
-/// Checks whether such a queue pair may be moved between these states with this mask; [`endpoints`]
-/// derives the states from the attributes. `Ok` for types of which the table does not speak.
+/// Checks whether a queue pair may be moved between these states with this mask; [`endpoints`]
+/// derives the states from the attributes. `Ok` for types outside the table.
 ///
 /// ```
 /// use verbs_core::transition;
@@ -180,8 +180,8 @@ pub fn transitions(qp_type: QpType) -> impl Iterator<Item = Transition> {
 /// ```
 ///
 /// # Errors
-/// - [`Cause::IllegalTransition`]: there is no such transition.
-/// - [`Cause::TransitionAttributes`]: there is, but not with this mask.
+/// - [`Cause::IllegalTransition`]: the transition does not exist.
+/// - [`Cause::TransitionAttributes`]: the transition exists, but not with this mask.
 ///
 /// # References
 /// `ibv_modify_qp(3)`
@@ -190,8 +190,7 @@ pub fn check(qp_type: QpType, from: QpState, to: QpState, mask: QpAttrMask) -> R
         return Ok(());
     }
     let Some(transition) = lookup(qp_type, from, to) else {
-        // mlx5 keeps a rate limit given on its own until RTS, even in states that cannot be
-        // modified in place.
+        // mlx5 keeps a rate limit set alone until RTS, even in states without changes in place.
         let paces_in_place = from == to && mask == QpAttrMask::RATE_LIMIT;
         return if paces_in_place { Ok(()) } else { Err(Cause::IllegalTransition { qp_type, from, to }) };
     };
@@ -202,17 +201,17 @@ pub fn check(qp_type: QpType, from: QpState, to: QpState, mask: QpAttrMask) -> R
     Err(Cause::TransitionAttributes { qp_type, from, to, missing, forbidden })
 }
 
-/// The states before and after `attr` is applied to a queue pair that should be in the state `at`,
-/// as the kernel understands it: from `cur_qp_state` if the mask has
-/// [`CUR_STATE`](QpAttrMask::CUR_STATE), to `qp_state` if it has [`STATE`](QpAttrMask::STATE), else
-/// nowhere.
+/// Returns the states before and after applying `attr` to a queue pair presumably in the state
+/// `at`, as the kernel sees it. The first is `cur_qp_state` if the mask has
+/// [`CUR_STATE`](QpAttrMask::CUR_STATE); the second is `qp_state` if it has
+/// [`STATE`](QpAttrMask::STATE), and otherwise the first.
 pub const fn endpoints(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> (QpState, QpState) {
     let from = if mask.contains(QpAttrMask::CUR_STATE) { attr.cur_qp_state } else { at };
     let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { from };
     (from, to)
 }
 
-/// The attributes that every transition of a type accepts in addition to its row.
+/// Returns the attributes that every transition of a type accepts in addition to its row.
 fn tolerated(qp_type: QpType) -> QpAttrMask {
     let other_half = match qp_type {
         QpType::XRC_SEND => QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MIN_RNR_TIMER,
@@ -222,7 +221,7 @@ fn tolerated(qp_type: QpType) -> QpAttrMask {
     other_half | QpAttrMask::RATE_LIMIT
 }
 
-/// Transitions into one state that take the same.
+/// Transitions into one state with the same attributes.
 struct Edge {
     from: &'static [QpState],
     to: QpState,

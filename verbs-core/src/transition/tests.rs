@@ -1,11 +1,10 @@
-//! Every bit of every transition, against the table of a kernel that was built and shipped, in
-//! another notation.
+//! Every bit of every transition, compared with the table of a released kernel in another notation.
 
 use super::*;
 
 const STATE: QpAttrMask = QpAttrMask::STATE;
 
-/// The attributes that the kernel of the fixture accepts in one transition.
+/// The attributes accepted in one transition by the fixture's kernel.
 struct Shipped {
     qp_type: QpType,
     from: QpState,
@@ -14,7 +13,7 @@ struct Shipped {
     optional: QpAttrMask,
 }
 
-/// The transitions for which Linux 7.0 let RC queue pairs have a rate limit.
+/// The transitions in which RC queue pairs accept a rate limit since Linux 7.0.
 const RC_PACED_SINCE_7_0: [(QpState, QpState); 3] =
     [(QpState::INIT, QpState::RTR), (QpState::RTR, QpState::RTS), (QpState::RTS, QpState::RTS)];
 
@@ -70,7 +69,7 @@ fn bits() -> impl Iterator<Item = QpAttrMask> {
     (0..u32::BITS).map(|bit| QpAttrMask::from_bits_retain(1 << bit))
 }
 
-/// Every state with a name, two without.
+/// Returns every state with a name, and two without.
 fn states() -> impl Iterator<Item = QpState> + Clone {
     QpState::NAMED.iter().copied().chain([QpState(8), QpState(255)])
 }
@@ -293,7 +292,7 @@ fn a_refusal_reads_as_a_sentence() {
          and does not take QKEY"
     );
     assert_eq!(text(QpState::RESET, QpState::RTS, STATE), "an RC queue pair cannot go from RESET to RTS");
-    // A message that ends in "does not take" and then nothing would be of no use.
+    // A message must not end in "does not take" followed by nothing.
     let unnamed = STATE | QpAttrMask::CAP | QpAttrMask::from_bits_retain(0b11 << 21);
     assert_eq!(text(QpState::RTS, QpState::ERR, unnamed), "RC RTS to ERR does not take CAP, 0x600000");
 }

@@ -2,10 +2,10 @@
 //!
 //! # Safety
 //! The kernel receives addresses and lengths. Each comes from a slice that the command borrows for
-//! the duration of the call, so the kernel reads initialised bytes and writes bytes of the caller.
-//! It does not follow handles, numbers and file descriptors as addresses. Opening the file proved
-//! that it is uverbs and reads these bytes as commands ([`super::open`]). The caller of
-//! [`crate::cmd::mr::reg_mr`], which is unsafe, promises that memory may be registered.
+//! the duration of the call, so the kernel reads initialised bytes and writes the caller's.
+//! Handles, numbers and file descriptors are not followed as addresses. Opening the file proved it
+//! to be uverbs, which reads these bytes as commands ([`super::open`]). The caller of
+//! [`crate::cmd::mr::reg_mr`], which is unsafe, promises that the memory may be registered.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -27,10 +27,10 @@ use crate::{Errno, Result, room};
 const MAX_ATTRS: usize = 24;
 
 /// The value of a descriptor's attribute before the kernel fills it in: -1. The kernel ignores it
-/// on the way in.
+/// as input.
 const NO_FD: u64 = u64::MAX;
 
-/// The header and attributes as they lie in memory for the ioctl.
+/// The header and attributes as the ioctl expects them in memory.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct IoctlBuffer {
@@ -45,16 +45,16 @@ pub(crate) struct FdChannel {
 }
 
 impl FdChannel {
-    /// Opens the device's file, which sysfs and its number prove to be uverbs.
+    /// Opens the device's file, proven to be uverbs by sysfs and its number.
     ///
     /// # Errors
     /// [`Cause::File`](crate::Cause::File) with the path and a hint;
-    /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) for a device that a provider brings.
+    /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) for a provider's own device.
     pub(crate) fn open(device: &DeviceInfo) -> Result<Self> {
         Ok(Self { fd: Arc::new(super::open::open(device)?) })
     }
 
-    /// Takes over an open file, which sysfs and its number prove to be the device's.
+    /// Takes over an open file, proven to be the device's by sysfs and its number.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -67,9 +67,9 @@ impl Channel for FdChannel {
     fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno> {
         let mut buffer = IoctlBuffer::lay_out(command)?;
         // SAFETY: the request's argument is a header and the `num_attrs` attributes behind it,
-        // `length` bytes, which `buffer` holds. Every address in it belongs to a slice borrowed by
-        // `command`, with that slice's length; the kernel reads `In` slices and writes `Out` slices
-        // and `buffer` only.
+        // `length` bytes in total, all in `buffer`. Every address in it belongs to a slice borrowed
+        // by `command`, with that slice's length. The kernel reads `In` slices and writes `Out`
+        // slices and `buffer` only.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), RDMA_VERBS_IOCTL as _, &raw mut buffer) };
         if result < 0 {
             return Err(Errno::last());
@@ -82,7 +82,7 @@ impl Channel for FdChannel {
         let core_bytes = command.core_out.len();
         let reply_bytes = core_bytes + command.driver_out.len();
         let mut reply = Buffer::new(reply_bytes)?;
-        // The kernel may write less than there is room for; the rest keeps the caller's value.
+        // The kernel may fill the outputs partially; the rest keeps the caller's value.
         reply.bytes()[..core_bytes].copy_from_slice(command.core_out);
         reply.bytes()[core_bytes..reply_bytes].copy_from_slice(command.driver_out);
         let address =
@@ -96,10 +96,9 @@ impl Channel for FdChannel {
         )?;
         let length = frame(command, address, request.bytes())?;
 
-        // SAFETY: the kernel reads `length` initialised bytes of `request`, and writes at most the
-        // number of bytes that the header announces, `reply_bytes`, at `address`, which `reply`
-        // holds. The function that built the command is responsible for other addresses in the
-        // bytes.
+        // SAFETY: the kernel reads `length` initialised bytes of `request`, and writes at most
+        // `reply_bytes` bytes, as announced in the header, to `reply` at `address`. The function
+        // that built the command is responsible for other addresses in the bytes.
         let written = unsafe { libc::write(self.fd.as_raw_fd(), request.bytes().as_ptr().cast(), length) };
         if written < 0 {
             return Err(Errno::last());
@@ -178,8 +177,8 @@ impl IoctlBuffer {
                 }
                 Value::Handle(handle) => raw.data = u64::from(*handle),
                 Value::Fd(fd) => raw.data = i64::from(*fd) as u64,
-                // The number that stays if the kernel does not fill it in must not be an open
-                // descriptor's.
+                // The fallback if the kernel does not fill it in. It must not be a valid
+                // descriptor.
                 Value::NewFd(_) => raw.data = NO_FD,
                 Value::NewHandle(_) => {}
             }
@@ -187,7 +186,7 @@ impl IoctlBuffer {
         Ok(buffer)
     }
 
-    /// Copies the handles and descriptors that the kernel wrote into the attributes to the command.
+    /// Copies the handles and descriptors written by the kernel from the attributes to the command.
     fn read_back(&self, command: &mut Ioctl<'_, '_>) {
         for (raw, attr) in self.attrs.iter().zip(command.attrs.iter_mut()) {
             match &mut attr.value {
@@ -199,7 +198,7 @@ impl IoctlBuffer {
     }
 }
 
-/// Returns the attribute's data: up to 8 bytes of input themselves, or the address of longer input.
+/// Returns the attribute's data: up to 8 bytes of input itself, or the address of longer input.
 fn inline_or_address(bytes: &[u8]) -> u64 {
     if bytes.len() > 8 {
         return bytes.as_ptr().expose_provenance() as u64;
@@ -274,7 +273,7 @@ enum Buffer {
 impl Buffer {
     const STACK: usize = 512;
 
-    // Commands are short; the limit is that of the headers' 16-bit word counts.
+    // Commands are short. The headers limit them by their 16-bit word counts.
     fn new(len: usize) -> Result<Self, Errno> {
         if len <= Self::STACK {
             Ok(Self::Stack([0; Self::STACK / 8]))

@@ -1,4 +1,4 @@
-//! The bytes that go over the file, with pipes and `/dev/null` in the kernel's place.
+//! The bytes sent over the file, with pipes and `/dev/null` in place of the kernel.
 
 use std::io::Read;
 
@@ -64,7 +64,7 @@ fn short_input_travels_in_the_attribute() {
     assert_eq!(inline_or_address(&long), long.as_ptr().addr() as u64);
 }
 
-/// A channel over a file of the test's choice.
+/// Creates a channel over a file chosen by the test.
 fn over(file: impl Into<OwnedFd>) -> FdChannel {
     FdChannel { fd: Arc::new(file.into()) }
 }
@@ -73,7 +73,7 @@ fn dev_null() -> FdChannel {
     over(std::fs::File::options().read(true).write(true).open("/dev/null").unwrap())
 }
 
-/// A pipe of one page: what the channel writes, and the end where the test reads it.
+/// Creates a channel that writes to a pipe of one page, and the reading end for the test.
 fn pipe() -> (FdChannel, std::io::PipeReader) {
     let (reader, writer) = std::io::pipe().unwrap();
     // SAFETY: changes the size of a pipe's buffer.
@@ -94,7 +94,7 @@ fn a_file_without_verbs_refuses_the_ioctl() {
 
 #[test]
 fn a_file_that_takes_every_command_gives_no_descriptor() {
-    // SAFETY: no descriptor comes of it.
+    // SAFETY: no descriptor results from it.
     let uverbs = unsafe { Uverbs::new(Box::new(dev_null()), 18, "rxe0") };
     let channel = cmd::context::create_comp_channel(&uverbs).unwrap_err();
     let context = cmd::context::get_context(&uverbs, Uhw::none()).unwrap_err();
@@ -125,7 +125,7 @@ fn the_bytes_of_a_command_arrive_in_one_piece() {
 
 #[test]
 fn what_the_kernel_leaves_out_of_a_reply_stays_as_it_was() {
-    // The longest that fits on the stack, and one that does not.
+    // The longest reply that fits on the stack, and one that does not.
     for len in [8, 504, 512, 520, 4096] {
         let (mut core_out, mut driver_out) = (vec![0xc0; len], [0xd1; 16]);
         let mut command = WriteCmd::new(1, &[0; 8], &mut core_out, Uhw::reply(&mut driver_out));
@@ -138,8 +138,8 @@ fn what_the_kernel_leaves_out_of_a_reply_stays_as_it_was() {
 fn a_reply_longer_than_the_stacks_buffer_arrives_whole() {
     for len in [8, 504, 2000] {
         let (channel, mut reader) = pipe();
-        // Longer than the pipe: the channel waits for the reader, which plays the kernel, in the
-        // middle of the command.
+        // Longer than the pipe: in the middle of the command, the channel waits for the reader,
+        // which plays the kernel.
         let core_in = vec![0; 2 * page_size()];
         let (mut core_out, mut driver_out) = (vec![0; len], [0; 16]);
         let kernel = std::thread::spawn(move || {
@@ -149,7 +149,7 @@ fn a_reply_longer_than_the_stacks_buffer_arrives_whole() {
             let reply: *mut u8 = core::ptr::with_exposed_provenance_mut(address as usize);
             for at in 0..len + 16 {
                 // SAFETY: the channel exposed a buffer of this length, and waits until the rest of
-                // the command is read.
+                // the command has been read.
                 unsafe { reply.add(at).write(at as u8) };
             }
             let mut rest = vec![0; 8 + page_size()];

@@ -6,14 +6,14 @@
 //!   stat, open, fstat                ─► character device 231:192
 //! ```
 //!
-//! Replies of the file are trusted: queues are mapped and descriptors owned as they say. A file
-//! that is not uverbs, such as `/dev/null`, also accepts commands. Therefore no file is opened
-//! before sysfs has vouched for its number.
+//! Replies of the file are trusted: they determine which queues are mapped and which descriptors
+//! are owned. Other files, such as `/dev/null`, also accept commands. Therefore no file is opened
+//! before sysfs has confirmed its number.
 //!
-//! A program in a mount namespace of its own can mount anything at `/sys`. Therefore the directory,
-//! the device's entry and `ibdev` are each opened once, and trusted only where `fstatfs` reports
-//! sysfs. The proof ends there: a process that may mount other parts of sysfs over these can
-//! deceive itself, as a process that writes to `/proc/self/mem` can.
+//! A program in its own mount namespace can mount anything at `/sys`. Therefore the directory, the
+//! device's entry and `ibdev` are each opened once, and trusted only where `fstatfs` reports sysfs.
+//! The proof ends there: a process with the right to mount other parts of sysfs over these can
+//! deceive itself, like a process that writes to `/proc/self/mem`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
@@ -46,8 +46,7 @@ struct Obstacle {
 /// Opens the device's file by its usual name, or failing that by its number.
 ///
 /// # Errors
-/// [`Cause::File`] with the path and a hint; [`Cause::KernelLacks`] for a device that a provider
-/// brings.
+/// [`Cause::File`] with the path and a hint; [`Cause::KernelLacks`] for a provider's own device.
 pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
     with_proof("open_device", device, |dev| open_node(device.cdev_path(), Path::new("/dev/char"), dev))
 }
@@ -68,7 +67,7 @@ pub(super) fn import(device: &DeviceInfo, file: OwnedFd) -> Result<OwnedFd> {
     })
 }
 
-/// Returns the file that `find` finds for the device's number, for which sysfs vouches.
+/// Returns the file that `find` returns for the device's number, which sysfs has confirmed.
 fn with_proof(
     verb: &'static str,
     device: &DeviceInfo,
@@ -76,7 +75,7 @@ fn with_proof(
 ) -> Result<OwnedFd> {
     let error = |errno| Error::new(verb, device.name(), errno);
     let Some(dev) = device.dev() else {
-        // Only its own provider can open it, without a file.
+        // Such a device has no file; only its own provider can open it.
         return Err(error(Errno::NODEV)
             .because(Cause::KernelLacks { what: "file for a device that a provider brings" }));
     };
@@ -135,7 +134,7 @@ fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(),
     Ok(())
 }
 
-/// Opens the node at `usual`, or failing that the node that `by_number` has for the number.
+/// Opens the node at `usual`, or failing that the node named after the number in `by_number`.
 fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, Obstacle> {
     let errno = match open_checked(usual, dev) {
         Ok(file) => return Ok(file),
@@ -155,7 +154,7 @@ fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, Obs
 /// # Errors
 /// Any errno that `stat(2)` or `open(2)` returns; `ENXIO` for any other file, which is not opened.
 fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
-    // Checked before, because opening has effects (a pipe waits, a watchdog starts), and after,
+    // Checked before opening, which has effects (a pipe waits, a watchdog starts), and after,
     // because the file may have changed.
     check_number(&fs::metadata(path), dev)?;
     let file: File = OpenOptions::new()

@@ -1,4 +1,4 @@
-//! Files that are not the device, and a sysfs that says so.
+//! Files other than the device, and a sysfs that exposes them.
 
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use crate::types::Guid;
 const UVERBS: DevNum = DevNum { major: 231, minor: 192 };
 const NULL: DevNum = DevNum { major: 1, minor: 3 };
 
-/// A directory of its own, which goes with the value.
+/// A new directory, removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -22,7 +22,7 @@ impl Directory {
         Self(path)
     }
 
-    /// An entry of `/sys/dev/char` for a device of a class, and the RDMA device that it belongs to.
+    /// Adds an entry of `/sys/dev/char` for a device of a class and its RDMA device.
     fn entry(&self, dev: DevNum, class: &str, ibdev: Option<&str>) {
         let entry = self.0.join(dev.to_string());
         fs::create_dir(&entry).unwrap();
@@ -39,7 +39,7 @@ impl Drop for Directory {
     }
 }
 
-/// Asks a directory of a test as if its file system were sysfs.
+/// Calls `vouch` on a directory of a test as if its file system were sysfs.
 fn vouched(directory: &Path, dev: DevNum, name: &str) -> Result<(), Obstacle> {
     let found = nix::sys::statfs::statfs(&std::env::temp_dir()).unwrap();
     vouch(directory, found.filesystem_type(), dev, name)
@@ -61,7 +61,7 @@ fn forged(path: &str, dev: DevNum) -> DeviceInfo {
         ibdev_path: "/sys/class/infiniband/rxe0".into(),
         cdev_path: path.into(),
     };
-    // SAFETY: what is opened here is refused.
+    // SAFETY: opening this device is rejected.
     unsafe { DeviceInfo::from_parts(parts) }
 }
 
@@ -89,7 +89,7 @@ fn sysfs_vouches_for_a_uverbs_device_of_the_right_name_alone() {
     let sysfs = Directory::new();
     sysfs.entry(UVERBS, "infiniband_verbs", Some("rxe0"));
     assert_eq!(vouched(&sysfs.0, UVERBS, "rxe0"), Ok(()));
-    // A prefix of the name, and a name of which it is a prefix.
+    // Prefixes and extensions of the name.
     for name in ["rxe", "rxe00", "rxe1", ""] {
         let obstacle = vouched(&sysfs.0, UVERBS, name).unwrap_err();
         assert_eq!(
@@ -110,7 +110,7 @@ fn sysfs_vouches_for_no_other_class_and_no_number_that_it_does_not_have() {
     assert_eq!((obstacle.errno, obstacle.path), (Errno::NXIO, sysfs.0.join("231:64/subsystem")));
     let gone = vouched(&sysfs.0, UVERBS, "rxe0").unwrap_err();
     assert_eq!((gone.errno, gone.hint), (Errno::NODEV, "the device is gone"));
-    // The device goes while it is looked at.
+    // The device disappears during the check.
     sysfs.entry(UVERBS, "infiniband_verbs", None);
     let gone = vouched(&sysfs.0, UVERBS, "rxe0").unwrap_err();
     assert_eq!((gone.errno, gone.hint), (Errno::NOENT, "the device is gone"));
@@ -126,8 +126,8 @@ fn a_directory_a_device_or_a_file_that_is_not_of_sysfs_vouches_for_nothing() {
     };
     refused(vouch(&forged.0, SYSFS_MAGIC, UVERBS, "rxe0").unwrap_err(), forged.0.clone());
 
-    // The device's directory, and then the file, are of another file system, which says the right
-    // things.
+    // The device's directory, and then the file, belong to another file system with the right
+    // contents.
     let elsewhere = DevNum { major: 231, minor: 193 };
     symlink("/proc/self", forged.0.join(elsewhere.to_string())).unwrap();
     let entry = forged.0.join(elsewhere.to_string());
