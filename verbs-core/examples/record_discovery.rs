@@ -1,7 +1,7 @@
 //! Records the RDMA netlink messages of discovery, in the format of `src/discovery/testdata`. The
 //! README there describes the set-up of the guest.
 //!
-//! | line | what it is |
+//! | line | contents |
 //! |---|---|
 //! | `# TEXT` | the kernel's release; the result of discovery |
 //! | `> HEX` | a datagram to the kernel |

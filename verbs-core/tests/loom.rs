@@ -1,14 +1,14 @@
-//! Model of both ends of a ring under every interleaving that the memory model allows.
+//! Model of both ends of a ring under every interleaving allowed by the memory model.
 //!
-//! The indices are those that providers use, [`SharedIndex`](verbs_core::ring::SharedIndex): under
-//! `--cfg loom` they are the model checker's atomics, accessed with the same orderings.
+//! The indices are the providers' [`SharedIndex`](verbs_core::ring::SharedIndex). Under `--cfg
+//! loom` they are the model checker's atomics, accessed with the same orderings.
 //!
-//! The slots are cells that the model checker watches: if a consumer could read a slot before its
-//! producer's writes are visible, or a producer could fill one that is still being read, the model
-//! would report the race.
+//! The model checker watches the slots, which are cells. If a consumer could read a slot before its
+//! producer's writes are visible, or a producer could fill a slot that is still being read, the
+//! model would report the race.
 //!
-//! Built with `RUSTFLAGS="--cfg loom"` only, as `cargo xtask test` does: the model checker builds
-//! C.
+//! Built only with `RUSTFLAGS="--cfg loom"`, as by `cargo xtask test`, because the model checker
+//! builds C.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use verbs_core::ring::{Consumer, Producer, Region, SharedIndex};
 
-/// Returns an index of a region, made as both ends of a queue make it.
+/// Returns an index of a region, created as by both ends of a queue.
 #[allow(unsafe_code)]
 fn index(region: &Region, offset: usize) -> SharedIndex {
     // SAFETY: the bytes are accessed only through indices, and no device acts on the slots.
@@ -27,13 +27,13 @@ fn index(region: &Region, offset: usize) -> SharedIndex {
 struct Ring<const SLOTS: usize>([UnsafeCell<u32>; SLOTS]);
 
 #[allow(unsafe_code)]
-// SAFETY: the model checks the cells: an access that another thread could race with fails the test.
+// SAFETY: the model checks the cells: any racing access fails the test.
 unsafe impl<const SLOTS: usize> Sync for Ring<SLOTS> {}
 
 #[allow(unsafe_code)]
 impl<const SLOTS: usize> Ring<SLOTS> {
     fn put(&self, slot: u32, value: u32) {
-        // SAFETY: the model fails when another thread accesses the cell at the same time.
+        // SAFETY: the model fails if another thread accesses the cell at the same time.
         self.0[slot as usize].with_mut(|cell| unsafe { *cell = value });
     }
 

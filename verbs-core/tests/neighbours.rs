@@ -1,7 +1,7 @@
-//! Ethernet addresses of neighbours, gateways and VLANs that the kernel of this machine reports.
+//! Ethernet addresses of neighbours, gateways and VLANs, as reported by this machine's kernel.
 //!
-//! This test has no harness, because it starts itself again in a network namespace with interfaces
-//! of its own. It is skipped where the host does not allow that, or lacks `unshare` or `ip`.
+//! This test has no harness, because it restarts itself in a new network namespace with its own
+//! interfaces. It is skipped if the host does not allow that, or lacks `unshare` or `ip`.
 #![allow(missing_docs)]
 
 use std::net::IpAddr;
@@ -15,9 +15,9 @@ use verbs_core::neighbour::{EthPath, interface_with, resolve};
 
 const NAME: &str = "neighbours.the_kernel_reports_the_address_of_the_next_hop";
 const VLAN: &str = "neighbours.the_kernel_reports_the_vlan_of_an_interface";
-/// The exit status of a process whose kernel has no VLANs.
+/// The exit status of a process whose kernel lacks VLANs.
 const NO_VLAN: u8 = 78;
-/// The exit status of a shell that could not make the interfaces.
+/// The exit status of a shell that could not create the interfaces.
 const NO_INTERFACES: i32 = 77;
 const INTERFACES: &str = r#"
     {
@@ -31,7 +31,7 @@ const INTERFACES: &str = r#"
         ip neigh add 10.78.0.2 lladdr 02:00:00:00:00:42 dev v0.42 nud permanent
     exec "$0" "$@"
 "#;
-/// Far beyond what anything takes here on a busy machine.
+/// Far longer than any step here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Returns whether there is a VLAN to try.
+/// Returns whether a VLAN can be tested.
 fn vlan() -> bool {
     let here = ip("10.78.0.1");
     let Ok(ifindex) = interface_with(here) else { return false };
@@ -90,13 +90,13 @@ fn next_hops() {
     let group = [1, 0, 0x5e, 1, 2, 3];
     assert_eq!(resolve(v0, here, ip("239.1.2.3"), Duration::ZERO), on_v0(group), "a group");
 
-    // The address of the interface, for packets to itself.
+    // The interface's own address, for packets to itself.
     let Ok(EthPath { mac, vlan: None }) = resolve(v0, here, here, Duration::ZERO) else {
         panic!("this host has an address");
     };
     let text = std::fs::read_to_string("/sys/class/net/v0/address").unwrap_or_default();
     let own = mac.map(|byte| format!("{byte:02x}")).join(":");
-    // Where /sys shows another namespace, it has no such interface.
+    // If /sys shows another namespace, it lacks this interface.
     assert!(text.is_empty() || text.trim() == own, "{text} is not {own}");
 
     let start = Instant::now();
@@ -104,7 +104,7 @@ fn next_hops() {
     assert_eq!(silent, Err(Errno::HOSTUNREACH), "a neighbour that does not reply");
     assert!(start.elapsed() >= Duration::from_millis(50));
 
-    // A neighbour whose address arrives while the caller waits, as by ARP.
+    // A neighbour whose address arrives while the caller waits, as with ARP.
     let found = thread::scope(|scope| {
         let waiting = scope.spawn(|| resolve(v0, here, ip("10.77.0.2"), PATIENCE));
         let start = Instant::now();

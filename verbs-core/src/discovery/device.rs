@@ -1,14 +1,14 @@
-//! [`DeviceInfo`]: one RDMA device as discovery saw it, not open yet.
+//! [`DeviceInfo`]: one RDMA device as found by discovery, not open yet.
 //!
-//! A provider speaks its driver's ABI to the file behind a `DeviceInfo` and trusts the replies.
-//! Safe code therefore gets one from [`discover`](super::discover) or from a provider
+//! A provider uses its driver's ABI on the file behind a `DeviceInfo` and trusts the replies. Safe
+//! code therefore gets one from [`discover`](super::discover) or from a provider
 //! ([`DeviceInfo::brought`]), and cannot change it; [`DeviceInfo::from_parts`] is unsafe.
 //!
-//! | field | device of the kernel | device that a provider brings |
+//! | field | kernel device | a provider's own device |
 //! |---|---|---|
 //! | `dev`, `index` | the kernel's | `None` |
 //! | `ibdev_path`, `cdev_path` | in sysfs and `/dev` | empty, and never opened |
-//! | `driver_id` | `enum rdma_driver_id` | a number of the provider's, which no kernel driver has |
+//! | `driver_id` | `enum rdma_driver_id` | the provider's number, distinct from all kernel drivers |
 //! | `own` | `None` | the provider's own value |
 
 use core::any::Any;
@@ -23,8 +23,8 @@ use crate::types::{Guid, open_enum};
 
 /// One RDMA device that a program could open.
 ///
-/// It describes the device at the time of [`discover`](super::discover); the device may be gone
-/// since.
+/// It describes the device at the time of [`discover`](super::discover); the device may have
+/// disappeared since.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -45,8 +45,7 @@ pub struct DeviceInfo {
     pub(super) own: Option<OwnDevice>,
 }
 
-/// The facts about a device of the kernel that a [`DeviceInfo`] consists of, for
-/// [`DeviceInfo::from_parts`].
+/// The properties of a kernel device in a [`DeviceInfo`], for [`DeviceInfo::from_parts`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceParts {
     /// The RDMA device's name (`rxe0`, `mlx5_0`): one path component, without control characters.
@@ -59,11 +58,11 @@ pub struct DeviceParts {
     pub node_type: NodeType,
     /// The node's identifier; zero if the kernel does not report it.
     pub node_guid: Guid,
-    /// The kernel's index of it, which is never reused. `None` if netlink did not report it.
+    /// The kernel's device index, which is never reused. `None` if netlink did not report it.
     pub index: Option<u32>,
     /// The kernel driver. `None` if netlink did not report it.
     pub driver_id: Option<RdmaDriverId>,
-    /// The version of the driver's part of the ABI, which a provider must know.
+    /// The version of the driver's part of the ABI, which a provider must support.
     pub abi_version: u32,
     /// The number of ports. `None` if netlink did not report it.
     pub phys_port_cnt: Option<u32>,
@@ -74,16 +73,15 @@ pub struct DeviceParts {
 }
 
 impl DeviceInfo {
-    /// Creates a device of the kernel that was not found by [`discover`](super::discover): from
-    /// recorded data, by the caller's own discovery, or for a test.
+    /// Creates a kernel device not found by [`discover`](super::discover): from recorded data, by
+    /// the caller's own discovery, or for a test.
     ///
     /// # Safety
-    /// Either the kernel has an RDMA device of this name and number with the driver and the ABI
-    /// version given, or the program opens the device only with providers that open no file of it.
+    /// Either the kernel has an RDMA device of this name and number with the given driver and ABI
+    /// version, or the program opens the device only with providers that do not open its file.
     ///
-    /// Opening compares number and name with sysfs, but not driver and ABI version: a provider that
-    /// speaks to another driver than its own takes that driver's replies for its own queues and
-    /// completions.
+    /// Opening compares number and name with sysfs, but not driver and ABI version: a provider with
+    /// the wrong driver would interpret that driver's replies as its own queues and completions.
     #[doc(hidden)]
     #[allow(unsafe_code)]
     pub unsafe fn from_parts(parts: DeviceParts) -> Self {
@@ -103,7 +101,7 @@ impl DeviceInfo {
         }
     }
 
-    /// Returns the facts about a device of the kernel; `None` for a device that a provider brings.
+    /// Returns the properties of a kernel device; `None` for a provider's own device.
     #[doc(hidden)]
     pub fn parts(&self) -> Option<DeviceParts> {
         let dev = self.dev?;
@@ -122,10 +120,10 @@ impl DeviceInfo {
         })
     }
 
-    /// Creates a device with one port that a provider brings itself, without a kernel driver.
+    /// Creates a provider's own device, with one port and without a kernel driver.
     ///
     /// `driver_id` is the provider's own ([`Driver::driver_id`](crate::provider::Driver)), outside
-    /// of the kernel's numbers. The ABI version is 0, which stands for none.
+    /// the kernel's numbers. The ABI version is 0, meaning none.
     pub fn brought(name: &str, driver_id: u32, node_guid: Guid, own: OwnDevice) -> Self {
         Self {
             name: name.into(),
@@ -150,12 +148,12 @@ impl DeviceInfo {
     }
 
     /// Returns the character device's name (`uverbs0`): one path component, without control
-    /// characters. For a device that a provider brings, this is the device's own name.
+    /// characters. For a provider's own device, returns that device's name.
     pub fn dev_name(&self) -> &str {
         &self.dev_name
     }
 
-    /// Returns the character device's number; `None` for a device that a provider brings.
+    /// Returns the character device's number; `None` for a provider's own device.
     pub const fn dev(&self) -> Option<DevNum> {
         self.dev
     }
@@ -175,7 +173,7 @@ impl DeviceInfo {
         self.node_guid
     }
 
-    /// Returns the kernel's index of it, which is never reused; `None` if netlink did not report
+    /// Returns the kernel's device index, which is never reused; `None` if netlink did not report
     /// it.
     #[doc(alias = "ibv_get_device_index")]
     pub const fn index(&self) -> Option<u32> {
@@ -187,7 +185,7 @@ impl DeviceInfo {
         self.driver_id
     }
 
-    /// Returns the version of the driver's part of the ABI, which a provider must know.
+    /// Returns the version of the driver's part of the ABI, which a provider must support.
     pub const fn abi_version(&self) -> u32 {
         self.abi_version
     }
@@ -197,29 +195,27 @@ impl DeviceInfo {
         self.phys_port_cnt
     }
 
-    /// Returns its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a device that a
-    /// provider brings.
+    /// Returns its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a provider's own
+    /// device.
     pub fn ibdev_path(&self) -> &Path {
         &self.ibdev_path
     }
 
-    /// Returns the file to open (`/dev/infiniband/uverbs0`). Empty for a device that a provider
-    /// brings.
+    /// Returns the file to open (`/dev/infiniband/uverbs0`). Empty for a provider's own device.
     pub fn cdev_path(&self) -> &Path {
         &self.cdev_path
     }
 
-    /// Returns the value that its provider attached for opening it; `None` for the kernel's
-    /// devices.
+    /// Returns the value attached by the provider of its own device; `None` for kernel devices.
     pub const fn own(&self) -> Option<&OwnDevice> {
         self.own.as_ref()
     }
 
     /// Returns the bus's description of the device (`pci:v000015B3d00001017sv...`); `None` for a
-    /// device that is on no bus, such as rxe.
+    /// device without a bus, such as rxe.
     ///
-    /// Read from sysfs on every call, because only drivers that match neither by id nor by name
-    /// need it.
+    /// Read from sysfs on every call, because it is needed only by drivers that match neither by id
+    /// nor by name.
     pub fn modalias(&self) -> Option<String> {
         if self.ibdev_path.as_os_str().is_empty() {
             return None;
@@ -229,7 +225,7 @@ impl DeviceInfo {
     }
 }
 
-/// A provider's own value for a device that it brings. Opaque to all other code.
+/// A provider's value for its own device. Opaque to all other code.
 ///
 /// Clones refer to the same device and are equal. Every open of the device returns the same value
 /// to the provider.
@@ -250,7 +246,7 @@ impl OwnDevice {
 
 impl PartialEq for OwnDevice {
     fn eq(&self, other: &Self) -> bool {
-        // The address alone: two vtables of one type can differ.
+        // Compares only addresses: two vtables of one type can differ.
         core::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0))
     }
 }
@@ -269,7 +265,7 @@ impl fmt::Debug for OwnDevice {
 pub struct DevNum {
     /// The number of the kernel driver.
     pub major: u32,
-    /// The number of the device among the driver's.
+    /// The number of the device within its driver.
     pub minor: u32,
 }
 
@@ -307,7 +303,7 @@ impl fmt::Display for DevNum {
 }
 
 open_enum! {
-    /// The type of a node. The names are those of `ibv_node_type_str(3)`.
+    /// The type of a node, with the names of `ibv_node_type_str(3)`.
     ///
     /// # References
     /// `RDMA_NODE_*` in `rdma/rdma_netlink.h`
@@ -335,14 +331,14 @@ open_enum! {
         /// usNIC over UDP.
         #[doc(alias = "IBV_NODE_USNIC_UDP")]
         USNIC_UDP = 6, "usNIC UDP";
-        /// None of these, such as EFA.
+        /// Other types, such as EFA.
         #[doc(alias = "IBV_NODE_UNSPECIFIED")]
         UNSPECIFIED = 7, "unspecified";
     }
 }
 
 impl NodeType {
-    /// Returns the transport of such a node.
+    /// Returns the transport of the node type.
     pub const fn transport_type(self) -> TransportType {
         match self {
             Self::CA | Self::SWITCH | Self::ROUTER => TransportType::IB,
@@ -356,7 +352,7 @@ impl NodeType {
 }
 
 open_enum! {
-    /// The transport of a device. The numbers and names are those that `ibv_devinfo` prints.
+    /// The transport of a device, with the numbers and names printed by `ibv_devinfo`.
     #[doc(alias = "ibv_transport_type")]
     pub enum TransportType(i32) {
         /// The node type is unknown.
@@ -374,7 +370,7 @@ open_enum! {
         /// usNIC over UDP.
         #[doc(alias = "IBV_TRANSPORT_USNIC_UDP")]
         USNIC_UDP = 3, "usNIC UDP";
-        /// None of these, such as EFA.
+        /// Other transports, such as EFA.
         #[doc(alias = "IBV_TRANSPORT_UNSPECIFIED")]
         UNSPECIFIED = 4, "unspecified";
     }

@@ -1,5 +1,5 @@
-//! [`Misc`]: a character device of the RDMA subsystem that belongs to no RDMA device, such as that
-//! of the connection manager.
+//! [`Misc`]: a character device of the RDMA subsystem that belongs to no RDMA device, such as the
+//! connection manager's.
 //!
 //! ```text
 //! netlink GET_CHARDEV, type rdma_cm ──► number, name, ABI version
@@ -9,7 +9,7 @@
 //!                            abi_version  4
 //! ```
 //!
-//! Kernels before 5.1 have no such request of netlink.
+//! Kernels before 5.1 lack this netlink request.
 
 use super::netlink::{Conversation, NetlinkSocket, Wire};
 use super::nldev;
@@ -31,8 +31,8 @@ pub struct Misc {
 /// Finds the device of a kind, such as `rdma_cm`.
 ///
 /// # Errors
-/// - `ENOENT` if the kernel has no such device (its module is not loaded), or hides it.
-/// - `EMFILE`, `ENFILE` or `EACCES` if the file of sysfs cannot be opened.
+/// - `ENOENT` if the kernel has no such device (its module is not loaded) or hides it.
+/// - `EMFILE`, `ENFILE` or `EACCES` if the sysfs file cannot be opened.
 pub fn misc(kind: &str) -> Result<Misc, Errno> {
     let roots = Roots::system();
     match NetlinkSocket::open() {
@@ -41,7 +41,7 @@ pub fn misc(kind: &str) -> Result<Misc, Errno> {
     }
 }
 
-/// Finds a device as [`misc`] does, by a netlink and files of the caller's choice. For tests.
+/// Finds a device like [`misc`], with a given netlink and files. For tests.
 ///
 /// # Errors
 /// As [`misc`].

@@ -1,13 +1,13 @@
 //! The search for RDMA devices: netlink, then sysfs.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | [`netlink`] | one request, its replies: [`Wire`], [`NetlinkSocket`], [`NetlinkError`] |
-//! | [`nldev`] | parses the attributes of netlink |
-//! | [`sysfs`] | reads the same facts from files below [`Roots`] |
+//! | [`netlink`] | a request and its replies: [`Wire`], [`NetlinkSocket`], [`NetlinkError`] |
+//! | [`nldev`] | parsers of the netlink attributes |
+//! | [`sysfs`] | the same properties, read from files below [`Roots`] |
 //! | [`device`] | [`DeviceInfo`] and the types of its fields |
 //! | [`skipped`] | [`Skipped`], [`SkipReason`] |
-//! | `misc` | [`Misc`]: a file that belongs to no device, such as the connection manager's |
+//! | `misc` | [`Misc`]: a file of no device, such as the connection manager's |
 //!
 //! ```text
 //! netlink GET dump ──► GET_CHARDEV, for each ──► /dev/infiniband/uverbsN exists ──► list
@@ -16,15 +16,15 @@
 //! class/infiniband_verbs   sysfs, for this one          skipped
 //! ```
 //!
-//! The order is the kernel's (ascending index), or the directory's where only sysfs is read, which
-//! is also the order of `ibv_get_device_list(3)`.
+//! The order is the kernel's (ascending index). With sysfs alone it is the directory's, which is
+//! also the order of `ibv_get_device_list(3)`.
 //!
 //! `discover_at`, `Roots`, `Wire`, `NetlinkSocket`, `DeviceParts`, `DeviceInfo::from_parts` and
-//! `DeviceInfo::parts` are for tests, which play the kernel. They are public because tests of other
-//! crates use them, and hidden from the documentation.
+//! `DeviceInfo::parts` are for tests that play the kernel. They are public for the tests of other
+//! crates, and hidden from the documentation.
 //!
-//! Invariant: a name that becomes part of a path is one path component. Whatever netlink and sysfs
-//! return, discovery does not panic, hang, or read a file outside of the two [`Roots`].
+//! Invariant: a name used in a path is one path component. Whatever netlink and sysfs return,
+//! discovery does not panic, hang, or read a file outside the two [`Roots`].
 
 mod device;
 mod misc;
@@ -58,17 +58,17 @@ use crate::{Cause, Errno, Error, Result};
 
 /// The result of discovery.
 ///
-/// Any code can assemble its fields; the [`DeviceInfo`]s in it come from discovery, from a provider
-/// that brings them, or from unsafe code.
+/// Any code can assemble its fields. The [`DeviceInfo`]s in it come from discovery, from a provider
+/// of its own devices, or from unsafe code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The devices that could be opened, in rdma-core's order.
     pub devices: Vec<DeviceInfo>,
-    /// The devices that were left out, with reasons.
+    /// The skipped devices, with reasons.
     pub skipped: Vec<Skipped>,
     /// The source of the list.
     pub source: Source,
-    /// The reason why netlink did not list the devices, if it did not.
+    /// The reason why netlink did not list the devices, if so.
     pub netlink_error: Option<NetlinkError>,
 }
 
@@ -77,7 +77,7 @@ pub struct Found {
 pub enum Source {
     /// Netlink alone.
     Netlink,
-    /// Netlink, and sysfs for what netlink did not report.
+    /// Netlink, with sysfs filling the gaps.
     NetlinkAndSysfs,
     /// sysfs alone.
     Sysfs,
@@ -98,11 +98,11 @@ impl fmt::Display for Source {
 
 /// Lists the RDMA devices.
 ///
-/// Takes four system calls, and four for each device, if netlink reports everything. A kernel
+/// Makes four system calls, and four for each device, if netlink reports everything. A kernel
 /// without RDMA yields an empty list whose [`Found::source`] is [`Source::None`], not an error.
 ///
 /// # Errors
-/// [`Cause::File`] with the errno and the path if sysfs was needed and could not be read; `ENOSYS`
+/// [`Cause::File`] with the errno and the path if sysfs was needed but could not be read; `ENOSYS`
 /// for a version of the uverbs ABI other than 3 to 6, which the error names.
 ///
 /// # References
@@ -124,7 +124,7 @@ pub fn copies_on_fork() -> Option<bool> {
     nldev::copies_on_fork(&mut Conversation::new(&mut socket)).ok()
 }
 
-/// Lists devices as [`discover`] does, from a netlink and files of the caller's choice. For tests.
+/// Lists devices like [`discover`], with a given netlink and files. For tests.
 ///
 /// # Safety
 /// As [`DeviceInfo::from_parts`], for each device that netlink and the files report.
@@ -155,12 +155,12 @@ fn search(roots: &Roots, netlink: Result<&mut dyn Wire, Errno>) -> Result<Found>
     Ok(search.found(source, Some(error)))
 }
 
-/// A discovery under way.
+/// A running discovery.
 struct Search<'r> {
     roots: &'r Roots,
     devices: Vec<DeviceInfo>,
     skipped: Vec<Skipped>,
-    /// The entries of the class directory, after it was read.
+    /// The entries of the class directory, once read.
     class: Option<Vec<UverbsEntry>>,
     used_sysfs: bool,
 }
@@ -186,14 +186,14 @@ impl Search<'_> {
             any_chardev |= chardev.is_ok();
             self.one_of_netlink(device, chardev);
         }
-        // A kernel with GET_CHARDEV speaks version 6, and there will be no other.
+        // A kernel with GET_CHARDEV has version 6, the last one.
         if !any_chardev && !self.devices.is_empty() {
             self.check_uverbs_abi().map_err(Failure::Sysfs)?;
         }
         Ok(())
     }
 
-    /// Adds a device that netlink reported, with its character device as reported.
+    /// Adds a device and its character device as reported by netlink.
     fn one_of_netlink(&mut self, device: NlDevice, chardev: Result<NlChardev, NetlinkError>) {
         let raw_name = device.name;
         let Some(name) = path_component(&raw_name) else {
@@ -247,11 +247,11 @@ impl Search<'_> {
     ) -> Result<(String, DevNum, u32), SkipReason> {
         self.used_sysfs = true;
         let is_ours = |entry: &UverbsEntry| entry.ibdev.as_deref() == Ok(name.as_bytes());
-        // Several RDMA devices can sit on one bus device, which then has all of their character
+        // Several RDMA devices can belong to one bus device, which then has all of their character
         // devices.
         let near = sysfs::uverbs_in(&ibdev_path.join("device/infiniband_verbs")).unwrap_or_default();
         let entry = near.into_iter().find(is_ours).or_else(|| {
-            // A device that is on no bus has no such directory.
+            // A device without a bus has no such directory.
             let class = self
                 .class
                 .get_or_insert_with(|| sysfs::uverbs_in(&self.roots.uverbs_class()).unwrap_or_default());
@@ -346,7 +346,7 @@ impl Search<'_> {
     }
 }
 
-/// Reads the name, number and ABI version of the character device that a sysfs directory describes.
+/// Reads the name, number and ABI version of the character device described by a sysfs directory.
 fn uverbs_at(entry: &UverbsEntry) -> Result<(String, DevNum, u32), SkipReason> {
     let dev_name = path_component(&entry.dev_name).ok_or(SkipReason::BadName)?;
     let path = entry.path.join("dev");
@@ -383,11 +383,10 @@ fn sysfs_error(path: &Path, errno: Errno) -> Error {
 /// The verb's name in C, without the prefix.
 const VERB: &str = "get_device_list";
 
-/// The length of the longest file name in bytes. Names of the kernel's RDMA devices have 63 at
-/// most.
+/// The length of the longest file name in bytes. Names of kernel RDMA devices have at most 63.
 const NAME_MAX: usize = 255;
 
-/// The versions of uverbs that rdma-core accepts. Kernels since 2.6.15 speak 6.
+/// The uverbs versions accepted by rdma-core. Kernels since 2.6.15 have version 6.
 const UVERBS_ABI_MIN: u32 = 3;
 const UVERBS_ABI_MAX: u32 = 6;
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The kernel replies before `sendto(2)` returns, so a conversation takes one system call for the
-//! request and one for each datagram of the reply. Messages that do not belong to the request
-//! (another sequence number, sender or message type) are ignored; a message that is cut off ends
-//! the conversation with an error.
+//! request and one for each datagram of the reply. Messages unrelated to the request (another
+//! sequence number, sender or message type) are ignored; a truncated message ends the conversation
+//! with an error.
 
 use core::fmt;
 use std::io::IoSliceMut;
@@ -37,14 +37,14 @@ pub trait Wire {
     /// The errno of `sendto(2)`; [`Errno::IO`] if only part of the datagram was sent.
     fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
 
-    /// Receives one datagram into `buffer` and returns its length and the port of its sender, 0 for
+    /// Receives one datagram into `buffer`. Returns its length and the port of its sender, 0 for
     /// the kernel.
     ///
-    /// A length above that of `buffer` means that the datagram was cut off.
+    /// A length above the length of `buffer` means that the datagram was truncated.
     ///
     /// # Errors
-    /// The errno of `recvmsg(2)` or `poll(2)`; [`Errno::TIMEDOUT`] if no datagram came within the
-    /// time limit.
+    /// The errno of `recvmsg(2)` or `poll(2)`; [`Errno::TIMEDOUT`] if no datagram arrived within
+    /// the time limit.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno>;
 }
 
@@ -68,8 +68,7 @@ impl NetlinkSocket {
         Self::of_protocol(SockProtocol::NetlinkRDMA, PATIENCE)
     }
 
-    /// Opens a socket for questions about interfaces, routes and neighbours. No permission is
-    /// needed.
+    /// Opens a socket for queries about interfaces, routes and neighbours. No permission is needed.
     ///
     /// # Errors
     /// The errno of `socket(2)`.
@@ -77,8 +76,8 @@ impl NetlinkSocket {
         Self::of_protocol(SockProtocol::NetlinkRoute, PATIENCE)
     }
 
-    /// Opens a socket that receives a datagram for each change of a neighbour, and waits for one as
-    /// long as `patience`.
+    /// Opens a socket that receives a datagram for each change of a neighbour and waits up to
+    /// `patience` for it.
     ///
     /// # Errors
     /// The errno of `socket(2)` or `bind(2)`.
@@ -108,14 +107,14 @@ impl Wire for NetlinkSocket {
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno> {
-        // The kernel usually has replied already. The clock is read only if it has not.
+        // Usually the kernel has replied already. The clock is read only otherwise.
         let mut deadline = None;
         loop {
             // MSG_TRUNC: the length of the whole datagram, even if the buffer is shorter.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
             let mut parts = [IoSliceMut::new(buffer)];
             match recvmsg::<NetlinkAddr>(self.socket.as_raw_fd(), &mut parts, None, flags) {
-                // A datagram without a sender's address is not the kernel's.
+                // A datagram without a sender's address does not come from the kernel.
                 Ok(datagram) => {
                     return Ok((datagram.bytes, datagram.address.map_or(u32::MAX, |from| from.pid())));
                 }
@@ -139,17 +138,17 @@ impl Wire for NetlinkSocket {
 /// The time limit for a datagram. The kernel needs microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The reason why netlink did not reply to a request.
+/// The reason for a missing netlink reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetlinkError {
     /// The socket could not be created, because the kernel has no RDMA netlink.
     NoSocket(Errno),
-    /// A datagram could not be sent or received; [`Errno::TIMEDOUT`] if none came.
+    /// A datagram could not be sent or received; [`Errno::TIMEDOUT`] if none arrived.
     Io(Errno),
     /// The kernel replied with an error.
     Refused(Errno),
-    /// The reply is cut off or contradicts itself.
+    /// The reply is truncated or contradicts itself.
     Malformed(&'static str),
     /// The devices changed during each of several attempts to list them.
     Interrupted,
@@ -179,12 +178,12 @@ pub(crate) struct Conversation<'w> {
 }
 
 impl<'w> Conversation<'w> {
-    /// Creates a conversation without requests so far.
+    /// Creates a conversation without requests.
     pub(crate) const fn new(wire: &'w mut dyn Wire) -> Self {
         Self { wire, sequence_number: 0, buffer: Vec::new() }
     }
 
-    /// Requests one item: `attributes` are the request's, and `parse` receives those of the reply.
+    /// Requests one item with `attributes`. `parse` receives the attributes of the reply.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including those of `parse`.
@@ -197,8 +196,8 @@ impl<'w> Conversation<'w> {
         self.get_as(message_type, message_type, attributes, parse)
     }
 
-    /// Requests one item whose reply has a message type of its own, as in routing netlink.
-    /// `payload` is the request's, and `parse` receives that of the reply.
+    /// Requests one item whose reply has another message type, as in routing netlink. `payload` is
+    /// the request's; `parse` receives the reply's.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including those of `parse`.
@@ -217,7 +216,7 @@ impl<'w> Conversation<'w> {
         answer.ok_or(NetlinkError::Malformed("it is empty"))
     }
 
-    /// Requests all items: `parse` receives the attributes of each.
+    /// Requests all items. `parse` receives the attributes of each.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including those of `parse`.
@@ -279,7 +278,7 @@ impl<'w> Conversation<'w> {
     }
 }
 
-/// The state of reading the reply to one request.
+/// The progress of reading the reply to one request.
 struct Answer {
     message_type: u16,
     sequence_number: u32,
@@ -306,7 +305,7 @@ impl Answer {
                 NLMSG_NOOP => {}
                 NLMSG_OVERRUN => return Err(NetlinkError::Malformed("data was lost")),
                 NLMSG_ERROR => return error_code(message.payload()).map(|()| true),
-                // The end of a dump carries the dump's error code, where the kernel has one.
+                // The end of a dump contains the dump's error code, if the kernel sends one.
                 NLMSG_DONE if message.payload().is_empty() => return Ok(true),
                 NLMSG_DONE => return error_code(message.payload()).map(|()| true),
                 found if found == self.message_type => {
@@ -322,7 +321,7 @@ impl Answer {
     }
 }
 
-/// Checks the code at the start of an error's or done message's payload: 0 or a negative errno.
+/// Checks the code at the start of the payload of an error or done message: 0 or a negative errno.
 fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
     let error =
         ErrorBuffer::new_checked(payload).map_err(|_| NetlinkError::Malformed("an error is cut off"))?;
@@ -332,7 +331,7 @@ fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
     }
 }
 
-/// The messages of a datagram in order, and an error if one is cut off.
+/// The messages of a datagram in order, and an error for a truncated message.
 struct Messages<'b>(&'b [u8]);
 
 impl<'b> Iterator for Messages<'b> {
@@ -346,8 +345,8 @@ impl<'b> Iterator for Messages<'b> {
             self.0 = &[];
             return Some(Err(NetlinkError::Malformed("a message is cut off")));
         };
-        // `new_checked` found the length to be at least that of a header and at most that of the
-        // datagram.
+        // `new_checked` ensured that the length is at least the header's and at most the
+        // datagram's.
         let aligned = (message.length() as usize).next_multiple_of(usize::from(NLMSG_ALIGNTO));
         self.0 = self.0.get(aligned..).unwrap_or(&[]);
         Some(Ok(message))
@@ -357,7 +356,7 @@ impl<'b> Iterator for Messages<'b> {
 /// Calls `visit` with the kind and value of every attribute.
 ///
 /// # Errors
-/// [`NetlinkError::Malformed`] if an attribute is cut off.
+/// [`NetlinkError::Malformed`] for a truncated attribute.
 pub(crate) fn each_attribute(
     attributes: &[u8],
     mut visit: impl FnMut(u16, &[u8]),
@@ -398,7 +397,7 @@ const HEADER_LEN: usize = 16;
 /// The port that the kernel sends from.
 const KERNEL: u32 = 0;
 
-/// The size of the largest datagram that the kernel sends in a dump.
+/// The size of the largest datagram sent by the kernel in a dump.
 ///
 /// # References
 /// `netlink_recvmsg` in the kernel's `net/netlink/af_netlink.c`
@@ -430,7 +429,7 @@ mod tests {
         let mut socket = route(PATIENCE);
         let mut conversation = Conversation::new(&mut socket);
         for _ in 0..3 {
-            // A type that does not exist: each request gets its own error, and not an earlier one.
+            // A nonexistent type: each request gets its own error, not an earlier one's.
             let reply = conversation.get(0x3ff0, &[], |_| Ok(()));
             assert_eq!(reply, Err(NetlinkError::Refused(Errno::OPNOTSUPP)));
         }

@@ -1,7 +1,8 @@
-//! Parsers of RDMA netlink's attributes of devices. No system calls.
+//! Parsers of the RDMA netlink attributes of devices. No system calls.
 //!
-//! An attribute that is missing or of the wrong size is `None`, and read from sysfs instead; of one
-//! that comes twice, the last counts, as in the kernel's own parser; an unknown one is ignored.
+//! Attributes that are missing or have the wrong size are `None` and read from sysfs instead. The
+//! last of repeated attributes counts, as in the kernel's own parser. Unknown attributes are
+//! ignored.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +23,7 @@ use crate::types::Guid;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NlDevice {
     pub(super) index: Option<u32>,
-    /// Bytes up to the first NUL, not checked.
+    /// Bytes up to the first NUL, unchecked.
     pub(super) name: Vec<u8>,
     pub(super) node_type: Option<NodeType>,
     pub(super) node_guid: Option<Guid>,
@@ -33,8 +34,8 @@ impl NlDevice {
     /// Parses the attributes of one message.
     ///
     /// # Errors
-    /// [`NetlinkError::Malformed`] if an attribute is cut off, or if there is no name, by which
-    /// sysfs lists devices.
+    /// [`NetlinkError::Malformed`] for a truncated attribute or a missing name, which sysfs lookups
+    /// need.
     pub(super) fn parse(attributes: &[u8]) -> Result<Self, NetlinkError> {
         let mut device = Self::default();
         let mut name = None;
@@ -55,7 +56,7 @@ impl NlDevice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NlChardev {
     pub(super) dev: Option<DevNum>,
-    /// Bytes up to the first NUL, not checked.
+    /// Bytes up to the first NUL, unchecked.
     pub(super) name: Option<Vec<u8>>,
     pub(super) abi_version: Option<u32>,
     pub(super) driver_id: Option<RdmaDriverId>,
@@ -65,7 +66,7 @@ impl NlChardev {
     /// Parses the attributes of one message.
     ///
     /// # Errors
-    /// [`NetlinkError::Malformed`] if an attribute is cut off.
+    /// [`NetlinkError::Malformed`] for a truncated attribute.
     pub(super) fn parse(attributes: &[u8]) -> Result<Self, NetlinkError> {
         let mut chardev = Self::default();
         each_attribute(attributes, |kind, value| match kind {
@@ -83,11 +84,11 @@ impl NlChardev {
     }
 }
 
-/// Returns all devices that this process may see, in the kernel's order, each once.
+/// Returns all devices visible to this process, in the kernel's order, each once.
 pub(super) fn devices(conversation: &mut Conversation<'_>) -> Result<Vec<NlDevice>, NetlinkError> {
     let message_type = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET);
     let mut devices = conversation.dump(message_type, NlDevice::parse)?;
-    // A device that is moved during the dump can come twice.
+    // A device moved during the dump can be reported twice.
     let mut seen = BTreeSet::new();
     devices.retain(|device| match device.index {
         Some(index) => seen.insert((Some(index), None)),
@@ -113,8 +114,8 @@ pub(super) fn chardev(conversation: &mut Conversation<'_>, kind: &str) -> Result
     conversation.get(message_type, &request, NlChardev::parse)
 }
 
-/// Returns whether the kernel copies registered pages for a forked child. Kernels before 5.12 do
-/// not have the attribute.
+/// Returns whether the kernel copies registered pages for a forked child. Kernels before 5.12 lack
+/// the attribute.
 pub(super) fn copies_on_fork(conversation: &mut Conversation<'_>) -> Result<bool, NetlinkError> {
     let message_type = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_SYS_GET);
     conversation.get(message_type, &[], |attributes| {

@@ -1,4 +1,4 @@
-//! [`Skipped`]: a device that exists and is not in the list, with the reason.
+//! [`Skipped`]: an existing device missing from the list, with the reason.
 
 use core::fmt;
 use std::net::IpAddr;
@@ -8,25 +8,25 @@ use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 
 use crate::{Cause, Errno, Error};
 
-/// A device that was found and left out.
+/// A device found but skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// The RDMA device's name, or the character device's if the former is unknown.
-    /// Characters that cannot be printed are escaped.
+    /// The RDMA device's name, or the character device's if the former is unknown. Unprintable
+    /// characters are escaped.
     pub name: String,
     /// The reason.
     pub reason: SkipReason,
 }
 
 impl Skipped {
-    /// Converts to the error of a verb that needed this very device.
+    /// Converts into the error of a verb that needed this device.
     pub fn into_error(self, verb: &'static str) -> Error {
         let errno = self.reason.errno();
         Error::new(verb, &self.name, errno).because(Cause::LeftOut { reason: Box::new(self.reason) })
     }
 }
 
-/// The reason why a device was left out. `Display` is a sentence with advice for an operator.
+/// The reason for skipping a device. `Display` is a sentence with advice for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SkipReason {
@@ -39,12 +39,12 @@ pub enum SkipReason {
     },
     /// The kernel has no character device for it.
     NoChardev {
-        /// The kernel's errno when asked for one; `None` if it was not asked.
+        /// The errno of the kernel's query; `None` if it was not queried.
         errno: Option<Errno>,
     },
     /// Its name, or its character device's, is not a valid file name.
     BadName,
-    /// sysfs lists it, but a file that is needed could not be read.
+    /// sysfs lists it, but a required file could not be read.
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -58,21 +58,21 @@ pub enum SkipReason {
     },
     /// No provider supports its driver.
     NoProvider {
-        /// The kernel driver's id, if it is known.
+        /// The kernel driver's id, if known.
         driver_id: Option<RdmaDriverId>,
     },
-    /// The provider does not know the kernel driver's version of its ABI.
+    /// The provider does not support the kernel driver's version of its ABI.
     AbiOutOfRange {
         /// The kernel driver's version.
         abi: u32,
         /// The provider for this driver.
         provider: &'static str,
-        /// The oldest version that the provider knows.
+        /// The oldest version supported by the provider.
         min: u32,
-        /// The newest version that the provider knows.
+        /// The newest version supported by the provider.
         max: u32,
     },
-    /// A provider was asked to bring it, and cannot bind its address.
+    /// A provider should have created it, but cannot bind its address.
     Address {
         /// The address.
         address: IpAddr,
@@ -81,9 +81,9 @@ pub enum SkipReason {
         /// The errno of `bind(2)`.
         errno: Errno,
     },
-    /// A provider was asked to bring it, and cannot parse the request.
+    /// A provider should have created it, but cannot parse the request.
     Request {
-        /// The environment variable that holds the request.
+        /// The environment variable with the request.
         variable: &'static str,
         /// The request.
         asked: Box<str>,
@@ -93,13 +93,13 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// Returns whether the program or its environment asked a provider to bring the device;
-    /// discovery found it otherwise.
+    /// Returns whether the program or its environment requested the device from a provider, instead
+    /// of discovery finding it.
     pub const fn was_asked_for(&self) -> bool {
         matches!(self, Self::Address { .. } | Self::Request { .. })
     }
 
-    /// Returns the errno with which opening such a device fails: the system's, if there was one.
+    /// Returns the errno of opening such a device: the system's, if any.
     pub fn errno(&self) -> Errno {
         match self {
             Self::NodeMissing { errno, .. }
@@ -201,15 +201,15 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// The advice about `EMFILE`.
+/// The advice for `EMFILE`.
 pub const MANY_DESCRIPTORS: &str =
     "the process has as many open descriptors as it may have: raise its limit (ulimit -n, LimitNOFILE=)";
 
-/// Returns the kernel driver's name as rdma-core spells it.
+/// Returns the kernel driver's name as spelled by rdma-core.
 fn driver_name(id: RdmaDriverId) -> Option<String> {
     match id {
         RdmaDriverId::RDMA_DRIVER_UNKNOWN => None,
-        // The kernel used this number for two drivers, of which the first was removed.
+        // The kernel used this number for two drivers; the first was removed.
         RdmaDriverId::RDMA_DRIVER_IRDMA => Some("irdma".into()),
         _ => Some(id.name()?.strip_prefix("RDMA_DRIVER_")?.to_lowercase()),
     }

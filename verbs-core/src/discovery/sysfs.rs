@@ -1,4 +1,4 @@
-//! Device facts from sysfs, for kernels whose netlink is missing or incomplete.
+//! Device properties from sysfs, for kernels whose netlink is missing or incomplete.
 //!
 //! ```text
 //! <sysfs>/class/infiniband_verbs/abi_version          6
@@ -40,12 +40,12 @@ impl Roots {
         Self { sysfs: sysfs.map_or_else(|| "/sys".into(), PathBuf::from), dev: "/dev/infiniband".into() }
     }
 
-    /// The sysfs directory of an RDMA device.
+    /// Returns the sysfs directory of an RDMA device.
     pub(super) fn ibdev(&self, name: &str) -> PathBuf {
         self.sysfs.join("class/infiniband").join(name)
     }
 
-    /// The sysfs directory of uverbs devices.
+    /// Returns the sysfs directory of uverbs devices.
     pub(super) fn uverbs_class(&self) -> PathBuf {
         self.sysfs.join("class/infiniband_verbs")
     }
@@ -53,11 +53,11 @@ impl Roots {
 
 /// An entry of a directory of uverbs devices.
 pub(super) struct UverbsEntry {
-    /// The file name, not checked.
+    /// The file name, unchecked.
     pub(super) dev_name: Vec<u8>,
     /// Its directory.
     pub(super) path: PathBuf,
-    /// The RDMA device that it belongs to, not checked.
+    /// Its RDMA device, unchecked.
     pub(super) ibdev: Result<Vec<u8>, Errno>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
             let path = entry.path();
             UverbsEntry { dev_name: entry.file_name().into_vec(), ibdev: read(&path.join("ibdev")), path }
         })
-        // The class has files of its own, such as abi_version.
+        // The class also has plain files, such as abi_version.
         .filter(|entry| entry.ibdev != Err(Errno::NOTDIR))
         .collect())
 }
@@ -84,8 +84,8 @@ pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
 /// # Errors
 /// The errno of `open(2)` or `read(2)`.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Errno> {
-    // A sysfs file is shorter than a page and comes in one read. O_NONBLOCK: do not wait if a pipe
-    // is in its place.
+    // A sysfs file is shorter than a page and arrives in one read. O_NONBLOCK avoids waiting if a
+    // pipe is in its place.
     let open = || fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let mut content = vec![0; 4096];
     let len = open().and_then(|mut file| file.read(&mut content)).map_err(|error| Errno::from_io(&error))?;
@@ -96,7 +96,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Errno> {
     Ok(content)
 }
 
-/// Reads a number from a file; `None` if it cannot be read or holds something else.
+/// Reads a number from a file; `None` if it cannot be read or holds no number.
 pub(super) fn read_number(path: &Path) -> Option<u32> {
     parse_number(str::from_utf8(&read(path).ok()?).ok()?)
 }
@@ -106,14 +106,14 @@ pub(super) fn parse_number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// An RDMA device's node type, `1: CA` in sysfs.
+/// Returns an RDMA device's node type, `1: CA` in sysfs.
 pub(super) fn node_type(ibdev: &Path) -> Option<NodeType> {
     let content = read(&ibdev.join("node_type")).ok()?;
     let (number, _) = str::from_utf8(&content).ok()?.split_once(':')?;
     parse_number(number).map(NodeType)
 }
 
-/// An RDMA device's node GUID, `5054:00ff:fe12:3456` in sysfs.
+/// Returns an RDMA device's node GUID, `5054:00ff:fe12:3456` in sysfs.
 pub(super) fn node_guid(ibdev: &Path) -> Option<Guid> {
     let content = read(&ibdev.join("node_guid")).ok()?;
     let mut groups = str::from_utf8(&content).ok()?.split(':');

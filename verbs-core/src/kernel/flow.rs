@@ -10,7 +10,7 @@ use crate::types::{
 };
 use crate::{Errno, Error, Result, cmd};
 
-/// Defines an object that is a handle of the kernel, and its end.
+/// Defines an object that is a handle of the kernel, and its destruction.
 macro_rules! kernel_object {
     ($(#[$doc:meta])* $name:ident, $destroy:path) => {
         $(#[$doc])*
@@ -32,13 +32,13 @@ macro_rules! kernel_object {
 }
 
 kernel_object! {
-    /// A flow rule of the kernel.
+    /// A kernel flow rule.
     KernelFlow, cmd::flow::destroy_flow
 }
 
 impl KernelFlow {
-    /// Creates a rule of the queue pair with this handle. The rule names flow actions and counters
-    /// by their handles.
+    /// Creates a rule of the queue pair with this handle. The rule refers to flow actions and
+    /// counters by handle.
     ///
     /// # Errors
     /// As [`ContextOps::create_flow`](crate::provider::ContextOps::create_flow).
@@ -55,7 +55,7 @@ impl FlowOps for KernelFlow {
 }
 
 kernel_object! {
-    /// A flow action of the kernel.
+    /// A kernel flow action.
     KernelFlowAction, cmd::flow::destroy_flow_action
 }
 
@@ -86,7 +86,7 @@ impl FlowActionOps for KernelFlowAction {
 }
 
 kernel_object! {
-    /// A set of counters of the kernel.
+    /// A kernel set of counters.
     KernelCounters, cmd::counters::destroy_counters
 }
 
@@ -108,8 +108,7 @@ impl CountersOps for KernelCounters {
         self.handle
     }
 
-    /// Always fails: the kernel has no method for it, so that a driver that counts has its own
-    /// object.
+    /// Always fails: the kernel has no method for it. A driver that counts has its own object.
     fn attach_point_flow(&self, _attr: &CounterAttachAttr, _flow: Option<&KernelFlow>) -> Result<()> {
         Err(self.context.uverbs.error("attach_counters_point_flow", Errno::OPNOTSUPP))
     }
@@ -120,7 +119,7 @@ impl CountersOps for KernelCounters {
 }
 
 kernel_object! {
-    /// A completion counter of the kernel.
+    /// A kernel completion counter.
     KernelCompCntr, cmd::counters::destroy_comp_cntr
 }
 
@@ -134,7 +133,7 @@ impl KernelCompCntr {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// Lets the counter count operations of the queue pair with this handle.
+    /// Makes the counter count operations of the queue pair with this handle.
     ///
     /// # Errors
     /// As [`ContextOps::qp_attach_comp_cntr`](crate::provider::ContextOps::qp_attach_comp_cntr).
@@ -161,7 +160,7 @@ impl CompCntrOps for KernelCompCntr {
     }
 }
 
-/// A table of work queues of the kernel.
+/// A kernel table of work queues.
 #[derive(Debug)]
 pub struct KernelRwqIndTable {
     context: Arc<KernelContext>,

@@ -1,13 +1,13 @@
-//! [`Groups`]: the multicast groups of a queue pair of the kernel.
+//! [`Groups`]: the multicast groups of a kernel queue pair.
 
 use crate::channel::Uverbs;
 use crate::types::{Gid, QpType};
 use crate::{Cause, Errno, Result, cmd, explain};
 
-/// The multicast groups that a queue pair is attached to.
+/// The multicast groups of a queue pair.
 ///
-/// The kernel refuses to destroy a queue pair that is attached to a group (`EBUSY`), so a provider
-/// detaches it first, from the groups that this list holds.
+/// The kernel refuses to destroy a queue pair attached to a group (`EBUSY`), so a provider first
+/// detaches it from the groups in this list.
 ///
 /// # References
 /// Linux `drivers/infiniband/core/uverbs_std_types_qp.c` (`uverbs_free_qp`), `uverbs_cmd.c`
@@ -52,7 +52,7 @@ impl Groups {
         gid: &Gid,
         lid: u16,
     ) -> Result<()> {
-        // Drivers return errnos of their own for a queue pair that is not attached.
+        // Drivers return various errnos for a queue pair that is not attached.
         if !self.0.contains(&(*gid, lid)) {
             let cause = explain::group(qp_type, gid).err().unwrap_or(Cause::NotAttached { gid: *gid });
             return Err(uverbs.error("detach_mcast", Errno::INVAL).because(cause));
@@ -62,9 +62,9 @@ impl Groups {
         Ok(())
     }
 
-    /// Detaches the queue pair with this handle from all groups, before it is destroyed. Groups
-    /// that the kernel refuses to detach stay in the list; the result of destroying tells
-    /// whether they mattered.
+    /// Detaches the queue pair with this handle from all groups before it is destroyed. Groups that
+    /// the kernel refuses to detach stay in the list; the result of the destruction shows whether
+    /// they mattered.
     pub fn detach_all(&mut self, uverbs: &Uverbs, handle: u32) {
         self.0.retain(|(gid, lid)| cmd::mcast::detach_mcast(uverbs, handle, gid, *lid).is_err());
     }

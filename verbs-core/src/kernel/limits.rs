@@ -1,8 +1,8 @@
 //! The causes of the kernel's `EINVAL`, `EOPNOTSUPP` or `ENOMEM`, as far as its limits explain
 //! them.
 //!
-//! These functions run only after a command failed, so a command that succeeds costs nothing more.
-//! The rules are those of [`crate::explain`]; this file queries the limits that they need.
+//! These functions run only after a command has failed, so successful commands cost nothing more.
+//! The rules come from [`crate::explain`]; this file queries the limits they need.
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -49,9 +49,9 @@ impl KernelContext {
         }
     }
 
-    /// Adds the cause for which the kernel rejected a region. `start` is the start of its memory
-    /// (or the offset in its file) and the address in work requests. `length` is `None` if the
-    /// memory does not change.
+    /// Adds the cause of a rejected region. `start` is the start of its memory (or the offset in
+    /// its file) and the address in work requests. `length` is `None` if the memory does not
+    /// change.
     pub(super) fn explain_reg_mr(
         &self,
         error: Error,
@@ -89,7 +89,7 @@ impl KernelContext {
                 }
                 let Ok(attr) = self.query_device() else { return error };
                 let error = limit(error, "length", length, 0, attr.max_mr_size);
-                // The device has the right, and perhaps not for this memory.
+                // The device supports the right, but perhaps not for this memory.
                 if error.cause == Cause::Unknown && access.contains(AccessFlags::FLUSH_PERSISTENT) {
                     let reason =
                         "FLUSH_PERSISTENT is a right to persistent memory, and this memory may not be".into();
@@ -105,8 +105,8 @@ impl KernelContext {
         }
     }
 
-    /// Returns the flush rights among `access` that the device does not have. Kernels before Linux
-    /// 6.3 have none.
+    /// Returns the flush rights in `access` that the device does not support. Kernels before Linux
+    /// 6.3 support none.
     fn lacking_flushes(&self, access: AccessFlags) -> AccessFlags {
         let pairs = [
             (AccessFlags::FLUSH_GLOBAL, DeviceCapFlags::FLUSH_GLOBAL),
@@ -120,7 +120,7 @@ impl KernelContext {
         lacks.fold(AccessFlags::empty(), |lacking, (right, _)| lacking | access & right)
     }
 
-    /// Adds the maximum number of objects of the device to an `ENOMEM`.
+    /// Adds the device's maximum number of objects to an `ENOMEM`.
     pub(super) fn explain_shortage(
         &self,
         error: Error,
@@ -136,7 +136,7 @@ impl KernelContext {
         }
     }
 
-    /// Adds the cause for which the kernel rejected a completion queue: a limit, or else a flag.
+    /// Adds the cause of a rejected completion queue: a limit, or else a flag.
     pub fn explain_create_cq(&self, error: Error, attr: &CqInitAttr<'_>) -> Error {
         let flags = attr.flags - CqFlags::SINGLE_THREADED;
         let with_flags = |error: Error| match error.cause {
@@ -158,8 +158,8 @@ impl KernelContext {
         with_flags(limit(error, "comp_vector", attr.comp_vector.into(), 0, last))
     }
 
-    /// Adds the cause for which the kernel rejected the size `cqe` of a completion queue that holds
-    /// `unread` completions: a limit.
+    /// Adds the cause of rejecting the size `cqe` for a completion queue with `unread` completions:
+    /// a limit.
     pub fn explain_resize_cq(&self, error: Error, cqe: u32, unread: usize) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -168,7 +168,7 @@ impl KernelContext {
         limit(error, "cqe", cqe.into(), unread.max(1) as u64, device.max_cqe.into())
     }
 
-    /// Adds the cause for which the kernel rejected the moderation of a completion queue: a limit.
+    /// Adds the cause of rejected moderation of a completion queue: a limit.
     pub fn explain_modify_cq(&self, error: Error, moderation: CqModeration) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -179,8 +179,8 @@ impl KernelContext {
         limit(error, "cq_period", cq_period.into(), 0, caps.max_cq_period.into())
     }
 
-    /// Adds the cause for which the kernel rejected a queue pair: a limit, or else the type.
-    /// `max_inline` determines the limit of inline data, which no query returns.
+    /// Adds the cause of a rejected queue pair: a limit, or else the type. `max_inline` is the
+    /// limit of inline data, which no query returns.
     pub fn explain_create_qp(
         &self,
         error: Error,
@@ -210,7 +210,7 @@ impl KernelContext {
         if error.errno == Errno::NOMEM { error.because(shortage) } else { error }
     }
 
-    /// Adds the cause for which the kernel rejected a shared receive queue: a limit.
+    /// Adds the cause of a rejected shared receive queue: a limit.
     pub fn explain_create_srq(&self, error: Error, attr: &SrqInitAttr) -> Error {
         if error.errno == Errno::NOMEM {
             return self.explain_shortage(error, "shared receive queues", |device| device.max_srq);
@@ -224,8 +224,7 @@ impl KernelContext {
         limit(error, "srq_limit", attr.srq_limit.into(), 0, device.max_srq_wr.into())
     }
 
-    /// Adds the cause for which the kernel rejected a change of a shared receive queue: a limit of
-    /// the device.
+    /// Adds the cause of a rejected change of a shared receive queue: a limit of the device.
     pub fn explain_modify_srq(&self, error: Error, attr: &SrqAttr, mask: SrqAttrMask) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -241,8 +240,8 @@ impl KernelContext {
         error
     }
 
-    /// Adds the cause for which the kernel rejected a transition of a queue pair in the state `at`:
-    /// the transition table, or else a value of the attributes.
+    /// Adds the cause of a rejected transition of a queue pair in the state `at`: the transition
+    /// table, or else a value of the attributes.
     pub fn explain_modify_qp(
         &self,
         error: Error,
@@ -280,7 +279,7 @@ impl KernelContext {
             error = self.explain_path(error, &attr.ah_attr);
         }
         if error.cause == Cause::Unknown && mask.intersects(OF_DEVICE) {
-            // Kernels mask the other numbers, or take them as they are.
+            // Kernels mask the other numbers, or take them unchanged.
             if let Err(cause) = explain::numbers_fit(attr, mask & OF_DEVICE) {
                 return error.because(cause);
             }
@@ -299,8 +298,8 @@ impl KernelContext {
         error
     }
 
-    /// Adds the cause for which the kernel rejected a path: a port that does not exist, no GRH on
-    /// an Ethernet port, a source GID that does not exist, or an unreachable destination.
+    /// Adds the cause of a rejected path: a nonexistent port, no GRH on an Ethernet port, a
+    /// nonexistent source GID, or an unreachable destination.
     pub fn explain_path(&self, error: Error, attr: &AhAttr) -> Error {
         if is_unreachable(&error)
             && let Some(grh) = attr.grh
@@ -335,8 +334,8 @@ impl KernelContext {
     }
 }
 
-/// Returns whether the kernel could not reach the destination of a path. `ETIMEDOUT`: it waited for
-/// the destination's Ethernet address.
+/// Returns whether the kernel could not reach the destination of a path. `ETIMEDOUT`: it waited in
+/// vain for the destination's Ethernet address.
 fn is_unreachable(error: &Error) -> bool {
     error.cause == Cause::Unknown
         && matches!(error.errno, Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::TIMEDOUT)
@@ -347,7 +346,7 @@ fn is_of_another_family(from: Gid, to: Gid) -> bool {
     from.address().is_ipv4() != to.address().is_ipv4()
 }
 
-/// The access rights that every driver accepts, without a capability flag.
+/// The access rights that every driver accepts without a capability flag.
 const EVERY_DEVICE: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)
@@ -362,8 +361,8 @@ const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::MAX_QP_RD_ATOMIC)
     .union(QpAttrMask::MAX_DEST_RD_ATOMIC);
 
-/// Returns the error with the limit as its cause, if it has no cause yet and the value lies beyond
-/// the limit.
+/// Returns the error with the limit as its cause, if it has no cause yet and the value exceeds the
+/// limit.
 fn limit(error: Error, name: &'static str, asked: u64, min: u64, max: u64) -> Error {
     match explain::within(name, asked, min, max) {
         Err(cause) if error.cause == Cause::Unknown => error.because(cause),

@@ -1,14 +1,14 @@
-//! [`KernelContext`]: the part of an open device that all providers of kernel devices share.
+//! [`KernelContext`]: the part of an open device shared by all providers of kernel devices.
 //!
-//! A provider wraps it in its own context and adds queues, doorbells and address vectors.
-//! Protection domains, memory regions, memory windows and DMA handles without driver-specific data
-//! are here too, as [`KernelPd`], [`KernelMr`], [`KernelMw`] and [`KernelDmah`], and in `flow` flow
-//! rules, flow actions, counters and tables of work queues.
+//! A provider wraps it in its own context and adds queues, doorbells and address vectors. Objects
+//! without driver-specific data are implemented here: protection domains, memory regions, memory
+//! windows and DMA handles ([`KernelPd`], [`KernelMr`], [`KernelMw`], [`KernelDmah`]), and in
+//! `flow` the flow rules, flow actions, counters and tables of work queues.
 //!
 //! # Safety
-//! A [`KernelContext`] has the right to command its device ([`Uverbs`]) and uses it for queries and
-//! for the objects above, each of which destroys only itself. It gives the right away only by
-//! [`KernelContext::uverbs`], which is unsafe.
+//! A [`KernelContext`] has the right to command its device ([`Uverbs`]). It uses the right for
+//! queries and for the objects above, each of which destroys only itself. It passes the right on
+//! only by [`KernelContext::uverbs`], which is unsafe.
 
 mod flow;
 mod groups;
@@ -33,17 +33,17 @@ pub use flow::{KernelCompCntr, KernelCounters, KernelFlow, KernelFlowAction, Ker
 pub use groups::Groups;
 pub use objects::{KernelDmah, KernelMr, KernelMw, KernelPd};
 
-/// An open device of the kernel, shared by everything that is made from it.
+/// An open kernel device, shared by everything created from it.
 #[derive(Debug)]
 pub struct KernelContext {
     uverbs: Uverbs,
     ibdev_path: PathBuf,
     num_comp_vectors: u32,
     core_support: u64,
-    /// The number of ports that netlink reports, which may exceed 255.
+    /// The number of ports reported by netlink, which may exceed 255.
     phys_port_cnt: Option<u32>,
-    /// Opened with the first object that can raise events, because a context that is only
-    /// queried needs none.
+    /// Opened with the first object that can raise events, because a context used for queries alone
+    /// needs none.
     async_fd: OnceLock<OwnedFd>,
     fw_ver: fn(u64) -> String,
 }
@@ -53,14 +53,13 @@ impl KernelContext {
     /// versions.
     ///
     /// # Errors
-    /// `ENODEV` for a device that is known to have another driver;
-    /// [`Cause::File`](crate::Cause::File) if the device's file cannot be opened; any errno that
-    /// the kernel returns.
+    /// `ENODEV` for a device known to have another driver; [`Cause::File`](crate::Cause::File) if
+    /// the device's file cannot be opened; any errno the kernel returns.
     pub fn open(device: &DeviceInfo, driver_id: u32, fw_ver: fn(u64) -> String) -> Result<Arc<Self>> {
         Self::open_uhw(device, driver_id, fw_ver, Uhw::none())
     }
 
-    /// Opens a device as [`open`](Self::open) does, with the driver's part of the command in `uhw`.
+    /// Opens a device like [`open`](Self::open), with the driver's part of the command in `uhw`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -75,19 +74,19 @@ impl KernelContext {
             return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
         // SAFETY: this module uses the right to command as `Uverbs` requires (see its head). The
-        // driver is the one that the kernel reported; if it reported none, it rejects ioctls that
-        // are meant for another driver.
+        // driver is the one reported by the kernel; if it reported none, it rejects ioctls meant
+        // for another driver.
         let uverbs = unsafe { Uverbs::open(device, driver_id) }?;
         Self::with_ports(uverbs, device.ibdev_path(), fw_ver, uhw, device.phys_port_cnt())
     }
 
-    /// Shares the context of a device's file that was opened by another owner, for example another
-    /// process, which sent the descriptor.
+    /// Shares the context of a device's file opened by another owner, for example another process
+    /// that sent the descriptor.
     ///
     /// # Errors
-    /// `ENODEV` for a device that is known to have another driver;
-    /// [`Cause::File`](crate::Cause::File) for a file that is not the device's; `EOPNOTSUPP` if
-    /// the driver does not share contexts; any other errno that the kernel returns.
+    /// `ENODEV` for a device known to have another driver; [`Cause::File`](crate::Cause::File) for
+    /// a file other than the device's; `EOPNOTSUPP` if the driver does not share contexts; any
+    /// other errno the kernel returns.
     pub fn import(
         device: &DeviceInfo,
         file: OwnedFd,
@@ -97,7 +96,7 @@ impl KernelContext {
         Self::import_with(device, file, driver_id, fw_ver, DriverAttrs::none())
     }
 
-    /// Shares a context as [`import`](Self::import) does, with the driver's own attributes of the
+    /// Shares a context like [`import`](Self::import), with the driver's own attributes of the
     /// query.
     ///
     /// # Errors
@@ -113,17 +112,17 @@ impl KernelContext {
         if device.driver_id().is_some_and(|id| id.0 != driver_id) {
             return Err(Error::new("import_device", device.name(), Errno::NODEV));
         }
-        // SAFETY: as in `open`. The other owner's objects have other handles, and the objects made
+        // SAFETY: as in `open`. The other owner's objects have other handles, and objects created
         // from this context destroy only themselves.
         let uverbs = unsafe { Uverbs::import(device, file, driver_id) }?;
         Self::import_over(uverbs, device.ibdev_path(), fw_ver, driver)
     }
 
-    /// Shares a context over a given command channel: a scripted kernel, or a driver with
-    /// attributes of its own in `driver`.
+    /// Shares a context over a given command channel: a scripted kernel, or a driver with its own
+    /// attributes in `driver`.
     ///
     /// # Errors
-    /// Any errno that the kernel returns for the query of the context; notably `EOPNOTSUPP` if the
+    /// Any errno the kernel returns for the query of the context; notably `EOPNOTSUPP` if the
     /// driver does not share contexts.
     pub fn import_over(
         uverbs: Uverbs,
@@ -135,11 +134,11 @@ impl KernelContext {
         Ok(Self::with_info(uverbs, ibdev_path, fw_ver, info, None))
     }
 
-    /// Creates a context over a given command channel: a scripted kernel, or a driver with data of
-    /// its own in `uhw`.
+    /// Creates a context over a given command channel: a scripted kernel, or a driver with its own
+    /// data in `uhw`.
     ///
     /// # Errors
-    /// Any errno that the kernel returns for the query of the context.
+    /// Any errno the kernel returns for the query of the context.
     pub fn new(
         uverbs: Uverbs,
         ibdev_path: &Path,
@@ -181,7 +180,7 @@ impl KernelContext {
         })
     }
 
-    /// Returns the properties of the device, and those that the driver reports in `uhw`.
+    /// Returns the properties of the device, and the driver's properties in `uhw`.
     ///
     /// # Errors
     /// As [`DeviceOps::query_device_ex`].
@@ -192,7 +191,7 @@ impl KernelContext {
 
     /// Returns the context's commands, for the provider of the device.
     ///
-    /// A provider calls this in one place, a type of its own that safe code outside of the provider
+    /// A provider calls this in one place: in a dedicated type that safe code outside the provider
     /// cannot name.
     ///
     /// # Safety
@@ -230,8 +229,8 @@ impl KernelContext {
         }
     }
 
-    /// Returns the GID table by one command, or `None` where the kernel lacks the command or the
-    /// table has more entries than one call returns.
+    /// Returns the GID table by a single command, or `None` if the kernel lacks the command or the
+    /// table exceeds one call.
     fn gid_table_at_once(&self) -> Result<Option<Vec<GidEntry>>> {
         match cmd::gid::query_gid_table(&self.uverbs) {
             Err(error) if error.errno == Errno::INVAL => Ok(None),
@@ -251,7 +250,7 @@ impl KernelContext {
         Ok(())
     }
 
-    /// Returns the access rights without the optional ones that this kernel does not know.
+    /// Returns the access rights without the optional rights unsupported by this kernel.
     fn access_for_kernel(&self, access: AccessFlags) -> AccessFlags {
         if IbUverbsCoreSupport::from_bits_retain(self.core_support as _)
             .contains(IbUverbsCoreSupport::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS)
@@ -352,7 +351,7 @@ impl DeviceOps for KernelContext {
     }
 }
 
-/// Converts the errno of sysfs, which has no file for an index outside a table.
+/// Converts the errno of sysfs for an index outside a table, where it has no file.
 fn outside_is_invalid(errno: Errno) -> Errno {
     if errno == Errno::NOENT { Errno::INVAL } else { errno }
 }

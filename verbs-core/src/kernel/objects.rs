@@ -1,7 +1,7 @@
 //! Objects without driver-specific data: [`KernelPd`], [`KernelMr`], [`KernelMw`], [`KernelDmah`].
 //!
-//! An imported object belongs to another owner of the same open file: destroying it here only
-//! forgets its handle.
+//! An imported object belongs to another owner of the same open file: destroying it here only drops
+//! its handle.
 //!
 //! # Safety
 //! The callers of [`KernelPd::reg_mr`], [`KernelPd::reg_mr_ex`] and [`KernelMr::rereg`] make the
@@ -18,7 +18,7 @@ use crate::provider::{Destroy, DmahOps, MrOps, MwOps, PdOps};
 use crate::types::{AccessFlags, Advice, AdviseFlags, DmahAttr, MrAttr, MwType, Sge};
 use crate::{Error, Result, cmd};
 
-/// A protection domain of the kernel.
+/// A kernel protection domain.
 #[derive(Debug)]
 pub struct KernelPd {
     context: Arc<KernelContext>,
@@ -27,10 +27,10 @@ pub struct KernelPd {
 }
 
 impl KernelPd {
-    /// Allocates a protection domain, for a driver that needs no data of its own in it.
+    /// Allocates a protection domain, for a driver without its own data in it.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `ENOMEM`.
+    /// Any errno the kernel returns; notably `ENOMEM`.
     pub fn alloc(context: &Arc<KernelContext>) -> Result<Self> {
         Self::alloc_uhw(context, Uhw::none())
     }
@@ -46,7 +46,7 @@ impl KernelPd {
     }
 
     /// Returns the protection domain with this handle, which another owner of the same open file
-    /// destroys. The kernel is not asked.
+    /// destroys. Sends no command.
     pub fn import(context: &Arc<KernelContext>, handle: u32) -> Self {
         Self { context: Arc::clone(context), handle, is_own: false }
     }
@@ -141,7 +141,7 @@ impl KernelPd {
         self.registered(info, None, usize::try_from(length).unwrap_or(usize::MAX), access)
     }
 
-    /// Advises the device about the pages of elements in on-demand paged regions.
+    /// Advises the device about the pages of elements in on-demand paging regions.
     ///
     /// # Errors
     /// As [`ContextOps::advise_mr`](crate::provider::ContextOps::advise_mr).
@@ -171,7 +171,7 @@ impl KernelPd {
         Ok(KernelMr { context, info, is_own: true })
     }
 
-    /// Allocates a memory window, for a driver that needs no data of its own in it.
+    /// Allocates a memory window, for a driver without its own data in it.
     ///
     /// # Errors
     /// As [`ContextOps::alloc_mw`](crate::provider::ContextOps::alloc_mw).
@@ -201,7 +201,7 @@ impl Destroy for KernelPd {
     }
 }
 
-/// A memory region of the kernel.
+/// A kernel memory region.
 #[derive(Debug)]
 pub struct KernelMr {
     context: Arc<KernelContext>,
@@ -216,8 +216,8 @@ impl KernelMr {
     /// As [`ContextOps::rereg_mr`](crate::provider::ContextOps::rereg_mr).
     ///
     /// # Errors
-    /// As [`ContextOps::rereg_mr`](crate::provider::ContextOps::rereg_mr). The provider knows which
-    /// state its driver leaves the region in.
+    /// As [`ContextOps::rereg_mr`](crate::provider::ContextOps::rereg_mr). The state of the region
+    /// afterwards depends on the driver; the provider handles it.
     pub unsafe fn rereg(
         &mut self,
         memory: Option<(*mut u8, usize, u64)>,
@@ -264,7 +264,7 @@ impl Destroy for KernelMr {
     }
 }
 
-/// A DMA handle of the kernel.
+/// A kernel DMA handle.
 #[derive(Debug)]
 pub struct KernelDmah {
     context: Arc<KernelContext>,
@@ -297,7 +297,7 @@ impl Destroy for KernelDmah {
     }
 }
 
-/// A memory window of the kernel.
+/// A kernel memory window.
 #[derive(Debug)]
 pub struct KernelMw {
     context: Arc<KernelContext>,

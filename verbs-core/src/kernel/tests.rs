@@ -22,13 +22,12 @@ pub(super) fn context(core_support: u64) -> (Arc<KernelContext>, Scripted) {
     context_at(Path::new("/nonexistent"), core_support)
 }
 
-/// Opens a scripted context whose directory of sysfs is `ibdev_path`.
+/// Opens a scripted context whose sysfs directory is `ibdev_path`.
 #[allow(unsafe_code)]
 fn context_at(ibdev_path: &Path, core_support: u64) -> (Arc<KernelContext>, Scripted) {
     let scripted =
         Scripted::new([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes(), core_support.as_bytes()]))]);
-    // SAFETY: the test owns the script's descriptors and may give them away, and no memory is
-    // posted to its queues.
+    // SAFETY: the script's descriptors belong to the test, and no memory is posted to its queues.
     let uverbs = unsafe { Uverbs::new(Box::new(scripted.clone()), 18, "rxe0") };
     let context = KernelContext::new(uverbs, ibdev_path, |_| String::new(), Uhw::none()).unwrap();
     (context, scripted)
@@ -105,7 +104,7 @@ fn a_visit_of_gids_in_sysfs_reads_no_further_than_it_is_told() {
         (seen, done.map_err(|error| error.errno))
     };
     assert_eq!(visit(2), (vec![0, 2], Ok(())), "the entry 1 is empty");
-    // The port has 1,024 entries, of which this directory lacks most.
+    // The port has 1,024 entries, most of them missing from this directory.
     assert_eq!(visit(9), (vec![0, 2, 3], Err(Errno::INVAL)));
     std::fs::remove_dir_all(root).unwrap();
 }
@@ -259,7 +258,7 @@ fn the_port_of_a_path_is_told_from_the_port_of_a_queue_pair() {
     let grh = Some(GlobalRoute::default());
     for path in [AhAttr::lid(9, 5), AhAttr { grh, ..AhAttr::lid(9, 0) }] {
         let (context, scripted) = context(0);
-        // The entry of the table, then the port, then the device.
+        // First the entry of the table is queried, then the port, then the device.
         scripted.expect(path.grh.map(|_| refused(Errno::INVAL)));
         scripted.expect([refused(Errno::INVAL), device()]);
         let error =
@@ -408,7 +407,7 @@ fn asynchronous_events_get_one_file_descriptor_when_they_are_first_needed() {
     let first = std::os::fd::AsRawFd::as_raw_fd(&context.async_fd().unwrap());
     let second = std::os::fd::AsRawFd::as_raw_fd(&context.async_fd().unwrap());
     assert_eq!((first, second), (fd, fd));
-    // No completion channel is the same descriptor.
+    // A completion channel must not be the same descriptor.
     scripted.expect([Expect::anything(Reply::outputs([&fd.to_ne_bytes()]))]);
     let error = context.create_comp_channel().unwrap_err();
     assert_eq!(error.cause, Cause::BadReply { what: "a file descriptor that the context has already" });
@@ -439,7 +438,7 @@ fn reg_mr(pd: &KernelPd, length: usize) -> crate::Result<KernelMr> {
 
 #[test]
 fn a_registration_that_fails_names_the_limit_that_it_passed() {
-    // This process' own limit, for the time of this test. Nothing else here locks memory.
+    // This process's own limit, for the duration of this test. Nothing else here locks memory.
     let (soft, hard) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap();
     let limit = hard.min(8 << 20);
     setrlimit(Resource::RLIMIT_MEMLOCK, limit, hard).unwrap();

@@ -1,8 +1,8 @@
-//! Replies of netlink, and messages that are none.
+//! Netlink replies, and messages that are not replies.
 
 use super::*;
 
-/// One device, told of in full.
+/// One device, reported in full.
 fn one() -> Canned {
     Canned::new(&[&[device(0, "rxe0"), done()], &[chardev("uverbs0", 192)]])
 }
@@ -11,8 +11,7 @@ fn files() -> Files {
     Files::nodes(&["uverbs0", "uverbs1"])
 }
 
-/// Returns the devices and the error that discovery over `wire` gives, with files in `/dev` and no
-/// sysfs.
+/// Returns the devices and the error of discovery over `wire`, with files in `/dev` and no sysfs.
 fn outcome(mut wire: Canned) -> (Vec<String>, Option<NetlinkError>) {
     let found = files().discover(&mut wire);
     (found.devices.into_iter().map(|device| device.name).collect(), found.netlink_error)
@@ -25,7 +24,7 @@ fn only_rxe0() -> (Vec<String>, Option<NetlinkError>) {
 #[test]
 fn several_messages_fit_into_one_datagram() {
     let all = [device(0, "rxe0"), device(1, "rxe1"), done()];
-    // Canned patches the first message of a datagram only.
+    // Canned patches only the first message of a datagram.
     let mut datagram = all.concat();
     let (second, third) = (all[0].len(), all[0].len() + all[1].len());
     datagram[second + 8] = 1;

@@ -1,4 +1,4 @@
-//! sysfs and `/dev/infiniband`, whole and in pieces.
+//! sysfs and `/dev/infiniband`, complete and incomplete.
 
 use super::*;
 
@@ -160,7 +160,7 @@ fn an_old_netlink_without_get_chardev_is_completed_by_the_class() {
     let [rxe1, rxe0] = &found.devices[..] else { panic!() };
     assert_eq!((rxe1.dev_name.as_str(), rxe1.index, rxe1.driver_id), ("uverbs1", Some(4), None));
     assert_eq!((rxe0.dev_name.as_str(), rxe0.dev), ("uverbs0", Some(DevNum { major: 231, minor: 192 })));
-    // Without GET_CHARDEV the version of uverbs itself is sysfs's to tell.
+    // Without GET_CHARDEV, only sysfs reports the version of uverbs itself.
     files.write("sys/class/infiniband_verbs/abi_version", "7\n");
     let mut wire = Canned::new(&[&[device(4, "rxe1"), done()], &[refusal(Errno::OPNOTSUPP)]]);
     assert!(search(&files.roots, Ok(&mut wire)).is_err());

@@ -1,8 +1,8 @@
-//! Answers that no kernel gives: cut, shuffled, repeated, forged.
+//! Replies that no kernel sends: truncated, shuffled, repeated, forged.
 
 use super::*;
 
-/// One device, in netlink and in sysfs alike.
+/// One device, both in netlink and in sysfs.
 fn files() -> Files {
     Files::none().with_device("rxe0", "uverbs0", "231:192")
 }
@@ -12,7 +12,7 @@ fn wire(device: &[Vec<u8>], chardev: &[Vec<u8>]) -> Canned {
     Canned::new(&[&[device, done()], &[message(GET_CHARDEV, 0, &chardev.concat())]])
 }
 
-/// The only device, less what sysfs cannot tell.
+/// Returns the only device, without properties missing from sysfs.
 fn common(found: Found) -> DeviceInfo {
     assert_eq!(found.skipped, []);
     let [device] = <[DeviceInfo; 1]>::try_from(found.devices).unwrap();
@@ -36,7 +36,7 @@ fn wherever_the_attributes_end_sysfs_tells_the_same() {
             assert_eq!(common(found), whole, "question {question} cut to {len}");
         }
     }
-    // The node type is the last attribute, and has padding that may be cut.
+    // The node type is the last attribute, and its padding may be cut off.
     assert!(sources.contains(&Source::Netlink) && sources.contains(&Source::NetlinkAndSysfs));
     assert!(sources.contains(&Source::Sysfs) && !sources.contains(&Source::None));
 }
@@ -59,7 +59,7 @@ fn any_one_attribute_may_be_missing_or_of_the_wrong_size() {
             match size {
                 None => drop(attrs.remove(at)),
                 Some(_) if is_name(&attrs[at]) => continue,
-                // A node type is one byte: that is its right size.
+                // One byte is the right size of a node type.
                 Some(1) if kind(&attrs[at]) == RDMA_NLDEV_ATTR_DEV_NODE_TYPE => continue,
                 Some(size) => attrs[at] = attr(kind(&attrs[at]), &vec![0xa5; size]),
             }
@@ -144,8 +144,8 @@ fn lengths_that_lie_are_found_out() {
     }
 }
 
-/// Names that lead somewhere else, that no directory can have, or that would write on an operator's
-/// terminal.
+/// Names that lead elsewhere, that no directory can have, or that would write control characters to
+/// an operator's terminal.
 const BAD_NAMES: [&[u8]; 11] = [
     b"",
     b".",
@@ -232,6 +232,6 @@ fn whatever_the_bytes_nothing_panics_and_no_path_leaves_the_roots() {
         whole += usize::from(found.source == Source::Netlink);
         none += usize::from(found.netlink_error.is_some());
     }
-    // Both kinds were met: neither does everything pass, nor nothing.
+    // Both outcomes occur: neither does everything pass, nor nothing.
     assert!(whole > 100 && none > 100, "{whole} {none}");
 }

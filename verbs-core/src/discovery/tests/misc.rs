@@ -6,7 +6,7 @@ fn wire(attrs: &[Vec<u8>]) -> Canned {
     Canned::new(&[&[message(GET_CHARDEV, 0, &attrs.concat())]])
 }
 
-/// The files of sysfs about the connection manager.
+/// Returns the connection manager's sysfs files.
 fn files() -> Files {
     let files = Files::none();
     files.write("sys/class/misc/rdma_cm/dev", "10:125\n");
@@ -54,6 +54,6 @@ fn a_kernel_without_a_connection_manager_has_no_such_file() {
 fn a_file_of_sysfs_that_cannot_be_opened_is_not_reported_as_missing() {
     let files = Files::none();
     files.write("sys/class/misc/plain", "");
-    // The path leads through a file, which is the errno that needs neither rights nor limits.
+    // The path leads through a file. This errno depends on neither permissions nor limits.
     assert_eq!(misc_at(&files.roots, None, "plain"), Err(Errno::NOTDIR));
 }

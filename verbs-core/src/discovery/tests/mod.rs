@@ -1,5 +1,5 @@
-//! Discovery without a kernel: recorded and made-up netlink, files in a directory of the test's
-//! own.
+//! Discovery without a kernel: recorded and invented netlink messages, and files in the test's
+//! directory.
 
 mod conversation;
 mod files;
@@ -18,14 +18,14 @@ use uverbs_abi::rdma_netlink::*;
 use super::*;
 use crate::types::Guid;
 
-/// A sysfs and a `/dev/infiniband` in a directory that goes with the value.
+/// A sysfs and a `/dev/infiniband` in a directory removed on drop.
 struct Files {
     top: PathBuf,
     roots: Roots,
 }
 
 impl Files {
-    /// Nothing is there.
+    /// Returns empty directories.
     fn none() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =
@@ -36,14 +36,14 @@ impl Files {
         Self { top, roots }
     }
 
-    /// `/dev/infiniband` with these files, and no sysfs.
+    /// Returns a `/dev/infiniband` with these files, and no sysfs.
     fn nodes(names: &[&str]) -> Self {
         let files = Self::none();
         names.iter().for_each(|name| files.write(&format!("dev/{name}"), ""));
         files
     }
 
-    /// Adds the files that a kernel has for one device, on no bus.
+    /// Adds the kernel's files for one device without a bus.
     fn with_device(self, ibdev: &str, uverbs: &str, dev: &str) -> Self {
         self.write("sys/class/infiniband_verbs/abi_version", "6\n");
         self.write(&format!("sys/class/infiniband_verbs/{uverbs}/ibdev"), &format!("{ibdev}\n"));
@@ -82,9 +82,9 @@ impl Drop for Files {
     }
 }
 
-/// A netlink that answers each question with the datagrams prepared for it.
+/// A netlink that replies to each request with the datagrams prepared for it.
 ///
-/// A message with the sequence number 0 gets that of the question.
+/// A message with the sequence number 0 gets the request's.
 #[derive(Clone, Default)]
 struct Canned {
     answers: VecDeque<Vec<(u32, Vec<u8>)>>,
@@ -92,7 +92,7 @@ struct Canned {
 }
 
 impl Canned {
-    /// Answers from the kernel, one datagram for each inner slice.
+    /// Takes the kernel's replies, one datagram for each inner slice.
     fn new(answers: &[&[Vec<u8>]]) -> Self {
         let from_kernel = |datagrams: &&[Vec<u8>]| datagrams.iter().map(|bytes| (0, bytes.clone())).collect();
         Self { answers: answers.iter().map(from_kernel).collect(), pending: VecDeque::new() }
@@ -119,7 +119,7 @@ impl Wire for Canned {
     }
 }
 
-/// One attribute, padded.
+/// Returns one attribute, padded.
 fn attr(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = 4 + value.len();
     let mut bytes = [(len as u16).to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -128,7 +128,7 @@ fn attr(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One message of our own conversation.
+/// Returns one message of our own conversation.
 fn message(message_type: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (16 + payload.len() as u32).to_ne_bytes().to_vec();
     bytes.extend_from_slice(&message_type.to_ne_bytes());
@@ -138,7 +138,7 @@ fn message(message_type: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The attributes that a kernel tells of a device, in its order.
+/// Returns the attributes that a kernel reports for a device, in the kernel's order.
 fn device_attrs(index: u32, name: &[u8]) -> Vec<Vec<u8>> {
     vec![
         attr(RDMA_NLDEV_ATTR_DEV_INDEX, &index.to_ne_bytes()),
@@ -149,7 +149,8 @@ fn device_attrs(index: u32, name: &[u8]) -> Vec<Vec<u8>> {
     ]
 }
 
-/// The attributes that a kernel tells of a character device `231:minor`, in its order.
+/// Returns the attributes that a kernel reports for a character device `231:minor`, in the kernel's
+/// order.
 fn chardev_attrs(name: &[u8], minor: u8) -> Vec<Vec<u8>> {
     vec![
         attr(RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, &14_u32.to_ne_bytes()),

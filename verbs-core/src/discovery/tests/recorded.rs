@@ -2,8 +2,7 @@
 
 use super::*;
 
-/// A recording: what was asked and answered, and what rdma-core's `ibv_devices` listed on the same
-/// boot.
+/// A recording: requests, replies, and the list of rdma-core's `ibv_devices` on the same boot.
 struct Recording {
     steps: VecDeque<(char, Vec<u8>)>,
     rdma_core: Vec<(String, Guid)>,
@@ -32,7 +31,7 @@ impl Recording {
         recording
     }
 
-    /// The answers without their sequence numbers.
+    /// Returns the replies without their sequence numbers.
     fn canned(&self) -> Canned {
         let mut canned = Canned::default();
         for (direction, bytes) in &self.steps {
@@ -147,7 +146,7 @@ fn wherever_a_recorded_datagram_is_cut_the_answer_is_not_believed() {
                 assert!(matches!(found.netlink_error, Some(NetlinkError::Malformed(_))), "{at} cut to {len}");
                 assert_eq!((found.source, found.devices.len()), (Source::None, 0));
             } else {
-                // One device is not told of, and there is no sysfs to ask instead.
+                // One device is missing from the replies, and sysfs is not available.
                 assert_eq!(names(&found).len(), 3, "{question} cut to {len}");
                 assert_eq!(reasons(&found)[0].1, &SkipReason::NoChardev { errno: None });
             }
@@ -155,7 +154,7 @@ fn wherever_a_recorded_datagram_is_cut_the_answer_is_not_believed() {
     }
 }
 
-/// The reply of 5.10 and 6.1 to a type of character device that no loaded module has.
+/// The reply of 5.10 and 6.1 to a character device type of no loaded module.
 const NO_SUCH_TYPE: &str = "3c000000020000000000000000000000a1ffffff280000000f140100070000000000000008000100000000000d00\
                             45006e6f6e73656e736500000000";
 
