@@ -1,22 +1,22 @@
-//! [`WrBatch`]: work requests that are put into a send queue one by one, and posted together or not
-//! at all. The counterpart of `ibv_wr_start`, `ibv_wr_complete` and `ibv_wr_abort`.
+//! [`WrBatch`]: work requests added to a send queue one by one, and posted together or not at all. The
+//! counterpart of `ibv_wr_start`, `ibv_wr_complete` and `ibv_wr_abort`.
 //!
 //! ```text
 //!   start ──► request ──► set_... ──► request ──► set_... ──► complete    one doorbell for all
 //!                                                        └──► abort, drop, a panic: none is posted
 //! ```
-//! A request is complete when its memory is set: [`WrBatch::send`] and its like return a [`Wr`],
-//! and each way to end that puts the request into the queue, where the device does not read it
+//! A request is complete when its memory is set: [`WrBatch::send`] and its siblings return a
+//! [`Wr`]. Each way to end it puts the request into the queue, where the device does not read it
 //! before the doorbell.
 //!
 //! # Safety
-//! Requests name memory that the device reads or writes. The two functions that name it by
-//! scatter/gather elements, the one that opens memory to peers, the one that takes a key back, and
-//! the one that puts in a request of the provider's own kind are unsafe: their callers make the
-//! promise of [`SendQueue::post_send`] for that request. It is made there, not at
-//! [`complete`](WrBatch::complete), because a batch that is forgotten (`mem::forget`) leaves its
-//! requests in the queue, and the next doorbell posts them. All other requests hold no address of
-//! local memory: inline data is copied during the call.
+//! Requests name memory that the device reads or writes. Five functions are unsafe: the two that
+//! take scatter/gather elements, the one that opens memory to peers, the one that invalidates a
+//! key, and the one that adds a provider's own kind of request. Their callers make the promise of
+//! [`SendQueue::post_send`] for that request. The promise is made there, not at
+//! [`complete`](WrBatch::complete), because a forgotten batch (`mem::forget`) leaves its requests
+//! in the queue, and the next doorbell posts them. All other requests hold no address of local
+//! memory: inline data is copied during the call.
 
 #![allow(unsafe_code)]
 
@@ -28,27 +28,26 @@ use crate::types::{
     UdAddr,
 };
 
-/// A batch of work requests for a send queue, raw.
+/// A raw batch of work requests for a send queue.
 ///
-/// [`wr_id`](Self::wr_id) and [`wr_flags`](Self::wr_flags) hold for the requests that are started
-/// afterwards, as in C.
+/// [`wr_id`](Self::wr_id) and [`wr_flags`](Self::wr_flags) apply to requests started afterwards, as
+/// in C.
 ///
-/// The first request that the queue refuses ends the batch: later ones are ignored, and
+/// The first request rejected by the queue ends the batch: later ones are ignored, and
 /// [`complete`](Self::complete) posts nothing and returns the reason.
 ///
-/// A batch that is dropped, also by a panic, posts nothing. A batch that is forgotten leaves its
-/// requests in the queue, and the next doorbell posts them, also after a later batch was dropped.
+/// A batch dropped, even by a panic, posts nothing. A forgotten batch leaves its requests in the
+/// queue, and the next doorbell posts them, even if a later batch was dropped in between.
 ///
 /// # References
 /// `ibv_wr_post(3)`
 #[doc(alias = "ibv_qp_ex")]
 #[must_use = "a batch that is dropped posts nothing"]
 pub struct WrBatch<'q, Q: SendQueue> {
-    /// The number of the requests that are started next. Numbers with the top bit set belong to
-    /// safe posting.
+    /// The number of the next requests. Numbers with the top bit set are reserved for safe posting.
     pub wr_id: u64,
-    /// The options of the requests that are started next.
-    /// [`INLINE`](SendFlags::INLINE) is set by [`Wr::set_inline_data`] alone.
+    /// The options of the next requests. [`INLINE`](SendFlags::INLINE) is set by
+    /// [`Wr::set_inline_data`] alone.
     pub wr_flags: SendFlags,
     queue: &'q mut Q,
     /// The number of requests in the queue.
@@ -56,8 +55,8 @@ pub struct WrBatch<'q, Q: SendQueue> {
     refused: Option<WrError>,
 }
 
-/// A request of a [`WrBatch`] whose local memory is not set yet. The methods that set it put the
-/// request into the queue.
+/// A request of a [`WrBatch`] whose local memory is not set yet. Setting it puts the request into
+/// the queue.
 #[must_use = "the request joins the batch when its memory is set, or with `no_data`"]
 pub struct Wr<'b, 'q, 'a, Q: SendQueue> {
     batch: &'b mut WrBatch<'q, Q>,
@@ -65,10 +64,10 @@ pub struct Wr<'b, 'q, 'a, Q: SendQueue> {
     remote_srqn: Option<u32>,
 }
 
-/// The reason for which a batch was not posted.
+/// The reason for not posting a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WrError {
-    /// The position of the refused request in the batch; the number of requests if their doorbell
+    /// The position of the rejected request in the batch; the number of requests if their doorbell
     /// failed.
     pub position: usize,
     /// The reason. After [`PostReason::Doorbell`] the requests are in the queue, and the next
@@ -94,10 +93,10 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         self.len == 0
     }
 
-    /// Posts all requests with one doorbell, and returns their number.
+    /// Posts all requests with one doorbell and returns their number.
     ///
     /// # Errors
-    /// The first request that the queue refused, and its reason: nothing was posted. Otherwise
+    /// The first request rejected by the queue, and the reason: nothing was posted. Otherwise
     /// [`PostReason::Doorbell`].
     #[doc(alias = "ibv_wr_complete")]
     #[inline(always)]
@@ -197,7 +196,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         self.wr(SendOp::AtomicFetchAndAdd { remote_addr, rkey, add })
     }
 
-    /// Starts an atomic write, which ends with [`Wr::no_data`].
+    /// Starts an atomic write, completed with [`Wr::no_data`].
     #[doc(alias = "ibv_wr_atomic_write")]
     #[inline(always)]
     pub const fn atomic_write(
@@ -209,7 +208,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         self.wr(SendOp::AtomicWrite { remote_addr, rkey, data })
     }
 
-    /// Starts a flush, which ends with [`Wr::no_data`].
+    /// Starts a flush, completed with [`Wr::no_data`].
     #[doc(alias = "ibv_wr_flush")]
     #[inline(always)]
     pub const fn flush(
@@ -223,7 +222,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         self.wr(SendOp::Flush { remote_addr, rkey, length, placement, selectivity })
     }
 
-    /// Starts the invalidation of a key of this side, which ends with [`Wr::no_data`].
+    /// Starts the invalidation of a local key, completed with [`Wr::no_data`].
     ///
     /// ```compile_fail,E0133
     /// # fn f(mut wr: verbs_core::provider::WrBatch<'_, verbs_core::provider::ErasedSendQueue>) {
@@ -232,17 +231,16 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     /// ```
     ///
     /// # Safety
-    /// When the device executes the request, the key is that of a window of type 2 that is bound,
-    /// and has no other owner: the kernel's rxe crashes on the key of an unbound window (the
-    /// sources of 6.1 to 7.2 follow a null pointer), and a safe window's owner relies on its
-    /// binding.
+    /// When the device executes the request, the key belongs to a bound window of type 2 without
+    /// another owner. The kernel's rxe crashes on the key of an unbound window (the sources of 6.1
+    /// to 7.2 follow a null pointer), and a safe window's owner relies on its binding.
     #[doc(alias = "ibv_wr_local_inv")]
     #[inline(always)]
     pub const unsafe fn local_inv(&mut self, invalidate_rkey: u32) -> Wr<'_, 'q, 'static, Q> {
         self.wr(SendOp::LocalInv { invalidate_rkey })
     }
 
-    /// Starts the bind of a memory window, which ends with [`Wr::no_data`].
+    /// Starts the bind of a memory window, completed with [`Wr::no_data`].
     ///
     /// # Safety
     /// While the window is bound, peers may access the bytes with its rights: they stay mapped, and
@@ -264,7 +262,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         Wr { batch: self, op, remote_srqn: None }
     }
 
-    /// Puts a request into the queue, unless an earlier one was refused.
+    /// Puts a request into the queue, unless an earlier one was rejected.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`].
@@ -279,7 +277,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
             self.len += 1;
             return;
         }
-        // A copy, so that the request stays in registers on the short path, and its list too.
+        // A copy, so that the request and its list stay in registers on the fast path.
         let one = sge.first().copied();
         let sge = if sge.len() == 1 { one.as_slice() } else { sge };
         // SAFETY: as above.
@@ -290,9 +288,9 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     }
 
     /// Adds a request of a kind that only the provider has, such as one in the device's own format.
-    /// `post` puts it into the provider's queue under the number that it gets, which is
-    /// [`wr_id`](Self::wr_id). [`wr_flags`](Self::wr_flags) has no effect on the request. After a
-    /// refused request `post` is not called.
+    /// `post` puts it into the provider's queue under the given number, [`wr_id`](Self::wr_id).
+    /// [`wr_flags`](Self::wr_flags) has no effect on the request. After a rejected request, `post`
+    /// is not called.
     ///
     /// # Safety
     /// `post` puts one request into the queue if it returns `Ok`, and none if it returns an error.
@@ -317,8 +315,8 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     }
 }
 
-/// Puts a request in that the short path did not take. Not a method of the batch, which then stays
-/// in registers.
+/// Puts a request into the queue that the fast path did not take. Not a method of the batch, which
+/// then stays in registers.
 ///
 /// # Safety
 /// As [`SendQueue::post_send`].
@@ -330,7 +328,7 @@ unsafe fn post_any<Q: SendQueue>(queue: &mut Q, wr: &SendWr<'_>) -> Result<(), P
 }
 
 impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
-    /// Makes a send, or a send with immediate data, a datagram to this destination. Changes no
+    /// Turns a send, or a send with immediate data, into a datagram to this destination. Changes no
     /// other operation.
     #[doc(alias = "ibv_wr_set_ud_addr")]
     #[inline(always)]
@@ -357,8 +355,8 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
     /// Sets one element of local memory, and puts the request into the queue.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`], for this request, from the doorbell on. A batch that is dropped
-    /// or aborted ends the promise.
+    /// As [`SendQueue::post_send`], for this request, from the doorbell on. Dropping or aborting
+    /// the batch ends the promise.
     #[doc(alias = "ibv_wr_set_sge")]
     #[inline(always)]
     pub unsafe fn set_sge(self, sge: Sge) {
@@ -384,17 +382,16 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         self.put_inline(&[element(data)]);
     }
 
-    /// Copies the pieces into the queue with the request, one behind the other. There are at most
-    /// as many as elements of a list
-    /// ([`QpCap::max_send_sge`](crate::types::QpCap::max_send_sge)).
+    /// Copies the pieces into the queue with the request, one after the other. The limit is the
+    /// number of elements in a list ([`QpCap::max_send_sge`](crate::types::QpCap::max_send_sge)).
     #[doc(alias = "ibv_wr_set_inline_data_list")]
     #[inline]
     pub fn set_inline_data_list(self, pieces: &[&[u8]]) {
         gather(pieces, |list| self.put_inline(list));
     }
 
-    /// Puts the request into the queue without local memory: a message of no bytes, or an operation
-    /// that takes none.
+    /// Puts the request into the queue without local memory: an empty message, or an operation
+    /// without data.
     #[inline(always)]
     pub fn no_data(mut self) {
         if self.is_of_reserved_number() {
@@ -416,11 +413,11 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
             return self.batch.refuse(PostReason::UnsupportedFlags { op, flags });
         }
         // SAFETY: the operation takes inline data, and the elements are borrowed bytes, which the
-        // call reads and nothing follows later.
+        // call reads and nothing accesses later.
         unsafe { self.put(list, SendFlags::INLINE) }
     }
 
-    /// Refuses a number of safe posting, for the requests that no caller made a promise for.
+    /// Rejects a number reserved for safe posting, in requests without a promise of the caller.
     #[inline(always)]
     const fn is_of_reserved_number(&mut self) -> bool {
         self.batch.wr_id >> 63 != 0 && self.batch.refuse_number()
@@ -484,7 +481,7 @@ impl fmt::Display for WrError {
     }
 }
 
-/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
 impl fmt::Debug for WrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -499,8 +496,8 @@ impl From<WrError> for crate::Error {
     }
 }
 
-/// Returns bytes as an element for inline data. More than an element can name is more than any
-/// queue copies, which the queue refuses before it reads a byte.
+/// Returns bytes as an element for inline data. A length beyond an element's range exceeds any
+/// queue's limit, so the queue rejects it before reading a byte.
 #[inline(always)]
 fn element(data: &[u8]) -> Sge {
     let length = if data.len() > u32::MAX as usize { u32::MAX } else { data.len() as u32 };

@@ -1,4 +1,4 @@
-//! A completion queue, and the completions that it lends.
+//! A completion queue, and the completions lent by it.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -10,7 +10,7 @@ use crate::{Errno, Error, Result};
 
 /// A completion queue. `&mut` is the lock: the poller owns the queue.
 pub trait CqOps: Any + Debug + Send + Sync {
-    /// The view of the queue that [`next`](Self::next) lends. Dropping it frees nothing.
+    /// The view lent by [`next`](Self::next). Dropping it frees nothing.
     type Completion<'a>: Completion + Copy
     where
         Self: Sized + 'a;
@@ -23,13 +23,12 @@ pub trait CqOps: Any + Debug + Send + Sync {
 
     /// Lends the next completion, or returns `None` if the queue is empty.
     ///
-    /// Its slot returns to the device at the latest with the next call of
-    /// [`finish`](Self::finish).
+    /// Its slot returns to the device no later than the next call of [`finish`](Self::finish).
     fn next(&mut self) -> Option<Self::Completion<'_>>
     where
         Self: Sized;
 
-    /// Lends the next completion as [`next`](Self::next) does, for a call that copies several.
+    /// Lends the next completion like [`next`](Self::next), for a call that copies several.
     /// Slots lent earlier may stay with the program until [`finish`](Self::finish).
     #[inline(always)]
     fn next_of_several(&mut self) -> Option<Self::Completion<'_>>
@@ -39,39 +38,39 @@ pub trait CqOps: Any + Debug + Send + Sync {
         self.next()
     }
 
-    /// Returns to the device the slots of all completions that were lent.
+    /// Returns the slots of all lent completions to the device.
     fn finish(&mut self)
     where
         Self: Sized;
 
-    /// Copies up to `wcs.len()` completions out of the queue, and returns their number.
+    /// Copies up to `wcs.len()` completions out of the queue and returns their number.
     fn poll(&mut self, wcs: &mut [Wc]) -> usize;
 
     /// Requests one event for the next completion, or with `solicited_only` for the next solicited
     /// or failed one.
     ///
-    /// Completions that were lent stay lent: a C program may call this between `ibv_start_poll(3)`
-    /// and `ibv_end_poll`. Of two requests the wider one holds; of two at the same time, either.
+    /// Lent completions stay lent: a C program may call this between `ibv_start_poll(3)` and
+    /// `ibv_end_poll`. Of two requests, the broader one applies; if simultaneous, either.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 
     /// Returns a notifier that requests events without the queue, so that another thread may poll
     /// the queue meanwhile; `None` if a request depends on the polled completions. It must not be
-    /// used after the queue's end: it could then request events of another queue.
+    /// used after the end of the queue, because it could then request events of another queue.
     fn notifier(&self) -> Option<Box<dyn Notifier>> {
         None
     }
 
-    /// Returns the counter of the queue's events that were read from its channel; `None` where a
-    /// request for an event carries no number. Whoever reads an event adds one before anybody is
-    /// told of it. A wrong count delays events or repeats them, and harms nothing else.
+    /// Returns the counter of the queue's events read from its channel; `None` if event requests
+    /// carry no number. The reader of an event increments it before passing the event on. A wrong
+    /// count delays events or repeats them, and harms nothing else.
     fn event_counter(&self) -> Option<Arc<AtomicU32>> {
         None
     }
 
-    /// Returns the fields that the queue's completions have.
+    /// Returns the fields of the queue's completions.
     fn wc_flags(&self) -> CqWcFlags {
         CqWcFlags::STANDARD
     }
@@ -80,18 +79,18 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// provider [does so](super::Provider::PURGES). The others stay in order.
     ///
     /// The C library calls it for devices whose driver in rdma-core removes them. provider-mlx5
-    /// skips them while it polls, without a call. Those of rxe stay, as with rdma-core.
+    /// skips them while it polls, without a call. rxe's stay, as with rdma-core.
     fn purge(&mut self, qp_num: u32) {
         let _ = qp_num;
     }
 
-    /// Resizes the queue to at least `cqe` completions. Completions that were not polled stay in
-    /// the queue, in order.
+    /// Resizes the queue to at least `cqe` completions. Unpolled completions stay in the queue, in
+    /// order.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size of 0, beyond the device's
-    /// limit, or below the number of completions in the queue; `EOPNOTSUPP` where the provider
-    /// resizes no queues; any other errno that the kernel returns.
+    /// limit, or below the number of completions in the queue; `EOPNOTSUPP` if the provider does
+    /// not resize queues; any other errno the kernel returns.
     fn resize(&mut self, cqe: u32) -> Result<()> {
         let _ = cqe;
         Err(Error::new("resize_cq", "", Errno::OPNOTSUPP))
@@ -101,9 +100,9 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// [`req_notify`](Self::req_notify) on.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the device moderates no events; `EINVAL` with
+    /// `EOPNOTSUPP` if the device does not moderate events; `EINVAL` with
     /// [`Cause::Limit`](crate::Cause::Limit) for numbers beyond
-    /// [`cq_mod_caps`](crate::types::DeviceAttrEx::cq_mod_caps); any other errno that the kernel
+    /// [`cq_mod_caps`](crate::types::DeviceAttrEx::cq_mod_caps); any other errno the kernel
     /// returns.
     fn modify(&self, moderation: CqModeration) -> Result<()> {
         let _ = moderation;
@@ -111,17 +110,17 @@ pub trait CqOps: Any + Debug + Send + Sync {
     }
 }
 
-/// Requests events of a completion queue while another thread polls it.
+/// A requester of completion queue events while another thread polls the queue.
 pub trait Notifier: Debug + Send + Sync {
-    /// Requests an event, as [`CqOps::req_notify`] does.
+    /// Requests an event, like [`CqOps::req_notify`].
     ///
     /// # Errors
     /// As [`CqOps::req_notify`].
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 }
 
-/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each. No other list of
-/// them exists.
+/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each. This is their only
+/// list.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_completion_field {
@@ -138,7 +137,7 @@ macro_rules! for_each_completion_field {
             /// Returns the vendor's error syndrome.
             #[doc(alias = "ibv_wc_read_vendor_err")]
             vendor_err: u32;
-            /// Returns the number of bytes that arrived (receives, reads, atomics).
+            /// Returns the number of bytes received (receives, reads, atomics).
             #[doc(alias = "ibv_wc_read_byte_len")]
             byte_len: u32;
             /// Returns immediate data as a number, or the invalidated key; see
@@ -152,7 +151,7 @@ macro_rules! for_each_completion_field {
             /// Returns the number of the sender's queue pair (UD).
             #[doc(alias = "ibv_wc_read_src_qp")]
             src_qp: u32;
-            /// Returns flags of the optional fields that are valid.
+            /// Returns the flags of the valid optional fields.
             #[doc(alias = "ibv_wc_read_wc_flags")]
             wc_flags: $crate::types::WcFlags;
             /// Returns the partition key's index.
@@ -172,8 +171,7 @@ macro_rules! for_each_completion_field {
 }
 
 /// Calls a macro with the fields that a completion has only if its queue was created with them, one
-/// `#[doc] name: type;` each, behind the tokens that the caller gives. No other list of them
-/// exists.
+/// `#[doc] name: type;` each, after the caller's tokens. This is their only list.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_optional_field {
@@ -212,7 +210,8 @@ macro_rules! with_optional_fields {
     ($($fields:tt)*) => { for_each_optional_field! { completion { $($fields)* } } };
 }
 
-/// Defines the trait, and its implementation for a copied completion: one reader for each field.
+/// Defines the trait and its implementation for a copied completion, with one reader for each
+/// field.
 macro_rules! completion {
     (
         { $($(#[$doc:meta])* $field:ident: $type:ty;)* }
@@ -239,8 +238,8 @@ macro_rules! completion {
                 *wc = Wc { $($field: self.$field(),)* };
             }
 
-            /// Copies all fields of a [`Wc`], with immediate data in network order, as C's `ibv_wc`
-            /// has it. An invalidated key stays a number.
+            /// Copies all fields of a [`Wc`], with immediate data in network order, as in C's
+            /// `ibv_wc`. An invalidated key stays a number.
             #[inline(always)]
             fn write_to_c(&self, wc: &mut Wc) {
                 self.write_to(wc);

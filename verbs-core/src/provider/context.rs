@@ -1,4 +1,4 @@
-//! An open device: its queries ([`DeviceOps`]), and the objects made from it ([`ContextOps`]).
+//! An open device: its queries ([`DeviceOps`]), and the objects created from it ([`ContextOps`]).
 //!
 //! # Safety
 //! The unsafe function declares the promises of its callers, who register memory.
@@ -21,21 +21,21 @@ use crate::types::{
 };
 use crate::{Errno, Error, Result};
 
-/// An open device: its queries and its event files. Nothing here depends on the provider's objects.
+/// An open device: its queries and event files. Independent of the provider's objects.
 pub trait DeviceOps: Debug + Send + Sync {
     /// Returns the device's name (`rxe0`).
     fn device_name(&self) -> &str;
 
-    /// Returns the number of completion vectors; a vector is below it.
+    /// Returns the number of completion vectors; vectors are numbered from 0.
     fn num_comp_vectors(&self) -> u32;
 
     /// Queries the device's attributes.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn query_device(&self) -> Result<DeviceAttr>;
 
-    /// Queries the device's attributes, including those that later kernels added.
+    /// Queries the device's attributes, including those added by later kernels.
     ///
     /// # Errors
     /// As [`query_device`](Self::query_device).
@@ -44,12 +44,12 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// Queries a port, counted from 1.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port that does not exist;
-    /// otherwise as [`query_device`](Self::query_device).
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port; otherwise as
+    /// [`query_device`](Self::query_device).
     fn query_port(&self, port_num: u8) -> Result<PortAttr>;
 
-    /// Queries the effective speed of a port, in 100 Mbit/s; where the kernel does not report it,
-    /// the product of its width and the speed of a lane.
+    /// Queries the effective speed of a port, in 100 Mbit/s. If the kernel does not report it,
+    /// returns the product of its width and the speed of a lane.
     ///
     /// # Errors
     /// As [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed without a name.
@@ -59,18 +59,19 @@ pub trait DeviceOps: Debug + Send + Sync {
             .ok_or_else(|| Error::new("query_port_speed", self.device_name(), Errno::OPNOTSUPP))
     }
 
-    /// Returns every valid entry of every port's GID table, by one command if the kernel has it.
+    /// Returns every valid entry of every port's GID table, by a single command if the kernel has
+    /// it.
     ///
     /// # Errors
     /// As [`query_device`](Self::query_device).
     fn query_gid_table(&self) -> Result<Vec<GidEntry>>;
 
-    /// Shows `visit` the valid entries of a port's GID table, in the order of their indices, until
-    /// it breaks. Where the kernel has no command for the table, each entry is read from sysfs, so
-    /// that a visit which ends early costs less than the table.
+    /// Passes the valid entries of a port's GID table to `visit`, in index order, until it breaks.
+    /// If the kernel has no command for the table, each entry is read from sysfs, so a visit that
+    /// ends early costs less than the table.
     ///
     /// # Errors
-    /// As [`query_gid_table`](Self::query_gid_table); a port that does not exist has no entry.
+    /// As [`query_gid_table`](Self::query_gid_table); a nonexistent port has no entry.
     fn visit_gids(&self, port_num: u8, visit: &mut dyn FnMut(GidEntry) -> ControlFlow<()>) -> Result<()> {
         let table = self.query_gid_table()?;
         let _ = table.into_iter().filter(|entry| entry.port_num == u32::from(port_num)).try_for_each(visit);
@@ -80,42 +81,42 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// Returns one entry of a port's GID table, or `None` if it is empty.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port that does not exist, and with
-    /// [`Cause::Gid`](crate::Cause::Gid) for an index that does not exist; otherwise as
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port, and with
+    /// [`Cause::Gid`](crate::Cause::Gid) for a nonexistent index; otherwise as
     /// [`query_device`](Self::query_device).
     fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>>;
 
     /// Returns one entry of a port's partition key table, in host order.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a port or an index that does not
-    /// exist; otherwise any errno with which sysfs cannot be read.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port or index;
+    /// otherwise any errno of reading sysfs.
     fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16>;
 
     /// Returns the file of the device's asynchronous events, which are records of
     /// `ib_uverbs_async_event_desc`.
     ///
     /// # Errors
-    /// Any errno that the kernel returns when it opens the file; notably `EMFILE`.
+    /// Any errno the kernel returns when it opens the file; notably `EMFILE`.
     fn async_fd(&self) -> Result<BorrowedFd<'_>>;
 
     /// Opens a file of completion events, which are the `u64` user handles of completion queues.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EMFILE`.
+    /// Any errno the kernel returns; notably `EMFILE`.
     fn create_comp_channel(&self) -> Result<OwnedFd>;
 
-    /// Queries the completion counters that the device offers.
+    /// Queries the device's completion counters.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none; otherwise as
+    /// `EOPNOTSUPP` if the device or the kernel has none; otherwise as
     /// [`query_device`](Self::query_device).
     fn query_comp_cntr_caps(&self) -> Result<CompCntrCaps> {
         Err(Error::new("query_comp_cntr_caps", self.device_name(), Errno::OPNOTSUPP))
     }
 }
 
-/// An open device: the objects that are made from it.
+/// An open device: the objects created from it.
 pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Returns the provider's name (`rxe`).
     fn provider_name(&self) -> &'static str;
@@ -124,7 +125,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     fn device(&self) -> &dyn DeviceOps;
 
     /// Returns the meaning of a failed completion's [`vendor_err`](crate::types::Wc::vendor_err);
-    /// `None` for a number whose meaning is not public.
+    /// `None` for a number without a public meaning.
     fn vendor_err_text(&self, vendor_err: u32) -> Option<&'static str> {
         let _ = vendor_err;
         None
@@ -133,13 +134,13 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `ENOMEM`.
+    /// Any errno the kernel returns; notably `ENOMEM`.
     fn alloc_pd(&self) -> Result<P::Pd>;
 
     /// Registers `length` bytes at `addr`, which work requests and peers address as `iova`.
     ///
     /// # Safety
-    /// While the region is registered the device may read the bytes, and with
+    /// While the region is registered, the device may read the bytes, and with
     /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or a peer
     /// demands it. The bytes must stay mapped, and code that accesses them must allow for these
     /// accesses.
@@ -147,8 +148,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// # Errors
     /// `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) for a region beyond
     /// `RLIMIT_MEMLOCK`; `EFAULT` for memory that is not mapped, or is read-only and registered for
-    /// writing; `EINVAL` for rights that exclude each other and `EOPNOTSUPP` for rights that the
-    /// device lacks; any other errno that the kernel returns.
+    /// writing; `EINVAL` for contradictory rights and `EOPNOTSUPP` for rights the device lacks; any
+    /// other errno the kernel returns.
     unsafe fn reg_mr(
         &self,
         pd: &P::Pd,
@@ -165,7 +166,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP` for a
-    /// DMA handle that the device cannot use.
+    /// DMA handle the device cannot use.
     unsafe fn reg_mr_ex(&self, pd: &P::Pd, attr: &MrInitAttr<'_, P>) -> Result<P::Mr> {
         let MrInitAttr { memory, length, iova, access, dmah } = *attr;
         if dmah.is_some() {
@@ -188,7 +189,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// As [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device registers no dma-bufs; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device does not register dma-bufs; any other errno the kernel returns.
     unsafe fn reg_dmabuf_mr(
         &self,
         pd: &P::Pd,
@@ -204,23 +205,23 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
 
     /// Changes a memory region in place. Its keys may change.
     ///
-    /// After `Ok`, the device does not access old memory that the region does not cover any more. A
-    /// peer's request that had begun may finish with the old rights.
+    /// After `Ok`, the device does not access old memory no longer covered by the region. A peer's
+    /// request already in progress may finish with the old rights.
     ///
     /// # Safety
     /// As [`reg_mr`](Self::reg_mr), for new memory, and for old memory with new rights.
     ///
     /// # Errors
     /// The reason, and the state of the region: `EOPNOTSUPP` if the device cannot change regions,
-    /// or not in this way; `EINVAL` for no change at all; `EBUSY` while memory windows are bound to
+    /// or not in this way; `EINVAL` for an empty change; `EBUSY` while memory windows are bound to
     /// the region; otherwise as [`reg_mr`](Self::reg_mr).
     unsafe fn rereg_mr(&self, mr: &mut P::Mr, change: &MrChange<'_, P>) -> Result<(), ReregError> {
         let _ = (mr, change);
         Err(ReregError::unchanged(unsupported(self.device(), "rereg_mr")))
     }
 
-    /// Allocates a null region: elements with its local key read as zeros, and what is written to
-    /// them is discarded. Its key for peers gives no access.
+    /// Allocates a null region. Elements with its local key read as zeros, and writes to them are
+    /// discarded. Its remote key gives no access.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has none; otherwise as [`reg_mr`](Self::reg_mr).
@@ -229,20 +230,19 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "alloc_null_mr"))
     }
 
-    /// Advises the device about the pages of elements in on-demand paged regions of a protection
+    /// Advises the device about the pages of elements in on-demand paging regions of a protection
     /// domain.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device takes no advice; `EINVAL` for an advice or a flag that it does
-    /// not know; any other errno that the kernel returns, notably for elements outside of such
-    /// regions.
+    /// `EOPNOTSUPP` if the device takes no advice; `EINVAL` for an unsupported advice or flag; any
+    /// other errno the kernel returns, notably for elements outside such regions.
     fn advise_mr(&self, pd: &P::Pd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
         let _ = (pd, advice, flags, sges);
         Err(unsupported(self.device(), "advise_mr"))
     }
 
-    /// Returns whether registration pins pages, which a fork before Linux 5.12 may take from the
-    /// device.
+    /// Returns whether registration pins pages. A fork before Linux 5.12 may replace such pages
+    /// under the device.
     fn pins_memory(&self) -> bool {
         true
     }
@@ -250,7 +250,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates device memory.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device has none; any other errno the kernel returns.
     fn alloc_dm(&self, attr: &DmAttr) -> Result<P::Dm> {
         let _ = attr;
         Err(unsupported(self.device(), "alloc_dm"))
@@ -260,8 +260,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// address from 0 on.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; `EINVAL` for a range outside of the memory; any other
-    /// errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device has none; `EINVAL` for a range outside the memory; any other
+    /// errno the kernel returns.
     fn reg_dm_mr(
         &self,
         pd: &P::Pd,
@@ -277,7 +277,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates a DMA handle.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device has none; any other errno the kernel returns.
     fn alloc_dmah(&self, attr: &DmahAttr) -> Result<P::Dmah> {
         let _ = attr;
         Err(unsupported(self.device(), "alloc_dmah"))
@@ -292,7 +292,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     }
 
     /// Allocates a parent domain: a protection domain of the same objects as `attr.pd`, with a
-    /// thread domain and an allocator for what is made in it.
+    /// thread domain and an allocator for objects created in it.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider has none, or cannot use an allocator; `EINVAL` for a parent of
@@ -305,7 +305,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Returns a copy of the device file's descriptor, for another owner of the same context.
     ///
     /// # Safety
-    /// A descriptor is the right to command the context. Whatever gets it keeps the promises of
+    /// A descriptor is the right to command the context. Its recipients keep the promises of
     /// [`Uverbs`](crate::channel::Uverbs#the-right-to-command).
     ///
     /// # Errors
@@ -318,19 +318,19 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// nothing in the kernel.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider imports none. A number that no domain has is an error of the
-    /// objects that are made in it.
+    /// `EOPNOTSUPP` if the provider does not import them. An invalid handle causes errors when
+    /// objects are created in the domain.
     fn import_pd(&self, handle: u32) -> Result<P::Pd> {
         let _ = handle;
         Err(unsupported(self.device(), "import_pd"))
     }
 
-    /// Returns a memory region of the same open file by its handle, and its description.
-    /// Destroying it destroys nothing in the kernel.
+    /// Returns a memory region of the same open file by its handle, and its description. Destroying
+    /// it destroys nothing in the kernel.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider or the kernel imports none; `ENOENT` for a handle that no
-    /// region has; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the provider or the kernel does not import them; `ENOENT` for an invalid
+    /// handle; any other errno the kernel returns.
     fn import_mr(&self, pd: &P::Pd, handle: u32) -> Result<(P::Mr, MrAttr)> {
         let _ = (pd, handle);
         Err(unsupported(self.device(), "import_mr"))
@@ -340,7 +340,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// the kernel.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider imports none; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the provider does not import it; any other errno the kernel returns.
     fn import_dm(&self, handle: u32) -> Result<P::Dm> {
         let _ = handle;
         Err(unsupported(self.device(), "import_dm"))
@@ -348,14 +348,14 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
 
     /// Creates a completion queue, and its name for [`create_qp`](Self::create_qp).
     ///
-    /// The queue may lie in memory of a parent domain's allocator, and be made for the thread of
-    /// its thread domain. The parent domain is destroyed after the queue.
+    /// The queue may use memory of a parent domain's allocator and be dedicated to the thread of
+    /// its thread domain. The parent domain must be destroyed after the queue.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size or vector that the device
-    /// does not have; `EINVAL` for a protection domain that is no parent domain, or is of another
-    /// device; `EOPNOTSUPP` for any domain if the provider has no parent domains; any other errno
-    /// that the kernel returns.
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for an invalid size or vector; `EINVAL`
+    /// for a protection domain that is not a parent domain or belongs to another device;
+    /// `EOPNOTSUPP` for any domain if the provider has no parent domains; any other errno the
+    /// kernel returns.
     fn create_cq(&self, parent_domain: Option<&P::Pd>, attr: &CqInitAttr<'_>)
     -> Result<(P::Cq, P::CqHandle)>;
 
@@ -364,16 +364,15 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit;
-    /// [`Cause::QpType`](crate::Cause::QpType) for a type that the device does not have; `EINVAL`
-    /// for a parent that the type needs and that is missing; any other errno that the kernel
-    /// returns.
+    /// [`Cause::QpType`](crate::Cause::QpType) for a type the device does not support; `EINVAL` for
+    /// a missing parent that the type needs; any other errno the kernel returns.
     fn create_qp(&self, parents: &QpParents<'_, P>, attr: &QpInitAttr) -> Result<QpParts<P>>;
 
-    /// Creates a queue pair as [`create_qp`](Self::create_qp) does, with what only some devices
-    /// have.
+    /// Creates a queue pair like [`create_qp`](Self::create_qp), with properties that only some
+    /// devices have.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device does not have it; otherwise as [`create_qp`](Self::create_qp).
+    /// `EOPNOTSUPP` if the device lacks them; otherwise as [`create_qp`](Self::create_qp).
     fn create_qp_ex(
         &self,
         parents: &QpParents<'_, P>,
@@ -387,15 +386,15 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates an address handle, which holds the resolved path to a peer.
     ///
     /// # Errors
-    /// [`Cause::Gid`](crate::Cause::Gid) for a source GID that does not exist;
+    /// [`Cause::Gid`](crate::Cause::Gid) for a nonexistent source GID;
     /// [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on an Ethernet port; any
-    /// other errno that the kernel returns.
+    /// other errno the kernel returns.
     fn create_ah(&self, pd: &P::Pd, attr: &AhAttr) -> Result<P::Ah>;
 
     /// Returns the device's clock.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no clock that programs can read.
+    /// `EOPNOTSUPP` if programs cannot read the device's clock.
     fn query_rt_values(&self) -> Result<RtValues> {
         Err(unsupported(self.device(), "query_rt_values"))
     }
@@ -404,39 +403,39 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit; `EOPNOTSUPP` for
-    /// a kind that the device does not have; any other errno that the kernel returns.
+    /// a kind the device does not support; any other errno the kernel returns.
     fn create_srq(&self, parents: &SrqParents<'_, P>, attr: &SrqInitAttr) -> Result<SrqParts<P>> {
         let _ = (parents, attr);
         Err(unsupported(self.device(), "create_srq"))
     }
 
-    /// Opens an XRC domain: one of its own, or with a file the one of the file's inode.
+    /// Opens an XRC domain: the one of the file's inode, or without a file a new one.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has none; `EAGAIN` for a file without a domain and without
-    /// `O_CREAT`, `EINVAL` for one with a domain and with `O_EXCL`; any other errno that the kernel
+    /// `O_CREAT`, `EINVAL` for one with a domain and with `O_EXCL`; any other errno the kernel
     /// returns.
     fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<P::Xrcd> {
         let _ = (file, oflags);
         Err(unsupported(self.device(), "open_xrcd"))
     }
 
-    /// Opens the XRC target ([`QpType::XRC_RECV`](crate::types::QpType::XRC_RECV)) with a number,
-    /// which may have been created through another context that shares the domain. It ends with
-    /// the last queue pair that was created or opened for it. Its queues accept nothing.
+    /// Opens the XRC target ([`QpType::XRC_RECV`](crate::types::QpType::XRC_RECV)) with this
+    /// number, which may have been created through another context sharing the domain. It ends with
+    /// the last queue pair created or opened for it. Its queues accept nothing.
     ///
     /// # Errors
-    /// `EINVAL` for a number that no XRC target of the domain has; `EOPNOTSUPP` if the device has
-    /// none; any other errno that the kernel returns.
+    /// `EINVAL` for a number of no XRC target of the domain; `EOPNOTSUPP` if the device has none;
+    /// any other errno the kernel returns.
     fn open_qp(&self, xrcd: &P::Xrcd, qp_num: u32, user_handle: u64) -> Result<QpParts<P>> {
         let _ = (xrcd, qp_num, user_handle);
         Err(unsupported(self.device(), "open_qp"))
     }
 
-    /// Allocates a memory window, which is bound to no region yet.
+    /// Allocates an unbound memory window.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none of the type; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device lacks the type; any other errno the kernel returns.
     fn alloc_mw(&self, pd: &P::Pd, mw_type: MwType) -> Result<P::Mw> {
         let _ = (pd, mw_type);
         Err(unsupported(self.device(), "alloc_mw"))
@@ -445,18 +444,18 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a work queue in the state RESET, with its queue.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none of the kind; [`Cause::Limit`](crate::Cause::Limit) for a
-    /// size beyond the device's limit; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device lacks the kind; [`Cause::Limit`](crate::Cause::Limit) for a size
+    /// beyond the device's limit; any other errno the kernel returns.
     fn create_wq(&self, parents: &WqParents<'_, P>, attr: &WqInitAttr) -> Result<WqParts<P>> {
         let _ = (parents, attr);
         Err(unsupported(self.device(), "create_wq"))
     }
 
-    /// Creates a table of work queues; the same one may stand in it more than once.
+    /// Creates a table of work queues, which may contain a queue more than once.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has none; `EINVAL` for a number of entries that is not a power of
-    /// 2, or beyond the device's limit; any other errno that the kernel returns.
+    /// 2 or exceeds the device's limit; any other errno the kernel returns.
     fn create_rwq_ind_table(&self, wqs: &[&P::Wq]) -> Result<P::RwqIndTable> {
         let _ = wqs;
         Err(unsupported(self.device(), "create_rwq_ind_table"))
@@ -466,17 +465,17 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has none, or not with these specifications; `EPERM` without
-    /// `CAP_NET_RAW`; any other errno that the kernel returns, notably `EINVAL` for headers in the
-    /// wrong order.
+    /// `CAP_NET_RAW`; any other errno the kernel returns, notably `EINVAL` for headers in the wrong
+    /// order.
     fn create_flow(&self, qp: &P::Qp, rule: FlowRule<'_, P>) -> Result<P::Flow> {
         let _ = (qp, rule);
         Err(unsupported(self.device(), "create_flow"))
     }
 
-    /// Creates a flow action that encrypts, or decrypts, ESP.
+    /// Creates a flow action that encrypts or decrypts ESP.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none, or not with these attributes; any other errno that the
+    /// `EOPNOTSUPP` if the device has none, or not with these attributes; any other errno the
     /// kernel returns.
     fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<P::FlowAction> {
         let _ = attr;
@@ -486,7 +485,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a set of counters for flow rules.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device has none; any other errno the kernel returns.
     fn create_counters(&self) -> Result<P::Counters> {
         Err(unsupported(self.device(), "create_counters"))
     }
@@ -494,17 +493,16 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a completion counter.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none of the kind; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` if the device lacks the kind; any other errno the kernel returns.
     fn create_comp_cntr(&self, cntr_type: CompCntrType) -> Result<P::CompCntr> {
         let _ = cntr_type;
         Err(unsupported(self.device(), "create_comp_cntr"))
     }
 
-    /// Lets a completion counter count operations of a queue pair.
+    /// Makes a completion counter count operations of a queue pair.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for operations that the device cannot count; any other errno that the kernel
-    /// returns.
+    /// `EOPNOTSUPP` for operations the device cannot count; any other errno the kernel returns.
     fn qp_attach_comp_cntr(&self, qp: &P::Qp, cntr: &P::CompCntr, ops: CompCntrAttachOps) -> Result<()> {
         let _ = (qp, cntr, ops);
         Err(unsupported(self.device(), "qp_attach_comp_cntr"))

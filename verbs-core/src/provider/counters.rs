@@ -7,7 +7,7 @@ use super::FlowOps;
 use crate::Result;
 use crate::types::{CompCntrEntry, CounterAttachAttr, ReadCountersFlags};
 
-/// A set of counters, which flow rules use.
+/// A set of counters, used by flow rules.
 pub trait CountersOps: Any + Debug + Send + Sync {
     /// The flow rules of the same provider.
     type Flow: FlowOps
@@ -17,11 +17,11 @@ pub trait CountersOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Adds a counter: of the rules that name the set from now on, or with `flow` of a rule that
-    /// exists.
+    /// Adds a counter: of the rules that name the set from now on, or with `flow` of an existing
+    /// rule.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` from a device that does not count the quantity, or not of a rule that exists.
+    /// `EOPNOTSUPP` from a device that does not count the quantity, or not of an existing rule.
     fn attach_point_flow(&self, attr: &CounterAttachAttr, flow: Option<&Self::Flow>) -> Result<()>
     where
         Self: Sized;
@@ -29,12 +29,12 @@ pub trait CountersOps: Any + Debug + Send + Sync {
     /// Reads the values, by the index of each counter.
     ///
     /// # Errors
-    /// `EINVAL` for fewer values than counters, and for a set that no rule uses; any other errno
-    /// that the kernel returns.
+    /// `EINVAL` for fewer values than counters, and for a set not used by any rule; any other errno
+    /// the kernel returns.
     fn read(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()>;
 }
 
-/// A completion counter, which queue pairs use.
+/// A completion counter, used by queue pairs.
 pub trait CompCntrOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
@@ -42,7 +42,7 @@ pub trait CompCntrOps: Any + Debug + Send + Sync {
     /// Sets one of its values.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EINVAL` for a value beyond the device's largest.
+    /// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's largest.
     fn set(&self, entry: CompCntrEntry, value: u64) -> Result<()>;
 
     /// Adds to one of its values.
@@ -54,6 +54,6 @@ pub trait CompCntrOps: Any + Debug + Send + Sync {
     /// Reads one of its values.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn read(&self, entry: CompCntrEntry) -> Result<u64>;
 }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use crate::Result;
 
-/// Device memory. The provider maps it, and copies in the width and order that the device needs.
+/// Device memory. The provider maps it and copies in the width and order required by the device.
 pub trait DmOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
@@ -17,8 +17,8 @@ pub trait DmOps: Any + Debug + Send + Sync {
     /// Copies bytes into device memory from `offset` on.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside of it, or for an
-    /// offset or length that the device cannot copy, as one that is no multiple of 4 bytes.
+    /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside the memory, or for an
+    /// offset or length that the device cannot copy, such as one that is not a multiple of 4 bytes.
     fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
     /// Copies bytes out of device memory from `offset` on.
@@ -30,7 +30,7 @@ pub trait DmOps: Any + Debug + Send + Sync {
     /// Exports it as a dma-buf.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device or the kernel exports none; any other errno that the kernel
+    /// `EOPNOTSUPP` if the device or the kernel cannot export it; any other errno the kernel
     /// returns, notably `EMFILE`.
     fn export_dmabuf_fd(&self) -> Result<OwnedFd>;
 }

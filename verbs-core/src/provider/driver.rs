@@ -7,21 +7,21 @@ use super::{ContextOps, Erased, Provider};
 use crate::discovery::{DeviceInfo, SkipReason, Skipped};
 use crate::{Cause, Errno, Error, Result};
 
-/// A context that a driver opened: [erased](super::erase), and static again after a downcast.
+/// A context opened by a driver: [erased](super::erase), and static again after a downcast.
 pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 
-/// A provider's registration, as constant data that a program names.
+/// A provider's registration, as constant data to be named by a program.
 ///
-/// Drivers are tried in order: first those passed to the call, then those that the process
-/// registered, then those built in by feature.
+/// Drivers are tried in order: first those passed to the call, then those registered by the
+/// process, then those built in by feature.
 ///
 /// # Versions of the kernel's ABI
 ///
 /// The library, the provider and the kernel may differ in age, notably in containers:
 ///
 /// - A version within `min_abi..=max_abi`: the device opens.
-/// - Another version: the list leaves the device out, and opening or importing it is `ENODEV`, with
-///   the version and the range.
+/// - Another version: the list skips the device, and opening or importing it is `ENODEV`, with the
+///   version and the range.
 /// - A reply with more bytes than the provider expects: the rest is ignored.
 /// - A reply with fewer bytes: the missing ones read as zero.
 /// - Bits and numbers unknown to the provider are data, and kept where the API shows them.
@@ -32,25 +32,26 @@ pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 pub struct Driver {
     /// The provider's name (`rxe`).
     pub name: &'static str,
-    /// The number of its kernel driver (`enum rdma_driver_id`), or a number that no kernel driver
-    /// has.
+    /// The number of its kernel driver (`enum rdma_driver_id`), or a number used by no kernel
+    /// driver.
     pub driver_id: u32,
-    /// The oldest version of the kernel driver's ABI that it supports.
+    /// The oldest supported version of the kernel driver's ABI.
     pub min_abi: u32,
-    /// The newest version of the kernel driver's ABI that it supports.
+    /// The newest supported version of the kernel driver's ABI.
     pub max_abi: u32,
-    /// Returns whether a device is the provider's, where the kernel did not report its driver id.
+    /// Returns whether a device belongs to the provider, if the kernel did not report its driver
+    /// id.
     pub matches: fn(&DeviceInfo) -> bool,
-    /// Returns the devices that the provider brings without a kernel driver, and those that the
-    /// configuration requests but that cannot be made. `Vec::new` for a provider of kernel devices.
+    /// Returns the provider's own devices without a kernel driver, and the devices requested by the
+    /// configuration that cannot be created. `Vec::new` for a provider of kernel devices.
     ///
     /// Every device list calls it, so it returns the same devices each time ([`DeviceInfo::own`] is
-    /// equal), and none that the configuration does not request.
+    /// equal), and only those requested by the configuration.
     pub devices: fn() -> Vec<Result<DeviceInfo, Skipped>>,
-    /// Opens a device. For a device that the provider brings, each call returns another context of
-    /// the same device.
+    /// Opens a device. For a provider's own device, each call returns another context of the same
+    /// device.
     pub open: fn(&DeviceInfo) -> Result<OpenedContext>,
-    /// Shares the context of a device's file that another owner opened; `None` if the provider
+    /// Shares the context of a device's file opened by another owner; `None` if the provider
     /// cannot.
     pub import: Option<fn(&DeviceInfo, OwnedFd) -> Result<OpenedContext>>,
 }
@@ -59,7 +60,7 @@ impl Driver {
     /// Checks that the provider supports the ABI version of a device's kernel driver.
     ///
     /// # Errors
-    /// `ENODEV`, with a sentence that names the version and the provider's range.
+    /// `ENODEV`, with a sentence naming the version and the provider's range.
     pub fn check_abi(&self, verb: &'static str, device: &DeviceInfo) -> Result<()> {
         let (abi, provider, min, max) = (device.abi_version(), self.name, self.min_abi, self.max_abi);
         if (min..=max).contains(&abi) {
@@ -70,7 +71,7 @@ impl Driver {
         Err(Error::new(verb, device.name(), Errno::NODEV).because(Cause::Other { reason: why.into() }))
     }
 
-    /// Returns whether a device is the provider's, whatever its ABI.
+    /// Returns whether a device belongs to the provider, whatever its ABI.
     pub fn has(&self, device: &DeviceInfo) -> bool {
         match device.driver_id() {
             Some(id) => id.0 == self.driver_id,
@@ -89,7 +90,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// A provider that a program can name: its devices open without erasure.
+/// A provider that a program can name. Its devices open without erasure.
 pub trait NamedProvider: Provider<Context: Sized> {
     /// Its registration.
     const DRIVER: Driver;

@@ -1,4 +1,4 @@
-//! [`Erased`]: a provider whose objects hide the provider that made them.
+//! [`Erased`]: a provider whose objects hide their original provider.
 //!
 //! Each erased object is a box around a provider's object. A private trait extends the object's
 //! public trait by the operations that consume the object or take other objects of its provider;
@@ -9,16 +9,16 @@
 //!
 //! | module | the erased objects |
 //! |---|---|
-//! | this one | those without queues: domains, regions, windows, address handles |
+//! | this one | objects without queues: domains, regions, windows, address handles |
 //! | [`completion`] | completion queues, which fetch completions in batches |
 //! | [`queue`] | queue pairs and shared receive queues, with their queues |
 //! | [`steering`] | work queues, flow rules, counters |
-//! | [`context`] | the context: [`context::Of`] makes all of them |
+//! | [`context`] | the context: [`context::Of`] creates all of them |
 //!
 //! # Safety
 //! The unsafe code passes the promises of callers on, unchanged.
 #![allow(unsafe_code)]
-// Objects are returned by value so that they are not lost; destroying is no hot path.
+// Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
 
 use core::any::Any;
@@ -29,16 +29,16 @@ use super::{AhOps, ContextOps, Destroy, DmOps, DmahOps, MrOps, MwOps, PdOps, Pro
 use crate::types::{Av, MwType};
 use crate::{Cause, Errno, Error, Result};
 
-/// A provider whose objects hide the provider that made them.
+/// A provider whose objects hide their original provider.
 #[derive(Debug)]
 pub enum Erased {}
 
-// SAFETY: every object is a box around a provider's object. A context of that provider made it, and
-// the provider makes the same promises. By number:
+// SAFETY: every object is a box around a provider's object. A context of that provider created it,
+// and the provider makes the same promises. By number:
 // - 1 to 4, 19: the boxed queues pass each call's requests to the provider in one call, and return
 //   the provider's result.
 // - 5 to 8: a `Wc` in the batch is a copy of a completion of the provider's queue, whose request
-//   had ended when it was copied. `next` lends each copy once and in order; a copy is overwritten
+//   had ended when it was copied. `next` lends each copy once and in order. A copy is overwritten
 //   only by the next fetch, which needs `&mut self` and so the end of every loan. A queue with
 //   copies left cannot be downcast (`ErasedCq::downcast`), so they do not reach another queue.
 // - 9 to 13: `modify`, `reg_mr` and `destroy` are the provider's; keys are read from the provider's
@@ -46,12 +46,12 @@ pub enum Erased {}
 // - 14, 15: `destroy_boxed` moves the object out of its box, and on `Err` puts that same object
 //   into a new box. If the provider unwinds, only the empty box is dropped here. Dropping an erased
 //   object drops the provider's object and does nothing else. `downcast` compares the type before
-//   it moves the object, and returns the box unopened if the type is another.
+//   it moves the object, and returns the box unopened if the type differs.
 // - 16: the descriptors are the provider's.
-// - 17: `Of` rejects objects of another provider's family by their type; the provider decides about
-//   its own objects.
-// - 18: `reg_mr` is the provider's. The box for the region that it returned is allocated without
-//   unwinding: if memory is exhausted, the process ends.
+// - 17: `Of` rejects objects of another provider's family by their type; the provider checks its
+//   own objects.
+// - 18: `reg_mr` is the provider's. The box for the returned region is allocated without unwinding:
+//   if memory is exhausted, the process ends.
 // - 20, 24 to 26: the boxed queues are the provider's. `modify` rejects queues of another provider
 //   by their type.
 unsafe impl Provider for Erased {
@@ -102,7 +102,7 @@ macro_rules! erased_object {
             /// Returns the object as its provider's own type.
             ///
             /// # Errors
-            /// The object, if it is another provider's.
+            /// The object, if it belongs to another provider.
             $vis fn downcast<T: Any>(self) -> Result<T, Self> {
                 if self.downcast_ref::<T>().is_none() {
                     return Err(self);
@@ -117,9 +117,9 @@ macro_rules! erased_object {
     };
 }
 
-/// Implements [`Destroy`] for an erased object through its box, by a private trait that every
-/// provider's object has. In braces stand the operations that take other objects of the provider:
-/// of `T`, the provider's object, in the private trait.
+/// Implements [`Destroy`] for an erased object through its box, by a private trait implemented for
+/// every provider's object. The braces contain the operations that take other objects of the
+/// provider. In the private trait, `T` is the provider's object.
 macro_rules! destroy_through_box {
     ($erased:ident, $dyn:ident: $ops:ident $({
         $($(#[$doc:meta])* fn $call:ident($($args:tt)*) -> $result:ty $body:block)+
@@ -313,7 +313,7 @@ destroy_through_box!(ErasedTd, DynTd: TdOps);
 
 impl TdOps for ErasedTd {}
 
-/// Returns the error of a call with an object of another provider.
+/// Returns the error of a call with another provider's object.
 fn foreign(verb: &'static str, what: &'static str) -> Error {
     Error::new(verb, "", Errno::INVAL).because(Cause::Foreign { what })
 }

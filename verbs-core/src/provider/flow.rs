@@ -1,4 +1,4 @@
-//! A flow rule, and the actions that rules apply to packets.
+//! Flow rules, and the actions that they apply to packets.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -21,9 +21,9 @@ pub trait FlowActionOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Changes what the attributes of an ESP action name.
+    /// Changes the attributes of an ESP action that are set in `attr`.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for attributes that cannot change; any other errno that the kernel returns.
+    /// `EOPNOTSUPP` for attributes that cannot change; any other errno the kernel returns.
     fn modify_esp(&self, attr: &FlowActionEspAttr) -> Result<()>;
 }

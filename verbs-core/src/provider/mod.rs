@@ -21,11 +21,10 @@
 //! | `batch` | none: [`WrBatch`] | requests that are posted together or not at all | data |
 //! | `queue` | [`SendQueue`], [`RecvQueue`] | the queues of a queue pair, owned by posters | data |
 //!
-//! Required operations have no default body, so that a new provider cannot forget one. Optional
-//! ones return `EOPNOTSUPP` with the verb's name; a provider without an object names
-//! [`Unsupported`] as its type, of which no value exists. A query does
-//! not mention the provider: [`DeviceOps`] has one implementation for all devices of the kernel,
-//! [`KernelContext`](crate::kernel::KernelContext).
+//! Required operations have no default body, so a new provider cannot omit one. Optional operations
+//! return `EOPNOTSUPP` with the verb's name. A provider without an object names [`Unsupported`] as
+//! its type, which has no values. A query does not mention the provider: [`DeviceOps`] has one
+//! implementation for all kernel devices, [`KernelContext`](crate::kernel::KernelContext).
 //!
 //! Invariant: every object is self-contained. It keeps the parts of its context alive that it
 //! needs, destroys itself in [`destroy`](Destroy::destroy), and may be dropped in any order
@@ -33,16 +32,16 @@
 //! other order.
 //!
 //! Invariant: dropping an object without [`destroy`](Destroy::destroy) releases memory of this
-//! process only where the device cannot access it any more. The kernel object stays until the
-//! context's last file descriptor is closed.
+//! process only if the device can no longer access it. The kernel object stays until the context's
+//! last file descriptor is closed.
 //!
 //! Invariant: a provider does not print, lock, allocate or make a system call between post and
-//! poll. There are two exceptions. rxe makes one system call for each post call, its kick. A soft
-//! device sends and receives its packets there, because it is the device as well. It never waits
-//! for its lock: a thread that does not get the lock leaves its work to the holder. It allocates
-//! only for events that find their socket full.
+//! poll, with two exceptions. rxe makes one system call for each post call, its kick. A soft device
+//! sends and receives its packets there, because it is the device as well. It never waits for its
+//! lock: a thread that does not get the lock leaves its work to the holder. It allocates only for
+//! events that find their socket full.
 //!
-//! [`Erased`] is a provider whose objects hide the provider that made them.
+//! [`Erased`] is a provider whose objects hide their original provider.
 //!
 //! # Safety
 //! [`Provider`] is an unsafe trait. Its documentation lists the promises of an implementation.
@@ -100,36 +99,36 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// device has finished. "The device" is whatever executes the requests of an object: hardware, the
 /// kernel, or another thread of this process. An implementation of this trait promises each number
 /// below for every object of the family, in every state, whatever safe code does with the object
-/// and whatever peers send. The crate `verbs` refers to the numbers, and each implementation argues
+/// and whatever peers send. The crate `verbs` refers to the numbers, and each implementation proves
 /// each of them.
 ///
 /// Posting:
 ///
 /// 1. *A rejected request was never queued.* If [`post_one`](SendQueue::post_one) returned `Err`,
 ///    that request is not in the queue. If a batch returned [`PostError`](crate::types::PostError)
-///    with `accepted: n`, exactly its first n requests are in the queue, whatever the reason is; if
-///    it returned `Ok`, all are. The device never accesses the memory of a request that is not in
-///    its queue.
+///    with `accepted: n`, exactly its first n requests are in the queue, whatever the reason; if it
+///    returned `Ok`, all are. The device never accesses the memory of a request outside its queue.
 /// 2. *Arguments are read during the call only.* This holds for the requests, their lists and their
-///    address vectors, and with [`INLINE`](crate::types::SendFlags::INLINE) for the bytes that the
-///    lists name. The call does not write these bytes.
-/// 3. *The device stays inside of the elements.* For a request it accesses bytes that the request's
-///    SGEs name, and no others of this process. It reads them for sends, RDMA writes and datagrams;
-///    it writes them for receives, RDMA reads and atomics. It accesses the bytes of an SGE only if
-///    the SGE has the key of a region of the queue pair's protection domain that covers them.
-/// 4. *Any [`Av`](crate::types::Av) is harmless,* whatever code made it: at worst a datagram is
-///    sent to a wrong peer. The device accesses memory only as number 3 allows.
+///    address vectors, and with [`INLINE`](crate::types::SendFlags::INLINE) for the bytes named by
+///    the lists. The call does not write these bytes.
+/// 3. *The device stays inside the elements.* For a request, it accesses bytes named by the
+///    request's SGEs, and no others of this process. It reads them for sends, RDMA writes and
+///    datagrams; it writes them for receives, RDMA reads and atomics. It accesses the bytes of an
+///    SGE only if the SGE has the key of a region of the queue pair's protection domain that covers
+///    them.
+/// 4. *Any [`Av`](crate::types::Av) is harmless,* whatever code created it: at worst a datagram is
+///    sent to a wrong peer. The device accesses memory only as allowed by number 3.
 ///
 /// Completions:
 ///
 /// 5. *A completion is the end.* It is lent, or copied out, only after its request has ended: the
-///    device does not write the request's memory any more, and everything it wrote is visible to
-///    the polling thread. The same holds for the unsignalled sends before it in the same queue. The
-///    device may still read the memory for a retransmission that the peer discards whatever it
-///    contains.
+///    device no longer writes the request's memory, and everything it wrote is visible to the
+///    polling thread. The same holds for the unsignalled sends before it in the same queue. The
+///    device may still read the memory for a retransmission that the peer discards whatever its
+///    contents.
 /// 6. *The number is the request's.* A completion's [`wr_id`](Completion::wr_id) has all 64 bits as
 ///    they were posted, each time it is read. A completion queue never returns a number that was
-///    not posted to a queue which completes to it.
+///    not posted to one of its queues.
 /// 7. *A queue lends its own completions.* Those of sends arrive in the queue pair's `send_cq`,
 ///    those of receives in its `recv_cq`, and in no other queue of this or another device.
 /// 8. *A request completes at most once,* even if its completion queue is [resized](CqOps::resize)
@@ -140,13 +139,13 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// 9. *Destruction ends every request, and so does RESET where the provider promises it.* After
 ///    [`destroy`](Destroy::destroy) returned `Ok`, the device does not write the memory of any
-///    request that was posted before, whether or not a completion was polled. If
+///    request posted before, whether or not a completion was polled. If
 ///    [`reset_ends_requests`](QpOps::reset_ends_requests) is true, the same holds after
 ///    [`modify`](QpOps::modify) to [`RESET`](crate::types::QpState::RESET) returned `Ok`.
 ///    Completions of these requests may still be polled. Nothing else ends requests: after an
-///    `Err`, after any other transition, and where the device changed the state by itself, they end
-///    by completions as before. What the device wrote until then is visible to the thread that
-///    called.
+///    `Err`, after any other transition, and after a state change by the device itself, they end by
+///    completions as before. Everything the device wrote until then is visible to the calling
+///    thread.
 ///
 /// Regions:
 ///
@@ -154,92 +153,90 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     as it lives, in its protection domain; [`lkey`](MrOps::lkey) and [`rkey`](MrOps::rkey) do
 ///     not change. Only [`rereg_mr`](ContextOps::rereg_mr), which is unsafe, changes any of this.
 ///     The keys of a [null region](ContextOps::alloc_null_mr) name no bytes. No two live regions of
-///     a protection domain have a key in common, except an imported one and its original.
+///     a protection domain share a key, except an imported one and its original.
 /// 11. *A region without remote rights is closed to peers.* No packet makes the device access it,
-///     except through requests that this process posted, and through windows that such requests
-///     bound to it (21). With remote rights, packets cause exactly the accesses that the rights
-///     name.
+///     except through requests posted by this process, and through windows bound to it by such
+///     requests (21). With remote rights, packets cause exactly the accesses named by the rights.
 /// 12. *Deregistering ends every access.* After [`destroy`](Destroy::destroy) of the region
-///     returned `Ok`, the device does not write its bytes any more, through windows either, and
-///     everything it wrote is visible to the calling thread. While windows are bound to the region,
-///     `destroy` may return `Err` with `EBUSY` or `EINVAL`. An [imported](ContextOps::import_mr)
-///     region ends with its original.
+///     returned `Ok`, the device no longer writes its bytes, through windows either, and everything
+///     it wrote is visible to the calling thread. While windows are bound to the region, `destroy`
+///     may return `Err` with `EBUSY` or `EINVAL`. An [imported](ContextOps::import_mr) region ends
+///     with its original.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with
-///     remote rights, or with [`MW_BIND`](crate::types::AccessFlags::MW_BIND), as
-///     [`crate::exposed`] does. It accesses other regions only while a request that names the bytes
-///     has not ended: after an end by 5, 9 or 12 it does not read them either. Through a window it
-///     does not read either, once the binding has ended by 22 or 23. Writes of the program before a
-///     call of [`ring`](SendQueue::ring) or [`reg_mr`](ContextOps::reg_mr) happen before the
-///     accesses of the device that follow from that call.
+///     remote rights, or with [`MW_BIND`](crate::types::AccessFlags::MW_BIND), like
+///     [`crate::exposed`]. It accesses other regions only while a request that names the bytes has
+///     not ended: after an end by 5, 9 or 12 it does not read them either. Nor does it read through
+///     a window once the binding has ended by 22 or 23. Writes of the program before a call of
+///     [`ring`](SendQueue::ring) or [`reg_mr`](ContextOps::reg_mr) happen before the device's
+///     accesses that follow from that call.
 ///
 /// Objects:
 ///
 /// 14. *The result of `destroy` is true.* `Ok` means that the object is known to be gone. `Err`
 ///     returns the same object, for which all of these promises still hold. `destroy` does not
-///     unwind. What these numbers say of `destroy` holds for
+///     unwind. Everything these numbers state about `destroy` holds for
 ///     [`destroy_counting_events`](Destroy::destroy_counting_events) too.
 /// 15. *Dropping is not destroying.* An object that is dropped, or lost in unwinding, releases
 ///     nothing that the device may still access; its keys and requests stay as they were.
 /// 16. *Descriptors are real.* An [`OwnedFd`](std::os::fd::OwnedFd) has no other owner; a
 ///     [`BorrowedFd`](std::os::fd::BorrowedFd) is open while the context lives.
-/// 17. *Objects of another context*, and completion queues that were destroyed, are rejected, or
-///     give objects to which only raw posting applies.
+/// 17. *Objects of another context*, and destroyed completion queues, are rejected, or give objects
+///     to which only raw posting applies.
 /// 18. *A registration that failed registered nothing.* After [`reg_mr`](ContextOps::reg_mr)
 ///     returned `Err`, no key names the bytes because of that call. `reg_mr` does not unwind.
 ///
 /// Queues of a queue pair:
 ///
 /// 19. *A request that was rolled back was never queued.* After [`rollback`](SendQueue::rollback),
-///     the queue contains none of the last `count` requests that were put in since the last
-///     [`ring`](SendQueue::ring), and the device has read none of them. Those before them stay in
+///     the queue contains none of the last `count` requests added since the last
+///     [`ring`](SendQueue::ring), and the device has read none of them. Earlier requests stay in
 ///     the queue.
 /// 20. *Queues and queue pair may be separated.* A [`SendQueue`] or [`RecvQueue`] may be dropped
 ///     before its queue pair, or after the queue pair was destroyed; neither releases memory that
-///     the device may still access. A request posted to a queue whose queue pair was destroyed is
-///     never executed. The caller of [`QpOps::modify`] passes the two queues that were created with
-///     the queue pair, as the handles of the crate `verbs` do. With other queues of the same
-///     provider, which safe code can pass for objects that it made through a raw context, `modify`
-///     may change what these queues accept and drop their unpublished requests; it ends no request
-///     of another queue pair. `modify` and `rollback` that unwind leave every request as it was, or
-///     posted.
+///     the device may still access. A request posted to a queue of a destroyed queue pair is never
+///     executed. The caller of [`QpOps::modify`] passes the two queues created with the queue pair,
+///     as the handles of the crate `verbs` do. Safe code can pass other queues of the same provider
+///     if it created objects through a raw context. Then `modify` may change what these queues
+///     accept and drop their unpublished requests, but it ends no request of another queue pair. If
+///     `modify` or `rollback` unwinds, every request is unchanged or posted.
 ///
 /// Windows:
 ///
-/// 21. *A window is what a bind made it.* A packet that names the key of a window makes the device
-///     access bytes of a region only while the window is bound to it, with the rights of the bind.
-///     Only a bind work request of this process binds a window: it names the window's key and the
+/// 21. *A window is what a bind made it.* A packet with the key of a window makes the device access
+///     bytes of a region only while the window is bound to it, with the rights of the bind. Only a
+///     bind work request of this process binds a window: it names the window's key and the
 ///     region's. A device may let packets access the whole region instead of the bound range.
 /// 22. *A peer's invalidation is the end.* A receive completes with
 ///     [`WITH_INV`](crate::types::WcFlags::WITH_INV) and a window's key only after the window of
-///     type 2 that had this key is bound no more. If the queue pair of the receive, which
-///     [`Completion::qp_num`] names by the number that [`QpOps::qp_num`] returns, is the one that
-///     the window was bound for, the device does not write through that binding any more, and
-///     everything it wrote is visible to the polling thread. The completion of that receive enters
-///     its queue before the completion of any later bind with the same key.
-/// 23. *The end of a binding is the end of its accesses,* where
+///     type 2 that had this key is no longer bound. The window may have been bound for the queue
+///     pair of the receive, which [`Completion::qp_num`] names by the number that [`QpOps::qp_num`]
+///     returns. Then the device no longer writes through that binding, and everything it wrote is
+///     visible to the polling thread. The completion of that receive enters its queue before the
+///     completion of any later bind with the same key.
+/// 23. *The end of a binding is the end of its accesses,* if
 ///     [`revocation_ends_access`](MwOps::revocation_ends_access) is true. After a successful
 ///     completion of the window's invalidation, or of a bind to nothing, and after
-///     [`destroy`](Destroy::destroy) of the window returned `Ok`, the device does not write through
-///     the binding any more, and everything it wrote is visible to the thread that polled or
-///     called. Where it is false, packets that arrive later do not access the region through the
-///     binding, but the device may still write for one that arrived before.
+///     [`destroy`](Destroy::destroy) of the window returned `Ok`, the device no longer writes
+///     through the binding. Everything it wrote is visible to the thread that polled or called. If
+///     it is false, packets that arrive later do not access the region through the binding, but the
+///     device may still write for a packet that arrived before.
 ///
 /// Shared receive queues:
 ///
-/// 24. *A receive of a shared receive queue is one of the queue pair that takes it.* Numbers 1 to 3
-///     and 5 to 8 hold for it: it completes at most once, in the `recv_cq` of that queue pair, or
+/// 24. *A receive of a shared receive queue belongs to the queue pair that takes it.* Numbers 1 to
+///     3 and 5 to 8 hold for it: it completes at most once, in the `recv_cq` of that queue pair, or
 ///     in the `cq` of a queue of the kind [`XRC`](crate::types::SrqType::XRC) or
 ///     [`TM`](crate::types::SrqType::TM). The device uses the keys of its elements in the
-///     protection domain of the shared receive queue. A device that looks them up in that of the
-///     queue pair finds there no key of another domain's region, and fails the receive.
+///     protection domain of the shared receive queue. A device that looks them up in the queue
+///     pair's domain finds no key of another domain's region there, and fails the receive.
 /// 25. *The end of a shared receive queue ends its receives.* After [`destroy`](Destroy::destroy)
 ///     of the shared receive queue returned `Ok`, the device does not write the memory of any
-///     receive that was posted to it, also of one that a queue pair has taken, whether or not a
-///     completion was polled. What the device wrote until then is visible to the thread that
-///     called. [`SrqOps::modify`] ends no receive, whatever it returns, and also if it unwinds. Its
-///     queue may be dropped before it or after it was destroyed, as number 20 says of the queues of
-///     a queue pair. The caller of `modify` passes the queue that was created with it; another
-///     queue of the same provider is rejected, or may accept other requests afterwards.
+///     receive posted to it, even if a queue pair has taken it, whether or not a completion was
+///     polled. Everything the device wrote until then is visible to the calling thread.
+///     [`SrqOps::modify`] ends no receive, whatever it returns, even if it unwinds. Its queue may
+///     be dropped before it or after it was destroyed, under the rule of number 20 for the queues
+///     of a queue pair. The caller of `modify` passes the queue created with it. Another queue of
+///     the same provider is rejected, or may accept other requests afterwards.
 ///
 /// Work queues:
 ///
@@ -247,22 +244,22 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     for its receives. Their completions arrive in the `cq` that it was created with, and in no
 ///     other queue of this or another device; their elements need keys of its protection domain.
 ///     After [`destroy`](Destroy::destroy) of the work queue returned `Ok`, the device does not
-///     write the memory of any receive that was posted to it, whether or not a completion was
-///     polled, and what it wrote until then is visible to the thread that called.
-///     [`WqOps::modify`] ends no receive, whatever it returns, and also if it unwinds: a receive
-///     that a move to RESET dropped has no completion, and its memory is the device's until the
-///     work queue is destroyed. The work queue's queue may be dropped before it or after it was
-///     destroyed, as number 20 says of the queues of a queue pair. The caller of `modify` passes
-///     the queue that was created with the work queue. Another queue of the same provider is
-///     rejected, or `modify` may change what it accepts and drop its unpublished requests, but the
-///     device executes no request of either queue that has ended.
+///     write the memory of any receive posted to it, whether or not a completion was polled.
+///     Everything the device wrote until then is visible to the calling thread. [`WqOps::modify`]
+///     ends no receive, whatever it returns, even if it unwinds: a receive dropped by a move to
+///     RESET has no completion, and its memory belongs to the device until the work queue is
+///     destroyed. The work queue's queue may be dropped before it or after it was destroyed, under
+///     the rule of number 20 for the queues of a queue pair. The caller of `modify` passes the
+///     queue created with the work queue. Another queue of the same provider is rejected, or
+///     `modify` may change what it accepts and drop its unpublished requests, but the device
+///     executes no request of either queue that has ended.
 ///
 /// Safe code does not rely on handles, capacities, [`QpOps::state`], event records and their
 /// counts, or the results of queries: if these are wrong, results are wrong, but memory is safe. It
 /// relies on queue pair numbers only in number 22.
 pub unsafe trait Provider: Sized + Debug + 'static {
     /// Whether resetting or destroying a queue pair needs [`CqOps::purge`]. If not, the caller may
-    /// omit the purge where another thread polls the completion queue.
+    /// omit the purge while another thread polls the completion queue.
     const PURGES: bool = false;
     /// An open device.
     type Context: ContextOps<Self> + ?Sized;
@@ -283,7 +280,7 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Rq: RecvQueue;
     /// An address handle.
     type Ah: AhOps + Destroy;
-    /// A shared receive queue: its attributes, and its end.
+    /// A shared receive queue: its attributes and destruction.
     type Srq: SrqOps<Queue = Self::SrqQueue> + Destroy;
     /// The queue of a shared receive queue, owned by its poster.
     type SrqQueue: RecvQueue;
@@ -297,7 +294,7 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Dmah: DmahOps + Destroy;
     /// A thread domain.
     type Td: TdOps + Destroy;
-    /// A work queue: its state, and its end.
+    /// A work queue: its state and destruction.
     type Wq: WqOps<Queue = Self::WqQueue> + Destroy;
     /// The queue of a work queue, owned by its poster.
     type WqQueue: RecvQueue;
@@ -313,32 +310,32 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type CompCntr: CompCntrOps + Destroy;
 }
 
-/// An object of the kernel that can be destroyed.
+/// A kernel object that can be destroyed.
 pub trait Destroy: Sized {
     /// Destroys the kernel object, then releases the memory that the device could access through
     /// it.
     ///
-    /// For a device that was unplugged it succeeds: the kernel destroyed the objects, and confirms
-    /// that for each.
+    /// Succeeds for an unplugged device: the kernel has destroyed the objects, and confirms that
+    /// for each.
     ///
     /// # Errors
     /// The object itself, for another attempt, and the reason why it may still exist: `EBUSY` while
-    /// another object uses it; `EIO` if the device failed to destroy it; any other errno that the
-    /// kernel returns.
-    // The object is returned by value so that it is not lost; destroying is no hot path.
+    /// another object uses it; `EIO` if the device failed to destroy it; any other errno the kernel
+    /// returns.
+    // The object is returned by value so that it is not lost; destruction is not a hot path.
     #[allow(clippy::result_large_err)]
     fn destroy(self) -> Result<(), (Self, crate::Error)>;
 
-    /// Destroys the object as [`destroy`](Self::destroy) does, and returns the number of its events
-    /// that the program has read. The unread ones are discarded, and no event of the object can be
-    /// read afterwards.
+    /// Destroys the object like [`destroy`](Self::destroy) and returns the number of its events
+    /// read by the program. The unread ones are discarded, and no event of the object can be read
+    /// afterwards.
     ///
-    /// An event that names its object by a pointer, as in C, may be in use by another thread at
-    /// that time: the memory of the object is released when as many events as returned have been
+    /// An event that refers to its object by pointer, as in C, may be in use by another thread at
+    /// that time. The memory of the object is released once as many events as returned have been
     /// acknowledged.
     ///
-    /// A provider may tell objects of a context and kind apart by their `user_handle` alone: the
-    /// counts are those of an object whose handle no other one has.
+    /// A provider may distinguish objects of a context and kind by their `user_handle` alone; the
+    /// counts are valid only for a unique handle.
     ///
     /// # Errors
     /// As [`destroy`](Self::destroy).
@@ -348,11 +345,11 @@ pub trait Destroy: Sized {
     }
 }
 
-/// The number of events of an object that a program has read.
+/// The number of an object's events read by a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventsRead {
-    /// Those of its completion channel.
+    /// Events of its completion channel.
     pub comp: u32,
-    /// Asynchronous ones.
+    /// Asynchronous events.
     pub asynchronous: u32,
 }

@@ -1,4 +1,4 @@
-//! A memory region, the ways to make one, and its changes.
+//! A memory region: its creation and its changes.
 
 use core::any::Any;
 use core::fmt::{self, Debug};
@@ -13,10 +13,10 @@ pub trait MrOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the key for work requests of this process.
+    /// Returns the local key, for work requests of this process.
     fn lkey(&self) -> u32;
 
-    /// Returns the key for work requests of peers.
+    /// Returns the remote key, for work requests of peers.
     fn rkey(&self) -> u32;
 }
 
@@ -43,8 +43,8 @@ impl<P: Provider> Clone for MrInitAttr<'_, P> {
 
 impl<P: Provider> Copy for MrInitAttr<'_, P> {}
 
-/// A change of a memory region, for [`ContextOps::rereg_mr`](super::ContextOps::rereg_mr). What is
-/// `None` stays as it is.
+/// A change of a memory region, for [`ContextOps::rereg_mr`](super::ContextOps::rereg_mr). `None`
+/// leaves a property unchanged.
 #[derive(Debug)]
 pub struct MrChange<'a, P: Provider> {
     /// The new memory of this process: its address, its length in bytes, and the address of its
@@ -70,7 +70,7 @@ impl<P: Provider> Default for MrChange<'_, P> {
     }
 }
 
-/// The state of a memory region after a change that failed.
+/// The state of a memory region after a failed change.
 ///
 /// | here | in C |
 /// |---|---|
@@ -83,21 +83,21 @@ impl<P: Provider> Default for MrChange<'_, P> {
 #[doc(alias = "ibv_rereg_mr_err_code")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionState {
-    /// It is as it was before the call.
+    /// It is unchanged.
     #[doc(alias = "IBV_REREG_MR_ERR_INPUT")]
     #[doc(alias = "IBV_REREG_MR_ERR_DONT_FORK_NEW")]
     Unchanged,
-    /// It has changed as the caller asked. Only the old memory stays excluded from forks.
+    /// It has changed as requested. Only the old memory stays excluded from forks.
     #[doc(alias = "IBV_REREG_MR_ERR_DO_FORK_OLD")]
     Changed,
-    /// It may have changed in part or not at all. It must not be used, except to be deregistered;
-    /// until then the device may access the old and the new memory.
+    /// It may have changed in part or not at all. It may only be deregistered; until then the
+    /// device may access the old and the new memory.
     #[doc(alias = "IBV_REREG_MR_ERR_CMD")]
     #[doc(alias = "IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW")]
     Unusable,
 }
 
-/// The error of a change of a memory region, and the state that the region is in.
+/// The error of a memory region's change, and the resulting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReregError {
     /// The reason.
@@ -107,7 +107,7 @@ pub struct ReregError {
 }
 
 impl ReregError {
-    /// Returns an error that left the region as it was.
+    /// Returns an error with an unchanged region.
     pub const fn unchanged(error: Error) -> Self {
         Self { error, region: RegionState::Unchanged }
     }

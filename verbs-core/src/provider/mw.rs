@@ -5,14 +5,14 @@ use core::fmt::Debug;
 
 use crate::types::MwType;
 
-/// A memory window: a key with which peers access a region that it is bound to. Work requests bind
-/// and invalidate it ([`SendOp::BindMw`](crate::types::SendOp::BindMw)). Each bind changes the low
-/// 8 bits of its key, and only the poster knows the present ones.
+/// A memory window: a key for peers to access the bound region. Work requests bind and invalidate
+/// it ([`SendOp::BindMw`](crate::types::SendOp::BindMw)). Each bind changes the low 8 bits of its
+/// key, and only the poster has the current key.
 pub trait MwOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the key with which it was allocated.
+    /// Returns the key assigned at allocation.
     fn rkey(&self) -> u32;
 
     /// Returns its kind.
@@ -21,7 +21,7 @@ pub trait MwOps: Any + Debug + Send + Sync {
     /// Returns whether number 23 of [`Provider`](super::Provider)'s contract holds for it: the end
     /// of a binding is the end of all accesses through it.
     ///
-    /// If it is false, an access that has begun may outlast the binding. Only deregistering the
+    /// If false, an access already in progress may outlast the binding. Only deregistering the
     /// region ends it.
     fn revocation_ends_access(&self) -> bool {
         false

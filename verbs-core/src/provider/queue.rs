@@ -1,7 +1,7 @@
 //! A queue pair, and its two queues.
 //!
 //! # Safety
-//! The unsafe functions declare the promises of their callers, who post memory; those with a body
+//! The unsafe functions declare the promises of their callers, who post memory. Those with a body
 //! pass these promises on.
 
 #![allow(unsafe_code)]
@@ -16,9 +16,10 @@ use crate::types::{
 };
 use crate::{Errno, Error, Result};
 
-/// The objects that a new queue pair is made from. Which of them it needs depends on its type: all
-/// common types need the protection domain and both completion queues, an XRC target
-/// ([`QpType::XRC_RECV`]) its XRC domain alone, an XRC initiator no queue for receives.
+/// The objects that a new queue pair is created from. The required ones depend on its type: all
+/// common types need the protection domain and both completion queues. An XRC target
+/// ([`QpType::XRC_RECV`]) needs only its XRC domain, and an XRC initiator needs no queue for
+/// receives.
 #[derive(Debug)]
 pub struct QpParents<'a, P: Provider> {
     /// The protection domain.
@@ -27,7 +28,7 @@ pub struct QpParents<'a, P: Provider> {
     pub send_cq: Option<&'a P::CqHandle>,
     /// The completion queue of receives.
     pub recv_cq: Option<&'a P::CqHandle>,
-    /// The shared receive queue that supplies receives, instead of a queue of its own.
+    /// The shared receive queue, in place of the queue pair's own receive queue.
     pub srq: Option<&'a P::Srq>,
     /// The XRC domain.
     pub xrcd: Option<&'a P::Xrcd>,
@@ -53,8 +54,8 @@ impl<P: Provider> Copy for QpParents<'_, P> {}
 pub struct QpExtras<'a, P: Provider> {
     /// The attributes.
     pub attr: QpCreateAttr,
-    /// The table of work queues that receives, instead of a queue of its own, and the hash that
-    /// selects an entry.
+    /// The table of work queues for receiving, in place of the queue pair's own receive queue, and
+    /// the hash that selects an entry.
     pub rss: Option<(&'a P::RwqIndTable, &'a RxHashConf)>,
 }
 
@@ -69,7 +70,7 @@ pub struct QpParts<P: Provider> {
     pub rq: P::Rq,
 }
 
-/// A queue pair without its queues: its state, and its end.
+/// A queue pair without its queues: its state and destruction.
 pub trait QpOps: Any + Debug + Send + Sync {
     /// Its send queue.
     type Sq: SendQueue
@@ -83,7 +84,7 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the number by which peers address it, 24 bits.
+    /// Returns the number that peers address it by, 24 bits.
     fn qp_num(&self) -> u32;
 
     /// Returns the transport service.
@@ -96,9 +97,9 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// [`QpState::ERR`] since.
     fn state(&self) -> QpState;
 
-    /// Moves it to another state, or changes its attributes. The queues must be those that were
-    /// created with it. A number with more bits than its field
-    /// ([`explain::numbers_fit`](crate::explain::numbers_fit)) is cut or refused like in the
+    /// Moves it to another state, or changes its attributes. The queues must be the ones created
+    /// with it. A number with more bits than its field
+    /// ([`explain::numbers_fit`](crate::explain::numbers_fit)) is truncated or rejected as in the
     /// device's driver.
     ///
     /// # Errors
@@ -106,20 +107,20 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) if the transition table
     /// rejects it; [`Cause::Limit`](crate::Cause::Limit), [`Cause::Mtu`](crate::Cause::Mtu),
     /// [`Cause::Gid`](crate::Cause::Gid) or [`Cause::NoGrh`](crate::Cause::NoGrh) for an attribute
-    /// that the device rejects; `EOPNOTSUPP` for an attribute that the device does not have;
-    /// otherwise any errno that the kernel returns.
+    /// rejected by the device; `EOPNOTSUPP` for an attribute the device lacks; otherwise any errno
+    /// the kernel returns.
     fn modify(&mut self, sq: &mut Self::Sq, rq: &mut Self::Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()>
     where
         Self: Sized;
 
-    /// Returns whether moving to RESET ends every request, as destroying does (number 9 of
+    /// Returns whether moving to RESET ends every request, like destruction (number 9 of
     /// [`Provider`]'s contract). The result never changes for a queue pair.
     fn reset_ends_requests(&self) -> bool;
 
     /// Queries its attributes.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)>;
 
     /// Attaches it to a multicast group, whose datagrams it receives from then on. `lid` is the
@@ -128,30 +129,30 @@ pub trait QpOps: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Cause::CallOfType`](crate::Cause::CallOfType) for a service other than UD;
-    /// [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not that of a
-    /// group; `ENOMEM` beyond a limit of the device; `EOPNOTSUPP` if the device has no multicast;
-    /// any other errno that the kernel returns.
+    /// [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address outside the multicast
+    /// ranges; `ENOMEM` beyond a limit of the device; `EOPNOTSUPP` if the device has no multicast;
+    /// any other errno the kernel returns.
     fn attach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()>;
 
-    /// Detaches it from a multicast group that it was attached to with the same `gid` and `lid`.
+    /// Detaches it from a multicast group attached with the same `gid` and `lid`.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) where it is not attached;
-    /// any other errno that the kernel returns.
+    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) if it is not attached; any
+    /// other errno the kernel returns.
     fn detach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()>;
 
-    /// Sets the pace at which it sends, in RTS.
+    /// Sets its sending rate, in RTS.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has no packet pacing; `EINVAL` for a rate beyond its limits, or
-    /// in another state; any other errno that the kernel returns.
+    /// in another state; any other errno the kernel returns.
     fn modify_rate_limit(&mut self, attr: &RateLimit) -> Result<()> {
         let _ = attr;
         Err(lacks("modify_qp_rate_limit"))
     }
 
-    /// Sets the options of the connection that the program negotiated with the peer, for the next
-    /// moves to INIT and RTR.
+    /// Sets the connection options negotiated by the program with the peer, for the next moves to
+    /// INIT and RTR.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider has none; `EINVAL` for options of another vendor.
@@ -160,8 +161,8 @@ pub trait QpOps: Any + Debug + Send + Sync {
         Err(lacks("set_ece"))
     }
 
-    /// Returns the options of the connection: before INIT those that the device offers, from RTR on
-    /// those that it uses.
+    /// Returns the connection options: before INIT those offered by the device, from RTR on those
+    /// in use.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider has none.
@@ -169,22 +170,22 @@ pub trait QpOps: Any + Debug + Send + Sync {
         Err(lacks("query_ece"))
     }
 
-    /// Returns the order in which the device writes the data of a message that this operation moves
-    /// into memory. Empty where it promises none.
+    /// Returns the order in which the device writes a message of this operation to memory. Empty if
+    /// it guarantees none.
     fn data_in_order(&self, op: OpKind) -> DataInOrder {
         let _ = op;
         DataInOrder::empty()
     }
 }
 
-/// Returns the error of an operation that the provider does not have. A queue pair does not name
-/// its device; the handle above it does.
+/// Returns the error of an operation that the provider lacks. A queue pair does not name its
+/// device; the handle above it does.
 fn lacks(verb: &'static str) -> Error {
     Error::new(verb, "", Errno::OPNOTSUPP)
 }
 
-/// Posts work requests one by one, up to the first that is rejected. Returns the number of those
-/// that were accepted, and the reason of the rejection.
+/// Posts work requests one by one, up to the first rejection. Returns the number of accepted
+/// requests, and the reason for the rejection.
 #[inline(always)]
 fn post_each<T>(
     wrs: &[T],
@@ -210,13 +211,13 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// The reason why the queue rejects the request. The queue is unchanged.
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason>;
 
-    /// Puts one work request into the queue as [`post_one`](Self::post_one) does, and returns
-    /// whether it did. After `false` the queue is unchanged, and `post_one` puts the request in or
-    /// returns the reason why not.
+    /// Puts one work request into the queue like [`post_one`](Self::post_one), and returns whether
+    /// it did. After `false`, the queue is unchanged, and `post_one` accepts the request or returns
+    /// the reason for rejecting it.
     ///
-    /// A provider whose common requests take a short way through `post_one` has only that way here.
-    /// A caller that continues with `post_one` in a function out of line then gets a short function
-    /// that keeps the request in registers.
+    /// A provider whose `post_one` has a fast path for common requests has only that path here. A
+    /// caller that falls back to `post_one` in an out-of-line function then becomes a short
+    /// function that keeps the request in registers.
     ///
     /// # Safety
     /// As [`post_send`](Self::post_send).
@@ -226,8 +227,8 @@ pub trait SendQueue: Any + Debug + Send + Sync {
         unsafe { self.post_one(wr) }.is_ok()
     }
 
-    /// Puts one work request into the queue as [`post_quick`](Self::post_quick) does, as a function
-    /// that is called through a pointer: the compiler does not know the request's operation there.
+    /// Puts one work request into the queue like [`post_quick`](Self::post_quick), but is called
+    /// through a pointer, so the request's operation is not visible to the compiler.
     ///
     /// # Safety
     /// As [`post_send`](Self::post_send).
@@ -237,13 +238,13 @@ pub trait SendQueue: Any + Debug + Send + Sync {
         unsafe { self.post_quick(wr) }
     }
 
-    /// Posts one work request as [`post_send`](Self::post_send) does, if it is a common one and
-    /// nothing else waits for the doorbell, and returns whether it did. After `false` the queue is
+    /// Posts one work request like [`post_send`](Self::post_send), if it is a common one and
+    /// nothing else waits for the doorbell, and returns whether it did. After `false`, the queue is
     /// unchanged.
     ///
-    /// For callers that have one request, and know less of it than the caller of `post_send`. By
-    /// default no request is posted so; a provider whose doorbell cannot fail may have a shorter
-    /// way here than [`post_quick`](Self::post_quick) and [`ring`](Self::ring).
+    /// For callers with a single request whose kind is not known at compile time. By default, it
+    /// posts nothing. A provider whose doorbell cannot fail may have a shorter path here than
+    /// [`post_quick`](Self::post_quick) and [`ring`](Self::ring).
     ///
     /// # Safety
     /// As [`post_send`](Self::post_send).
@@ -253,42 +254,44 @@ pub trait SendQueue: Any + Debug + Send + Sync {
         false
     }
 
-    /// Publishes to the device all requests that were put into the queue.
+    /// Publishes all requests in the queue to the device.
     ///
     /// # Errors
     /// The errno of the doorbell. The requests stay in the queue, and the next doorbell covers
     /// them.
     fn ring(&mut self) -> Result<(), Errno>;
 
-    /// Leaves from now on those faults of requests to the device that C's providers do not look
-    /// for: the queue accepts such a request, and its completion reports the fault.
+    /// Leaves to the device, from now on, the faults of requests that C's providers do not check:
+    /// the queue accepts such a request, and its completion reports the fault.
     ///
-    /// By default the queue rejects every request with a fault that it knows.
+    /// By default, the queue rejects every request with a fault it can detect.
     fn leave_faults_to_device(&mut self) {}
 
-    /// Removes the last `count` work requests, but none that were put in before the last
-    /// [`ring`](Self::ring), and returns the number of removed ones. The requests before them stay
-    /// for the next doorbell: the program may have forgotten a batch.
+    /// Removes the last `count` work requests, except those put in before the last
+    /// [`ring`](Self::ring), and returns the number removed. Earlier requests stay for the next
+    /// doorbell, because the program may have forgotten a batch.
     fn rollback(&mut self, count: usize) -> usize;
 
     /// Posts a batch: [`post_one`](Self::post_one) for each, [`ring`](Self::ring) once.
     ///
     /// # Safety
     /// From the call until its completion was polled (or the queue pair was destroyed, or reset
-    /// where that [ends requests](QpOps::reset_ends_requests)) the device reads the memory of every
-    /// SGE, and for RDMA reads and atomics writes it: no code frees it or accesses it in conflict.
-    /// No `wr_id` has its top bit set: those numbers belong to safe posting, which returns memory
-    /// to the program when it polls one. With [`INLINE`](crate::types::SendFlags::INLINE) every SGE
-    /// is memory of this process that the call reads by its address; it is free when the call
-    /// returns. The first 18 bytes of a frame of a raw packet queue pair
-    /// ([`QpType::RAW_PACKET`]) are such memory too, with or without that flag: some devices need
-    /// a copy of the frame's header. A bind or an invalidation names a key as
-    /// [`WrBatch::bind_mw`](super::WrBatch::bind_mw) and
+    /// where that [ends requests](QpOps::reset_ends_requests)), the device reads the memory of
+    /// every SGE, and for RDMA reads and atomics writes it. No code frees it or accesses it in
+    /// conflict. No `wr_id` has its top bit set: those numbers belong to safe posting, which
+    /// returns memory to the program when it polls one.
+    ///
+    /// With [`INLINE`](crate::types::SendFlags::INLINE), every SGE is memory of this process that
+    /// the call reads by its address; it is free when the call returns. The first 18 bytes of a
+    /// frame of a raw packet queue pair ([`QpType::RAW_PACKET`]) are such memory too, with or
+    /// without that flag, because some devices need a copy of the frame's header.
+    ///
+    /// A bind or an invalidation names a key as [`WrBatch::bind_mw`](super::WrBatch::bind_mw) and
     /// [`WrBatch::local_inv`](super::WrBatch::local_inv) require.
     ///
     /// # Errors
-    /// The number of accepted requests, and the reason why the next was rejected. The device owns
-    /// the memory of the accepted requests.
+    /// The number of accepted requests, and the reason for rejecting the next. The device owns the
+    /// memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller makes the promise for every work request of the batch.
@@ -317,20 +320,20 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// The reason why the queue rejects the request. The queue is unchanged.
     unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason>;
 
-    /// Publishes to the device all requests that were put into the queue.
+    /// Publishes all requests in the queue to the device.
     fn ring(&mut self);
 
     /// Posts a batch: [`post_one`](Self::post_one) for each, [`ring`](Self::ring) once.
     ///
     /// # Safety
     /// From the call until its completion was polled (or the queue pair was destroyed, or reset
-    /// where that [ends requests](QpOps::reset_ends_requests)) the device may write the memory of
-    /// every SGE: no code frees or accesses it. No `wr_id` has its top bit set: those numbers
+    /// where that [ends requests](QpOps::reset_ends_requests)), the device may write the memory of
+    /// every SGE. No code frees or accesses it. No `wr_id` has its top bit set: those numbers
     /// belong to safe posting, which returns memory to the program when it polls one.
     ///
     /// # Errors
-    /// The number of accepted requests, and the reason why the next was rejected. The device owns
-    /// the memory of the accepted requests.
+    /// The number of accepted requests, and the reason for rejecting the next. The device owns the
+    /// memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller makes the promise for every work request of the batch.
@@ -345,16 +348,16 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     }
 
     /// Changes the tag list of a shared receive queue with tag matching: puts the operations into
-    /// its queue, and publishes them. Sets the `handle` of each
-    /// [`TmOp::Add`](crate::types::TmOp::Add) that it accepts.
+    /// its queue, and publishes them. Sets the `handle` of each accepted
+    /// [`TmOp::Add`](crate::types::TmOp::Add).
     ///
     /// # Safety
     /// As [`post_recv`](Self::post_recv), for the elements of each
-    /// [`TmOp::Add`](crate::types::TmOp::Add) from the call until its completion, or that of
-    /// the operation that removes the tag, was polled.
+    /// [`TmOp::Add`](crate::types::TmOp::Add). The promise lasts until the completion of the
+    /// operation, or of its removal, was polled.
     ///
     /// # Errors
-    /// The number of accepted operations, and the reason why the next was rejected;
+    /// The number of accepted operations, and the reason for rejecting the next;
     /// [`PostReason::NoTagMatching`] from a queue without tag matching.
     unsafe fn post_srq_ops(&mut self, wrs: &mut [OpsWr<'_>]) -> Result<(), PostError> {
         let _ = wrs;

@@ -1,4 +1,4 @@
-//! A shared receive queue, and the XRC domain that some of them belong to.
+//! A shared receive queue, and the XRC domain that some of them use.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -7,7 +7,7 @@ use super::{Provider, RecvQueue};
 use crate::Result;
 use crate::types::{SrqAttr, SrqAttrMask};
 
-/// The objects that a new shared receive queue is made from.
+/// The objects that a new shared receive queue is created from.
 #[derive(Debug)]
 pub struct SrqParents<'a, P: Provider> {
     /// The protection domain.
@@ -28,7 +28,7 @@ pub struct SrqParts<P: Provider> {
     pub queue: P::SrqQueue,
 }
 
-/// A shared receive queue without its queue: its attributes, and its end.
+/// A shared receive queue without its queue: its attributes and destruction.
 pub trait SrqOps: Any + Debug + Send + Sync {
     /// Its queue.
     type Queue: RecvQueue
@@ -38,20 +38,20 @@ pub trait SrqOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the number by which XRC initiators address it; `None` for other kinds.
+    /// Returns the number that XRC initiators address it by; `None` for other kinds.
     fn srq_num(&self) -> Option<u32>;
 
     /// Returns its capacity as granted by the device, and 0 for the limit.
     fn attr(&self) -> SrqAttr;
 
-    /// Changes its limit, or its size. The queue must be the one that was created with it; `&mut`
-    /// of it is the lock, so that other threads can create queue pairs meanwhile. Requests that
-    /// were put into the queue and not published are published before.
+    /// Changes its limit, or its size. The queue must be the one created with it; `&mut` of the
+    /// queue is the lock, so other threads can create queue pairs meanwhile. Unpublished requests
+    /// in the queue are published first.
     ///
     /// # Errors
     /// [`Cause::Limit`](crate::Cause::Limit) for a value beyond the queue's or the device's limit,
-    /// and for a size below the number of receives in the queue; any other errno that the kernel
-    /// returns. No request has ended then.
+    /// and for a size below the number of receives in the queue; any other errno the kernel
+    /// returns. No request ends because of an error.
     fn modify(&self, queue: &mut Self::Queue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()>
     where
         Self: Sized;
@@ -59,11 +59,11 @@ pub trait SrqOps: Any + Debug + Send + Sync {
     /// Queries its attributes.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EIO` once the device is gone.
+    /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn query(&self) -> Result<SrqAttr>;
 }
 
-/// An XRC domain, which processes share by a file.
+/// An XRC domain, shared between processes by a file.
 pub trait XrcdOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;

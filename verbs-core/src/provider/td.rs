@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use super::Provider;
 
-/// A thread domain: a promise that the objects made in a parent domain with it are used by one
+/// A thread domain: a promise that objects created with it, in a parent domain, are used by one
 /// thread at a time.
 ///
-/// Posting and polling take `&mut` here, so the promise is kept without it, and a completion queue
-/// of such a parent domain has no lock to leave out. A provider may still give such objects device
-/// resources of their own.
+/// Posting and polling take `&mut` here, so the promise holds anyway, and a completion queue of
+/// such a parent domain has no lock to omit. A provider may still give such objects dedicated
+/// device resources.
 pub trait TdOps: Any + Debug + Send + Sync {}
 
 /// The parts of a parent domain.
@@ -28,8 +28,8 @@ pub struct ParentDomainAttr<'a, P: Provider> {
     pub td: Option<&'a P::Td>,
     /// The allocator of its objects' queues.
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
-    /// Whether queues may lie in memory that a confidential guest shares with its host. It obliges
-    /// a provider to nothing unless the device has
+    /// Whether queues may use memory that a confidential guest shares with its host. Providers may
+    /// ignore it unless the device has
     /// [`CC_DMA_BOUNCE`](crate::types::DeviceCapFlags::CC_DMA_BOUNCE).
     pub allow_cc_unprotected_alloc: bool,
 }
@@ -42,23 +42,23 @@ impl<P: Provider> Clone for ParentDomainAttr<'_, P> {
 
 impl<P: Provider> Copy for ParentDomainAttr<'_, P> {}
 
-/// The reply of a [`QueueAllocator`].
+/// The result of a [`QueueAllocator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueMemory {
     /// The allocator's own memory.
     Own(NonNull<u8>),
-    /// The provider allocates this queue as it does without an allocator.
+    /// The provider allocates this queue as without an allocator.
     #[doc(alias = "IBV_ALLOCATOR_USE_DEFAULT")]
     Default,
-    /// There is no memory, and the object is not created.
+    /// No memory is left, and the object is not created.
     Exhausted,
 }
 
-/// An allocator of the queues of objects that are made in a parent domain.
+/// An allocator of the queues of objects created in a parent domain.
 ///
 /// # Safety
-/// Memory that [`alloc`](Self::alloc) returns has the asked size and alignment, is initialised, and
-/// is accessed by nothing else until it is [freed](Self::free).
+/// Memory returned by [`alloc`](Self::alloc) has the requested size and alignment, is initialised,
+/// and is accessed by nothing else until it is [freed](Self::free).
 ///
 /// # References
 /// `ibv_alloc_parent_domain(3)`
@@ -68,9 +68,9 @@ pub unsafe trait QueueAllocator: Debug + Send + Sync {
     /// its resource types.
     fn alloc(&self, size: usize, alignment: usize, resource_type: u64) -> QueueMemory;
 
-    /// Frees memory that [`alloc`](Self::alloc) returned.
+    /// Frees memory returned by [`alloc`](Self::alloc).
     ///
     /// # Safety
-    /// The memory is the allocator's, of this resource type, and is not accessed any more.
+    /// The memory belongs to the allocator, has this resource type, and is no longer accessed.
     unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64);
 }

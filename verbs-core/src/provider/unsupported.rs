@@ -1,7 +1,7 @@
-//! [`Unsupported`]: the type of objects that a provider does not have.
+//! [`Unsupported`]: the type of objects that a provider lacks.
 //!
 //! # Safety
-//! No value of the type exists, so that its unsafe functions cannot be called.
+//! The type has no values, so its unsafe functions cannot be called.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -16,11 +16,11 @@ use crate::types::{
 };
 use crate::{Errno, Error, Result};
 
-/// The type of objects that a provider does not have. No value of it exists.
+/// The type of objects that a provider lacks. It has no values.
 #[derive(Debug)]
 pub enum Unsupported {}
 
-/// Returns the error of a verb that a provider does not have: `EOPNOTSUPP`.
+/// Returns the error of a verb that a provider lacks: `EOPNOTSUPP`.
 pub fn unsupported(device: &dyn DeviceOps, verb: &'static str) -> Error {
     Error::new(verb, device.device_name(), Errno::OPNOTSUPP)
 }

@@ -1,4 +1,4 @@
-//! A work queue, which queue pairs share by a table, and that table.
+//! Work queues, and the tables through which queue pairs share them.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -7,7 +7,7 @@ use super::{Provider, RecvQueue};
 use crate::Result;
 use crate::types::{WqAttr, WqState};
 
-/// The objects that a new work queue is made from.
+/// The objects that a new work queue is created from.
 #[derive(Debug)]
 pub struct WqParents<'a, P: Provider> {
     /// The protection domain.
@@ -25,7 +25,7 @@ pub struct WqParts<P: Provider> {
     pub queue: P::WqQueue,
 }
 
-/// A work queue without its queue: its state, and its end.
+/// A work queue without its queue: its state and destruction.
 pub trait WqOps: Any + Debug + Send + Sync {
     /// Its queue.
     type Queue: RecvQueue
@@ -35,35 +35,35 @@ pub trait WqOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the device's number of it.
+    /// Returns the device's number for it.
     fn wq_num(&self) -> u32;
 
     /// Returns the state to which it was last moved. The device may have moved it to
     /// [`WqState::ERR`] since.
     fn state(&self) -> WqState;
 
-    /// Returns the number of receives that fit.
+    /// Returns its capacity, in receives.
     fn max_wr(&self) -> u32;
 
     /// Returns the number of scatter/gather elements of a receive.
     fn max_sge(&self) -> u32;
 
-    /// Moves it to another state, or changes its properties. The queue must be the one that was
-    /// created with it. No receive ends by this (number 26 of [`Provider`]).
+    /// Moves it to another state, or changes its properties. The queue must be the one created with
+    /// it. This ends no receive (number 26 of [`Provider`]).
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `EINVAL` for a transition that does not exist.
-    /// The queue and its requests are then unchanged.
+    /// Any errno the kernel returns; notably `EINVAL` for a nonexistent transition. The queue and
+    /// its requests are then unchanged.
     fn modify(&self, queue: &mut Self::Queue, attr: &WqAttr) -> Result<()>
     where
         Self: Sized;
 }
 
-/// A table of work queues, by which a queue pair spreads what it receives (RSS).
+/// A table of work queues, over which a queue pair spreads received packets (RSS).
 pub trait RwqIndTableOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the device's number of it.
+    /// Returns the device's number for it.
     fn ind_tbl_num(&self) -> u32;
 }

@@ -1,7 +1,7 @@
 //! [`ErasedCq`] and its completions: erased completion queues fetch completions in batches.
 //!
 //! Polling costs one indirect call per batch of [`BATCH`] completions.
-// Objects are returned by value so that they are not lost; destroying is no hot path.
+// Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
 
 use core::any::Any;
@@ -13,15 +13,15 @@ use crate::provider::{Completion, CqOps, Destroy, EventsRead, Notifier};
 use crate::types::{CqModeration, CqWcFlags, Wc};
 use crate::{Error, Result, for_each_completion_field, for_each_optional_field};
 
-/// The number of completions that an erased queue fetches at a time.
+/// The number of completions fetched by an erased queue at a time.
 const BATCH: usize = 16;
 
-/// An erased completion queue, with the completions of a batch that were fetched but not yet lent.
+/// An erased completion queue, with fetched but not yet lent completions.
 #[derive(Debug)]
 pub struct ErasedCq {
     inner: ErasedCqBox,
     batch: Box<[Wc; BATCH]>,
-    /// The optional fields of the batch, for a queue that was created with some.
+    /// The optional fields of the batch, for a queue created with some.
     optional: Option<Box<[OptionalFields; BATCH]>>,
     next: usize,
     len: usize,
@@ -34,7 +34,7 @@ erased_object! {
 
 destroy_through_box! {
     ErasedCqBox, DynCq: CqOps {
-        /// As [`CqOps::poll`], with the optional fields of each completion.
+        /// Polls like [`CqOps::poll`], with the optional fields of each completion.
         fn poll_optional(&mut self, wcs: &mut [Wc], optional: &mut [OptionalFields]) -> usize {
             let mut count = 0;
             for (wc, fields) in wcs.iter_mut().zip(optional) {
@@ -87,7 +87,7 @@ macro_rules! with_optional_fields {
 
 for_each_completion_field!(with_optional_fields);
 
-/// A completion that an erased completion queue has fetched, lent.
+/// A lent completion that an erased completion queue has fetched.
 #[derive(Clone, Copy, Debug)]
 pub struct ErasedCompletion<'a> {
     wc: &'a Wc,
@@ -132,7 +132,7 @@ impl ErasedCq {
     /// Returns the queue as its provider's own type.
     ///
     /// # Errors
-    /// The queue, if it is another provider's, or if it holds fetched completions that no poll has
+    /// The queue, if it belongs to another provider or holds fetched completions that no poll has
     /// returned. In the second case, poll until the queue is empty.
     // The queue is returned by value so that it is not lost.
     #[allow(clippy::result_large_err)]
@@ -180,7 +180,7 @@ impl CqOps for ErasedCq {
     #[inline]
     fn next(&mut self) -> Option<ErasedCompletion<'_>> {
         if self.next == self.len {
-            // Both first, so that a provider that unwinds leaves no completion to be lent again.
+            // Set first, so that no completion is lent again if the provider unwinds.
             (self.next, self.len) = (0, 0);
             self.len = match &mut self.optional {
                 None => self.inner.0.poll(&mut self.batch[..]),
@@ -196,7 +196,7 @@ impl CqOps for ErasedCq {
         Some(ErasedCompletion { wc, optional })
     }
 
-    /// Nothing remains to be done: fetching the batch returned the slots to the device.
+    /// Does nothing: fetching the batch returned the slots to the device.
     #[inline]
     fn finish(&mut self) {}
 
@@ -243,7 +243,7 @@ impl CqOps for ErasedCq {
         self.inner.0.wc_flags()
     }
 
-    /// Completions that were fetched are no longer in the provider's queue and stay fetched.
+    /// Fetched completions are no longer in the provider's queue and stay fetched.
     fn resize(&mut self, cqe: u32) -> Result<()> {
         self.inner.0.resize(cqe)
     }

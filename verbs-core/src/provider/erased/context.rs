@@ -27,7 +27,7 @@ pub fn erase<P: Provider<Context: Sized>>(context: P::Context) -> Box<dyn Contex
     Box::new(Of::<P>(context))
 }
 
-/// A provider's context, seen as one of [`Erased`].
+/// A provider's context as a context of [`Erased`].
 #[derive(Debug)]
 struct Of<P: Provider<Context: Sized>>(P::Context);
 

@@ -1,12 +1,12 @@
 //! Erased queue pairs, shared receive queues, and the queues of both.
 //!
 //! Posting a list costs one indirect call, never one per work request or segment. A builder makes
-//! one per request, which ends before the next one borrows its inline data.
+//! one call per request, which ends before the next one borrows its inline data.
 //!
 //! # Safety
 //! The unsafe code passes the promises of callers on, unchanged.
 #![allow(unsafe_code)]
-// Objects are returned by value so that they are not lost; destroying is no hot path.
+// Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
 
 use core::any::Any;
@@ -26,7 +26,7 @@ erased_object! {
 
 destroy_through_box! {
     ErasedQp, DynQp: QpOps {
-        /// As [`QpOps::modify`]; `None` for queues of another provider.
+        /// Modifies the queue pair like [`QpOps::modify`]; `None` for queues of another provider.
         fn modify_erased(
             &mut self,
             sq: &mut ErasedSendQueue,
@@ -148,7 +148,7 @@ erased_object! {
 
 destroy_through_box! {
     ErasedSrq, DynSrq: SrqOps {
-        /// As [`SrqOps::modify`]; `None` for a queue of another provider.
+        /// Modifies the queue like [`SrqOps::modify`]; `None` for a queue of another provider.
         fn modify_erased(
             &self,
             queue: &mut ErasedSrqQueue,

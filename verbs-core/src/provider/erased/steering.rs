@@ -3,7 +3,7 @@
 //! # Safety
 //! The unsafe code passes the promises of callers on, unchanged.
 #![allow(unsafe_code)]
-// Objects are returned by value so that they are not lost; destroying is no hot path.
+// Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
 
 use core::any::Any;
@@ -31,7 +31,7 @@ erased_object! {
 
 destroy_through_box! {
     ErasedWq, DynWq: WqOps {
-        /// As [`WqOps::modify`]; `None` for a queue of another provider.
+        /// Modifies the queue like [`WqOps::modify`]; `None` for a queue of another provider.
         fn modify_erased(&self, queue: &mut ErasedWqQueue, attr: &WqAttr) -> Option<Result<()>> {
             let queue: &mut dyn Any = &mut *queue.0;
             Some(self.modify(queue.downcast_mut::<T::Queue>()?, attr))
@@ -111,7 +111,8 @@ erased_object! {
 
 destroy_through_box! {
     ErasedCounters, DynCounters: CountersOps {
-        /// As [`CountersOps::attach_point_flow`]; `None` for a rule of another provider.
+        /// Adds a counter like [`CountersOps::attach_point_flow`]; `None` for a rule of another
+        /// provider.
         fn attach_erased(&self, attr: &CounterAttachAttr, flow: Option<&ErasedFlow>) -> Option<Result<()>> {
             let flow = match flow {
                 Some(flow) => Some(flow.downcast_ref::<T::Flow>()?),
