@@ -80,7 +80,7 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// As [`Region::map`].
     ///
     /// # Errors
-    /// Any errno that `mmap` returns.
+    /// Any errno `mmap` returns.
     #[allow(unsafe_code)]
     unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno>;
 

@@ -119,7 +119,7 @@ impl Uverbs {
     /// one of the caller's objects.
     ///
     /// # Errors
-    /// Any errno that `mmap` returns.
+    /// Any errno `mmap` returns.
     pub unsafe fn map(&self, verb: &'static str, offset: u64, len: usize) -> Result<Region> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.channel.map(offset, len) }.map_err(|errno| self.error(verb, errno))

@@ -14,12 +14,12 @@ use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::types::AhAttr;
 use crate::{Errno, Result};
 
-/// Creates an address handle and returns the kernel's handle of it.
+/// Creates an address handle and returns its kernel handle.
 ///
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a GID index beyond 255, which the
-/// command cannot carry; otherwise any errno the kernel returns, notably `EINVAL` for a port or a
-/// path that does not exist, and `ENODATA` for an empty entry of the GID table.
+/// command cannot hold; otherwise any errno the kernel returns, notably `EINVAL` for a nonexistent
+/// port or path, and `ENODATA` for an empty entry of the GID table.
 #[doc(alias = "ibv_create_ah")]
 pub fn create_ah(
     uverbs: &Uverbs,
@@ -40,7 +40,7 @@ pub fn create_ah(
 /// Destroys an address handle.
 ///
 /// # Errors
-/// Any errno that the kernel returns; `EBUSY` while datagrams that use it are on their way.
+/// Any errno the kernel returns; `EBUSY` while datagrams using it are in flight.
 #[doc(alias = "ibv_destroy_ah")]
 pub fn destroy_ah(uverbs: &Uverbs, handle: u32) -> Result<()> {
     Destroy {

@@ -1,5 +1,5 @@
-//! Counters of flow rules (`COUNTERS_*`) and of completions (`COMP_CNTR_*`). There are no write
-//! structs for these methods.
+//! Counters of flow rules (`COUNTERS_*`) and of completions (`COMP_CNTR_*`). These methods have no
+//! write structs.
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE, UVERBS_ATTR_CREATE_COUNTERS_HANDLE,
@@ -23,7 +23,7 @@ use crate::Result;
 use crate::channel::{Attr, DriverAttrs, Uverbs};
 use crate::types::{CompCntrAttachOps, CompCntrCaps, CompCntrEntry, ReadCountersFlags};
 
-/// Creates a counters object, and returns its handle.
+/// Creates a counters object and returns its handle.
 ///
 /// # Errors
 /// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
@@ -40,7 +40,7 @@ pub fn create_counters(uverbs: &Uverbs) -> Result<u32> {
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for fewer values than counters, and for a
-/// counters object that no flow rule uses.
+/// counters object without a flow rule.
 #[doc(alias = "ibv_read_counters")]
 pub fn read_counters(
     uverbs: &Uverbs,
@@ -68,7 +68,7 @@ pub fn destroy_counters(uverbs: &Uverbs, handle: u32) -> Result<()> {
     uverbs.ioctl_only("destroy_counters", COUNTERS, object, method, &mut attrs)
 }
 
-/// Queries the completion counters that the device offers.
+/// Queries the device's completion counters.
 ///
 /// # Errors
 /// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
@@ -87,8 +87,8 @@ pub fn query_comp_cntr_caps(uverbs: &Uverbs) -> Result<CompCntrCaps> {
     Ok(CompCntrCaps { max_value, max_counters, supported_qp_attach_ops })
 }
 
-/// Creates a completion counter, and returns its handle. `driver` has the driver's attributes, such
-/// as the memory that EFA counts in.
+/// Creates a completion counter and returns its handle. `driver` contains the driver's attributes,
+/// such as the memory for EFA to count in.
 ///
 /// # Errors
 /// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
@@ -153,11 +153,11 @@ pub fn destroy_comp_cntr(uverbs: &Uverbs, handle: u32) -> Result<()> {
     uverbs.ioctl_only("destroy_comp_cntr", COMP_CNTR, object, method, &mut attrs)
 }
 
-/// Lets a completion counter count operations of a queue pair.
+/// Makes a completion counter count operations of a queue pair.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EOPNOTSUPP` for operations that the device cannot count,
-/// and `EINVAL` for a queue pair beyond the state INIT.
+/// Any errno the kernel returns; notably `EOPNOTSUPP` for operations the device cannot count, and
+/// `EINVAL` for a queue pair beyond the state INIT.
 #[doc(alias = "ibv_qp_attach_comp_cntr")]
 pub fn qp_attach_comp_cntr(
     uverbs: &Uverbs,

@@ -28,18 +28,18 @@ use crate::{Cause, Errno, Result};
 pub struct CqInfo {
     /// Its handle.
     pub handle: u32,
-    /// The number of completions that fit, at least as many as requested.
+    /// Its capacity, at least the requested number of completions.
     pub cqe: u32,
 }
 
 /// Creates a completion queue whose asynchronous events go to `event_fd`.
 ///
-/// Flags that the kernel knows travel in an attribute of the ioctl; without the ioctl, in the
-/// extended write struct.
+/// The kernel's own flags are sent in an attribute of the ioctl; without the ioctl, in the extended
+/// write struct.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a size or completion vector that the device
-/// does not have, and `EINVAL` or `EOPNOTSUPP` for a flag that it does not have.
+/// Any errno the kernel returns; notably `EINVAL` for an invalid size or completion vector, and
+/// `EINVAL` or `EOPNOTSUPP` for an unsupported flag.
 #[doc(alias = "ibv_create_cq")]
 #[doc(alias = "ibv_create_cq_ex")]
 pub fn create_cq(
@@ -51,8 +51,8 @@ pub fn create_cq(
     create_cq_with(uverbs, attr, event_fd, DriverAttrs::none(), uhw)
 }
 
-/// Creates a completion queue as [`create_cq`] does, with attributes of the driver's. They travel
-/// in the ioctl alone.
+/// Creates a completion queue like [`create_cq`], with the driver's attributes. They are sent only
+/// by ioctl.
 ///
 /// # Errors
 /// As [`create_cq`]; `EOPNOTSUPP` with [`Cause::KernelLacks`] for attributes on kernels without the
@@ -135,8 +135,8 @@ pub fn create_cq_with(
     Ok(CqInfo { handle: reply.cq_handle, cqe: reply.cqe })
 }
 
-/// Returns the flags that the kernel knows. One thread or many is no matter of the kernel. A wall
-/// clock needs the device's clock, unless the driver's part of the command asks for another.
+/// Returns the flags for the kernel, which ignores the number of threads. A wall clock needs the
+/// device's clock, unless the driver's part of the command selects another.
 fn kernel_flags(attr: &CqInitAttr<'_>) -> IbUverbsExCreateCqFlags {
     let mut flags = IbUverbsExCreateCqFlags::empty();
     flags.set(
@@ -150,14 +150,14 @@ fn kernel_flags(attr: &CqInitAttr<'_>) -> IbUverbsExCreateCqFlags {
     flags
 }
 
-/// Resizes a completion queue to at least `cqe` completions, and returns the number that fit.
+/// Resizes a completion queue to at least `cqe` completions and returns its new capacity.
 ///
-/// The kernel keeps the completions behind the consumer's index that this process published. The
+/// The kernel keeps the completions behind the consumer's index as published by this process. The
 /// driver's reply, if any, describes the new queue.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a size beyond the device's limit or below the
-/// number of completions in the queue, and `EOPNOTSUPP` where the driver resizes no queues.
+/// number of completions in the queue, and `EOPNOTSUPP` if the driver does not resize queues.
 #[doc(alias = "ibv_resize_cq")]
 pub fn resize_cq(uverbs: &Uverbs, handle: u32, cqe: u32, uhw: Uhw<'_>) -> Result<u32> {
     let mut reply = IbUverbsResizeCqResp::default();
@@ -170,7 +170,7 @@ pub fn resize_cq(uverbs: &Uverbs, handle: u32, cqe: u32, uhw: Uhw<'_>) -> Result
 /// Changes the moderation of a completion queue's events.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EOPNOTSUPP` where the driver moderates no events.
+/// Any errno the kernel returns; notably `EOPNOTSUPP` if the driver does not moderate events.
 #[doc(alias = "ibv_modify_cq")]
 pub fn modify_cq(uverbs: &Uverbs, handle: u32, moderation: CqModeration) -> Result<()> {
     let CqModeration { cq_count, cq_period } = moderation;
@@ -185,10 +185,10 @@ pub fn modify_cq(uverbs: &Uverbs, handle: u32, moderation: CqModeration) -> Resu
     uverbs.write(command).map_err(|errno| uverbs.error("modify_cq", errno))
 }
 
-/// The kernel's `IB_CQ_MODERATE`, in a mask of attributes that has no header for user space.
+/// The kernel's `IB_CQ_MODERATE`, from a mask of attributes without a header for user space.
 const MODERATE: u32 = 1;
 
-/// Destroys a completion queue, and returns the number of its events that were read. The kernel
+/// Destroys a completion queue and returns the number of its events already read. The kernel
 /// discards the unread ones.
 ///
 /// # Errors

@@ -24,7 +24,7 @@ use crate::types::{
 use crate::{Errno, Result};
 
 /// Queries the device's limits and capabilities. `fw_ver` formats the firmware version, whose
-/// encoding is the driver's.
+/// encoding depends on the driver.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EIO` after the device was unplugged.
@@ -43,16 +43,16 @@ fn query_device_plain(uverbs: &Uverbs) -> Result<IbUverbsQueryDeviceResp, Errno>
     Ok(reply)
 }
 
-/// Queries the device's limits and capabilities in the extended form. Fields that the kernel does
-/// not report are zero.
+/// Queries the device's limits and capabilities in the extended form. Fields not reported by the
+/// kernel are zero.
 ///
-/// The kernel's reply has no TSO, hash functions and fields of RSS, packet pacing, and atomics over
-/// PCIe, which are zero. Drivers that have them report them in their part of the reply, `uhw`, from
-/// which the provider fills them in.
+/// The kernel's reply lacks TSO, the hash functions and fields of RSS, packet pacing, and atomics
+/// over PCIe, which are zero. Drivers with these features report them in their part of the reply,
+/// `uhw`, and the provider fills them in.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EIO` after the device was unplugged. A kernel without the
-/// extended form (`EOPNOTSUPP`, `ENOSYS`) is asked for the plain one.
+/// Any errno the kernel returns; notably `EIO` after the device was unplugged. If the kernel lacks
+/// the extended form (`EOPNOTSUPP`, `ENOSYS`), the plain one is sent instead.
 #[doc(alias = "ibv_query_device_ex")]
 pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String, uhw: Uhw<'_>) -> Result<DeviceAttrEx> {
     const VERB: &str = "query_device_ex";
@@ -72,8 +72,7 @@ pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String, uhw: Uhw<'_>)
     Ok(device_attr_ex(&reply, fw_ver))
 }
 
-/// Zeroes the part of the reply that the kernel did not fill in, according to the length that it
-/// reports.
+/// Zeroes the part of the reply that the kernel did not fill in, according to the reported length.
 fn zero_unreported(reply: &mut IbUverbsExQueryDeviceResp) {
     let reported = (reply.response_length as usize).max(offset_of!(IbUverbsExQueryDeviceResp, odp_caps));
     if let Some(rest) = reply.as_mut_bytes().get_mut(reported..) {
@@ -84,7 +83,7 @@ fn zero_unreported(reply: &mut IbUverbsExQueryDeviceResp) {
 /// Queries a port's state and attributes.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a port that does not exist.
+/// Any errno the kernel returns; notably `EINVAL` for a nonexistent port.
 #[doc(alias = "ibv_query_port")]
 pub fn query_port(uverbs: &Uverbs, port_num: u8) -> Result<PortAttr> {
     let reply = port(uverbs, port_num).map_err(|errno| uverbs.error("query_port", errno))?;
@@ -111,11 +110,11 @@ pub(crate) fn port(uverbs: &Uverbs, port_num: u8) -> Result<IbUverbsQueryPortRes
     Ok(reply)
 }
 
-/// Queries the effective speed of a port, in 100 Mbit/s; `None` if the kernel does not have the
-/// method, or the driver no speed.
+/// Queries the effective speed of a port, in 100 Mbit/s; `None` if the kernel lacks the method, or
+/// the driver reports no speed.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a port that does not exist.
+/// Any errno the kernel returns; notably `EINVAL` for a nonexistent port.
 #[doc(alias = "ibv_query_port_speed")]
 pub fn query_port_speed(uverbs: &Uverbs, port_num: u8) -> Result<Option<u64>> {
     let mut speed = 0_u64;

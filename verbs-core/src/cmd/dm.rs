@@ -1,7 +1,7 @@
 //! Device memory: `DM_ALLOC`, `DM_FREE`, `DMABUF_ALLOC`.
 //!
-//! Bytes of device memory reach a program through a mapping that only its driver can make; these
-//! commands allocate it, and export such a mapping as a dma-buf.
+//! A program reaches bytes of device memory through a mapping that only its driver can create.
+//! These commands allocate the memory, and export such a mapping as a dma-buf.
 
 use std::os::fd::OwnedFd;
 
@@ -17,12 +17,12 @@ use crate::Result;
 use crate::channel::{Attr, DriverAttrs, Uverbs};
 use crate::types::DmAttr;
 
-/// Allocates device memory and returns its handle. `driver` has the driver's attributes, such as
-/// the offset at which the memory can be mapped (`MLX5_IB_ATTR_ALLOC_DM_*`).
+/// Allocates device memory and returns its handle. `driver` contains the driver's attributes, such
+/// as the file offset for mapping the memory (`MLX5_IB_ATTR_ALLOC_DM_*`).
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks)
-/// on kernels without it; `EINVAL` and `ENOMEM` for more than there is; any other errno that the
+/// on kernels without it; `EINVAL` and `ENOMEM` for more than is available; any other errno the
 /// kernel returns.
 #[doc(alias = "ibv_alloc_dm")]
 pub fn alloc_dm(uverbs: &Uverbs, attr: &DmAttr, driver: DriverAttrs<'_>) -> Result<u32> {
@@ -40,19 +40,19 @@ pub fn alloc_dm(uverbs: &Uverbs, attr: &DmAttr, driver: DriverAttrs<'_>) -> Resu
 /// Frees device memory.
 ///
 /// # Errors
-/// Any errno that the kernel returns; notably `EBUSY` while a memory region covers it.
+/// Any errno the kernel returns; notably `EBUSY` while a memory region covers it.
 #[doc(alias = "ibv_free_dm")]
 pub fn free_dm(uverbs: &Uverbs, handle: u32) -> Result<()> {
     let mut attrs = [Attr::handle(UVERBS_ATTR_FREE_DM_HANDLE, handle)];
     uverbs.ioctl_only("free_dm", WHAT, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, &mut attrs)
 }
 
-/// Exports what the device file offers at `offset` bytes, such as device memory, as a dma-buf.
+/// Exports the mapping at `offset` bytes of the device file, such as device memory, as a dma-buf.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the driver exports nothing, or with
 /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without it; `EINVAL` for an offset
-/// that the driver did not offer; any other errno that the kernel returns, notably `EMFILE`.
+/// not offered by the driver; any other errno the kernel returns, notably `EMFILE`.
 /// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
 /// cannot have just opened.
 #[doc(alias = "ibv_dm_export_dmabuf_fd")]

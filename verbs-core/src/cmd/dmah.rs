@@ -1,4 +1,4 @@
-//! DMA handles, which carry hints for a device's accesses to memory: `DMAH_ALLOC`, `DMAH_FREE`.
+//! DMA handles, which contain hints for a device's memory accesses: `DMAH_ALLOC`, `DMAH_FREE`.
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_ALLOC_DMAH_CPU_ID, UVERBS_ATTR_ALLOC_DMAH_HANDLE, UVERBS_ATTR_ALLOC_DMAH_PH,
@@ -10,12 +10,12 @@ use crate::Result;
 use crate::channel::{Attr, Uverbs};
 use crate::types::DmahAttr;
 
-/// Allocates a DMA handle and returns its handle. A hint that is absent is not sent.
+/// Allocates a DMA handle and returns its kernel handle. Absent hints are not sent.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks)
-/// on kernels before 6.17; `EINVAL` for a CPU or a hint that does not exist; `EPERM` for a CPU that
-/// the thread may not run on; any other errno that the kernel returns.
+/// on kernels before 6.17; `EINVAL` for a nonexistent CPU or hint; `EPERM` for a CPU outside the
+/// thread's CPU mask; any other errno the kernel returns.
 #[doc(alias = "ibv_alloc_dmah")]
 pub fn alloc_dmah(uverbs: &Uverbs, attr: &DmahAttr) -> Result<u32> {
     let mut handle = 0;
@@ -32,7 +32,7 @@ pub fn alloc_dmah(uverbs: &Uverbs, attr: &DmahAttr) -> Result<u32> {
 /// Frees a DMA handle.
 ///
 /// # Errors
-/// Any errno that the kernel returns; notably `EBUSY` while a memory region uses it.
+/// Any errno the kernel returns; notably `EBUSY` while a memory region uses it.
 #[doc(alias = "ibv_dealloc_dmah")]
 pub fn dealloc_dmah(uverbs: &Uverbs, handle: u32) -> Result<()> {
     let mut attrs = [Attr::handle(UVERBS_ATTR_FREE_DMA_HANDLE, handle)];

@@ -1,7 +1,7 @@
 //! Flow rules (`CREATE_FLOW`, `FLOW_DESTROY`) and flow actions (`FLOW_ACTION_*`).
 //!
 //! A rule's command is a head and one struct for each specification. [`specs_to_kernel`] writes the
-//! structs, and takes the sizes from what it wrote.
+//! structs and determines their sizes.
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CREATE_FLOW_ACTION_ESP_HANDLE, UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE,
@@ -32,14 +32,14 @@ use crate::types::{
 };
 use crate::{Errno, Result, explain};
 
-/// Creates a flow rule for a queue pair, and returns its handle. The rule names flow actions and
-/// counters by their handles.
+/// Creates a flow rule for a queue pair and returns its handle. The rule refers to flow actions and
+/// counters by handle.
 ///
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for more than 255 specifications, which the
 /// command cannot count; otherwise any errno the kernel returns, notably `EPERM` without
 /// `CAP_NET_RAW`, `EINVAL` for more than 10 specifications or headers in the wrong order, and
-/// `EOPNOTSUPP` for specifications that the device does not have.
+/// `EOPNOTSUPP` for specifications the device does not support.
 #[doc(alias = "ibv_create_flow")]
 pub fn create_flow(uverbs: &Uverbs, qp_handle: u32, attr: &FlowAttr, uhw: Uhw<'_>) -> Result<u32> {
     const VERB: &str = "create_flow";
@@ -87,14 +87,14 @@ pub fn destroy_flow(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Creates an ESP flow action, and returns its handle. `driver` has the driver's attributes, such
-/// as the flags of mlx5.
+/// Creates an ESP flow action and returns its handle. `driver` contains the driver's attributes,
+/// such as mlx5's flags.
 ///
 /// # Errors
 /// `EOPNOTSUPP` from a device or a kernel that has none, or not with these attributes; any other
 /// errno the kernel returns, notably `EINVAL` without a security association or key material.
 ///
-/// Linux 5.10 has such actions, and Linux 6.1 no longer.
+/// Linux 5.10 has such actions; Linux 6.1 no longer does.
 #[doc(alias = "ibv_create_flow_action_esp")]
 pub fn create_flow_action_esp(
     uverbs: &Uverbs,
@@ -111,7 +111,7 @@ pub fn create_flow_action_esp(
     Ok(handle)
 }
 
-/// Changes an ESP flow action: what the attributes name.
+/// Changes the attributes of an ESP flow action that are set in `attr`.
 ///
 /// # Errors
 /// As [`create_flow_action_esp`].
@@ -135,7 +135,7 @@ pub fn destroy_flow_action(uverbs: &Uverbs, handle: u32) -> Result<()> {
     uverbs.ioctl_only("destroy_flow_action", FLOW_ACTIONS, object, method, &mut attrs)
 }
 
-/// Returns the specifications as the kernel takes them, one behind the other.
+/// Returns the specifications in the kernel's format, one after the other.
 fn specs_to_kernel(specs: &[FlowSpec]) -> Vec<u8> {
     use FlowSpecType as T;
 
@@ -144,7 +144,7 @@ fn specs_to_kernel(specs: &[FlowSpec]) -> Vec<u8> {
         match spec {
             FlowSpec::Eth { fields, is_inner } => matched(&mut out, T::ETH, *is_inner, fields, eth),
             FlowSpec::Ipv4 { fields, is_inner } => matched(&mut out, T::IPV4, *is_inner, fields, ipv4_short),
-            // The size distinguishes it for the kernel, not the type.
+            // The kernel distinguishes it by its size, not by its type.
             FlowSpec::Ipv4Ext { fields, is_inner } => matched(&mut out, T::IPV4, *is_inner, fields, ipv4),
             FlowSpec::Ipv6 { fields, is_inner } => matched(&mut out, T::IPV6, *is_inner, fields, ipv6),
             FlowSpec::Esp { fields, is_inner } => matched(&mut out, T::ESP, *is_inner, fields, |esp| {
@@ -185,7 +185,7 @@ fn matched<T, K: IntoBytes + Immutable>(
     put(out, FlowSpecType(spec_type.0 | inner), &[val.as_bytes(), mask.as_bytes()]);
 }
 
-/// Writes a specification: its type and size, then the bytes, padded to 8.
+/// Writes a specification: its type and size, then the bytes, padded to a multiple of 8.
 fn put(out: &mut Vec<u8>, spec_type: FlowSpecType, parts: &[&[u8]]) {
     let start = out.len();
     out.extend_from_slice(IbUverbsFlowSpecHdr::default().as_bytes());
@@ -208,7 +208,7 @@ fn eth(eth: &FlowEthFilter) -> IbUverbsFlowEthFilter {
     }
 }
 
-/// The fields of the first version of the specification, which every kernel takes.
+/// Returns the fields of the first version of the specification, which every kernel takes.
 fn ipv4_short(ipv4: &FlowIpv4Filter) -> [Be32; 2] {
     [Be32::from_bytes(ipv4.src_ip.octets()), Be32::from_bytes(ipv4.dst_ip.octets())]
 }
@@ -245,13 +245,13 @@ fn ports(ports: &FlowTcpUdpFilter) -> IbUverbsFlowTcpUdpFilter {
 
 const FLOW_ACTIONS: &str = "flow actions";
 
-/// The attributes of an ESP flow action as the kernel takes them, alive during the command.
+/// The attributes of an ESP flow action in the kernel's format, alive during the command.
 struct EspValues {
     esp: Option<IbUverbsFlowActionEsp>,
     esn: Option<u32>,
     keymat: Option<IbUverbsFlowActionEspKeymatAesGcm>,
     replay: Option<(IbUverbsFlowActionEspReplay, Option<IbUverbsFlowActionEspReplayBmp>)>,
-    /// The link, and the header that it points to.
+    /// The link, and the header it points to.
     encap: Option<(IbUverbsFlowActionEspEncap, Box<[u8]>)>,
 }
 

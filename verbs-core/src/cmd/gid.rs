@@ -1,5 +1,5 @@
-//! The address tables of the ports: `QUERY_GID_TABLE`, `QUERY_GID_ENTRY`, or sysfs where the kernel
-//! has neither.
+//! The address tables of the ports: `QUERY_GID_TABLE`, `QUERY_GID_ENTRY`, or sysfs if the kernel
+//! lacks both.
 
 use std::fs;
 use std::path::Path;
@@ -18,17 +18,16 @@ use crate::channel::{Attr, Uverbs};
 use crate::types::{Gid, GidEntry, GidType, LinkLayer};
 use crate::{Errno, Result, room};
 
-/// The number of entries that fit an attribute, which holds at most 64 KiB less one byte.
+/// The number of entries that fit into an attribute, which holds at most 64 KiB minus one byte.
 const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<IbUverbsGidEntry>();
 
-/// Returns every valid entry of all ports' tables in one call; `None` if the kernel does not have
-/// the method.
+/// Returns every valid entry of all ports' tables in one call; `None` if the kernel lacks the
+/// method.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for more entries than one call can return (2047).
-/// `ENOMEM` if this process has no memory for them.
-/// [`Cause::BadReply`](crate::Cause::BadReply) if the kernel reports more entries than it was given
-/// room for.
+/// `ENOMEM` if this process has no memory for them. [`Cause::BadReply`](crate::Cause::BadReply) if
+/// the kernel reports more entries than requested.
 #[doc(alias = "ibv_query_gid_table")]
 pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
     let no_memory = |errno| uverbs.error("query_gid_table", errno);
@@ -59,8 +58,8 @@ pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
 /// Returns one entry; `Ok(None)` if it is empty.
 ///
 /// # Errors
-/// `Err(None)` if the kernel does not have the method; otherwise any errno the kernel returns,
-/// notably `EINVAL` for an index outside the table.
+/// `Err(None)` if the kernel lacks the method; otherwise any errno the kernel returns, notably
+/// `EINVAL` for an index outside the table.
 #[doc(alias = "ibv_query_gid_ex")]
 pub fn query_gid_entry(
     uverbs: &Uverbs,
@@ -75,8 +74,8 @@ pub fn query_gid_entry(
     }
 }
 
-/// Returns the kernel's reply to the query of an entry, which no driver has a part in; `None` if
-/// the kernel does not have the method.
+/// Returns the kernel's reply to the query of an entry, in which drivers have no part; `None` if
+/// the kernel lacks the method.
 pub(crate) fn entry(
     uverbs: &Uverbs,
     port_num: u8,
@@ -105,7 +104,7 @@ fn from_kernel(entry: &IbUverbsGidEntry) -> GidEntry {
     }
 }
 
-/// Returns one entry from sysfs (`ports/P/gids/I` and its neighbours); `Ok(None)` if it is empty.
+/// Returns one entry from sysfs (`ports/P/gids/I` and related files); `Ok(None)` if it is empty.
 ///
 /// # Errors
 /// `ENOENT` outside the table, `EBADMSG` for text that is not a GID, or any other errno of reading
@@ -122,7 +121,7 @@ pub fn sysfs_gid_entry(
     if gid.is_zero() {
         return Ok(None);
     }
-    // Kernels without the directory and InfiniBand ports (EINVAL) have only one type of GID.
+    // Without the directory, or on InfiniBand ports (EINVAL), GIDs have only one type.
     let gid_type = match read(&port.join(format!("gid_attrs/types/{gid_index}"))) {
         Ok(text) if text == "RoCE v2" => GidType::ROCE_V2,
         Ok(_) | Err(_) if link_layer == LinkLayer::ETHERNET => GidType::ROCE_V1,

@@ -14,8 +14,8 @@ use crate::types::Gid;
 /// Ethernet ports ignore. Attaching twice succeeds and changes nothing.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for another service than UD and for an address
-/// that is not that of a group, `ENOMEM` beyond a limit of the device, and `EOPNOTSUPP` for a
+/// Any errno the kernel returns; notably `EINVAL` for a service other than UD and for an address
+/// outside the multicast ranges, `ENOMEM` beyond a limit of the device, and `EOPNOTSUPP` for a
 /// driver without multicast.
 #[doc(alias = "ibv_attach_mcast")]
 pub fn attach_mcast(uverbs: &Uverbs, qp_handle: u32, gid: &Gid, mlid: u16) -> Result<()> {
@@ -24,8 +24,7 @@ pub fn attach_mcast(uverbs: &Uverbs, qp_handle: u32, gid: &Gid, mlid: u16) -> Re
         .map_err(|errno| uverbs.error("attach_mcast", errno))
 }
 
-/// Detaches a queue pair from the multicast group that it was attached to with the same `gid` and
-/// `mlid`.
+/// Detaches a queue pair from a multicast group attached with the same `gid` and `mlid`.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a queue pair that is not attached, or the

@@ -1,5 +1,5 @@
-//! Methods of the mlx5 driver's own: doorbell pages (UARs), the place of device memory, numbers of
-//! protection domains, ports of a switch, and data direct.
+//! Methods specific to the mlx5 driver: doorbell pages (UARs), the location of device memory,
+//! numbers of protection domains, ports of a switch, and data direct.
 
 use uverbs_abi::ib_user_ioctl_cmds::{UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_DM, UVERBS_OBJECT_PD};
 use uverbs_abi::mlx5_user_ioctl_cmds::{
@@ -20,12 +20,12 @@ use zerocopy::IntoBytes;
 use crate::Result;
 use crate::channel::{Attr, Uverbs};
 
-/// A doorbell page. It ends with the last file of the context, unless [`free_uar`] ends it.
+/// A doorbell page. It is freed by [`free_uar`], or with the last file of the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UarInfo {
     /// Its handle.
     pub handle: u32,
-    /// The offset of the device file at which it is mapped.
+    /// The offset of the device file for mapping it.
     pub mmap_offset: u64,
     /// The number of bytes to map.
     pub length: u32,
@@ -36,8 +36,8 @@ pub struct UarInfo {
 /// Allocates a doorbell page.
 ///
 /// # Errors
-/// `EOPNOTSUPP` on kernels before 5.8; any other errno that the kernel returns, notably `ENOMEM`
-/// for a device without a free page.
+/// `EOPNOTSUPP` on kernels before 5.8; any other errno the kernel returns, notably `ENOMEM` for a
+/// device without a free page.
 pub fn alloc_uar(uverbs: &Uverbs, uar_type: UarType) -> Result<UarInfo> {
     let mut info = UarInfo { handle: 0, mmap_offset: 0, length: 0, page_id: 0 };
     let mut attrs = [
@@ -52,32 +52,32 @@ pub fn alloc_uar(uverbs: &Uverbs, uar_type: UarType) -> Result<UarInfo> {
     Ok(info)
 }
 
-/// Frees a doorbell page. The device has it until it is mapped no more.
+/// Frees a doorbell page. The device keeps it until it is unmapped.
 ///
 /// # Errors
-/// `ENOENT` for a handle that no page has; any other errno that the kernel returns.
+/// `ENOENT` for an invalid handle; any other errno the kernel returns.
 pub fn free_uar(uverbs: &Uverbs, handle: u32) -> Result<()> {
     let mut attrs = [Attr::handle(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, handle)];
     let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY);
     uverbs.ioctl_only("free_uar", "pages of doorbell registers", object, method, &mut attrs)
 }
 
-/// The place of device memory.
+/// The location of device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmInfo {
-    /// Its start in the page that is mapped.
+    /// Its start in the mapped page.
     pub start_offset: u64,
-    /// The number by which the page is mapped.
+    /// The page number for mapping it.
     pub page_index: u16,
     /// The length in bytes.
     pub length: u64,
 }
 
-/// Returns the place of device memory that has a handle.
+/// Returns the location of device memory by its handle.
 ///
 /// # Errors
-/// `EOPNOTSUPP` on kernels before 5.13; `ENOENT` for a handle that no device memory has; any other
-/// errno that the kernel returns.
+/// `EOPNOTSUPP` on kernels before 5.13; `ENOENT` for an invalid handle; any other errno the kernel
+/// returns.
 pub fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
     let mut info = DmInfo::default();
     let mut attrs = [
@@ -91,11 +91,11 @@ pub fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
     Ok(info)
 }
 
-/// Returns the number of a protection domain in the device.
+/// Returns the device's number of a protection domain.
 ///
 /// # Errors
-/// `EOPNOTSUPP` on kernels without the query; `ENOENT` for a handle that no domain has; any other
-/// errno that the kernel returns.
+/// `EOPNOTSUPP` on kernels without the query; `ENOENT` for an invalid handle; any other errno the
+/// kernel returns.
 pub fn query_pd(uverbs: &Uverbs, handle: u32) -> Result<u32> {
     let mut pdn = 0_u32;
     let mut attrs = [
@@ -110,8 +110,8 @@ pub fn query_pd(uverbs: &Uverbs, handle: u32) -> Result<u32> {
 /// Returns the properties of a port in the device's switch.
 ///
 /// # Errors
-/// `EOPNOTSUPP` on kernels without the query; any other errno that the kernel returns, notably
-/// `EINVAL` for a port that the device lacks.
+/// `EOPNOTSUPP` on kernels without the query; any other errno the kernel returns, notably `EINVAL`
+/// for a port that the device lacks.
 pub fn query_port(uverbs: &Uverbs, port_num: u32) -> Result<Mlx5IbUapiQueryPort> {
     let mut info = Mlx5IbUapiQueryPort::default();
     let mut attrs = [
@@ -123,10 +123,10 @@ pub fn query_port(uverbs: &Uverbs, port_num: u32) -> Result<Mlx5IbUapiQueryPort>
     Ok(info)
 }
 
-/// Writes the path of the device's data-direct function in sysfs, with a null byte behind it.
+/// Writes the sysfs path of the device's data-direct function, followed by a null byte.
 ///
 /// # Errors
-/// `EOPNOTSUPP` on kernels without data direct; any other errno that the kernel returns, notably
+/// `EOPNOTSUPP` on kernels without data direct; any other errno the kernel returns, notably
 /// `ENODEV` for a device without such a function, and `ENOSPC` for a buffer that is too short.
 pub fn data_direct_sysfs_path(uverbs: &Uverbs, path: &mut [u8]) -> Result<()> {
     let mut attrs = [Attr::output(MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, path)];

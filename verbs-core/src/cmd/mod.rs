@@ -1,4 +1,4 @@
-//! One function per kernel method, named after it. Each knows the method's ioctl and its write
+//! One function per kernel method, named after it. Each implements the method's ioctl and its write
 //! struct.
 //!
 //! The functions take and return values; handles are the kernel's numbers, valid on one open file.
@@ -6,18 +6,20 @@
 //!
 //! # Errors
 //! Every function passes the kernel's errno on. Common to all: `EIO` after the device was
-//! unplugged, `EINVAL` or `ENOENT` for a handle that the file does not have, `ENOMEM` when the
-//! kernel has no memory for the object. The functions list what else is notable.
+//! unplugged, `EINVAL` or `ENOENT` for a handle invalid on the file, `ENOMEM` if the kernel has no
+//! memory for the object. Each function lists other notable errors.
 //!
 //! # What counts as destroyed
-//! Only what the kernel confirms. No errno of a destroy method proves that the object is gone:
-//! `uverbs_destroy_uobject` returns the driver's errors, whatever they are, and leaves the object
-//! alive; a failing ConnectX returns `EIO` this way. An unplugged device needs no special errno.
-//! The core destroys its objects (`uverbs_destroy_ufile_hw`) and keeps their handles; a later
-//! destroy method finds the handle without an object behind it, and returns success. A query that
-//! fails with `EIO` proves nothing either: `uverbs_disassociate_api_pre` makes queries fail before
-//! the first object is destroyed. rdma-core takes `EIO` for success only where the environment asks
-//! for it (`RDMAV_ALLOW_DISASSOC_DESTROY`).
+//! An object counts as destroyed only if the kernel confirms it. No errno of a destroy method
+//! proves that the object is gone: `uverbs_destroy_uobject` returns any error of the driver and
+//! leaves the object alive; a failing ConnectX returns `EIO` this way.
+//!
+//! An unplugged device needs no special errno. The core destroys its objects
+//! (`uverbs_destroy_ufile_hw`) and keeps their handles. A later destroy method finds the handle
+//! without an object behind it, and returns success. A query that fails with `EIO` proves nothing
+//! either: `uverbs_disassociate_api_pre` makes queries fail before the first object is destroyed.
+//! rdma-core interprets `EIO` as success only if the environment requests it
+//! (`RDMAV_ALLOW_DISASSOC_DESTROY`).
 //!
 //! # References
 //! `rdma/ib_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux
@@ -68,7 +70,7 @@ impl Destroy<'_> {
         self.run_for_reply(uverbs, write).map(drop)
     }
 
-    /// Returns the reply of the write struct, or `None` where the ioctl's reply is in the buffer.
+    /// Returns the reply of the write struct, or `None` if the ioctl's reply is in the buffer.
     fn run_for_reply<R>(
         self,
         uverbs: &Uverbs,
@@ -88,25 +90,25 @@ impl Destroy<'_> {
     }
 }
 
-/// Sends a write struct that has no reply and no driver part.
+/// Sends a write struct without a reply and driver part.
 fn write_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Errno> {
     uverbs.write(WriteCmd::new(command, core_in, &mut [], crate::channel::Uhw::none()))
 }
 
-/// Sends an extended write struct that has no reply and no driver part.
+/// Sends an extended write struct without a reply and driver part.
 fn write_ex_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Errno> {
     uverbs.write(WriteCmd::extended(command, core_in, &mut [], crate::channel::Uhw::none()))
 }
 
-/// Returns the number of an optional file descriptor; -1 stands for none.
+/// Returns the number of an optional file descriptor; -1 for none.
 fn fd_number(fd: Option<BorrowedFd<'_>>) -> i32 {
     fd.map_or(-1, |fd| fd.as_raw_fd())
 }
 
-/// The path as the kernel takes it.
+/// Returns the path in the kernel's format.
 ///
 /// # Errors
-/// The cause, for a GID index that does not fit into the 8 bits of the command.
+/// The cause, for a GID index beyond the 8 bits of the command.
 fn ah_attr_to_kernel(attr: &AhAttr) -> Result<IbUverbsAhAttr, Cause> {
     let grh = match attr.grh {
         None => IbUverbsGlobalRoute::default(),

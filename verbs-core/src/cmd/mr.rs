@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! [`reg_mr`], [`reg_mr_ex`] and [`rereg_mr`] let the device access memory until the region is
-//! destroyed or changed. Their callers promise that this is sound; no code here dereferences the
+//! destroyed or changed. Their callers promise that this is sound. No code here dereferences the
 //! address.
 #![allow(unsafe_code)]
 
@@ -42,9 +42,9 @@ use crate::types::{AccessFlags, Advice, AdviseFlags, MrAttr, Sge};
 pub struct MrInfo {
     /// Its handle.
     pub handle: u32,
-    /// The key for work requests of this process.
+    /// The local key, for work requests of this process.
     pub lkey: u32,
-    /// The key for peers.
+    /// The remote key, for peers.
     pub rkey: u32,
 }
 
@@ -72,7 +72,7 @@ pub enum Memory<'a> {
 /// write them as far as `access` allows it.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EFAULT` where no memory is mapped, `ENOMEM` also beyond
+/// Any errno the kernel returns; notably `EFAULT` for unmapped memory, `ENOMEM` also beyond
 /// `RLIMIT_MEMLOCK`, and `EINVAL` for remote writes without local ones.
 #[doc(alias = "ibv_reg_mr")]
 #[doc(alias = "ibv_reg_mr_iova")]
@@ -99,11 +99,11 @@ pub unsafe fn reg_mr(
     Ok(MrInfo { handle: reply.mr_handle, lkey: reply.lkey, rkey: reply.rkey })
 }
 
-/// Registers `length` bytes of `memory`, which peers address as `iova`, with a DMA handle if there
-/// is one.
+/// Registers `length` bytes of `memory`, which peers address as `iova`, with an optional DMA
+/// handle.
 ///
-/// Linux 6.17 has the method. On older kernels [`reg_mr`] or [`reg_dmabuf_mr`] registers memory
-/// without a DMA handle.
+/// The method exists since Linux 6.17. On older kernels, [`reg_mr`] or [`reg_dmabuf_mr`] registers
+/// memory without a DMA handle.
 ///
 /// # Safety
 /// As [`reg_mr`]; also for the bytes of the dma-buf.
@@ -169,10 +169,10 @@ pub unsafe fn reg_mr_ex(
 /// As [`reg_mr`], for the bytes of the dma-buf.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the driver registers no dma-bufs, or with
-/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.12; `EINVAL` where
-/// `offset` and `iova` have different offsets in their pages; any other errno that the kernel
-/// returns, notably `EBADF`.
+/// `EOPNOTSUPP` if the driver does not register dma-bufs, or with
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.12; `EINVAL` if `offset`
+/// and `iova` have different offsets in their pages; any other errno the kernel returns, notably
+/// `EBADF`.
 #[doc(alias = "ibv_reg_dmabuf_mr")]
 pub unsafe fn reg_dmabuf_mr(
     uverbs: &Uverbs,
@@ -202,12 +202,12 @@ pub unsafe fn reg_dmabuf_mr(
     Ok(info)
 }
 
-/// Registers `length` bytes of device memory from `offset` on. Work requests and peers address
-/// them from 0 on, and `access` says so: [`ZERO_BASED`](AccessFlags::ZERO_BASED).
+/// Registers `length` bytes of device memory from `offset` on. Work requests and peers address them
+/// from 0 on, so `access` must contain [`ZERO_BASED`](AccessFlags::ZERO_BASED).
 ///
 /// # Errors
-/// `EINVAL` for a range outside of the device memory, or without `ZERO_BASED`; `EOPNOTSUPP` if the
-/// device has none; any other errno that the kernel returns.
+/// `EINVAL` for a range outside the device memory, or without `ZERO_BASED`; `EOPNOTSUPP` if the
+/// device has none; any other errno the kernel returns.
 #[doc(alias = "ibv_reg_dm_mr")]
 pub fn reg_dm_mr(
     uverbs: &Uverbs,
@@ -234,7 +234,7 @@ pub fn reg_dm_mr(
     Ok(info)
 }
 
-/// The changes of a [`rereg_mr`]. What is `None` stays as it is.
+/// The changes of a [`rereg_mr`]. `None` leaves a property unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
     /// The new memory: its address, its length in bytes, and its address in work requests.
@@ -245,15 +245,15 @@ pub struct Change {
     pub access: Option<AccessFlags>,
 }
 
-/// Changes a memory region in place, and returns its keys.
+/// Changes a memory region in place and returns its keys.
 ///
 /// # Safety
 /// As [`reg_mr`], for new memory and for old memory with new rights.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EOPNOTSUPP` for a driver that cannot change regions, or
-/// not in this way, `EINVAL` for no change at all and for rights that exclude each other, and
-/// `EBUSY` while memory windows are bound to the region.
+/// not in this way, `EINVAL` for an empty change and for contradictory rights, and `EBUSY` while
+/// memory windows are bound to the region.
 #[doc(alias = "ibv_rereg_mr")]
 pub unsafe fn rereg_mr(uverbs: &Uverbs, handle: u32, change: &Change) -> Result<MrInfo> {
     let mut reply = IbUverbsReregMrResp::default();
@@ -278,13 +278,13 @@ pub unsafe fn rereg_mr(uverbs: &Uverbs, handle: u32, change: &Change) -> Result<
     Ok(MrInfo { handle, lkey: reply.lkey, rkey: reply.rkey })
 }
 
-/// Advises the device about the pages of elements in on-demand paged regions.
+/// Advises the device about the pages of elements in on-demand paging regions.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the device takes no advice, or with
-/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.0; `EINVAL` for an advice
-/// or a flag that it does not know, `EFAULT` and `ENOENT` for elements outside of such regions; any
-/// other errno that the kernel returns.
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.0; `EINVAL` for an
+/// unsupported advice or flag, `EFAULT` and `ENOENT` for elements outside such regions; any other
+/// errno the kernel returns.
 #[doc(alias = "ibv_advise_mr")]
 pub fn advise_mr(
     uverbs: &Uverbs,
@@ -309,7 +309,7 @@ pub fn advise_mr(
 ///
 /// # Errors
 /// `EOPNOTSUPP` with [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9;
-/// `ENOENT` for a handle that no region has; any other errno that the kernel returns.
+/// `ENOENT` for an invalid handle; any other errno the kernel returns.
 #[doc(alias = "ibv_import_mr")]
 #[doc(alias = "UVERBS_METHOD_QUERY_MR")]
 pub fn query_mr(uverbs: &Uverbs, handle: u32) -> Result<MrAttr> {
@@ -346,8 +346,8 @@ pub fn dereg_mr(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Returns the length as the kernel takes it: all memory is `u64::MAX` bytes, whatever the width of
-/// addresses is.
+/// Returns the length for the kernel: all memory is `u64::MAX` bytes, whatever the width of
+/// addresses.
 fn length_for_kernel(addr: *mut u8, length: usize, access: AccessFlags) -> u64 {
     let is_implicit = addr.is_null() && length == usize::MAX && access.contains(AccessFlags::ON_DEMAND);
     if is_implicit { u64::MAX } else { length as u64 }

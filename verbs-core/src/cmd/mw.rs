@@ -1,6 +1,6 @@
 //! Memory windows: `ALLOC_MW`, `MW_DESTROY`.
 //!
-//! Work requests bind windows. The kernel's `BIND_MW` command is not implemented by any kernel.
+//! Work requests bind windows. No kernel implements the `BIND_MW` command.
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_DESTROY_MW_HANDLE, UVERBS_METHOD_MW_DESTROY, UVERBS_OBJECT_MW,

@@ -31,7 +31,7 @@ use crate::types::{
 };
 use crate::{Cause, Errno, Result, explain};
 
-/// The capacity in a struct of the kernel.
+/// Returns the capacity in a struct of the kernel.
 macro_rules! cap_of {
     ($from:expr) => {
         QpCap {
@@ -44,12 +44,13 @@ macro_rules! cap_of {
     };
 }
 
-/// A write struct for a new queue pair: the members that both forms have, and those of one form.
+/// Builds a write struct for a new queue pair: the members common to both forms, and those of one
+/// form.
 macro_rules! create_request {
     ($request:ident, $parents:expr, $attr:expr, $cap:expr, { $($member:ident: $value:expr),+ }) => {
         $request {
             user_handle: $attr.user_handle,
-            // The structs have no place of their own for the XRC domain.
+            // The structs have no separate field for the XRC domain.
             pd_handle: $parents.pd.or($parents.xrcd).unwrap_or(0),
             send_cq_handle: $parents.send_cq.unwrap_or(0),
             recv_cq_handle: $parents.recv_cq.unwrap_or(0),
@@ -68,7 +69,7 @@ macro_rules! create_request {
     };
 }
 
-/// The handles of the objects that a new queue pair is made from.
+/// The handles of the objects that a new queue pair is created from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpHandles {
     /// The protection domain; every type except [`QpType::XRC_RECV`] needs it.
@@ -104,20 +105,20 @@ impl QpHandles {
 pub struct QpInfo {
     /// Its handle.
     pub handle: u32,
-    /// The number by which peers address it.
+    /// The number that peers address it by.
     pub qp_num: u32,
-    /// Its capacity, at least what was requested.
+    /// Its capacity, at least as requested.
     pub cap: QpCap,
 }
 
 /// Creates a queue pair whose asynchronous events go to `event_fd`.
 ///
-/// The kernel gets the parents that the type takes: an XRC target its XRC domain, an XRC initiator
-/// no queue for receives and no capacity for them, all other types no XRC domain.
+/// The kernel gets only the parents required by the type. An XRC target gets its XRC domain; an XRC
+/// initiator gets no receive queue and no capacity for receives; all other types get no XRC domain.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a capacity beyond the device's limits,
-/// `EOPNOTSUPP` for a type that the device does not have, and `EPERM` for a raw packet queue pair
+/// `EOPNOTSUPP` for a type the device does not support, and `EPERM` for a raw packet queue pair
 /// without `CAP_NET_RAW`.
 #[doc(alias = "ibv_create_qp")]
 pub fn create_qp(
@@ -130,25 +131,26 @@ pub fn create_qp(
     create_qp_ex(uverbs, parents, attr, &QpExtra::default(), event_fd, uhw)
 }
 
-/// Properties of a new queue pair beyond [`create_qp`], as far as the kernel's core takes them; the
-/// rest is the driver's.
+/// Properties of a new queue pair beyond [`create_qp`] that the kernel's core takes; the rest is
+/// the driver's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtra {
     /// The properties.
     pub create_flags: QpCreateFlags,
-    /// The queue pair number in the packets that it sends, instead of its own.
+    /// The source queue pair number in sent packets, instead of its own.
     pub source_qpn: Option<u32>,
-    /// The table of work queues that receives, instead of a queue of its own.
+    /// The table of work queues for receiving, in place of its own receive queue.
     pub rwq_ind_tbl: Option<u32>,
 }
 
-/// Creates a queue pair as [`create_qp`] does, with what only some devices have.
+/// Creates a queue pair like [`create_qp`], with properties that only some devices support.
 ///
-/// With a table of work queues the kernel gets no completion queue of receives, no shared receive
-/// queue and no capacity for receives; one of sends only if there is a capacity for them.
+/// With a table of work queues, the kernel gets no receive completion queue, no shared receive
+/// queue and no capacity for receives. It gets a send completion queue only with a capacity for
+/// sends.
 ///
 /// # Errors
-/// As [`create_qp`]; notably `EOPNOTSUPP` for properties that the device does not have.
+/// As [`create_qp`]; notably `EOPNOTSUPP` for properties the device does not support.
 #[doc(alias = "ibv_create_qp_ex")]
 pub fn create_qp_ex(
     uverbs: &Uverbs,
@@ -226,7 +228,7 @@ pub fn create_qp_ex(
     Ok(from_reply(&reply))
 }
 
-/// Creates a queue pair by the extended write struct, which has all that the ioctl has.
+/// Creates a queue pair by the extended write struct, which covers everything in the ioctl.
 fn write_qp_ex(
     uverbs: &Uverbs,
     parents: &QpHandles,
@@ -235,7 +237,7 @@ fn write_qp_ex(
     extra: &QpExtra,
     uhw: Uhw<'_>,
 ) -> Result<QpInfo, Errno> {
-    /// `IBV_QP_CREATE_SOURCE_QPN`: an attribute of its own in the ioctl.
+    /// `IBV_QP_CREATE_SOURCE_QPN`: a separate attribute in the ioctl.
     const SOURCE_QPN: u32 = 1 << 10;
     let mask = IbUverbsCreateQpMask::IB_UVERBS_CREATE_QP_MASK_IND_TABLE.bits();
     let mut reply = IbUverbsExCreateQpResp::default();
@@ -250,12 +252,11 @@ fn write_qp_ex(
     Ok(from_reply(&reply.base))
 }
 
-/// Opens the XRC target with a number, which another context may have created, in an XRC domain.
+/// Opens the XRC target with this number, possibly created by another context, in an XRC domain.
 /// Its asynchronous events reach this context too.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a number that no XRC target of the domain
-/// has.
+/// Any errno the kernel returns; notably `EINVAL` for a number of no XRC target of the domain.
 #[doc(alias = "ibv_open_qp")]
 pub fn open_qp(
     uverbs: &Uverbs,
@@ -285,11 +286,11 @@ fn from_reply(reply: &IbUverbsCreateQpResp) -> QpInfo {
 /// Moves a queue pair to another state, or changes its attributes.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`] for GID indexes beyond 255, which the command cannot carry, and
-/// with [`Cause::Mtu`] for a path MTU that does not exist: rxe takes it, and its packets are then
-/// longer than any MTU. Any errno that the kernel returns; [`crate::transition`] explains most
-/// `EINVAL`. For numbers with more bits than their field, such as packet sequence numbers, the
-/// kernel's driver takes the lower bits or refuses them ([`crate::explain::numbers_fit`]).
+/// `EINVAL` with [`Cause::Limit`] for GID indexes beyond 255, which the command cannot hold, and
+/// with [`Cause::Mtu`] for an invalid path MTU: rxe accepts it, and its packets are then longer
+/// than any MTU. Any errno the kernel returns; [`crate::transition`] explains most `EINVAL`. For
+/// numbers with more bits than their field, such as packet sequence numbers, the kernel's driver
+/// takes the lower bits or rejects them ([`crate::explain::numbers_fit`]).
 #[doc(alias = "ibv_modify_qp")]
 pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
     const VERB: &str = "modify_qp";
@@ -302,11 +303,11 @@ pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) 
         .map_err(|errno| uverbs.error(VERB, errno))
 }
 
-/// Moves a queue pair as [`modify_qp`] does, by the extended command: it carries a rate limit, and
-/// the driver's part in both directions (bursts of a rate limit, ECE options).
+/// Moves a queue pair like [`modify_qp`], by the extended command. It holds a rate limit, and the
+/// driver's part in both directions (bursts of a rate limit, ECE options).
 ///
 /// # Errors
-/// As [`modify_qp`]; `EOPNOTSUPP` for an attribute that the kernel or the driver does not know.
+/// As [`modify_qp`]; `EOPNOTSUPP` for an attribute unknown to the kernel or the driver.
 #[doc(alias = "ibv_modify_qp")]
 #[doc(alias = "ibv_modify_qp_rate_limit")]
 pub fn modify_qp_ex(
@@ -327,7 +328,7 @@ pub fn modify_qp_ex(
     uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))
 }
 
-/// Queries a queue pair's attributes. The kernel may return more than `mask` names.
+/// Queries a queue pair's attributes. The kernel may return more than named in `mask`.
 ///
 /// # Errors
 /// `EOPNOTSUPP` for [`QpAttrMask::RATE_LIMIT`], which cannot be queried; otherwise any errno the
@@ -346,7 +347,7 @@ pub fn query_qp(uverbs: &Uverbs, handle: u32, mask: QpAttrMask) -> Result<(QpAtt
     Ok(query_from_kernel(&reply))
 }
 
-/// Destroys a queue pair, and returns the number of its events that were read. The device does not
+/// Destroys a queue pair and returns the number of its events already read. The device does not
 /// access the memory of its work requests afterwards. The kernel discards the unread events.
 ///
 /// # Errors
@@ -377,10 +378,10 @@ pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
     Ok(EventsRead { comp: 0, asynchronous: reply.events_reported })
 }
 
-/// Builds the command from the attributes that the mask names; the rest is zero.
+/// Builds the command from the attributes named in the mask; the rest is zero.
 ///
 /// # Errors
-/// [`Cause::Limit`] for a value that the command cannot carry; [`Cause::Mtu`].
+/// [`Cause::Limit`] for a value that the command cannot hold; [`Cause::Mtu`].
 fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<IbUverbsModifyQp, Cause> {
     explain::path_mtu(attr, mask)?;
     let mut cmd = IbUverbsModifyQp { qp_handle: handle, attr_mask: mask.bits(), ..Default::default() };

@@ -23,13 +23,12 @@ pub struct RwqIndTableInfo {
     pub ind_tbl_num: u32,
 }
 
-/// Creates a table of work queues, given by their handles. The same queue may stand in it more than
-/// once.
+/// Creates a table of work queues, given by their handles. A queue may occur more than once.
 ///
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`] for more than 8192 entries, and with [`Cause::Other`] for a
-/// number of them that is not a power of 2; otherwise any errno the kernel returns, notably
-/// `EOPNOTSUPP` from a device that has no tables.
+/// number of entries that is not a power of 2; otherwise any errno the kernel returns, notably
+/// `EOPNOTSUPP` from a device without tables.
 #[doc(alias = "ibv_create_rwq_ind_table")]
 pub fn create_rwq_ind_table(uverbs: &Uverbs, wq_handles: &[u32], uhw: Uhw<'_>) -> Result<RwqIndTableInfo> {
     const VERB: &str = "create_rwq_ind_table";
@@ -50,7 +49,7 @@ pub fn create_rwq_ind_table(uverbs: &Uverbs, wq_handles: &[u32], uhw: Uhw<'_>) -
     Ok(RwqIndTableInfo { handle: ind_tbl_handle, ind_tbl_num })
 }
 
-/// Destroys a table of work queues, which stay as they are.
+/// Destroys a table of work queues. The queues stay.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while queue pairs use it.

@@ -24,7 +24,7 @@ use crate::provider::EventsRead;
 use crate::types::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 use crate::{Errno, Result};
 
-/// The handles of the objects that a new shared receive queue is made from.
+/// The handles of the objects that a new shared receive queue is created from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqHandles {
     /// The protection domain.
@@ -40,11 +40,11 @@ pub struct SrqHandles {
 pub struct SrqInfo {
     /// Its handle.
     pub handle: u32,
-    /// The number by which XRC initiators address it; meaningless for other kinds.
+    /// The number that XRC initiators address it by; meaningless for other kinds.
     pub srq_num: u32,
-    /// The number of receives that fit, at least as many as requested.
+    /// The capacity, at least the requested number of receives.
     pub max_wr: u32,
-    /// The number of scatter/gather elements of a receive, at least as many as requested.
+    /// The number of scatter/gather elements of a receive, at least as requested.
     pub max_sge: u32,
 }
 
@@ -53,8 +53,8 @@ pub struct SrqInfo {
 /// # Errors
 /// `EINVAL` for a queue of the kind [`SrqType::XRC`] without its XRC domain or completion queue,
 /// and for one of the kind [`SrqType::TM`] without its completion queue. Any errno the kernel
-/// returns; notably `EINVAL` for a size beyond the device's limits, and `EOPNOTSUPP` for a kind
-/// that the device does not have.
+/// returns; notably `EINVAL` for a size beyond the device's limits, and `EOPNOTSUPP` for a kind the
+/// device does not support.
 #[doc(alias = "ibv_create_srq")]
 #[doc(alias = "ibv_create_srq_ex")]
 pub fn create_srq(
@@ -151,7 +151,7 @@ pub fn create_srq(
     Ok(SrqInfo { handle: srq_handle, srq_num: srqn, max_wr, max_sge })
 }
 
-/// Changes the size or the limit of a shared receive queue. `uhw` has the driver's input.
+/// Changes the size or the limit of a shared receive queue. `uhw` contains the driver's input.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a value beyond the limits of the queue or of
@@ -188,7 +188,7 @@ pub fn query_srq(uverbs: &Uverbs, handle: u32) -> Result<SrqAttr> {
     Ok(SrqAttr { max_wr: reply.max_wr, max_sge: reply.max_sge, srq_limit: reply.srq_limit })
 }
 
-/// Destroys a shared receive queue, and returns the number of its events that were read. The device
+/// Destroys a shared receive queue and returns the number of its events already read. The device
 /// does not access the memory of its receives afterwards. The kernel discards the unread events.
 ///
 /// # Errors

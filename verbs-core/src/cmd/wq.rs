@@ -30,18 +30,18 @@ pub struct WqInfo {
     pub handle: u32,
     /// Its number.
     pub wq_num: u32,
-    /// The number of receives that fit, at least as many as requested.
+    /// The capacity, at least the requested number of receives.
     pub max_wr: u32,
-    /// The number of scatter/gather elements of a receive, at least as many as requested.
+    /// The number of scatter/gather elements of a receive, at least as requested.
     pub max_sge: u32,
 }
 
-/// Creates a work queue, whose completions go to the completion queue and whose asynchronous events
-/// go to `event_fd`.
+/// Creates a work queue, with the completion queue for its completions and `event_fd` for its
+/// asynchronous events.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EOPNOTSUPP` from a device that has none, and `EINVAL` for
-/// a size beyond the device's limits.
+/// Any errno the kernel returns; notably `EOPNOTSUPP` from a device without work queues, and
+/// `EINVAL` for a size beyond the device's limits.
 #[doc(alias = "ibv_create_wq")]
 pub fn create_wq(
     uverbs: &Uverbs,
@@ -102,8 +102,8 @@ pub fn create_wq(
 /// Moves a work queue to another state, or changes its properties.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a transition that does not exist or a state
-/// other than the assumed one, and `EOPNOTSUPP` for a property that cannot change.
+/// Any errno the kernel returns; notably `EINVAL` for a nonexistent transition or a state other
+/// than the assumed one, and `EOPNOTSUPP` for a property that cannot change.
 #[doc(alias = "ibv_modify_wq")]
 pub fn modify_wq(uverbs: &Uverbs, handle: u32, attr: &WqAttr, uhw: Uhw<'_>) -> Result<()> {
     const ATTR_STATE: u32 = 1;
@@ -125,7 +125,7 @@ pub fn modify_wq(uverbs: &Uverbs, handle: u32, attr: &WqAttr, uhw: Uhw<'_>) -> R
     uverbs.write(command).map_err(|errno| uverbs.error("modify_wq", errno))
 }
 
-/// Destroys a work queue, and returns the number of its events that were read. The device does not
+/// Destroys a work queue and returns the number of its events already read. The device does not
 /// access the memory of its receives afterwards. The kernel discards the unread events.
 ///
 /// # Errors

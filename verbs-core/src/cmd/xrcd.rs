@@ -15,7 +15,7 @@ use super::{Destroy, fd_number, write_only};
 use crate::Result;
 use crate::channel::{Uhw, Uverbs, WriteCmd};
 
-/// Opens an XRC domain: one of its own, or with a file the one of the file's inode. `oflags` are
+/// Opens an XRC domain: the one of the file's inode, or without a file a new one. `oflags` are
 /// `O_CREAT` and `O_EXCL`.
 ///
 /// # Errors
@@ -32,7 +32,7 @@ pub fn open_xrcd(uverbs: &Uverbs, file: Option<BorrowedFd<'_>>, oflags: i32) -> 
     Ok(reply.xrcd_handle)
 }
 
-/// Closes an XRC domain. One that is shared by a file ends with its last user.
+/// Closes an XRC domain. A domain shared by a file ends with its last user.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while objects of this context use it.

@@ -87,7 +87,7 @@ impl Region {
     ///   process accesses the mapped bytes.
     ///
     /// # Errors
-    /// Any errno that `mmap(2)` returns; `EINVAL` for a length of zero.
+    /// Any errno `mmap(2)` returns; `EINVAL` for a length of zero.
     pub unsafe fn map(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
         use std::os::fd::AsRawFd;
         if len == 0 {
@@ -128,7 +128,7 @@ impl Region {
     /// a device reads by DMA.
     ///
     /// # Errors
-    /// Any errno that `mmap(2)` returns, notably `ENOMEM`; `EINVAL` for a length of zero.
+    /// Any errno `mmap(2)` returns, notably `ENOMEM`; `EINVAL` for a length of zero.
     pub fn anonymous(len: usize) -> Result<Self, Errno> {
         if len == 0 {
             return Err(Errno::INVAL);
@@ -213,7 +213,7 @@ impl Region {
     pub unsafe fn read<T: FromBytes>(&self, offset: usize) -> T {
         let pointer = self.checked::<T>(offset);
         // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; every bit
-        // pattern is a `T`; the caller vouches for this process' other threads.
+        // pattern is a `T`; the caller vouches for this process's other threads.
         unsafe { pointer.read_volatile() }
     }
 
@@ -229,7 +229,7 @@ impl Region {
     pub unsafe fn write<T: IntoBytes>(&self, offset: usize, value: T) {
         let pointer = self.checked::<T>(offset);
         // SAFETY: `checked` proved that `T` lies within the mapping and is aligned; `T` has no
-        // padding to leak; the caller vouches for this process' other threads.
+        // padding to leak; the caller vouches for this process's other threads.
         unsafe { pointer.write_volatile(value) }
     }
 

@@ -5,7 +5,7 @@ use bitflags::bitflags;
 bitflags! {
     /// The rights of the device, and through it of a peer, on a memory region.
     ///
-    /// Local read is always allowed. Bits that this library has no name for are kept.
+    /// Local read is always allowed. Bits without a name here are kept.
     ///
     /// # References
     /// `ibv_reg_mr(3)`, `enum ib_uverbs_access_flags` in `rdma/ib_user_ioctl_verbs.h`
@@ -42,7 +42,7 @@ bitflags! {
         /// A peer may flush to persistence.
         #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = 1 << 9;
-        /// PCIe relaxed ordering. An optional right, left out where the kernel does not know it.
+        /// PCIe relaxed ordering. An optional right, omitted for kernels without support.
         #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
         const RELAXED_ORDERING = 1 << 20;
 
@@ -51,12 +51,12 @@ bitflags! {
 }
 
 impl AccessFlags {
-    /// The bits that are left out for a kernel without support for them
+    /// The optional bits, omitted for kernels without support for them
     /// (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
     #[doc(alias = "IBV_ACCESS_OPTIONAL_RANGE")]
     pub const OPTIONAL_RANGE: Self = Self::from_bits_retain(0x3ff0_0000);
 
-    /// The rights that a memory window can give to peers. A window of type 1 cannot be
+    /// The rights on a memory window that peers can have. A window of type 1 cannot be
     /// [`ZERO_BASED`](Self::ZERO_BASED).
     ///
     /// # References

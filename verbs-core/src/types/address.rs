@@ -1,4 +1,4 @@
-//! The path of a datagram or a connection: [`AhAttr`] before it is resolved, [`Av`] after.
+//! The path of a datagram or a connection: [`AhAttr`] before resolution, [`Av`] after.
 
 use core::fmt;
 
@@ -11,19 +11,20 @@ use crate::Cause;
 pub struct GlobalRoute {
     /// The destination.
     pub dgid: Gid,
-    /// 20 bits; on RoCE v2 it chooses the UDP source port.
+    /// 20 bits; on RoCE v2 it determines the UDP source port.
     pub flow_label: u32,
     /// The index of the source in the local port's GID table: [`GidEntry::gid_index`]. The kernel's
-    /// commands carry 8 bits of it; a larger index is refused when it is used.
+    /// commands hold 8 bits of it; larger indices are rejected on use.
     pub sgid_index: u32,
-    /// The number of routers that a packet may pass.
+    /// The maximum number of routers that a packet may pass.
     pub hop_limit: u8,
     /// The traffic class; on RoCE the TOS/DSCP field of the IP header.
     pub traffic_class: u8,
 }
 
 impl GlobalRoute {
-    /// The hop limit of a route that names none: the time to live of the kernel's own IP packets.
+    /// The hop limit of a route without an explicit one: the time to live of the kernel's own IP
+    /// packets.
     pub const HOP_LIMIT: u8 = 64;
 
     /// The bits of a flow label.
@@ -41,8 +42,8 @@ impl GlobalRoute {
     #[doc(alias = "IB_ROCE_UDP_ENCAP_VALID_PORT_MAX")]
     pub const UDP_SPORT_MAX: u16 = 0xffff;
 
-    /// Returns the UDP source port that RoCE v2 devices derive from a flow label, of which all 20
-    /// bits count. Routers choose among paths by it.
+    /// Returns the UDP source port that RoCE v2 devices derive from all 20 bits of a flow label.
+    /// Routers use it to choose among paths.
     ///
     /// ```
     /// # mod verbs { pub use verbs_core::types::*; }
@@ -53,24 +54,24 @@ impl GlobalRoute {
     #[doc(alias = "ibv_flow_label_to_udp_sport")]
     pub const fn flow_label_to_udp_sport(flow_label: u32) -> u16 {
         let label = flow_label & Self::FLOW_LABEL_MASK;
-        // The high 6 bits change the low ones, so that labels that differ in them differ in the
-        // port.
+        // Folds the high 6 bits into the low ones, so that labels differing there get different
+        // ports.
         let folded = (label ^ (label >> 14)) & !(Self::UDP_SPORT_MIN as u32);
         folded as u16 | Self::UDP_SPORT_MIN
     }
 }
 
-/// From entry 0 of the GID table to nowhere, with a hop limit of [`GlobalRoute::HOP_LIMIT`].
+/// From entry 0 of the GID table to no destination, with a hop limit of [`GlobalRoute::HOP_LIMIT`].
 impl Default for GlobalRoute {
     fn default() -> Self {
         Self { dgid: Gid::ZERO, flow_label: 0, sgid_index: 0, hop_limit: Self::HOP_LIMIT, traffic_class: 0 }
     }
 }
 
-/// The path to a peer, as `create_ah` and `modify` take it.
+/// The path to a peer, for `create_ah` and `modify`.
 ///
-/// [`new`](Self::new) makes one for RoCE, or for InfiniBand across subnets; [`lid`](Self::lid)
-/// makes one for the InfiniBand subnet of the port. Other fields follow in the struct update
+/// [`new`](Self::new) creates a path for RoCE, or for InfiniBand across subnets; [`lid`](Self::lid)
+/// creates one for the InfiniBand subnet of the port. Other fields are set in the struct update
 /// syntax:
 ///
 /// ```
@@ -102,37 +103,36 @@ pub struct AhAttr {
     pub src_path_bits: u8,
     /// The static rate.
     pub static_rate: Rate,
-    /// The local port that packets leave by, from 1.
+    /// The local port for outgoing packets, from 1.
     pub port_num: u8,
 }
 
 impl AhAttr {
-    /// The path from an entry of the local GID table to a peer's GID, by the entry's port, with a
-    /// hop limit of [`GlobalRoute::HOP_LIMIT`].
+    /// Returns the path from an entry of the local GID table to a peer's GID, through the entry's
+    /// port, with a hop limit of [`GlobalRoute::HOP_LIMIT`].
     ///
     /// An entry of a port beyond 255, which no verb can name, gives port 0, which every verb
-    /// refuses.
+    /// rejects.
     pub fn new(source: &GidEntry, dgid: Gid) -> Self {
         let grh = GlobalRoute { dgid, sgid_index: source.gid_index, ..GlobalRoute::default() };
         Self { grh: Some(grh), port_num: u8::try_from(source.port_num).unwrap_or(0), ..Self::default() }
     }
 
-    /// The path from a port to a local id of the same InfiniBand subnet, without a GRH. RoCE has no
-    /// such paths.
+    /// Returns the path from a port to a local id of the same InfiniBand subnet, without a GRH.
+    /// RoCE has no such paths.
     pub const fn lid(port_num: u8, dlid: u16) -> Self {
         Self { grh: None, dlid, sl: 0, src_path_bits: 0, static_rate: Rate::MAX, port_num }
     }
 
-    /// The path back to the sender of a datagram that arrived at a port, whose GID table is in
+    /// Returns the path back to the sender of a datagram that arrived at a port with the GID table
     /// `table`.
     ///
-    /// `grh` is what [`Grh::parse`] found in the first 40 bytes of the receive, `None` where the
-    /// completion has no [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the entry
+    /// `grh` is the result of [`Grh::parse`] for the first 40 bytes of the receive; `None` if the
+    /// completion lacks [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the entry
     /// that the datagram was sent to. Replies have a hop limit of 255.
     ///
     /// # Errors
-    /// [`Cause::NoSuchGid`] where the port has no entry with the datagram's destination and
-    /// protocol.
+    /// [`Cause::NoSuchGid`] if the port has no entry with the datagram's destination and protocol.
     ///
     /// # References
     /// `ibv_init_ah_from_wc(3)`; IBTA volume 1, section 13.5.4.4 (response address)
@@ -157,7 +157,7 @@ impl AhAttr {
     }
 }
 
-/// Port 1, without a destination.
+/// Returns port 1, without a destination.
 impl Default for AhAttr {
     fn default() -> Self {
         Self::lid(1, 0)
@@ -166,7 +166,7 @@ impl Default for AhAttr {
 
 /// A resolved address (address vector), which a provider copies into a datagram's WQE.
 ///
-/// Only the provider that made it can read it, and recognises its own by the tag.
+/// Only the provider that created it can read it; the tag identifies the provider.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Av {
     tag: u32,
@@ -175,20 +175,20 @@ pub struct Av {
 }
 
 impl Av {
-    /// The most bytes that a provider can keep in an address vector.
+    /// The most bytes that a provider can store in an address vector.
     pub const MAX: usize = 96;
 
-    /// An address vector of the provider that owns `tag` (its kernel driver id).
+    /// Creates an address vector of the provider that owns `tag` (its kernel driver id).
     ///
     /// # Panics
-    /// If `bytes` is longer than [`Av::MAX`], which is a defect of the provider.
+    /// If `bytes` is longer than [`Av::MAX`], which is a bug in the provider.
     pub fn new(tag: u32, bytes: &[u8]) -> Self {
         let mut av = Self { tag, len: bytes.len() as u32, bytes: [0; Self::MAX] };
         av.bytes[..bytes.len()].copy_from_slice(bytes);
         av
     }
 
-    /// The provider's bytes, or `None` when another provider made this.
+    /// Returns the provider's bytes, or `None` if another provider created them.
     #[inline(always)]
     pub fn bytes(&self, tag: u32) -> Option<&[u8]> {
         if self.tag == tag { self.bytes.get(..self.len as usize) } else { None }
@@ -213,7 +213,7 @@ pub struct UdAddr<'a> {
 }
 
 impl UdAddr<'_> {
-    /// The queue pair number of a multicast datagram, whose path leads to a group.
+    /// The queue pair number for multicast datagrams, used with the path to a group.
     ///
     /// # References
     /// IBTA volume 1, section 9.6.1 (`0xffffff`)

@@ -1,7 +1,7 @@
-//! The test that a search for a C name finds its constant.
+//! The test that searching for a C name finds its constant.
 
-/// The constants of `open_enum!` and `bitflags!` blocks in a source, each with the attributes and
-/// comments before it.
+/// Returns the constants of `open_enum!` and `bitflags!` blocks in a source, each with its
+/// preceding attributes and comments.
 fn constants(source: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let (mut is_inside, mut before) = (false, String::new());

@@ -5,7 +5,7 @@ use bitflags::bitflags;
 use super::open_enum;
 
 open_enum! {
-    /// The quantity that a counter of a flow rule counts.
+    /// The quantity counted by a flow rule's counter.
     #[doc(alias = "ibv_counter_description")]
     pub enum CounterDescription(u32) {
         /// Packets.
@@ -24,9 +24,9 @@ open_enum! {
 #[doc(alias = "ibv_counter_attach_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterAttachAttr {
-    /// The quantity that it counts.
+    /// The counted quantity.
     pub counter_desc: CounterDescription,
-    /// The index of its value in what reading returns.
+    /// The index of its value among the read values.
     pub index: u32,
 }
 
@@ -38,7 +38,7 @@ bitflags! {
     #[doc(alias = "ibv_read_counters_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct ReadCountersFlags: u32 {
-        /// A value that the driver has cached suffices.
+        /// A value cached by the driver suffices.
         #[doc(alias = "IBV_READ_COUNTERS_ATTR_PREFER_CACHED")]
         const PREFER_CACHED = 1;
 
@@ -47,7 +47,7 @@ bitflags! {
 }
 
 open_enum! {
-    /// The quantity that a completion counter counts.
+    /// The quantity counted by a completion counter.
     #[doc(alias = "ibv_comp_cntr_type")]
     pub enum CompCntrType(u32) {
         /// Work requests.
@@ -72,7 +72,7 @@ open_enum! {
 }
 
 bitflags! {
-    /// Operations of a queue pair that a completion counter counts.
+    /// Queue pair operations counted by a completion counter.
     ///
     /// # References
     /// `ibv_qp_attach_comp_cntr(3)`
@@ -85,16 +85,16 @@ bitflags! {
         /// Receives.
         #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_RECV")]
         const RECV = 1 << 1;
-        /// RDMA reads of this side.
+        /// RDMA reads issued locally.
         #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_READ")]
         const RDMA_READ = 1 << 2;
-        /// RDMA reads of the peer.
+        /// RDMA reads issued by the peer.
         #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_READ")]
         const REMOTE_RDMA_READ = 1 << 3;
-        /// RDMA writes of this side.
+        /// RDMA writes issued locally.
         #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_RDMA_WRITE")]
         const RDMA_WRITE = 1 << 4;
-        /// RDMA writes of the peer.
+        /// RDMA writes issued by the peer.
         #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE")]
         const REMOTE_RDMA_WRITE = 1 << 5;
 
@@ -102,7 +102,7 @@ bitflags! {
     }
 }
 
-/// The completion counters that a device offers.
+/// The completion counters of a device.
 ///
 /// # References
 /// `ibv_query_comp_cntr_caps(3)`

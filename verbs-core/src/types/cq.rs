@@ -1,4 +1,4 @@
-//! [`CqInitAttr`]: the attributes of a new completion queue, and the values of its other calls.
+//! [`CqInitAttr`]: the attributes of a new completion queue, and the arguments of its other calls.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,18 +12,18 @@ use bitflags::bitflags;
 #[doc(alias = "ibv_cq_init_attr_ex")]
 #[derive(Clone, Copy, Debug)]
 pub struct CqInitAttr<'a> {
-    /// At least this many completions fit; the device may round up.
+    /// The capacity, in completions; the device may round up.
     pub cqe: u32,
-    /// The completion channel that events go to, by its file descriptor.
+    /// The completion channel for events, by its file descriptor.
     pub channel: Option<BorrowedFd<'a>>,
-    /// Which completion vector (interrupt) signals events, below
+    /// The completion vector (interrupt) for events, below
     /// [`num_comp_vectors`](crate::provider::DeviceOps::num_comp_vectors).
     pub comp_vector: u32,
-    /// The number that events of this queue carry: a slot + generation id, never a pointer.
+    /// The number reported in this queue's events: a slot + generation id, never a pointer.
     pub user_handle: u64,
     /// The properties of the queue.
     pub flags: CqFlags,
-    /// The optional fields that its completions must have.
+    /// The optional fields required in its completions.
     pub wc_flags: CqWcFlags,
 }
 
@@ -50,12 +50,12 @@ bitflags! {
     #[doc(alias = "ibv_create_cq_attr_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CqFlags: u32 {
-        /// One thread polls the queue. Every provider accepts the flag, and it changes nothing:
-        /// polling takes `&mut`, so no queue has a lock that the flag could remove.
+        /// One thread polls the queue. Every provider accepts the flag and ignores it: polling
+        /// takes `&mut`, so queues have no lock that the flag could remove.
         #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
         const SINGLE_THREADED = 1;
-        /// A completion that does not fit is lost without an event, and the queue pair goes on.
-        /// The program promises to make the queue large enough, or to do without the completions.
+        /// A completion that does not fit is lost without an event, and the queue pair continues.
+        /// The program promises to make the queue large enough or to tolerate the loss.
         #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
         const IGNORE_OVERRUN = 1 << 1;
 
@@ -64,7 +64,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Fields of a completion that a completion queue is created with.
+    /// Completion fields requested from a new completion queue.
     ///
     /// Every queue has the [`STANDARD`](Self::STANDARD) fields, whether requested or not.
     ///
@@ -73,7 +73,7 @@ bitflags! {
     #[doc(alias = "ibv_create_cq_wc_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct CqWcFlags: u32 {
-        /// The number of bytes that arrived.
+        /// The number of received bytes.
         #[doc(alias = "IBV_WC_EX_WITH_BYTE_LEN")]
         const BYTE_LEN = 1;
         /// Immediate data.
@@ -100,7 +100,7 @@ bitflags! {
         /// The VLAN tag of a received packet (raw Ethernet).
         #[doc(alias = "IBV_WC_EX_WITH_CVLAN")]
         const CVLAN = 1 << 8;
-        /// The tag of the flow rule that a received packet matched (raw Ethernet).
+        /// The tag of the flow rule matched by a received packet (raw Ethernet).
         #[doc(alias = "IBV_WC_EX_WITH_FLOW_TAG")]
         const FLOW_TAG = 1 << 9;
         /// The header of a tag-matching message.
@@ -115,7 +115,7 @@ bitflags! {
 }
 
 impl CqWcFlags {
-    /// The fields that the completions of every queue have.
+    /// The fields in the completions of every queue.
     #[doc(alias = "IBV_WC_STANDARD_FLAGS")]
     pub const STANDARD: Self = Self::BYTE_LEN
         .union(Self::IMM)
@@ -129,8 +129,8 @@ impl CqWcFlags {
 /// The moderation of a completion queue's events.
 ///
 /// An armed queue raises its event when `cq_count` completions that would each raise one have
-/// arrived, or `cq_period` microseconds after the first of them. If either is 0, the first raises
-/// it.
+/// arrived, or `cq_period` microseconds after the first of them. If either is 0, the first one
+/// raises it.
 ///
 /// # References
 /// `ibv_modify_cq(3)`
@@ -140,24 +140,24 @@ impl CqWcFlags {
 #[doc(alias = "ibv_cq_attr_mask")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqModeration {
-    /// The number of completions after which the event is raised.
+    /// The number of completions that raise the event.
     pub cq_count: u16,
-    /// The microseconds after which it is raised.
+    /// The delay before raising the event, in microseconds.
     pub cq_period: u16,
 }
 
-/// The header of a tag-matching message, as its completion reports it.
+/// The header of a tag-matching message, as reported by its completion.
 #[doc(alias = "ibv_wc_tm_info")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WcTmInfo {
     /// The tag of the message.
     pub tag: u64,
-    /// The number that the sender added.
+    /// A number added by the sender.
     #[doc(alias = "priv")]
     pub private: u32,
 }
 
-/// Values of a device that change while it runs.
+/// Device values that change at run time.
 ///
 /// # References
 /// `ibv_query_rt_values_ex(3)`

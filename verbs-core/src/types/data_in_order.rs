@@ -3,18 +3,18 @@
 use bitflags::bitflags;
 
 bitflags! {
-    /// The order in which the bytes of an arriving message appear in memory. Without a flag, only
-    /// the completion of the message tells that any of its bytes are there.
+    /// The order in which the bytes of an incoming message appear in memory. Without a flag, only
+    /// the completion of the message shows that any of its bytes have arrived.
     ///
     /// # References
     /// `ibv_query_qp_data_in_order(3)`
     #[doc(alias = "ibv_query_qp_data_in_order_caps")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct DataInOrder: u32 {
-        /// All bytes appear in the order of their addresses.
+        /// All bytes appear in address order.
         #[doc(alias = "IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG")]
         const WHOLE_MSG = 1;
-        /// The bytes of each aligned block of 128 bytes appear in the order of their addresses.
+        /// The bytes of each aligned block of 128 bytes appear in address order.
         #[doc(alias = "IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES")]
         const ALIGNED_128_BYTES = 1 << 1;
     }

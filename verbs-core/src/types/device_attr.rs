@@ -8,13 +8,13 @@ open_enum! {
     /// The scope in which an atomic operation is atomic.
     #[doc(alias = "ibv_atomic_cap")]
     pub enum AtomicCap(u32) {
-        /// There are no atomics.
+        /// Atomics are not supported.
         #[doc(alias = "IBV_ATOMIC_NONE")]
         NONE = 0, "ATOMIC_NONE";
-        /// Among the queue pairs of one device.
+        /// Atomic among the queue pairs of one device.
         #[doc(alias = "IBV_ATOMIC_HCA")]
         HCA = 1, "ATOMIC_HCA";
-        /// Also towards the processor.
+        /// Atomic with respect to the processor as well.
         #[doc(alias = "IBV_ATOMIC_GLOB")]
         GLOB = 2, "ATOMIC_GLOB";
     }
@@ -128,7 +128,7 @@ bitflags! {
 #[doc(alias = "ibv_device_attr")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
-    /// The firmware's version, as the provider writes it.
+    /// The firmware's version, formatted by the provider.
     pub fw_ver: String,
     /// The node's identifier.
     pub node_guid: Guid,
@@ -162,17 +162,17 @@ pub struct DeviceAttr {
     pub max_mr: u32,
     /// Protection domains.
     pub max_pd: u32,
-    /// RDMA reads and atomics that one queue pair executes for its peer at a time.
+    /// RDMA reads and atomics executed by one queue pair for its peer at a time.
     pub max_qp_rd_atom: u32,
-    /// As above, of an end-to-end context.
+    /// As `max_qp_rd_atom`, of an end-to-end context.
     pub max_ee_rd_atom: u32,
-    /// RDMA reads and atomics that the device executes for peers at a time.
+    /// RDMA reads and atomics executed by the device for peers at a time.
     pub max_res_rd_atom: u32,
-    /// RDMA reads and atomics that one queue pair has outstanding.
+    /// Outstanding RDMA reads and atomics of one queue pair.
     pub max_qp_init_rd_atom: u32,
-    /// As above, of an end-to-end context.
+    /// As `max_qp_init_rd_atom`, of an end-to-end context.
     pub max_ee_init_rd_atom: u32,
-    /// The scope in which its atomics are atomic.
+    /// The scope of its atomics.
     pub atomic_cap: AtomicCap,
     /// End-to-end contexts.
     pub max_ee: u32,
@@ -215,7 +215,7 @@ bitflags! {
     #[doc(alias = "ibv_odp_general_caps")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpGeneralCaps: u64 {
-        /// On-demand paging exists.
+        /// On-demand paging is supported.
         #[doc(alias = "IBV_ODP_SUPPORT")]
         const SUPPORT = 1;
         /// A region can cover the whole address space.
@@ -227,7 +227,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// The operations of a transport that may access on-demand paged memory.
+    /// The operations of a transport that may access on-demand paging memory.
     #[doc(alias = "ibv_odp_transport_cap_bits")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OdpTransportCaps: u32 {
@@ -274,7 +274,7 @@ pub struct OdpCaps {
     pub ud_odp_caps: OdpTransportCaps,
 }
 
-/// TCP segmentation offload. Zero unless the provider reports it: the kernel's reply has no field
+/// TCP segmentation offload. Zero unless reported by the provider: the kernel's reply lacks a field
 /// for it.
 #[doc(alias = "ibv_tso_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -286,7 +286,7 @@ pub struct TsoCaps {
 }
 
 impl TsoCaps {
-    /// Returns whether queue pairs of a type have it.
+    /// Returns whether queue pairs of a type support it.
     #[doc(alias = "ibv_is_qpt_supported")]
     pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
         is_qpt_supported(self.supported_qpts, qp_type)
@@ -303,21 +303,21 @@ pub struct RssCaps {
     pub max_rwq_indirection_tables: u32,
     /// Entries of an indirection table.
     pub max_rwq_indirection_table_size: u32,
-    /// Header fields that can be hashed, a bit each. Zero unless the provider reports it.
+    /// Header fields that can be hashed, a bit each. Zero unless reported by the provider.
     pub rx_hash_fields_mask: u64,
-    /// Hash functions, a bit each. Zero unless the provider reports it.
+    /// Hash functions, a bit each. Zero unless reported by the provider.
     pub rx_hash_function: u8,
 }
 
 impl RssCaps {
-    /// Returns whether queue pairs of a type have it.
+    /// Returns whether queue pairs of a type support it.
     #[doc(alias = "ibv_is_qpt_supported")]
     pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
         is_qpt_supported(self.supported_qpts, qp_type)
     }
 }
 
-/// Packet pacing. Zero unless the provider reports it: the kernel's reply has no field for it.
+/// Packet pacing. Zero unless reported by the provider: the kernel's reply lacks a field for it.
 #[doc(alias = "ibv_packet_pacing_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketPacingCaps {
@@ -330,14 +330,14 @@ pub struct PacketPacingCaps {
 }
 
 impl PacketPacingCaps {
-    /// Returns whether queue pairs of a type have it.
+    /// Returns whether queue pairs of a type support it.
     #[doc(alias = "ibv_is_qpt_supported")]
     pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
         is_qpt_supported(self.supported_qpts, qp_type)
     }
 }
 
-/// Returns whether a mask has the bit of a type. Types beyond the mask have none.
+/// Returns whether a mask has the bit of a type. False for types beyond the mask.
 const fn is_qpt_supported(mask: u32, qp_type: QpType) -> bool {
     matches!(mask.checked_shr(qp_type.0 as u32), Some(bits) if bits & 1 != 0)
 }
@@ -385,7 +385,7 @@ pub struct TmCaps {
     pub max_rndv_hdr_size: u32,
     /// Tags in a matching list.
     pub max_num_tags: u32,
-    /// The transports that have it.
+    /// The transports with tag matching.
     pub flags: TmCapFlags,
     /// Outstanding list operations.
     pub max_ops: u32,
@@ -397,9 +397,9 @@ pub struct TmCaps {
 #[doc(alias = "ibv_cq_moderation_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqModerationCaps {
-    /// Completions for one event, at most.
+    /// The maximum number of completions for one event.
     pub max_cq_count: u16,
-    /// Microseconds between events, at most.
+    /// The maximum number of microseconds between events.
     pub max_cq_period: u16,
 }
 
@@ -422,8 +422,8 @@ bitflags! {
     }
 }
 
-/// Atomics over PCIe, by operation. Empty unless the provider reports them: the kernel's reply has
-/// no field for them.
+/// Atomics over PCIe, by operation. Empty unless reported by the provider: the kernel's reply lacks
+/// fields for them.
 #[doc(alias = "ibv_pci_atomic_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PciAtomicCaps {
@@ -435,9 +435,9 @@ pub struct PciAtomicCaps {
     pub compare_swap: PciAtomicOpSize,
 }
 
-/// The capabilities and limits of a device, with everything that was added over the years.
+/// The capabilities and limits of a device, including later additions.
 ///
-/// Attributes that an older kernel does not report are zero.
+/// Attributes not reported by an older kernel are zero.
 ///
 /// # References
 /// `ibv_query_device_ex(3)`
@@ -448,9 +448,9 @@ pub struct DeviceAttrEx {
     pub orig_attr: DeviceAttr,
     /// On-demand paging.
     pub odp_caps: OdpCaps,
-    /// The bits of a completion timestamp that count; 0: there are none.
+    /// The significant bits of a completion timestamp; 0 without timestamps.
     pub completion_timestamp_mask: u64,
-    /// The clock behind timestamps, kHz.
+    /// The frequency of the clock behind timestamps, in kHz.
     pub hca_core_clock: u64,
     /// Capability flags, all 64.
     pub device_cap_flags_ex: DeviceCapFlags,
@@ -474,7 +474,7 @@ pub struct DeviceAttrEx {
     pub pci_atomic_caps: PciAtomicCaps,
     /// On-demand paging on extended reliable connections.
     pub xrc_odp_caps: OdpTransportCaps,
-    /// Ports, also beyond 255.
+    /// Ports, including those beyond 255.
     pub phys_port_cnt_ex: u32,
 }
 

@@ -1,8 +1,8 @@
-//! [`Ece`]: the options of a connection that only its two providers understand.
+//! [`Ece`]: connection options interpreted only by the two providers.
 
-/// The options of an enhanced connection establishment (ECE).
+/// The options of enhanced connection establishment (ECE).
 ///
-/// Both ends exchange them beside their queue pair numbers, and each passes what it got to its own
+/// Both ends exchange them along with their queue pair numbers, and each passes the peer's to its
 /// provider. A provider ignores options of another vendor.
 ///
 /// # References
@@ -12,6 +12,6 @@
 pub struct Ece {
     /// The vendor that defines the options, by its IEEE number; 0 for none.
     pub vendor_id: u32,
-    /// The options, as the vendor defines them.
+    /// The options, as defined by the vendor.
     pub options: u32,
 }

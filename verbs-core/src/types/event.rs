@@ -10,10 +10,10 @@ open_enum! {
     #[doc(alias = "ibv_event_type")]
     #[doc(alias = "ibv_event_type_str")]
     pub enum AsyncEventType(u32) {
-        /// A completion queue overflowed or broke.
+        /// A completion queue overflowed or failed.
         #[doc(alias = "IBV_EVENT_CQ_ERR")]
         CQ_ERR = 0, "CQ error";
-        /// A queue pair broke, and no completion could report it.
+        /// A queue pair failed, and no completion could report it.
         #[doc(alias = "IBV_EVENT_QP_FATAL")]
         QP_FATAL = 1, "local work queue catastrophic error";
         /// The peer's request was invalid, and the queue pair went to the error state.
@@ -34,7 +34,7 @@ open_enum! {
         /// The connection could not move to its alternate path.
         #[doc(alias = "IBV_EVENT_PATH_MIG_ERR")]
         PATH_MIG_ERR = 7, "path migration request error";
-        /// The device is broken, or gone.
+        /// The device has failed, or is gone.
         #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
         DEVICE_FATAL = 8, "local catastrophic error";
         /// A port came up.
@@ -43,16 +43,16 @@ open_enum! {
         /// A port went down.
         #[doc(alias = "IBV_EVENT_PORT_ERR")]
         PORT_ERR = 10, "port error";
-        /// A port has another local id.
+        /// A port's local id changed.
         #[doc(alias = "IBV_EVENT_LID_CHANGE")]
         LID_CHANGE = 11, "LID change";
-        /// A port has other partition keys.
+        /// A port's partition keys changed.
         #[doc(alias = "IBV_EVENT_PKEY_CHANGE")]
         PKEY_CHANGE = 12, "P_Key change";
-        /// A port has another subnet manager.
+        /// A port's subnet manager changed.
         #[doc(alias = "IBV_EVENT_SM_CHANGE")]
         SM_CHANGE = 13, "SM change";
-        /// A shared receive queue broke.
+        /// A shared receive queue failed.
         #[doc(alias = "IBV_EVENT_SRQ_ERR")]
         SRQ_ERR = 14, "SRQ catastrophic error";
         /// A shared receive queue holds fewer requests than its limit.
@@ -67,10 +67,10 @@ open_enum! {
         /// A port's GID table changed.
         #[doc(alias = "IBV_EVENT_GID_CHANGE")]
         GID_CHANGE = 18, "GID table change";
-        /// A work queue broke.
+        /// A work queue failed.
         #[doc(alias = "IBV_EVENT_WQ_FATAL")]
         WQ_FATAL = 19, "WQ fatal";
-        /// A port has another speed.
+        /// A port's speed changed.
         #[doc(alias = "IBV_EVENT_DEVICE_SPEED_CHANGE")]
         DEVICE_SPEED_CHANGE = 20, "Device link speed change";
     }

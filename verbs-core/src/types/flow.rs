@@ -1,7 +1,7 @@
-//! Flow rules: which packets go to a queue pair, and what happens to them on the way.
+//! Flow rules, which direct packets to a queue pair and may act on them.
 //!
 //! A rule ([`FlowAttr`]) is a list of specifications ([`FlowSpec`]). Those with `val` and `mask`
-//! match a header; the others act on the packets that match. Numbers are in host order here, and in
+//! match a header; the others act on the matching packets. Numbers are in host order here, and in
 //! network order in the command.
 
 use core::fmt;
@@ -18,13 +18,13 @@ open_enum! {
     /// `ibv_create_flow(3)`
     #[doc(alias = "ibv_flow_attr_type")]
     pub enum FlowAttrType(u32) {
-        /// The packets that match all specifications.
+        /// Packets that match all specifications.
         #[doc(alias = "IBV_FLOW_ATTR_NORMAL")]
         NORMAL = 0, "normal";
-        /// All packets that no other rule takes.
+        /// All packets not taken by another rule.
         #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
         ALL_DEFAULT = 1, "all default";
-        /// All multicast packets that no other rule takes.
+        /// All multicast packets not taken by another rule.
         #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
         MC_DEFAULT = 2, "multicast default";
         /// A copy of all packets of the port.
@@ -41,10 +41,10 @@ bitflags! {
     #[doc(alias = "ibv_flow_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct FlowFlags: u32 {
-        /// Rules of lower priority see the packets as well.
+        /// Rules of lower priority get the packets as well.
         #[doc(alias = "IBV_FLOW_ATTR_FLAGS_DONT_TRAP")]
         const DONT_TRAP = 1 << 1;
-        /// The rule is for packets that the queue pair sends.
+        /// The rule applies to packets sent by the queue pair.
         #[doc(alias = "IBV_FLOW_ATTR_FLAGS_EGRESS")]
         const EGRESS = 1 << 2;
 
@@ -53,7 +53,7 @@ bitflags! {
 }
 
 open_enum! {
-    /// The number by which a specification tells the kernel what it is.
+    /// The kernel's type number of a specification.
     #[doc(alias = "ibv_flow_spec_type")]
     pub enum FlowSpecType(u32) {
         /// Ethernet.
@@ -65,7 +65,7 @@ open_enum! {
         /// IPv6.
         #[doc(alias = "IBV_FLOW_SPEC_IPV6")]
         IPV6 = 0x31, "IPv6";
-        /// IPv4 with all fields. The kernel knows it as [`IPV4`](Self::IPV4) with a greater size.
+        /// IPv4 with all fields. The kernel represents it as a larger [`IPV4`](Self::IPV4).
         #[doc(alias = "IBV_FLOW_SPEC_IPV4_EXT")]
         IPV4_EXT = 0x32, "extended IPv4";
         /// ESP.
@@ -86,7 +86,7 @@ open_enum! {
         /// MPLS.
         #[doc(alias = "IBV_FLOW_SPEC_MPLS")]
         MPLS = 0x60, "MPLS";
-        /// The bit that marks a header inside of a tunnel.
+        /// The bit for a header inside a tunnel.
         #[doc(alias = "IBV_FLOW_SPEC_INNER")]
         INNER = 0x100, "inner";
         /// A tag for completions.
@@ -114,7 +114,7 @@ pub struct FlowEthFilter {
     pub src_mac: [u8; 6],
     /// The ethertype.
     pub ether_type: u16,
-    /// The VLAN tag as of 802.1Q: priority 3 bits, CFI 1, VLAN id 12.
+    /// The VLAN tag of 802.1Q: priority 3 bits, CFI 1, VLAN id 12.
     pub vlan_tag: u16,
 }
 
@@ -128,7 +128,7 @@ pub struct FlowIpv4Filter {
     pub dst_ip: Ipv4Addr,
 }
 
-/// All fields of an IPv4 header that a rule can match.
+/// All matchable fields of an IPv4 header.
 #[doc(alias = "ibv_flow_ipv4_ext_filter")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowIpv4ExtFilter {
@@ -238,19 +238,19 @@ impl Default for FlowIpv6Filter {
     }
 }
 
-/// The values of a header's fields that a rule matches, and the bits that count: a packet matches
-/// if its fields, under `mask`, equal `val`.
+/// The header field values that a rule matches, and the significant bits: a packet matches if its
+/// fields, under `mask`, equal `val`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowMatch<T> {
     /// The values.
     pub val: T,
-    /// The bits that count; a mask of zeros matches everything.
+    /// The significant bits; a mask of zeros matches everything.
     pub mask: T,
 }
 
 /// A part of a flow rule. `A` names flow actions, `C` counters; in commands both are handles.
 ///
-/// Only headers that may lie inside of a tunnel have `is_inner`.
+/// Only headers allowed inside a tunnel have `is_inner`.
 ///
 /// # References
 /// `ibv_create_flow(3)`
@@ -262,7 +262,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     Eth {
         /// The fields.
         fields: FlowMatch<FlowEthFilter>,
-        /// Whether the header is the one inside of a tunnel.
+        /// Whether the header lies inside a tunnel.
         is_inner: bool,
     },
     /// The addresses of an IPv4 header.
@@ -270,7 +270,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     Ipv4 {
         /// The fields.
         fields: FlowMatch<FlowIpv4Filter>,
-        /// Whether the header is the one inside of a tunnel.
+        /// Whether the header lies inside a tunnel.
         is_inner: bool,
     },
     /// An IPv4 header.
@@ -278,7 +278,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     Ipv4Ext {
         /// The fields.
         fields: FlowMatch<FlowIpv4ExtFilter>,
-        /// Whether the header is the one inside of a tunnel.
+        /// Whether the header lies inside a tunnel.
         is_inner: bool,
     },
     /// An IPv6 header.
@@ -286,7 +286,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     Ipv6 {
         /// The fields.
         fields: FlowMatch<FlowIpv6Filter>,
-        /// Whether the header is the one inside of a tunnel.
+        /// Whether the header lies inside a tunnel.
         is_inner: bool,
     },
     /// An ESP header.
@@ -294,7 +294,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     Esp {
         /// The fields.
         fields: FlowMatch<FlowEspFilter>,
-        /// Whether the header is the one inside of a tunnel.
+        /// Whether the header lies inside a tunnel.
         is_inner: bool,
     },
     /// A TCP header.
@@ -302,7 +302,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     Tcp {
         /// The fields.
         fields: FlowMatch<FlowTcpUdpFilter>,
-        /// Whether the header is the one inside of a tunnel.
+        /// Whether the header lies inside a tunnel.
         is_inner: bool,
     },
     /// A UDP header.
@@ -310,7 +310,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     Udp {
         /// The fields.
         fields: FlowMatch<FlowTcpUdpFilter>,
-        /// Whether the header is the one inside of a tunnel.
+        /// Whether the header lies inside a tunnel.
         is_inner: bool,
     },
     /// An MPLS label.
@@ -318,7 +318,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     Mpls {
         /// The fields.
         fields: FlowMatch<FlowMplsFilter>,
-        /// Whether the label is the one inside of a tunnel.
+        /// Whether the label lies inside a tunnel.
         is_inner: bool,
     },
     /// A VXLAN header.
@@ -327,7 +327,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// A GRE header.
     #[doc(alias = "ibv_flow_spec_gre")]
     Gre(FlowMatch<FlowGreFilter>),
-    /// The completions of the packets carry this tag, 24 bits.
+    /// The packets' completions report this tag, 24 bits.
     #[doc(alias = "ibv_flow_spec_action_tag")]
     ActionTag(u32),
     /// The device drops the packets.
@@ -393,18 +393,19 @@ impl<A, C> FlowSpec<A, C> {
 pub struct FlowAttr<A = u32, C = u32> {
     /// The kind.
     pub attr_type: FlowAttrType,
-    /// The priority; 0 comes first.
+    /// The priority; 0 is the highest.
     pub priority: u16,
     /// The port, from 1.
     pub port: u8,
     /// The options.
     pub flags: FlowFlags,
-    /// The specifications: headers from the outermost on, then actions. The kernel takes up to 10.
+    /// The specifications: headers from the outermost inwards, then actions. The kernel takes up to
+    /// 10.
     pub specs: Vec<FlowSpec<A, C>>,
 }
 
 impl<A, C> FlowAttr<A, C> {
-    /// Returns a normal rule of the first priority for a port, without specifications.
+    /// Returns a normal rule of the highest priority for a port, without specifications.
     pub const fn new(port: u8) -> Self {
         Self {
             attr_type: FlowAttrType::NORMAL,
@@ -439,7 +440,7 @@ impl<A, C> FlowAttr<A, C> {
 }
 
 bitflags! {
-    /// The mode of an ESP flow action. A mode without a bit is the absence of the bit beside it.
+    /// The mode of an ESP flow action. A mode without a bit is the absence of its counterpart.
     ///
     /// # References
     /// `ibv_flow_action_esp(3)`
@@ -477,7 +478,7 @@ pub struct EspAttr {
     pub spi: u32,
     /// The sequence number.
     pub seq: u32,
-    /// The padding for the confidentiality of the traffic flow.
+    /// The padding for traffic flow confidentiality.
     pub tfc_pad: u32,
     /// The mode.
     pub flags: EspFlags,
@@ -486,7 +487,7 @@ pub struct EspAttr {
 }
 
 open_enum! {
-    /// The algorithm that makes initialization vectors of AES-GCM.
+    /// The algorithm for the initialization vectors of AES-GCM.
     #[doc(alias = "ibv_flow_action_esp_keymat_aes_gcm_iv_algo")]
     pub enum EspIvAlgo(u32) {
         /// Consecutive numbers.
@@ -495,7 +496,7 @@ open_enum! {
     }
 }
 
-/// A key of AES.
+/// An AES key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum AesKey {
     /// 128 bits.
@@ -517,7 +518,7 @@ impl AesKey {
     }
 }
 
-/// The length only, because the key is a secret.
+/// Writes only the length, because the key is secret.
 impl fmt::Debug for AesKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AesKey({} bits)", self.bytes().len() * 8)
@@ -532,7 +533,7 @@ impl fmt::Debug for AesKey {
 pub struct EspKeymat {
     /// The first initialization vector.
     pub iv: u64,
-    /// The algorithm that makes those after it.
+    /// The algorithm for later vectors.
     pub iv_algo: EspIvAlgo,
     /// The salt of the nonce.
     pub salt: u32,
@@ -549,7 +550,7 @@ pub enum EspReplay {
     /// None.
     #[doc(alias = "IBV_FLOW_ACTION_ESP_REPLAY_NONE")]
     None,
-    /// A bitmap of the packets that arrived.
+    /// A bitmap of the packets received.
     #[doc(alias = "IBV_FLOW_ACTION_ESP_REPLAY_BMP")]
     #[doc(alias = "ibv_flow_action_esp_replay_bmp")]
     Bitmap {
@@ -558,7 +559,7 @@ pub enum EspReplay {
     },
 }
 
-/// The header that tunnel mode of ESP puts before a packet.
+/// The outer header in tunnel mode of ESP.
 #[doc(alias = "ibv_flow_action_esp_encap")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EspEncap {
@@ -568,8 +569,8 @@ pub enum EspEncap {
     Ipv6(FlowIpv6Filter),
 }
 
-/// The attributes of an ESP flow action, to create one or to change it; what is `None` is left to
-/// the driver, or stays as it is.
+/// The attributes for creating or changing an ESP flow action. `None` leaves a value to the driver,
+/// or unchanged.
 ///
 /// # References
 /// `ibv_flow_action_esp(3)`

@@ -4,7 +4,7 @@
 #[doc(alias = "ibv_fork_status")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkStatus {
-    /// Forks are not safe: neither the kernel nor this library protects registered memory.
+    /// Forks are unsafe: neither the kernel nor this library protects registered memory.
     #[doc(alias = "IBV_FORK_DISABLED")]
     Disabled,
     /// Pages with registered memory are excluded from forks.

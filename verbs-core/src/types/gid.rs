@@ -1,4 +1,4 @@
-//! [`Gid`] and [`Guid`]: the names of ports and nodes on a fabric.
+//! [`Gid`] and [`Guid`]: the addresses of ports and nodes on a fabric.
 
 use core::fmt;
 use core::str::FromStr;
@@ -11,13 +11,13 @@ use super::{ParseError, open_enum};
 pub struct Guid(pub u64);
 
 impl Guid {
-    /// From the bytes as the fabric and the kernel carry them.
+    /// Converts from the byte order of the fabric and the kernel.
     pub const fn from_be_bytes(bytes: [u8; 8]) -> Self {
         Self(u64::from_be_bytes(bytes))
     }
 }
 
-/// As `ibv_devinfo` prints it: `0002:c903:0010:2030`.
+/// Writes it like `ibv_devinfo`: `0002:c903:0010:2030`.
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let g = self.0;
@@ -29,8 +29,8 @@ impl fmt::Display for Guid {
 /// mapped into one.
 ///
 /// `Display` writes the mapped IPv4 address or else the IPv6 address, as in this library's
-/// messages; `{:#}` writes eight groups of four hexadecimal digits, as sysfs and `ibv_devinfo -v`
-/// do. It parses from each of them:
+/// messages; `{:#}` writes eight groups of four hexadecimal digits, like sysfs and `ibv_devinfo
+/// -v`. All of these forms can be parsed:
 ///
 /// ```
 /// # mod verbs { pub use verbs_core::types::*; pub use verbs_core::*; }
@@ -55,7 +55,7 @@ impl Gid {
     /// All zero, as in an empty entry of the GID table.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// From the first 16 bytes; zero where there are fewer.
+    /// Converts from the first 16 bytes; zero if there are fewer.
     pub(crate) fn from_slice(bytes: &[u8]) -> Self {
         Self(bytes.first_chunk().copied().unwrap_or_default())
     }
@@ -65,8 +65,8 @@ impl Gid {
         *self == Self::ZERO
     }
 
-    /// Returns whether it is the address of a multicast group: one of `ff00::/8`, or an IPv4
-    /// address of `224.0.0.0/4` mapped into IPv6.
+    /// Returns whether it is a multicast address: one of `ff00::/8`, or an IPv4 address of
+    /// `224.0.0.0/4` mapped into IPv6.
     pub const fn is_multicast(&self) -> bool {
         match self.to_ipv4() {
             Some(v4) => v4.is_multicast(),
@@ -74,17 +74,17 @@ impl Gid {
         }
     }
 
-    /// The upper 64 bits, in host order.
+    /// Returns the upper 64 bits, in host order.
     pub const fn subnet_prefix(&self) -> u64 {
         (u128::from_be_bytes(self.0) >> 64) as u64
     }
 
-    /// The lower 64 bits, in host order.
+    /// Returns the lower 64 bits, in host order.
     pub const fn interface_id(&self) -> u64 {
         u128::from_be_bytes(self.0) as u64
     }
 
-    /// The same 128 bits as an IPv6 address.
+    /// Returns the same 128 bits as an IPv6 address.
     pub const fn to_ipv6(&self) -> Ipv6Addr {
         Ipv6Addr::from_octets(self.0)
     }
@@ -94,7 +94,7 @@ impl Gid {
         self.to_ipv6().to_canonical()
     }
 
-    /// The IPv4 address that this GID maps, if it maps one (`::ffff:a.b.c.d`).
+    /// Returns the IPv4 address mapped by this GID, if any (`::ffff:a.b.c.d`).
     pub const fn to_ipv4(&self) -> Option<Ipv4Addr> {
         self.to_ipv6().to_ipv4_mapped()
     }
@@ -130,8 +130,8 @@ impl FromStr for Gid {
     }
 }
 
-/// The address; with `{:#}` eight groups of four hexadecimal digits, as sysfs and `ibv_devinfo -v`
-/// write a GID.
+/// Writes the address; with `{:#}` eight groups of four hexadecimal digits, like sysfs and
+/// `ibv_devinfo -v`.
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
@@ -152,7 +152,7 @@ impl fmt::Debug for Gid {
 }
 
 open_enum! {
-    /// Which protocol a GID speaks.
+    /// The protocol of a GID.
     ///
     /// # References
     /// `ibv_query_gid_ex(3)`, `enum ib_uverbs_gid_type` in `rdma/ib_user_ioctl_verbs.h`
@@ -182,7 +182,7 @@ pub struct GidEntry {
     pub port_num: u32,
     /// The protocol.
     pub gid_type: GidType,
-    /// The index of the network interface it belongs to; 0 where there is none.
+    /// The index of its network interface; 0 if none.
     pub ndev_ifindex: u32,
 }
 

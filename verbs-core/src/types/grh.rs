@@ -1,4 +1,4 @@
-//! [`Grh`]: the header that stands in front of a received datagram.
+//! [`Grh`]: the header in front of a received datagram.
 
 use std::net::Ipv4Addr;
 
@@ -7,8 +7,8 @@ use super::{Gid, GidType, ParseError};
 /// The global routing header of a received datagram, from the first 40 bytes of the receive.
 ///
 /// InfiniBand, RoCE v1 and RoCE v2 over IPv6 deliver a header of 40 bytes in the layout of IPv6.
-/// RoCE v2 over IPv4 delivers the IPv4 header in the last 20 of the 40 bytes; the content of the
-/// first 20 is undefined.
+/// RoCE v2 over IPv4 delivers the IPv4 header in the last 20 of the 40 bytes; the first 20 are
+/// undefined.
 ///
 /// ```text
 ///   0                       20                      40
@@ -23,13 +23,13 @@ use super::{Gid, GidType, ParseError};
 pub struct Grh {
     /// The sender.
     pub sgid: Gid,
-    /// The address that the datagram was sent to, a multicast group's included.
+    /// The datagram's destination, possibly a multicast group.
     pub dgid: Gid,
-    /// The traffic class; of IPv4 the TOS/DSCP field.
+    /// The traffic class; for IPv4 the TOS/DSCP field.
     pub traffic_class: u8,
-    /// 20 bits; 0 with IPv4, which has no flow label.
+    /// 20 bits; 0 with IPv4, which lacks a flow label.
     pub flow_label: u32,
-    /// The number of routers that the packet could still pass.
+    /// The number of routers that the packet could still have passed.
     pub hop_limit: u8,
     /// The protocol that followed the header: [`Grh::UDP`] for RoCE v2, else [`Grh::IBA`].
     pub next_header: u8,
@@ -48,8 +48,8 @@ impl Grh {
     /// Reads the header from the start of a receive that completed with
     /// [`WcFlags::GRH`](super::WcFlags::GRH).
     ///
-    /// Bytes beyond the first 40 are ignored. Where the first 20 bytes look like IPv6 by chance,
-    /// the checksum of the IPv4 header decides.
+    /// Bytes beyond the first 40 are ignored. If the first 20 bytes look like IPv6 by chance, the
+    /// checksum of the IPv4 header decides.
     ///
     /// # Errors
     /// [`ParseError`] for fewer than 40 bytes, and for bytes that are neither header.
@@ -86,7 +86,7 @@ impl Grh {
         }
     }
 
-    /// From the 20 bytes of an IPv4 header without options.
+    /// Converts the 20 bytes of an IPv4 header without options.
     fn from_ipv4(header: &[u8]) -> Self {
         let address = |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
         Self {
@@ -100,8 +100,8 @@ impl Grh {
     }
 }
 
-/// Adds the words of an IPv4 header in one's complement, which gives all ones for a right checksum
-/// (RFC 791).
+/// Adds the words of an IPv4 header in one's complement, which gives all ones for a correct
+/// checksum (RFC 791).
 fn checksum_is_right(header: &[u8]) -> bool {
     let words = header.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
     let sum: u32 = words.sum();

@@ -1,5 +1,5 @@
-//! The values that verbs take and return. Plain data: no handles, no pointers that are followed, no
-//! system calls.
+//! The arguments and results of verbs. Plain data: no handles, no pointers to follow, no system
+//! calls.
 
 mod access;
 mod address;

@@ -5,33 +5,33 @@ use bitflags::bitflags;
 use super::open_enum;
 
 open_enum! {
-    /// Advice to the device about the pages of on-demand paged regions.
+    /// Advice to the device about the pages of on-demand paging regions.
     ///
     /// # References
     /// `ibv_advise_mr(3)`, `enum ib_uverbs_advise_mr_advice` in `rdma/ib_user_ioctl_verbs.h`
     #[doc(alias = "ibv_advise_mr_advice")]
     pub enum Advice(u32) {
-        /// Pages that the device will read soon. It faults them in now.
+        /// The device will read the pages soon. It faults them in now.
         #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH")]
         PREFETCH = 0, "prefetch";
-        /// Pages that the device will write soon. It faults them in now, for writing.
+        /// The device will write the pages soon. It faults them in now, for writing.
         #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE")]
         PREFETCH_WRITE = 1, "prefetch for writing";
-        /// Pages that are present already. The device learns their addresses and faults in none.
+        /// The pages are present already. The device looks up their addresses without faults.
         #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT")]
         PREFETCH_NO_FAULT = 2, "prefetch without faults";
     }
 }
 
 bitflags! {
-    /// Options of an [`Advice`]. Bits that this library has no name for are kept.
+    /// Options of an [`Advice`]. Bits without a name here are kept.
     ///
     /// # References
     /// `ibv_advise_mr(3)`, `enum ib_uverbs_advise_mr_flag` in `rdma/ib_user_ioctl_verbs.h`
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AdviseFlags: u32 {
-        /// The call returns after the device has followed the advice, with its error if it failed.
-        /// Without it the device follows the advice later, and errors are lost.
+        /// The call returns once the device has followed the advice, with its error if it failed.
+        /// Without the flag, the device follows the advice later, and errors are lost.
         #[doc(alias = "IBV_ADVISE_MR_FLAG_FLUSH")]
         const FLUSH = 1;
 
@@ -39,12 +39,12 @@ bitflags! {
     }
 }
 
-/// The description of a memory region, as the kernel keeps it.
+/// The kernel's description of a memory region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrAttr {
-    /// The key for work requests of this process.
+    /// The local key, for work requests of this process.
     pub lkey: u32,
-    /// The key for peers.
+    /// The remote key, for peers.
     pub rkey: u32,
     /// The length in bytes.
     pub length: u64,
@@ -68,7 +68,7 @@ open_enum! {
     }
 }
 
-/// The hints of a DMA handle: `None` gives no such hint.
+/// The hints of a DMA handle; `None` omits a hint.
 ///
 /// # References
 /// `ibv_alloc_dmah(3)`
@@ -76,7 +76,7 @@ open_enum! {
 #[doc(alias = "ibv_dmah_init_attr_mask")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmahAttr {
-    /// The CPU near whose cache data is placed. The calling thread may run on it.
+    /// The CPU whose cache should receive the data. It must be in the calling thread's CPU mask.
     #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_CPU_ID")]
     pub cpu_id: Option<u32>,
     /// The kind of memory.

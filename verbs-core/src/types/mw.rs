@@ -1,4 +1,4 @@
-//! Memory windows: their kinds, their keys, and the ranges that they show.
+//! Memory windows: their kinds, keys and bound ranges.
 
 use super::{AccessFlags, open_enum};
 
@@ -10,10 +10,11 @@ open_enum! {
     #[doc(alias = "ibv_mw_type")]
     pub enum MwType(u8) {
         /// For every queue pair of the protection domain. A bind of any length replaces the last
-        /// one. `ibv_bind_mw(3)` posts a bind work request; so does this library.
+        /// one. Like `ibv_bind_mw(3)`, this library posts a bind work request.
         #[doc(alias = "IBV_MW_TYPE_1")]
         TYPE_1 = 1, "type 1";
-        /// For the queue pair that posted the bind. It is invalidated before it is bound again.
+        /// For the queue pair that posted the bind. It must be invalidated before it is bound
+        /// again.
         #[doc(alias = "IBV_MW_TYPE_2")]
         TYPE_2 = 2, "type 2";
     }
@@ -35,7 +36,7 @@ pub struct MwBindInfo {
 
 /// Returns the next key of a memory window: the low 8 bits count up and wrap, the others stay.
 ///
-/// A bind gives the window a new key, so that peers that still have the old one lose access.
+/// A bind gives the window a new key, so peers with the old one lose access.
 ///
 /// ```
 /// # mod verbs { pub use verbs_core::types::*; }

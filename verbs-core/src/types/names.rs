@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// The names of flags, separated by commas; the bits without a name as a number.
+/// Writes the names of flags, separated by commas, and the bits without a name as a number.
 pub(crate) struct Names<F>(pub(crate) F);
 
 impl<F: bitflags::Flags<Bits = u32>> fmt::Display for Names<F> {

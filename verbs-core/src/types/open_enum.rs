@@ -1,6 +1,6 @@
-//! [`open_enum!`]: an enumeration that keeps the values it does not know.
+//! [`open_enum!`]: an enumeration that preserves unknown values.
 
-/// Defines a newtype over an integer with named values; a value without a name is kept and shown as
+/// Defines a newtype over an integer with named values. A value without a name is kept and shown as
 /// its number.
 macro_rules! open_enum {
     (
@@ -17,10 +17,10 @@ macro_rules! open_enum {
         impl $name {
             $($(#[$vmeta])* pub const $variant: Self = Self($value);)*
 
-            /// Every value that has a name, in numerical order of the specification.
+            /// Every named value, in the numerical order of the specification.
             pub const NAMED: &'static [Self] = &[$(Self::$variant),*];
 
-            /// The name that rdma-core prints, or `None` for a value that has none.
+            /// Returns the name printed by rdma-core, or `None` for a value without one.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant => Some($text),)*

@@ -1,22 +1,21 @@
-//! [`ParseError`]: text or bytes that are not the value they should be.
+//! [`ParseError`]: malformed text or bytes.
 
 use core::fmt;
 
-/// Text or bytes that are not the value they should be: a [`Gid`](super::Gid), a
-/// [`Grh`](super::Grh) and others.
+/// The error of parsing a value, such as a [`Gid`](super::Gid) or a [`Grh`](super::Grh).
 ///
-/// `Display` names both: `a GID is an IPv6 or IPv4 address`. The text itself is left out: it may
-/// come from a stranger.
+/// `Display` names the value and its form: `a GID is an IPv6 or IPv4 address`. The text itself is
+/// omitted because it may come from an untrusted source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ParseError {
     /// The name of the value (`"GID"`).
     pub what: &'static str,
-    /// The form that was expected.
+    /// The expected form.
     pub expected: &'static str,
 }
 
 impl ParseError {
-    /// The error for a value of the kind `what`, which should have the form `expected`.
+    /// Creates the error of a value of the kind `what` with the expected form.
     pub const fn new(what: &'static str, expected: &'static str) -> Self {
         Self { what, expected }
     }
@@ -29,7 +28,7 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
 impl fmt::Debug for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -15,10 +15,10 @@ open_enum! {
         /// No link.
         #[doc(alias = "IBV_PORT_DOWN")]
         DOWN = 1, "down";
-        /// The link is up, the subnet manager has not configured it.
+        /// The link is up, but the subnet manager has not configured it.
         #[doc(alias = "IBV_PORT_INIT")]
         INIT = 2, "init";
-        /// Configured, data does not flow yet.
+        /// Configured, but data does not flow yet.
         #[doc(alias = "IBV_PORT_ARMED")]
         ARMED = 3, "armed";
         /// Data flows.
@@ -53,7 +53,7 @@ open_enum! {
 }
 
 impl Mtu {
-    /// From a number of bytes: exactly 256, 512, 1024, 2048 or 4096.
+    /// Converts from a number of bytes: exactly 256, 512, 1024, 2048 or 4096.
     pub const fn from_bytes(bytes: u32) -> Option<Self> {
         match bytes {
             256 => Some(Self::MTU_256),
@@ -65,7 +65,7 @@ impl Mtu {
         }
     }
 
-    /// In bytes; `None` for an encoding that the specification does not have.
+    /// Returns the number of bytes; `None` for an unspecified encoding.
     pub const fn bytes(self) -> Option<u32> {
         match self.0 {
             1..=5 => Some(128 << self.0),
@@ -77,7 +77,7 @@ impl Mtu {
 open_enum! {
     /// The link layer of a port.
     pub enum LinkLayer(u8) {
-        /// Not reported: InfiniBand, on kernels older than the attribute.
+        /// Not reported: InfiniBand, on kernels without the attribute.
         #[doc(alias = "IBV_LINK_LAYER_UNSPECIFIED")]
         UNSPECIFIED = 0, "Unspecified";
         /// InfiniBand.
@@ -90,7 +90,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// The number of lanes of a link. `Display` writes it as `ibv_devinfo` does: `4X`.
+    /// The number of lanes of a link. `Display` writes it like `ibv_devinfo`: `4X`.
     ///
     /// # References
     /// IBTA volume 1, section 14.2.5.6 (`LinkWidthActive`)
@@ -115,7 +115,7 @@ open_enum! {
 }
 
 impl PortWidth {
-    /// Returns the number of lanes; `None` for an encoding that the specification does not have.
+    /// Returns the number of lanes; `None` for an unspecified encoding.
     pub const fn lanes(self) -> Option<u32> {
         match self {
             Self::WIDTH_1X => Some(1),
@@ -129,7 +129,7 @@ impl PortWidth {
 }
 
 open_enum! {
-    /// The speed of one lane. `Display` writes it as `ibv_devinfo` does: `25.0 Gbps`.
+    /// The speed of one lane. `Display` writes it like `ibv_devinfo`: `25.0 Gbps`.
     ///
     /// # References
     /// IBTA volume 1, section 14.2.5.6 (`LinkSpeedActive`, `LinkSpeedExtActive`)
@@ -166,8 +166,8 @@ open_enum! {
 }
 
 impl PortSpeed {
-    /// Returns the speed of a lane in Mbit/s, as its name has it; `None` for an encoding that the
-    /// specification does not have.
+    /// Returns the speed of a lane in Mbit/s, according to its name; `None` for an unspecified
+    /// encoding.
     pub const fn mbps(self) -> Option<u32> {
         match self {
             Self::SDR => Some(2_500),
@@ -269,8 +269,8 @@ bitflags! {
 }
 
 bitflags! {
-    /// The second capabilities of a port (`PortInfo:CapabilityMask2`), which a port with
-    /// [`PortCapFlags::CAP_MASK2_SUP`] has.
+    /// The second set of capabilities of a port (`PortInfo:CapabilityMask2`), present with
+    /// [`PortCapFlags::CAP_MASK2_SUP`].
     ///
     /// # References
     /// IBTA volume 1, section 14.2.5.6
@@ -307,7 +307,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Flags of a port that verbs define, not the specification.
+    /// Port flags defined by verbs, not by the specification.
     ///
     /// # References
     /// `ibv_query_port(3)`
@@ -331,9 +331,9 @@ bitflags! {
 pub struct PortAttr {
     /// The logical state.
     pub state: PortState,
-    /// The largest MTU it can have.
+    /// The largest supported MTU.
     pub max_mtu: Mtu,
-    /// The MTU it has.
+    /// The MTU in use.
     pub active_mtu: Mtu,
     /// Entries in its GID table, empty ones included.
     pub gid_tbl_len: u32,
@@ -341,9 +341,9 @@ pub struct PortAttr {
     pub port_cap_flags: PortCapFlags,
     /// The longest message, in bytes.
     pub max_msg_sz: u32,
-    /// Packets with a wrong partition key.
+    /// The number of packets with a wrong partition key.
     pub bad_pkey_cntr: u32,
-    /// Packets with a wrong queue key.
+    /// The number of packets with a wrong queue key.
     pub qkey_viol_cntr: u32,
     /// Entries in its partition key table.
     pub pkey_tbl_len: u16,
@@ -351,7 +351,7 @@ pub struct PortAttr {
     pub lid: u16,
     /// The subnet manager's local id.
     pub sm_lid: u16,
-    /// Low bits of the local id that are masked out.
+    /// The number of masked low bits of the local id.
     pub lmc: u8,
     /// Virtual lanes, in the specification's encoding.
     pub max_vl_num: u8,
@@ -359,7 +359,7 @@ pub struct PortAttr {
     pub sm_sl: u8,
     /// Propagation delay: 4.096 µs × 2ⁿ.
     pub subnet_timeout: u8,
-    /// The initialisation that the subnet manager performed.
+    /// The initialisation performed by the subnet manager.
     pub init_type_reply: u8,
     /// The number of lanes.
     pub active_width: PortWidth,
@@ -370,24 +370,25 @@ pub struct PortAttr {
     pub phys_state: u8,
     /// The link layer.
     pub link_layer: LinkLayer,
-    /// Flags that verbs define.
+    /// The flags defined by verbs.
     pub flags: PortFlags,
-    /// The second capabilities; empty where the kernel does not report them.
+    /// The second set of capabilities; empty if not reported by the kernel.
     pub port_cap_flags2: PortCapFlags2,
-    /// As `active_speed`, wide enough for newer speeds; `PortSpeed(0)` where the kernel does not
-    /// report it.
+    /// As `active_speed`, wide enough for newer speeds; `PortSpeed(0)` if not reported by the
+    /// kernel.
     pub active_speed_ex: PortSpeed,
 }
 
 impl PortAttr {
-    /// The speed of a lane: the newer attribute where the kernel reports it, else the older.
+    /// Returns the speed of a lane: the newer attribute if reported by the kernel, otherwise the
+    /// older.
     pub const fn speed(&self) -> PortSpeed {
         if self.active_speed_ex.0 == 0 { self.active_speed } else { self.active_speed_ex }
     }
 
-    /// Returns the speed of the link in 100 Mbit/s: its lanes times the speed of a lane, in the
-    /// rates that names of speeds have (`EDR` counts 25 Gbit/s). `None` for a width or speed
-    /// that the specification does not have.
+    /// Returns the speed of the link in 100 Mbit/s: its lanes times the speed of a lane, at the
+    /// rates in the names of speeds (`EDR` counts 25 Gbit/s). `None` for an unspecified width or
+    /// speed.
     pub const fn speed_100mbps(&self) -> Option<u64> {
         match (self.active_width.lanes(), self.speed().mbps()) {
             (Some(lanes), Some(mbps)) => Some(lanes as u64 * mbps as u64 / 100),

@@ -1,4 +1,4 @@
-//! The attributes of queue pairs: when they are created, modified and queried.
+//! The attributes of queue pairs for creation, modification and queries.
 
 use bitflags::bitflags;
 
@@ -54,13 +54,13 @@ open_enum! {
         /// The send queue drains.
         #[doc(alias = "IBV_QPS_SQD")]
         SQD = 4, "SQD";
-        /// The send queue is in error, the receive queue works (UC, UD).
+        /// The send queue is in error; the receive queue works (UC, UD).
         #[doc(alias = "IBV_QPS_SQE")]
         SQE = 5, "SQE";
         /// In error: everything posted is flushed.
         #[doc(alias = "IBV_QPS_ERR")]
         ERR = 6, "ERR";
-        /// Not known to the library.
+        /// Unknown to the library.
         #[doc(alias = "IBV_QPS_UNKNOWN")]
         UNKNOWN = 7, "UNKNOWN";
     }
@@ -83,7 +83,7 @@ open_enum! {
 }
 
 bitflags! {
-    /// The members of [`QpAttr`] that mean something.
+    /// The valid members of [`QpAttr`].
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -178,28 +178,28 @@ pub struct QpCap {
 }
 
 impl QpCap {
-    /// 16 sends and 16 receives of one element each, without inline data: the default capacity of a
-    /// new queue pair. A program sets only the numbers that differ: `QpCap { max_send_wr: 256,
+    /// The default capacity of a new queue pair: 16 sends and 16 receives of one element each,
+    /// without inline data. A program sets only the numbers that differ: `QpCap { max_send_wr: 256,
     /// ..QpCap::USUAL }`.
     pub const USUAL: Self =
         Self { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 }
 
-/// The attributes of a new queue pair that every provider gets, besides its parents.
+/// The attributes of a new queue pair for every provider, besides its parents.
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInitAttr {
     /// The transport service.
     pub qp_type: QpType,
-    /// At least this much fits; the device may round up.
+    /// The minimum capacity; the device may round up.
     pub cap: QpCap,
-    /// Every send is signalled, whatever its flags say.
+    /// Whether every send is signalled, regardless of its flags.
     pub sq_sig_all: bool,
-    /// The number that events of this queue pair carry: a slot + generation id, never a pointer.
+    /// The number reported in this queue pair's events: a slot + generation id, never a pointer.
     pub user_handle: u64,
 }
 
-/// The attributes that a queue pair was created with, as the device reports them.
+/// The attributes that a queue pair was created with, as reported by the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpInitInfo {
     /// The actual capacity.
@@ -208,7 +208,7 @@ pub struct QpInitInfo {
     pub sq_sig_all: bool,
 }
 
-/// The attributes of a queue pair. A [`QpAttrMask`] beside it names those that mean something.
+/// The attributes of a queue pair. An accompanying [`QpAttrMask`] names the valid ones.
 ///
 /// # References
 /// `ibv_modify_qp(3)`, `ibv_query_qp(3)`
@@ -217,7 +217,7 @@ pub struct QpInitInfo {
 pub struct QpAttr {
     /// The state to move to.
     pub qp_state: QpState,
-    /// The state that it is assumed to be in.
+    /// The assumed current state.
     pub cur_qp_state: QpState,
     /// The largest payload of a packet.
     pub path_mtu: Mtu,
@@ -243,29 +243,29 @@ pub struct QpAttr {
     pub pkey_index: u16,
     /// The alternate partition key's index.
     pub alt_pkey_index: u16,
-    /// Raise an event once the send queue has drained.
+    /// Whether to raise an event once the send queue has drained.
     pub en_sqd_async_notify: bool,
-    /// The send queue drains.
+    /// Whether the send queue is draining.
     pub sq_draining: bool,
-    /// The number of RDMA reads and atomics that this side has outstanding as initiator.
+    /// The number of RDMA reads and atomics outstanding as initiator.
     pub max_rd_atomic: u8,
-    /// The number of RDMA reads and atomics that it executes at a time as target.
+    /// The number of RDMA reads and atomics executed at a time as target.
     pub max_dest_rd_atomic: u8,
-    /// The time that a peer waits after an RNR NAK, 5-bit code of IBTA table 45.
+    /// The time for a peer to wait after an RNR NAK, 5-bit code of IBTA table 45.
     pub min_rnr_timer: u8,
     /// The local port, from 1.
     pub port_num: u8,
-    /// The time to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 0 for ever.
+    /// The time to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits forever.
     pub timeout: u8,
     /// The number of retries before [`RETRY_EXC_ERR`](super::WcStatus::RETRY_EXC_ERR), 0 to 7.
     pub retry_cnt: u8,
-    /// The number of retries after RNR NAKs, 0 to 6; 7 for ever.
+    /// The number of retries after RNR NAKs, 0 to 6; 7 retries forever.
     pub rnr_retry: u8,
     /// The alternate local port.
     pub alt_port_num: u8,
     /// The alternate path's timeout.
     pub alt_timeout: u8,
-    /// Packet pacing, kbit/s.
+    /// The packet pacing rate, in kbit/s.
     pub rate_limit: u32,
 }
 

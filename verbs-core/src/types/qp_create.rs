@@ -1,4 +1,4 @@
-//! The attributes of a new queue pair that only some devices have.
+//! The attributes of a new queue pair that only some devices support.
 
 use bitflags::bitflags;
 
@@ -10,7 +10,7 @@ bitflags! {
     #[doc(alias = "ibv_qp_create_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct QpCreateFlags: u32 {
-        /// The queue pair does not receive multicast packets that it sent itself.
+        /// The queue pair does not receive its own multicast packets.
         #[doc(alias = "IBV_QP_CREATE_BLOCK_SELF_MCAST_LB")]
         const BLOCK_SELF_MCAST_LB = 1 << 1;
         /// The device writes the frame check sequence behind received frames (raw packets).
@@ -79,7 +79,7 @@ bitflags! {
     }
 }
 
-/// The attributes of a new queue pair that only some devices have. The default asks for none.
+/// The attributes of a new queue pair that only some devices support. The default requests none.
 ///
 /// # References
 /// `ibv_create_qp_ex(3)`
@@ -89,14 +89,14 @@ pub struct QpCreateAttr {
     /// The properties.
     #[doc(alias = "IBV_QP_INIT_ATTR_CREATE_FLAGS")]
     pub create_flags: QpCreateFlags,
-    /// The queue pair number in the packets that it sends, instead of its own (UD).
+    /// The source queue pair number in sent packets, instead of its own (UD).
     #[doc(alias = "IBV_QP_CREATE_SOURCE_QPN")]
     pub source_qpn: Option<u32>,
     /// The longest header of a segmented send, in bytes; 0 for none.
     #[doc(alias = "IBV_QP_INIT_ATTR_MAX_TSO_HEADER")]
     pub max_tso_header: u16,
-    /// The operations that the program will post, so that entries of the send queue need no room
-    /// for others; `None` for all. The device may refuse the others.
+    /// The operations that the program will post; entries of the send queue then need no room for
+    /// others. `None` for all. The device may reject the others.
     #[doc(alias = "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS")]
     pub send_ops: Option<QpSendOps>,
 }

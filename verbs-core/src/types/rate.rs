@@ -3,8 +3,8 @@
 use super::open_enum;
 
 open_enum! {
-    /// The static rate of a path, which limits how fast packets leave for a destination that is
-    /// slower than the port.
+    /// The static rate of a path, which limits the packet rate towards a destination slower than
+    /// the port.
     ///
     /// # References
     /// `ibv_rate_to_mbps(3)`, `ibv_rate_to_mult(3)`; IBTA volume 1, section 9.11 (static rate
@@ -87,8 +87,7 @@ open_enum! {
 }
 
 impl Rate {
-    /// Returns the rate in Mbit/s; `None` for [`MAX`](Self::MAX), and for a rate that the
-    /// specification does not have.
+    /// Returns the rate in Mbit/s; `None` for [`MAX`](Self::MAX) and for an unspecified rate.
     ///
     /// # References
     /// `ibv_rate_to_mbps(3)`
@@ -97,8 +96,8 @@ impl Rate {
         TABLE.iter().find(|row| row.0 == self).map(|row| row.1)
     }
 
-    /// Returns the rate that is exactly this many Mbit/s, as [`mbps`](Self::mbps) returns them;
-    /// `None` if there is none.
+    /// Returns the rate of exactly this many Mbit/s, as returned by [`mbps`](Self::mbps); `None` if
+    /// there is none.
     ///
     /// # References
     /// `mbps_to_ibv_rate(3)`
@@ -107,8 +106,8 @@ impl Rate {
         TABLE.iter().find(|row| row.1 == mbps).map(|row| row.0)
     }
 
-    /// Returns the rate as a multiple of 2.5 Gbit/s; `None` for one that is no multiple, and as
-    /// [`mbps`](Self::mbps).
+    /// Returns the rate as a multiple of 2.5 Gbit/s; `None` for other rates, and under the
+    /// conditions of [`mbps`](Self::mbps).
     ///
     /// # References
     /// `ibv_rate_to_mult(3)`
@@ -117,7 +116,7 @@ impl Rate {
         TABLE.iter().find(|row| row.0 == self).and_then(|row| row.2)
     }
 
-    /// Returns the rate that is this multiple of 2.5 Gbit/s; `None` if there is none.
+    /// Returns the rate with this multiple of 2.5 Gbit/s; `None` if there is none.
     ///
     /// # References
     /// `mult_to_ibv_rate(3)`
@@ -127,7 +126,7 @@ impl Rate {
     }
 }
 
-/// The port's own rate.
+/// Returns the port's own rate.
 impl Default for Rate {
     fn default() -> Self {
         Self::MAX
@@ -135,7 +134,7 @@ impl Default for Rate {
 }
 
 /// Each rate in Mbit/s, and as a multiple of 2.5 Gbit/s. Rates with 64b/66b coding are named after
-/// the data rate and count with the coding; 28 and 50 Gbit/s and some others have a nominal
+/// the data rate, but listed with the coding; 28 and 50 Gbit/s and some others have a nominal
 /// multiple.
 const TABLE: &[(Rate, u32, Option<u32>)] = &[
     (Rate::GBPS_2_5, 2_500, Some(1)),

@@ -1,6 +1,6 @@
-//! [`RateLimit`]: the pace at which a queue pair sends.
+//! [`RateLimit`]: the sending rate of a queue pair.
 
-/// The pace at which a queue pair sends packets.
+/// The sending rate of a queue pair.
 ///
 /// # References
 /// `ibv_modify_qp_rate_limit(3)`
@@ -11,9 +11,9 @@ pub struct RateLimit {
     /// [`qp_rate_limit_min` and `qp_rate_limit_max`](super::PacketPacingCaps) of the device; 0 for
     /// no limit.
     pub rate_limit: u32,
-    /// The bytes that may leave at once; 0 leaves the choice to the device.
+    /// The maximum burst in bytes; 0 leaves the choice to the device.
     pub max_burst_sz: u32,
-    /// The usual length of a packet in bytes, by which the device spaces them; 0 leaves the choice
+    /// The typical packet length in bytes, used by the device to space packets; 0 leaves the choice
     /// to the device.
     pub typical_pkt_sz: u16,
 }

@@ -8,10 +8,10 @@ open_enum! {
     /// The kind of a shared receive queue.
     #[doc(alias = "ibv_srq_type")]
     pub enum SrqType(u32) {
-        /// For queue pairs that are created with it.
+        /// For queue pairs created with it.
         #[doc(alias = "IBV_SRQT_BASIC")]
         BASIC = 0, "BASIC";
-        /// For XRC targets of its domain, whose initiators name it in each request.
+        /// For XRC targets of its domain; their initiators name it in each request.
         #[doc(alias = "IBV_SRQT_XRC")]
         XRC = 1, "XRC";
         /// With tag matching.
@@ -20,7 +20,7 @@ open_enum! {
     }
 }
 
-/// The attributes of a new shared receive queue that every provider gets, besides its parents.
+/// The attributes of a new shared receive queue for every provider, besides its parents.
 ///
 /// # References
 /// `ibv_create_srq_ex(3)`
@@ -39,7 +39,7 @@ pub struct SrqInitAttr {
     pub srq_limit: u32,
     /// The capacity of tag matching; zero for other kinds.
     pub tm: TmCap,
-    /// The number that events of this queue carry: a slot + generation id, never a pointer.
+    /// The number reported in this queue's events: a slot + generation id, never a pointer.
     pub user_handle: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct TmCap {
     pub max_ops: u32,
 }
 
-/// The attributes of a shared receive queue that can be queried, and changed.
+/// The attributes of a shared receive queue for queries and changes.
 ///
 /// # References
 /// `ibv_modify_srq(3)`, `ibv_query_srq(3)`
@@ -62,7 +62,7 @@ pub struct TmCap {
 pub struct SrqAttr {
     /// Outstanding receives.
     pub max_wr: u32,
-    /// Scatter/gather elements of a receive. It cannot be changed.
+    /// Scatter/gather elements of a receive. Cannot be changed.
     pub max_sge: u32,
     /// The limit below which [`SRQ_LIMIT_REACHED`](super::AsyncEventType::SRQ_LIMIT_REACHED) is
     /// raised, once; 0 for none.
@@ -70,7 +70,7 @@ pub struct SrqAttr {
 }
 
 bitflags! {
-    /// The members of [`SrqAttr`] that mean something.
+    /// The valid members of [`SrqAttr`].
     #[doc(alias = "ibv_srq_attr_mask")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct SrqAttrMask: u32 {

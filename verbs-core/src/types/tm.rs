@@ -12,10 +12,11 @@ bitflags! {
     #[doc(alias = "ibv_ops_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct OpsFlags: u32 {
-        /// The operation completes visibly.
+        /// The operation generates a completion.
         #[doc(alias = "IBV_OPS_SIGNALED")]
         const SIGNALED = 1;
-        /// The operation tells the device how many unexpected messages the program has seen.
+        /// The operation reports the number of unexpected messages seen by the program to the
+        /// device.
         #[doc(alias = "IBV_OPS_TM_SYNC")]
         const TM_SYNC = 1 << 1;
 
@@ -30,27 +31,27 @@ bitflags! {
 #[doc(alias = "ibv_ops_wr_opcode")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TmOp<'a> {
-    /// Adds a tag. A message whose tag matches arrives in these elements.
+    /// Adds a tag. A message with a matching tag arrives in these elements.
     #[doc(alias = "IBV_WR_TAG_ADD")]
     Add {
-        /// The number of the completion of the message.
+        /// The `wr_id` in the completion of the message.
         recv_wr_id: u64,
         /// The memory of the message.
         sge: &'a [Sge],
         /// The tag.
         tag: u64,
-        /// The bits of the tag that count.
+        /// The significant bits of the tag.
         mask: u64,
-        /// The handle of the tag, which the call that posts the operation sets.
+        /// The handle of the tag, set by the call that posts the operation.
         handle: u32,
     },
-    /// Removes the tag that an [`Add`](Self::Add) with this handle added.
+    /// Removes the tag added by an [`Add`](Self::Add) with this handle.
     #[doc(alias = "IBV_WR_TAG_DEL")]
     Del {
         /// The handle.
         handle: u32,
     },
-    /// Tells the device how many unexpected messages the program has seen.
+    /// Reports the number of unexpected messages seen by the program to the device.
     #[doc(alias = "IBV_WR_TAG_SYNC")]
     Sync,
 }
@@ -62,14 +63,13 @@ pub enum TmOp<'a> {
 #[doc(alias = "ibv_ops_wr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpsWr<'a> {
-    /// The number of its completion, if it has one.
+    /// The `wr_id` of its completion, if any.
     pub wr_id: u64,
     /// The operation.
     pub op: TmOp<'a>,
     /// The options.
     pub flags: OpsFlags,
-    /// The number of unexpected messages that the program has seen, with
-    /// [`TM_SYNC`](OpsFlags::TM_SYNC).
+    /// The number of unexpected messages seen by the program, with [`TM_SYNC`](OpsFlags::TM_SYNC).
     pub unexpected_cnt: u32,
 }
 
@@ -77,7 +77,7 @@ open_enum! {
     /// The kind of a message with a tag.
     #[doc(alias = "ibv_tmh_op")]
     pub enum TmhOp(u8) {
-        /// No tag: the message goes to the receives of the queue.
+        /// No tag: the message goes to the queue's ordinary receives.
         #[doc(alias = "IBV_TMH_NO_TAG")]
         NO_TAG = 0, "no tag";
         /// A rendezvous: the receiver reads the payload.
@@ -106,7 +106,7 @@ open_enum! {
 pub struct Tmh {
     /// The kind.
     pub opcode: TmhOp,
-    /// A number of the sender's, which the device does not interpret.
+    /// A number from the sender, not interpreted by the device.
     pub app_ctx: u32,
     /// The tag.
     pub tag: u64,
@@ -116,13 +116,13 @@ impl Tmh {
     /// The length of the header, in bytes.
     pub const LEN: usize = 16;
 
-    /// Returns the header as it is on the wire.
+    /// Returns the header in wire format.
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let ([a, b, c, d], [e, f, g, h, i, j, k, l]) = (self.app_ctx.to_be_bytes(), self.tag.to_be_bytes());
         [self.opcode.0, 0, 0, 0, a, b, c, d, e, f, g, h, i, j, k, l]
     }
 
-    /// Returns the header that these bytes hold; reserved bytes are ignored.
+    /// Parses the header from these bytes; reserved bytes are ignored.
     pub const fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let [opcode, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l] = *bytes;
         Self {
@@ -133,7 +133,7 @@ impl Tmh {
     }
 }
 
-/// The header of a rendezvous, which follows the [`Tmh`]: the memory that the receiver reads.
+/// The header of a rendezvous, which follows the [`Tmh`]: the memory for the receiver to read.
 #[doc(alias = "ibv_rvh")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rvh {
@@ -149,14 +149,14 @@ impl Rvh {
     /// The length of the header, in bytes.
     pub const LEN: usize = 16;
 
-    /// Returns the header as it is on the wire.
+    /// Returns the header in wire format.
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let [a, b, c, d, e, f, g, h] = self.va.to_be_bytes();
         let ([i, j, k, l], [m, n, o, p]) = (self.rkey.to_be_bytes(), self.len.to_be_bytes());
         [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
     }
 
-    /// Returns the header that these bytes hold.
+    /// Parses the header from these bytes.
     pub const fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
         Self {

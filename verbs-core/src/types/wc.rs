@@ -20,16 +20,16 @@ open_enum! {
         /// The local memory was too short, or the message too long.
         #[doc(alias = "IBV_WC_LOC_LEN_ERR")]
         LOC_LEN_ERR = 1, "local length error";
-        /// The queue pair found itself inconsistent.
+        /// The queue pair detected an internal inconsistency.
         #[doc(alias = "IBV_WC_LOC_QP_OP_ERR")]
         LOC_QP_OP_ERR = 2, "local QP operation error";
-        /// An end-to-end context found itself inconsistent.
+        /// An end-to-end context detected an internal inconsistency.
         #[doc(alias = "IBV_WC_LOC_EEC_OP_ERR")]
         LOC_EEC_OP_ERR = 3, "local EE context operation error";
         /// A local key did not cover the memory.
         #[doc(alias = "IBV_WC_LOC_PROT_ERR")]
         LOC_PROT_ERR = 4, "local protection error";
-        /// The queue pair went to the error state before it was done.
+        /// The queue pair entered the error state before the operation was executed.
         #[doc(alias = "IBV_WC_WR_FLUSH_ERR")]
         WR_FLUSH_ERR = 5, "Work Request Flushed Error";
         /// A memory window could not be bound.
@@ -38,13 +38,13 @@ open_enum! {
         /// The peer's response was malformed or unexpected.
         #[doc(alias = "IBV_WC_BAD_RESP_ERR")]
         BAD_RESP_ERR = 7, "bad response error";
-        /// A local access failed while a message of the peer was received.
+        /// A local access failed during the receipt of a peer's message.
         #[doc(alias = "IBV_WC_LOC_ACCESS_ERR")]
         LOC_ACCESS_ERR = 8, "local access error";
-        /// The peer found the request invalid.
+        /// The peer rejected the request as invalid.
         #[doc(alias = "IBV_WC_REM_INV_REQ_ERR")]
         REM_INV_REQ_ERR = 9, "remote invalid request error";
-        /// The peer's key does not allow it.
+        /// The peer's key does not allow the access.
         #[doc(alias = "IBV_WC_REM_ACCESS_ERR")]
         REM_ACCESS_ERR = 10, "remote access error";
         /// The peer could not execute the request.
@@ -71,13 +71,13 @@ open_enum! {
         /// End-to-end context in the wrong state.
         #[doc(alias = "IBV_WC_INV_EEC_STATE_ERR")]
         INV_EEC_STATE_ERR = 18, "invalid EE context state";
-        /// The device is broken.
+        /// The device has failed.
         #[doc(alias = "IBV_WC_FATAL_ERR")]
         FATAL_ERR = 19, "fatal error";
         /// The peer did not respond in time.
         #[doc(alias = "IBV_WC_RESP_TIMEOUT_ERR")]
         RESP_TIMEOUT_ERR = 20, "response timeout error";
-        /// Something else.
+        /// Any other error.
         #[doc(alias = "IBV_WC_GENERAL_ERR")]
         GENERAL_ERR = 21, "general error";
         /// Tag matching failed.
@@ -90,8 +90,8 @@ open_enum! {
 }
 
 impl WcStatus {
-    /// Returns the usual reason for a failure and what to check; `None` for success and for a
-    /// status that says no more than its name.
+    /// Returns the usual reason for a failure and the remedy; `None` for success and for a
+    /// self-explanatory status.
     pub const fn hint(self) -> Option<&'static str> {
         Some(match self {
             Self::LOC_LEN_ERR => {
@@ -132,12 +132,12 @@ impl WcStatus {
     }
 }
 
-/// A program may return the status of a completion with `?`. [`Wc::ok`] returns an error that also
-/// names the request.
+/// Lets a program return the status of a completion with `?`. The error of [`Wc::ok`] also names
+/// the request.
 impl core::error::Error for WcStatus {}
 
 open_enum! {
-    /// The operation that a completion completes.
+    /// The completed operation.
     #[doc(alias = "ibv_wc_opcode")]
     pub enum WcOpcode(u32) {
         /// A send.
@@ -191,13 +191,13 @@ open_enum! {
         /// A receive of a message without a tag.
         #[doc(alias = "IBV_WC_TM_NO_TAG")]
         TM_NO_TAG = 134, "tm no tag";
-        /// An operation of the driver's own.
+        /// A driver-specific operation.
         #[doc(alias = "IBV_WC_DRIVER1")]
         DRIVER1 = 135, "driver1";
-        /// An operation of the driver's own.
+        /// A driver-specific operation.
         #[doc(alias = "IBV_WC_DRIVER2")]
         DRIVER2 = 136, "driver2";
-        /// An operation of the driver's own.
+        /// A driver-specific operation.
         #[doc(alias = "IBV_WC_DRIVER3")]
         DRIVER3 = 137, "driver3";
     }
@@ -205,14 +205,14 @@ open_enum! {
 
 impl WcOpcode {
     /// Returns whether it completes a receive, or is one of the other operations numbered from
-    /// [`RECV`](Self::RECV) on, as `opcode & IBV_WC_RECV` does in C.
+    /// [`RECV`](Self::RECV) on, like `opcode & IBV_WC_RECV` in C.
     pub const fn is_recv(self) -> bool {
         self.0 & Self::RECV.0 != 0
     }
 }
 
 bitflags! {
-    /// The optional fields of a completion that mean something.
+    /// The valid optional fields of a completion.
     #[doc(alias = "ibv_wc_flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct WcFlags: u32 {
@@ -225,7 +225,7 @@ bitflags! {
         /// IP checksums were verified.
         #[doc(alias = "IBV_WC_IP_CSUM_OK")]
         const IP_CSUM_OK = 1 << 2;
-        /// `imm_data` holds the key that the peer invalidated.
+        /// `imm_data` is the key invalidated by the peer.
         #[doc(alias = "IBV_WC_WITH_INV")]
         const WITH_INV = 1 << 3;
         /// The list of tags must be synchronised (tag matching).
@@ -244,17 +244,17 @@ bitflags! {
 
 /// A completion by value.
 ///
-/// Unless `status` is [`WcStatus::SUCCESS`], only `wr_id`, `status`, `qp_num` and `vendor_err` mean
-/// something.
+/// Unless `status` is [`WcStatus::SUCCESS`], only `wr_id`, `status`, `qp_num` and `vendor_err` are
+/// valid.
 ///
 /// # References
 /// `ibv_poll_cq(3)`
-// In the order of `ib_uverbs_wc`, so that a provider whose queues hold that can copy it.
+// In the order of `ib_uverbs_wc`, so that a provider with such queues can copy it.
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Wc {
-    /// The work request's own number.
+    /// The work request's `wr_id`.
     pub wr_id: u64,
     /// The outcome.
     pub status: WcStatus,
@@ -262,7 +262,7 @@ pub struct Wc {
     pub opcode: WcOpcode,
     /// The vendor's error syndrome.
     pub vendor_err: u32,
-    /// The number of bytes that arrived (receives, reads, atomics).
+    /// The number of bytes received (receives, reads, atomics).
     pub byte_len: u32,
     /// Immediate data as a number, or the invalidated key; see `wc_flags`.
     pub imm_data: u32,
@@ -270,7 +270,7 @@ pub struct Wc {
     pub qp_num: u32,
     /// The sender's queue pair (UD).
     pub src_qp: u32,
-    /// The optional fields that mean something.
+    /// The valid optional fields.
     pub wc_flags: WcFlags,
     /// The partition key's index.
     pub pkey_index: u16,
@@ -284,15 +284,15 @@ pub struct Wc {
 }
 
 impl Wc {
-    /// Returns the number of bytes that arrived (receives, reads, atomics), as a slice length.
+    /// Returns the number of bytes received (receives, reads, atomics), as a slice length.
     pub const fn received(&self) -> usize {
         self.byte_len as usize
     }
 
-    /// The work request's success, or its failure as an error, so that `?` applies to it.
+    /// Returns the work request's success, or its failure as an error, for use with `?`.
     ///
     /// # Errors
-    /// [`WcError`] for any `status` but [`WcStatus::SUCCESS`].
+    /// [`WcError`] for any `status` except [`WcStatus::SUCCESS`].
     pub fn ok(&self) -> Result<(), WcError> {
         if self.status == WcStatus::SUCCESS {
             return Ok(());
@@ -302,7 +302,7 @@ impl Wc {
     }
 }
 
-/// A work request that failed, as its completion reports it.
+/// A failed work request, as reported by its completion.
 ///
 /// `Display` writes it as a sentence with the usual reason for the status: `work request 7 of queue
 /// pair 0x11 of rxe0 failed: RNR retry counter exceeded: the peer posted no receive in time`.
@@ -312,18 +312,19 @@ impl Wc {
 /// `ibv_poll_cq(3)`
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WcError {
-    /// The work request's own number.
+    /// The work request's `wr_id`.
     pub wr_id: u64,
     /// The kind of failure.
     pub status: WcStatus,
-    /// The vendor's error syndrome; 0 where there is none.
+    /// The vendor's error syndrome; 0 if none.
     pub vendor_err: u32,
-    /// The operation, where the provider reports it for failures too; the specification leaves it
+    /// The operation, if the provider reports it for failures too; the specification leaves it
     /// undefined.
     pub opcode: WcOpcode,
     /// The local queue pair.
     pub qp_num: u32,
-    /// The name of the device; empty in the error of [`Wc::ok`], because a [`Wc`] does not have it.
+    /// The name of the device; empty in the error of [`Wc::ok`], because a [`Wc`] does not contain
+    /// it.
     pub device: &'static str,
 }
 
@@ -345,7 +346,7 @@ impl fmt::Display for WcError {
     }
 }
 
-/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
 impl fmt::Debug for WcError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -23,7 +23,7 @@ open_enum! {
     /// `ibv_modify_wq(3)`
     #[doc(alias = "ibv_wq_state")]
     pub enum WqState(u32) {
-        /// New, or reset: it receives nothing.
+        /// New, or reset: receives nothing.
         #[doc(alias = "IBV_WQS_RESET")]
         RESET = 0, "RESET";
         /// Ready to receive.
@@ -32,7 +32,7 @@ open_enum! {
         /// In error: everything posted is flushed.
         #[doc(alias = "IBV_WQS_ERR")]
         ERR = 2, "ERR";
-        /// Not known to the library.
+        /// Unknown to the library.
         #[doc(alias = "IBV_WQS_UNKNOWN")]
         UNKNOWN = 3, "UNKNOWN";
     }
@@ -52,7 +52,7 @@ bitflags! {
         /// The device writes the frame check sequence behind received frames.
         #[doc(alias = "IBV_WQ_FLAGS_SCATTER_FCS")]
         const SCATTER_FCS = 1 << 1;
-        /// Packets wait for a receive for a while, instead of being dropped at once.
+        /// Packets wait a while for a receive, instead of being dropped at once.
         #[doc(alias = "IBV_WQ_FLAGS_DELAY_DROP")]
         const DELAY_DROP = 1 << 2;
         /// The device pads its writes to whole cache lines.
@@ -63,7 +63,7 @@ bitflags! {
     }
 }
 
-/// The attributes of a new work queue that every provider gets, besides its parents.
+/// The attributes of a new work queue for every provider, besides its parents.
 ///
 /// # References
 /// `ibv_create_wq(3)`
@@ -78,11 +78,11 @@ pub struct WqInitAttr {
     pub max_sge: u32,
     /// The properties.
     pub create_flags: WqFlags,
-    /// The number that events of this queue carry: a slot + generation id, never a pointer.
+    /// The number reported in this queue's events: a slot + generation id, never a pointer.
     pub user_handle: u64,
 }
 
-/// Changes of a work queue; what is `None` stays as it is.
+/// Changes of a work queue; `None` leaves a property unchanged.
 ///
 /// # References
 /// `ibv_modify_wq(3)`
@@ -93,10 +93,10 @@ pub struct WqAttr {
     /// The state to move to.
     #[doc(alias = "IBV_WQ_ATTR_STATE")]
     pub wq_state: Option<WqState>,
-    /// The state that the caller assumes it to be in; the kernel rejects the change otherwise.
+    /// The assumed current state; the kernel rejects the change if it differs.
     #[doc(alias = "IBV_WQ_ATTR_CURR_STATE")]
     pub curr_wq_state: Option<WqState>,
-    /// The new values of properties, and the properties that change.
+    /// The new values of properties, and the mask of changed properties.
     #[doc(alias = "IBV_WQ_ATTR_FLAGS")]
     pub flags: Option<WqFlagsChange>,
 }
@@ -106,7 +106,7 @@ pub struct WqAttr {
 pub struct WqFlagsChange {
     /// The values.
     pub flags: WqFlags,
-    /// The properties that change.
+    /// The changed properties.
     pub mask: WqFlags,
 }
 
@@ -127,7 +127,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// The fields of a packet that its hash covers.
+    /// The packet fields covered by the hash.
     ///
     /// # References
     /// `ibv_create_qp_ex(3)`
@@ -161,7 +161,7 @@ bitflags! {
         /// The security parameters index of ESP.
         #[doc(alias = "IBV_RX_HASH_IPSEC_SPI")]
         const IPSEC_SPI = 1 << 8;
-        /// The fields of the inner packet of a tunnel, instead of the outer one's.
+        /// Use the fields of a tunnel's inner packet instead of the outer packet's.
         #[doc(alias = "IBV_RX_HASH_INNER")]
         const INNER = 1 << 31;
 
@@ -180,11 +180,11 @@ pub struct RxHashConf {
     pub rx_hash_function: RxHashFunction,
     /// The key; 40 bytes for [`TOEPLITZ`](RxHashFunction::TOEPLITZ).
     pub rx_hash_key: Box<[u8]>,
-    /// The fields; none for a queue pair that receives everything in the table's first queue.
+    /// The fields; empty if the table's first queue receives everything.
     pub rx_hash_fields_mask: RxHashFields,
 }
 
-/// Everything except the key. A peer that knows the key can direct its packets to one queue.
+/// Writes everything except the key. A peer with the key can direct its packets to one queue.
 impl fmt::Debug for RxHashConf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RxHashConf")

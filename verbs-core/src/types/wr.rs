@@ -1,4 +1,4 @@
-//! Work requests, and the reasons why a queue does not accept one.
+//! Work requests, and the reasons for rejecting them.
 
 use core::fmt;
 
@@ -17,7 +17,7 @@ pub struct Sge {
     pub addr: u64,
     /// The length, in bytes.
     pub length: u32,
-    /// The local key of the region that contains it.
+    /// The local key of the region around it.
     pub lkey: u32,
 }
 
@@ -29,14 +29,14 @@ bitflags! {
         /// Wait for earlier RDMA reads and atomics of this queue.
         #[doc(alias = "IBV_SEND_FENCE")]
         const FENCE = 1;
-        /// Complete with a completion also on success.
+        /// Generate a completion even on success.
         #[doc(alias = "IBV_SEND_SIGNALED")]
         const SIGNALED = 1 << 1;
         /// Raise a solicited event at the receiver.
         #[doc(alias = "IBV_SEND_SOLICITED")]
         const SOLICITED = 1 << 2;
-        /// Copy the data into the work queue entry now: keys do not matter, and the memory is free
-        /// at once.
+        /// Copy the data into the work queue entry now: keys are ignored, and the memory is free at
+        /// once.
         #[doc(alias = "IBV_SEND_INLINE")]
         const INLINE = 1 << 3;
         /// Let the device compute the checksums of an IP packet.
@@ -47,7 +47,7 @@ bitflags! {
 
 /// The operation of a send work request, with its operands.
 ///
-/// Immediate data is a number: it crosses the wire in network order and arrives as the same number.
+/// Immediate data is a number: it is sent in network order and arrives as the same number.
 ///
 /// # References
 /// `ibv_post_send(3)`, IBTA volume 1, section 11.4.1.1
@@ -58,7 +58,7 @@ pub enum SendOp<'a> {
     /// Sends a message into a receive of the peer (RC, UC).
     #[doc(alias = "IBV_WR_SEND")]
     Send,
-    /// As `Send`, with 32 bits for the receiver's completion.
+    /// Sends like `Send`, with 32 bits for the receiver's completion.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     SendWithImm {
         /// The 32 bits.
@@ -70,7 +70,7 @@ pub enum SendOp<'a> {
         /// The destination.
         to: UdAddr<'a>,
     },
-    /// As `UdSend`, with 32 bits for the receiver's completion.
+    /// Sends like `UdSend`, with 32 bits for the receiver's completion.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     UdSendWithImm {
         /// The destination.
@@ -86,7 +86,7 @@ pub enum SendOp<'a> {
         /// The remote region's key.
         rkey: u32,
     },
-    /// As `RdmaWrite`, and completes a receive of the peer with 32 bits (RC, UC).
+    /// Writes like `RdmaWrite`, and completes a receive of the peer with 32 bits (RC, UC).
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     RdmaWriteWithImm {
         /// The first byte, in the remote region's address space.
@@ -111,7 +111,7 @@ pub enum SendOp<'a> {
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
-        /// The value that is expected there.
+        /// The expected value.
         compare: u64,
         /// The value to store.
         swap: u64,
@@ -126,28 +126,27 @@ pub enum SendOp<'a> {
         /// The value to add.
         add: u64,
     },
-    /// As `Send`, and invalidates a key of the peer (RC).
+    /// Sends like `Send`, and invalidates a key of the peer (RC).
     ///
-    /// The key is that of a bound window of type 2. A key of an unbound window crashes the peer's
-    /// kernel if its device is rxe (seen in the sources of 6.1 to 7.2).
+    /// The key must belong to a bound window of type 2. A key of an unbound window crashes the
+    /// peer's kernel if its device is rxe (seen in the sources of 6.1 to 7.2).
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
     SendWithInv {
         /// The peer's key.
         invalidate_rkey: u32,
     },
-    /// Invalidates a key of this side: peers have no access through it from then on (RC). It takes
-    /// no list.
+    /// Invalidates a local key: peers then lose access through it (RC). Takes no list.
     ///
     /// Keys of bound windows of type 2 can be invalidated. Invalidating the key of an unbound
-    /// window is an error on some devices, and crashes the kernel's rxe (seen in the sources of
-    /// 6.1 to 7.2).
+    /// window is an error on some devices, and crashes the kernel's rxe (seen in the sources of 6.1
+    /// to 7.2).
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     LocalInv {
         /// The key.
         invalidate_rkey: u32,
     },
     /// Binds a memory window to a part of a region (RC, UC). With length 0, it binds a window of
-    /// type 1 to nothing. It takes no list.
+    /// type 1 to nothing. Takes no list.
     #[doc(alias = "IBV_WR_BIND_MW")]
     BindMw {
         /// The window's kind.
@@ -174,7 +173,7 @@ pub enum SendOp<'a> {
         /// The range, or the whole region.
         selectivity: FlushSelectivity,
     },
-    /// Writes 8 bytes at once (RC). It takes no list of local memory.
+    /// Writes 8 bytes at once (RC). Takes no list of local memory.
     #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
     AtomicWrite {
         /// The address of the 8 bytes, a multiple of 8.
@@ -196,7 +195,7 @@ pub enum SendOp<'a> {
     Xrc {
         /// The number of the peer's shared receive queue.
         remote_srqn: u32,
-        /// The operation: any of those that RC has.
+        /// The operation, any of RC's.
         op: &'a Self,
     },
 }
@@ -217,10 +216,10 @@ impl SendOp<'_> {
         )
     }
 
-    /// The kind of the operation, without its operands.
+    /// Returns the kind of the operation, without its operands.
     #[inline(always)]
     pub const fn kind(&self) -> OpKind {
-        // In the order of the variants, so that the compiler needs no table to find the number.
+        // In the order of the variants, so that the compiler finds the number without a table.
         match self {
             Self::Send => OpKind::SEND,
             Self::SendWithImm { .. } => OpKind::SEND_WITH_IMM,
@@ -243,8 +242,8 @@ impl SendOp<'_> {
 }
 
 open_enum! {
-    /// A kind of send operation: [`SendOp`] without its operands. The numbers are this library's
-    /// own.
+    /// A kind of send operation: [`SendOp`] without its operands. The numbers are specific to this
+    /// library.
     #[doc(alias = "ibv_wr_opcode_str")]
     pub enum OpKind(u8) {
         /// [`SendOp::Send`].
@@ -299,14 +298,14 @@ open_enum! {
 }
 
 bitflags! {
-    /// The kinds of visibility that a [flush](SendOp::Flush) asks for.
+    /// The kinds of visibility requested by a [flush](SendOp::Flush).
     ///
     /// # References
     /// `ibv_wr_flush(3)`, IBTA volume 1, annex A19 (memory placement extensions)
     #[doc(alias = "ibv_placement_type")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct FlushPlacement: u8 {
-        /// Visible to all of the peer's system.
+        /// Visible to the peer's whole system.
         #[doc(alias = "IBV_FLUSH_GLOBAL")]
         const GLOBAL = 1;
         /// Persistent.
@@ -316,7 +315,7 @@ bitflags! {
 }
 
 open_enum! {
-    /// The memory that a [flush](SendOp::Flush) covers.
+    /// The memory covered by a [flush](SendOp::Flush).
     #[doc(alias = "ibv_selectivity_level")]
     pub enum FlushSelectivity(u8) {
         /// The range of the request.
@@ -332,7 +331,7 @@ open_enum! {
 #[doc(alias = "ibv_send_wr")]
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// The program's own number, which comes back in the completion unchanged.
+    /// The program's number, returned unchanged in the completion.
     pub wr_id: u64,
     /// The operation.
     pub op: SendOp<'a>,
@@ -346,19 +345,19 @@ pub struct SendWr<'a> {
 #[doc(alias = "ibv_recv_wr")]
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// The program's own number, which comes back in the completion unchanged.
+    /// The program's number, returned unchanged in the completion.
     pub wr_id: u64,
-    /// The memory that a message is scattered to, in order.
+    /// The memory to scatter a message to, in order.
     pub sge: &'a [Sge],
 }
 
-/// The reason why a work request was not accepted.
+/// The reason for rejecting a work request.
 ///
 /// It converts into [`Error`](crate::Error) and [`std::io::Error`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostReason {
-    /// Every slot of the queue is taken: poll completions first. (C: `ENOMEM`)
+    /// Every slot of the queue is in use: poll completions first. (C: `ENOMEM`)
     QueueFull,
     /// An allocation failed. Only safe posting and the batches of C allocate, at the first request.
     /// (C: `ENOMEM`)
@@ -366,22 +365,22 @@ pub enum PostReason {
         /// Its size in bytes.
         bytes: u64,
     },
-    /// More scatter/gather elements than the queue was created for, or any for an operation that
-    /// takes none.
+    /// More scatter/gather elements than the queue was created for, or any at all for an operation
+    /// without local memory.
     TooManySge {
-        /// The elements of the request.
+        /// The number of elements in the request.
         given: usize,
-        /// The most that the queue takes; 0 for a flush and an atomic write.
+        /// The queue's maximum; 0 for a flush and an atomic write.
         max: u32,
     },
     /// More inline bytes than the queue was created for.
     InlineTooLong {
-        /// The bytes of the request.
+        /// The number of bytes in the request.
         given: u64,
-        /// The most that the queue takes.
+        /// The queue's maximum.
         max: u32,
     },
-    /// The message is longer than the 2³¹ bytes that one work request can carry.
+    /// The message exceeds the maximum of 2³¹ bytes per work request.
     MessageTooLong {
         /// The length of the message, in bytes.
         given: u64,
@@ -393,23 +392,23 @@ pub enum PostReason {
         /// The MTU, in bytes.
         max: u32,
     },
-    /// A frame, or the header of a segmented send, is shorter than the device needs.
+    /// A frame, or the header of a segmented send, is too short for the device.
     FrameTooShort {
-        /// The bytes of the request.
+        /// The number of bytes in the request.
         given: u64,
-        /// The least that the device needs.
+        /// The device's minimum.
         min: u32,
     },
     /// The header of a segmented send is longer than the queue was created for.
     HeaderTooLong {
-        /// The bytes of the header.
+        /// The number of bytes in the header.
         given: u64,
-        /// The most that the queue takes.
+        /// The queue's maximum.
         max: u32,
     },
-    /// An atomic needs SGEs of 8 bytes together.
+    /// An atomic needs SGEs of 8 bytes in total.
     AtomicLength {
-        /// The bytes of the request.
+        /// The number of bytes in the request.
         given: u64,
     },
     /// An atomic's remote address must be a multiple of 8.
@@ -417,36 +416,36 @@ pub enum PostReason {
         /// The address.
         remote_addr: u64,
     },
-    /// A flush asks for at least one kind of visibility that exists, for a range or a region.
+    /// A flush must request at least one known kind of visibility, for a range or a region.
     FlushKind {
         /// The kinds of visibility of the request.
         placement: FlushPlacement,
         /// The selectivity of the request.
         selectivity: FlushSelectivity,
     },
-    /// This type of queue pair, or its provider, does not have the operation. (C: `EOPNOTSUPP`)
+    /// This type of queue pair, or its provider, lacks the operation. (C: `EOPNOTSUPP`)
     UnsupportedOp {
         /// The operation.
         op: OpKind,
         /// The type of the queue pair.
         qp_type: QpType,
     },
-    /// Safe code posts the operation by another call (with or without local memory, or as a
-    /// window), or not at all.
+    /// Safe code must post the operation by another call (with or without local memory, or as a
+    /// window), or cannot post it.
     OtherCall {
         /// The operation.
         op: OpKind,
     },
-    /// The operation does not take such flags: [`SendFlags::INLINE`] for an operation that writes
-    /// local memory, or a flag that the provider does not have. (C: `EOPNOTSUPP`)
+    /// The operation does not take these flags: [`SendFlags::INLINE`] for an operation that writes
+    /// local memory, or a flag unsupported by the provider. (C: `EOPNOTSUPP`)
     UnsupportedFlags {
         /// The operation.
         op: OpKind,
-        /// The flags that it does not take.
+        /// The invalid flags.
         flags: SendFlags,
     },
-    /// A memory window gives peers [rights](AccessFlags::WINDOW_RIGHTS) to read, write and run
-    /// atomics, and no others.
+    /// A memory window gives peers only [rights](AccessFlags::WINDOW_RIGHTS) to read, write and run
+    /// atomics.
     WindowAccess {
         /// The other rights.
         access: AccessFlags,
@@ -458,7 +457,7 @@ pub enum PostReason {
         /// The `wr_id`.
         wr_id: u64,
     },
-    /// The queue pair's state does not take such work requests.
+    /// The queue pair's state does not allow such work requests.
     InvalidState,
     /// The shared receive queue has no tag list. (C: `EOPNOTSUPP`)
     NoTagMatching,
@@ -467,15 +466,15 @@ pub enum PostReason {
         /// The handle.
         handle: u32,
     },
-    /// The queue pair has no receive queue: it takes its receives from a shared receive queue, to
-    /// which they are posted, or is an XRC initiator, which receives nothing.
+    /// The queue pair has no receive queue: either its receives are posted to a shared receive
+    /// queue, or it is an XRC initiator, which receives nothing.
     SharedRecvQueue,
     /// The work requests are in the queue, but ringing the doorbell failed with this error.
     Doorbell(Errno),
 }
 
 impl PostReason {
-    /// The errno that C's verbs return for it.
+    /// Returns the errno that C's verbs return for it.
     pub const fn errno(self) -> Errno {
         match self {
             Self::QueueFull | Self::NoMemory { .. } => Errno::NOMEM,
@@ -561,7 +560,7 @@ impl fmt::Display for PostReason {
     }
 }
 
-/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
 impl fmt::Debug for PostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -570,16 +569,16 @@ impl fmt::Debug for PostReason {
 
 impl std::error::Error for PostReason {}
 
-/// A batch of which the queue accepted only a part; C reports that by `bad_wr`.
+/// A batch that the queue accepted only in part; C reports this by `bad_wr`.
 ///
 /// It converts into [`Error`](crate::Error) and [`std::io::Error`], which keep the reason only.
 #[doc(alias = "bad_wr")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PostError {
-    /// The number of work requests that were accepted; the device owns their memory. The next one
-    /// is the bad one, if there is one.
+    /// The number of accepted work requests; the device owns their memory. The next one, if any, is
+    /// the bad one.
     pub accepted: usize,
-    /// The reason why no more were accepted.
+    /// The reason for rejecting the next one.
     pub reason: PostReason,
 }
 
@@ -589,7 +588,7 @@ impl fmt::Display for PostError {
     }
 }
 
-/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
 impl fmt::Debug for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -2,10 +2,10 @@
 //! `QUERY_CONTEXT`, `ASYNC_EVENT_ALLOC`, `CREATE_COMP_CHANNEL`.
 //!
 //! # Safety
-//! The kernel replies to these commands with the number of a file descriptor that it just opened
-//! for this process. No other code has the number yet, so it can be owned. A reply starts as -1, so
-//! that a reply that the kernel did not fill in names no descriptor, and `own_fd` checks the
-//! descriptor before it owns it.
+//! The kernel replies to these commands with the number of a file descriptor just opened for this
+//! process. No other code has the number yet, so it can be owned. The reply is initialised with -1,
+//! so it names no descriptor if the kernel does not fill it in. `own_fd` checks the descriptor
+//! before it owns it.
 #![allow(unsafe_code)]
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -30,7 +30,7 @@ use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs, WriteCmd};
 pub struct ContextInfo {
     /// The number of completion vectors.
     pub num_comp_vectors: u32,
-    /// `IB_UVERBS_CORE_SUPPORT_*`; 0 on kernels that predate it.
+    /// `IB_UVERBS_CORE_SUPPORT_*`; 0 on older kernels.
     pub core_support: u64,
     /// The file descriptor for asynchronous events; `Some` only if the older form of the command
     /// opened it.
@@ -71,13 +71,13 @@ pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
     Ok(ContextInfo { num_comp_vectors: reply.num_comp_vectors, core_support: 0, async_fd: Some(async_fd) })
 }
 
-/// Queries the context that an open file is already, made by another owner of the same file.
-/// `driver` has the driver's attributes, such as `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`.
+/// Queries the existing context of an open file, created by another owner of the same file.
+/// `driver` contains the driver's attributes, such as `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the driver does not share contexts, as rxe's does not, or with
+/// `EOPNOTSUPP` if the driver does not share contexts (like rxe's), or with
 /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9; `EINVAL` for a file
-/// that is no context yet; any other errno that the kernel returns.
+/// without a context; any other errno the kernel returns.
 #[doc(alias = "ibv_import_device")]
 #[doc(alias = "UVERBS_METHOD_QUERY_CONTEXT")]
 pub fn query_context(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<ContextInfo> {
@@ -130,7 +130,7 @@ pub fn create_comp_channel(uverbs: &Uverbs) -> Result<OwnedFd> {
     own_fd(uverbs, VERB, reply.fd as i32)
 }
 
-/// Owns the descriptor of a dma-buf that the kernel just opened.
+/// Owns the descriptor of a dma-buf just opened by the kernel.
 pub(super) fn own_dmabuf(uverbs: &Uverbs, verb: &'static str, fd: RawFd) -> Result<OwnedFd> {
     own(uverbs, verb, fd, &[0, libc::S_IFREG])
 }
@@ -143,31 +143,31 @@ fn own(uverbs: &Uverbs, verb: &'static str, fd: RawFd, types: &[libc::mode_t]) -
     if let Some(what) = defect(uverbs, fd, types) {
         return Err(uverbs.bad_reply(verb, what));
     }
-    // SAFETY: the reply of the command that just succeeded names the descriptor, and a reply comes
-    // from the kernel or from a channel for which the caller of `Uverbs::new` vouched. The kernel
-    // opened it for this process in that command, so this is the only copy of its number; `defect`
-    // found it as the kernel makes them.
+    // SAFETY: the reply of the command that just succeeded names the descriptor. A reply comes from
+    // the kernel, or from a channel guaranteed by the caller of `Uverbs::new`. The kernel opened it
+    // for this process in that command, so this is the only copy of its number. `defect` checked
+    // that it looks like the kernel's descriptors.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns why a number cannot be a descriptor that the kernel just opened for a context's events.
+/// Returns the reason why a number cannot be a descriptor just opened by the kernel for a context's
+/// events.
 ///
 /// The kernel (`alloc_begin_fd_uobject` in `drivers/infiniband/core/rdma_core.c`) opens them with
 /// close-on-exec, on an anonymous inode, which has no file type. The inode of a dma-buf is reported
-/// as a regular file since Linux 6.17. `types`: the file types that the kernel opens here.
+/// as a regular file since Linux 6.17. `types` are the file types opened by the kernel here.
 fn defect(uverbs: &Uverbs, fd: RawFd, types: &[libc::mode_t]) -> Option<&'static str> {
     if fd < 0 {
         return Some("a file descriptor that is negative");
     }
-    // The standard library uses these numbers at all times, so they have owners even where nothing
-    // is open there.
+    // The standard library uses these numbers at all times, so they have owners even while closed.
     if fd <= libc::STDERR_FILENO {
         return Some("a file descriptor that is a standard stream");
     }
     if uverbs.is_kept(fd) {
         return Some("a file descriptor that the context has already");
     }
-    // SAFETY: reads the flags of a descriptor, or fails for a number that is none.
+    // SAFETY: reads the flags of a descriptor, or fails for an invalid number.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
     if flags < 0 {
         return Some("a file descriptor that is not open");
@@ -176,7 +176,7 @@ fn defect(uverbs: &Uverbs, fd: RawFd, types: &[libc::mode_t]) -> Option<&'static
         return Some("a file descriptor without close-on-exec");
     }
     let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: writes a `stat`, for which there is room, or fails.
+    // SAFETY: writes a `stat` into sufficient room, or fails.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
         return Some("a file descriptor that is not open");
     }

@@ -1,4 +1,4 @@
-//! Descriptors in replies: which are owned, and which cannot be the kernel's.
+//! Descriptors in replies: owned, or rejected because they cannot come from the kernel.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
@@ -8,7 +8,7 @@ use crate::channel::{Channel, Expect, Ioctl, Reply, Scripted};
 use crate::ring::Region;
 use crate::{Cause, Errno};
 
-/// A file as the kernel opens them for events: on an anonymous inode, with close-on-exec.
+/// Returns a file like the kernel's for events: on an anonymous inode, with close-on-exec.
 pub(crate) fn event_file(flags: i32) -> OwnedFd {
     // SAFETY: opens a descriptor, which has no other owner.
     unsafe {
@@ -19,7 +19,7 @@ pub(crate) fn event_file(flags: i32) -> OwnedFd {
 }
 
 fn over(channel: impl Channel + 'static) -> Uverbs {
-    // SAFETY: the channels below name descriptors that the test gives away, or none that may be
+    // SAFETY: the channels below name descriptors given away by the test, or none that may be
     // owned.
     unsafe { Uverbs::new(Box::new(channel), 18, "rxe0") }
 }
@@ -36,7 +36,7 @@ fn defect_of(result: Result<OwnedFd>) -> String {
     what.to_owned()
 }
 
-/// A kernel that takes everything and fills nothing in, by ioctl or by `write()`.
+/// A kernel that accepts everything and fills nothing in, by ioctl or by `write()`.
 #[derive(Debug)]
 struct Silent {
     has_ioctl: bool,
@@ -129,7 +129,7 @@ fn a_descriptor_that_the_context_has_already_is_refused() {
     scripted.expect([Expect::anything(Reply::outputs([&events.as_raw_fd().to_ne_bytes()]))]);
     assert_eq!(defect_of(create_comp_channel(&uverbs)), "a file descriptor that the context has already");
 
-    // The device's own file, were it on an anonymous inode.
+    // The device's own file, if it were on an anonymous inode.
     let own = std::sync::Arc::new(event_file(libc::EFD_CLOEXEC));
     let uverbs = over(Silent { has_ioctl: true, own: Some(own.clone()) });
     assert_eq!(

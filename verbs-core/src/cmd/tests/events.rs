@@ -1,5 +1,5 @@
-//! The events that were read before their object was destroyed: their number is in the reply, by
-//! each way to the kernel.
+//! The number of events read before their object was destroyed, in the reply of each way to the
+//! kernel.
 
 use super::{cq, on, qp, srq};
 use crate::channel::{Expect, Reply, Scripted, Uverbs};
@@ -7,7 +7,8 @@ use crate::cmd::wq;
 use crate::provider::EventsRead;
 use crate::{Errno, Result};
 
-/// A command, its ioctl, the replies of the ioctl and of the write struct, and what they report.
+/// A command, its ioctl, the replies of the ioctl and of the write struct, and the reported
+/// numbers.
 type Case =
     (fn(&Uverbs, u32) -> Result<EventsRead>, &'static str, &'static [u32], &'static [u32], EventsRead);
 
@@ -33,7 +34,7 @@ const CASES: &[Case] = &[
         &[4],
         EventsRead { comp: 0, asynchronous: 4 },
     ),
-    // The write struct's reply has two numbers in front of the count, and one behind it.
+    // The write struct's reply has two numbers before the count, and one after it.
     (
         wq::destroy_wq,
         "ioctl 12.1: 0x1 out 4 bytes, 0x0 handle 5",

@@ -20,12 +20,12 @@ const MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX: u16 = 0x1000;
 
 const KEYS: mr::MrInfo = mr::MrInfo { handle: 9, lkey: 0x11, rkey: 0x22 };
 
-/// The reply of an ioctl that makes a region.
+/// Returns the reply of an ioctl that creates a region.
 fn keys() -> Reply {
     Reply::outputs([&9_u32.to_ne_bytes(), &0x11_u32.to_ne_bytes(), &0x22_u32.to_ne_bytes()])
 }
 
-/// The reply of a write struct that makes a region.
+/// Returns the reply of a write struct that creates a region.
 fn keys_by_write() -> Reply {
     Reply::outputs([&[9_u32, 0x11, 0x22].map(u32::to_ne_bytes).concat()])
 }
@@ -43,7 +43,7 @@ fn addr(addr: usize) -> *mut u8 {
 #[allow(unsafe_code)]
 fn reg_mr_ex(uverbs: &Uverbs, memory: mr::Memory<'_>, iova: u64, dmah: Option<u32>) -> Result<mr::MrInfo> {
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ;
-    // SAFETY: a kernel on paper does not touch the memory.
+    // SAFETY: a scripted kernel does not access the memory.
     unsafe { mr::reg_mr_ex(uverbs, 5, memory, 4096, iova, access, dmah) }
 }
 
@@ -75,7 +75,7 @@ fn all_memory_is_the_most_bytes_that_the_command_can_name() {
         ),
         (write, keys_by_write()),
     ]);
-    // SAFETY: a kernel on paper does not touch the memory.
+    // SAFETY: a scripted kernel does not access the memory.
     #[allow(unsafe_code)]
     let info = unsafe { mr::reg_mr(&uverbs, 5, ptr::null_mut(), usize::MAX, 0, AccessFlags::ON_DEMAND) };
     assert_eq!(info.unwrap(), KEYS);
@@ -263,7 +263,7 @@ fn an_imported_context_tells_its_vectors_and_has_no_events_yet() {
 
 type Command = (&'static str, &'static str, fn(&Uverbs) -> Result<()>);
 
-/// The commands that have no write struct, with what a kernel without the method lacks.
+/// The commands without a write struct, with the feature missing from a kernel without the method.
 const IOCTL_ONLY: &[Command] = &[
     ("reg_dmabuf_mr", "registration of dma-bufs", |u| reg_dmabuf_mr(u, file().as_fd()).map(drop)),
     ("reg_dm_mr", "registration of device memory", |u| {

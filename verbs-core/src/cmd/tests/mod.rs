@@ -1,4 +1,4 @@
-//! Every command against a kernel that refuses, that reports less than it should, and that reports
+//! Every command against a kernel that rejects it, reports less than it should, or reports
 //! everything.
 
 mod cq_calls;
@@ -27,14 +27,14 @@ use crate::{Errno, Result};
 
 #[allow(unsafe_code)]
 fn on(scripted: &Scripted) -> Uverbs {
-    // SAFETY: the script's descriptors are the test's to give away, and nobody holds memory on its
-    // queues.
+    // SAFETY: the script's descriptors belong to the test, and no memory is at stake in its queues.
     unsafe { Uverbs::new(Box::new(scripted.clone()), 18, "rxe0") }
 }
 
 #[allow(unsafe_code)]
 fn driver_attrs<'a, const N: usize>(attrs: [Attr<'a>; N]) -> DriverAttrs<'a> {
-    // SAFETY: a kernel on paper writes no memory but the outputs, and the tests' ids are drivers'.
+    // SAFETY: a scripted kernel writes no memory except the outputs, and the tests' ids are
+    // drivers'.
     unsafe { DriverAttrs::new(attrs) }
 }
 
@@ -66,7 +66,7 @@ fn ah_attr() -> AhAttr {
 
 #[allow(unsafe_code)]
 fn reg_mr(uverbs: &Uverbs) -> Result<mr::MrInfo> {
-    // SAFETY: a kernel on paper does not touch the memory.
+    // SAFETY: a scripted kernel does not access the memory.
     unsafe { mr::reg_mr(uverbs, 1, core::ptr::null_mut(), 4096, 0, AccessFlags::LOCAL_WRITE) }
 }
 
@@ -75,8 +75,8 @@ const GROUP: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3])
 
 type Command = (&'static str, fn(&Uverbs) -> Result<()>);
 
-/// Every command, ignoring what it answers. Commands whose reply is a file descriptor are apart:
-/// see below.
+/// Every command, ignoring its result. Commands with a file descriptor in their reply are listed
+/// separately below.
 const COMMANDS: &[Command] = &[
     ("query_device", |u| device::query_device(u, |v| v.to_string()).map(drop)),
     ("query_device_ex", |u| device::query_device_ex(u, |v| v.to_string(), Uhw::none()).map(drop)),
@@ -139,7 +139,8 @@ fn every_command_has_a_second_way_but_for_those_that_say_so() {
     }
 }
 
-/// A reply cut at any length, of any content, gives a value or an error: no panic, no endless loop.
+/// A reply truncated at any length, with any content, gives a value or an error: no panic, no
+/// endless loop.
 #[test]
 fn every_reply_truncated_at_every_length_is_survived() {
     for (verb, command) in COMMANDS {

@@ -23,7 +23,7 @@ const WQ: WqInitAttr = WqInitAttr {
     user_handle: 0x13,
 };
 
-/// Commands that have a write struct.
+/// Commands with a write struct.
 const WITH_WRITE: &[Command] = &[
     ("create_wq", |u| wq::create_wq(u, 1, 2, &WQ, None, Uhw::none()).map(drop)),
     ("modify_wq", |u| wq::modify_wq(u, 1, &WqAttr::default(), Uhw::none())),
@@ -33,7 +33,7 @@ const WITH_WRITE: &[Command] = &[
     ("destroy_flow", |u| flow::destroy_flow(u, 1)),
 ];
 
-/// Commands that are ioctls only.
+/// Commands that exist only as ioctls.
 const IOCTLS: &[Command] = &[
     ("create_flow_action_esp", |u| {
         flow::create_flow_action_esp(u, &FlowActionEspAttr::default(), DriverAttrs::none()).map(drop)
@@ -242,7 +242,7 @@ fn fields<T>(val: T, mask: T) -> FlowMatch<T> {
     FlowMatch { val, mask }
 }
 
-/// Creates a rule of one specification, and expects these bytes of it.
+/// Creates a rule of one specification, and expects these bytes for it.
 fn expect_spec(spec: FlowSpec, bytes: &str) {
     let bytes = bytes.replace(' ', "");
     let size = (bytes.len() / 2) as u16;

@@ -7,19 +7,19 @@ use crate::types::{
     AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState, Rate,
 };
 
-/// `struct ib_uverbs_modify_qp`, and where in it the alternate path and the first field behind the
-/// paths lie.
+/// The size of `struct ib_uverbs_modify_qp`, and the offsets of its alternate path and of the first
+/// field after the paths.
 const SIZE: usize = 112;
 const ALT_DEST: usize = 32;
 const QP_HANDLE: usize = 64;
 const ATTR_MASK: usize = 68;
 
-/// Bytes, and where they are.
+/// Bytes, and their offset.
 type Bytes = (usize, Vec<u8>);
 
 const HANDLE: u32 = 0x5152_5354;
 
-/// Attributes of which every byte has a value of its own.
+/// Returns attributes with a unique value in every byte.
 fn attr() -> QpAttr {
     QpAttr {
         qp_state: QpState(0x61),
@@ -69,7 +69,7 @@ fn path(first: u8) -> AhAttr {
     }
 }
 
-/// The 32 bytes of `struct ib_uverbs_qp_dest` for [`path`].
+/// Returns the 32 bytes of `struct ib_uverbs_qp_dest` for [`path`].
 fn dest(first: u8) -> [u8; 32] {
     let mut bytes = [0; 32];
     for n in 0..19 {
@@ -83,7 +83,7 @@ fn dest(first: u8) -> [u8; 32] {
     bytes
 }
 
-/// Returns the bytes that each bit of the mask writes.
+/// Returns the bytes written by each bit of the mask.
 fn fields() -> Vec<(QpAttrMask, Vec<Bytes>)> {
     use QpAttrMask as M;
     let one = |at: usize, byte: u8| vec![(at, vec![byte])];
@@ -261,7 +261,7 @@ fn each_attribute_is_found_at_its_place() {
         max_recv_sge: 0xc4,
         max_inline_data: 0xc5,
     };
-    // The kernel does not tell these two.
+    // The kernel does not report these two.
     let expected = QpAttr { cap, en_sqd_async_notify: false, rate_limit: 0, ..attr() };
     let mask = QpAttrMask::STATE | QpAttrMask::AV;
     let text = "write 25: in 00000000000000005453525181000000, out 128+0";

@@ -1,5 +1,5 @@
-//! Shared receive queues, XRC domains, and the queue pairs that use them: each command by ioctl and
-//! by its write struct.
+//! Shared receive queues, XRC domains, and the queue pairs using them: each command by ioctl and by
+//! its write struct.
 
 use super::*;
 use crate::types::{SrqInitAttr, SrqType, TmCap};
@@ -23,7 +23,7 @@ fn words<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
 
-/// The same numbers as the script spells them.
+/// Returns the same numbers in the script's notation.
 fn hex<const N: usize>(numbers: [u32; N]) -> String {
     words(numbers).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -110,7 +110,7 @@ fn a_queue_without_the_parents_of_its_kind_never_reaches_the_kernel() {
 #[allow(unsafe_code)]
 fn modify_srq_sends_only_what_the_mask_names_and_the_input_of_the_driver() {
     let attr = SrqAttr { max_wr: 100, max_sge: 7, srq_limit: 9 };
-    // SAFETY: a kernel on paper writes nothing.
+    // SAFETY: a scripted kernel writes nothing.
     let uhw = || unsafe { Uhw::none().with_input(&[0xab; 8]) };
     let scripted = Scripted::new([
         Expect::command(

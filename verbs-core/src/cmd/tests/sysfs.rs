@@ -1,4 +1,4 @@
-//! GIDs and partition keys as sysfs has them, in a directory of the test's own.
+//! GIDs and partition keys from sysfs, in the test's own directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const GID: &str = "fe80:0000:0000:0000:5054:00ff:fe12:3456";
 const BYTES: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x50, 0x54, 0x00, 0xff, 0xfe, 0x12, 0x34, 0x56];
 const ZERO: &str = "0000:0000:0000:0000:0000:0000:0000:0000";
 
-/// The directory of a device, which goes with the value.
+/// The directory of a device, removed on drop.
 struct Device(PathBuf);
 
 impl Device {
@@ -24,7 +24,7 @@ impl Device {
         Self(path)
     }
 
-    /// With a file of port 2.
+    /// Adds a file of port 2.
     fn with(self, file: &str, content: &str) -> Self {
         let path = self.0.join("ports/2").join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -72,7 +72,7 @@ fn the_type_depends_on_the_text_and_on_the_link_layer() {
         assert_eq!(typed(text).gid_type(LinkLayer::ETHERNET), ethernet, "{text}");
         assert_eq!(typed(text).gid_type(LinkLayer::INFINIBAND), infiniband, "{text}");
     }
-    // An InfiniBand port refuses to read the file, and an old kernel has none.
+    // An InfiniBand port refuses to read the file, and an old kernel lacks it.
     let untyped = Device::new().with("gids/5", GID);
     assert_eq!(untyped.gid_type(LinkLayer::ETHERNET), GidType::ROCE_V1);
     assert_eq!(untyped.gid_type(LinkLayer::INFINIBAND), GidType::IB);

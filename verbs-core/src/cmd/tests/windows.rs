@@ -1,4 +1,4 @@
-//! Memory windows on each way to the kernel.
+//! Memory windows, by each way to the kernel.
 
 use super::on;
 use crate::Errno;
