@@ -1,4 +1,4 @@
-//! The open device: the kernel's context, from which ConnectX's objects are made.
+//! The open device: the kernel's context, from which ConnectX's objects are created.
 //!
 //! # Safety
 //! The caller's promises about registered memory are passed on unchanged.
@@ -63,8 +63,7 @@ impl NamedProvider for Mlx5 {
     }
 }
 
-/// Returns whether a device is named as ConnectX devices are, for a kernel that does not report the
-/// driver.
+/// Returns whether a device has a ConnectX name, for a kernel that does not report the driver.
 fn named_mlx5(device: &DeviceInfo) -> bool {
     device.name().starts_with("mlx5_")
 }
@@ -84,7 +83,7 @@ impl Context {
         Self { device }
     }
 
-    /// Returns the device, which no object has yet.
+    /// Returns the device, not used by any object yet.
     #[cfg(test)]
     pub(crate) fn into_device(self) -> Arc<Device> {
         self.device
@@ -94,8 +93,8 @@ impl Context {
         &self.device.kernel
     }
 
-    /// Refuses a region of no bytes. The driver refuses it, too, but warns in the kernel's log
-    /// where it registers memory by work requests.
+    /// Rejects a region of no bytes. The driver rejects it too, but warns in the kernel's log if it
+    /// registers memory by work requests.
     ///
     /// # References
     /// Linux `drivers/infiniband/hw/mlx5/mr.c`, `alloc_cacheable_mr`
@@ -115,7 +114,7 @@ impl Context {
     /// Returns the kernel's conversion of the device's clock.
     ///
     /// # Errors
-    /// `EINVAL` if the kernel offers none; `EBUSY` if it does not finish to update it.
+    /// `EINVAL` if the kernel offers none; `EBUSY` if its update does not finish.
     pub fn clock_info(&self) -> Result<ClockInfo> {
         self.device.clock.info().map_err(|errno| {
             let reason = match errno {
@@ -126,8 +125,8 @@ impl Context {
         })
     }
 
-    /// Creates a completion queue whose entries have `cqe_size` bytes, 64 or 128; `None` for the
-    /// number in the environment variable `MLX5_CQE_SIZE`, or 64.
+    /// Creates a completion queue whose entries have `cqe_size` bytes, 64 or 128; `None` selects
+    /// the number in the environment variable `MLX5_CQE_SIZE`, or 64.
     ///
     /// # Errors
     /// As [`create_cq`](ContextOps::create_cq); `EINVAL` for another size.
@@ -140,19 +139,19 @@ impl Context {
         self.create_cq_with(parent_domain, attr, cqe_size, None)
     }
 
-    /// Creates a completion queue whose completions the device may compress: it writes several that
-    /// are alike as one entry and a few bytes for each, which saves bandwidth of the bus. Polling
-    /// expands them. `cqe_size` is as for [`create_cq_sized`](Self::create_cq_sized).
+    /// Creates a completion queue whose completions the device may compress. It writes several
+    /// similar completions as one entry and a few bytes for each, which saves bus bandwidth.
+    /// Polling expands them. `cqe_size` is as for [`create_cq_sized`](Self::create_cq_sized).
     ///
-    /// Completions that were compressed together have one time, that of the first.
+    /// Completions compressed together share one time, the first one's.
     ///
-    /// With the environment variable `MLX5_ENABLE_CQE_COMPRESSION`, unless it is 0, all queues of
-    /// the process are compressed whose entries have 64 bytes and whose completions have no times,
-    /// if the device compresses [hashes](CqeCompression::Hash).
+    /// The environment variable `MLX5_ENABLE_CQE_COMPRESSION`, unless it is 0, compresses all of
+    /// the process's queues with entries of 64 bytes and without times, if the device compresses
+    /// [hashes](CqeCompression::Hash).
     ///
     /// # Errors
-    /// As [`create_cq_sized`](Self::create_cq_sized); `EOPNOTSUPP` for a form that the device does
-    /// not offer, and for entries of a size that it does not compress.
+    /// As [`create_cq_sized`](Self::create_cq_sized); `EOPNOTSUPP` for a form not offered by the
+    /// device, and for entries of a size that it does not compress.
     ///
     /// # References
     /// `mlx5dv_create_cq(3)`
@@ -180,7 +179,7 @@ impl Context {
         Cq::create(&self.device, parent, attr, cqe_size, compression)
     }
 
-    /// Creates a queue pair, and says whether its data may come with completions.
+    /// Creates a queue pair, and selects whether its data may come with completions.
     ///
     /// # Errors
     /// As [`create_qp_ex`](ContextOps::create_qp_ex).
@@ -197,7 +196,7 @@ impl Context {
         }
     }
 
-    /// Returns a region of the kernel, whose memory is at an address of this process.
+    /// Returns a kernel region whose memory has an address in this process.
     fn placed(
         &self,
         region: KernelMr,
@@ -210,11 +209,11 @@ impl Context {
         Mr::new(&self.device, region, Place::new(pd.handle(), addr, length, iova, access))
     }
 
-    /// Takes a doorbell register that no queue pair has, for whole requests.
+    /// Takes an unused doorbell register, for whole requests.
     ///
     /// # Errors
     /// `ENOMEM` if the device has none left, or the environment permits none; `EOPNOTSUPP` if
-    /// registers come with the context: their numbers in the device are not known then.
+    /// registers came with the context, because their numbers in the device are then unknown.
     pub fn take_uar(&self) -> Result<UarDirect> {
         let register = self.device.registers.take(&self.device.kernel);
         if register.is_shared() || register.is_beside_orphan() {
@@ -226,11 +225,11 @@ impl Context {
         self.uar(register)
     }
 
-    /// Returns the page of registers that all of the context share, for doorbells of 8 bytes.
+    /// Returns the context's shared page of registers, for doorbells of 8 bytes.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if registers come with the context: their numbers in the device are not known
-    /// then.
+    /// `EOPNOTSUPP` if registers came with the context, because their numbers in the device are
+    /// then unknown.
     pub fn shared_uar(&self) -> Result<UarDirect> {
         self.uar(self.device.registers.share())
     }
@@ -252,7 +251,7 @@ impl Context {
         cmd::mlx5::query_port(self.device.kernel.uverbs(), port_num)
     }
 
-    /// Writes the path of the device's data-direct function in sysfs, with a null byte behind it.
+    /// Writes the sysfs path of the device's data-direct function, followed by a null byte.
     ///
     /// # Errors
     /// As [`data_direct_sysfs_path`](verbs_core::cmd::mlx5::data_direct_sysfs_path).

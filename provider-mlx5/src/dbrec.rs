@@ -1,5 +1,5 @@
-//! [`RecordPool`]: the memory of doorbell records. An object has a slot of 64 bytes, so that no two
-//! objects share a cache line, with two records in its first 8 bytes.
+//! [`RecordPool`]: the memory of doorbell records. An object has a slot of 64 bytes, so no two objects
+//! share a cache line, with two records in its first 8 bytes.
 //!
 //! | object | first record | second record |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | shared receive queue | receives | none |
 //!
 //! # Safety
-//! A slot is one object's until the kernel has confirmed the object's end and the object's queues
-//! are gone, because the device reads the records of objects that it has.
+//! A slot belongs to one object until the kernel has confirmed the object's end and the object's
+//! queues are gone, because the device reads the records of existing objects.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -44,11 +44,11 @@ struct Page {
 }
 
 impl RecordPool {
-    /// Takes a slot whose records are 0.
+    /// Takes a slot with zeroed records.
     ///
     /// # Errors
-    /// `ENOMEM`; the errno with which pages cannot be excluded from forks; `ENODEV` in a forked
-    /// child whose parent was using the pool.
+    /// `ENOMEM`; the errno of excluding pages from forks; `ENODEV` in a forked child whose parent
+    /// was using the pool.
     pub(crate) fn take(self: &Arc<Self>) -> Result<Slot, Errno> {
         let mut pages = self.0.lock()?;
         let page = match pages.iter().position(|page| page.used != u64::MAX) {
@@ -70,8 +70,7 @@ impl RecordPool {
         .cleared())
     }
 
-    /// Takes the records of an object of a parent domain, which are 0: from its allocator, if it
-    /// has any.
+    /// Takes zeroed records for an object of a parent domain: from its allocator, if any.
     ///
     /// # Errors
     /// As [`take`](Self::take); `ENOMEM` if the allocator has none.
@@ -86,15 +85,15 @@ impl RecordPool {
     }
 
     fn give_back(&self, page: usize, place: usize) {
-        // A child whose parent was using the pool takes no slot of it again.
+        // A child whose parent was using the pool takes no more slots of it.
         if let Ok(mut pages) = self.0.lock() {
             pages[page].used &= !(1 << (place / SLOT));
         }
     }
 }
 
-/// A page whose slots are lent stays: the kernel knows pages by their addresses, and would take a
-/// later one at the same address for it.
+/// A page with lent slots stays mapped: the kernel identifies pages by address, and would confuse a
+/// later page at the same address with it.
 impl Drop for RecordPool {
     fn drop(&mut self) {
         let Ok(mut pages) = self.0.lock() else { return };
@@ -112,26 +111,26 @@ pub(crate) struct Slot {
     place: usize,
     home: Option<(Arc<RecordPool>, usize)>,
     is_lent: AtomicBool,
-    /// A program's memory, in place of the pool's.
+    /// The program's memory, in place of the pool's.
     program: Option<Arc<Lent>>,
 }
 
 impl Slot {
-    /// The place of the first record.
+    /// The offset of the first record.
     pub(crate) const FIRST: usize = 0;
-    /// The place of the second record.
+    /// The offset of the second record.
     pub(crate) const SECOND: usize = 4;
 
-    /// The slot of a test, at the start of plain memory.
+    /// Returns the slot of a test, at the start of plain memory.
     pub(crate) const fn of_test(region: Region) -> Self {
         Self { region, place: 0, home: None, is_lent: AtomicBool::new(false), program: None }
     }
 
-    /// Stores 0 in the records, of which the device does not know yet: it would read an earlier
-    /// object's counters, or what the program's memory had.
+    /// Zeroes the records before the device can read them. Otherwise it would read an earlier
+    /// object's counters, or old contents of the program's memory.
     fn cleared(self) -> Self {
         for record in [Self::FIRST, Self::SECOND] {
-            // SAFETY: the slot was just taken, so that nothing else accesses its records.
+            // SAFETY: the slot was just taken, so nothing else accesses its records.
             unsafe { self.record(record) }.store(0);
         }
         self
@@ -157,7 +156,7 @@ impl Slot {
         self.region.pointer(self.place, RECORDS).cast()
     }
 
-    /// Lends the slot to the device: the kernel has created its object.
+    /// Marks the slot as lent to the device, after the kernel has created its object.
     pub(crate) fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
         if let Some(program) = &self.program {
@@ -165,7 +164,7 @@ impl Slot {
         }
     }
 
-    /// Takes the slot back: the kernel has confirmed the end of its object.
+    /// Ends the loan to the device, after the kernel has confirmed the end of its object.
     pub(crate) fn take_back(&self) {
         self.is_lent.store(false, Ordering::Release);
         if let Some(program) = &self.program {

@@ -1,27 +1,27 @@
-//! [`Device`]: what the objects of a context share, and the agreement with the kernel's driver when
+//! [`Device`]: the shared state of a context's objects, and the agreement with the kernel's driver when
 //! the context is opened.
 //!
-//! The driver is told that completions may carry the program's numbers (version 1), and that this
-//! provider allocates doorbell registers one page at a time. It may be older than either:
+//! The context's creation announces to the driver that completions may contain the program's
+//! numbers (version 1), and that this provider allocates doorbell registers one page at a time.
+//! Older drivers may lack either:
 //!
-//! | driver | request | reply | what follows |
+//! | driver | request | reply | result |
 //! |---|---|---|---|
 //! | Linux 5.8 and newer | the whole | no registers | they are allocated for queue pairs |
-//! | Linux 4.11 and newer | the whole | registers | they are those of the context, see `uar` |
+//! | Linux 4.11 and newer | the whole | registers | the context's registers are used, see `uar` |
 //! | Linux 4.5 and newer | up to `lib_caps` | registers | as before, a page has one UAR |
 //! | before Linux 4.5 | up to `max_cqe_version` | no version | refused |
 //!
-//! A driver refuses a request with fields that it does not know, and gets a shorter one then. It
-//! leaves fields of the reply out that it does not know: they are 0, which stands for the state of
-//! things before there was the field. No object of this provider needs DevX, so the context is
-//! opened without.
+//! A driver that rejects a request with unknown fields gets a shorter one. Fields of the reply
+//! unknown to the driver are 0, which stands for its behaviour before the field existed. No object
+//! of this provider needs DevX, so the context is opened without it.
 //!
-//! `MLX5_DYN_UAR=0` in the environment asks a driver of Linux 5.8 or newer for registers with the
-//! context, as for an older one. Such a context cannot be imported, nor has it registers of which
-//! the number in the device is known (`mlx5dv_devx_alloc_uar`).
+//! `MLX5_DYN_UAR=0` in the environment requests registers with the context even from a driver of
+//! Linux 5.8 or newer. Such a context cannot be imported, nor does it have registers whose number
+//! in the device is known (`mlx5dv_devx_alloc_uar`).
 //!
 //! # Safety
-//! The input of the command has no addresses.
+//! The command's input contains no addresses.
 //!
 //! # References
 //! rdma-core `providers/mlx5/mlx5.c` (`mlx5_alloc_context`); Linux
@@ -57,20 +57,20 @@ use crate::sizes::Limits;
 use crate::sq::{Frames, L2_HEADER};
 use crate::user_index::{UserIndex, UserIndices};
 
-/// The registers that a driver which allocates them with the context is asked for: queue pairs
-/// that have none for themselves ring them.
+/// The number of registers requested from a driver that allocates them with the context, for queue
+/// pairs without their own.
 const TOTAL_BFREGS: u32 = 16;
 
-/// Those of them that the driver gives to one queue pair alone.
+/// The number of these registers that the driver dedicates to one queue pair each.
 const LOW_LATENCY_BFREGS: u32 = 4;
 
-/// The environment variable that asks for registers with the context if it is 0.
+/// The environment variable that requests registers with the context if it is 0.
 const DYN_UAR: &str = "MLX5_DYN_UAR";
 
-/// The version of completions that carry the program's numbers.
+/// The version of completions with the program's numbers.
 pub(crate) const CQE_VERSION: u8 = 1;
 
-/// The state that the objects of a context share.
+/// The shared state of a context's objects.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) kernel: Kernel,
@@ -78,22 +78,22 @@ pub(crate) struct Device {
     pub(crate) registers: Arc<Registers>,
     pub(crate) clock: Clock,
     pub(crate) regions: Arc<Regions>,
-    /// Another owner of its file may have registered memory, and imports it here.
+    /// Whether another owner of its file may have registered memory, to be imported here.
     pub(crate) is_imported: bool,
     pub(crate) records: Arc<RecordPool>,
-    /// Held for reading while an object is created that completes to a queue, and for writing while
-    /// a completion queue is destroyed: the kernel gives its handle again at once.
+    /// Held for reading while creating an object that completes to a queue, and for writing while
+    /// destroying a completion queue, because the kernel reuses its handle at once.
     cq_names: ForkRwLock<()>,
     user_indices: Arc<UserIndices>,
-    /// The driver takes and returns the options of connections.
+    /// Whether the driver takes and returns connection options.
     pub(crate) has_ece: bool,
-    /// The device writes the system's time into completions for which the driver is asked to.
+    /// Whether the device can write the system's time into completions.
     pub(crate) has_real_time: bool,
-    /// The bytes of a frame's header that the device needs in an entry.
+    /// The bytes of a frame's header required by the device in an entry.
     min_inline: u32,
-    /// The key by which elements read as zeros, and what is written to them is discarded.
+    /// The key under which elements read as zeros and writes are discarded.
     pub(crate) null_key: Option<u32>,
-    /// The driver resolves the Ethernet address of an address handle.
+    /// Whether the driver resolves the Ethernet address of an address handle.
     pub(crate) resolves_ah: bool,
     caps: ForkLock<Option<DeviceCapFlags>>,
     /// The driver's part of the device's attributes.
@@ -103,7 +103,7 @@ pub(crate) struct Device {
     ports: ForkLock<Option<Arc<[Port]>>>,
 }
 
-/// The properties of a port that address handles need.
+/// The properties of a port needed by address handles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
     pub(crate) is_ethernet: bool,
@@ -116,7 +116,7 @@ impl Device {
     ///
     /// # Errors
     /// `ENODEV` for a device of another driver; `EOPNOTSUPP` for a driver or a device that is too
-    /// old; any errno that the kernel returns.
+    /// old; any errno the kernel returns.
     pub(crate) fn open(info: &DeviceInfo) -> Result<Arc<Self>> {
         let has_dyn_uar = environment::variable(DYN_UAR).is_none_or(|value| value.trim() != "0");
         let (kernel, reply) =
@@ -124,17 +124,18 @@ impl Device {
         Self::new(kernel, &reply)
     }
 
-    /// Shares the context of a device's file that another owner opened.
+    /// Shares the context of a device's file opened by another owner.
     ///
     /// # Errors
-    /// As [`open`](Self::open); `EINVAL` for a context whose registers came with it, because the
-    /// owners would not know of each other's.
+    /// As [`open`](Self::open); `EINVAL` for a context created with registers, because the owners
+    /// would use the same ones.
     pub(crate) fn import(info: &DeviceInfo, file: OwnedFd) -> Result<Arc<Self>> {
         use uverbs_abi::mlx5_user_ioctl_cmds::MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX;
         let mut reply = Mlx5IbAllocUcontextResp::default();
         let attr =
             verbs_core::channel::Attr::output(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, reply.as_mut_bytes());
-        // SAFETY: the attribute is the driver's, and lends the reply for the time of the command.
+        // SAFETY: the attribute is the driver's, and lends the reply for the duration of the
+        // command.
         let attrs = unsafe { DriverAttrs::new([attr]) };
         let kernel = KernelContext::import_with(info, file, DRIVER_ID, fw_ver, attrs)?;
         if reply.tot_bfregs != 0 {
@@ -149,7 +150,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Creates a context over the kernel's, whose driver replied.
+    /// Creates a context over the kernel's, with the driver's reply.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -205,7 +206,7 @@ impl Device {
         }))
     }
 
-    /// Keeps completion queues from being destroyed.
+    /// Prevents completion queues from being destroyed.
     ///
     /// # Errors
     /// `ENODEV` in a forked child whose parent was destroying one.
@@ -213,7 +214,7 @@ impl Device {
         self.cq_names.read().map_err(|lost| self.of_parent(verb, lost))
     }
 
-    /// Keeps objects from being created that complete to a queue.
+    /// Prevents the creation of objects that complete to a queue.
     ///
     /// # Errors
     /// As [`cqs`](Self::cqs).
@@ -229,14 +230,14 @@ impl Device {
         if self.regions.is_lost() { Err(self.of_parent(verb, Lost)) } else { Ok(()) }
     }
 
-    /// Returns the error of a verb that needs a lock which a thread of the parent process had.
+    /// Returns the error of a verb that needs a lock held by a thread of the parent process.
     pub(crate) fn of_parent(&self, verb: &'static str, lost: Lost) -> Error {
         let reason =
             "another thread of the parent process was using the device at the fork; open the device again";
         self.error(verb, lost.into()).because(Cause::Other { reason: reason.into() })
     }
 
-    /// Takes a number for completions to carry.
+    /// Takes a number for use in completions.
     ///
     /// # Errors
     /// As [`UserIndices::take`].
@@ -251,7 +252,7 @@ impl Device {
         })
     }
 
-    /// Returns what the device can do; nothing if it does not answer now.
+    /// Returns the device's capabilities; empty if the query fails now.
     fn caps(&self) -> DeviceCapFlags {
         let known = *self.caps.lock_or(|| None);
         known.unwrap_or_else(|| match self.kernel.query_device() {
@@ -260,7 +261,7 @@ impl Device {
         })
     }
 
-    /// Returns whether the device has memory windows that requests bind.
+    /// Returns whether the device has memory windows bound by requests.
     pub(crate) fn has_windows(&self) -> bool {
         self.caps().intersects(DeviceCapFlags::MEM_WINDOW | DeviceCapFlags::MEM_WINDOW_TYPE_2B)
     }
@@ -278,7 +279,7 @@ impl Device {
         Ok(Frames { min_inline: self.min_inline, max_tso_header, has_ip_csum })
     }
 
-    /// Returns whether the device computes the checksums of frames, and looks at them.
+    /// Returns whether the device computes and verifies the checksums of frames.
     pub(crate) fn has_ip_csum(&self) -> bool {
         self.caps().contains(DeviceCapFlags::RAW_IP_CSUM)
     }
@@ -305,7 +306,7 @@ impl Device {
             max_clock_info_update_nsec: self.clock.overflow_period(),
             core_clock: self.clock.register(),
             flow_action_flags: self.reply.flow_action_flags.into(),
-            // As libmlx5, which opens a device whose query fails.
+            // As in libmlx5, which opens a device even if its query fails.
             queried: match self.has_own_attrs() {
                 true => self.queried().unwrap_or_default(),
                 false => Mlx5IbQueryDeviceResp::default(),
@@ -313,16 +314,16 @@ impl Device {
         }
     }
 
-    /// Returns whether the driver adds to the attributes of the device. Others refuse to be asked.
+    /// Returns whether the driver adds to the device's attributes. Other drivers reject the query.
     pub(crate) fn has_own_attrs(&self) -> bool {
         let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(self.reply.cmds_supp_uhw);
         commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE)
     }
 
-    /// Returns the properties of a port; `None` if there is no such port.
+    /// Returns the properties of a port; `None` for a nonexistent port.
     ///
     /// # Errors
-    /// Any errno that the kernel returns for the queries of the ports.
+    /// Any errno the kernel returns for the port queries.
     pub(crate) fn port(&self, port_num: u8) -> Result<Option<Port>> {
         let known = self.ports.lock_or(|| None).clone();
         let ports = match known {
@@ -343,7 +344,7 @@ impl Device {
         Ok(usize::from(port_num).checked_sub(1).and_then(|port| ports.get(port)).copied())
     }
 
-    /// Returns the error of a queue for whose `bytes` there is no memory.
+    /// Returns the error of a queue whose `bytes` could not be allocated.
     pub(crate) fn short(&self, verb: &'static str, errno: Errno, bytes: usize) -> Error {
         let error = self.error(verb, errno);
         if errno == Errno::NOMEM { error.because(Cause::Allocation { bytes: bytes as u64 }) } else { error }
@@ -357,15 +358,15 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // The kernel frees the pages of registers with the last owner of the file: another one may
-        // open and close contexts of it for as long as it lives.
+        // The kernel frees the pages of registers with the last owner of the file, but another
+        // owner may open and close contexts of it at any time.
         if self.is_imported {
             self.registers.free(&self.kernel);
         }
     }
 }
 
-/// Opens a context, with the longest request that its driver takes, and returns the driver's reply.
+/// Opens a context with the longest request accepted by its driver, and returns the driver's reply.
 ///
 /// # Errors
 /// The errno for the shortest request.
@@ -383,7 +384,7 @@ fn negotiate(
     };
     let mut with = |len: usize| {
         let mut reply = Mlx5IbAllocUcontextResp::default();
-        // SAFETY: the request is numbers.
+        // SAFETY: the request consists of numbers.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(&request.as_bytes()[..len]) };
         open(uhw).map(|context| (context, reply))
     };
@@ -422,19 +423,19 @@ pub(crate) mod tests {
     use crate::paper::{PaperDevice, REPLY};
     use crate::uar::Name;
 
-    /// Opens a kernel's context over a script.
+    /// Opens a kernel context over a script.
     fn context(script: &Scripted, uhw: Uhw<'_>) -> Result<Arc<KernelContext>> {
         // SAFETY: the kernel is a script without a device.
         let uverbs = unsafe { Uverbs::new(Box::new(script.clone()), DRIVER_ID, "mlx5_0") };
         KernelContext::new(uverbs, Path::new("/nonexistent"), fw_ver, uhw)
     }
 
-    /// The kernel's reply to the creation of a context, and the driver's.
+    /// Returns the kernel's reply to the creation of a context, and the driver's.
     fn opened(reply: &[u8]) -> Expect {
         Expect::anything(Reply::outputs([&1_u32.to_ne_bytes(), &0_u64.to_ne_bytes(), reply]))
     }
 
-    /// A context of a scripted kernel.
+    /// Returns a context of a scripted kernel.
     pub(crate) fn kernel() -> (Kernel, Scripted) {
         let script = Scripted::new([opened(&[])]);
         (Kernel::new(context(&script, Uhw::none()).unwrap()), script)
@@ -447,8 +448,7 @@ pub(crate) mod tests {
         (context.into_device(), script)
     }
 
-    /// Opens a device whose registers came with the context: 2, and as many as `num_dyn_bfregs`
-    /// may follow.
+    /// Opens a device whose context came with 2 registers; up to `num_dyn_bfregs` may follow.
     pub(crate) fn with_registers(num_dyn_bfregs: u32) -> (Arc<Device>, Scripted) {
         let (kernel, script) = kernel();
         script.expect_map(0x300 * page_size() as u64, page_size(), Region::plain(page_size()));
@@ -456,7 +456,7 @@ pub(crate) mod tests {
         (Device::new(Arc::clone(&kernel), &reply).unwrap(), script)
     }
 
-    /// A device with one Ethernet port, whose driver resolves Ethernet addresses.
+    /// Returns a device with one Ethernet port, whose driver resolves Ethernet addresses.
     pub(crate) fn ethernet() -> (Arc<Device>, Scripted) {
         let (mut device, script) = device();
         let one = Arc::get_mut(&mut device).expect("no object has it");
@@ -479,7 +479,7 @@ pub(crate) mod tests {
             free("ioctl 4104.4097: 0x1000 handle 1"),
         ]);
         script.expect_map(0x4000, 4096, Region::plain(4096));
-        // Both registers of one page, which is freed once.
+        // Both registers belong to one page, which is freed once.
         drop([(); 2].map(|()| shared.registers.take(&shared.kernel)));
         drop(shared);
         assert_eq!(script.remaining(), 0);
@@ -506,12 +506,12 @@ pub(crate) mod tests {
         assert_eq!(fw_ver(0x0010_001c_0006), "16.28.0006");
     }
 
-    /// The request: 16 registers, 4 of them low-latency, no flags, and then a version of
-    /// completions and the library's properties.
+    /// The request: 16 registers, 4 of them low-latency, no flags, then a version of completions
+    /// and the library's properties.
     const FIRST: &str = "10000000040000000000000000000000";
     const VERSION: &str = "0100000000000000";
 
-    /// A command that creates a context with this request.
+    /// Returns the command that creates a context with this request.
     fn get_context(request: &str, reply: Reply) -> Expect {
         let len = size_of::<Mlx5IbAllocUcontextResp>();
         let text = format!(
@@ -566,10 +566,10 @@ pub(crate) mod tests {
                 abi_version,
                 phys_port_cnt: Some(1),
                 ibdev_path: "/nonexistent".into(),
-                // Another file than the device's.
+                // A file other than the device's.
                 cdev_path: "/dev/null".into(),
             };
-            // SAFETY: the device is refused.
+            // SAFETY: opening the device is rejected.
             unsafe { DeviceInfo::from_parts(parts) }
         };
         for abi in [0, 2, u32::MAX] {
@@ -612,7 +612,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Opens a device whose driver's reply ends behind `len` bytes; its registers came with the
+    /// Opens a device whose driver's reply ends after `len` bytes; its registers came with the
     /// context.
     fn with_reply_of(len: usize) -> Result<Arc<Device>> {
         let (kernel, script) = kernel();
@@ -627,7 +627,7 @@ pub(crate) mod tests {
         };
         reply.as_mut_bytes()[len..].fill(0);
         if len <= offset_of!(Mlx5IbAllocUcontextResp, dump_fill_mkey) {
-            // A driver sets the bits of fields that it has.
+            // A driver sets the bits of the fields it supports.
             reply.comp_mask = 0;
         }
         Device::new(Arc::clone(&kernel), &reply)
@@ -643,17 +643,17 @@ pub(crate) mod tests {
         let error = until!(cqe_version).unwrap_err();
         assert_eq!(error.errno, Errno::OPNOTSUPP);
         assert!(error.to_string().contains("Linux 4.5"), "{error}");
-        // The driver resolves no address, and the device needs a header in each entry.
+        // The driver does not resolve addresses, and the device needs a header in each entry.
         let device = until!(cmds_supp_uhw).unwrap();
         assert_eq!((device.resolves_ah, device.min_inline), (false, L2_HEADER));
         let device = until!(eth_min_inline).unwrap();
         assert_eq!((device.resolves_ah, device.min_inline), (true, L2_HEADER));
-        // A page of registers has one UAR, and none can follow.
+        // A page of registers has one UAR, and no more can be allocated.
         let device = until!(log_uar_size).unwrap();
         assert_eq!((device.min_inline, device.null_key), (0, None));
         assert_eq!(device.registers.take(&device.kernel).name(), Name::Chosen);
         assert_eq!(device.direct().max_dynamic_registers, 0);
-        // No key discards writes, whose number would be 0.
+        // Without a key that discards writes, whose number would be 0.
         let device = until!(dump_fill_mkey).unwrap();
         assert_eq!((device.null_key, device.direct().max_dynamic_registers), (None, 1024));
         let device = with_reply_of(size_of::<Mlx5IbAllocUcontextResp>()).unwrap();
@@ -670,7 +670,7 @@ pub(crate) mod tests {
             core::mem::forget(register);
             name
         });
-        // The second page is refused.
+        // The second page is rejected.
         assert_eq!(names, [Name::Later(0), Name::Later(0), Name::Chosen]);
         assert_eq!(device.registers.arm_page_id(), None);
     }

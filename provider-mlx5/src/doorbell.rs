@@ -1,19 +1,20 @@
-//! The ways in which the device learns of new requests: [`Record`]s in memory, and a [`BlueFlame`]
+//! The ways to notify the device of new requests: [`Record`]s in memory, and a [`BlueFlame`]
 //! register.
 //!
 //! ```text
 //!   requests ──► to_device ──► record ──► mmio_wc_start ──► register ──► flush_wc ──► other half
 //! ```
 //!
-//! docs/barriers.md says what each step orders, on which architecture by which instruction.
+//! docs/barriers.md describes the ordering of each step, with the instruction for each
+//! architecture.
 //!
-//! A register has two halves of `size` bytes, which are used alternately: the processor may still
+//! A register has two halves of `size` bytes, used alternately, because the processor may still
 //! hold stores to one while the next doorbell goes to the other. A half takes either the first 8
-//! bytes of the last request, or all of one request that fits into it.
+//! bytes of the last request, or a whole request that fits into it.
 //!
 //! # Safety
 //! A record or a register points into a [`Region`] that it keeps alive. The callers of `new`
-//! promise that no other code accesses it; the callers of the functions that ring promise that the
+//! promise that no other code accesses it. The callers of the ringing functions promise that the
 //! requests behind the doorbell are complete.
 //!
 //! # References
@@ -28,7 +29,7 @@ use verbs_core::ring::{Region, barrier};
 
 use crate::wqe::BLOCK;
 
-/// A big-endian word in memory, where the device reads how far a queue was filled.
+/// A big-endian word in memory that tells the device how far a queue is filled.
 #[derive(Clone)]
 pub(crate) struct Record {
     word: NonNull<u32>,
@@ -49,7 +50,7 @@ impl Record {
     /// code that holds it stores the counters of its own queue.
     ///
     /// # Panics
-    /// The word does not lie within the region, or is not aligned.
+    /// If the word does not lie within the region, or is not aligned.
     pub(crate) unsafe fn new(region: &Region, offset: usize) -> Self {
         let word = region.pointer(offset, size_of::<u32>());
         assert!(word.addr().get().is_multiple_of(align_of::<u32>()), "a record at {offset} is not aligned");
@@ -63,9 +64,9 @@ impl Record {
         unsafe { AtomicU32::from_ptr(self.word.as_ptr()) }
     }
 
-    /// Stores a counter, after all that this thread has read: the device may write into memory that
-    /// the counter gives it. The caller has ordered what it announces with [`barrier::to_device`],
-    /// which orders no reads.
+    /// Stores a counter, after all reads of this thread: the device may write into the memory
+    /// handed over by the counter. The caller has ordered the announced writes with
+    /// [`barrier::to_device`], which orders no reads.
     #[inline(always)]
     pub(crate) fn store(&self, counter: u32) {
         self.word().store(counter.to_be(), Ordering::Release);
@@ -84,16 +85,16 @@ impl fmt::Debug for Record {
     }
 }
 
-/// A doorbell register for sends: one queue's own, or one that takes doorbells alone and that other
-/// queues ring too.
+/// A doorbell register for sends: dedicated to one queue, or shared between queues and for
+/// doorbells alone.
 pub(crate) struct BlueFlame {
-    /// The half to use next, of a register that is aligned to its size.
+    /// The half to use next. The register is aligned to its size.
     half: NonNull<u8>,
     /// The size of a half, in bytes: a power of two, and at least 8; 0 for a register without
     /// halves.
     size: usize,
-    /// The size of the longest request that a half takes, in units of 16 bytes; 0 if the register
-    /// takes doorbells alone.
+    /// The size of the longest request for a half, in units of 16 bytes; 0 if the register takes
+    /// only doorbells.
     pub(crate) max_units: u32,
     _region: Region,
 }
@@ -109,13 +110,13 @@ impl BlueFlame {
     /// 0 for a register without halves. `takes_requests`: whole requests may be stored into it.
     ///
     /// # Safety
-    /// As long as this lives, the code that holds it rings for requests of its own queue alone, and
-    /// no other code of this process accesses the register, except other values like this one if it
-    /// takes no requests.
+    /// As long as this value lives, the code that holds it rings for requests of its own queue
+    /// alone. No other code of this process accesses the register, except other values like this
+    /// one if it takes no requests.
     ///
     /// # Panics
-    /// The register does not lie within the region, is not aligned to its size, or its halves are
-    /// no power of two of at least 8 bytes.
+    /// If the register does not lie within the region, is not aligned to its size, or its halves
+    /// are not a power of two of at least 8 bytes.
     pub(crate) unsafe fn new(region: &Region, offset: usize, size: usize, takes_requests: bool) -> Self {
         let is_size = size == 0 || size.is_power_of_two() && size >= size_of::<u64>();
         assert!(is_size, "halves of {size} bytes");
@@ -130,8 +131,8 @@ impl BlueFlame {
     #[inline(always)]
     pub(crate) fn ring(&mut self, head: u64) {
         barrier::mmio_wc_start();
-        // SAFETY: aligned and within the region; a register that others ring too is accessed by
-        // such stores alone.
+        // SAFETY: aligned and within the region; a shared register is accessed by such stores
+        // alone.
         unsafe { store(self.half.cast(), head) };
         self.done();
     }
@@ -148,8 +149,8 @@ impl BlueFlame {
         self.done();
     }
 
-    /// Rings with a whole request of `units`, in blocks from `at` on. The queue that it is in
-    /// begins at `start` and ends at `end`.
+    /// Rings with a whole request of `units`, in blocks from `at` on. Its queue begins at `start`
+    /// and ends at `end`.
     ///
     /// # Safety
     /// `at` is a block of the queue, the request has at most [`max_units`](Self::max_units), and
@@ -173,7 +174,7 @@ impl BlueFlame {
         self.done();
     }
 
-    /// Copies the blocks of a request behind the first.
+    /// Copies the blocks of a request after the first.
     ///
     /// # Safety
     /// As [`ring_request`](Self::ring_request).
@@ -195,16 +196,16 @@ impl BlueFlame {
     #[inline(always)]
     fn done(&mut self) {
         barrier::flush_wc();
-        // The other half differs in one bit, because the register is aligned.
+        // The address of the other half differs in one bit, because the register is aligned.
         self.half = self.half.map_addr(|half| {
-            // SAFETY: the first half starts at a multiple of both sizes that is not 0 (`new`), so
-            // that neither half starts at 0.
+            // SAFETY: the first half starts at a nonzero multiple of both sizes (`new`), so neither
+            // half starts at 0.
             unsafe { core::num::NonZero::new_unchecked(half.get() ^ self.size) }
         });
     }
 }
 
-/// Stores a number into a register, by one store.
+/// Stores a number into a register, by a single store.
 ///
 /// # Safety
 /// The register is mapped and aligned; other threads access it meanwhile by such stores alone.
@@ -215,7 +216,7 @@ unsafe fn store(register: NonNull<u64>, value: u64) {
     register.store(value.to_be(), Ordering::Relaxed);
 }
 
-/// The register by which completion queues request events. All of a context share it.
+/// The register for event requests of completion queues, shared by the whole context.
 pub(crate) struct ArmRegister {
     register: NonNull<u64>,
     _region: Region,
@@ -231,11 +232,11 @@ impl ArmRegister {
     /// Returns the register at `offset` bytes of a page of registers.
     ///
     /// # Safety
-    /// As long as this lives, this process accesses the register through values like this one
+    /// As long as this value lives, this process accesses the register through values like this one
     /// alone.
     ///
     /// # Panics
-    /// The register does not lie within the region, or is not aligned to 8 bytes.
+    /// If the register does not lie within the region, or is not aligned to 8 bytes.
     pub(crate) unsafe fn new(region: &Region, offset: usize) -> Self {
         let register = region.pointer(offset, size_of::<u64>());
         let is_aligned = register.addr().get().is_multiple_of(align_of::<u64>());
@@ -244,7 +245,7 @@ impl ArmRegister {
     }
 
     /// Requests an event: the doorbell record's word, and the completion queue's number. The record
-    /// was stored before.
+    /// must have been stored before.
     pub(crate) fn ring(&self, word: u32, cqn: u32) {
         barrier::mmio_wc_start();
         // SAFETY: mapped and aligned (`new`); this process accesses it by such stores alone.
@@ -262,12 +263,12 @@ impl fmt::Debug for ArmRegister {
 /// Copies a block into a register, in ascending order, as the device requires.
 ///
 /// # Safety
-/// `from` is a block of a queue, `to` one of a register that the caller owns.
+/// `from` is a block of a queue; `to` is a block of a register owned by the caller.
 #[inline(always)]
 unsafe fn copy_block(from: NonNull<u8>, to: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: 64 bytes are readable and writable by the caller's promise; SSE2 is part of x86-64.
-    // The processor may take each store as one of 16 bytes, and write combining joins the four.
+    // The processor may execute each store as one of 16 bytes, and write combining joins the four.
     unsafe {
         core::arch::asm!(
             "movups {a}, [{from}]",
@@ -327,12 +328,12 @@ mod tests {
 
     use super::*;
 
-    /// Copies a block to `room` bytes in front of memory that cannot be written, in a process that
-    /// dies of it, and returns the contents of those bytes afterwards. They were 0xee.
+    /// Copies a block to `room` bytes before unwritable memory, in a process killed by the attempt.
+    /// Returns the contents of those bytes afterwards; they were 0xee.
     fn stored(block: &[u8; BLOCK], room: usize) -> Vec<u8> {
         const PAGE: usize = 4096;
-        // SAFETY: a new mapping of two pages that both processes see. The child only stores into
-        // it, and calls nothing but `setrlimit` and `_exit`.
+        // SAFETY: a new mapping of two pages shared by both processes. The child only stores into
+        // it, and calls nothing except `setrlimit` and `_exit`.
         unsafe {
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             let start = libc::mmap(ptr::null_mut(), 2 * PAGE, access, kind, -1, 0);
@@ -362,7 +363,7 @@ mod tests {
     #[test]
     fn a_block_is_stored_from_its_first_bytes_to_its_last() {
         let block = core::array::from_fn(|n| n as u8);
-        // A store in front of the limit has happened only if it came before all stores behind it.
+        // A store before the limit has happened only if it preceded all stores behind the limit.
         for room in [16, 32, 48, BLOCK] {
             assert_eq!(stored(&block, room), block[..room], "{room} bytes");
         }

@@ -1,26 +1,25 @@
-//! [`QueueMemory`]: memory of this process that the device reads and writes as a queue, and
-//! [`Lent`], that which a program's allocator gives.
+//! [`QueueMemory`]: memory of this process that the device reads and writes as a queue, and [`Lent`],
+//! memory from a program's allocator.
 //!
 //! | memory | size | the allocator's resource type |
 //! |---|---|---|
 //! | a queue | whole pages | `MLX5DV_RES_TYPE_QP`, `_RWQ`, `_SRQ`, `_CQ` |
 //! | the doorbell records of an object | 8 bytes | `MLX5DV_RES_TYPE_DBR` |
 //!
-//! Without an allocator the environment tells the pages of a queue, as libmlx5 reads it. The
-//! variables are `MLX_QP_ALLOC_TYPE`, `MLX_RWQ_ALLOC_TYPE`, `MLX_SRQ_ALLOC_TYPE` and
-//! `MLX_CQ_ALLOC_TYPE`:
+//! Without an allocator, the environment selects the pages of a queue, as in libmlx5. The variables
+//! are `MLX_QP_ALLOC_TYPE`, `MLX_RWQ_ALLOC_TYPE`, `MLX_SRQ_ALLOC_TYPE` and `MLX_CQ_ALLOC_TYPE`:
 //!
 //! | value | pages |
 //! |---|---|
 //! | `HUGE` | huge ones, or the queue is not created |
 //! | `PREFER_HUGE`, `ALL` | huge ones, or others where there are none |
-//! | `CONTIG` | contiguous ones, which kernels do not give any more: the queue is not created |
+//! | `CONTIG` | contiguous ones, no longer supported by kernels: the queue is not created |
 //! | others | of the usual size |
 //!
 //! # Safety
-//! Memory of an allocator goes back to it when nothing of this process has it any more, and the
-//! device does not know it: not before the kernel has confirmed the end of the object. Memory of an
-//! object whose end was not confirmed never goes back.
+//! Memory of an allocator returns to it when nothing in this process uses it any more and the
+//! device does not have it, which is not before the kernel has confirmed the end of the object.
+//! Memory of an object whose end was not confirmed never returns.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -37,7 +36,7 @@ use verbs_core::{Errno, environment, room};
 /// A parent domain's allocator.
 pub(crate) type Allocator = Arc<dyn QueueAllocator>;
 
-/// The object that memory is for.
+/// The object using the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// The queues of a queue pair.
@@ -53,12 +52,12 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// Returns the resource type that the allocator gets.
+    /// Returns the resource type for the allocator.
     const fn resource_type(self) -> u64 {
         (RdmaDriverId::RDMA_DRIVER_MLX5.0 as u64) << 32 | self as u64
     }
 
-    /// Returns the variable that tells its pages, if there is one.
+    /// Returns the variable that selects its pages, if any.
     const fn variable(self) -> Option<&'static str> {
         match self {
             Self::Qp => Some("MLX_QP_ALLOC_TYPE"),
@@ -99,8 +98,7 @@ impl Pages {
     }
 }
 
-/// Memory of a program's allocator, which gets it back when this is dropped, unless the device
-/// knows it.
+/// Memory of a program's allocator. It is freed when this is dropped, unless the device has it.
 pub(crate) struct Lent {
     allocator: Allocator,
     memory: NonNull<u8>,
@@ -108,13 +106,13 @@ pub(crate) struct Lent {
     is_known: AtomicBool,
 }
 
-// SAFETY: `memory` blocked the auto impls. This value gives it back, and does not access it.
+// SAFETY: `memory` blocked the auto impls. This value frees it, and does not access it.
 unsafe impl Send for Lent {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Lent {}
 
 impl Lent {
-    /// Asks an allocator for `len` bytes. `None` if it leaves them to the provider.
+    /// Allocates `len` bytes from an allocator. `None` if it leaves them to the provider.
     ///
     /// # Errors
     /// `ENOMEM` if it has none.
@@ -131,13 +129,13 @@ impl Lent {
         };
         let allocator = Arc::clone(allocator);
         let lent = Arc::new(Self { allocator, memory, kind, is_known: AtomicBool::new(false) });
-        // SAFETY: the allocator promises so many bytes that nothing else uses until they are freed,
-        // which the value does that the region keeps.
+        // SAFETY: the allocator promises this many bytes, used by nothing else until they are
+        // freed. The value kept by the region frees them.
         let region = unsafe { Region::lent(memory, len, Arc::clone(&lent) as _) };
         Ok(Some((region, lent)))
     }
 
-    /// Tells whether the device knows the memory.
+    /// Records whether the device has the memory.
     pub(crate) fn set_known(&self, is_known: bool) {
         self.is_known.store(is_known, Ordering::Release);
     }
@@ -146,7 +144,7 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if !self.is_known.load(Ordering::Acquire) {
-            // SAFETY: the memory is the allocator's; the last region of it is gone, and so are the
+            // SAFETY: the memory belongs to the allocator. Its last region is gone, and so are the
             // accesses of this process and of the device.
             unsafe { self.allocator.free(self.memory, self.kind.resource_type()) };
         }
@@ -159,7 +157,7 @@ impl fmt::Debug for Lent {
     }
 }
 
-/// The memory of a queue, excluded from forks as registered memory is.
+/// The memory of a queue, excluded from forks like registered memory.
 #[derive(Debug)]
 pub(crate) struct QueueMemory {
     _excluded: Excluded,
@@ -169,18 +167,18 @@ pub(crate) struct QueueMemory {
 }
 
 impl QueueMemory {
-    /// Allocates zeroed memory of at least `len` bytes, in pages of its own: the kernel pins whole
-    /// pages.
+    /// Allocates at least `len` bytes of zeroed memory, in separate pages, because the kernel pins
+    /// whole pages.
     ///
     /// # Errors
-    /// `ENOMEM`; the errno with which the pages cannot be excluded from forks.
+    /// `ENOMEM`; the errno of excluding the pages from forks.
     pub(crate) fn new(len: usize) -> Result<Self, Errno> {
         Self::over(Region::anonymous(in_pages(len))?, None)
     }
 
-    /// Allocates memory for the queues of an object: a parent domain's allocator does, or else the
-    /// pages are those of the environment. The process keeps memory for `records` bytes, with which
-    /// the caller records the queue's requests once the device has the object.
+    /// Allocates memory for the queues of an object, from a parent domain's allocator or else in
+    /// the pages selected by the environment. Checks that the process has `records` bytes for the
+    /// caller to record the queue's requests once the object exists.
     ///
     /// # Errors
     /// As [`new`](Self::new); `ENOMEM` if the allocator has none, or the process has none for the
@@ -214,7 +212,7 @@ impl QueueMemory {
         Ok(Self { _excluded: excluded, region, lent })
     }
 
-    /// Memory of a test, which no device knows.
+    /// Returns the memory of a test, unknown to any device.
     pub(crate) const fn of_test(region: Region) -> Self {
         Self { _excluded: Excluded::NONE, region, lent: None }
     }
@@ -229,8 +227,8 @@ impl QueueMemory {
         self.region.pointer(0, self.region.len()).addr().get() as u64
     }
 
-    /// Tells whether the device knows the memory: from the creation of its object to the end that
-    /// the kernel confirms.
+    /// Records whether the device has the memory: from the creation of its object until the kernel
+    /// confirms its end.
     pub(crate) fn set_known(&self, is_known: bool) {
         if let Some(lent) = &self.lent {
             lent.set_known(is_known);
@@ -261,22 +259,22 @@ pub(crate) mod tests {
     use super::*;
     use crate::dbrec::RecordPool;
 
-    /// Runs the test `name` again in another process, and there its body: a limit of the process
-    /// would fail other tests.
+    /// Runs the test `name` again in another process, and its body only there, because a limit of
+    /// the process would fail other tests.
     pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
         const MARK: &str = "MLX5_TEST_IS_SHORT_OF_MEMORY";
         if std::env::var_os(MARK).is_some() {
             return body();
         }
         let mut command = Command::new(std::env::current_exe().unwrap());
-        // One thread, because the test harness allocates in another.
+        // A single thread, because the test harness would allocate in another.
         command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
         let output = command.env(MARK, "1").output().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && stdout.contains("1 passed"), "{output:?}");
     }
 
-    /// Calls a function while the process has `spare` bytes and no more.
+    /// Calls a function while the process has only `spare` bytes.
     pub(crate) fn with_no_more_than<R>(spare: usize, call: impl FnOnce() -> R) -> R {
         let mut taken = Vec::<Vec<u8>>::with_capacity(100_000);
         let mut kept = Some(Vec::<u8>::with_capacity(spare));
@@ -301,7 +299,7 @@ pub(crate) mod tests {
         result
     }
 
-    /// An allocator that counts, and whose replies a test sets.
+    /// An allocator that logs calls, with results set by a test.
     #[derive(Debug)]
     struct Heap {
         reply: fn() -> Reply,
@@ -312,7 +310,7 @@ pub(crate) mod tests {
         Layout::from_size_align(page_size(), page_size()).unwrap()
     }
 
-    // SAFETY: a page of the heap for each call, which asks for no more.
+    // SAFETY: a page of the heap for each call, which requests no more.
     unsafe impl QueueAllocator for Heap {
         fn alloc(&self, size: usize, alignment: usize, resource_type: u64) -> Reply {
             assert!(size <= page_size() && alignment <= page_size());
@@ -322,12 +320,12 @@ pub(crate) mod tests {
 
         unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64) {
             self.log.lock().unwrap().push(("free", 0, resource_type));
-            // SAFETY: the memory is of `alloc`.
+            // SAFETY: the memory comes from `alloc`.
             unsafe { dealloc(memory.as_ptr(), layout()) };
         }
     }
 
-    /// A page of the heap.
+    /// Returns a page of the heap.
     fn page() -> Reply {
         // SAFETY: the layout has bytes.
         Reply::Own(NonNull::new(unsafe { alloc_zeroed(layout()) }).unwrap())
@@ -360,7 +358,7 @@ pub(crate) mod tests {
         let address = memory.region().pointer(0, 1);
         drop(memory);
         assert_eq!(heap.log.lock().unwrap().len(), 1);
-        // SAFETY: the memory is of `alloc`, and no device knows it.
+        // SAFETY: the memory comes from `alloc`, and no device has it.
         unsafe { allocator.free(address, Resource::Qp.resource_type()) };
     }
 
@@ -398,12 +396,12 @@ pub(crate) mod tests {
     fn records_in_memory_of_an_allocator_are_cleared() {
         let (_, allocator) = heap(|| {
             let Reply::Own(page) = page() else { panic!("no page") };
-            // SAFETY: the page is new, and as long.
+            // SAFETY: the page is new and has this length.
             unsafe { page.write_bytes(0xff, page_size()) };
             Reply::Own(page)
         });
         let slot = Arc::new(RecordPool::default()).take_for(Some(&allocator)).unwrap();
-        // SAFETY: the records are two words, which no device knows.
+        // SAFETY: the records are two words, unknown to any device.
         assert_eq!(unsafe { slot.direct().cast::<[u32; 3]>().read() }, [0, 0, u32::MAX]);
     }
 

@@ -1,8 +1,8 @@
 //! [`Pd`], a protection domain or a parent domain of one, and [`Td`], a thread domain.
 //!
 //! A thread domain keeps a doorbell register for its queue pairs. One queue pair at a time has the
-//! register, with whole requests stored into it; the others of the same thread domain get registers
-//! as queue pairs without a thread domain do. So no two queues ever store requests into one
+//! register and stores whole requests into it. The other queue pairs of the thread domain get
+//! registers like queue pairs without a thread domain. No two queues ever store requests into one
 //! register, whatever threads use them.
 //!
 //! # References
@@ -54,20 +54,20 @@ impl Destroy for Td {
 
 /// A protection domain, or a parent domain, which is another name for its protection domain.
 ///
-/// The resource types that the allocator of a parent domain gets are those of `mlx5dv.h`, above the
+/// The resource types passed to the allocator of a parent domain are those of `mlx5dv.h`, above the
 /// driver's number in the upper half: 1 a queue pair, 2 a work queue, 3 doorbell records, 4 a
 /// shared receive queue, 5 a completion queue.
 #[derive(Debug)]
 pub struct Pd {
     device: Arc<Device>,
     kernel: KernelPd,
-    /// Its number in the device, if the kernel has told it.
+    /// Its number in the device, if reported by the kernel.
     pdn: Option<u32>,
     /// Cloned by each parent domain of this domain.
     users: Arc<()>,
-    /// Cloned by each completion queue that is made in this parent domain.
+    /// Cloned by each completion queue created in this parent domain.
     cqs: Arc<()>,
-    /// The domains that a parent domain keeps.
+    /// The domains kept by a parent domain.
     within: Option<Within>,
 }
 
@@ -107,7 +107,7 @@ impl Pd {
     /// Describes the domain for direct access: see [`direct`](crate::direct).
     ///
     /// # Errors
-    /// For an imported domain, those of [`query_pd`](verbs_core::cmd::mlx5::query_pd).
+    /// For an imported domain, as [`query_pd`](verbs_core::cmd::mlx5::query_pd).
     pub fn direct(&self) -> Result<PdDirect> {
         let pdn = match self.pdn {
             Some(pdn) => pdn,
@@ -116,7 +116,7 @@ impl Pd {
         Ok(PdDirect { pdn })
     }
 
-    /// Returns whether it is a domain of a device.
+    /// Returns whether the domain belongs to a device.
     pub(crate) fn is_of(&self, device: &Arc<Device>) -> bool {
         Arc::ptr_eq(&self.device, device)
     }
@@ -129,7 +129,7 @@ impl Pd {
     /// Returns a share of this parent domain for a completion queue.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device, or if it is no parent
+    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device, or if it is not a parent
     /// domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>) -> Result<Arc<()>> {
         let error = device.error("create_cq", Errno::INVAL);
@@ -148,7 +148,7 @@ impl Pd {
         self.within.as_ref()?.allocator.as_ref()
     }
 
-    /// Returns the register of its thread domain, if it has one that no queue pair has now.
+    /// Returns the register of its thread domain, if it has one not in use by a queue pair.
     pub(crate) fn register(&self) -> Option<Arc<Register>> {
         self.within.as_ref()?.td.as_ref()?.0.lease()
     }

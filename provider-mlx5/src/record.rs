@@ -1,5 +1,5 @@
-//! [`SendRecord`], [`RecvRecord`] and [`SrqRecord`]: the requests in a queue, as its poster and the
-//! poller of its completion queue know them. A completion names a request by its place in the queue
+//! [`SendRecord`], [`RecvRecord`] and [`SrqRecord`]: the requests in a queue, shared by its poster
+//! and the poller of its completion queue. A completion names a request by its place in the queue
 //! alone.
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The poster writes a slot before it publishes the request, and again only after the poller has
-//! moved the tail past it. A queue pair that is reset gets new records, so that completions from
-//! before the reset keep their numbers.
+//! moved the tail past it. A queue pair gets new records on reset, so completions from before the
+//! reset keep their numbers.
 //!
 //! The receives of a shared receive queue end in any order, and in the completion queues of several
 //! pollers. Its record has a bit for each entry in place of the tail:
@@ -19,13 +19,13 @@
 //!   poster   finds clear bits behind its last entry ◄──────────────────── poller   clears the bit
 //! ```
 //!
-//! A completion of an entry whose bit is clear is none: a device that completes a receive twice
-//! neither ends another one nor frees the entry again.
+//! A completion of an entry with a clear bit is ignored: if a device completes a receive twice, no
+//! other receive ends and the entry is not freed again.
 //!
 //! # Safety
-//! All fields are atomics, so that a device which reports wrong places causes wrong numbers and no
+//! All fields are atomics, so wrong places reported by a device cause wrong numbers but no
 //! undefined behaviour. Slots are found by a masked index, which is below their number. The entries
-//! that [`SrqRecord::free_behind`] returns are below the length of the queue.
+//! returned by [`SrqRecord::free_behind`] are below the length of the queue.
 #![allow(unsafe_code)]
 
 use core::ops::RangeInclusive;
@@ -39,7 +39,7 @@ use crate::wqe::{control, opcode};
 #[derive(Debug)]
 struct Slots<T> {
     slots: Box<[T]>,
-    /// Their number, less one.
+    /// Their number minus one.
     mask: u32,
 }
 
@@ -67,7 +67,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// The slots of a queue, for a loop: they stay in registers.
+/// The slots of a queue, for a loop that keeps them in registers.
 #[derive(Debug)]
 pub(crate) struct View<'a, T> {
     slots: &'a [T],
@@ -83,7 +83,7 @@ impl<'a, T> View<'a, T> {
 }
 
 impl View<'_, SendSlot> {
-    /// Returns the number of the request at a block, and its kind.
+    /// Returns the number and kind of the request at a block.
     #[inline(always)]
     pub(crate) fn request(&self, block: u16) -> (u64, Kind) {
         let slot = self.at(block.into());
@@ -134,12 +134,12 @@ impl SendSlot {
     }
 }
 
-/// A note of a queue about a request, beside its number.
+/// A queue's note about a request, in addition to its number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kind(u8);
 
 impl Kind {
-    /// Its completion names the operation.
+    /// The completion names the operation.
     pub(crate) const PLAIN: Self = Self(0);
     /// As `PLAIN`, with inline data.
     pub(crate) const INLINE: Self = Self(1);
@@ -147,17 +147,17 @@ impl Kind {
     pub(crate) const FETCH: Self = Self(2);
     /// A bind of a memory window. The completion names the opcode of all operations on keys.
     pub(crate) const BIND: Self = Self(3);
-    /// The invalidation of a key of this side, as `BIND`.
+    /// The invalidation of a local key, as `BIND`.
     pub(crate) const INVALIDATE: Self = Self(4);
-    /// A request that the program has made, whose completion tells no operation.
+    /// A raw request from the program, whose completion does not name the operation.
     pub(crate) const RAW: Self = Self(5);
     /// A receive of a message, whose completion has a length.
     pub(crate) const RECEIVE: Self = Self(6);
-    /// A receive of a frame, whose checksums the device has looked at.
+    /// A receive of a frame, with checksums verified by the device.
     pub(crate) const FRAME: Self = Self(7);
     /// A completion of tag matching, whose entry names the operation.
     pub(crate) const TAG: Self = Self(8);
-    /// As `TAG`, with the flag that asks for the number of unexpected messages.
+    /// As `TAG`, with the flag that requests the number of unexpected messages.
     pub(crate) const TAG_OUT_OF_STEP: Self = Self(9);
 
     /// Returns the kind of a request that moves data.
@@ -169,13 +169,13 @@ impl Kind {
         }
     }
 
-    /// Returns whether the completion has more than the operation that its opcode names.
+    /// Returns whether the completion has more than the operation named by its opcode.
     #[inline(always)]
     pub(crate) const fn has_more(self) -> bool {
         self.0 > Self::INLINE.0
     }
 
-    /// Returns whether the entry of the completion does not tell all of its operation.
+    /// Returns whether the completion's entry does not fully describe its operation.
     #[inline(always)]
     pub(crate) const fn is_special(self) -> bool {
         self.0 > Self::FETCH.0
@@ -187,7 +187,8 @@ impl Kind {
         self.0 >= Self::TAG.0
     }
 
-    /// Returns the fence of the request behind this one: a change of a key ends before it is used.
+    /// Returns the fence of the request behind this one, so that a change of a key ends before its
+    /// use.
     pub(crate) const fn fence_behind(self) -> u8 {
         match self {
             Self::BIND | Self::INVALIDATE => control::INITIATOR_SMALL_FENCE,
@@ -196,16 +197,16 @@ impl Kind {
     }
 }
 
-/// The shift from a word whose upper half is the number of a slot to the slot's place in bytes.
+/// The shift from a word with the number of a slot in its upper half to the slot's offset in bytes.
 const TO_PLACE: u32 = 12;
 
 /// The requests of a send queue.
 #[derive(Debug)]
 pub(crate) struct SendRecord {
     slots: Slots<SendSlot>,
-    /// The number of slots, less one, in their size: the place of a slot in bytes has these bits.
+    /// The number of slots minus one, times their size: the mask of a slot's offset in bytes.
     place_mask: u32,
-    /// The number of requests that have ended. The poller alone writes it.
+    /// The number of ended requests. Only the poller writes it.
     tail: AtomicU32,
 }
 
@@ -221,13 +222,13 @@ impl SendRecord {
         Arc::new(Self { slots: Slots::new(blocks), place_mask, tail: AtomicU32::new(0) })
     }
 
-    /// Returns the slot of the block whose number is the upper half of a word: the shift that finds
-    /// the number is part of that which finds the slot.
+    /// Returns the slot of the block whose number is the upper half of a word. One shift extracts
+    /// the number and scales it to the slot's offset.
     #[inline(always)]
     fn at_upper_half(&self, word: u32) -> &SendSlot {
         const { assert!(size_of::<SendSlot>() == 1 << (16 - TO_PLACE)) };
         let place = (word >> TO_PLACE) & self.place_mask;
-        // SAFETY: the place of a slot below their number (`new`).
+        // SAFETY: the offset of a slot below their number (`new`).
         unsafe { NonNull::from(&*self.slots.slots).cast::<SendSlot>().byte_add(place as usize).as_ref() }
     }
 
@@ -237,12 +238,12 @@ impl SendRecord {
         self.slots.at(block).put(wr_id, head, kind);
     }
 
-    /// Returns the slots: as many as blocks, which live as long as the record.
+    /// Returns the slots, one per block, which live as long as the record.
     pub(crate) const fn slots(&self) -> &[SendSlot] {
         &self.slots.slots
     }
 
-    /// Returns the number of requests that have ended. What the poller did before is done.
+    /// Returns the number of ended requests. The poller's earlier accesses are done.
     #[inline(always)]
     pub(crate) fn tail(&self) -> u32 {
         self.tail.load(Ordering::Acquire)
@@ -254,30 +255,30 @@ impl SendRecord {
         self.slots.view()
     }
 
-    /// Ends the request at a block, and with it all before it.
+    /// Ends the request at a block, and all before it.
     #[inline(always)]
     pub(crate) fn end(&self, block: u16) {
         let head = self.slots.at(block.into()).head.load(Ordering::Relaxed);
         self.tail.store(head, Ordering::Release);
     }
 
-    /// Ends the request at a block, and with it all before it. Returns its number and its kind.
+    /// Ends the request at a block, and all before it. Returns its number and kind.
     pub(crate) fn complete(&self, block: u16) -> (u64, Kind) {
         self.complete_word(u32::from(block) << 16)
     }
 
-    /// As [`complete`](Self::complete), for the block in the upper half of a word.
+    /// Ends requests like [`complete`](Self::complete), for the block in the upper half of a word.
     #[inline(always)]
     pub(crate) fn complete_word(&self, word: u32) -> (u64, Kind) {
         let slot = self.at_upper_half(word);
         let request = (slot.wr_id.load(Ordering::Relaxed), slot.kind());
-        // Last: the poster may write the slot again.
+        // Last, because the poster may write the slot again.
         self.tail.store(slot.head.load(Ordering::Relaxed), Ordering::Release);
         request
     }
 
-    /// As [`complete_word`](Self::complete_word), for a request that moves data from this side;
-    /// `None`, and nothing has changed, for another one.
+    /// Ends requests like [`complete_word`](Self::complete_word), if the request at the block moves
+    /// local data; otherwise changes nothing and returns `None`.
     #[inline(always)]
     pub(crate) fn complete_plain(&self, word: u32) -> Option<u64> {
         let slot = self.at_upper_half(word);
@@ -289,7 +290,7 @@ impl SendRecord {
         Some(wr_id)
     }
 
-    /// Returns what is remembered of the request at a block.
+    /// Returns the recorded kind of the request at a block.
     pub(crate) fn kind(&self, block: u32) -> Kind {
         self.slots.at(block).kind()
     }
@@ -304,7 +305,7 @@ impl SendRecord {
 #[derive(Debug)]
 pub(crate) struct RecvRecord {
     slots: Slots<AtomicU64>,
-    /// The number of requests that have ended. The poller alone writes it.
+    /// The number of ended requests. Only the poller writes it.
     tail: AtomicU32,
 }
 
@@ -325,7 +326,7 @@ impl RecvRecord {
         self.slots.at(entry).store(wr_id, Ordering::Relaxed);
     }
 
-    /// Returns the number of requests that have ended. What the poller did before is done.
+    /// Returns the number of ended requests. The poller's earlier accesses are done.
     #[inline(always)]
     pub(crate) fn tail(&self) -> u32 {
         self.tail.load(Ordering::Acquire)
@@ -343,7 +344,7 @@ impl RecvRecord {
         self.tail.store(self.tail.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
     }
 
-    /// Ends the request at an entry, and returns its number.
+    /// Ends the request at an entry and returns its number.
     #[inline(always)]
     pub(crate) fn complete(&self, entry: u16) -> u64 {
         let wr_id = self.view().receive(entry);
@@ -356,16 +357,16 @@ impl RecvRecord {
 #[derive(Debug)]
 pub(crate) struct SrqRecord {
     slots: Slots<AtomicU64>,
-    /// A bit for each entry, which is set from its posting until its completion.
+    /// A bit for each entry, set from its posting until its completion.
     posted: Box<[AtomicU64]>,
-    /// The bits of a word that are of entries: all, unless the queue is shorter than a word.
+    /// The bits of a word that belong to entries: all, unless the queue is shorter than a word.
     word: u64,
 }
 
-/// The number of entries with bits in one word.
+/// The number of entries per word.
 pub(crate) const WORD: u32 = u64::BITS;
 
-/// The bit of an entry in its word.
+/// Returns the bit of an entry in its word.
 #[inline(always)]
 pub(crate) const fn bit(entry: u32) -> u64 {
     1 << (entry % WORD)
@@ -384,14 +385,14 @@ impl SrqRecord {
         Arc::new(Self { slots: Slots::new(entries), posted, word })
     }
 
-    /// Records a receive at an entry, whose bit is clear.
+    /// Records a receive at an entry whose bit is clear.
     #[inline(always)]
     pub(crate) fn put(&self, entry: u32, wr_id: u64) {
         self.slots.at(entry).store(wr_id, Ordering::Relaxed);
     }
 
-    /// Marks receives, before the device learns of them: those with a bit in `bits`, among the
-    /// entries that share a word with `entry`.
+    /// Marks receives before they are published to the device: those with a bit in `bits`, among
+    /// the entries in the same word as `entry`.
     #[inline(always)]
     pub(crate) fn mark(&self, entry: u32, bits: u64) {
         self.posted[(entry / WORD) as usize].fetch_or(bits, Ordering::Release);
@@ -404,8 +405,8 @@ impl SrqRecord {
         word.is_some_and(|word| word.load(Ordering::Acquire) & bit(entry) != 0)
     }
 
-    /// Ends the receive at an entry, which the poster may use again at once, and returns its
-    /// number; `None` if the entry has no receive.
+    /// Ends the receive at an entry and returns its number; the poster may reuse the entry at once.
+    /// `None` if the entry has no receive.
     #[inline(always)]
     pub(crate) fn complete(&self, entry: u16) -> Option<u64> {
         let entry = u32::from(entry);
@@ -415,15 +416,15 @@ impl SrqRecord {
             return None;
         }
         let wr_id = self.slots.at(entry).load(Ordering::Relaxed);
-        // The poster sees the bit clear only after the number was read. Of several threads with the
-        // same entry, one clears it.
+        // The poster sees the bit clear only after the number was read. If several threads complete
+        // the same entry, one of them clears it.
         let before = word.fetch_and(!bit, Ordering::Release);
         (before & bit != 0).then_some(wr_id)
     }
 
-    /// Returns the first entries behind one, in the order of the queue and across its end, that
-    /// have no receive: a run of entries of one word. The entry itself is none of them. All are
-    /// below the length of the queue, whatever was completed.
+    /// Returns the first free entries behind one, in the order of the queue and across its end: a
+    /// run of entries within one word, excluding the entry itself. All are below the length of the
+    /// queue, whatever was completed.
     pub(crate) fn free_behind(&self, entry: u32) -> Option<RangeInclusive<u32>> {
         let (word, own) = (entry / WORD, bit(entry));
         let behind = !own & !(own - 1);

@@ -1,15 +1,15 @@
 //! [`Regions`]: the memory regions of a context by their local keys.
 //!
-//! Data that comes with a completion is copied by this process, and the device has compared no key.
-//! The poller therefore does what the device does otherwise: it finds the region of the element's
-//! key, and compares the protection domain, the range and the rights. It also finds the bytes,
-//! which lie at the element's address only if the region was registered so.
+//! This process copies data that comes with a completion, and the device has compared no key for
+//! it. The poller therefore performs the device's checks: it finds the region of the element's key,
+//! and compares the protection domain, the range and the rights. It also locates the bytes, which
+//! are at the element's address only if the region was registered that way.
 //!
-//! A region is known from its registration until its end is asked for. Requests that name it after
-//! that are faults of the program, and end in an error. A region that is imported into the context
-//! that has it keeps its place, whatever happens to its second name.
+//! The table contains a region from its registration until its end is requested. Requests that name
+//! it afterwards are faults of the program, and end in an error. A region imported into its own
+//! context keeps its place, whatever happens to its second name.
 //!
-//! In a forked child whose parent was adding or removing one, the table is
+//! In a forked child whose parent was adding or removing a region, the table is
 //! [lost](Regions::is_lost).
 
 use std::collections::BTreeMap;
@@ -26,14 +26,14 @@ pub(crate) struct Place {
     /// The address of its first byte in requests.
     pub(crate) iova: u64,
     pub(crate) length: u64,
-    /// The address of that byte in this process; `None` for memory that the process does not reach:
-    /// of a device, of a dma-buf, or of another process.
+    /// The address of that byte in this process; `None` for memory out of the process's reach: of a
+    /// device, of a dma-buf, or of another process.
     pub(crate) addr: Option<usize>,
     pub(crate) is_writable: bool,
 }
 
 impl Place {
-    /// Memory at an address of this process, or out of its reach.
+    /// Returns the place of memory at an address of this process, or out of its reach.
     pub(crate) const fn new(
         pd: u32,
         addr: Option<usize>,
@@ -46,16 +46,16 @@ impl Place {
     }
 }
 
-/// The target of the bytes of an element.
+/// The destination of an element's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// This address.
     At(usize),
-    /// None: the key is that of the null region.
+    /// None: the key belongs to the null region.
     Discard,
 }
 
-/// See the module's documentation.
+/// The regions of a context; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     by_key: ForkRwLock<BTreeMap<u32, Place>>,
@@ -64,7 +64,7 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Returns a table without regions, of a device whose null regions have a key.
+    /// Creates an empty table for a device whose null regions have this key.
     pub(crate) fn new(null_key: Option<u32>) -> Self {
         Self { by_key: ForkRwLock::default(), null_key }
     }
@@ -74,7 +74,7 @@ impl Regions {
         self.by_key.is_lost()
     }
 
-    /// Adds a region, before any request names it. The caller has found the table not
+    /// Adds a region before any request names it. The caller has checked that the table is not
     /// [lost](Self::is_lost), which it never becomes within a process.
     pub(crate) fn add(&self, lkey: u32, place: Place) {
         if let Ok(mut by_key) = self.by_key.write() {
@@ -82,9 +82,8 @@ impl Regions {
         }
     }
 
-    /// Adds a region that another handle, of this process or of another one, has registered.
-    /// Returns its place, unless the key has one already. The table is not lost, as for
-    /// [`add`](Self::add).
+    /// Adds a region registered by another handle, of this process or of another one. Returns its
+    /// place, unless the key has one already. The table is not lost, as for [`add`](Self::add).
     pub(crate) fn add_imported(&self, lkey: u32, place: Place) -> Option<Place> {
         let mut by_key = self.by_key.write().ok()?;
         match by_key.entry(lkey) {
@@ -93,8 +92,8 @@ impl Regions {
         }
     }
 
-    /// Removes an imported region that was [added](Self::add_imported), unless another region has
-    /// its key by now.
+    /// Removes an imported region that was [added](Self::add_imported), unless another region now
+    /// has its key.
     ///
     /// # Errors
     /// [`Lost`]
@@ -106,7 +105,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Removes a region, before the kernel may give its key again.
+    /// Removes a region before the kernel may reuse its key.
     ///
     /// # Errors
     /// [`Lost`]
@@ -119,7 +118,7 @@ impl Regions {
         self.view().is_ok_and(|view| view.by_key.values().all(|place| place.addr.is_some()))
     }
 
-    /// Looks at the regions, of which none ends meanwhile.
+    /// Returns a view of the regions; none ends while it lives.
     ///
     /// # Errors
     /// [`Lost`] if a thread of the parent process was adding or removing one at the fork.
@@ -128,7 +127,7 @@ impl Regions {
     }
 }
 
-/// The regions at a moment.
+/// The regions, locked against changes.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
     by_key: ForkReadGuard<'a, BTreeMap<u32, Place>>,
@@ -136,7 +135,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns the target of `length` bytes of an element, if the device had written them for a
+    /// Returns the target of `length` bytes of an element, as if the device had written them for a
     /// queue of a protection domain.
     pub(crate) fn target(&self, pd: u32, lkey: u32, address: u64, length: u32) -> Option<Target> {
         if Some(lkey) == self.null_key {
@@ -167,12 +166,12 @@ mod tests {
         regions.add(1, here);
         assert_eq!(regions.add_imported(1, beyond), None);
         assert_eq!(regions.view().unwrap().target(5, 1, 0x1000, 8), Some(Target::At(0x1000)));
-        // A region of another process: the context has memory that is out of reach while it has it.
+        // A region of another process: the context has memory out of reach as long as it exists.
         assert_eq!(regions.add_imported(2, beyond), Some(beyond));
         assert!(!regions.all_in_reach());
         regions.remove_imported(2, beyond).unwrap();
         assert!(regions.all_in_reach());
-        // Its owner has ended it, and the key is that of a region of this process now.
+        // Its owner has ended it, and the key now belongs to a region of this process.
         assert_eq!(regions.add_imported(2, beyond), Some(beyond));
         regions.add(2, here);
         regions.remove_imported(2, beyond).unwrap();

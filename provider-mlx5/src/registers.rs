@@ -6,11 +6,10 @@
 //!                       register 1: two halves ┘ kernel's
 //! ```
 //!
-//! A queue pair gets a register of its own while there are some, so that posting takes no lock.
-//! Further queue pairs share registers that take doorbells of 8 bytes alone, which one store rings.
-//! Each of them alternates between the halves for itself, as the kernel's queue pairs do. The two
-//! kinds of registers lie in UARs of their own. The environment variables are libmlx5's, except the
-//! last:
+//! A queue pair gets its own register while some are left, so that posting takes no lock. Further
+//! queue pairs share registers that take only doorbells of 8 bytes, rung by a single store. Each of
+//! them alternates between the halves independently, like the kernel's queue pairs. The two kinds
+//! of registers lie in separate UARs. The environment variables are libmlx5's, except the last:
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -22,15 +21,17 @@
 //!
 //! A queue may outlive its queue pair. Its register, and the other one of the same UAR, then go to
 //! no other queue pair: the device finds the queue pair by the number in the doorbell, may have
-//! given the number to another one, and compares the UAR alone. A queue pair that was created in
-//! the same UAR while the other one was being destroyed is created once more elsewhere. A late
-//! doorbell in a shared register has no request: the device reads the records of the queue pair
-//! with the number, which cover that one's own requests. So it does not matter to which queue pairs
-//! a driver gives the registers that came with the context: all of these are shared ones.
+//! reused the number, and compares the UAR alone. A queue pair created in the same UAR while the
+//! other one was being destroyed is created once more elsewhere.
+//!
+//! A late doorbell in a shared register contains no request: the device reads the records of the
+//! queue pair with the number, which cover that one's own requests. It therefore does not matter
+//! how a driver distributes the registers that came with the context, because all of them are
+//! shared.
 //!
 //! # Safety
-//! A register is one queue's as long as the value lives, except the shared ones, which are only
-//! rung with stores of 8 bytes.
+//! A register belongs to one queue as long as the value lives. Shared registers are only rung with
+//! stores of 8 bytes.
 //!
 //! # References
 //! `mlx5dv(7)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_get_qp_uar`)
@@ -50,17 +51,16 @@ use crate::doorbell::{ArmRegister, BlueFlame};
 use crate::kernel::Kernel;
 use crate::uar::{self, Name, REGISTERS, UAR, Uar};
 
-/// The place of the first register in a UAR.
+/// The offset of the first register in a UAR.
 const FIRST: usize = 0x800;
 
-/// The place of the register that arms completion queues.
+/// The offset of the register that arms completion queues.
 const ARM: usize = 0x20;
 
-/// The number of registers that queue pairs get for themselves, unless the environment has one.
+/// The default number of registers for one queue pair each.
 const DEDICATED: usize = 128;
 
-/// The number of registers of which the environment says how many are dedicated, unless it says
-/// this too: libmlx5's.
+/// The default total, from libmlx5, of which the environment may set the dedicated number.
 const TOTAL: usize = 16;
 
 /// The most of these that libmlx5 lets queue pairs share.
@@ -73,16 +73,17 @@ pub(crate) struct Registers {
     size: usize,
     /// The driver's reply to the creation of the context.
     reply: Mlx5IbAllocUcontextResp,
-    /// The UARs whose registers queue pairs share: one, or those of the context. Never empty.
+    /// The UARs with shared registers: one, or the context's. Never empty.
     shared: Vec<Uar>,
-    /// The number of registers that queue pairs get for themselves.
+    /// The maximum number of dedicated registers.
     max_dedicated: usize,
     prefers_blue_flame: bool,
-    /// In a forked child whose parent was using it, queue pairs share, and nothing is freed.
+    /// In a forked child whose parent was using it, queue pairs share registers, and nothing is
+    /// freed.
     dedicated: ForkLock<Vec<Dedicated>>,
 }
 
-/// A UAR whose registers queue pairs have for themselves.
+/// A UAR with dedicated registers.
 #[derive(Debug)]
 struct Dedicated {
     uar: Uar,
@@ -124,10 +125,10 @@ impl Config {
 }
 
 impl Registers {
-    /// Prepares the registers of a context to whose creation the driver replied.
+    /// Prepares the registers of a context from the driver's reply to its creation.
     ///
     /// # Errors
-    /// Any errno that the kernel returns; notably `ENOMEM` for a device without a free UAR.
+    /// Any errno the kernel returns; notably `ENOMEM` for a device without a free UAR.
     pub(crate) fn new(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp) -> Result<Self> {
         let shared = if reply.tot_bfregs == 0 {
             uar::alloc(kernel, UarType::MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC, 1)?
@@ -141,7 +142,7 @@ impl Registers {
     }
 
     fn over(shared: Vec<Uar>, reply: Mlx5IbAllocUcontextResp, config: Config) -> Self {
-        // Without a size that makes sense all queue pairs ring by single stores.
+        // Without a sensible size, all queue pairs ring by single stores.
         let is_size = |size: &u32| size.is_power_of_two() && (16..=512).contains(size);
         let size = Some(reply.bf_reg_size).filter(is_size).unwrap_or(0) as usize;
         Self {
@@ -160,7 +161,7 @@ impl Registers {
     }
 
     /// Returns the number of the UAR whose register arms completion queues; `None` if the driver
-    /// knows it.
+    /// chose it.
     pub(crate) fn arm_page_id(&self) -> Option<u32> {
         match self.arm_uar().name {
             Name::Page(number) => Some(number),
@@ -184,7 +185,7 @@ impl Registers {
         self.prefers_blue_flame
     }
 
-    /// Takes a register for a queue pair: one of its own while there are some, otherwise a shared
+    /// Takes a register for a queue pair: a dedicated one while some are left, otherwise a shared
     /// one.
     pub(crate) fn take(self: &Arc<Self>, kernel: &Kernel) -> Register {
         self.take_from(|taken| {
@@ -207,14 +208,14 @@ impl Registers {
         }
     }
 
-    /// Takes a register, where `more` allocates UARs behind as many as its argument says.
+    /// Takes a register. `more` allocates UARs; its argument is the number already allocated.
     fn take_from(self: &Arc<Self>, more: impl FnOnce(usize) -> Result<Vec<Uar>>) -> Register {
         let Ok(mut dedicated) = self.dedicated.lock() else { return self.share() };
         let found = find(&dedicated).or_else(|| {
             if dedicated.len() * REGISTERS >= self.max_dedicated {
                 return None;
             }
-            // Where the device has no more, the queue pair shares.
+            // If the device has no more, the queue pair shares.
             let more = more(dedicated.len()).ok()?;
             dedicated.extend(more.into_iter().map(|uar| Dedicated { uar, uses: [Use::None; REGISTERS] }));
             find(&dedicated)
@@ -230,15 +231,15 @@ impl Registers {
         }
     }
 
-    /// Gives the pages back to the kernel's driver, which has them until they are mapped no more.
-    /// Nothing takes a register from now on.
+    /// Returns the pages to the kernel's driver, which keeps them until they are unmapped. No
+    /// register is taken from now on.
     pub(crate) fn free(&self, kernel: &Kernel) {
         let Ok(dedicated) = self.dedicated.lock() else { return };
         let uars = dedicated.iter().map(|one| &one.uar).chain(&self.shared);
         let mut handles: Vec<u32> = uars.filter_map(|uar| uar.handle).collect();
         handles.dedup();
         for handle in handles {
-            // What the kernel does not free ends with the file.
+            // If the kernel does not free it, it ends with the file.
             let _ = free_uar(kernel.uverbs(), handle);
         }
     }
@@ -258,11 +259,11 @@ fn find(dedicated: &[Dedicated]) -> Option<(usize, usize)> {
         .find_map(|(place, one)| Some((place, one.uses.iter().position(|&register| register == Use::None)?)))
 }
 
-/// A register that was taken. It is free again when this is dropped: nothing rings it then.
+/// A register in use. It is free again when this is dropped, because nothing rings it then.
 #[derive(Debug)]
 pub(crate) struct Register {
     of: Arc<Registers>,
-    /// The place of its UAR among the dedicated ones; `None` for a shared one.
+    /// The index of its UAR among the dedicated ones; `None` for a shared one.
     place: Option<usize>,
     uar: Uar,
     /// Its number in the UAR.
@@ -276,8 +277,8 @@ impl Register {
         self.uar.name
     }
 
-    /// Returns the register that a new queue pair has, by the number in the driver's reply: this
-    /// one, unless the driver had the choice. `None` if the context has no such register.
+    /// Returns the register of a new queue pair, by the number in the driver's reply: this one,
+    /// unless the driver chose. `None` if the context has no such register.
     pub(crate) fn settled(self: Arc<Self>, bfreg_index: u32) -> Option<Arc<Self>> {
         if self.uar.name != Name::Chosen {
             return Some(self);
@@ -313,23 +314,23 @@ impl Register {
     /// Returns the register for its send queue.
     ///
     /// # Safety
-    /// The caller makes one of them for a value that it took or [leased](Self::lease), which is
-    /// used as long as that lives, by the send queue of the queue pair that has the UAR.
+    /// The caller creates only one of them for a value that it took or [leased](Self::lease). It is
+    /// used as long as that value lives, by the send queue of the queue pair that has the UAR.
     pub(crate) unsafe fn bell(&self) -> BlueFlame {
-        // SAFETY: the register is this one's, and the caller makes one `BlueFlame`; or it is
+        // SAFETY: the register is this value's, and the caller creates one `BlueFlame`; or it is
         // shared, and takes no requests.
         unsafe { BlueFlame::new(&self.uar.region, self.at(), self.of.size / 2, !self.is_shared()) }
     }
 
-    /// Returns a share of a thread domain's register for a queue pair, unless one has it now, or an
-    /// orphan has the other register of its UAR.
+    /// Returns a share of a thread domain's register for a queue pair, unless a queue pair has it
+    /// now, or an orphan has the other register of its UAR.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Arc<Self>> {
         let mut dedicated = self.of.dedicated.lock().ok()?;
-        // Shares are made here alone, under the lock, so the count only falls meanwhile.
+        // Shares are created only here, under the lock, so the count can only fall meanwhile.
         if Arc::strong_count(self) > 1 {
             return None;
         }
-        // What the last user has stored comes first.
+        // Stores of the last user come first.
         fence(Ordering::Acquire);
         if let Some(place) = self.place {
             let uses = &mut dedicated[place].uses;
@@ -342,7 +343,7 @@ impl Register {
         Some(Arc::clone(self))
     }
 
-    /// Tells whether the queue pair is destroyed, or may be at any moment, while its send queue may
+    /// Marks whether the queue pair is destroyed, or may be at any moment, while its send queue may
     /// still ring.
     pub(crate) fn set_orphan(&self, is_orphan: bool) {
         if let Some(place) = self.place
@@ -352,7 +353,7 @@ impl Register {
         }
     }
 
-    /// Returns whether the other register of its UAR is an orphan's.
+    /// Returns whether the other register of its UAR belongs to an orphan.
     pub(crate) fn is_beside_orphan(&self) -> bool {
         self.place.is_some_and(|place| {
             let Ok(dedicated) = self.of.dedicated.lock() else { return true };
@@ -386,14 +387,14 @@ pub(crate) mod tests {
         on_page(9, max_dedicated)
     }
 
-    /// Registers whose shared page has this number.
+    /// Returns registers whose shared page has this number.
     pub(crate) fn on_page(page_id: u32, max_dedicated: usize) -> Arc<Registers> {
         let config = Config { max_dedicated, prefers_blue_flame: true };
         let reply = Mlx5IbAllocUcontextResp { bf_reg_size: 512, ..Default::default() };
         Arc::new(Registers::over(vec![uar(page_id)], reply, config))
     }
 
-    /// Registers of a context that came with two UARs.
+    /// Returns the registers of a context that came with two UARs.
     fn of_context() -> Arc<Registers> {
         let config = Config { max_dedicated: 2, prefers_blue_flame: true };
         let reply = Mlx5IbAllocUcontextResp { bf_reg_size: 512, tot_bfregs: 4, ..Default::default() };
@@ -421,7 +422,7 @@ pub(crate) mod tests {
         let taken: Vec<Register> = (0..6).map(|_| take(&registers, &mut next)).collect();
         let page_ids: Vec<u32> = taken.iter().map(page_id).collect();
         assert_eq!(page_ids, [1, 1, 2, 2, 9, 9]);
-        // SAFETY: each register makes one.
+        // SAFETY: each register creates one.
         let max_units: Vec<u32> = taken.iter().map(|taken| unsafe { taken.bell() }.max_units).collect();
         assert_eq!(max_units, [16, 16, 16, 16, 0, 0]);
         let base = |register: &Register| register.uar.region.pointer(0, 1).addr().get();
@@ -444,7 +445,7 @@ pub(crate) mod tests {
         let (registers, mut next) = (registers(2), 0);
         let taken = [(); 3].map(|()| take(&registers, &mut next));
         for (number, register) in taken.iter().enumerate() {
-            // SAFETY: each register makes one.
+            // SAFETY: each register creates one.
             unsafe { register.bell() }.ring(number as u64 + 1);
         }
         registers.arm().ring(4, 5);

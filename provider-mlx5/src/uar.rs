@@ -1,15 +1,15 @@
 //! [`Uar`]: a page of doorbell registers of the device, and the ways to get some from the driver.
 //!
-//! | driver | registers that queue pairs share | registers of one queue pair each |
+//! | driver | registers shared by queue pairs | registers of one queue pair each |
 //! |---|---|---|
 //! | Linux 5.8 and newer | [`alloc`], without write combining | [`alloc`] |
 //! | older, or on demand | [`of_context`]: the driver chooses | [`alloc_later`], Linux 4.16 |
 //!
-//! The driver learns of the registers of a queue pair by the [`Name`] of their UAR.
+//! A queue pair's registers are passed to the driver by the [`Name`] of their UAR.
 //!
 //! # Safety
-//! The driver has allocated the pages that are mapped here for the context, as it says in its
-//! replies, and frees them with the context, or later if they are mapped still.
+//! The driver has allocated the pages mapped here for the context, as stated in its replies. It
+//! frees them with the context, or later if they are still mapped.
 //!
 //! # References
 //! rdma-core `providers/mlx5/verbs.c` (`mlx5_alloc_dyn_uar`), `mlx5.c` (`get_uar_mmap_offset`);
@@ -28,10 +28,10 @@ use crate::kernel::Kernel;
 /// The size of a UAR, in bytes.
 pub(crate) const UAR: usize = 4096;
 
-/// The registers of a UAR that user space has.
+/// The number of a UAR's registers for user space.
 pub(crate) const REGISTERS: usize = 2;
 
-/// The registers of a UAR that the driver counts in its replies: the kernel's are among them.
+/// The number of a UAR's registers that the driver counts in its replies, including the kernel's.
 const COUNTED: usize = 4;
 
 /// The most registers that a driver gives to a context.
@@ -44,10 +44,10 @@ pub(crate) struct Uar {
     /// Its place in the region.
     pub(crate) base: usize,
     pub(crate) name: Name,
-    /// The offset in the device's file at which its page is mapped.
+    /// The offset in the device's file for mapping its page.
     pub(crate) map_offset: u64,
-    /// The driver's object of its page, which has several UARs on some systems; `None` if the page
-    /// came with the context.
+    /// The driver's object of its page, which contains several UARs on some systems; `None` if the
+    /// page came with the context.
     pub(crate) handle: Option<u32>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Uar {
 pub(crate) enum Name {
     /// Its number in the device.
     Page(u32),
-    /// The number of its first register among those that were allocated after the context.
+    /// The number of its first register among those allocated after the context.
     Later(u32),
     /// None: it came with the context, and the driver chooses.
     Chosen,
@@ -73,25 +73,25 @@ impl Name {
     }
 }
 
-/// Returns the UAR among those of the context, and the register in it, to which a driver's reply
-/// refers; `None` if it is the kernel's.
+/// Returns the UAR among the context's, and the register in it, for the number in a driver's reply;
+/// `None` for the kernel's.
 pub(crate) fn chosen(bfreg_index: u32) -> Option<(usize, usize)> {
     let (uar, register) = (bfreg_index as usize / COUNTED, bfreg_index as usize % COUNTED);
     (register < REGISTERS).then_some((uar, register))
 }
 
-/// Allocates a page of registers as an object of the driver; `count` UARs are in it.
+/// Allocates a page of registers, containing `count` UARs, as an object of the driver.
 ///
 /// # Errors
 /// As [`alloc_uar`]; any errno of `mmap(2)`.
 pub(crate) fn alloc(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<Vec<Uar>> {
     let uverbs = kernel.uverbs();
     let info = alloc_uar(uverbs, uar_type)?;
-    // SAFETY: the kernel has just allocated the page for this process and told where to map it. It
-    // stays allocated as long as it is mapped.
+    // SAFETY: the kernel has just allocated the page for this process and reported where to map it.
+    // It stays allocated as long as it is mapped.
     let mapped = unsafe { uverbs.map("alloc_uar", info.mmap_offset, info.length as usize) };
     let region = mapped.inspect_err(|_| {
-        // What the kernel does not free ends with the file.
+        // If the kernel does not free it, it ends with the file.
         let _ = free_uar(uverbs, info.handle);
     })?;
     let name = |number| Name::Page(info.page_id.wrapping_add(number));
@@ -100,7 +100,7 @@ pub(crate) fn alloc(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<
     Ok(all)
 }
 
-/// Maps the pages that the driver has allocated with the context, as its reply says.
+/// Maps the pages that the driver has allocated with the context, according to its reply.
 ///
 /// # Errors
 /// `EPROTO` for a reply without a page, or with more registers than any driver gives; any errno of
@@ -114,7 +114,7 @@ pub(crate) fn of_context(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp) -> Re
     }
     let mut all = Vec::with_capacity(pages * count);
     for page in 0..pages {
-        // Single stores alone go there, which gain nothing from write combining. Drivers before
+        // Only single stores go there, which gain nothing from write combining. Drivers before
         // Linux 4.10 map all pages with it.
         let map = |command| {
             let offset = offset(command, page);
@@ -129,8 +129,8 @@ pub(crate) fn of_context(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp) -> Re
     Ok(all)
 }
 
-/// Allocates a page of registers after the context, by mapping it: the page `page` of those that
-/// the driver's reply permits.
+/// Allocates a page of registers after the context, by mapping it: the page `page` of those
+/// permitted by the driver's reply.
 ///
 /// # Errors
 /// `ENOMEM` beyond the last one; any errno of `mmap(2)`.
@@ -147,7 +147,7 @@ pub(crate) fn alloc_later(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp, page
     Ok(uars(&region, offset, count, |number| Name::Later(first as u32 + number * REGISTERS as u32)))
 }
 
-/// Returns the number of UARs in a page that the driver maps: 1 on drivers that do not tell.
+/// Returns the number of UARs in a page mapped by the driver: 1 if the driver does not report it.
 pub(crate) fn per_page(reply: &Mlx5IbAllocUcontextResp) -> usize {
     (reply.num_uars_per_page as usize).clamp(1, (page_size() / UAR).max(1))
 }
@@ -165,7 +165,7 @@ fn uars(region: &Region, map_offset: u64, count: usize, name: impl Fn(u32) -> Na
     .collect()
 }
 
-/// Returns the place in the device's file of a page, by its number: 8 bits of it, the command, and
+/// Returns the offset of a page in the device's file, by its number: 8 bits of it, the command, and
 /// the rest of the number.
 fn offset(command: Mlx5IbMmapCmd, page: usize) -> u64 {
     let (low, high) = (page as u64 & 0xff, page as u64 >> 8);

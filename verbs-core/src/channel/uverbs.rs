@@ -45,7 +45,7 @@ pub struct Uverbs {
     device_name: Box<str>,
     /// Learned: the kernel has no verbs ioctl at all (`ENOTTY`).
     no_ioctl: AtomicBool,
-    /// Learned: a bit for each method that the kernel does not have (`EPROTONOSUPPORT`).
+    /// Learned: a bit for each method missing from the kernel (`EPROTONOSUPPORT`).
     no_method: [AtomicU16; OBJECTS],
     /// The descriptor kept by the context for asynchronous events, or -1.
     event_fd: AtomicI32,

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `dev`, `index` | the kernel's | `None` |
 //! | `ibdev_path`, `cdev_path` | in sysfs and `/dev` | empty, and never opened |
-//! | `driver_id` | `enum rdma_driver_id` | the provider's number, distinct from all kernel drivers |
+//! | `driver_id` | `enum rdma_driver_id` | a number of its own, used by no kernel driver |
 //! | `own` | `None` | the provider's own value |
 
 use core::any::Any;
