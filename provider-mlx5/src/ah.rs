@@ -1,8 +1,8 @@
-//! Address handles: the path of a datagram, as its work queue entries have it.
+//! Address handles: the path of a datagram, in the format of its work queue entries.
 //!
-//! On InfiniBand the path is the program's attributes, and the kernel has no object. On RoCE the
-//! kernel resolves the Ethernet address and keeps an address handle; older drivers leave that to
-//! this process.
+//! On InfiniBand, the path consists of the program's attributes, without a kernel object. On RoCE,
+//! the kernel resolves the Ethernet address and keeps an address handle; older drivers leave the
+//! resolution to this process.
 //!
 //! ```text
 //!   byte  0  key, 8 reserved bytes, queue pair: of each request
@@ -30,14 +30,14 @@ use crate::AV_TAG;
 use crate::device::{Device, Port};
 use crate::sq::AV_LEN;
 
-/// The longest wait for the Ethernet address of a destination, where the kernel does not.
+/// The longest wait for the Ethernet address of a destination, if the kernel does not resolve it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An address handle.
 #[derive(Debug)]
 pub struct Ah {
     device: Arc<Device>,
-    /// The kernel's handle, if it has one.
+    /// The kernel's handle, if any.
     handle: Option<u32>,
     av: Av,
 }
@@ -83,8 +83,9 @@ impl Ah {
         Ok(Self { device: Arc::clone(device), handle, av: Av::new(AV_TAG, &path.bytes()) })
     }
 
-    /// Returns the address vector of an address handle's copy of its path, as work queue entries
-    /// have it: 48 bytes, of which the first 12 are the request's. `None` for another provider's.
+    /// Returns the address vector in an address handle's copy of its path, in the format of work
+    /// queue entries: 48 bytes, with the first 12 left to the request. `None` for another
+    /// provider's.
     pub fn address_vector(av: &Av) -> Option<&[u8]> {
         av.bytes(AV_TAG)
     }
@@ -96,7 +97,8 @@ fn resolve(source: &GidEntry, grh: &GlobalRoute) -> Result<[u8; 6], Errno> {
     Ok(neighbour::resolve(source.ndev_ifindex, source_ip, destination, PATIENCE)?.mac)
 }
 
-/// Returns the UDP source port of a path: by its flow label, or else any.
+/// Returns the UDP source port of a path, derived from its flow label if that is set, and otherwise
+/// arbitrary.
 fn udp_source_port(flow_label: u32) -> Result<u16, Errno> {
     let label = flow_label & GlobalRoute::FLOW_LABEL_MASK;
     if label != 0 {
@@ -105,7 +107,7 @@ fn udp_source_port(flow_label: u32) -> Result<u16, Errno> {
     Ok(random::draw()? as u16 | GlobalRoute::UDP_SPORT_MIN)
 }
 
-/// The fields of an address vector that do not change from request to request.
+/// The request-independent fields of an address vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Path {
     rate_sl: u8,
@@ -123,7 +125,7 @@ impl Path {
     fn new(port: Port, attr: &AhAttr) -> Self {
         let rate = rate(attr.static_rate) << 4;
         let (rate_sl, path_bits, lid_or_port) = if port.is_ethernet {
-            // The priority of a VLAN tag, above a bit that is 0.
+            // The priority of a VLAN tag, above a zero bit.
             (rate | (attr.sl & 7) << 1, 0, 0)
         } else {
             (rate | attr.sl & 0xf, attr.src_path_bits & 0x7f, attr.dlid)
@@ -161,8 +163,8 @@ impl Path {
     }
 }
 
-/// Returns the device's number of a static rate. The device has fewer rates than verbs: a rate that
-/// it lacks becomes a near one, or none.
+/// Returns the device's number of a static rate. The device supports fewer rates than verbs: a
+/// missing rate becomes a similar one, or none.
 ///
 /// # References
 /// IBTA volume 1, table 224
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!(udp_source_port(2).unwrap(), 0xc002);
         assert!(udp_source_port(0).unwrap() >= 0xc000);
         assert!(udp_source_port(1 << 20).unwrap() >= 0xc000);
-        // A label of 0 is none, so that the ports differ.
+        // A label of 0 counts as unset, so the ports differ.
         assert!((0..16).any(|_| udp_source_port(1 << 20).unwrap() != 0xc000));
     }
 

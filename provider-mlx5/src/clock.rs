@@ -1,12 +1,12 @@
-//! [`Clock`]: the device's clock, and the system's time by it.
+//! [`Clock`]: the device's clock, and its conversion to the system's time.
 //!
-//! | page, for reading alone | what it has |
+//! | read-only page | contents |
 //! |---|---|
 //! | core clock | a register of the device: its clock, in two halves |
 //! | clock info | the kernel's conversion of the device's clock to the time since 1970 |
 //!
 //! # Safety
-//! The kernel and the device alone write the pages, and both are read by value.
+//! Only the kernel and the device write the pages. Both are read by value.
 //!
 //! # References
 //! `ibv_query_rt_values_ex(3)`, `mlx5dv_get_clock_info(3)`; rdma-core `providers/mlx5/mlx5.c`;
@@ -27,17 +27,17 @@ use verbs_core::ring::{Region, barrier, page_size};
 use crate::direct::ClockInfo;
 use crate::kernel::Kernel;
 
-/// The device's clock, as far as the kernel offers it.
+/// The device's clock, as far as offered by the kernel.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// The register's page, and its place there.
+    /// The register's page, and its offset there.
     cycles: Option<(Region, usize)>,
     info: Option<Region>,
 }
 
 impl Clock {
-    /// Maps what the driver offers in its reply to the creation of the context. A page that cannot
-    /// be mapped is not there.
+    /// Maps the pages offered by the driver in its reply to the creation of the context. Pages that
+    /// cannot be mapped are treated as missing.
     pub(crate) fn new(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp) -> Self {
         let mask = Mlx5IbAllocUcontextRespMask::from_bits_retain(reply.comp_mask);
         let has_cycles =
@@ -76,7 +76,7 @@ impl Clock {
         }
     }
 
-    /// Returns whether times of the device can be converted to those of the system.
+    /// Returns whether device times can be converted to system times.
     pub(crate) const fn has_wall_clock(&self) -> bool {
         self.info.is_some()
     }
@@ -86,7 +86,7 @@ impl Clock {
         self.cycles.as_ref().map(|(page, place)| page.pointer(*place, 8))
     }
 
-    /// Returns the time after which a conversion is out of date, in nanoseconds.
+    /// Returns the validity period of a conversion, in nanoseconds.
     pub(crate) fn overflow_period(&self) -> Option<u64> {
         // SAFETY: no code of this process writes the page.
         self.info.as_ref().map(|page| unsafe { page.read(offset_of!(IbUverbsClockInfo, overflow_period)) })
@@ -95,27 +95,27 @@ impl Clock {
     /// Returns the kernel's conversion.
     ///
     /// # Errors
-    /// `EINVAL` if there is none; `EBUSY` if the kernel does not finish to update it.
+    /// `EINVAL` if there is none; `EBUSY` if the kernel's update does not finish.
     pub(crate) fn info(&self) -> Result<ClockInfo, Errno> {
         let page = self.info.as_ref().ok_or(Errno::INVAL)?;
         read(page).ok_or(Errno::BUSY)
     }
 
     /// Returns the time since 1970 of a reading of the device's clock, in nanoseconds; `None` if
-    /// the kernel offers no conversion, or does not finish to update it.
+    /// the kernel offers no conversion, or its update does not finish.
     pub(crate) fn wall_clock(&self, cycles: u64) -> Option<u64> {
         Some(apply(&read(self.info.as_ref()?)?, cycles))
     }
 }
 
-/// Returns the time since 1970 that a device has written, in nanoseconds: it writes seconds, and
+/// Returns a device-written time since 1970, in nanoseconds: the device writes seconds, and
 /// nanoseconds within them.
 pub(crate) fn real_time(timestamp: u64) -> u64 {
     let (seconds, nanoseconds) = (timestamp >> 32, timestamp & u64::from(u32::MAX));
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
-/// The number of reads of a page that the kernel updates: an update takes a few stores.
+/// The maximum number of reads of a page during the kernel's update, which takes a few stores.
 const PATIENCE: u32 = 1 << 20;
 
 /// Returns the conversion in a page.

@@ -1,7 +1,7 @@
 //! [`Counters`]: a set of counters of flow rules.
 //!
-//! The driver learns what a set counts by the command that creates the first rule with it, not
-//! before. The set is described anew once its last rule is destroyed.
+//! A set's description is passed to the driver by the command that creates the first rule with it,
+//! not before. The set is described anew after its last rule is destroyed.
 //!
 //! # Safety
 //! The driver reads the descriptions during the command, which borrows them.
@@ -44,7 +44,7 @@ pub(crate) struct Set {
 }
 
 impl Bound {
-    /// Locks the set for a command that binds it to a rule, or takes the rule away.
+    /// Locks the set for a command that binds it to a rule, or removes the rule.
     ///
     /// # Errors
     /// [`Lost`] in a forked child whose parent was doing so.
@@ -60,7 +60,7 @@ impl Set {
     /// [`Cause::Other`] for a set without counters; the result of `command`.
     pub(crate) fn describe<T>(&self, command: impl FnOnce(Uhw<'_>) -> Result<T>) -> Result<Result<T>, Cause> {
         if self.rules > 0 {
-            // The driver knows it.
+            // The driver has the description already.
             return Ok(command(Uhw::none()));
         }
         if self.descriptions.is_empty() {
@@ -85,12 +85,12 @@ impl Counters {
         Ok(Self { device: Arc::clone(device), handle, bound: Arc::default() })
     }
 
-    /// Returns the open device that it belongs to.
+    /// Returns its open device.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Returns the part that rules share.
+    /// Returns the part shared by rules.
     pub(crate) const fn bound(&self) -> &Arc<Bound> {
         &self.bound
     }

@@ -1,5 +1,5 @@
-//! Direct access: where the queues and registers of an object lie, for programs that fill entries
-//! and ring doorbells by themselves. It is what `mlx5dv_init_obj` and `mlx5dv_query_device` tell.
+//! Direct access: the addresses of an object's queues and registers, for programs that fill entries
+//! and ring doorbells themselves. Corresponds to `mlx5dv_init_obj` and `mlx5dv_query_device`.
 //!
 //! | object | described by |
 //! |---|---|
@@ -12,16 +12,16 @@
 //! | [`Dm`](crate::Dm) | [`DmDirect`] |
 //! | [`Ah`](crate::Ah) | [`Ah::address_vector`](crate::Ah::address_vector) |
 //!
-//! A description is numbers and addresses, and telling them is safe. Using an address is unsafe,
-//! and whoever does it promises:
+//! A description consists of numbers and addresses, and is safe to obtain. Using an address is
+//! unsafe. Its user promises:
 //! - The object lives, and is not resized, as long as the address is used.
-//! - From its first use on, this library posts nothing to the queue, polls nothing from it, and
-//!   requests no event of it: the two do not know of each other's entries. The rule is that of
-//!   `mlx5dv_init_obj`. Changes of state, queries and the end of the object stay calls of this
-//!   library; a reset sets the doorbell records of a queue pair to 0.
+//! - From the first use on, this library posts nothing to the queue, polls nothing from it, and
+//!   requests no event of it, because neither side sees the other's entries. The same rule applies
+//!   to `mlx5dv_init_obj`. Changes of state, queries and destruction remain calls of this library;
+//!   a reset sets the doorbell records of a queue pair to 0.
 //! - Entries, doorbell records and registers are written as the device's manual demands, with its
 //!   barriers. Requests keep the promises of [`SendQueue`](verbs_core::provider::SendQueue) about
-//!   the memory that they name.
+//!   the memory they name.
 //!
 //! # References
 //! `mlx5dv_init_obj(3)`, `mlx5dv_query_device(3)`, `mlx5dv_get_clock_info(3)`
@@ -37,7 +37,7 @@ use crate::registers::Register;
 pub struct QueueDirect {
     /// The first entry.
     pub buf: NonNull<u8>,
-    /// The number of entries: a power of two, or 0 for no queue. In a send queue an entry is a
+    /// The number of entries: a power of two, or 0 for no queue. In a send queue, an entry is a
     /// basic block.
     pub entries: u32,
     /// The size of an entry in bytes; 1 for no queue.
@@ -54,18 +54,18 @@ impl QueueDirect {
 /// A doorbell register of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterDirect {
-    /// Its first half. The second one follows behind `size` bytes.
+    /// Its first half. The second one follows after `size` bytes.
     pub register: NonNull<u8>,
-    /// The size of a half in bytes; 0 if the register is shared, and takes doorbells of 8 bytes
-    /// alone.
+    /// The size of a half in bytes; 0 if the register is shared, and only takes doorbells of 8
+    /// bytes.
     pub size: u32,
-    /// The offset in the device's file at which the register's page is mapped.
+    /// The offset in the device's file for mapping the register's page.
     pub map_offset: u64,
 }
 
 /// A page of doorbell registers.
 ///
-/// A page of its own is free again when this is dropped, when nothing rings it any more.
+/// A page that is not shared is free again when this is dropped, because nothing rings it then.
 #[derive(Debug)]
 pub struct UarDirect {
     pub(crate) register: Register,
@@ -83,14 +83,14 @@ impl UarDirect {
         self.page_id
     }
 
-    /// Returns the register, which no queue pair has.
+    /// Returns the register, which no queue pair uses.
     pub fn register(&self) -> RegisterDirect {
         self.register.direct()
     }
 }
 
-/// The numbers of the objects of the device that a raw packet queue pair consists of; 0 for those
-/// that it lacks, and on drivers that do not tell.
+/// The numbers of a raw packet queue pair's parts in the device; 0 for missing parts, and if the
+/// driver does not report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawQpDirect {
     /// The transport interface for receives.
@@ -101,14 +101,14 @@ pub struct RawQpDirect {
     pub rqn: u32,
     /// The send queue.
     pub sqn: u32,
-    /// The address of the transport interface for receives, in the memory of the device.
+    /// The address of the transport interface for receives, in device memory.
     pub tir_icm_addr: u64,
 }
 
 /// A queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpDirect {
-    /// Its doorbell records, big-endian: of receives, and behind it of sends.
+    /// Its doorbell records, big-endian: receives, followed by sends.
     pub records: NonNull<u32>,
     /// The send queue.
     pub sq: QueueDirect,
@@ -125,10 +125,9 @@ pub struct QpDirect {
 pub struct CqDirect {
     /// The ring of entries.
     pub ring: QueueDirect,
-    /// Its doorbell records, big-endian: the consumer's index, and behind it the request for an
-    /// event.
+    /// Its doorbell records, big-endian: the consumer's index, followed by the event request.
     pub records: NonNull<u32>,
-    /// The page of registers, in which requests for events are rung at 0x20.
+    /// The page of registers; event requests are rung at 0x20.
     pub registers: NonNull<u8>,
     /// The number of the queue in the device.
     pub cqn: u32,
@@ -137,7 +136,7 @@ pub struct CqDirect {
 /// A shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqDirect {
-    /// Its entries, which are linked by their first 16 bytes.
+    /// Its entries, linked by their first 16 bytes.
     pub queue: QueueDirect,
     /// Its doorbell record, big-endian.
     pub record: NonNull<u32>,
@@ -168,7 +167,7 @@ pub struct PdDirect {
 /// Device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmDirect {
-    /// The first byte. The device takes accesses of 4 bytes alone.
+    /// The first byte. The device only takes accesses of 4 bytes.
     pub buf: NonNull<u8>,
     /// The length in bytes.
     pub length: u64,
@@ -179,9 +178,9 @@ pub struct DmDirect {
 pub struct ContextDirect {
     /// The version of entries of completion queues.
     pub cqe_version: u8,
-    /// The device can write times of the system into completions.
+    /// Whether the device can write system times into completions.
     pub has_real_time: bool,
-    /// The device has registers that take whole requests.
+    /// Whether the device has registers for whole requests.
     pub has_blue_flame: bool,
     /// The number of registers that can be allocated later with the older interface.
     pub max_dynamic_registers: u32,
@@ -191,11 +190,11 @@ pub struct ContextDirect {
     pub core_clock: Option<NonNull<u8>>,
     /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*` bits.
     pub flow_action_flags: u32,
-    /// The driver's part of the device's attributes; zeros where it does not tell.
+    /// The driver's part of the device's attributes; zeros if not reported.
     pub queried: Mlx5IbQueryDeviceResp,
 }
 
-/// The kernel's conversion of the device's clock to the time since 1970, at a moment.
+/// A snapshot of the kernel's conversion of the device's clock to the time since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockInfo {
     /// The time in nanoseconds.
@@ -208,6 +207,6 @@ pub struct ClockInfo {
     pub mult: u32,
     /// The scale of `mult` and `frac`.
     pub shift: u32,
-    /// The bits that the clock has.
+    /// The valid bits of the clock.
     pub mask: u64,
 }

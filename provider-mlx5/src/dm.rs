@@ -1,15 +1,15 @@
-//! [`Dm`]: memory of the device (MEMIC), which the process maps to copy.
+//! [`Dm`]: device memory (MEMIC), mapped by the process for copies.
 //!
-//! The device takes accesses of 4 bytes alone, so a copy is a sequence of such accesses, each of
+//! The device only takes accesses of 4 bytes, so a copy is a sequence of such accesses, each of
 //! which is atomic. Copies of several threads may interleave; they do not race.
 //!
-//! The mapping is write-combining. A copy to the memory ends with a flush, so that a doorbell of
-//! any thread that learns of the copy comes after it; libmlx5 leaves that to the doorbell, which
-//! covers its own thread. A copy from the memory is not made before the completion that announces
-//! the data was read.
+//! The mapping is write-combining. A copy to the memory ends with a flush, so that it precedes the
+//! doorbell of any thread synchronised with the copy; libmlx5 leaves this to the doorbell, which
+//! covers its own thread. A copy from the memory does not begin before the completion announcing
+//! the data has been read.
 //!
 //! # Safety
-//! The mapping is reached through [`Dm::copy_to`] and [`Dm::copy_from`] alone, whose accesses are
+//! The mapping is accessed through [`Dm::copy_to`] and [`Dm::copy_from`] alone, whose accesses are
 //! atomic and within it. Work requests and peers access the same bytes through the device.
 //!
 //! # References
@@ -48,13 +48,13 @@ pub struct Dm {
     handle: u32,
     length: u64,
     region: Region,
-    /// Its place in the region.
+    /// Its offset in the region.
     start: usize,
     map_offset: u64,
     is_own: bool,
 }
 
-/// Returns the offset of the device file at which a page of device memory is mapped.
+/// Returns the offset in the device file for mapping a page of device memory.
 fn map_offset(page_index: u16) -> u64 {
     let index = u64::from(page_index);
     let page = u64::from(Mlx5IbMmapCmd::MLX5_IB_MMAP_DEVICE_MEM.0) << 8 | index & 0xff | (index >> 8) << 16;
@@ -65,11 +65,11 @@ impl Dm {
     /// Allocates device memory.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a device that has none; `EINVAL` with [`Cause::Limit`] for no bytes or more
-    /// than the device has; any other errno that the kernel returns, notably `ENOMEM`.
+    /// `EOPNOTSUPP` for a device without any; `EINVAL` with [`Cause::Limit`] for no bytes or more
+    /// than the device has; any other errno the kernel returns, notably `ENOMEM`.
     pub(crate) fn alloc(device: &Arc<Device>, attr: &DmAttr) -> Result<Self> {
         const VERB: &str = "alloc_dm";
-        // The driver rounds a length up without a look at its size.
+        // The driver rounds a length up without checking its size.
         let most = device.kernel.query_device_ex()?.max_dm_size;
         if most == 0 {
             let reason = "the device has no memory for programs".into();
@@ -78,14 +78,14 @@ impl Dm {
         explain::within("length", attr.length, 1, most)
             .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
         let mut info = DmInfo { length: attr.length, ..DmInfo::default() };
-        // Linux before 5.3 has one kind alone, and ignores the attribute.
+        // Linux before 5.3 has only one kind, and ignores the attribute.
         let kind = u64::from(Mlx5IbUapiDmType::MLX5_IB_UAPI_DM_TYPE_MEMIC.0);
         let driver = [
             Attr::u64(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, kind).optional(),
             Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, info.start_offset.as_mut_bytes()),
             Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, info.page_index.as_mut_bytes()),
         ];
-        // SAFETY: the attributes are the driver's, and lend `info` for the time of the command.
+        // SAFETY: the attributes are the driver's, and lend `info` for the duration of the command.
         let driver = unsafe { DriverAttrs::new(driver) };
         let uverbs = device.kernel.uverbs();
         let handle = cmd::dm::alloc_dm(uverbs, attr, driver)?;
@@ -95,7 +95,7 @@ impl Dm {
         })
     }
 
-    /// Maps device memory that another owner of the same open file allocated.
+    /// Maps device memory allocated by another owner of the same open file.
     ///
     /// # Errors
     /// As [`query_dm`]; any errno that `mmap(2)` returns.
@@ -120,13 +120,13 @@ impl Dm {
             return Err(bad());
         }
         let map_offset = map_offset(info.page_index);
-        // SAFETY: the kernel told where the memory is mapped; this object alone has the mapping.
+        // SAFETY: the kernel reported where the memory is mapped; only this object has the mapping.
         let region = unsafe { uverbs.map(verb, map_offset, size) }?;
         let device = Arc::clone(device);
         Ok(Self { device, handle, length: info.length, region, start, map_offset, is_own })
     }
 
-    /// Returns the open device that it belongs to.
+    /// Returns its open device.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -136,7 +136,7 @@ impl Dm {
         DmDirect { buf: self.region.pointer(self.start, self.length as usize), length: self.length }
     }
 
-    /// Checks a range of it.
+    /// Checks a range of the memory.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Range`].
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use crate::device::tests::device;
 
-    /// The page of the device memory, in pages, and its start in it.
+    /// The page number of the device memory, and its start in the page.
     const PLACE: u64 = 8 << 8 | 0x34 | 0x12 << 16;
     const START: u64 = 0x1_0040;
 
@@ -253,7 +253,7 @@ mod tests {
         let (direct, start) = (dm.direct(), region.pointer(0x40, 1));
         assert_eq!(direct, DmDirect { buf: start, length: 128 });
         dm.copy_to(4, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-        // SAFETY: there is no other thread.
+        // SAFETY: no other thread runs.
         let copied = unsafe { region.read::<[u8; 16]>(0x40) };
         assert_eq!(copied, [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0]);
         let mut bytes = [0xaa; 8];

@@ -1,8 +1,8 @@
-//! [`Entries`]: the memory of a receive queue, of a queue pair's or a shared one, as entries of one
-//! size that have a list each.
+//! [`Entries`]: the memory of a receive queue, dedicated to a queue pair or shared, as entries of one
+//! size, each with a list.
 //!
 //! # Safety
-//! Entries are found by a masked number, so that every one lies within the memory.
+//! Entries are found by a masked number, so every one lies within the memory.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -13,19 +13,19 @@ use verbs_core::types::Sge;
 use crate::life::Life;
 use crate::wqe::{self, UNIT};
 
-/// The entries of a queue, at the start of the memory of its life.
+/// The entries of a queue, at the start of its life's memory.
 pub(crate) struct Entries {
     view: View,
     life: Arc<Life>,
 }
 
-/// The entries, for a loop: they stay in registers.
+/// The entries, for a loop that keeps them in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     start: NonNull<u8>,
-    /// The number of entries, less one.
+    /// The number of entries minus one.
     mask: u32,
-    /// The size of an entry in bytes is 2 to the power of this.
+    /// The binary logarithm of an entry's size in bytes.
     log_size: u32,
     /// The most elements of a list.
     room: u32,
@@ -38,11 +38,11 @@ unsafe impl Send for Entries {}
 unsafe impl Sync for Entries {}
 
 impl Entries {
-    /// Returns `count` entries of `units` units, of which the first `head` are not of the list.
+    /// Returns `count` entries of `units` units. The first `head` units do not belong to the list.
     ///
     /// # Panics
-    /// The entries do not lie within the memory, are not aligned to a unit, or have no room for a
-    /// list; a number is no power of two.
+    /// If the entries do not lie within the memory, are not aligned to a unit, or have no room for
+    /// a list; if a number is not a power of two.
     pub(crate) fn new(count: u32, units: u32, head: u32, life: Arc<Life>) -> Self {
         assert!(count.is_power_of_two() && units.is_power_of_two(), "{count} entries of {units} units");
         assert!(units > head, "entries of {units} units");
@@ -62,7 +62,7 @@ impl Entries {
         self.view.mask + 1
     }
 
-    /// Returns the entries, as long as the queue lives.
+    /// Returns the entries, valid as long as the queue lives.
     #[inline(always)]
     pub(crate) const fn view(&self) -> &View {
         &self.view
@@ -70,14 +70,14 @@ impl Entries {
 }
 
 impl View {
-    /// Returns the memory of an entry, by a number that counts on across the end of the queue.
+    /// Returns the memory of an entry, by a number that continues across the end of the queue.
     #[inline(always)]
     pub(crate) fn at(&self, number: u32) -> NonNull<u8> {
         // SAFETY: below the number of entries.
         unsafe { self.at_place(self.place(number)) }
     }
 
-    /// Returns the place of an entry: its number, below that of entries.
+    /// Returns the place of an entry: its number, below the number of entries.
     #[inline(always)]
     pub(crate) const fn place(&self, number: u32) -> usize {
         (number & self.mask) as usize
@@ -93,13 +93,13 @@ impl View {
         unsafe { self.start.add(place << self.log_size) }
     }
 
-    /// Stores a list of one element that has bytes.
+    /// Stores a list of one non-empty element.
     ///
     /// # Safety
-    /// `list` is the first unit behind the head of an entry that no unfinished receive has.
+    /// `list` is the first unit after the head of an entry not used by an unfinished receive.
     #[inline(always)]
     pub(crate) unsafe fn put_one(&self, list: NonNull<u8>, sge: &Sge) {
-        // SAFETY: the entry has room for one element (`new`), and for a terminator where a list may
+        // SAFETY: the entry has room for one element (`new`), and for a terminator if its list can
         // be longer.
         unsafe {
             wqe::store(list, wqe::data(sge));
@@ -109,11 +109,10 @@ impl View {
         }
     }
 
-    /// Stores a list, without its elements of no bytes: a length of 0 means 2^31 to the device.
+    /// Stores a list without its empty elements, because a length of 0 means 2^31 to the device.
     ///
     /// # Safety
-    /// As [`put_one`](Self::put_one); the list has at most as many elements as an entry has room
-    /// for.
+    /// As [`put_one`](Self::put_one); the list has no more elements than fit into an entry.
     #[inline(always)]
     pub(crate) unsafe fn put_list(&self, list: NonNull<u8>, sges: &[Sge]) {
         let (mut at, mut left) = (list, self.room);

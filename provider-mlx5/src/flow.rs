@@ -19,7 +19,7 @@ use crate::{Counters, Mlx5, Qp};
 pub struct Flow {
     device: Arc<Device>,
     handle: u32,
-    /// The set of counters that it has.
+    /// Its set of counters.
     bound: Option<Arc<Bound>>,
 }
 
@@ -70,7 +70,7 @@ impl FlowOps for Flow {
 
 impl Destroy for Flow {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        // The driver forgets what the set counts with its last rule.
+        // The driver drops the set's description with its last rule.
         let destroyed = self
             .bound
             .as_deref()

@@ -1,16 +1,16 @@
-//! Forked children of tests: the test has a lock at the fork, as another thread of a program may.
+//! Forked children of tests: the test holds a lock at the fork, like another thread of a program.
 //!
 //! # Safety
-//! A child has one thread and a copy of the memory. It calls the code under test and ends.
+//! A child has one thread and a copy of the memory. It calls the code under test and exits.
 #![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Returns whether `run` returns true in a forked child. The child ends by a signal if it still
-/// runs after a minute.
+/// Returns whether `run` returns true in a forked child. A signal kills the child if it still runs
+/// after a minute.
 pub(crate) fn is_true_in_child(run: impl FnOnce() -> bool) -> bool {
     // SAFETY: `fork(3)` keeps the allocator usable in the child, which never returns from here. The
-    // parent waits for the process that it made.
+    // parent waits for its own child.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);
@@ -19,7 +19,7 @@ pub(crate) fn is_true_in_child(run: impl FnOnce() -> bool) -> bool {
             let is_true = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
             libc::_exit(i32::from(!is_true));
         }
-        // What it owns would be dropped with the lock held.
+        // Its captures would be dropped with the lock held.
         core::mem::forget(run);
         let mut status = 0;
         assert_eq!(libc::waitpid(child, &raw mut status, 0), child);

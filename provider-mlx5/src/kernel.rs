@@ -3,8 +3,8 @@
 //! # Safety
 //! Here the crate takes the right to command the context, once for all its files. The type does not
 //! leave the crate. The objects keep the promises of [`Uverbs`]: each changes and destroys only the
-//! kernel object that it created, when its owner calls for it, and a queue posts only requests for
-//! which the callers of the unsafe posting functions made their promises.
+//! kernel object that it created, when its owner requests it. A queue posts only requests for which
+//! the callers of the unsafe posting functions made their promises.
 #![allow(unsafe_code)]
 
 use std::ops::Deref;
@@ -24,7 +24,8 @@ impl Kernel {
 
     /// Returns the context's commands.
     pub(crate) fn uverbs(&self) -> &Uverbs {
-        // SAFETY: only this crate can call it, and uses the right as the head of this file argues.
+        // SAFETY: only this crate can call it, and uses the right as argued at the head of this
+        // file.
         unsafe { self.0.uverbs() }
     }
 }

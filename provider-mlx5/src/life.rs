@@ -1,9 +1,9 @@
-//! [`Life`]: what a queue pair, a shared receive queue or a work queue has of its device from its
+//! [`Life`]: the device resources of a queue pair, a shared receive queue or a work queue, from its
 //! creation until it was destroyed and its queues are gone.
 //!
-//! Queues may be dropped before their object or after it. They share this value: the memory, the
-//! doorbell records, the register and the number return when the last of them is dropped. A send
-//! queue looks before it rings whether its queue pair has ended.
+//! Queues may be dropped before or after their object. They share this value: the memory, the
+//! doorbell records, the register and the number are released when the last of them is dropped. A
+//! send queue checks whether its queue pair has ended before it rings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,20 +15,20 @@ use crate::memory::QueueMemory;
 use crate::registers::Register;
 use crate::user_index::UserIndex;
 
-/// See the module's documentation.
+/// The device resources of an object and its queues; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Life {
     is_over: AtomicBool,
-    /// Of an object without a send queue: none.
+    /// None for an object without a send queue.
     register: Option<Arc<Register>>,
-    /// Of an object without completions of its own: none.
+    /// None for an object without completions.
     user_index: Option<UserIndex>,
     records: Slot,
     memory: QueueMemory,
 }
 
 impl Life {
-    /// Lends these to the device: the kernel has created the object.
+    /// Lends these resources to the device, after the kernel has created the object.
     pub(crate) fn new(
         memory: QueueMemory,
         records: Slot,
@@ -43,7 +43,7 @@ impl Life {
         Self { is_over: AtomicBool::new(false), register, user_index, records, memory }
     }
 
-    /// The life of a simulated queue pair, in plain memory.
+    /// Returns the life of a simulated queue pair, in plain memory.
     pub(crate) fn of_test(memory: Region, records: Region) -> Self {
         Self::new(QueueMemory::of_test(memory), Slot::of_test(records), None, None)
     }
@@ -58,12 +58,12 @@ impl Life {
         &self.records
     }
 
-    /// Returns the register, if it has one.
+    /// Returns the register, if any.
     pub(crate) fn register(&self) -> Option<&Register> {
         self.register.as_deref()
     }
 
-    /// Returns the number that its completions carry, if it has any.
+    /// Returns the number in its completions, if any.
     pub(crate) fn user_index(&self) -> Option<u32> {
         self.user_index.as_ref().map(UserIndex::number)
     }
@@ -74,16 +74,15 @@ impl Life {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Tells whether the queue pair may be destroyed at any moment, while its queues may still
-    /// ring.
+    /// Marks whether the queue pair may be destroyed at any moment while its queues may still ring.
     pub(crate) fn set_orphan(&self, is_orphan: bool) {
         if let Some(register) = &self.register {
             register.set_orphan(is_orphan);
         }
     }
 
-    /// Ends it: the kernel has confirmed that the object is destroyed, and its completion queues
-    /// know it.
+    /// Ends the life, after the kernel has confirmed that the object is destroyed and its
+    /// completion queues have been updated.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.set_orphan(true);

@@ -1,4 +1,4 @@
-//! [`Mr`]: a memory region of the kernel, or the null region, which is a key of the device.
+//! [`Mr`]: a kernel memory region, or the null region, which is a key of the device.
 //!
 //! # Safety
 //! The caller's promises about registered memory are passed on unchanged.
@@ -30,7 +30,8 @@ enum Kind {
         region: KernelMr,
         regions: Arc<Regions>,
     },
-    /// The place is that of a region of another context, `None` for a second name of one of this.
+    /// The place belongs to another context's region; `None` for a second name of this context's
+    /// own.
     Imported {
         region: KernelMr,
         regions: Arc<Regions>,
@@ -46,22 +47,22 @@ enum Kind {
 pub(crate) type Change<'a> = (Option<(*mut u8, usize, u64)>, Option<&'a KernelPd>, Option<AccessFlags>);
 
 impl Mr {
-    /// Returns a region of the kernel, which is at a place.
+    /// Returns a kernel region at a place.
     pub(crate) fn new(device: &Device, region: KernelMr, place: Place) -> Self {
         let regions = Arc::clone(&device.regions);
         regions.add(region.lkey(), place);
         Self(Kind::Kernel { region, regions })
     }
 
-    /// Returns an imported region, out of reach unless this context has it.
+    /// Returns an imported region, out of reach unless it belongs to this context.
     pub(crate) fn imported(device: &Device, region: KernelMr, place: Place) -> Self {
         let regions = Arc::clone(&device.regions);
         let place = regions.add_imported(region.lkey(), place);
         Self(Kind::Imported { region, regions, place })
     }
 
-    /// Returns the null region. All of a device have one key, which needs no protection domain, and
-    /// which the kernel has without a command.
+    /// Returns the null region. All null regions of a device share one key, which needs no
+    /// protection domain and no command.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has none.
@@ -74,7 +75,7 @@ impl Mr {
         Ok(Self(Kind::Null { device: Arc::clone(device), lkey }))
     }
 
-    /// Changes the region in place, or in the kernel by another one with new keys.
+    /// Changes the region in place, or replaces it in the kernel by another one with new keys.
     ///
     /// # Safety
     /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
@@ -95,7 +96,7 @@ impl Mr {
                 });
                 let after =
                     before.map(|before| if changed.is_ok() { before.changed(change) } else { before });
-                // What is unusable has no target.
+                // An unusable region has no target.
                 let is_usable =
                     !changed.as_ref().is_err_and(|error| matches!(error.region, RegionState::Unusable));
                 if let Some(place) = after.filter(|_| is_usable) {
@@ -112,10 +113,10 @@ impl Mr {
     }
 }
 
-/// Returns the state of a region after the kernel has refused a change.
+/// Returns the state of a region after the kernel has rejected a change.
 ///
-/// The driver revokes a region before it changes the memory, or makes another region of it, and
-/// leaves it so if a later step fails. Only some errors come before that for certain:
+/// The driver revokes a region before it changes the memory or replaces the region, and leaves it
+/// revoked if a later step fails. Only some errors are certain to occur before:
 ///
 /// | errno | from |
 /// |---|---|
@@ -157,7 +158,7 @@ impl Place {
 }
 
 impl MrOps for Mr {
-    /// Of the null region: a number that no region has.
+    /// For the null region, returns a number of no region.
     fn handle(&self) -> u32 {
         match &self.0 {
             Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.handle(),
@@ -172,7 +173,7 @@ impl MrOps for Mr {
         }
     }
 
-    /// Of the null region: 0, which no region has.
+    /// For the null region, returns 0, which no region has.
     fn rkey(&self) -> u32 {
         match &self.0 {
             Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.rkey(),
@@ -257,7 +258,7 @@ mod tests {
                 assert_eq!(state_after, state, "{errno:?} after {change:?}, pages of {page}");
             }
         }
-        // The same place in a page of 4 KiB, and another one in a page of 16 KiB.
+        // The same offset in a page of 4 KiB, and a different one in a page of 16 KiB.
         for (page, state) in [(4096, unusable), (16384, unchanged)] {
             let change = (memory_at(0x1010), None, None);
             assert_eq!(state_after(Errno::INVAL, change, page), state, "pages of {page}");

@@ -1,9 +1,9 @@
 //! A simulation of the device's side of the queues in plain memory, for tests and benchmarks.
 //!
 //! A [`PaperQp`] has a queue pair's queues, a completion queue for both, and a page of registers.
-//! It shows what was stored, and writes completions; it moves no data. A [`PaperSrq`] has a shared
-//! receive queue, and takes receives from it as the device does. A [`PaperDevice`] is an open
-//! device whose objects a program creates.
+//! It exposes the stored bytes, and writes completions; it moves no data. A [`PaperSrq`] has a
+//! shared receive queue, and takes receives from it like the device. A [`PaperDevice`] is an open
+//! device for programs to create objects.
 //!
 //! Every function panics on misuse, because it is for tests.
 //!
@@ -12,10 +12,10 @@
 //!
 //! # Safety
 //! The memory of the queues is accessed without synchronisation: the caller of [`PaperQp::new`]
-//! uses all of it on one thread. The device's end of a shared receive queue reads an entry behind
-//! the doorbell record that covers it; the poster does not write the entry until it has completed.
+//! uses all of it on one thread. The device's end of a shared receive queue reads an entry after
+//! the doorbell record that covers it. The poster does not write the entry until it has completed.
 #![allow(unsafe_code)]
-// A module for tests: a panic is a defect of the test.
+// A module for tests: a panic is a bug in the test.
 #![allow(clippy::missing_panics_doc)]
 
 mod device;
@@ -46,7 +46,7 @@ use crate::{Completion, CqeCompression, Rq, Sq, rq, sq};
 /// The number of a paper queue pair.
 pub const QP_NUM: u32 = 0x00_abcd;
 
-/// The number that completions of a paper queue pair carry.
+/// The number in completions of a paper queue pair.
 pub const USER_INDEX: u32 = 0x12;
 
 /// The handle of its protection domain.
@@ -57,7 +57,7 @@ const RECV_RECORD: usize = 0;
 const SEND_RECORD: usize = 4;
 const CQ_RECORD: usize = 64;
 
-/// The register's place in the page, and the size of a half.
+/// The register's offset in the page.
 pub const REGISTER: usize = 0xa00;
 const HALF: usize = 256;
 
@@ -78,7 +78,7 @@ pub struct PaperShape {
     pub min_inline: u32,
     /// Bytes of the longest header of a segmented send, for raw packets.
     pub max_tso_header: u32,
-    /// Requests without inline data go into the register too.
+    /// Whether requests without inline data go into the register too.
     pub prefers_blue_flame: bool,
     /// Entries of the receive queue.
     pub entries: u32,
@@ -86,7 +86,7 @@ pub struct PaperShape {
     pub max_recv_sge: u32,
     /// Entries of the completion queue.
     pub cqes: u32,
-    /// The size of one of them, in bytes.
+    /// The size of a completion queue entry, in bytes.
     pub cqe_size: usize,
     /// The form in which the device compresses completions.
     pub compression: Option<CqeCompression>,
@@ -112,7 +112,7 @@ impl Default for PaperShape {
     }
 }
 
-/// The fields of a completion that a test writes.
+/// The fields of a completion written by a test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PaperCqe {
     /// The kind.
@@ -133,7 +133,7 @@ pub struct PaperCqe {
     pub ml_path: u8,
     /// The vendor's syndrome and the syndrome.
     pub syndromes: [u8; 2],
-    /// Bits that say that data or other completions are in the entry.
+    /// Bits for data or other completions in the entry.
     pub format: u8,
     /// The time.
     pub timestamp: u64,
@@ -156,12 +156,12 @@ pub struct PaperQp {
     cqes: Region,
     records: Region,
     registers: Region,
-    /// The receives of the shared receive queue that it uses.
+    /// The receives of its shared receive queue.
     srq: Option<Arc<SrqRecord>>,
     srq_lists: Option<RecvLists>,
-    /// The regions that requests name, of the protection domain [`PD`].
+    /// The regions named by requests, in the protection domain [`PD`].
     pub(crate) regions: Arc<Regions>,
-    /// The number of completions that were written.
+    /// The number of written completions.
     written: u32,
     _one_thread: PhantomData<*const ()>,
 }
@@ -170,7 +170,7 @@ impl PaperQp {
     /// Creates a queue pair in RESET.
     ///
     /// # Safety
-    /// Its queues stay on the thread that it is on, also if they are taken out of it.
+    /// Its queues stay on the thread that it is on, even if taken out of it.
     pub unsafe fn new(shape: PaperShape) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::build(shape, None, None) }
@@ -201,7 +201,7 @@ impl PaperQp {
             max_recv_sge: shape.max_recv_sge,
             max_inline_data: shape.max_inline,
         };
-        // SAFETY: all memory is this queue pair's; a paper device does nothing by itself.
+        // SAFETY: all memory belongs to this queue pair; a paper device does nothing by itself.
         let (record, bell, ring) = unsafe {
             let record = |at| Record::new(&records, at);
             let bell = BlueFlame::new(&registers, REGISTER, HALF, true);
@@ -292,20 +292,20 @@ impl PaperQp {
         }
     }
 
-    /// Ends the queue pair, also for its completion queue.
+    /// Ends the queue pair, including for its completion queue.
     pub fn destroy(&self) {
         self.sq.life().end();
         self.poller.shared().end(USER_INDEX, None);
     }
 
-    /// Returns the poller, and the queues as it knows them.
+    /// Returns the poller, and the queues as registered with it.
     #[cfg(test)]
     pub(crate) fn poller(&mut self) -> (&mut Poller, Queues) {
         let queues = self.queues();
         (&mut self.poller, queues)
     }
 
-    /// Ends the completion queue, and keeps the others.
+    /// Drops the completion queue, and keeps the other queues.
     #[cfg(test)]
     pub(crate) fn without_cq(self) -> (Sq, Rq) {
         drop(self.poller);
@@ -324,7 +324,7 @@ impl PaperQp {
         self.poller.shared().end(user_index, None);
     }
 
-    /// Announces that that queue pair was reset, and its new queues.
+    /// Announces the reset of that queue pair, and its new queues.
     #[cfg(test)]
     pub(crate) fn reset(&self, user_index: u32, queues: Queues) {
         self.poller.shared().end(user_index, Some(queues));
@@ -337,7 +337,7 @@ impl PaperQp {
         self.written = index;
         self.poller.skip_to(index);
         for entry in 0..self.shape.cqes {
-            // The owner of the former round: the device has written none of this one.
+            // The owner of the previous round: the device has written nothing of this one.
             let round = u8::from(
                 (index.wrapping_sub(self.shape.cqes - 2).wrapping_add(entry)) & self.shape.cqes != 0,
             );
@@ -347,8 +347,8 @@ impl PaperQp {
         }
     }
 
-    /// Replaces the completion queue's ring by one of `cqes` entries. The device ends the old ring,
-    /// unless `is_silent`, and the result says whether it did.
+    /// Replaces the completion queue's ring by one of `cqes` entries. The device ends the old ring
+    /// unless `is_silent`; returns whether it did.
     #[cfg(test)]
     pub(crate) fn resize(&mut self, cqes: u32, is_silent: bool) -> bool {
         if !is_silent {
@@ -361,7 +361,7 @@ impl PaperQp {
         self.poller.replace(ring, || Ok(())).expect("the command succeeds")
     }
 
-    /// Lets completions have these fields too.
+    /// Adds these fields to completions.
     #[cfg(test)]
     pub(crate) fn with_fields(&mut self, fields: verbs_core::types::CqWcFlags) {
         self.poller.optional.fields = fields;
@@ -385,12 +385,12 @@ impl PaperQp {
         self.poller.finish();
     }
 
-    /// Writes a completion, as the device does: the owner last.
+    /// Writes a completion like the device: the owner last.
     pub fn write(&mut self, cqe: PaperCqe) {
         self.write_of(USER_INDEX, cqe);
     }
 
-    /// Writes a completion that carries another number.
+    /// Writes a completion with another number.
     pub fn write_of(&mut self, user_index: u32, cqe: PaperCqe) {
         let at = (self.written & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size
             - CQE_FIELDS;
@@ -410,7 +410,7 @@ impl PaperQp {
         put(28, &cqe.frame);
         put(30, &cqe.vlan_info.to_be_bytes());
         put(48, &cqe.timestamp.to_be_bytes());
-        // An entry of an error has these at the end of the time.
+        // An error entry has these at the end of the time.
         if cqe.syndromes != [0; 2] {
             put(54, &cqe.syndromes);
         }
@@ -420,7 +420,7 @@ impl PaperQp {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Writes a completion of tag matching that carries another number. `first`: its first bytes.
+    /// Writes a completion of tag matching with another number. `first`: its first bytes.
     #[cfg(test)]
     pub(crate) fn write_tag(
         &mut self,
@@ -439,12 +439,12 @@ impl PaperQp {
             self.cqes.write(at + 40, [1, app_op, high, low]);
         }
         self.write_of(user_index, cqe);
-        // SAFETY: as above. The fields of a packet's source lie there otherwise.
+        // SAFETY: as above. In other completions, the fields of a packet's source are there.
         unsafe { self.cqes.write(at, first) };
     }
 
-    /// Writes completions in a block: mini entries, and then the title. The device leaves the other
-    /// places as they are.
+    /// Writes completions in a block: mini entries, then the title. The device leaves the other
+    /// places unchanged.
     #[cfg(test)]
     pub(crate) fn write_block(&mut self, user_index: u32, title: PaperCqe, minis: &[[u8; 8]]) {
         let first = self.written;
@@ -452,7 +452,7 @@ impl PaperQp {
             let at = first.wrapping_add(if number == 0 { 1 } else { 8 * number });
             let place = (at & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size
                 - CQE_FIELDS;
-            // The rest is not defined. This is an entry of the next round.
+            // The rest is undefined. This looks like an entry of the next round.
             let mut bytes = [u8::from(at & self.shape.cqes == 0); CQE_FIELDS];
             bytes[..8 * part.len()].copy_from_slice(part.as_flattened());
             for (byte, value) in bytes.into_iter().enumerate() {
@@ -472,7 +472,7 @@ impl PaperQp {
         read(&self.cqes, end - CQE_FIELDS, CQE_FIELDS)
     }
 
-    /// Writes a completion with data: in the fields for a format of 4, else in the half before
+    /// Writes a completion with data: in the fields for a format of 4, otherwise in the half before
     /// them.
     #[cfg(test)]
     pub(crate) fn write_with(&mut self, cqe: PaperCqe, data: &[u8]) {
@@ -486,7 +486,7 @@ impl PaperQp {
         }
     }
 
-    /// Returns the bytes of `count` blocks of the send queue, which wraps.
+    /// Returns the bytes of `count` blocks of the send queue, across its end.
     pub fn blocks(&self, first: u32, count: u32) -> Vec<u8> {
         let start = self.buffer.len() - self.shape.blocks as usize * BLOCK;
         let at = |block: u32| start + (block & (self.shape.blocks - 1)) as usize * BLOCK;
@@ -529,17 +529,17 @@ pub struct PaperSrq {
     requests: Arc<SrqRecord>,
 }
 
-/// The device's end of a shared receive queue. It may be on another thread than the queue.
+/// The device's end of a shared receive queue. It may be on a different thread from the queue.
 #[derive(Debug)]
 pub struct PaperSrqDevice {
     shape: srq::Shape,
     memory: Region,
     record: Record,
-    /// The entry that the list continues with.
+    /// The next entry of the list.
     next: u16,
-    /// The number of receives that were taken, 16 bits.
+    /// The number of taken receives, 16 bits.
     taken: u16,
-    /// The entries that were taken, and have not completed.
+    /// The entries taken but not completed.
     unfinished: BTreeSet<u16>,
 }
 
@@ -548,8 +548,8 @@ impl PaperSrq {
     pub fn new(entries: u32, units: u32) -> Self {
         let shape = srq::Shape { entries, units };
         let (memory, records) = (Region::plain(shape.len()), Region::plain(64));
-        // SAFETY: all memory is this queue's; both ends access the record as an atomic, and the
-        // device's end keeps to the head of the file.
+        // SAFETY: all memory belongs to this queue; both ends access the record as an atomic, and
+        // the device's end follows the rules at the head of the file.
         let [ours, record] = [(); 2].map(|()| unsafe { Record::new(&records, 0) });
         let queue = SrqQueue::new(shape, ours, Arc::new(Life::of_test(memory.clone(), records)));
         let requests = Arc::clone(queue.requests());
@@ -570,7 +570,7 @@ impl PaperSrq {
 }
 
 impl PaperSrqDevice {
-    /// Takes the next receive of the list, if the doorbell record covers one, and returns its
+    /// Takes the next receive of the list, if covered by the doorbell record, and returns its
     /// entry.
     pub fn take(&mut self) -> Option<u16> {
         let posted = self.record.load();
@@ -588,12 +588,12 @@ impl PaperSrqDevice {
         Some(entry)
     }
 
-    /// Ends the receive of an entry for the device, which is about to write its completion.
+    /// Ends the receive of an entry on the device's side; its completion is about to be written.
     pub fn complete(&mut self, entry: u16) {
         assert!(self.unfinished.remove(&entry), "entry {entry} was not taken");
     }
 
-    /// Returns the bytes of an entry that was taken.
+    /// Returns the bytes of a taken entry.
     pub fn entry(&self, entry: u16) -> Vec<u8> {
         let len = self.shape.units as usize * UNIT;
         read(&self.memory, usize::from(entry) * len, len)
@@ -605,7 +605,7 @@ fn read(region: &Region, at: usize, len: usize) -> Vec<u8> {
     (at..at + len).map(|at| unsafe { region.read::<u8>(at) }).collect()
 }
 
-/// Numbers that look random, below a limit.
+/// Pseudo-random numbers below a limit.
 #[cfg(test)]
 pub(crate) struct Dice(pub(crate) u32);
 

@@ -1,4 +1,4 @@
-//! The queue pair: a kernel object over a buffer of this process, which has both queues.
+//! The queue pair: a kernel object over a buffer of this process that contains both queues.
 //!
 //! | moved to | send queue | receive queue | completions in the queue |
 //! |---|---|---|---|
@@ -54,40 +54,40 @@ use crate::user_index::UserIndex;
 use crate::wqe::{BLOCK, UNIT};
 use crate::{Mlx5, Pd, Rq, Sq, Srq, rq, sizes};
 
-/// The number of the vendor in the options of connections.
+/// The vendor's number in connection options.
 const VENDOR_ID: u32 = 0x15b3;
 
-/// The request for the options of connections that the device offers.
+/// The request for the connection options offered by the device.
 const ECE_VERSION_1: u32 = 1 << 28;
 
-/// The environment variable that lets data come with completions unless it is 0: libmlx5's, where
-/// that is also so without the variable.
+/// The environment variable that lets data come with completions unless it is 0. It is libmlx5's,
+/// whose default without the variable is the same as with it.
 const SCATTER_TO_CQE: &str = "MLX5_SCATTER_TO_CQE";
 
-/// Whether the device may put the data of short receives, and of short answers to reads and
-/// atomics, into completions, from which polling copies it to the request's memory.
+/// Whether the device may put the data of short receives, and of short replies to reads and
+/// atomics, into completions. Polling then copies it to the request's memory.
 ///
-/// The device compares no key then. Polling does, and knows the regions that this context has
-/// registered: a request with another key completes with the status `LOC_PROT_ERR`, and the queue
-/// pair stays as it is. The same becomes of memory that this process does not reach. So this is
-/// for programs that ask for it.
+/// The device compares no key in this case. Polling does, but only has the regions registered by
+/// this context. A request with another key completes with the status `LOC_PROT_ERR`, and the queue
+/// pair stays unchanged. The same happens for memory out of this process's reach. The feature is
+/// therefore for programs that request it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScatterToCqe {
-    /// No data, unless the environment variable `MLX5_SCATTER_TO_CQE` is set to a value that is not
+    /// No data, unless the environment variable `MLX5_SCATTER_TO_CQE` is set to a value other than
     /// 0. With it, as in libmlx5: receives of RC and UC, and reads and atomics of an RC queue pair
-    /// all of whose requests complete; but not while the context has regions of memory that this
-    /// process does not reach, or is imported.
+    /// with all requests signalled. Not while the context has regions of memory out of this
+    /// process's reach, or is imported.
     #[default]
     Usual,
     /// No data.
     Never,
-    /// As `Usual` with the variable, whatever the regions, and reads and atomics also if some
-    /// requests do not complete.
+    /// As `Usual` with the variable, regardless of the regions, and with reads and atomics even if
+    /// some requests are unsignalled.
     Always,
 }
 
 impl ScatterToCqe {
-    /// Returns the flags of the command.
+    /// Returns the flags for the command.
     fn flags(self, device: &Device) -> u32 {
         let is_on = || environment::variable_os(SCATTER_TO_CQE).is_some_and(|value| value != "0");
         match self {
@@ -118,7 +118,7 @@ pub struct Qp {
     /// The lists of its requests, if data may come with completions.
     lists: Option<Arc<Lists>>,
     groups: Groups,
-    /// Options for the next transitions, and those that the device has.
+    /// The options for the next transitions; `get_ece` are the device's current ones.
     set_ece: u32,
     get_ece: u32,
     life: Arc<Life>,
@@ -129,9 +129,9 @@ pub struct Qp {
 struct Shapes {
     send: Option<sq::Shape>,
     recv: Option<rq::Shape>,
-    /// The queues share no page: the driver maps that of a raw packet queue pair's sends apart.
+    /// Whether the queues share no page: the driver maps the send queue of raw packets separately.
     is_split: bool,
-    /// Entries have room for operations on keys.
+    /// Whether entries have room for operations on keys.
     has_keys: bool,
 }
 
@@ -172,7 +172,7 @@ impl Shapes {
         self.recv.map_or(0, |shape| shape.entries as usize * shape.units as usize * UNIT)
     }
 
-    /// The place of the send queue in the memory, in bytes.
+    /// The offset of the send queue in the memory, in bytes.
     fn send_at(&self) -> usize {
         if self.is_split { self.recv_len().next_multiple_of(page_size()) } else { self.recv_len() }
     }
@@ -182,7 +182,7 @@ impl Shapes {
         self.send.map_or(0, |shape| shape.blocks as usize * BLOCK)
     }
 
-    /// The capacity that the program sees.
+    /// The capacity reported to the program.
     fn cap(&self, asked: &QpCap) -> QpCap {
         let send = self.send.map(|shape| shape.cap).unwrap_or_default();
         let recv = self.recv.map(|shape| shape.cap).unwrap_or_default();
@@ -196,8 +196,8 @@ impl Shapes {
     }
 }
 
-/// Returns the attributes without receive sizes that exceed the device's, for a queue pair without
-/// its own receive queue.
+/// Returns the attributes without receive sizes beyond the device's, for a queue pair without its
+/// own receive queue.
 fn without_recv(attr: &QpInitAttr, limits: &Limits) -> QpInitAttr {
     let mut cap = attr.cap;
     if cap.max_recv_wr > limits.max_recv_wr || cap.max_recv_sge > limits.max_rq_desc_sz / UNIT as u32 {
@@ -253,7 +253,7 @@ impl Qp {
         let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
         let event_fd = device.kernel.async_fd()?;
         let user_index = if is_target { None } else { Some(device.user_index(verb)?) };
-        // A completion of tag matching has the header of the message where the data would be.
+        // A completion of tag matching has the message's header in place of the data.
         let has_tags = parents.srq.is_some_and(Srq::has_tags);
         let scatter_flags = if has_tags { 0 } else { scatter.flags(device) };
         let (register_flag, bfreg_index) = register.name().of_qp();
@@ -278,26 +278,26 @@ impl Qp {
             xrcd: parents.xrcd.map(XrcdOps::handle),
         };
         let mut reply = Mlx5IbCreateQpResp::default();
-        // SAFETY: the addresses are of the queues' memory and of their records, which `Life` lends
+        // SAFETY: the addresses belong to the queues' memory and their records, which `Life` lends
         // to the device until the queue pair is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
-        // The driver refuses sizes beyond the device's, even for a queue that does not exist.
+        // The driver rejects sizes beyond the device's, even for a nonexistent queue.
         let attr = &if has_recv { *attr } else { without_recv(attr, &device.limits) };
         let extra = QpExtra { create_flags: ex.create_flags, ..QpExtra::default() };
         let info = cmd::qp::create_qp_ex(device.kernel.uverbs(), &handles, attr, &extra, Some(event_fd), uhw)
             .map_err(|error| {
                 let error = Error { verb, ..error };
-                // The device may have the type, and not the properties.
+                // The device may support the type, but not the properties.
                 let is_common = extra == QpExtra::default();
                 if is_common { device.kernel.explain_create_qp(error, attr, || None) } else { error }
             })?;
         let settled = Arc::clone(&register).settled(reply.bfreg_index);
         let is_unknown = settled.is_none();
-        // Asked once: an orphan may be gone a moment later.
+        // Checked once, because an orphan may be gone a moment later.
         let Some(register) = settled.filter(|register| !register.is_beside_orphan()) else {
             drop(cqs);
             if let Err(error) = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle) {
-                // The device may have it still, with all that it was lent.
+                // The device may still have it, with all lent resources.
                 core::mem::forget(Life::new(memory, records, Some(register), user_index));
                 return Err(error);
             }
@@ -305,7 +305,7 @@ impl Qp {
                 let what = "a doorbell register that the context does not have";
                 return Err(device.kernel.uverbs().bad_reply(verb, what));
             }
-            // The number may have been that of the queue pair whose queue still rang there.
+            // The number may have belonged to the queue pair whose queue still rang there.
             return Self::create(device, parents, attr, ex, scatter);
         };
         let life = Arc::new(Life::new(memory, records, Some(register), user_index));
@@ -376,7 +376,7 @@ impl Qp {
         };
         let extra = QpExtra { rwq_ind_tbl: Some(table.handle()), ..QpExtra::default() };
         let event_fd = device.kernel.async_fd()?;
-        // SAFETY: the request is numbers.
+        // SAFETY: the request consists of numbers.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         let info =
             cmd::qp::create_qp_ex(device.kernel.uverbs(), &handles, attr, &extra, Some(event_fd), uhw)?;
@@ -393,12 +393,12 @@ impl Qp {
         const VERB: &str = "open_qp";
         let attr =
             QpInitAttr { user_handle, qp_type: QpType::XRC_RECV, cap: QpCap::default(), sq_sig_all: false };
-        // The driver takes nothing for it.
+        // The driver takes no input for it.
         let info = cmd::qp::open_qp(device.kernel.uverbs(), xrcd_handle, qp_num, user_handle, Uhw::none())?;
         Self::without_queues(device, &attr, &info, RawQpDirect::default(), VERB)
     }
 
-    /// Returns a queue pair of the kernel to which nothing can be posted.
+    /// Returns a kernel queue pair to which nothing can be posted.
     fn without_queues(
         device: &Arc<Device>,
         attr: &QpInitAttr,
@@ -410,7 +410,7 @@ impl Qp {
         let (memory, records) = match made {
             Ok(made) => made,
             Err(errno) => {
-                // It would be lost otherwise. After a failure it ends with the context.
+                // It would be lost otherwise. If this fails, it ends with the context.
                 let _ = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle);
                 return Err(device.error(verb, errno));
             }
@@ -457,12 +457,12 @@ impl Qp {
         }
     }
 
-    /// Returns the open device that it belongs to.
+    /// Returns its open device.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Tells its completion queues about its queues.
+    /// Passes its queues to its completion queues.
     fn tell(&self, sq: &Sq, rq: &Rq, tell: impl Fn(&Shared, u32, Queues)) {
         let Some(user_index) = self.life.user_index() else { return };
         let send = Some(Arc::clone(sq.requests()));
@@ -509,7 +509,7 @@ impl Qp {
         queried.map_or(self.state, |(attr, _)| attr.qp_state)
     }
 
-    /// Sends the command, with the options of the connection if the program has set some.
+    /// Sends the command, with connection options if the program has set any.
     fn command(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let uverbs = self.device.kernel.uverbs();
         if self.set_ece == 0 {
@@ -517,7 +517,7 @@ impl Qp {
         }
         let request = Mlx5IbModifyQp { ece_options: self.set_ece, ..Default::default() };
         let mut reply = Mlx5IbModifyQpResp::default();
-        // SAFETY: the request is numbers.
+        // SAFETY: the request consists of numbers.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         cmd::qp::modify_qp_ex(uverbs, self.handle, attr, mask, uhw)?;
         (self.set_ece, self.get_ece) = (0, reply.ece_options);
@@ -525,7 +525,7 @@ impl Qp {
     }
 }
 
-/// Returns the numbers of a queue pair's parts, of those that the driver tells.
+/// Returns the numbers of a queue pair's parts that the driver reports.
 fn raw(reply: &Mlx5IbCreateQpResp) -> RawQpDirect {
     let mask = Mlx5IbCreateQpRespMask::from_bits_retain(reply.comp_mask);
     let told = |bit, number: u32| if mask.contains(bit) { number } else { 0 };
@@ -564,7 +564,7 @@ fn shared(cq: &CqHandle) -> Arc<Shared> {
     Arc::clone(&cq.shared)
 }
 
-/// Makes the queues of a new queue pair.
+/// Creates the queues of a new queue pair.
 fn queues(
     device: &Device,
     attr: &QpInitAttr,
@@ -576,7 +576,8 @@ fn queues(
 ) -> (Sq, Rq) {
     let none = sq::Shape { blocks: 1, blocks_of_request: 1, max_post: 0, cap: QpCap::default() };
     let register = life.register().expect("a queue pair has a register");
-    // SAFETY: each record, and the register, is made once, and `life` lives as long as the queues.
+    // SAFETY: each record and the register are created once, and `life` lives as long as the
+    // queues.
     let (send_record, recv_record, bell) =
         unsafe { (life.records().record(Slot::SECOND), life.records().record(Slot::FIRST), register.bell()) };
     let sq = Sq::new(Parts {
@@ -659,15 +660,15 @@ impl QpOps for Qp {
         Ok(())
     }
 
-    /// The device stops the queue pair before it confirms the command. Of the two queues that a raw
-    /// packet queue pair is for the device, that is not known.
+    /// Returns whether RESET ends requests. The device stops the queue pair before it confirms the
+    /// command. For a raw packet queue pair, which is two queues for the device, this is unknown.
     fn reset_ends_requests(&self) -> bool {
         self.qp_type != QpType::RAW_PACKET
     }
 
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         let (attr, info) = cmd::qp::query_qp(self.device.kernel.uverbs(), self.handle, mask)?;
-        // The driver knows the memory of the send queue, not how requests share it.
+        // The driver has the size of the send queue, but not its division into requests.
         let cap = QpCap {
             max_send_wr: self.cap.max_send_wr,
             max_send_sge: self.cap.max_send_sge,
@@ -695,7 +696,7 @@ impl QpOps for Qp {
             },
             ..Default::default()
         };
-        // SAFETY: the request is numbers.
+        // SAFETY: the request consists of numbers.
         let uhw = unsafe { Uhw::none().with_input(request.as_bytes()) };
         let attr = QpAttr { rate_limit: limit.rate_limit, ..QpAttr::default() };
         cmd::qp::modify_qp_ex(self.device.kernel.uverbs(), self.handle, &attr, QpAttrMask::RATE_LIMIT, uhw)
@@ -723,7 +724,7 @@ impl QpOps for Qp {
             let cause = Cause::Other { reason: reason.into() };
             return Err(self.device.error(VERB, Errno::OPNOTSUPP).because(cause));
         }
-        // Until the next transition says what the device takes of them.
+        // Until the next transition reports which of them the device accepts.
         (self.set_ece, self.get_ece) = (ece.options, 0);
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! The properties of the device and its ports: the kernel's, and beside them those that only the
-//! driver reports.
+//! The properties of the device and its ports: the kernel's, and those reported only by the driver.
 //!
 //! # References
 //! `ibv_query_device_ex(3)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_query_device_ex`)
@@ -24,7 +23,7 @@ impl Device {
         &self.kernel
     }
 
-    /// Returns the attributes of the device, and the driver's part of them, as far as it has one.
+    /// Returns the attributes of the device, and the driver's part of them, if any.
     ///
     /// # Errors
     /// As [`DeviceOps::query_device_ex`].

@@ -2,8 +2,9 @@
 //! rung.
 //!
 //! # Safety
-//! Entries are stored at places below the queue's length that no unfinished receive has. The device
-//! reads an entry only after the doorbell record covers it, which `ring` stores after the entry.
+//! Entries are stored at places below the queue's length that no unfinished receive uses. The
+//! device reads an entry only after the doorbell record covers it; `ring` stores the record after
+//! the entry.
 //!
 //! # References
 //! `ibv_post_recv(3)`; rdma-core `providers/mlx5/qp.c` (`mlx5_post_recv`)
@@ -32,7 +33,7 @@ pub(crate) struct Shape {
     pub(crate) entries: u32,
     /// The size of an entry, in units: a power of two.
     pub(crate) units: u32,
-    /// The capacity that the program sees.
+    /// The capacity reported to the program.
     pub(crate) cap: QpCap,
 }
 
@@ -46,35 +47,35 @@ impl Shape {
 /// The counter of a doorbell record has 16 bits.
 const COUNTER: u32 = 0xffff;
 
-/// The receive queue of a queue pair, or of a work queue.
+/// The receive queue of a queue pair or work queue.
 pub struct Rq {
     checks: RecvChecks,
     entries: Entries,
     /// The most unfinished receives: the number of entries, or 0.
     capacity: u32,
-    /// The number of receives that were put in.
+    /// The number of receives put in.
     head: u32,
     /// The `head` at which the queue may be full.
     limit: u32,
-    /// The bits of `head` that the doorbell record has: none while receives are held back.
+    /// The bits of `head` in the doorbell record: none while receives are held back.
     published: u32,
-    /// Receives are held back until the state RTR.
+    /// Whether receives are held back until the state RTR.
     holds_back: bool,
     requests: Arc<RecvRecord>,
     record: Record,
 }
 
 impl Rq {
-    /// Returns the receive queue of a queue pair in RESET, at the start of the memory of its life.
+    /// Returns the receive queue of a queue pair in RESET, at the start of its life's memory.
     ///
     /// # Panics
-    /// The queue does not lie within its memory, or is not aligned to a unit.
+    /// If the queue does not lie within its memory, or is not aligned to a unit.
     pub(crate) fn new(shape: Shape, record: Record, life: Arc<Life>) -> Self {
         Self::with_checks(RecvChecks::new(&shape.cap), shape, record, life)
     }
 
-    /// Returns the queue of a queue pair that has none, because it uses a shared receive queue. It
-    /// accepts nothing.
+    /// Returns the queue of a queue pair without its own, because it uses a shared receive queue.
+    /// It accepts nothing.
     pub(crate) fn of_shared(record: Record, life: Arc<Life>) -> Self {
         let shape = Shape { entries: 1, units: 1, cap: QpCap::default() };
         Self::with_checks(RecvChecks::of_shared(), shape, record, life).full()
@@ -86,8 +87,8 @@ impl Rq {
         Self::new(shape, record, life).full()
     }
 
-    /// Holds receives back until the queue pair is in RTR: that of raw packets, whose queue the
-    /// device has ready in INIT, where a queue pair receives nothing yet.
+    /// Holds receives back until the queue pair is in RTR. For raw packets, whose queue is ready on
+    /// the device in INIT, although a queue pair receives nothing yet in that state.
     pub(crate) fn held_back(self) -> Self {
         Self { holds_back: true, published: 0, ..self }
     }
@@ -124,8 +125,8 @@ impl Rq {
         &self.requests
     }
 
-    /// Follows the queue pair to a state. After RESET the queue starts at its first entry, with a
-    /// new record of its requests, and with a doorbell record of 0, which the device expects.
+    /// Follows the queue pair to a state. After RESET, the queue restarts at its first entry, with
+    /// a new record of its requests and with a doorbell record of 0, as the device expects.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
@@ -155,14 +156,14 @@ impl Rq {
         Some(self.entries.view().at(self.head))
     }
 
-    /// Records a receive whose list was stored in the next entry.
+    /// Records a receive after its list was stored in the next entry.
     #[inline(always)]
     fn finish(&mut self, wr_id: u64) {
         self.requests.put(self.head, wr_id);
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Puts a common receive in, of one SGE, and returns whether it did.
+    /// Puts a common receive into the queue, with one SGE, and returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -170,7 +171,7 @@ impl Rq {
             && sge.length > 0
             && let Some(at) = self.next()
         {
-            // SAFETY: no unfinished receive has the entry.
+            // SAFETY: no unfinished receive uses the entry.
             unsafe { self.entries.view().put_one(at, sge) };
             self.finish(wr.wr_id);
             return true;
@@ -178,8 +179,7 @@ impl Rq {
         false
     }
 
-    /// Posts a batch. Its common receives are put in by one loop, which keeps the queue in
-    /// registers.
+    /// Posts a batch. One loop puts in its common receives and keeps the queue in registers.
     #[inline(never)]
     fn post_many(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         let mut accepted = self.put_batch(wrs);
@@ -199,8 +199,8 @@ impl Rq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Puts the common receives in that are at the start of a list and for which there is room, and
-    /// returns their number.
+    /// Puts in the common receives at the start of a list, as far as there is room, and returns
+    /// their number.
     #[inline(always)]
     fn put_batch(&mut self, wrs: &[RecvWr<'_>]) -> usize {
         let room = self.limit.wrapping_sub(self.head) as usize;
@@ -212,8 +212,8 @@ impl Rq {
                 break;
             }
             let entry = entries.place(head);
-            // SAFETY: no unfinished receive has the entry, because there is room. The record has as
-            // many slots as the queue has entries (`with_checks`).
+            // SAFETY: no unfinished receive uses the entry, because there is room. The record has
+            // as many slots as the queue has entries (`with_checks`).
             unsafe {
                 entries.put_one(entries.at_place(entry), sge);
                 requests.put_at(entry, wr.wr_id);
@@ -224,13 +224,13 @@ impl Rq {
         head.wrapping_sub(first) as usize
     }
 
-    /// Puts any receive in, or returns the reason why it is refused.
+    /// Puts any receive into the queue, or returns the reason for rejecting it.
     #[inline(never)]
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         self.checks.check(wr)?;
         let at = self.next().ok_or(PostReason::QueueFull)?;
-        // SAFETY: no unfinished receive has the entry. The checks found at most as many elements as
-        // the entry has units (`with_checks`).
+        // SAFETY: no unfinished receive uses the entry. The checks found no more elements than the
+        // entry has units (`with_checks`).
         unsafe { self.entries.view().put_list(at, wr.sge) };
         self.finish(wr.wr_id);
         Ok(())

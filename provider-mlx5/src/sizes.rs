@@ -1,9 +1,9 @@
-//! The sizes of queues, as libmlx5 computes them from a program's capacity, so that both report the
+//! The sizes of queues, computed from a program's capacity like in libmlx5, so that both report the
 //! same capacity.
 //!
-//! A queue pair has one buffer: the receive queue, and the send queue behind it. An entry of the
-//! send queue has room for the largest fixed segments that the type of queue pair may need, and for
-//! the list or the inline data behind them.
+//! A queue pair has one buffer: the receive queue, followed by the send queue. An entry of the send
+//! queue has room for the largest fixed segments of the queue pair's type, and for the list or the
+//! inline data behind them.
 //!
 //! # References
 //! rdma-core `providers/mlx5/verbs.c` (`mlx5_calc_wq_size`), `srq.c`
@@ -15,7 +15,7 @@ use verbs_core::{Cause, explain};
 use crate::wqe::{BLOCK, UNIT};
 use crate::{rq, sq, srq};
 
-/// The limits of a device that its driver reports when it is opened.
+/// The limits of a device, reported by its driver on opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// The size of the longest entry of a send queue, in bytes.
@@ -30,7 +30,8 @@ pub(crate) struct Limits {
     pub(crate) max_srq_recv_wr: u32,
 }
 
-/// The operations that entries of a send queue have room for, beside sends, writes and reads.
+/// The optional operations that entries of a send queue have room for, besides sends, writes and
+/// reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) atomics: bool,
@@ -39,7 +40,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Room for the operations that a program asks for, or for all.
+    /// Returns room for the operations requested by a program, or for all.
     pub(crate) fn of(asked: Option<QpSendOps>) -> Self {
         let has = |ops| asked.is_none_or(|asked| asked.intersects(ops));
         Self {
@@ -52,15 +53,15 @@ impl Room {
 /// A control segment, and the segments of the longest operation on a key (`sq::umr`).
 const CONTROL_AND_KEY: u32 = 16 + 48 + 64 + 64;
 
-/// A control segment and an address; an atomic has its operands behind them.
+/// A control segment and an address; an atomic's operands follow.
 const CONTROL_AND_ADDRESS: u32 = 16 + 16;
 
-/// The bytes of an entry in front of its data, and how many of them no request with data uses.
+/// Returns the bytes of an entry before its data, and how many of them no request with data uses.
 ///
 /// # Errors
-/// [`Cause::QpType`] for a type that this provider does not have.
+/// [`Cause::QpType`] for a type unsupported by this provider.
 const fn overhead(qp_type: QpType, room: Room) -> Result<(u32, u32), Cause> {
-    // Posting does not tell the operations of XRC apart.
+    // Posting does not distinguish the operations of XRC.
     let has_atomics = room.atomics || matches!(qp_type, QpType::XRC_SEND | QpType::XRC_RECV);
     let longest = match room {
         Room { keys: true, .. } => CONTROL_AND_KEY,
@@ -87,8 +88,8 @@ const MAX_REQUEST: u32 = 63 * UNIT as u32;
 /// pairs may have a header of `max_tso_header` bytes.
 ///
 /// # Errors
-/// [`Cause::Limit`] for a capacity beyond the device's; [`Cause::QpType`] for a type that this
-/// provider does not have.
+/// [`Cause::Limit`] for a capacity beyond the device's; [`Cause::QpType`] for a type unsupported by
+/// this provider.
 pub(crate) fn send(
     qp_type: QpType,
     cap: &QpCap,
@@ -120,7 +121,7 @@ pub(crate) fn send(
     explain::within("max_send_wr", cap.max_send_wr.into(), 0, (max_blocks / blocks_of_request).into())?;
     let blocks = (cap.max_send_wr * blocks_of_request).next_power_of_two();
     let max_post = blocks / blocks_of_request;
-    // The last entry of 64 units has one too many.
+    // An entry of 64 units has one more than a request can use.
     let max_inline_data = entry.min(MAX_REQUEST + unused).saturating_sub(overhead + INLINE_HEADER);
     let cap = QpCap { max_send_wr: max_post, max_inline_data, ..*cap };
     Ok(Some(sq::Shape { blocks, blocks_of_request, max_post, cap }))
@@ -150,7 +151,7 @@ pub(crate) fn recv(cap: &QpCap, limits: &Limits) -> Result<Option<rq::Shape>, Ca
 /// # Errors
 /// [`Cause::Limit`] for a capacity beyond the device's.
 pub(crate) fn srq(attr: &SrqInitAttr, limits: &Limits) -> Result<srq::Shape, Cause> {
-    // An entry has a link in front of its elements, and a power of two of units.
+    // An entry has a link before its elements, and a power of two of units.
     let max_units = limits.max_rq_desc_sz / UNIT as u32;
     let max_sge = (1 << max_units.checked_ilog2().unwrap_or(0)) - 1;
     explain::within("max_sge", attr.max_sge.into(), 0, max_sge)?;
@@ -164,10 +165,10 @@ pub(crate) fn srq(attr: &SrqInitAttr, limits: &Limits) -> Result<srq::Shape, Cau
     Ok(shape)
 }
 
-/// The length in front of inline data.
+/// The length of the header before inline data.
 const INLINE_HEADER: u32 = 4;
 
-/// The most blocks or entries of a queue: a completion names one by 16 bits.
+/// The most blocks or entries of a queue, because a completion names one by 16 bits.
 const MAX_COUNT: u32 = 1 << 15;
 
 #[cfg(test)]
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(Room::of(None), ALL);
     }
 
-    /// Shapes that rdma-core 65 reports for the same capacities.
+    /// The shapes reported by rdma-core 65 for the same capacities.
     #[test]
     fn send_queues_have_the_shapes_of_libmlx5() {
         for (qp_type, asked, blocks, blocks_of_request, max_post, max_inline) in [
@@ -322,7 +323,7 @@ mod tests {
         SrqInitAttr { srq_type: SrqType::BASIC, max_wr, max_sge, srq_limit: 0, tm, user_handle: 0 }
     }
 
-    /// Capacities that libmlx5 computes for the same requests.
+    /// The capacities computed by libmlx5 for the same requests.
     #[test]
     fn shared_receive_queues_have_the_capacity_of_libmlx5() {
         for (max_wr, max_sge, granted_wr, granted_sge) in [

@@ -1,5 +1,5 @@
-//! [`UserIndices`]: the numbers that completions carry, one for each queue pair or XRC shared
-//! receive queue of a context.
+//! [`UserIndices`]: the numbers in completions, one for each queue pair or XRC shared receive queue of
+//! a context.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use verbs_core::Errno;
 use verbs_core::fork::ForkLock;
 
-/// The numbers of a context. They are given densely, because completion queues look them up in
+/// The numbers of a context. They are assigned densely, because completion queues look them up in
 /// tables.
 #[derive(Debug, Default)]
 pub(crate) struct UserIndices(ForkLock<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Numbers that were given back.
+    /// Returned numbers.
     free: Vec<u32>,
-    /// The first number that was never given.
+    /// The first number never assigned.
     next: u32,
 }
 
-/// The first number that the device cannot carry: 24 bits, of which the last one stands for none.
+/// The first invalid number: the device has 24 bits, and the last number stands for none.
 const END: u32 = 0xff_ffff;
 
 impl UserIndices {
@@ -43,15 +43,15 @@ impl UserIndices {
     }
 
     fn give_back(&self, number: u32) {
-        // A child whose parent was using the table takes no number of it again.
+        // A child whose parent was using the table takes no more numbers of it.
         if let Ok(mut numbers) = self.0.lock() {
             numbers.free.push(number);
         }
     }
 }
 
-/// A number that was taken. It is given back when this is dropped, unless it is lent to the device,
-/// which may write completions that carry it.
+/// A number in use. It is returned when this is dropped, unless it is lent to the device, which may
+/// then write completions with it.
 #[derive(Debug)]
 pub(crate) struct UserIndex {
     number: u32,
@@ -65,13 +65,13 @@ impl UserIndex {
         self.number
     }
 
-    /// Lends the number to the device: the kernel has created its object.
+    /// Marks the number as lent to the device, after the kernel has created its object.
     pub(crate) fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }
 
-    /// Takes the number back: the kernel has confirmed the end of its object, and the completion
-    /// queues have been told.
+    /// Ends the loan to the device, after the kernel has confirmed the end of its object and the
+    /// completion queues have been updated.
     pub(crate) fn take_back(&self) {
         self.is_lent.store(false, Ordering::Release);
     }

@@ -1,6 +1,6 @@
-//! [`Wq`]: a work queue, a receive queue that queue pairs share by a table.
+//! [`Wq`]: a work queue, which is a receive queue that queue pairs share through a table.
 //!
-//! Its completions carry a number of its own, as a queue pair's do.
+//! Its completions have a unique number, like a queue pair's.
 //!
 //! | moved to | queue | completions in the completion queue |
 //! |---|---|---|
@@ -89,14 +89,14 @@ impl Wq {
         };
         let mut reply = Mlx5IbCreateWqResp::default();
         let uverbs = device.kernel.uverbs();
-        // SAFETY: the addresses are of the queue's memory and of its record, which `Life` lends to
+        // SAFETY: the addresses belong to the queue's memory and its record, which `Life` lends to
         // the device until the work queue is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         let (pd, cq) = (parents.pd.handle(), parents.cq.handle);
         let info = cmd::wq::create_wq(uverbs, pd, cq, attr, Some(event_fd), uhw)?;
         let number = user_index.number();
         let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
-        // SAFETY: the record is made once, and `life` lives as long as the queue.
+        // SAFETY: the record is created once, and `life` lives as long as the queue.
         let record = unsafe { life.records().record(Slot::FIRST) };
         let queue = Rq::new(shape, record, Arc::clone(&life));
         let cq = Arc::clone(&parents.cq.shared);
@@ -130,13 +130,13 @@ impl Wq {
     }
 }
 
-/// Returns the queues of a number that is a work queue's.
+/// Returns the queues of a work queue's number.
 fn queues(device: &Device, queue: &Rq) -> Queues {
     let recv_kind = if device.has_ip_csum() { Kind::FRAME } else { Kind::RECEIVE };
     Queues { send: None, recv: Some(Receives::Own(Arc::clone(queue.requests()))), recv_kind, lists: None }
 }
 
-/// Returns the state of a queue pair whose receive queue takes what that of a work queue takes.
+/// Returns the queue pair state whose receive queue accepts the same requests as a work queue's.
 const fn of_queue(state: WqState) -> QpState {
     match state {
         WqState::RDY => QpState::RTR,
@@ -179,7 +179,7 @@ impl WqOps for Wq {
             memory::check_records(bytes).map_err(|errno| self.device.short("modify_wq", errno, bytes))?;
         }
         let request = Mlx5IbModifyWq::default();
-        // SAFETY: the request is numbers.
+        // SAFETY: the request consists of numbers.
         let uhw = unsafe { Uhw::none().with_input(request.as_bytes()) };
         cmd::wq::modify_wq(self.device.kernel.uverbs(), self.handle, attr, uhw)?;
         if let Some(state) = attr.wq_state {
@@ -226,7 +226,7 @@ mod tests {
     use crate::memory::tests::{in_a_process_of_its_own, with_no_more_than};
     use crate::qp::tests::{complete, cq, polled};
 
-    /// Makes a work queue of so many entries, and returns its number in completions as well.
+    /// Creates a work queue with this many entries; also returns its number in completions.
     fn create(device: &Arc<Device>, script: &Scripted, cq: &CqHandle, entries: u32) -> (Wq, Rq, u32) {
         let user_index = device.user_index("create_wq").unwrap();
         let number = user_index.number();
@@ -235,10 +235,10 @@ mod tests {
         let len = (shape.entries * shape.units) as usize * UNIT;
         let (memory, records) = (QueueMemory::new(len).unwrap(), device.records.take().unwrap());
         let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
-        // SAFETY: the record is made once, and no device reads it.
+        // SAFETY: the record is created once, and no device reads it.
         let record = unsafe { life.records().record(Slot::FIRST) };
         let queue = Rq::new(shape, record, Arc::clone(&life));
-        // The device's properties, of which it has none.
+        // The query of the device's properties; it has none.
         script.expect([Expect::anything(Reply::ok())]);
         cq.shared.begin(number, queues(device, &queue));
         let wq = Wq {
@@ -284,7 +284,7 @@ mod tests {
             wq.modify(queue, &WqAttr { wq_state: Some(state), ..WqAttr::default() }).unwrap();
         };
         let post = |queue: &mut Rq, wr_id| {
-            // SAFETY: no device knows the queue.
+            // SAFETY: no device has the queue.
             unsafe { queue.post_recv(&[RecvWr { wr_id, sge: &[] }]) }.unwrap();
         };
         move_to(&mut queue, WqState::RDY);

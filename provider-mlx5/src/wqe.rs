@@ -1,4 +1,4 @@
-//! Work queue entries, as the device reads them: 16-byte segments of big-endian words.
+//! Work queue entries in the device's format: 16-byte segments of big-endian words.
 //!
 //! ```text
 //!   send     control │ [XRC] │ [remote address │ [atomic]] or [datagram] │ data or inline
@@ -49,9 +49,9 @@ pub(crate) mod tag {
     pub(crate) const APPEND: u8 = 1;
     pub(crate) const REMOVE: u8 = 2;
 
-    /// `flags`: the count of unexpected messages is meant.
+    /// `flags`: the count of unexpected messages is valid.
     const COUNT_IS_VALID: u8 = 1 << 6;
-    /// `flags`: a completion is asked for.
+    /// `flags`: a completion is requested.
     const COMPLETES: u8 = 1 << 7;
 
     /// `app` of a completion of tag matching.
@@ -68,11 +68,11 @@ pub(crate) mod tag {
         pub(crate) const APPEND: u8 = 0x5;
         pub(crate) const REMOVE: u8 = 0x6;
         pub(crate) const NOOP: u8 = 0x7;
-        /// As `CONSUMED`, of a rendezvous that the program executes.
+        /// As `CONSUMED`, for a rendezvous executed by the program.
         pub(crate) const CONSUMED_SOFTWARE: u8 = 0x9;
         /// A message matched, and its data have arrived.
         pub(crate) const CONSUMED_MESSAGE: u8 = 0xa;
-        /// A rendezvous request matched, and is in the memory; the program executes it.
+        /// A rendezvous request matched and is in the memory; the program executes it.
         pub(crate) const CONSUMED_MESSAGE_SOFTWARE: u8 = 0xb;
         /// A message matched, and its data will not arrive.
         pub(crate) const CANCELED: u8 = 0xc;
@@ -82,11 +82,11 @@ pub(crate) mod tag {
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Operation {
         pub(crate) is_signaled: bool,
-        /// The number of unexpected messages that the program has handled.
+        /// The number of unexpected messages handled by the program.
         pub(crate) handled: Option<u16>,
     }
 
-    /// A segment.
+    /// Returns a segment.
     pub(crate) fn segment(opcode: u8, operation: Operation, index: u16, tag: u64, mask: u64) -> [Words; 2] {
         let Operation { is_signaled, handled } = operation;
         let completes = if is_signaled { COMPLETES } else { 0 };
@@ -96,18 +96,18 @@ pub(crate) mod tag {
     }
 }
 
-/// The place of `fm_ce_se` in a control segment.
+/// The offset of `fm_ce_se` in a control segment.
 pub(crate) const FM_CE_SE: usize = 11;
 
 /// `fm_ce_se` of a control segment.
 pub(crate) mod control {
     /// Raise a solicited event at the receiver.
     pub(crate) const SOLICITED: u8 = 0x02;
-    /// Complete with a completion also on success.
+    /// Generate a completion even on success.
     pub(crate) const CQ_UPDATE: u8 = 0x08;
-    /// Wait for the local operations before this one.
+    /// Wait for the preceding local operations.
     pub(crate) const INITIATOR_SMALL_FENCE: u8 = 0x20;
-    /// Wait for the reads and atomics before this one.
+    /// Wait for the preceding reads and atomics.
     pub(crate) const FENCE: u8 = 0x80;
 }
 
@@ -117,18 +117,18 @@ pub(crate) const INLINE: u32 = 1 << 31;
 /// `lkey` of the data segment that ends a receive list.
 pub(crate) const INVALID_LKEY: u32 = 0x100;
 
-/// A 16-byte unit as two numbers, each of which is stored big-endian.
+/// A 16-byte unit as two numbers, each stored big-endian.
 pub(crate) type Words = [u64; 2];
 
-/// Joins two 32-bit numbers, which are stored in this order.
+/// Joins two 32-bit numbers, stored in this order.
 #[inline(always)]
 pub(crate) const fn pair(first: u32, second: u32) -> u64 {
     ((first as u64) << 32) | second as u64
 }
 
-/// Stores a control segment, of words as the device reads them: that of the block and the
-/// operation, that of the queue pair's number and the size, and those of the flags and the
-/// immediate data. The first 8 bytes are also the doorbell's value.
+/// Stores a control segment from words in device format: the block and the operation, the queue
+/// pair's number and the size, and the flags and the immediate data. The first 8 bytes are also the
+/// doorbell's value.
 ///
 /// # Safety
 /// As [`store`].
@@ -141,7 +141,7 @@ pub(crate) unsafe fn store_control(at: NonNull<u8>, index_opcode: u32, qpn_ds: u
     }
 }
 
-/// Joins two words that lie side by side in memory.
+/// Joins two words that are adjacent in memory.
 #[inline(always)]
 pub(crate) const fn joined(first: u32, second: u32) -> u64 {
     if cfg!(target_endian = "little") { pair(second, first) } else { pair(first, second) }
@@ -150,7 +150,7 @@ pub(crate) const fn joined(first: u32, second: u32) -> u64 {
 /// Returns the first 8 bytes of an entry, as a number.
 ///
 /// # Safety
-/// A whole entry was stored at `at`, by this thread.
+/// This thread has stored a whole entry at `at`.
 #[inline(always)]
 pub(crate) unsafe fn head(at: NonNull<u8>) -> u64 {
     // SAFETY: the caller's promise.
@@ -168,22 +168,22 @@ pub(crate) unsafe fn size(at: NonNull<u8>) -> u32 {
     u32::from(unsafe { at.add(7).read() } & 0x3f)
 }
 
-/// A remote address segment.
+/// Returns a remote address segment.
 #[inline(always)]
 pub(crate) const fn remote(remote_addr: u64, rkey: u32) -> Words {
     [remote_addr, pair(rkey, 0)]
 }
 
-/// A data segment.
+/// Returns a data segment.
 #[inline(always)]
 pub(crate) const fn data(sge: &Sge) -> Words {
     [pair(sge.length, sge.lkey), sge.addr]
 }
 
-/// The data segment that ends a list which is shorter than its entry.
+/// The data segment at the end of a list shorter than its entry.
 pub(crate) const TERMINATOR: Words = [pair(0, INVALID_LKEY), 0];
 
-/// The segment that names the next entry of a shared receive queue.
+/// Returns the segment that names the next entry of a shared receive queue.
 #[inline(always)]
 pub(crate) const fn link(next: u32) -> Words {
     [pair(next & 0xffff, 0), 0]
@@ -192,14 +192,14 @@ pub(crate) const fn link(next: u32) -> Words {
 /// Stores a unit.
 ///
 /// # Safety
-/// The 16 bytes at `at` are writable, aligned to 8, and nothing else accesses them now.
+/// The 16 bytes at `at` are writable and aligned to 8. Nothing else accesses them now.
 #[inline(always)]
 pub(crate) unsafe fn store(at: NonNull<u8>, words: Words) {
     // SAFETY: the caller's promise.
     unsafe { at.cast::<Words>().write([words[0].to_be(), words[1].to_be()]) }
 }
 
-/// Stores 1 to 44 bytes of inline data, and returns the number of their units.
+/// Stores 1 to 44 bytes of inline data and returns the number of their units.
 ///
 /// # Safety
 /// The units are writable, and nothing else accesses them now; `length` bytes are readable at
@@ -210,7 +210,7 @@ pub(crate) unsafe fn store_inline(at: NonNull<u8>, from: *const u8, length: u32)
     // SAFETY: the caller's promise.
     unsafe {
         let to = at.add(size_of::<u32>());
-        // The commonest length, for which all but the data is constant.
+        // The most common length, for which everything but the data is constant.
         if length == 8 {
             at.cast::<u32>().write(header(8));
             copy_at::<u64>(from, to, 0);
@@ -222,14 +222,14 @@ pub(crate) unsafe fn store_inline(at: NonNull<u8>, from: *const u8, length: u32)
     inline_units(length)
 }
 
-/// Copies 1 to 48 bytes, without a call. Copies overlap where no size fits.
+/// Copies 1 to 48 bytes without a call. Copies overlap if no size fits.
 ///
 /// # Safety
 /// `length` bytes are readable at `from` and writable at `to`, and do not overlap.
 #[inline(always)]
 unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
     debug_assert!((1..=48).contains(&length), "{length} bytes");
-    // SAFETY: each copy lies inside of the `length` bytes, by the comparison before it.
+    // SAFETY: each copy lies inside the `length` bytes, by the comparison before it.
     unsafe {
         if length >= 16 {
             copy_at::<u128>(from, to, 0);
@@ -252,7 +252,7 @@ unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
     }
 }
 
-/// Copies a number, from and to `offset` bytes.
+/// Copies a number at `offset` bytes.
 ///
 /// # Safety
 /// The bytes of the number are readable and writable there, and do not overlap.
@@ -262,25 +262,25 @@ unsafe fn copy_at<T>(from: *const u8, to: NonNull<u8>, offset: usize) {
     unsafe { to.add(offset).cast::<T>().write_unaligned(from.add(offset).cast::<T>().read_unaligned()) };
 }
 
-/// Returns the number of units that inline data of `length` bytes takes.
+/// Returns the number of units of `length` bytes of inline data.
 #[inline(always)]
 pub(crate) const fn inline_units(length: u32) -> u32 {
-    // A shift, because a division that rounds up takes more instructions.
+    // A shift, because division with rounding up takes more instructions.
     if length == 0 { 0 } else { (length + 4 + (UNIT as u32 - 1)) >> UNIT.trailing_zeros() }
 }
 
-/// The place of an entry's next segment in a send queue. It continues at the start of the queue
+/// The position of an entry's next segment in a send queue. It continues at the start of the queue
 /// when it reaches the end.
 ///
 /// # Safety
-/// `start..end` is the queue's memory, whose length is a multiple of [`BLOCK`]; `at` lies inside of
-/// it, at a multiple of [`UNIT`]. The functions that store are unsafe: their callers have made sure
-/// that the units belong to the entry.
+/// `start..end` is the queue's memory, whose length is a multiple of [`BLOCK`]; `at` lies inside,
+/// at a multiple of [`UNIT`]. The storing functions are unsafe: their callers have made sure that
+/// the units belong to the entry.
 pub(crate) struct Cursor {
     at: NonNull<u8>,
     start: NonNull<u8>,
     end: NonNull<u8>,
-    /// The units that were stored so far.
+    /// The number of units stored so far.
     pub(crate) ds: u32,
 }
 
@@ -288,7 +288,7 @@ impl Cursor {
     /// Starts at a unit of a queue.
     ///
     /// # Safety
-    /// As the type's documentation says.
+    /// As stated in the type's documentation.
     pub(crate) const unsafe fn new(at: NonNull<u8>, start: NonNull<u8>, end: NonNull<u8>, ds: u32) -> Self {
         Self { at, start, end, ds }
     }
@@ -315,10 +315,10 @@ impl Cursor {
         self.ds += 1;
     }
 
-    /// Stores the elements of a list, except those of no bytes.
+    /// Stores the elements of a list, except empty ones.
     ///
     /// # Safety
-    /// As [`put`](Self::put), for a unit an element.
+    /// As [`put`](Self::put), for one unit per element.
     #[inline]
     pub(crate) unsafe fn put_list(&mut self, list: impl Iterator<Item = Sge>) {
         for sge in list {
@@ -333,15 +333,15 @@ impl Cursor {
     ///
     /// # Safety
     /// As [`put`](Self::put), for [`inline_units`]. The elements are readable memory of this
-    /// process, `length` bytes together.
+    /// process, `length` bytes in total.
     pub(crate) unsafe fn put_inline(&mut self, list: impl Iterator<Item = Sge>, length: u32) {
         if length == 0 {
             return;
         }
         self.wrap();
-        // SAFETY: `at` is the first byte of a unit that belongs to the entry.
+        // SAFETY: `at` is the first byte of a unit belonging to the entry.
         unsafe { self.at.cast::<u32>().write((length | INLINE).to_be()) };
-        // SAFETY: inside of the same unit.
+        // SAFETY: inside the same unit.
         let mut to = unsafe { self.at.add(size_of::<u32>()) };
         for sge in list {
             let mut from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
@@ -354,8 +354,8 @@ impl Cursor {
                 let room = unsafe { self.end.offset_from_unsigned(to) };
                 let count = left.min(room);
                 // SAFETY: `count` bytes are readable by the caller's promise, and lie before the
-                // end of the queue in units of the entry; a list of the program does not overlap a
-                // queue that only this process' provider knows.
+                // end of the queue in units of the entry. A list of the program does not overlap a
+                // queue that only this provider can reach.
                 unsafe {
                     core::ptr::copy_nonoverlapping(from, to.as_ptr(), count);
                     (from, to) = (from.add(count), to.add(count));
@@ -368,7 +368,7 @@ impl Cursor {
         self.skip(units);
     }
 
-    /// Moves past units that were stored.
+    /// Moves past stored units.
     fn skip(&mut self, units: u32) {
         // SAFETY: both lie in the queue's memory.
         let (at, len) =

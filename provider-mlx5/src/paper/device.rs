@@ -1,5 +1,5 @@
 //! [`PaperDevice`]: an open device whose kernel is a script, for tests and benchmarks that create
-//! objects as programs do. Queues and doorbell records are in memory of the objects, registers in
+//! objects like programs. Queues and doorbell records are in memory of the objects, registers in
 //! plain memory.
 //!
 //! # Safety
@@ -29,10 +29,10 @@ use crate::uar::UAR;
 /// The key of null regions.
 pub(crate) const NULL_KEY: u32 = 0x700;
 
-/// The number of the page of registers that all objects share.
+/// The number of the page of registers shared by all objects.
 const SHARED_PAGE: u32 = 9;
 
-/// The reply of a driver whose registers are allocated when queue pairs need them.
+/// The reply of a driver that allocates registers on demand of queue pairs.
 pub(crate) const REPLY: Mlx5IbAllocUcontextResp = Mlx5IbAllocUcontextResp {
     qp_tab_size: 0,
     bf_reg_size: 512,
@@ -63,7 +63,7 @@ pub(crate) const REPLY: Mlx5IbAllocUcontextResp = Mlx5IbAllocUcontextResp {
 pub struct PaperDevice {
     /// The provider's context.
     pub context: Context,
-    /// The script, to which tests add commands to expect and their replies.
+    /// The script, which tests extend by expected commands and their replies.
     pub script: Scripted,
 }
 
@@ -71,8 +71,8 @@ impl PaperDevice {
     /// Opens a device whose queues have at most `max` entries.
     ///
     /// # Safety
-    /// The holder behaves as the kernel and the device do: a completion is written once, after its
-    /// request has ended, and an object that was destroyed accesses no memory.
+    /// The holder behaves like the kernel and the device: a completion is written once, after its
+    /// request has ended, and a destroyed object accesses no memory.
     pub unsafe fn new(max: u32) -> Self {
         let context = [&1_u32.to_ne_bytes()[..], &0_u64.to_ne_bytes()];
         let script = Scripted::new([Expect::anything(Reply::outputs(context))]);
@@ -91,7 +91,7 @@ impl PaperDevice {
         script.expect([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes()]))]);
     }
 
-    /// Expects the command that opens a file of events, as the kernel opens one.
+    /// Expects the command that opens a file of events like the kernel's.
     pub fn expect_events(script: &Scripted, events: OwnedFd) {
         let events = events.into_raw_fd();
         script.expect([Expect::anything(Reply::outputs([&events.to_ne_bytes()]))]);
@@ -104,8 +104,8 @@ impl PaperDevice {
         script.expect([Expect::anything(outputs)]);
     }
 
-    /// Expects the commands that create the first queue pair, whose completions carry the number 0.
-    /// It has a register of its own.
+    /// Expects the commands that create the first queue pair, whose completions contain the number
+    /// 0. It has its own register.
     pub fn expect_qp(script: &Scripted) {
         expect_page(script, SHARED_PAGE + 1, 0x4000);
         let driver = Mlx5IbCreateQpResp::default();
@@ -117,14 +117,14 @@ impl PaperDevice {
         ]))]);
     }
 
-    /// Expects the query of the device's properties that follows where the queue pair may post for
-    /// memory windows. There are none.
+    /// Expects the query of the device's properties for queue pairs that may post for memory
+    /// windows. It has none.
     pub fn expect_windows(script: &Scripted) {
         script.expect([Expect::anything(Reply::Errno(Errno::INVAL))]);
     }
 
-    /// Writes a completion of the first queue pair into a completion queue, at a place that counts
-    /// on across the end of the ring.
+    /// Writes a completion of the first queue pair into a completion queue, at a place that
+    /// continues across the end of the ring.
     ///
     /// # Safety
     /// The completion queue lives, has not been resized, and no other thread uses it.
@@ -134,7 +134,7 @@ impl PaperDevice {
         let fields = start + ring.stride as usize - CQE_FIELDS;
         let put = |offset: usize, bytes: &[u8]| {
             for (byte, value) in bytes.iter().enumerate() {
-                // SAFETY: inside of an entry of the ring, by the caller's promise.
+                // SAFETY: inside an entry of the ring, by the caller's promise.
                 unsafe { ring.buf.add(fields + offset + byte).write_volatile(*value) };
             }
         };

@@ -1,4 +1,4 @@
-//! Queue pairs over a scripted kernel: what the driver learns, and what the device would read.
+//! Queue pairs over a scripted kernel: the commands to the driver, and the bytes for the device.
 
 use core::mem::offset_of;
 
@@ -14,10 +14,10 @@ use crate::device::tests::{device, with_registers};
 use crate::doorbell::Record;
 use crate::memory::tests::{in_a_process_of_its_own, with_no_more_than};
 
-/// A completion queue of 4 entries, and its memory.
+/// Returns a completion queue of 4 entries, and its memory.
 pub(crate) fn cq(device: &Arc<Device>, handle: u32) -> (Poller, CqHandle, Region) {
     let memory = Region::plain(4 * CQE_FIELDS);
-    // SAFETY: the memory is new, and no device knows it.
+    // SAFETY: the memory is new and unknown to any device.
     let (ring, consumer) =
         unsafe { (Ring::new(memory.clone(), 4, CQE_FIELDS), Record::new(&Region::plain(64), 0)) };
     let poller = Poller::new(ring, consumer);
@@ -34,7 +34,7 @@ pub(crate) fn complete(cq: &Region, entry: usize, opcode: u8, user_index: u32) {
     }
 }
 
-/// Returns the numbers of the completions that a queue has.
+/// Returns the numbers of a queue's completions.
 pub(crate) fn polled(poller: &mut Poller) -> Vec<u64> {
     let mut wcs = [Wc::default(); 4];
     let count = poller.poll(&mut wcs);
@@ -53,7 +53,7 @@ fn create(device: &Arc<Device>, script: &Scripted, send_cq: &CqHandle, recv_cq: 
     // SAFETY: the call accesses no memory. The context takes the file and closes it.
     let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
     script.expect([
-        // No register is left, so that it shares one.
+        // No register is left, so it shares one.
         Expect::anything(Reply::Errno(Errno::NOMEM)),
         Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
         Expect::anything(Reply::outputs([&7_u32.to_ne_bytes(), &[0; 20], &0xabcd_u32.to_ne_bytes()])),
@@ -77,7 +77,7 @@ fn move_to(parts: &mut QpParts<Mlx5>, script: &Scripted, states: &[QpState]) {
 fn post(parts: &mut QpParts<Mlx5>, wr_id: u64) {
     let sge = [Sge { addr: 1, length: 1, lkey: 1 }];
     let wr = SendWr { wr_id, op: SendOp::Send, sge: &sge, flags: SendFlags::empty() };
-    // SAFETY: no device knows the queues.
+    // SAFETY: no device has the queues.
     unsafe {
         parts.sq.post_send(&[wr]).unwrap();
         parts.rq.post_recv(&[RecvWr { wr_id: wr_id + 1, sge: &sge }]).unwrap();
@@ -113,14 +113,14 @@ fn the_driver_and_the_device_find_the_queues_where_they_are() {
     assert_eq!(records, [2, 1], "receives, then sends");
     // SAFETY: as above.
     let control = unsafe { life.memory().region().read::<[u8; 16]>(8 * 64) };
-    // Every request completes, because the queue pair asks for it.
+    // Every request completes, as requested by the queue pair.
     assert_eq!(control, [0, 0, 0, 0x0a, 0, 0xab, 0xcd, 2, 0, 0, 0, 8, 0, 0, 0, 0]);
     script.expect([Expect::anything(Reply::ok())]);
     parts.qp.destroy().map_err(|(_, error)| error).unwrap();
 }
 
-/// Creates a queue pair on a device whose registers came with its context, where the driver
-/// replies with a register's number; returns the flags and the register of the command too.
+/// Creates a queue pair on a device whose registers came with its context. The driver replies with
+/// a register's number. Also returns the flags and the register of the command.
 fn create_with_register(
     device: &Arc<Device>,
     script: &Scripted,
@@ -230,7 +230,7 @@ fn a_reset_for_whose_records_there_is_no_memory_changes_nothing() {
         let attr = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
         let mut reset = || parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, QpAttrMask::STATE);
         script.expect([Expect::anything(Reply::ok())]);
-        // The records are small; the call's other allocations need memory too.
+        // The records are small, but the call's other allocations need memory too.
         let error = with_no_more_than(16 << 10, &mut reset).unwrap_err();
         assert_eq!(error.errno, Errno::NOMEM);
         assert!(matches!(error.cause, Cause::Allocation { .. }), "{error}");
@@ -249,7 +249,7 @@ fn a_queue_pair_without_receives_accepts_none() {
     let record = unsafe { life.records().record(Slot::FIRST) };
     let mut rq = Rq::empty(record, life);
     rq.moved_to(QpState::INIT);
-    // SAFETY: no device knows the queue.
+    // SAFETY: no device has the queue.
     let refused = unsafe { rq.post_recv(&[RecvWr { wr_id: 1, sge: &[] }]) }.unwrap_err();
     assert_eq!(refused.reason, verbs_core::types::PostReason::QueueFull);
 }
@@ -281,7 +281,7 @@ fn options_of_a_connection_are_those_that_the_driver_has_returned_since_they_wer
     let (attr, mask) = (QpAttr { qp_state: QpState::ERR, ..QpAttr::default() }, QpAttrMask::STATE);
     parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, mask).unwrap();
     assert_eq!(parts.qp.query_ece().unwrap(), ece(4));
-    // Options that are set are sent once.
+    // Options set by the program are sent once.
     script.expect([Expect::anything(Reply::ok())]);
     let attr = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
     parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, mask).unwrap();
@@ -304,7 +304,7 @@ fn receive_sizes_that_are_ignored_do_not_exceed_the_device() {
         assert_eq!((sent.cap.max_send_wr, sent.sq_sig_all, sent.user_handle), (7, true, 3));
         (sent.cap.max_recv_wr, sent.cap.max_recv_sge)
     };
-    // As libmlx5 sends them; the driver accepts them.
+    // Sent as by libmlx5; the driver accepts them.
     assert_eq!(asked(32768, 32), (32768, 32));
     assert_eq!((asked(32769, 1), asked(1, 33), asked(u32::MAX, u32::MAX)), ((0, 0), (0, 0), (0, 0)));
 }
