@@ -1,5 +1,5 @@
-//! Compressed completions: the device writes a block of completions that are alike as one entry and
-//! a few bytes for each, and the poller expands the block in its place.
+//! Compressed completions: the device writes a block of similar completions as one entry and a few
+//! bytes for each, and the poller expands the block in place.
 //!
 //! ```text
 //!   place      0       1       2 ... 7   8           9 ... 15   16         17 ...
@@ -8,18 +8,19 @@
 //!   expanded   entry   entry   entries   entry       entries    entry      entries
 //! ```
 //!
-//! A block has as many places as completions. Its title is the first completion, with the number of
-//! completions as its length and all bits of [`FORMAT`](cqe::FORMAT). A mini entry of 8 bytes has
-//! the fields in which a completion differs from the title. The other places keep what they held a
-//! round ago, and only the title has an owner bit that counts.
+//! A block occupies as many places as completions. Its title is the first completion, with the
+//! number of completions as its length and all bits of [`FORMAT`](cqe::FORMAT). A mini entry of 8
+//! bytes has the fields in which a completion differs from the title. The other places keep their
+//! contents of the previous round, and only the title's owner bit is valid.
 //!
-//! The short paths of the poller do not know the format and leave the title to the long path, which
-//! expands the block before it passes the title. All places of the block then have entries of this
-//! round, with right owner bits: the rest is polled like other entries, returned one by one, moved
-//! by a resize, or skipped if its queue pair has ended. A queue without compression has no title.
+//! The fast paths of the poller do not support the format and leave the title to the slow path,
+//! which expands the block before it passes the title. All places of the block then have entries of
+//! this round, with valid owner bits. The rest is polled like other entries, returned one by one,
+//! moved by a resize, or skipped if its queue pair has ended. A queue without compression has no
+//! title.
 //!
-//! Only one thread expands: it holds the lock of [`Shared`](super::Shared), under which others look
-//! for the end of the completions. They pass a block by its size.
+//! Only one thread expands: it holds the lock of [`Shared`](super::Shared), under which other
+//! threads look for the end of the completions. They pass a block by its size.
 //!
 //! # Safety
 //! The device has written all of a block before its title, and writes none of the places before the
@@ -46,8 +47,8 @@ use super::table::Queues;
 use super::{Completion, Poller};
 use crate::device::Device;
 
-/// A form of compressed completions of receives: the field that each has beside its length. Those
-/// of sends have one form.
+/// A form of compressed receive completions: the field of each besides its length. Send completions
+/// have only one form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_cqe_comp_res_format")]
 pub enum CqeCompression {
@@ -57,14 +58,14 @@ pub enum CqeCompression {
     /// The checksum of the received packet.
     #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM")]
     Csum,
-    /// The checksum, and the stride in a striding receive queue. Queues of this library have no
-    /// strides.
+    /// The checksum, and the stride in a striding receive queue. Queues of this library are not
+    /// striding.
     #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX")]
     CsumStridx,
 }
 
 impl CqeCompression {
-    /// Returns the form as the kernel's command names it.
+    /// Returns the form's code in the kernel's command.
     pub(crate) const fn bits(self) -> u32 {
         let form = match self {
             Self::Hash => Mlx5IbCqeCompResFormat::MLX5_IB_CQE_RES_FORMAT_HASH,
@@ -79,12 +80,12 @@ impl CqeCompression {
         caps.max_num > 0 && caps.supported_format & self.bits() != 0
     }
 
-    /// Returns the form for a new queue: that which the program asked for, or with [`VARIABLE`]
-    /// hashes if the device offers them. The variable leaves out queues whose program looks at
-    /// times, of which a block has one, and entries of another size than the usual one.
+    /// Returns the form for a new queue: the one requested by the program, or with [`VARIABLE`]
+    /// hashes if the device offers them. The variable does not apply to queues whose program reads
+    /// times, because a block has only one, or to entries of an unusual size.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a form that the program asked for and the device does not offer.
+    /// `EOPNOTSUPP` for a requested form that the device does not offer.
     pub(super) fn of_queue(
         device: &Device,
         asked: Option<Self>,
@@ -107,7 +108,7 @@ impl CqeCompression {
         Err(device.error("create_cq", Errno::OPNOTSUPP).because(Cause::Other { reason }))
     }
 
-    /// Returns the bytes of an entry that the first bytes of a mini entry replace.
+    /// Returns the bytes of an entry replaced by the first bytes of a mini entry.
     const fn received(self) -> Range<usize> {
         match self {
             Self::Hash => at::HASH..at::HASH + 4,
@@ -116,11 +117,11 @@ impl CqeCompression {
     }
 }
 
-/// The environment variable that asks for compressed completions, unless it is 0: that of Mellanox
-/// OFED's libmlx5, which expands them as well.
+/// The environment variable that requests compressed completions, unless it is 0. It comes from
+/// Mellanox OFED's libmlx5, which expands them as well.
 pub(super) const VARIABLE: &str = "MLX5_ENABLE_CQE_COMPRESSION";
 
-/// Offsets of fields that only compression knows.
+/// Offsets of fields used only by compression.
 mod at {
     pub(super) const HASH: usize = 12;
     pub(super) const CHECKSUM: usize = 20;
@@ -129,9 +130,9 @@ mod at {
 /// The size of a mini entry, and their number in an entry.
 const MINI: usize = 8;
 const MINIS: u32 = (CQE64 / MINI) as u32;
-/// The place of the length in a mini entry.
+/// The offset of the length in a mini entry.
 const LENGTH: usize = 4;
-/// The place of the operation in the mini entry of a send, behind the place of the request.
+/// The offset of the operation in a send's mini entry, after the place of the request.
 const OPERATION: usize = 2;
 
 /// The fields of an entry.
@@ -144,8 +145,8 @@ impl Ring {
         self
     }
 
-    /// Returns the number of completions of the block whose title an entry is; `None` for another
-    /// entry. A title that no device writes is none.
+    /// Returns the number of completions of the block with this title; `None` for any other entry,
+    /// and for a title that no device writes.
     pub(super) fn block(&self, cqe: Cqe<'_>) -> Option<u32> {
         self.compression?;
         let op_own = cqe.op_own();
@@ -155,7 +156,7 @@ impl Ring {
         Some(cqe.byte_cnt()).filter(|count| (2..=self.mask() + 1).contains(count))
     }
 
-    /// Returns the number of places of the completions that an entry stands for.
+    /// Returns the number of places of the completions represented by an entry.
     pub(super) fn places(&self, cqe: Cqe<'_>) -> u32 {
         self.block(cqe).unwrap_or(1)
     }
@@ -173,13 +174,13 @@ impl Ring {
         for number in 0..count {
             let place = first.wrapping_add(number);
             if number % MINIS == 0 {
-                // The title is in the way of the first ones.
+                // The title occupies the place of the first ones.
                 minis = bytes(read(if number == 0 { first.wrapping_add(1) } else { place }));
             }
             let mini = &minis[(number % MINIS) as usize * MINI..][..MINI];
             let entry = expanded(&title, mini, number, form, u8::from(place & (self.mask() + 1) != 0));
             let target = self.fields(place).cast::<[u64; CQE64 / 8]>();
-            // SAFETY: as above. Other threads read entries under the lock alone.
+            // SAFETY: as above. Other threads read entries only under the lock.
             unsafe { target.write_volatile(zerocopy::transmute!(entry)) };
         }
     }
@@ -194,7 +195,7 @@ fn expanded(title: &Fields, mini: &[u8], number: u32, form: CqeCompression, owne
         put(cqe::at::WQE_COUNTER, &mini[..2]);
         put(cqe::at::SOP_DROP_QPN, &mini[OPERATION..=OPERATION]);
     } else {
-        // Receives of a block are in a row.
+        // Receives of a block are consecutive.
         let counter = [title[cqe::at::WQE_COUNTER], title[cqe::at::WQE_COUNTER + 1]];
         let counter = u16::from_be_bytes(counter).wrapping_add(number as u16);
         put(cqe::at::WQE_COUNTER, &counter.to_be_bytes());
@@ -206,8 +207,8 @@ fn expanded(title: &Fields, mini: &[u8], number: u32, form: CqeCompression, owne
 }
 
 impl Poller {
-    /// Expands the block whose title is at a place, and returns the first completion of it; `None`
-    /// if it is to be skipped.
+    /// Expands the block whose title is at a place, and returns its first completion; `None` if it
+    /// is to be skipped.
     #[cold]
     pub(super) fn first_of_block<'a>(
         &self,
@@ -223,8 +224,8 @@ impl Poller {
         Some(Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind))
     }
 
-    /// Prepares the places behind the last entry, which was skipped because its queue pair has
-    /// ended or is unknown: the other completions of its block are looked at one by one.
+    /// Prepares the places after the last entry, which was skipped because its queue pair has ended
+    /// or is unknown. The other completions of its block are examined one by one.
     #[cold]
     #[inline(never)]
     pub(super) fn skipped(&self) {

@@ -1,16 +1,16 @@
-//! [`Cq`]: the completion queue as an object of the kernel, and its requests for events.
+//! [`Cq`]: the completion queue as a kernel object, and its event requests.
 //!
 //! ```text
 //!   req_notify   doorbell record: number of events, kind, consumer's index ──► register
 //! ```
 //!
-//! A request carries the number of events that the program has read: the device drops one whose
-//! number it has served, so that a record which it reads late raises no event twice.
+//! A request contains the number of events read by the program. The device ignores a number that it
+//! has already served, so a record that it reads late does not raise an event twice.
 //!
 //! # Safety
 //! The queue's memory is lent to the device from the command that creates or resizes the queue to
-//! the one that destroys it. The kernel pins its pages, so that a queue which is dropped without
-//! being destroyed may be unmapped; its doorbell record then stays taken.
+//! the one that destroys it. The kernel pins its pages, so a queue dropped without being destroyed
+//! may be unmapped; its doorbell record then stays in use.
 //!
 //! # References
 //! `ibv_create_cq(3)`, `ibv_req_notify_cq(3)`, `ibv_resize_cq(3)`; rdma-core
@@ -37,10 +37,10 @@ use crate::direct::{CqDirect, QueueDirect};
 use crate::doorbell::{ArmRegister, Record};
 use crate::memory::{Allocator, QueueMemory, Resource};
 
-/// The environment variable with the size of an entry, which is libmlx5's.
+/// The environment variable with the size of an entry, from libmlx5.
 const SIZE: &str = "MLX5_CQE_SIZE";
 
-/// Returns the size of an entry in bytes: the program's, or that of the environment, or else 64.
+/// Returns the size of an entry in bytes: the program's, else the environment's, else 64.
 ///
 /// # Errors
 /// [`Cause::Other`] for a size that entries cannot have.
@@ -52,7 +52,7 @@ fn stride(asked: Option<u32>, variable: Option<String>) -> Result<usize, Cause> 
     }
 }
 
-/// The most entries of a queue: its counters have 24 bits, of which two rounds must differ.
+/// The most entries of a queue: its counters have 24 bits, which must distinguish two rounds.
 const MAX_ENTRIES: u32 = 1 << 22;
 
 /// No number of events.
@@ -66,9 +66,9 @@ pub struct Cq {
     entries: u32,
     /// The size of an entry, in bytes.
     stride: usize,
-    /// The number of events that were read.
+    /// The number of events read.
     events: Arc<AtomicU32>,
-    /// That number at the last request for an event of any completion; [`NEVER`] before one.
+    /// That number at the last request for any completion's event; [`NEVER`] before the first.
     any_at: AtomicU64,
     arm_record: Record,
     arm: ArmRegister,
@@ -77,12 +77,12 @@ pub struct Cq {
     device: Arc<Device>,
     /// The allocator of its parent domain.
     allocator: Option<Allocator>,
-    /// A share of the parent domain that it is made in.
+    /// A share of the parent domain that it was created in.
     _parent: Option<Arc<()>>,
 }
 
-/// The name of a completion queue for the queue pairs that complete to it, usable while another
-/// thread polls the queue.
+/// The name of a completion queue for queue pairs that complete to it, usable while another thread
+/// polls the queue.
 #[derive(Clone)]
 pub struct CqHandle {
     pub(crate) handle: u32,
@@ -91,12 +91,12 @@ pub struct CqHandle {
 }
 
 impl CqHandle {
-    /// Checks that an object of a device can complete to this queue. [`Device::cqs`] is held from
-    /// this call to the end of the command.
+    /// Checks that an object of a device can complete to this queue. [`Device::cqs`] must be held
+    /// from this call to the end of the command.
     ///
     /// # Errors
-    /// `EINVAL` for a queue of another device, or one that was destroyed, so that another queue may
-    /// have its handle; `ENODEV` in a forked child whose parent was using the queue.
+    /// `EINVAL` for a queue of another device, or a destroyed one, whose handle another queue may
+    /// have; `ENODEV` in a forked child whose parent was using the queue.
     pub(crate) fn check(&self, device: &Arc<Device>, verb: &'static str) -> Result<()> {
         if !Arc::ptr_eq(&self.device, device) || self.shared.is_over() {
             let cause = Cause::Foreign { what: "completion queue" };
@@ -119,14 +119,14 @@ fn entries_for(cqe: u32) -> Result<u32, Cause> {
 }
 
 /// Returns whether the device writes the system's time into the completions of a queue with these
-/// fields: it can, and the program does not ask for the device's clock as well.
+/// fields: it supports this, and the program does not request the device's clock as well.
 fn is_real_time(device: &Device, asked: CqWcFlags) -> bool {
     device.has_real_time
         && asked.contains(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK)
         && !asked.contains(CqWcFlags::COMPLETION_TIMESTAMP)
 }
 
-/// The fields that completions can have, of those that are asked for.
+/// Returns the fields among the requested ones that completions can have.
 fn fields(device: &Device, asked: CqWcFlags) -> CqWcFlags {
     let wall_clock = CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
     let has_wall_clock = device.clock.has_wall_clock() || is_real_time(device, asked);
@@ -145,7 +145,7 @@ impl Cq {
     ) -> Result<(Self, CqHandle)> {
         const VERB: &str = "create_cq";
         let error = |errno| device.error(VERB, errno);
-        // An entry would change while it is read, and name another request.
+        // An entry could change while it is read, and name another request.
         let flags = attr.flags - CqFlags::SINGLE_THREADED;
         if !flags.is_empty() {
             return Err(error(Errno::OPNOTSUPP).because(Cause::CqFlags { flags }));
@@ -163,12 +163,12 @@ impl Cq {
         let memory = QueueMemory::for_object(allocator.as_ref(), Resource::Cq, len, 0)
             .map_err(|errno| device.short(VERB, errno, len))?;
         let slot = device.records.take_for(allocator.as_ref()).map_err(error)?;
-        // SAFETY: the memory is new, and the ring's alone.
+        // SAFETY: the memory is new, and used only by the ring.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) }.compressed(compression);
         // SAFETY: the slot is this queue's, and the records live in it.
         let (consumer, arm_record) = unsafe { (slot.record(Slot::FIRST), slot.record(Slot::SECOND)) };
-        // Without a number the driver takes the first page that came with the context, as the
-        // registers do. A number that the struct has no room for is an attribute.
+        // Without a number, the driver uses the first page that came with the context, like the
+        // registers. A number too large for the struct is an attribute.
         let page = device.registers.arm_page_id();
         let page_of_struct = page.and_then(|number| u16::try_from(number).ok());
         let page_of_attr = page.filter(|_| page_of_struct.is_none());
@@ -188,12 +188,12 @@ impl Cq {
         };
         let mut reply = Mlx5IbCreateCqResp::default();
         let event_fd = device.kernel.async_fd()?;
-        // SAFETY: the addresses are of the queue's memory and of its records, which are lent to the
+        // SAFETY: the addresses belong to the queue's memory and its records, which are lent to the
         // device until the queue is destroyed; see the module's documentation.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         let asked = CqInitAttr { cqe: entries - 1, ..*attr };
         let driver = match page_of_attr {
-            // SAFETY: a number that the driver gave.
+            // SAFETY: a number from the driver.
             Some(number) => unsafe {
                 DriverAttrs::new([Attr::u32(MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, number)])
             },
@@ -257,12 +257,12 @@ impl Cq {
         let len = entries as usize * self.stride;
         let memory = QueueMemory::for_object(self.allocator.as_ref(), Resource::Cq, len, 0)
             .map_err(|errno| self.device.short(VERB, errno, len))?;
-        // SAFETY: the memory is new, and the ring's alone.
+        // SAFETY: the memory is new, and used only by the ring.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, self.stride) };
         let cqe_size = self.stride as u16;
         let request = Mlx5IbResizeCq { buf_addr: memory.address(), cqe_size, ..Default::default() };
-        // SAFETY: the address is of the new memory, which is lent to the device until the queue is
-        // destroyed or resized again.
+        // SAFETY: the address belongs to the new memory, which is lent to the device until the
+        // queue is destroyed or resized again.
         let uhw = unsafe { Uhw::none().with_input(request.as_bytes()) };
         let (device, handle) = (&self.device, self.handle);
         let is_whole = self.poller.replace(ring, || {
@@ -270,7 +270,7 @@ impl Cq {
                 .map_err(|error| device.kernel.explain_resize_cq(error, cqe, unread as usize))
                 .map(drop)
         })?;
-        // The kernel has replaced the old memory, which the device does not know any more.
+        // The kernel has replaced the old memory, which the device no longer uses.
         memory.set_known(true);
         self.memory.set_known(false);
         (self.memory, self.entries) = (memory, entries);
@@ -316,14 +316,14 @@ impl CqOps for Cq {
     fn req_notify(&self, solicited_only: bool) -> Result<()> {
         const SOLICITED_ONLY: u32 = 1 << 24;
         let events = self.events.load(Ordering::Acquire);
-        // The device keeps the last of two requests; verbs keep the wider one.
+        // The device keeps the last of two requests; verbs keep the broader one.
         if !solicited_only {
             self.any_at.store(events.into(), Ordering::Relaxed);
         }
         let number = (events & 3) << 28;
         let is_any = self.any_at.load(Ordering::Relaxed) == u64::from(events);
         let kind = if is_any { 0 } else { SOLICITED_ONLY };
-        // Lent completions are not among those that the program waits for, nor returned.
+        // Lent completions are not among those the program waits for, nor are they returned.
         let word = number | kind | self.poller.place();
         self.arm_record.store(word);
         self.arm.ring(word, self.cqn);
@@ -355,7 +355,7 @@ impl Destroy for Cq {
 
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
         let device = Arc::clone(&self.device);
-        // No object is created with the handle meanwhile, or later.
+        // From here on, no object is created with the handle.
         let _cqs = match device.cqs_to_destroy("destroy_cq") {
             Ok(cqs) => cqs,
             Err(error) => return Err((self, error)),
@@ -408,11 +408,11 @@ mod tests {
     /// The size of an entry of these tests, in bytes.
     const STRIDE: usize = 64;
 
-    /// A queue of 8 entries that arms by the start of `registers`.
+    /// Returns a queue of 8 entries whose arm register is at the start of `registers`.
     fn cq(device: &Arc<Device>, registers: &Region) -> Cq {
         let slot = device.records.take().unwrap();
         let memory = QueueMemory::new(8 * STRIDE).unwrap();
-        // SAFETY: all memory is this queue's, and no device knows it.
+        // SAFETY: all memory belongs to this queue and is unknown to any device.
         let (ring, consumer, arm_record, arm) = unsafe {
             let ring = Ring::new(memory.region().clone(), 8, STRIDE);
             (ring, slot.record(Slot::FIRST), slot.record(Slot::SECOND), ArmRegister::new(registers, 0))
@@ -452,7 +452,7 @@ mod tests {
         script.seen().pop().expect("a command")
     }
 
-    /// The flags, and the number of the page, in the driver's input.
+    /// Returns the flags, and the number of the page, in the driver's input.
     fn flags_and_page(command: &str) -> &str {
         let (_, input) = command.split_once("0x1000 in ").expect("the driver's input");
         &input[2 * core::mem::offset_of!(Mlx5IbCreateCq, flags)..][..8]
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(flags_and_page(&command(true, 9, wall)), "06000900");
         assert_eq!(flags_and_page(&command(true, 9, raw)), "02000900");
         let (device, _) = crate::device::tests::device();
-        // The device has no page for the conversion of its clock.
+        // The device lacks the page for converting its clock.
         let attr = CqInitAttr { wc_flags: wall, ..CqInitAttr::new(3) };
         let refused = Cq::create(&device, None, &attr, None, None).map(drop).unwrap_err();
         assert_eq!(refused.errno, Errno::OPNOTSUPP);
@@ -489,7 +489,7 @@ mod tests {
         for (events, solicited_only, index, expected) in [
             (0, true, 0, 0x0100_0000),
             (0, false, 0, 0),
-            // The wider request stays, until its event was read.
+            // The broader request stays until its event was read.
             (0, true, 3, 3),
             (1, true, 3, 0x1100_0003),
             (3, false, 0x00ff_ffff, 0x30ff_ffff),
@@ -512,7 +512,7 @@ mod tests {
     fn the_record_of_a_request_is_stored_before_the_register_rings() {
         let ((device, _), registers) = (crate::device::tests::device(), Region::plain(64));
         let mut cq = cq(&device, &registers);
-        // SAFETY: one thread, which looks at the bytes that both write: the later store is left.
+        // SAFETY: one thread, which reads the bytes written by both: the later store remains.
         cq.arm_record = unsafe { Record::new(&registers, 4) };
         cq.req_notify(true).unwrap();
         // SAFETY: as above.
@@ -525,7 +525,7 @@ mod tests {
         let mut cq = cq(&device, &registers);
         let arrive = |cq: &Cq, count: usize| {
             for entry in 0..count {
-                // SAFETY: one thread; the last byte of an entry, of a send in the first round.
+                // SAFETY: one thread; the last byte of an entry, for a send in the first round.
                 unsafe { cq.memory.region().write((entry + 1) * STRIDE - 1, 0_u8) };
             }
         };
@@ -578,7 +578,7 @@ mod tests {
         let ((device, _), (other, _)) = (crate::device::tests::device(), crate::device::tests::device());
         let slot = device.records.take().unwrap();
         let memory = QueueMemory::new(2 * 64).unwrap();
-        // SAFETY: the memory and the record are new, and no device knows them.
+        // SAFETY: the memory and the record are new and unknown to any device.
         let (ring, consumer) =
             unsafe { (Ring::new(memory.region().clone(), 2, 64), slot.record(Slot::FIRST)) };
         let shared = Arc::clone(Poller::new(ring, consumer).shared());
@@ -589,7 +589,7 @@ mod tests {
         assert_eq!(check(&device), Err(Errno::INVAL));
         name.shared.set_over(false);
         assert_eq!(check(&device), Ok(()));
-        // In a child whose parent was polling it, or ending a queue pair of it.
+        // In a child whose parent was polling it, or ending one of its queue pairs.
         name.shared.locked(|_| {
             assert!(is_true_in_child(|| {
                 name.shared.begin(7, Queues::default());

@@ -1,8 +1,8 @@
-//! Completion queue entries, as the device writes them: 64 bytes of big-endian fields.
+//! Completion queue entries in the device's format: 64 bytes of big-endian fields.
 //!
 //! # Safety
 //! [`Cqe`] reads an entry that the device has handed over and does not write again before the
-//! poller returns it. Every field lies inside of the 64 bytes, at an offset that is a constant.
+//! poller returns it. Every field lies inside the 64 bytes, at a constant offset.
 //!
 //! # References
 //! rdma-core `providers/mlx5/mlx5dv.h` (`mlx5_cqe64`), `cq.c`; Linux `include/linux/mlx5/device.h`
@@ -24,7 +24,7 @@ pub(crate) const CQE64: usize = 64;
 
 /// The kind of an entry: the upper half of its last byte.
 pub(crate) mod cqe_opcode {
-    /// A send, and so on, succeeded.
+    /// A request of the send queue succeeded.
     pub(crate) const REQ: u8 = 0;
     pub(crate) const RESP_WR_IMM: u8 = 1;
     pub(crate) const RESP_SEND: u8 = 2;
@@ -32,7 +32,7 @@ pub(crate) mod cqe_opcode {
     pub(crate) const RESP_SEND_INV: u8 = 4;
     /// Tag matching, without a message.
     pub(crate) const NO_PACKET: u8 = 6;
-    /// The end of a ring that was replaced by another one.
+    /// The end of a replaced ring.
     pub(crate) const RESIZE: u8 = 5;
     pub(crate) const REQ_ERR: u8 = 13;
     pub(crate) const RESP_ERR: u8 = 14;
@@ -43,10 +43,10 @@ pub(crate) mod cqe_opcode {
 /// The owner bit of an entry's last byte, which alternates with each round through the queue.
 pub(crate) const OWNER: u8 = 1;
 
-/// The bits of an entry's last byte that say that data or other completions are in the entry.
+/// The bits of an entry's last byte for data or other completions in the entry.
 pub(crate) const FORMAT: u8 = 0xc;
 
-/// `op_own` of an entry that the device has not written yet.
+/// `op_own` of an entry not yet written by the device.
 pub(crate) const FRESH: u8 = cqe_opcode::INVALID << 4;
 
 /// Offsets of the fields.
@@ -86,13 +86,13 @@ pub(crate) struct Cqe<'a> {
 macro_rules! field {
     ($cqe:expr, $type:ty, $at:expr) => {{
         const { assert!($at + size_of::<$type>() <= CQE64 && $at % align_of::<$type>() == 0) };
-        // SAFETY: inside of the entry and aligned, as asserted; every bit pattern is a number.
+        // SAFETY: inside the entry and aligned, as asserted; every bit pattern is a number.
         <$type>::from_be(unsafe { $cqe.fields.byte_add($at).cast::<$type>().read_volatile() })
     }};
 }
 
 impl<'a> Cqe<'a> {
-    /// Returns the entry for as long as the caller promises.
+    /// Returns the entry with a lifetime guaranteed by the caller.
     ///
     /// # Safety
     /// As [`new`](Self::new), for the longer time.
@@ -109,20 +109,20 @@ impl<'a> Cqe<'a> {
         Self { fields, _queue: PhantomData }
     }
 
-    /// Returns the place of the fields.
+    /// Returns the address of the fields.
     pub(super) const fn fields(self) -> NonNull<u8> {
         self.fields
     }
 
-    /// Clears the fields that data has replaced.
+    /// Clears the fields overwritten by data.
     pub(super) fn forget_data(self) {
         for byte in 0..at::SRQN_UIDX {
-            // SAFETY: inside of the entry, which the poller alone accesses until it returns it.
+            // SAFETY: inside the entry, which only the poller accesses until it returns it.
             unsafe { self.fields.add(byte).write_volatile(0) };
         }
     }
 
-    /// Clears the vendor's syndrome, which a completion without an error does not have.
+    /// Clears the vendor's syndrome, which is only defined for errors.
     pub(super) fn forget_syndrome(self) {
         // SAFETY: as above.
         unsafe { self.fields.add(at::VENDOR_SYNDROME).write_volatile(0) };
@@ -134,7 +134,7 @@ impl<'a> Cqe<'a> {
         field!(self, u8, at::OP_OWN)
     }
 
-    /// Returns the number that the program gave to the queue pair, or to the shared receive queue.
+    /// Returns the program's number for the queue pair, or for the shared receive queue.
     pub(crate) fn user_index(self) -> u32 {
         field!(self, u32, at::SRQN_UIDX) & 0xff_ffff
     }
@@ -156,7 +156,7 @@ impl<'a> Cqe<'a> {
         field!(self, u64, at::TIMESTAMP)
     }
 
-    /// Returns whether the device found the checksums of a frame right: of IPv4 and its transport.
+    /// Returns whether the device verified the checksums of a frame: of IPv4 and its transport.
     pub(crate) fn checksums(self) -> WcFlags {
         const NETWORK_OK: u8 = 1 << 1;
         const TRANSPORT_OK: u8 = 1 << 2;
@@ -170,7 +170,7 @@ impl<'a> Cqe<'a> {
         }
     }
 
-    /// Returns the tag of the flow rule that a received packet matched.
+    /// Returns the tag of the flow rule matched by a received packet.
     #[inline(always)]
     pub(crate) fn flow_tag(self) -> u32 {
         field!(self, u32, at::SOP_DROP_QPN) & 0xff_ffff
@@ -181,7 +181,7 @@ impl<'a> Cqe<'a> {
         field!(self, u16, at::WQE_COUNTER)
     }
 
-    /// Returns a number whose upper half is [`wqe_counter`](Self::wqe_counter).
+    /// Returns a number with [`wqe_counter`](Self::wqe_counter) in its upper half.
     #[inline(always)]
     pub(crate) fn wqe_counter_word(self) -> u32 {
         field!(self, u32, at::WQE_COUNTER)
@@ -249,7 +249,7 @@ impl<'a> Cqe<'a> {
     }
 }
 
-/// A request that succeeded: the operation, and how its length is known.
+/// A successful request: the operation, and the source of its length.
 #[derive(Clone, Copy)]
 struct Sent {
     opcode: WcOpcode,
@@ -259,13 +259,13 @@ struct Sent {
 /// The source of the length of a request's data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
-    /// A completion of a send has none.
+    /// A send's completion has no length.
     None,
-    /// It is in the entry.
+    /// The length is in the entry.
     Read,
     /// 8 bytes.
     Atomic,
-    /// None either; the request's kind names the operation.
+    /// No length; the request's kind names the operation.
     Key,
 }
 
@@ -284,7 +284,7 @@ const SENT: [Sent; 64] = {
 };
 
 impl Cqe<'_> {
-    /// Returns the operation of a request that succeeded.
+    /// Returns the operation of a successful request.
     #[inline(always)]
     pub(crate) fn sent_opcode(self, kind: Kind) -> WcOpcode {
         let Sent { opcode, length } = SENT[(self.wqe_opcode() & 0x3f) as usize];
@@ -295,7 +295,7 @@ impl Cqe<'_> {
         }
     }
 
-    /// Returns the length of the data of a request that succeeded.
+    /// Returns the length of a successful request's data.
     #[inline(always)]
     pub(crate) fn sent_len(self, kind: Kind) -> u32 {
         if !kind.has_more() {
@@ -308,7 +308,7 @@ impl Cqe<'_> {
         }
     }
 
-    /// Writes the completion of a request that succeeded.
+    /// Writes the completion of a successful request.
     #[inline(always)]
     pub(crate) fn write_sent(self, wr_id: u64, kind: Kind, wc: &mut Wc) {
         self.write_plain(wr_id, kind, wc);
@@ -317,33 +317,33 @@ impl Cqe<'_> {
         }
     }
 
-    /// As [`write_sent`](Self::write_sent), for a request that is not special.
+    /// Writes it like [`write_sent`](Self::write_sent), for a request that is not special.
     #[inline(always)]
     pub(crate) fn write_plain(self, wr_id: u64, kind: Kind, wc: &mut Wc) {
         self.write_operation(wr_id, self.qp_num_word(), wc);
         wc.byte_len = self.sent_len(kind);
     }
 
-    /// Writes the completion of a request that succeeded. Its entry names its operation, which has
-    /// nothing else. `qp_num`: its [`qp_num_word`](Self::qp_num_word).
+    /// Writes the completion of a successful request without further fields, whose entry names its
+    /// operation. `qp_num`: its [`qp_num_word`](Self::qp_num_word).
     #[inline(always)]
     pub(crate) fn write_operation(self, wr_id: u64, qp_num: u64, wc: &mut Wc) {
         let sent = SENT_WORDS[usize::from(field!(self, u8, at::SOP_DROP_QPN))];
         let words = [wr_id, sent, 0, qp_num, 0, 0];
-        // Fewer and wider stores than one a field.
-        // SAFETY: the words are as long as the completion and need no wider alignment; every bit
-        // pattern is a completion, whose fields are integers.
+        // Fewer and wider stores than one per field. SAFETY: the words are as long as the
+        // completion and need no wider alignment; every bit pattern is a completion, whose fields
+        // are integers.
         unsafe { core::ptr::from_mut(wc).cast::<[u64; 6]>().write(words) };
     }
 }
 
 impl Cqe<'_> {
-    /// Returns the number of the queue pair as the second of two fields of a completion that lie
-    /// side by side, behind a 0.
+    /// Returns the queue pair's number as the second of two adjacent fields of a completion, after
+    /// a 0.
     #[inline(always)]
     pub(crate) fn qp_num_word(self) -> u64 {
         if cfg!(target_endian = "little") {
-            // The bytes of the entry, reversed: the shift is part of it.
+            // The bytes of the entry, reversed, which includes the shift.
             let opcode_and_number = u64::from(field!(self, u32, at::SOP_DROP_QPN).to_be());
             (opcode_and_number & !0xff).swap_bytes()
         } else {
@@ -352,7 +352,7 @@ impl Cqe<'_> {
     }
 }
 
-/// Joins two fields that lie side by side.
+/// Joins two adjacent fields.
 const fn joined(first: u32, second: u32) -> u64 {
     if cfg!(target_endian = "little") {
         (second as u64) << 32 | first as u64
@@ -363,7 +363,7 @@ const fn joined(first: u32, second: u32) -> u64 {
 
 /// Tag matching.
 impl Cqe<'_> {
-    /// Returns whether a completion without an error is of tag matching.
+    /// Returns whether a completion without an error belongs to tag matching.
     #[inline(always)]
     pub(crate) fn is_of_tag(self) -> bool {
         let opcode = self.op_own() >> 4;
@@ -418,7 +418,7 @@ impl Cqe<'_> {
         received | matched | asks
     }
 
-    /// Returns the tag of a message and the sender's number, of a completion that has them.
+    /// Returns a message's tag and the sender's number, for a completion that has them.
     pub(crate) fn tm_info(self) -> Option<WcTmInfo> {
         let has_header = matches!(
             self.app_op(),
@@ -448,12 +448,12 @@ const SENT_WORDS: [u64; 256] = {
     words
 };
 
-/// A receive that succeeded: what the kind of its entry says.
+/// The properties of a successful receive, given by the kind of its entry.
 #[derive(Clone, Copy)]
 struct Received {
     opcode: WcOpcode,
     flags: WcFlags,
-    /// The bits of the immediate data or of the key that it has: all or none.
+    /// The valid bits of the immediate data or the key: all or none.
     imm: u32,
 }
 
@@ -475,26 +475,26 @@ impl Cqe<'_> {
         if flags_rqpn >> 28 & 3 != 0 { WcFlags::GRH } else { WcFlags::empty() }
     }
 
-    /// Returns the operation of a receive that succeeded. `opcode`: the kind of the entry.
+    /// Returns the operation of a successful receive. `opcode`: the kind of the entry.
     #[inline(always)]
     pub(crate) fn received_opcode(opcode: u8) -> WcOpcode {
         RECEIVED[usize::from(opcode & 7)].opcode
     }
 
-    /// Returns the immediate data, or the key, of a receive that succeeded; 0 without.
+    /// Returns the immediate data, or the key, of a successful receive; 0 without.
     #[inline(always)]
     pub(crate) fn received_imm(self, opcode: u8) -> u32 {
         self.imm_inval_pkey() & RECEIVED[usize::from(opcode & 7)].imm
     }
 
-    /// Returns the flags of a receive that succeeded.
+    /// Returns the flags of a successful receive.
     #[inline(always)]
     pub(crate) fn received_flags(self, opcode: u8, kind: Kind) -> WcFlags {
         let flags = RECEIVED[usize::from(opcode & 7)].flags | Self::grh(self.flags_rqpn());
         if kind == Kind::FRAME && opcode == cqe_opcode::RESP_SEND { flags | self.checksums() } else { flags }
     }
 
-    /// Writes the completion of a receive that succeeded. `opcode`: the kind of the entry.
+    /// Writes the completion of a successful receive. `opcode`: the kind of the entry.
     #[inline(always)]
     pub(crate) fn write_received(self, opcode: u8, wr_id: u64, kind: Kind, wc: &mut Wc) {
         let Received { opcode: operation, flags, imm } = RECEIVED[usize::from(opcode & 7)];

@@ -1,24 +1,25 @@
 //! The completion queue: a ring that the device fills, polled without a system call.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `mod` | polling, one by one |
 //! | `runs` | polling several completions of one queue pair at once |
-//! | `control` | [`Cq`], the kernel's object, and its requests for events |
+//! | `control` | [`Cq`], the kernel object, and its event requests |
 //! | `resize` | replacing the ring |
 //! | `scatter` | data in completions |
 //! | `compressed` | completions that stand for several |
 //! | `cqe` | an entry's fields |
 //! | `table` | the queues that complete here |
 //! | `shared` | news of these queues, from other threads |
-//! | `vendor` | the vendor's error syndromes that are public |
+//! | `vendor` | the vendor's public error syndromes |
 //!
-//! Queues are created for entries of version 1, which carry the program's number of the queue pair.
+//! Queues are created for entries of version 1, which contain the program's number of the queue
+//! pair.
 //!
 //! A completion names its queue pair by a number, and its request by a place in the queue. The
 //! poller finds the request's `wr_id` there, and moves the queue's tail. A receive of a shared
-//! receive queue has the number of the queue pair that took it, or, from a queue of the kind XRC,
-//! that of the shared receive queue. The poller frees its entry also where it skips the completion
+//! receive queue has the number of the queue pair that took it. For the kind XRC, it has the number
+//! of the shared receive queue itself. The poller frees its entry even if it skips the completion
 //! because the queue pair has ended.
 //!
 //! # References
@@ -63,36 +64,35 @@ use crate::srq::Outcome;
 /// The polled end of a completion queue.
 pub(crate) struct Poller {
     ring: Ring,
-    /// The place of the next entry; counts on across the end of the ring.
+    /// The place of the next entry; continues across the end of the ring.
     index: u32,
     /// The place up to which entries were returned to the device.
     returned: u32,
-    /// The record of the consumer's index, which `shared` has too.
+    /// The record of the consumer's index, also held by `shared`.
     consumer: Record,
     shared: Arc<Shared>,
     table: Table,
     /// The queue pair of the last completion.
     current: Current,
-    /// The fields that completions have beyond the standard ones.
+    /// The fields of completions beyond the standard ones.
     pub(crate) optional: Optional,
-    /// The numbers of lives that ended, whose completions the poller has not passed: of each entry
-    /// with `since`, once.
+    /// The numbers of ended lives whose completions the poller has not passed: each entry with
+    /// `since`, once.
     ending: Vec<u32>,
-    /// Data in completions is copied: somebody polls.
+    /// Whether data in completions is copied, which is only needed while someone polls.
     copies: bool,
 }
 
-/// A queue pair of the table, as the short paths find it: forgotten when the table changes.
+/// A queue pair of the table, cached for the fast paths and cleared when the table changes.
 #[derive(Clone, Copy)]
 struct Current {
-    /// The number that its completions carry, as [`Cqe::raw_user_index`] returns it; `u32::MAX` is
-    /// no such number.
+    /// The number in its completions, as returned by [`Cqe::raw_user_index`]; never `u32::MAX`.
     user_index: u32,
-    /// The same for completions of sends: `u32::MAX` where the sends complete elsewhere.
+    /// The number in its send completions: `u32::MAX` if the sends complete elsewhere.
     of_sends: u32,
-    /// The same for those of its own receive queue.
+    /// The same for receives of its own receive queue.
     of_receives: u32,
-    /// The same for those of a shared receive queue.
+    /// The same for receives of a shared receive queue.
     of_shared: u32,
     /// The kind of the receives.
     recv_kind: Kind,
@@ -119,10 +119,10 @@ impl Current {
         srq: core::ptr::null(),
     };
 
-    /// Returns the queue pair of an entry, whose completions carry `user_index`.
+    /// Returns the queue pair of an entry, with `user_index` in its completions.
     fn of(entry: &Entry, user_index: u32) -> Self {
         let current = Self { user_index, entry: NonNull::from(entry), ..Self::NONE };
-        // A former life takes the long path.
+        // A former life takes the slow path.
         let Some(queues) = entry.queues.as_ref().filter(|_| entry.since.is_none()) else { return current };
         let current = Self { recv_kind: queues.recv_kind, ..current };
         let current = match &queues.send {
@@ -136,20 +136,21 @@ impl Current {
             Some(Receives::Shared(record)) => {
                 Self { of_shared: user_index, srq: Arc::as_ptr(record), ..current }
             }
-            // The short paths do not know tags.
+            // The fast paths do not support tags.
             Some(Receives::Tagged(_)) | None => current,
         }
     }
 }
 
 // SAFETY: `current` blocked the auto impls. It points to an entry of `table`, which is boxed and of
-// a type that is `Send + Sync`, and to what that keeps alive; it is used through `&mut self` alone.
+// a type that is `Send + Sync`, and to records kept alive by that entry. It is used through `&mut
+// self` alone.
 unsafe impl Send for Poller {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Poller {}
 
 impl Poller {
-    /// Returns the end of a ring whose consumer's index is in `consumer`.
+    /// Returns the polled end of a ring whose consumer's index is in `consumer`.
     pub(crate) fn new(ring: Ring, consumer: Record) -> Self {
         let shared = Arc::new(Shared::new(ring.clone(), consumer.clone()));
         Self {
@@ -166,7 +167,7 @@ impl Poller {
         }
     }
 
-    /// Returns the part that queue pairs use.
+    /// Returns the part used by queue pairs.
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -178,7 +179,7 @@ impl Poller {
         self.finish();
     }
 
-    /// Returns the entries that were polled to the device.
+    /// Returns the polled entries to the device.
     #[inline(always)]
     pub(crate) fn finish(&mut self) {
         if self.returned != self.index {
@@ -186,20 +187,20 @@ impl Poller {
         }
     }
 
-    /// As [`finish`](Self::finish), where entries were polled.
+    /// Returns entries like [`finish`](Self::finish), if any were polled.
     #[inline(always)]
     fn finish_all(&mut self) {
         self.returned = self.index;
         self.consumer.store(self.index & COUNTER);
     }
 
-    /// Lends the next completion, and returns the entries of those before it to the device.
+    /// Lends the next completion, and returns the entries before it to the device.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Completion<'_>> {
         let at = self.index;
         let completion = match self.short() {
             Some((cqe, wr_id, kind)) => {
-                // Also where they were returned before: the test takes more than the store.
+                // Even if they were returned before: the test costs more than the store.
                 self.returned = at;
                 self.consumer.store(at & COUNTER);
                 Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind)
@@ -215,7 +216,7 @@ impl Poller {
         Some(Completion { optional: Some(&self.optional), ..completion })
     }
 
-    /// Lends the next completion. The entries of those before it stay with the program until
+    /// Lends the next completion. The entries before it stay with the program until
     /// [`finish`](Self::finish).
     #[inline(always)]
     pub(crate) fn next_of_several(&mut self) -> Option<Completion<'_>> {
@@ -227,8 +228,8 @@ impl Poller {
         Some(Completion { optional: Some(&self.optional), ..completion })
     }
 
-    /// Takes the next completion by the short path: a send, write or so on that succeeded, of the
-    /// current queue pair, whose data is where it belongs.
+    /// Takes the next completion by the fast path: a successful request of the current queue pair's
+    /// send queue, with its data in the request's memory.
     #[inline(always)]
     fn short<'a>(&mut self) -> Option<(Cqe<'a>, u64, Kind)> {
         let at = self.index;
@@ -249,23 +250,23 @@ impl Poller {
         Some((cqe, wr_id, kind))
     }
 
-    /// Returns whether there is no completion, and nothing else to look at.
+    /// Returns whether there is neither a completion nor news.
     #[inline(always)]
     fn is_empty(&self) -> bool {
-        // In this order: what is new covers the entries that were written before.
+        // In this order, because news covers the entries written before.
         self.ring.entry(self.index).is_none() && !self.shared.has_news()
     }
 
-    /// Takes the next completion of any kind, and leaves the last ones where they are. It is lent
-    /// until the poller is used again: the callers bind its lifetime.
+    /// Takes the next completion of any kind, without returning the previous ones. It is lent until
+    /// the poller is used again: the callers bind its lifetime.
     #[inline(never)]
     fn advance_any<'a>(&mut self) -> Option<Completion<'a>> {
-        // One round at most: a device that ignores the consumer's index may write without end.
+        // At most one round: a device that ignores the consumer's index may write forever.
         for _ in 0..=self.ring.mask() {
             let at = self.index;
             // SAFETY: the entry is lent until the poller is used again, which `finish` needs.
             let cqe = self.ring.entry(at).map(|cqe| unsafe { cqe.lent() });
-            // Also without a completion, because a queue pair may end without one.
+            // Even without a completion, because a queue pair may end without one.
             if self.shared.has_news() {
                 self.read_news(at);
             }
@@ -283,7 +284,7 @@ impl Poller {
         if cqe.raw_user_index() != self.current.user_index {
             self.look_up(cqe)?;
         }
-        // SAFETY: an entry of the table, which forgets `current` when it changes.
+        // SAFETY: an entry of the table; changes of the table clear `current`.
         let entry = unsafe { self.current.entry.as_ref() };
         let op_own = cqe.op_own();
         if let Some(since) = entry.since
@@ -318,7 +319,7 @@ impl Poller {
         }
     }
 
-    /// Returns the completion of a request that failed; `None` for an entry that is none.
+    /// Returns the completion of a failed request; `None` for an invalid entry.
     #[cold]
     fn failed<'a>(queues: &Queues, cqe: Cqe<'a>, opcode: u8) -> Option<Completion<'a>> {
         let wr_id = match opcode {
@@ -326,7 +327,7 @@ impl Poller {
             cqe_opcode::RESP_ERR => queues.recv.as_ref()?.complete(cqe.wqe_counter())?,
             _ => return None,
         };
-        // A queue pair that is flushed reports its error once, and flushes the rest.
+        // A flushed queue pair reports its error once, and flushes the rest.
         Some(Completion::new(cqe, wr_id, cqe.error_status(), Kind::PLAIN))
     }
 
@@ -338,7 +339,7 @@ impl Poller {
         Some(())
     }
 
-    /// Takes the news into the table, before the completion at a place is used, if there is one.
+    /// Applies the news to the table, before the completion at a place, if any, is used.
     #[cold]
     #[inline(never)]
     fn read_news(&mut self, at: u32) {
@@ -348,7 +349,7 @@ impl Poller {
             for one in news {
                 match one {
                     News::Begins { user_index, queues } => {
-                        // Completions of the one that had the number before are skipped still.
+                        // Completions of the number's previous queue pair are still skipped.
                         match table.get_mut(user_index) {
                             Some(entry) => entry.queues = Some(queues),
                             None => table.insert(Entry::new(user_index, queues)),
@@ -381,8 +382,8 @@ impl Poller {
 }
 
 impl Drop for Poller {
-    /// Frees the entries of receives that completed and that nobody polls any more: the shared
-    /// receive queues that they are of may live on.
+    /// Frees the entries of completed receives that will no longer be polled, because their shared
+    /// receive queues may live on.
     fn drop(&mut self) {
         let start = self.index;
         self.copies = false;
@@ -391,7 +392,7 @@ impl Drop for Poller {
     }
 }
 
-/// Returns whether an entry of this kind is of a receive.
+/// Returns whether an entry of this kind belongs to a receive.
 #[inline(always)]
 const fn is_of_receive(opcode: u8) -> bool {
     matches!(opcode, cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV | cqe_opcode::RESP_ERR)
@@ -406,13 +407,13 @@ impl fmt::Debug for Poller {
     }
 }
 
-/// The fields that a queue's completions have beyond the standard ones.
+/// The fields of a queue's completions beyond the standard ones.
 #[derive(Debug, Default)]
 pub(crate) struct Optional {
     pub(crate) fields: CqWcFlags,
-    /// The device, whose clock converts times.
+    /// The device whose clock converts times.
     pub(crate) device: Option<Arc<Device>>,
-    /// The device writes the system's time.
+    /// Whether the device writes the system's time.
     pub(crate) is_real_time: bool,
 }
 
@@ -436,7 +437,7 @@ impl<'a> Completion<'a> {
         self.optional.filter(|optional| optional.fields.contains(field))
     }
 
-    /// Writes a completion of tag matching that succeeded.
+    /// Writes a successful completion of tag matching.
     #[cold]
     fn write_of_tag(&self, wc: &mut Wc) {
         *wc = Wc {
@@ -450,7 +451,7 @@ impl<'a> Completion<'a> {
         };
     }
 
-    /// Returns whether it is of a receive.
+    /// Returns whether it belongs to a receive.
     #[inline(always)]
     fn is_receive(&self) -> bool {
         (cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV).contains(&(self.cqe.op_own() >> 4))
@@ -571,7 +572,7 @@ impl CompletionOps for Completion<'_> {
         if self.kind.is_of_tag() { self.cqe.tm_info() } else { None }
     }
 
-    /// As each reader on its own, with one look at the kind of the entry.
+    /// Writes the same as the separate readers, with a single test of the entry's kind.
     #[inline(always)]
     fn write_to(&self, wc: &mut Wc) {
         if self.status != WcStatus::SUCCESS {

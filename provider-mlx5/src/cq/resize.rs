@@ -1,8 +1,8 @@
 //! Replacing the ring of a completion queue while it has completions.
 //!
-//! The device ends the old ring with an entry of its own kind, and continues in the new one behind
-//! the place of that entry. The entries before it move to the new ring, each one place on, so that
-//! no place stays empty.
+//! The device ends the old ring with a special entry, and continues in the new ring after the place
+//! of that entry. The earlier entries move to the new ring, each by one place, so that no place
+//! stays empty.
 //!
 //! ```text
 //!   old   │ 5 │ 6 │ end │          consumer's index 5
@@ -19,7 +19,7 @@ use super::shared::Ring;
 use super::{Current, Poller};
 
 impl Poller {
-    /// Returns the number of entries that were not polled.
+    /// Returns the number of unpolled entries.
     pub(super) fn unread(&self) -> u32 {
         let mut unread = 0;
         while unread <= self.ring.mask() {
@@ -29,16 +29,16 @@ impl Poller {
         unread
     }
 
-    /// Returns the place of the next entry as the device counts it, 24 bits.
+    /// Returns the place of the next entry in the device's count, 24 bits.
     pub(super) const fn place(&self) -> u32 {
         self.index & 0xff_ffff
     }
 
-    /// Replaces the ring, for which `command` asks the device, and returns whether the device has
-    /// marked the end of the old one. After an error nothing has changed.
+    /// Replaces the ring by `command`, and returns whether the device has marked the end of the old
+    /// one. After an error, nothing has changed.
     ///
     /// # Errors
-    /// That of the command.
+    /// As returned by the command.
     pub(crate) fn replace(&mut self, new: Ring, command: impl FnOnce() -> Result<()>) -> Result<bool> {
         self.finish();
         let new = new.compressed(self.ring.compression);
@@ -58,9 +58,9 @@ impl Poller {
                 ring.copy(at, &new, at.wrapping_add(1));
             }
             *index = first.wrapping_add(1);
-            // Before a life can end by the new ring: its completions are looked for from here on.
+            // Before a life can end in the new ring: the search for its completions starts here.
             shared.consumer.store(*index & 0xff_ffff);
-            // Places of lives that ended have moved as well.
+            // Places of ended lives have moved as well.
             pending.move_on();
             for user_index in ending.iter() {
                 if let Some(entry) = table.get_mut(*user_index) {

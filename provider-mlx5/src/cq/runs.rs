@@ -1,9 +1,9 @@
-//! Runs: completions in a row of the current queue pair, of one kind, which are copied out at once.
+//! Runs: consecutive completions of one kind from the current queue pair, copied out at once.
 //!
-//! The queue pair of a run is looked up once, the queue's tail moves once, and the flag of news is
-//! read once behind the last entry: it covers all before. With news, nothing of the
-//! run has happened yet, and the long path takes its first completion. A receive of a shared
-//! receive queue frees its entry at once, so that the flag is read before each of those.
+//! The queue pair of a run is looked up once and the queue's tail moves once. The flag of news is
+//! read once after the last entry, and covers all before. If there is news, no part of the run has
+//! taken effect yet, and the slow path takes its first completion. A receive of a shared receive
+//! queue frees its entry at once, so the flag is read before each of those.
 //!
 //! A run ends at the end of the ring, where the owner bit changes.
 #![allow(unsafe_code)]
@@ -17,10 +17,10 @@ use super::cqe::{self, Cqe, cqe_opcode};
 use super::shared::COUNTER;
 use super::{CompletionOps as _, Current, Poller};
 
-/// The bit of an entry's last byte that says that the sender asked for an event.
+/// The bit of an entry's last byte set if the sender requested an event.
 const SOLICITED: u8 = 2;
 
-/// A run: the entries of it that were passed, and what is known of the next one.
+/// A run: its passed entries, and the state of the next one.
 struct Run {
     first: NonNull<u8>,
     /// The fields of the next entry.
@@ -30,15 +30,15 @@ struct Run {
 }
 
 impl Run {
-    /// Returns the next entry's kind if it is of a receive that succeeded, whose data is where it
-    /// belongs; otherwise a number that is no such kind.
+    /// Returns the next entry's kind if it is a successful receive with its data in the request's
+    /// memory; otherwise a number of no receive.
     #[inline(always)]
     fn receive(&self) -> u8 {
         receive(self.last_byte(), self.round)
     }
 
-    /// Returns whether the next entry is of a send, a write and so on that succeeded, whose data is
-    /// where it belongs.
+    /// Returns whether the next entry is a successful request of the send queue with its data in
+    /// the request's memory.
     #[inline(always)]
     fn is_sent(&self) -> bool {
         self.last_byte() == cqe_opcode::REQ << 4 | self.round
@@ -46,7 +46,7 @@ impl Run {
 
     #[inline(always)]
     fn last_byte(&self) -> u8 {
-        // SAFETY: inside of an entry of the ring; the byte is read by value.
+        // SAFETY: inside an entry of the ring; the byte is read by value.
         unsafe { self.next.add(cqe::at::OP_OWN).read_volatile() }
     }
 
@@ -61,19 +61,18 @@ impl Run {
 
     #[inline(always)]
     fn pass(&mut self) {
-        // SAFETY: at most the end of the ring: the loops pass as many entries as there are up to
-        // it.
+        // SAFETY: at most the end of the ring: the loops pass no more entries than remain up to it.
         self.next = unsafe { self.next.add(1 << self.log_stride) };
     }
 
-    /// Returns the number of entries that were passed.
+    /// Returns the number of passed entries.
     #[inline(always)]
     fn count(&self) -> usize {
-        // SAFETY: `next` was `first`, and has moved on inside of the ring.
+        // SAFETY: `next` started at `first`, and has moved on inside the ring.
         unsafe { self.next.offset_from_unsigned(self.first) >> self.log_stride }
     }
 
-    /// Returns the last entry that was passed; some was.
+    /// Returns the last passed entry, which must exist.
     #[inline(always)]
     fn last(&self) -> Cqe<'_> {
         // SAFETY: the entry before the next one, which was passed.
@@ -81,22 +80,22 @@ impl Run {
     }
 }
 
-/// Returns the kind of an entry by its last byte, if it is of a receive that succeeded, whose data
-/// is where it belongs; otherwise a number that is no such kind.
+/// Returns the kind of an entry by its last byte, if it is a successful receive with its data in
+/// the request's memory; otherwise a number of no receive.
 #[inline(always)]
 const fn receive(op_own: u8, round: u8) -> u8 {
-    // The rest of the byte is 0 then.
+    // The rest of the byte is then 0.
     ((op_own ^ round) & !SOLICITED).rotate_right(4)
 }
 
-/// Returns whether the kind of an entry is of a receive that succeeded.
+/// Returns whether the kind of an entry is a successful receive.
 #[inline(always)]
 const fn is_receive(opcode: u8) -> bool {
     matches!(opcode, cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV)
 }
 
 impl Poller {
-    /// Copies completions out, and returns their number.
+    /// Copies completions out and returns their number.
     #[inline(always)]
     pub(crate) fn poll(&mut self, wcs: &mut [Wc]) -> usize {
         if let [wc] = wcs {
@@ -106,12 +105,11 @@ impl Poller {
         }
     }
 
-    /// Takes one completion of a send or a write that succeeded, without the preparations of a run,
-    /// and returns its entry to the device.
+    /// Takes one completion of a successful send or write, without preparing a run, and returns its
+    /// entry to the device.
     #[inline(always)]
     fn one_send(&mut self, wc: &mut Wc) -> bool {
-        // Each field is read once, although for all that the compiler knows the stores below could
-        // change it.
+        // Each field is read once, because to the compiler the stores below could change it.
         let Self { ring, index, returned, consumer, shared, current, .. } = self;
         let shared = &**shared;
         let at = *index;
@@ -135,7 +133,7 @@ impl Poller {
         true
     }
 
-    /// Copies one completion out, of any kind, and returns their number.
+    /// Copies one completion of any kind out and returns their number.
     #[inline(never)]
     fn poll_one(&mut self, wc: &mut Wc) -> usize {
         if self.one_receive(wc) {
@@ -150,7 +148,7 @@ impl Poller {
         count
     }
 
-    /// As [`one_send`](Self::one_send), for a receive.
+    /// Does the same as [`one_send`](Self::one_send) for a receive.
     #[inline(always)]
     fn one_receive(&mut self, wc: &mut Wc) -> bool {
         let at = self.index;
@@ -184,7 +182,7 @@ impl Poller {
         true
     }
 
-    /// Copies completions out, and returns their number.
+    /// Copies completions out and returns their number.
     #[inline(never)]
     fn poll_runs(&mut self, wcs: &mut [Wc]) -> usize {
         let count = self.run_of_sends::<false>(wcs);
@@ -199,7 +197,7 @@ impl Poller {
         self.poll_on(wcs, count)
     }
 
-    /// Continues behind a run.
+    /// Continues after a run.
     #[inline(never)]
     fn poll_on(&mut self, wcs: &mut [Wc], mut count: usize) -> usize {
         while let Some(rest) = wcs.get_mut(count..).filter(|rest| !rest.is_empty()) {
@@ -231,7 +229,7 @@ impl Poller {
         (run, unsafe { wcs.get_unchecked_mut(..len) })
     }
 
-    /// Takes a run of sends and writes that succeeded; with `FETCHES` also reads and atomics.
+    /// Takes a run of successful sends and writes; with `FETCHES` also reads and atomics.
     #[inline(always)]
     fn run_of_sends<const FETCHES: bool>(&mut self, wcs: &mut [Wc]) -> usize {
         // SAFETY: the record of the current queue pair, which its entry keeps alive.
@@ -240,7 +238,7 @@ impl Poller {
         if !run.is_sent() {
             return 0;
         }
-        // That of each, if they are of the current queue pair.
+        // The number for the whole run, which belongs to the current queue pair.
         let qp_num = run.entry().qp_num_word();
         let (of_sends, requests) = (self.current.of_sends, record.view());
         for wc in wcs {
@@ -270,7 +268,7 @@ impl Poller {
         count
     }
 
-    /// Takes a run of receives of the queue pair's own queue that succeeded.
+    /// Takes a run of successful receives from the queue pair's own queue.
     #[inline(always)]
     fn run_of_receives(&mut self, wcs: &mut [Wc]) -> usize {
         // SAFETY: the record of the current queue pair, which its entry keeps alive.
@@ -299,7 +297,7 @@ impl Poller {
         count
     }
 
-    /// Takes a run of receives of a shared receive queue that succeeded.
+    /// Takes a run of successful receives from a shared receive queue.
     #[inline(always)]
     fn run_of_shared_receives(&mut self, wcs: &mut [Wc]) -> usize {
         // SAFETY: the record of the current queue pair, which its entry keeps alive.

@@ -1,6 +1,6 @@
-//! Data in completions: the device puts the data of a short receive, or of a short answer to a read
-//! or an atomic, into the entry of the completion queue, and the poller copies it to the elements
-//! of the request.
+//! Data in completions: the device puts the data of a short receive, or of a short reply to a read
+//! or an atomic, into the entry of the completion queue. The poller copies it to the elements of
+//! the request.
 //!
 //! | entries of | data | its place |
 //! |---|---|---|
@@ -8,23 +8,22 @@
 //! | 128 bytes | up to 32 bytes | the same |
 //! | 128 bytes | up to 64 bytes | the half before the fields |
 //!
-//! The device does so for queue pairs that ask for it when they are created: for receives of RC and
-//! UC, and for reads and atomics of RC if every request completes, or if the program
-//! [allows it](crate::ScatterToCqe::Always). Receives of shared receive queues are among them.
+//! The device does so for queue pairs that request it on creation: for receives of RC and UC, and
+//! for reads and atomics of RC if every request completes, or if the program [allows
+//! it](crate::ScatterToCqe::Always). Receives of shared receive queues are included.
 //!
-//! The elements are those of the entry that the request still has: the poller copies before it
-//! frees the entry. It copies to where a [region](crate::regions) of this process has an element's
-//! bytes; no region ends meanwhile. An element without such a region ends in the status
-//! `LOC_PROT_ERR`. Unlike an error that the device finds, that leaves the queue pair as it is, and
-//! the peer has its success.
+//! The elements are read from the request's entry: the poller copies before it frees the entry. It
+//! copies to the bytes of an element's [region](crate::regions) in this process; no region ends
+//! meanwhile. An element without such a region ends in the status `LOC_PROT_ERR`. Unlike an error
+//! detected by the device, this leaves the queue pair unchanged, and the peer sees success.
 //!
 //! # Safety
-//! A request's memory is the device's until its completion was polled, or its queue pair was
+//! A request's memory belongs to the device until its completion was polled, or its queue pair was
 //! destroyed or reset. The copy is a part of polling. The end of a life takes the lock of
 //! [`Shared`](super::Shared) before it returns, and the copy is made under this lock, for a life
-//! that has not ended. A completion is believed only if it names a request that is in the queue:
-//! the next receive, an entry that was posted, or an entry whose control segment has the
-//! completion's number and operation.
+//! that has not ended. A completion is accepted only if it names a request in the queue: the next
+//! receive, a posted entry, or an entry whose control segment has the completion's number and
+//! operation.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`mlx5_copy_to_recv_wqe`, `mlx5_copy_to_send_wqe`), `verbs.c`
@@ -55,7 +54,7 @@ const BEFORE_FIELDS: u8 = 0x8;
 /// The most bytes in the fields.
 const ROOM_IN_FIELDS: usize = 32;
 
-/// The lists of the requests of a queue pair's queues.
+/// The lists of requests in a queue pair's queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists {
     pub(crate) regions: Arc<Regions>,
@@ -66,20 +65,20 @@ pub(crate) struct Lists {
 /// The entries of a send queue.
 #[derive(Clone, Debug)]
 pub(crate) struct SendLists {
-    /// The memory's owner. Completions do not keep it.
+    /// The memory's owner, not kept alive by completions.
     pub(crate) life: Weak<Life>,
     /// The handle of the protection domain.
     pub(crate) pd: u32,
-    /// The place of the queue in its memory, in bytes.
+    /// The offset of the queue in its memory, in bytes.
     pub(crate) offset: usize,
-    /// Its blocks, a power of two.
+    /// The number of blocks, a power of two.
     pub(crate) blocks: u32,
 }
 
 /// The entries of a receive queue, at the start of its memory.
 #[derive(Clone, Debug)]
 pub(crate) struct RecvLists {
-    /// As of [`SendLists`].
+    /// The memory's owner, as in [`SendLists`].
     pub(crate) life: Weak<Life>,
     pub(crate) pd: u32,
     /// The number of entries, a power of two.
@@ -97,7 +96,7 @@ struct Data {
 }
 
 impl Data {
-    /// Returns the data of an entry of `stride` bytes; `None` if an entry cannot have so much.
+    /// Returns the data of an entry of `stride` bytes; `None` if an entry cannot hold that much.
     fn of(cqe: Cqe<'_>, stride: usize, length: u32) -> Option<Self> {
         let length = length as usize;
         let fields = cqe.fields();
@@ -114,8 +113,8 @@ impl Data {
     /// Copies the data to elements.
     ///
     /// # Safety
-    /// The elements are those of a request that has not ended; the data lies in an entry that the
-    /// device has handed over.
+    /// The elements belong to an unfinished request; the data lies in an entry that the device has
+    /// handed over.
     unsafe fn copy_to(
         self,
         elements: impl Iterator<Item = wqe::Words>,
@@ -137,7 +136,7 @@ impl Data {
             let target = match regions.target(pd, lkey, address, count as u32) {
                 Some(Target::At(target)) => target,
                 Some(Target::Discard) => {
-                    // SAFETY: inside of the data.
+                    // SAFETY: inside the data.
                     from = unsafe { from.add(count) };
                     left -= count;
                     continue;
@@ -145,15 +144,15 @@ impl Data {
                 None => return WcStatus::LOC_PROT_ERR,
             };
             for byte in 0..count {
-                // SAFETY: inside of the data; the region has the byte of the request, which is the
-                // device's until its completion was polled. Other code may look at it, as at memory
-                // that the device writes: by atomic accesses.
+                // SAFETY: inside the data. The region contains the byte of the request, which
+                // belongs to the device until its completion was polled. Other code may read it
+                // with atomic accesses, as for any memory written by the device.
                 unsafe {
                     let to = core::ptr::with_exposed_provenance_mut::<u8>(target + byte);
                     AtomicU8::from_ptr(to).store(from.add(byte).read_volatile(), Ordering::Relaxed);
                 }
             }
-            // SAFETY: inside of the data, or at its end.
+            // SAFETY: inside the data, or at its end.
             from = unsafe { from.add(count) };
             left -= count;
         }
@@ -164,18 +163,18 @@ impl Data {
 /// Reads a unit of an entry.
 ///
 /// # Safety
-/// A unit of an entry that was stored, and is not stored again before the request ends.
+/// The unit belongs to a stored entry, which is not stored again before the request ends.
 unsafe fn unit(at: NonNull<u8>) -> wqe::Words {
     // SAFETY: the caller's promise; queues are aligned to a unit.
     unsafe { at.cast::<wqe::Words>().read_volatile() }.map(u64::from_be)
 }
 
 impl SendLists {
-    /// Copies the answer to a read or an atomic to the elements of its request.
+    /// Copies the reply to a read or an atomic to the elements of its request.
     ///
     /// # Safety
-    /// The life has not ended, and does not end meanwhile; the entry is that of a request that has
-    /// not ended.
+    /// The life has not ended, and does not end meanwhile; the entry belongs to an unfinished
+    /// request.
     unsafe fn copy(
         &self,
         life: &Life,
@@ -187,8 +186,8 @@ impl SendLists {
         let units = self.blocks as usize * (BLOCK / UNIT);
         let start = life.memory().region().pointer(self.offset, units * UNIT);
         let first = usize::from(cqe.wqe_counter()) * (BLOCK / UNIT);
-        // SAFETY: the number is below that of the units. The entry was stored before its doorbell,
-        // and the device answered to it.
+        // SAFETY: the number is below the number of units. The entry was stored before its
+        // doorbell, and the device has processed it.
         let at = |number: usize| unsafe { unit(start.add((number % units) * UNIT)) };
         let control = at(first)[0];
         let (index, operation) = ((control >> 40) as u16, (control >> 32) as u8);
@@ -202,13 +201,13 @@ impl SendLists {
         }
         let Some(data) = Data::of(cqe, stride, cqe.sent_len(kind)) else { return WcStatus::GENERAL_ERR };
         let ds = (control & 0x3f) as usize;
-        // SAFETY: the elements behind the address, as the control segment counts them.
+        // SAFETY: the elements after the address, as counted by the control segment.
         unsafe { data.copy_to((before..ds).map(|number| at(first + number)), regions, self.pd) }
     }
 }
 
 impl RecvLists {
-    /// Copies what was received to the elements of its request.
+    /// Copies received data to the elements of its request.
     ///
     /// # Safety
     /// As [`SendLists::copy`].
@@ -236,7 +235,7 @@ impl Lists {
     /// Copies the data of a completion.
     ///
     /// # Safety
-    /// The lives are those of the queues, and have not ended; nor do they meanwhile.
+    /// The lives belong to the queues; they have not ended, and do not end meanwhile.
     unsafe fn copy(&self, queues: &Queues, lives: &Lives, cqe: Cqe<'_>, stride: usize) -> WcStatus {
         let regions = &self.regions;
         // SAFETY: the caller's promise; the request is found in the queue.
@@ -263,14 +262,14 @@ impl Lists {
     }
 }
 
-/// Returns the kind of a request that fetches, or that the program has made; `None` for others.
+/// Returns the kind of a request that fetches data, or is a raw request; `None` for others.
 fn fetch(requests: Option<&SendRecord>, cqe: Cqe<'_>) -> Option<Kind> {
     let kind = requests?.kind(cqe.wqe_counter().into());
     (kind == Kind::FETCH || kind == Kind::RAW).then_some(kind)
 }
 
-/// The owners of the memory of the lists, kept beyond the lock: dropping the last one may call the
-/// program.
+/// The owners of the memory of the lists, kept beyond the lock because dropping the last one may
+/// call the program.
 struct Lives {
     send: Option<Arc<Life>>,
     recv: Option<Arc<Life>>,
@@ -303,7 +302,7 @@ impl Poller {
                 return None;
             }
             let Some(lists) = lists else { return Some(WcStatus::GENERAL_ERR) };
-            // SAFETY: no life ends while the news is held, and the queue's has not.
+            // SAFETY: no life ends while the news is locked, and the queue's has not ended.
             Some(unsafe { lists.copy(queues, &lives, cqe, self.ring.stride()) })
         });
         let status = status.unwrap_or(Some(WcStatus::GENERAL_ERR));

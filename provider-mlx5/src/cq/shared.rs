@@ -1,11 +1,11 @@
-//! [`Shared`]: the part of a completion queue that others use while a thread polls it. They
-//! announce queue pairs, and the ends of their lives.
+//! [`Shared`]: the part of a completion queue that other threads use while one polls it. They announce
+//! queue pairs, and the ends of their lives.
 //!
-//! The number that completions carry stays a queue pair's own as long as completions of it may be
-//! in the queue. After a reset or the end of a queue pair, the kernel has confirmed that the device
-//! adds none: those in the queue lie before the first entry that the device has not written.
-//! Whoever ends the life looks for that place; the poller skips the completions before it, and uses
-//! the number's new queues, or forgets the number, behind it.
+//! The number in completions belongs to a queue pair as long as its completions may be in the
+//! queue. After a reset or the end of a queue pair, the kernel has confirmed that the device adds
+//! none. Its remaining completions lie before the first entry not written by the device. The thread
+//! that ends the life looks for that place. The poller skips the completions before it, and then
+//! switches to the number's new queues or drops the number.
 //!
 //! ```text
 //!   consumer              end of the life             new life
@@ -15,11 +15,11 @@
 //!   └─────┴─────┴─────┴─────┴─────┴ ─ ─ ┴ ─ ─ ┴ ─ ─ ┘
 //! ```
 //!
-//! The poller reads the flag of news behind each completion: a completion of the new life follows a
-//! doorbell that follows the news.
+//! The poller reads the flag of news after each completion: a completion of the new life follows a
+//! doorbell, which follows the news.
 //!
 //! In a forked child whose parent was using this part, news is discarded. The child cannot create
-//! objects that complete here, and completions of queue pairs that it destroys are not skipped.
+//! objects that complete here, and completions of queue pairs destroyed by it are not skipped.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -41,9 +41,9 @@ pub(crate) struct Ring {
     /// The size of an entry, in bytes.
     stride: usize,
     mask: u32,
-    /// The number of entries. Its bit of an index changes with each round.
+    /// The number of entries. Its bit in an index changes with each round.
     entries: u32,
-    /// The form of [compressed](super::compressed) completions, of a queue that has them.
+    /// The form of [compressed](super::compressed) completions, if the queue has them.
     pub(super) compression: Option<CqeCompression>,
     _memory: Region,
 }
@@ -59,15 +59,15 @@ pub(super) const COUNTER: u32 = 0xff_ffff;
 
 impl Ring {
     /// Returns the ring of `entries` entries of `stride` bytes at the start of a region, and marks
-    /// each as not written.
+    /// each as unwritten.
     ///
     /// # Safety
-    /// The device does not know the memory yet, and no other code of this process accesses it as
+    /// The device does not have the memory yet, and no other code of this process accesses it as
     /// long as the ring lives.
     ///
     /// # Panics
-    /// The ring does not lie within the region; `entries` is no power of two of at most 2^22, or
-    /// `stride` is neither 64 nor 128.
+    /// If the ring does not lie within the region, `entries` is not a power of two of at most 2^22,
+    /// or `stride` is neither 64 nor 128.
     pub(crate) unsafe fn new(memory: Region, entries: u32, stride: usize) -> Self {
         assert!(entries.is_power_of_two() && entries <= 1 << 22, "{entries} entries");
         assert!(stride == CQE64 || stride == 2 * CQE64, "entries of {stride} bytes");
@@ -85,18 +85,18 @@ impl Ring {
             _memory: memory,
         };
         for index in 0..entries {
-            // SAFETY: inside of an entry, which nobody else accesses yet.
+            // SAFETY: inside an entry, not yet accessed by other code.
             unsafe { ring.fields(index).add(cqe::at::OP_OWN).write_volatile(cqe::FRESH) };
         }
         ring
     }
 
-    /// The number of entries, less one.
+    /// Returns the number of entries minus one.
     pub(crate) const fn mask(&self) -> u32 {
         self.mask
     }
 
-    /// The size of an entry, in bytes.
+    /// Returns the size of an entry, in bytes.
     pub(super) const fn stride(&self) -> usize {
         self.stride
     }
@@ -108,19 +108,19 @@ impl Ring {
         unsafe { self.first.add(((index & self.mask) as usize) << self.log_stride) }
     }
 
-    /// Returns the fields of the entry at a place, its last byte, and the owner bit that the device
-    /// writes in this round.
+    /// Returns the fields of the entry at a place, its last byte, and the device's owner bit in
+    /// this round.
     #[inline(always)]
     pub(super) fn peek(&self, index: u32) -> (NonNull<u8>, u8, u8) {
         // SAFETY: as in `fields`. A multiplication takes one instruction and a shift two.
         let fields = unsafe { self.first.add((index & self.mask) as usize * self.stride) };
-        // SAFETY: inside of an entry; the byte is read by value.
+        // SAFETY: inside an entry; the byte is read by value.
         let op_own = unsafe { fields.add(cqe::at::OP_OWN).read_volatile() };
         (fields, op_own, u8::from(index & self.entries != 0))
     }
 
     /// Returns the fields of the entry at a place, the number of entries up to the end of the ring,
-    /// and the owner bit that the device writes into these.
+    /// and the device's owner bit for these.
     #[inline(always)]
     pub(super) fn stretch(&self, index: u32) -> (NonNull<u8>, usize, u8) {
         let place = index & self.mask;
@@ -128,7 +128,7 @@ impl Ring {
         (self.fields(index), (self.entries - place) as usize, round)
     }
 
-    /// The distance from an entry to the next one is two to this.
+    /// Returns the binary logarithm of the distance between entries.
     #[inline(always)]
     pub(super) const fn log_stride(&self) -> u32 {
         self.log_stride
@@ -146,13 +146,13 @@ impl Ring {
         Some(unsafe { Cqe::new(fields) })
     }
 
-    /// Copies the entry at a place to a place of another ring, with the owner of the round there.
+    /// Copies the entry at a place to a place of another ring, with that place's owner bit.
     pub(super) fn copy(&self, from: u32, to_ring: &Self, to: u32) {
         let stride = self.stride.min(to_ring.stride);
         let (source, target) = (self.fields(from), to_ring.fields(to));
         let round = u8::from(to & to_ring.entries != 0);
         // SAFETY: the fields end at the end of an entry, which has at least `stride` bytes before
-        // it; the rings are different memory, and the device writes neither entry now.
+        // it. The rings are separate memory, and the device writes neither entry now.
         unsafe {
             let before = stride - CQE64;
             core::ptr::copy_nonoverlapping(source.sub(before).as_ptr(), target.sub(before).as_ptr(), stride);
@@ -162,13 +162,13 @@ impl Ring {
     }
 }
 
-/// An event that the poller does not know yet.
+/// An event not yet processed by the poller.
 #[derive(Debug)]
 pub(super) enum News {
     /// A queue pair completes here from now on.
     Begins { user_index: u32, queues: Queues },
-    /// The life of a queue pair ended: its completions before a place are skipped. With queues, it
-    /// lives on with these.
+    /// The life of a queue pair ended: its completions before a place are skipped. With queues, a
+    /// new life begins with these.
     Ends { user_index: u32, until: u32, queues: Option<Queues> },
 }
 
@@ -180,11 +180,11 @@ impl News {
     }
 }
 
-/// The events that the poller does not know yet. As long as this exists, the lock is held.
+/// The events not yet processed by the poller. The lock is held as long as this value exists.
 pub(super) struct Pending<'a>(&'a mut [News]);
 
 impl Pending<'_> {
-    /// Moves the places of these events on by one, because the entries there moved.
+    /// Moves the places of these events by one, because the entries there have moved.
     pub(super) fn move_on(&mut self) {
         for one in &mut *self.0 {
             if let News::Ends { until, .. } = one {
@@ -200,15 +200,15 @@ struct Inner {
     ring: Ring,
 }
 
-/// The part of a completion queue that others use while a thread polls it.
+/// The part of a completion queue that other threads use while one polls it.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// There is news, or the poller has not passed the places of former news.
+    /// Whether there is news, or the poller has not passed the places of former news.
     has_news: AtomicBool,
     inner: ForkLock<Inner>,
-    /// The consumer's index, as far as entries were returned to the device.
+    /// The consumer's index, up to which entries were returned to the device.
     pub(super) consumer: Record,
-    /// The completion queue was destroyed, or is being destroyed.
+    /// Whether the completion queue was destroyed, or is being destroyed.
     is_over: AtomicBool,
 }
 
@@ -219,8 +219,8 @@ impl Shared {
         Self { has_news: AtomicBool::new(false), inner, consumer, is_over: AtomicBool::new(false) }
     }
 
-    /// Tells whether the completion queue is destroyed. [`Device::cqs`](crate::device::Device::cqs)
-    /// is held for writing.
+    /// Marks whether the completion queue is destroyed. [`Device::cqs`](crate::device::Device::cqs)
+    /// must be held for writing.
     pub(super) fn set_over(&self, is_over: bool) {
         self.is_over.store(is_over, Ordering::Relaxed);
     }
@@ -230,8 +230,8 @@ impl Shared {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the part belongs to a thread of a parent process. It never does if it did
-    /// not after the fork.
+    /// Returns whether the part belongs to a thread of a parent process. If it did not after the
+    /// fork, it never will.
     pub(super) fn is_lost(&self) -> bool {
         self.inner.is_lost()
     }
@@ -240,7 +240,7 @@ impl Shared {
         self.inner.lock()
     }
 
-    /// Announces a queue pair, before its first request.
+    /// Announces a queue pair before its first request.
     pub(crate) fn begin(&self, user_index: u32, queues: Queues) {
         if let Ok(mut inner) = self.inner() {
             self.announce(&mut inner, News::Begins { user_index, queues });
@@ -250,8 +250,8 @@ impl Shared {
     /// Announces that a queue pair was reset, with its new queues, or destroyed. The kernel has
     /// confirmed it, and nothing was posted to the new queues.
     ///
-    /// News of a queue pair without completions in the queue are one event at most, so that their
-    /// number is limited although nobody polls.
+    /// News of a queue pair without completions in the queue is at most one event, so the number of
+    /// events is limited even if the queue is never polled.
     pub(crate) fn end(&self, user_index: u32, queues: Option<Queues>) {
         let Ok(mut inner) = self.inner() else { return };
         let until = self.producer(&inner.ring);
@@ -261,7 +261,7 @@ impl Shared {
         };
         let is_in_queue = self.is_in_queue(ring, user_index, until);
         match (&mut news[last], queues) {
-            // The poller has not heard of it, and need not.
+            // The poller has not seen it, and need not.
             (News::Begins { .. }, None) if !is_in_queue => drop(news.remove(last)),
             (News::Begins { queues: its, .. }, Some(queues)) if !is_in_queue => *its = queues,
             (News::Ends { queues: its, .. }, queues) if !is_in_queue => *its = queues,
@@ -270,12 +270,12 @@ impl Shared {
     }
 
     /// Returns whether the queue may have a completion of a queue pair between the consumer's place
-    /// and another one. There is news of the queue pair, so that the poller cannot pass a
-    /// completion of it as long as the lock is held.
+    /// and another one. There is news of the queue pair, so the poller cannot pass its completions
+    /// as long as the lock is held.
     fn is_in_queue(&self, ring: &Ring, user_index: u32, until: u32) -> bool {
         let mut place = self.consumer.load() & COUNTER;
         while ahead(until, place) != 0 {
-            // An entry that the poller has passed may have any contents, also none.
+            // An entry passed by the poller may have any contents, or none.
             let Some(entry) = ring.entry(place) else {
                 place = (place + 1) & COUNTER;
                 continue;
@@ -294,21 +294,21 @@ impl Shared {
         self.has_news.store(true, Ordering::Release);
     }
 
-    /// Returns the place of the first entry that the device has not written, 24 bits.
+    /// Returns the place of the first entry not written by the device, 24 bits.
     fn producer(&self, ring: &Ring) -> u32 {
         let mut at = self.consumer.load() & COUNTER;
         loop {
             while let Some(entry) = ring.entry(at) {
                 let places = ring.places(entry);
                 if places > 1 && self.has_passed(at) {
-                    // The poller has returned the place, so that the device may have written a
-                    // part of another block there, which looks like a title.
+                    // The poller has returned the place, so the device may have written part of
+                    // another block there, which looks like a title.
                     break;
                 }
                 at = (at + places) & COUNTER;
             }
-            // The entry may have been polled, and written again in the next round: the poller had
-            // moved its index before that.
+            // The entry may have been polled, and written again in the next round. The poller then
+            // moved its index before.
             if !self.has_passed(at) {
                 return at;
             }
@@ -322,8 +322,8 @@ impl Shared {
         ahead(self.consumer.load() & COUNTER, at) != 0
     }
 
-    /// Returns whether there may be news. Read behind a completion's mark, it covers every life
-    /// that the completion can be of.
+    /// Returns whether there may be news. If read after a completion's mark, it covers every life
+    /// that the completion can belong to.
     #[inline(always)]
     pub(super) fn has_news(&self) -> bool {
         self.has_news.load(Ordering::Acquire)
@@ -341,7 +341,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Works on the ring. No life ends meanwhile, and nobody else reads the ring for one.
+    /// Runs `work` on the ring. No life ends meanwhile, and no other thread searches the ring.
     pub(super) fn locked(&self, work: impl FnOnce(&Pending<'_>)) {
         match self.inner() {
             Ok(mut inner) => work(&Pending(&mut inner.news)),
@@ -349,7 +349,7 @@ impl Shared {
         }
     }
 
-    /// Looks at the news. No life ends meanwhile.
+    /// Passes the news to `look`. No life ends meanwhile.
     ///
     /// # Errors
     /// [`Lost`]: lives could end meanwhile.
@@ -357,7 +357,7 @@ impl Shared {
         self.inner().map(|inner| look(&inner.news))
     }
 
-    /// Takes the news. `more`: whether the poller has to look again at the next completion.
+    /// Takes the news. `more` returns whether the poller has to check again at the next completion.
     pub(super) fn take(&self, more: impl FnOnce(Vec<News>) -> bool) {
         let mut inner = self.inner().ok();
         let more = more(inner.as_mut().map_or_else(Vec::new, |inner| core::mem::take(&mut inner.news)));
@@ -365,13 +365,13 @@ impl Shared {
     }
 }
 
-/// Returns how far a place lies ahead of another one, both with 24 bits; 0 if it lies behind.
+/// Returns the distance of a place ahead of another one, both with 24 bits; 0 if it lies behind.
 fn ahead(place: u32, of: u32) -> u32 {
     let distance = place.wrapping_sub(of) & COUNTER;
     if distance <= COUNTER / 2 { distance } else { 0 }
 }
 
-/// Returns the place with 32 bits that has these 24, near a place.
+/// Returns the 32-bit place with these low 24 bits, near another place.
 pub(super) fn widen(until: u32, near: u32) -> u32 {
     let distance = until.wrapping_sub(near) << 8;
     near.wrapping_add_signed(distance.cast_signed() >> 8)

@@ -1,4 +1,4 @@
-//! [`Table`]: the queues that complete to a completion queue, by the number that completions carry.
+//! [`Table`]: the queues that complete to a completion queue, by the number in completions.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use crate::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 use crate::srq::TagRecord;
 
 /// The queues of a queue pair that complete here: one or both. A shared receive queue of the kind
-/// XRC or TM has a number of its own, and no other queue.
+/// XRC or TM has a separate number, without other queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
     pub(crate) send: Option<Arc<SendRecord>>,
     pub(crate) recv: Option<Receives>,
     /// The kind of the receives.
     pub(crate) recv_kind: Kind,
-    /// The lists of the requests, of a queue pair whose data may come with completions.
+    /// The lists of the requests, for a queue pair whose data may come with completions.
     pub(crate) lists: Option<Arc<Lists>>,
 }
 
@@ -27,16 +27,16 @@ impl Default for Queues {
 /// The receives of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) enum Receives {
-    /// Those of its own receive queue.
+    /// Receives of its own receive queue.
     Own(Arc<RecvRecord>),
-    /// Those that it takes from a shared receive queue.
+    /// Receives taken from a shared receive queue.
     Shared(Arc<SrqRecord>),
-    /// Those of a shared receive queue with a tag list, and its tags.
+    /// Receives of a shared receive queue with a tag list, and its tags.
     Tagged(Arc<TagRecord>),
 }
 
 impl Receives {
-    /// Ends the receive at an entry, and returns its number; `None` if the entry has no receive.
+    /// Ends the receive at an entry and returns its number; `None` if the entry has no receive.
     #[inline(always)]
     pub(super) fn complete(&self, entry: u16) -> Option<u64> {
         match self {
@@ -47,24 +47,24 @@ impl Receives {
     }
 }
 
-/// A queue pair in the table, or a shared receive queue with a number of its own.
+/// A queue pair in the table, or a shared receive queue with a separate number.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) user_index: u32,
     /// `None` once it is destroyed.
     pub(super) queues: Option<Queues>,
-    /// Completions at places before this one are of former lives.
+    /// Completions before this place belong to former lives.
     pub(super) since: Option<u32>,
-    /// The former lives whose completions the poller has not passed, from the first one on.
+    /// The former lives whose completions the poller has not passed, in order.
     former: Vec<Life>,
 }
 
-/// A life that ended.
+/// An ended life.
 #[derive(Debug)]
 struct Life {
-    /// Its completions lie before this place, and behind those of the life before it.
+    /// Its completions lie before this place, and after those of the previous life.
     until: u32,
-    /// The shared receive queue that its receives were taken from.
+    /// The shared receive queue that supplied its receives.
     srq: Option<Arc<SrqRecord>>,
 }
 
@@ -73,7 +73,7 @@ impl Entry {
         Self { user_index, queues: Some(queues), since: None, former: Vec::new() }
     }
 
-    /// Ends the life at a place. With queues, another one begins.
+    /// Ends the life at a place. With queues, a new life begins.
     pub(super) fn end(&mut self, until: u32, queues: Option<Queues>) {
         let ended = core::mem::replace(&mut self.queues, queues);
         let srq = ended.and_then(|queues| match queues.recv {
@@ -89,7 +89,7 @@ impl Entry {
         }
     }
 
-    /// Moves the ends of the former lives on by one place, as their completions have moved.
+    /// Moves the ends of the former lives by one place, like their completions.
     pub(super) fn move_on(&mut self) {
         for life in &mut self.former {
             life.until = life.until.wrapping_add(1);
@@ -97,14 +97,14 @@ impl Entry {
         self.since = self.since.map(|since| since.wrapping_add(1));
     }
 
-    /// Forgets the former lives, whose completions the poller has passed.
+    /// Removes the former lives, whose completions the poller has passed.
     pub(super) fn forget(&mut self) {
         self.since = None;
         self.former.clear();
     }
 
-    /// Frees the entry of a receive whose completion, at a place, is of a former life. The program
-    /// does not see the completion, but the shared receive queue lives on.
+    /// Frees the entry of a receive whose completion, at a place, belongs to a former life. The
+    /// program does not see the completion, but the shared receive queue lives on.
     #[cold]
     pub(super) fn release(&self, at: u32, entry: u16) {
         if let Some(Life { srq: Some(requests), .. }) =
@@ -146,7 +146,7 @@ impl Table {
         self.pages.get_mut(page)?.as_mut()?[place].as_deref_mut()
     }
 
-    /// Puts an entry in, in the place of one of the same number.
+    /// Inserts an entry, replacing one with the same number.
     pub(super) fn insert(&mut self, entry: Entry) {
         let (page, place) = split(entry.user_index);
         if self.pages.len() <= page {
@@ -165,7 +165,7 @@ impl Table {
     }
 }
 
-/// The page of a number, and its place there.
+/// Returns the page of a number, and its index there.
 const fn split(user_index: u32) -> (usize, usize) {
     (user_index as usize / PAGE, user_index as usize % PAGE)
 }
@@ -184,13 +184,13 @@ mod tests {
         };
         let own = Queues { send: None, recv: Some(Receives::Own(RecvRecord::new(8))), ..Queues::default() };
         let mut entry = Entry::new(1, queues(&first));
-        // Two lives with one shared receive queue, one with none, and another one.
+        // Two lives with the same shared receive queue, one with none, and one with another.
         for (until, next) in [(u32::MAX, queues(&first)), (1, own), (3, queues(&second)), (5, queues(&last))]
         {
             entry.end(until, Some(next));
         }
         assert_eq!((entry.since, entry.former.len()), (Some(5), 3));
-        // A resize moves all completions on by one place.
+        // A resize moves all completions by one place.
         entry.move_on();
         for (at, expected) in [
             (u32::MAX - 1, [true, false]),

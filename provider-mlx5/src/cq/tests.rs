@@ -220,7 +220,7 @@ fn a_frame_with_right_checksums_says_so() {
         qp.write_of(1, PaperCqe { opcode: cqe_opcode::RESP_SEND, frame, ..SENT });
         assert_eq!(all(&mut qp)[0].wc_flags, wc_flags, "{frame:?}");
     }
-    // Another queue pair's bits mean nothing.
+    // The bits mean nothing for other queue pairs.
     recv(&mut qp, 1);
     qp.write(PaperCqe { opcode: cqe_opcode::RESP_SEND, frame: [0b110, 0b1000], ..SENT });
     assert_eq!(all(&mut qp)[0].wc_flags, WcFlags::empty());
@@ -398,7 +398,7 @@ fn completions_of_a_destroyed_queue_pair_are_skipped_and_its_records_are_release
         qp.write(PaperCqe { wqe_counter: wqe_counter as u16, ..SENT });
     }
     qp.destroy();
-    // Another queue pair completes behind it.
+    // Another queue pair's completions follow.
     let (send_record, recv_record) = (SendRecord::new(1), RecvRecord::new(1));
     send_record.put(0, 77, 1, Kind::PLAIN);
     recv_record.put(0, 78);
@@ -410,7 +410,7 @@ fn completions_of_a_destroyed_queue_pair_are_skipped_and_its_records_are_release
     qp.write_of(USER_INDEX + 1, SENT);
     qp.write_of(USER_INDEX + 300, PaperCqe { opcode: cqe_opcode::RESP_SEND, ..PaperCqe::default() });
     assert_eq!(numbers(&mut qp), [77, 78]);
-    // One for the queue itself, one for the test.
+    // One reference for the queue itself, one for the test.
     assert_eq!(Arc::strong_count(&record), 2);
 }
 
@@ -437,7 +437,7 @@ fn what_a_broken_device_writes_is_skipped() {
         qp.write_of(user_index, PaperCqe { opcode, wqe_counter: 0xffff, ..PaperCqe::default() });
     }
     assert_eq!(numbers(&mut qp), [0_u64; 0]);
-    // A place that no request has is a number that none has.
+    // A place without a request yields a number of no request.
     qp.write(PaperCqe { wqe_counter: 0xfff3, ..SENT });
     assert_eq!(numbers(&mut qp), [0]);
 }
@@ -589,7 +589,7 @@ fn a_resize_keeps_the_completions_and_their_order() {
             }
             complete(&mut qp, 5);
             assert!(qp.resize(new_cqes, false), "{cqes} to {new_cqes} behind {polled}");
-            // The poller may come before the device's next completion, or behind it.
+            // The poller may run before the device's next completion, or after it.
             let mut got = if polled % 2 == 0 { numbers(&mut qp) } else { Vec::new() };
             complete(&mut qp, 2);
             got.extend(numbers(&mut qp));
@@ -609,7 +609,7 @@ fn a_resize_keeps_ended_lives_ended() {
         recv(&mut qp, wr_id);
         qp.write(PaperCqe { opcode: 2, wqe_counter: wr_id as u16, ..PaperCqe::default() });
     }
-    // The poller knows of the first end, and not of the second.
+    // The poller has seen the first end, but not the second.
     qp.move_to(QpState::RESET);
     qp.move_to(QpState::INIT);
     assert_eq!(numbers(&mut qp), [0; 0]);
@@ -687,7 +687,7 @@ fn a_queue_that_nobody_polls_has_no_news_of_queue_pairs_that_have_come_and_gone(
         qp.end(user_index);
     }
     assert_eq!(news(&mut qp), before);
-    // Of one that the poller knows, the last end counts.
+    // For a queue pair seen by the poller, the last end counts.
     send(&mut qp, 1);
     qp.write(SENT);
     assert_eq!(numbers(&mut qp), [1]);

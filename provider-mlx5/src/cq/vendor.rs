@@ -1,11 +1,11 @@
-//! [`vendor_err_text`]: the vendor's error syndromes that are public.
+//! [`vendor_err_text`]: the vendor's public error syndromes.
 
 /// Returns the meaning of a failed completion's [`vendor_err`](verbs_core::types::Wc::vendor_err);
-/// `None` where none is public.
+/// `None` if no meaning is public.
 ///
-/// The device's manual has no list of them. rdma-core and UCX know one, Linux and DPDK print them
-/// as numbers; support of the vendor reads the others. The
-/// [`status`](verbs_core::types::Wc::status) has the kind of the error in any case.
+/// The device's manual does not list them. rdma-core and UCX define one, and Linux and DPDK print
+/// them as numbers; the vendor's support interprets the others. The
+/// [`status`](verbs_core::types::Wc::status) contains the kind of the error in any case.
 ///
 /// # References
 /// rdma-core `providers/mlx5/mlx5.h` (`MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`); UCX

@@ -1,4 +1,5 @@
-//! A queue with compressed completions beside one without, which has the same completions.
+//! A queue with compressed completions, compared with an uncompressed queue of the same
+//! completions.
 
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ fn recv(qp: &mut PaperQp, wr_id: u64) {
     unsafe { qp.rq.post_recv(&[RecvWr { wr_id, sge: &sge }]) }.unwrap();
 }
 
-/// The mini entry of a completion: of a send, or of a receive with 4 bytes.
+/// Returns the mini entry of a completion: of a send, or of a receive with 4 bytes.
 fn mini(cqe: &PaperCqe, received: [u8; 4]) -> [u8; 8] {
     let mut mini = [0; 8];
     mini[..4].copy_from_slice(&received);
@@ -74,7 +75,7 @@ fn mini(cqe: &PaperCqe, received: [u8; 4]) -> [u8; 8] {
     mini
 }
 
-/// Two queue pairs with the same requests, one of which has compressed completions.
+/// Two queue pairs with the same requests, one with compressed completions.
 struct Twin {
     plain: PaperQp,
     zipped: PaperQp,
@@ -83,7 +84,7 @@ struct Twin {
     next: u64,
 }
 
-/// A way to poll: copies into so many places, or lends.
+/// A way to poll: copying up to this many, or lending.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Copies(usize),
@@ -98,7 +99,7 @@ impl Twin {
         Self { plain, zipped: ready(shape), sends: 0, receives: 0, next: 1 }
     }
 
-    /// Posts a request, and returns its completion.
+    /// Posts a request and returns its completion.
     fn request(&mut self, is_send: bool) -> PaperCqe {
         let wr_id = self.next;
         self.next += 1;
@@ -121,7 +122,7 @@ impl Twin {
         }
     }
 
-    /// Completes requests that are alike, in a block if there is more than one.
+    /// Completes similar requests, in a block if there is more than one.
     fn complete(&mut self, is_send: bool, count: usize) {
         let cqes: Vec<PaperCqe> = (0..count).map(|_| self.request(is_send)).collect();
         let minis: Vec<[u8; 8]> = cqes.iter().map(|cqe| mini(cqe, [9; 4])).collect();
@@ -141,7 +142,7 @@ impl Twin {
         self.zipped.write(failed);
     }
 
-    /// Polls both, and returns the number of completions, which must be the same.
+    /// Polls both, and returns the number of completions, which must be equal.
     fn poll(&mut self, way: Way) -> usize {
         let [expected, got] = [&mut self.plain, &mut self.zipped].map(|qp| match way {
             Way::Copies(count) => {
@@ -164,7 +165,7 @@ impl Twin {
         core::iter::from_fn(|| Some(self.poll(way)).filter(|count| *count > 0)).sum()
     }
 
-    /// Compares what the next round finds, and the consumer's index.
+    /// Compares the results of the next poll, and the consumer's index.
     fn compare(&mut self) {
         self.plain.finish();
         self.zipped.finish();
@@ -328,7 +329,7 @@ fn a_block_of_a_queue_pair_that_nobody_knows_is_skipped() {
     (0..11).for_each(|_| twin.plain.write_of(0xff_ffff, RECEIVED));
     twin.complete(false, 3);
     assert_eq!(twin.drain(Way::Copies(32)), 3);
-    // Sends of a queue pair that has none here, which is known.
+    // Sends of a known queue pair without sends here.
     let queues = || Queues { recv: Some(Receives::Own(RecvRecord::new(1))), ..Queues::default() };
     twin.both(|qp| qp.begin(1, queues()));
     let sent = PaperCqe { wqe_counter: 0xffff, ..PaperCqe::default() };
@@ -409,7 +410,7 @@ fn a_receive_has_the_field_that_the_form_names() {
     }
 }
 
-/// A queue pair with a block of the receives of a shared receive queue.
+/// Returns a queue pair with a block of receives from a shared receive queue.
 fn of_shared(count: usize) -> (PaperSrq, PaperQp) {
     let mut srq = PaperSrq::new(16, 2);
     for wr_id in 0..count as u64 {
@@ -444,7 +445,7 @@ fn a_completion_queue_that_ends_frees_the_receives_of_a_shared_queue_in_its_bloc
     assert!((0..10).all(|entry| srq.requests().complete(entry).is_none()));
 }
 
-/// A device that offers these forms, with the answer to its query.
+/// Returns a device that offers these forms, with the reply to its query.
 fn offering(max_num: u32, supported_format: u32) -> (Arc<Device>, Scripted) {
     let (device, script) = crate::device::tests::device();
     let mut common = IbUverbsExQueryDeviceResp::default();

@@ -8,7 +8,7 @@ use crate::regions::Place;
 
 const KEY: u32 = 7;
 
-/// Bytes of an answer.
+/// Returns the bytes of a reply.
 fn bytes(count: usize) -> Vec<u8> {
     (1..=count as u8).collect()
 }
@@ -25,7 +25,7 @@ fn to_rts(mut qp: PaperQp) -> PaperQp {
     qp
 }
 
-/// Memory of a program, registered with [`KEY`] at an address that is not its own.
+/// Memory of a program, registered with [`KEY`] at a different address from its own.
 struct Memory(Box<[AtomicU8]>);
 
 const IOVA: u64 = 0x5000;
@@ -86,7 +86,7 @@ fn a_receives_data_is_copied_to_its_elements() {
             qp.write_with(received(turn, len, format), &bytes(len));
             let wc = one(&mut qp);
             assert_eq!((wc.wr_id, wc.status, wc.byte_len), (turn.into(), WcStatus::SUCCESS, len as u32));
-            // These fields had data.
+            // These fields contained data.
             assert_eq!((wc.wc_flags, wc.src_qp, wc.slid, wc.sl), (WcFlags::empty(), 0, 0, 0));
             let expected = bytes(len);
             let (first, rest) = expected.split_at(len.min(10));

@@ -1,4 +1,4 @@
-//! Copying many completions out does what lending them one by one does.
+//! Copying many completions out gives the same result as lending them one by one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ const SLOTS: u32 = 32;
 const ENTRIES: u32 = 16;
 const SOLICITED: u8 = 2;
 
-/// A queue pair whose requests the test records itself.
+/// A queue pair whose requests are recorded by the test itself.
 struct Pair {
     number: u32,
     send: Arc<SendRecord>,
     recv: Arc<RecvRecord>,
-    /// The shared receive queue that it uses in place of `recv`.
+    /// The shared receive queue in place of `recv`.
     srq: Option<Arc<SrqRecord>>,
     sent: u32,
     received: u32,
@@ -92,7 +92,7 @@ impl World {
                 self.wr_id += 1;
                 let entry = match &pair.srq {
                     Some(srq) => {
-                        // The first entry that is free.
+                        // The first free entry.
                         let free = srq.free_behind(SLOTS - 1).expect("an entry is free");
                         srq.put(*free.start(), self.wr_id);
                         srq.mark(*free.start(), bit(*free.start()));
@@ -121,7 +121,7 @@ impl World {
         self.pairs.iter().map(|pair| (pair.send.tail(), pair.recv.tail())).collect()
     }
 
-    /// The entries of the shared receive queue that are in use.
+    /// Returns the entries of the shared receive queue in use.
     fn taken(&self) -> Vec<u32> {
         let is_free = |entry: &u32| {
             let before = if *entry == 0 { SLOTS - 1 } else { entry - 1 };
@@ -174,7 +174,7 @@ fn copies_of_any_number_are_the_completions_that_are_lent() {
         let mut waiting = 0;
         let mut of = 0;
         for _ in 0..STEPS {
-            // Mostly the same queue pair, so that there are runs.
+            // Mostly the same queue pair, to form runs.
             of = if dice.below(4) == 0 { dice.below(4) } else { of };
             let step = random_step(&mut dice);
             waiting += u64::from(!matches!(step, Step::Reset));
@@ -197,7 +197,7 @@ fn copies_of_any_number_are_the_completions_that_are_lent() {
                 let asked = dice.below(most) + 1;
                 let before = copies.qp.records()[2];
                 let count = copies.qp.poll(&mut wcs[..asked]);
-                // Completions that are skipped return as well.
+                // Skipped completions are returned as well.
                 let returned = copies.qp.records()[2].wrapping_sub(before) & 0xff_ffff;
                 assert!(returned as usize >= count, "{returned} of {count}");
                 let expected: Vec<Wc> = lent.drain(..asked.min(lent.len())).collect();
