@@ -6,21 +6,21 @@
 //!   cargo bench -p provider-mlx5 -- --sites    fails if a barrier is not where it belongs
 //! ```
 //!
-//! The last two columns are of a call: atomic read-modify-writes, which only shared receive queues
-//! may have, and calls of functions, which the form `constant` may not have.
+//! The last two columns are per call: atomic read-modify-writes, allowed only for shared receive
+//! queues, and function calls, forbidden in the form `constant`.
 //!
-//! callgrind counts instructions: the program runs itself under `valgrind`, once for each case, and
+//! callgrind counts instructions: the program runs itself under `valgrind`, once for each case. It
 //! counts the instructions inside the measured function, including all callees, minus those of an
-//! empty function. Doorbells are stores into plain memory. The caller looks whether posting
+//! empty function. Doorbells are stores into plain memory. The caller checks whether posting
 //! succeeded.
 //!
-//! Work requests are built before the measurement, as C's list is, and the compiler knows nothing
-//! of them at the call. The exception is the form `constant`: the measured function builds the
-//! request itself, as programs do, and the compiler sees the operation.
+//! Work requests are built before the measurement, like C's list, and are unknown to the compiler
+//! at the call. The exception is the form `constant`: the measured function builds the request
+//! itself, like a program, and the compiler sees the operation.
 //!
 //! # Safety
 //! Posting is unsafe because a device reads and writes the memory of work requests; a paper device
-//! does not. The measured functions are exported under their own names, by which callgrind finds
+//! does not. The measured functions are exported under their own names, so that callgrind finds
 //! them; no other function has these names.
 #![allow(unsafe_code)]
 
@@ -39,9 +39,9 @@ use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
 use callgrind::{Cost, count, count_instructions};
 
-/// Receives and completions that fit; of the blocks, each request may take 3.
+/// The capacity in receives, completions and blocks; each request may take 3 blocks.
 const SLOTS: u32 = 8192;
-/// Number of calls over which instructions are counted.
+/// The number of calls over which instructions are counted.
 const COUNTED_CALLS: u32 = 256;
 
 struct World {
@@ -50,7 +50,7 @@ struct World {
     erased_sq: ErasedSendQueue,
     erased_rq: ErasedRecvQueue,
     srq: PaperSrq,
-    /// A queue pair that takes its receives from `srq`.
+    /// A queue pair with receives from `srq`.
     sharer: PaperQp,
     sge: Sge,
     inline: Sge,
@@ -115,20 +115,21 @@ struct Case {
     symbol: &'static str,
     call: fn(&mut World),
     ready: fn(&mut World, u32),
-    /// The number of instructions of an operation to reach.
+    /// The target number of instructions per operation.
     target: Option<f64>,
-    /// The number that it must not exceed.
+    /// The maximum number of instructions per operation.
     limit: f64,
 }
 
 impl Case {
-    /// Returns whether it has to do without a call: a posting of constant shape, and whatever has a
-    /// target and handles one request. A list is put in by one function of the provider.
+    /// Returns whether it must not call functions. This applies to posting of constant shape, and
+    /// to cases with a target and a single request. A list is put in by one function of the
+    /// provider.
     fn is_to_call_nothing(&self) -> bool {
         self.form == "constant" || self.form == "static" && self.per_call == 1 && self.target.is_some()
     }
 
-    /// Returns what is more than it may be.
+    /// Returns the exceeded limit, if any.
     fn excess(&self, instructions: f64, cost: Cost) -> Option<&'static str> {
         // Receives of a shared receive queue end in any order, on any thread that polls.
         let is_shared = self.operation.contains("srq") || self.operation.contains("shared");
@@ -252,7 +253,7 @@ cases! {
         w.polled = black_box(w.qp.poll(&mut w.wcs[0]));
     }
     "poll of receives", "static", 16, received, None, 80.0 => mlx5_bench_poll_recv_16_static(w) {
-        // A function of its own, although its code is that of another case.
+        // A separate function, although its code equals another case's.
         w.polled = black_box(w.qp.poll(&mut w.wcs[1]));
     }
     "poll of shared receives", "static", 16, shared, None, 100.5 => mlx5_bench_poll_srq_16_static(w) {
@@ -262,7 +263,7 @@ cases! {
     "poll, lending", "static", 16, sent, Some(35.0), 48.7 => mlx5_bench_lend_16_static(w) { lend(&mut w.qp, 16) }
 }
 
-/// Takes completions one by one, and reads the fields that a program reads.
+/// Takes completions one by one, and reads the fields used by a program.
 #[inline(always)]
 fn lend(qp: &mut PaperQp, count: usize) {
     for _ in 0..count {
@@ -291,7 +292,7 @@ fn mlx5_bench_empty(w: &mut World) {
 
 fn nothing(_: &mut World, _: u32) {}
 
-/// Completes requests, as the device does.
+/// Completes requests like the device.
 fn sent(world: &mut World, count: u32) {
     for wqe_counter in 0..count {
         world.qp.write(PaperCqe { wqe_opcode: 8, wqe_counter: wqe_counter as u16, ..PaperCqe::default() });
@@ -336,7 +337,7 @@ fn main() -> ExitCode {
     {
         let case = CASES.iter().chain([&EMPTY]).find(|case| case.symbol == symbol).expect("a case");
         let mut world = World::new();
-        // The poller reads its news outside of the measurement.
+        // The poller reads its news outside the measurement.
         sent(&mut world, 1);
         world.qp.lend();
         shared(&mut world, 1);

@@ -18,8 +18,8 @@
 //!
 //! # Safety
 //! Memory of an allocator returns to it when nothing in this process uses it any more and the
-//! device does not have it, which is not before the kernel has confirmed the end of the object.
-//! Memory of an object whose end was not confirmed never returns.
+//! device lacks it, which is not before the kernel has confirmed the end of the object. Memory of
+//! an object whose end was not confirmed never returns.
 #![allow(unsafe_code)]
 
 use core::fmt;

@@ -1,9 +1,8 @@
-//! Barriers in the built code: the functions of this program that ring and poll, as `objdump` shows
-//! them, have the right instructions in the right order on every path.
+//! Barriers in the built code: the functions of this program that ring and poll, as disassembled by
+//! `objdump`, have the right instructions in the right order on every path.
 //!
-//! Each instruction that matters is a letter. A path from the start of a function to its end is a
-//! word; the paths are all those of the jumps in it. Calls are passed over, so that a word covers
-//! the function itself.
+//! Each relevant instruction is a letter. A path from the start of a function to its end is a word;
+//! the paths follow all of its jumps. Calls are skipped, so a word covers only the function itself.
 //!
 //! | letter | meaning | x86-64 | aarch64 |
 //! |---|---|---|---|
@@ -20,15 +19,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// A place in the built code.
+/// A checked place in the built code.
 struct Site {
     name: &'static str,
-    /// The function: a whole name, or a part of a mangled one.
+    /// The function: a whole name, or part of a mangled one.
     symbol: &'static str,
-    /// A word that some path has, written as for aarch64.
+    /// The word of at least one path, in aarch64 letters.
     full: &'static str,
-    /// The words of the other paths; `None` for a poller, which reads nothing
-    /// [too early](TOO_EARLY).
+    /// The words of the other paths; `None` for a poller, which must not read anything [too
+    /// early](TOO_EARLY).
     others: Option<&'static [&'static str]>,
 }
 
@@ -37,7 +36,7 @@ const SITES: &[Site] = &[
         name: "a send, its record, and the register",
         symbol: "mlx5_bench_inline_1_constant",
         full: "TRWBW",
-        // Several blocks since the last doorbell: the first 8 bytes of the last one.
+        // Several blocks since the last doorbell: the first 8 bytes of the last block.
         others: Some(&["", "TR", "TRWsW"]),
     },
     Site {
@@ -70,10 +69,10 @@ const SITES: &[Site] = &[
     Site { name: "a lent completion", symbol: "mlx5_bench_lend_1_static", full: "OFUR", others: None },
 ];
 
-/// Looks at each site, prints a line for it, and returns whether all are right.
+/// Checks each site, prints a line for it, and returns whether all are right.
 ///
 /// # Errors
-/// The program cannot be disassembled, or the architecture is another one.
+/// The program cannot be disassembled, or the architecture is not supported.
 pub(crate) fn check() -> Result<bool, String> {
     let arch = Arch::of_program()?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -119,7 +118,7 @@ impl Site {
         let words: BTreeSet<String> =
             words(arch, code, with_stores).into_iter().map(|word| arch.without_fields(word)).collect();
         let full = arch.word(self.full);
-        // Of a poller's words the ends are known alone.
+        // For a poller, only the ends of the words are known.
         if !words.iter().any(|word| *word == full || self.others.is_none() && word.contains(&full)) {
             return Err(format!("no path has {full}, but {words:?}"));
         }
@@ -152,15 +151,15 @@ impl Arch {
         }
     }
 
-    /// The disassembler: that of the host, if the program runs in an emulator.
+    /// Returns the disassembler: the host's, if the program runs in an emulator.
     fn objdump(self) -> &'static str {
         const CROSS: &str = "aarch64-linux-gnu-objdump";
         let is_there = || Command::new(CROSS).arg("--version").output().is_ok();
         if self == Self::Aarch64 && is_there() { CROSS } else { "objdump" }
     }
 
-    /// Returns a word without a field of a request that looks like a record: more stores follow,
-    /// and then the record.
+    /// Returns a word without a request field that looks like a record: more stores follow, and
+    /// then the record.
     fn without_fields(self, word: String) -> String {
         match word.strip_prefix("Rs") {
             Some(rest) if self == Self::X86_64 && rest.contains('R') => rest.to_owned(),
@@ -168,7 +167,7 @@ impl Arch {
         }
     }
 
-    /// Returns a word of aarch64 as this architecture has it.
+    /// Translates a word of aarch64 to this architecture.
     fn word(self, word: &str) -> String {
         word.chars().filter(|letter| self == Self::Aarch64 || !matches!(letter, 'T' | 'F')).collect()
     }
@@ -195,13 +194,13 @@ fn instructions(text: &str) -> Vec<Instruction> {
 }
 
 /// Returns the words of all paths through a function, without stores before the first other letter
-/// and behind the last one; without any stores, the ends of the words. What only a table of jumps
-/// leads to begins paths of its own.
+/// and after the last one; without any stores, the ends of the words. Code reached only through a
+/// jump table starts separate paths.
 fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String> {
     let places: BTreeMap<u64, usize> =
         code.iter().enumerate().map(|(place, one)| (one.address, place)).collect();
     let mut found = BTreeSet::new();
-    // The place, the word so far, and the base by which the last owner was read.
+    // The position, the word so far, and the base address of the last owner read.
     let mut seen: BTreeSet<(usize, String, String)> = BTreeSet::new();
     let mut reached: BTreeSet<usize> = BTreeSet::new();
     for start in 0..code.len() {
@@ -218,7 +217,7 @@ fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String
             let next = place + if let Some(Letter::Block(len)) = letter { len } else { 1 };
             reached.extend(place..next);
             match letter {
-                // Fields of the entry that was handed over.
+                // Fields of the entry already handed over.
                 Some(Letter::Owner(of)) if word.ends_with('U') && of == base => {}
                 Some(Letter::UserIndex(_)) if word.ends_with('U') => {}
                 Some(Letter::Owner(of)) => {
@@ -241,7 +240,7 @@ fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String
             if !base.is_empty() && writes(&code[place], &base) {
                 base.clear();
             }
-            // A poller has loops: the end of a word is enough for its rule.
+            // A poller has loops: its rule needs only the end of a word.
             if !with_stores {
                 word.drain(..word.len().saturating_sub(LAST));
             }
@@ -258,21 +257,21 @@ fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String
     found
 }
 
-/// The letters that are kept of a poller's word.
+/// The number of letters kept of a poller's word.
 const LAST: usize = 6;
 
 enum Letter {
     One(char),
     Store,
-    /// A block is copied, by a number of instructions.
+    /// A block is copied, in this number of instructions.
     Block(usize),
-    /// An owner is read behind this base.
+    /// An owner is read relative to this base.
     Owner(String),
-    /// The user index is read behind this base, of the same completion.
+    /// The user index of the same completion is read relative to this base.
     UserIndex(String),
 }
 
-/// Returns the letter of the instruction at a place; `base` is that of the last owner.
+/// Returns the letter of the instruction at a position; `base` belongs to the last owner.
 fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<Letter> {
     let one = &code[place];
     let (name, operands) = (one.name.as_str(), one.operands.as_str());
@@ -296,7 +295,7 @@ fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<
             if let Some(of) = at(from, 63).filter(|_| from.contains("BYTE PTR")) {
                 return Some(Letter::Owner(of));
             }
-            // The base may be the sum of two registers first, and in the first of them later.
+            // The base may at first be the sum of two registers, and later be in the first of them.
             if from.starts_with("DWORD PTR")
                 && let Some(of) = at(from, 32)
                 && (of == base || base.starts_with(&format!("{of}+")))
@@ -306,7 +305,7 @@ fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<
             if !to.contains('[') || to.contains("[rsp") || !name.starts_with("mov") {
                 return None;
             }
-            // Behind a pointer, where a field of an entry has an offset.
+            // Stored through a pointer without an offset, which a field of an entry would have.
             let is_record = to.starts_with("DWORD PTR") && !to.contains(['+', '-']);
             let is_record = is_record && is_swapped(code, place, "bswap");
             Some(if is_record { Letter::One('R') } else { Letter::Store })
@@ -332,8 +331,8 @@ fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<
     }
 }
 
-/// Returns whether one of the last instructions has swapped the bytes of what the one at a place
-/// stores.
+/// Returns whether one of the preceding instructions swapped the bytes stored by the instruction at
+/// a position.
 fn is_swapped(code: &[Instruction], place: usize, name: &str) -> bool {
     let stored = code[place].operands.split(',').find(|operand| !operand.contains('[')).unwrap_or_default();
     let mut before = code[place.saturating_sub(6)..place].iter();
@@ -351,7 +350,7 @@ fn writes(one: &Instruction, register: &str) -> bool {
     first(one) == register && !only_reads
 }
 
-/// Returns the base of an address that is so many bytes behind it: of `[rax+0x3f]`, `[x8, #63]`.
+/// Returns the base of an address with this offset: of `[rax+0x3f]`, `[x8, #63]`.
 fn at(operand: &str, offset: u64) -> Option<String> {
     let inner = operand.split_once('[')?.1.split_once(']')?.0;
     let (base, told) = inner.rsplit_once("+0x").or_else(|| inner.rsplit_once(", #"))?;
@@ -359,7 +358,7 @@ fn at(operand: &str, offset: u64) -> Option<String> {
     (u64::from_str_radix(told, radix).ok()? == offset).then(|| base.to_owned())
 }
 
-/// Returns the target of an instruction that jumps to a known place, and whether the next
+/// Returns the target of an instruction that jumps to a known position, and whether the next
 /// instruction may follow it.
 fn jump(arch: Arch, one: &Instruction) -> (Option<u64>, bool) {
     let (name, operands) = (one.name.as_str(), one.operands.as_str());
@@ -372,7 +371,7 @@ fn jump(arch: Arch, one: &Instruction) -> (Option<u64>, bool) {
         Arch::X86_64 => name.starts_with('j') && name != "jmp",
         Arch::Aarch64 => name.starts_with("b.") || matches!(name, "cbz" | "cbnz" | "tbz" | "tbnz"),
     };
-    // Behind a call that does not return is another path.
+    // After a call that does not return, another path begins.
     let never_returns = || ["panic", "failed", "alloc_error"].iter().any(|end| operands.contains(end));
     match name {
         _ if is_conditional => (target(), true),

@@ -1,7 +1,7 @@
 //! Frames: the sends of raw packet queue pairs.
 //!
-//! The device gets a frame's header in the entry, because it steers by it. A device that looks at
-//! headers in memory by itself needs no copy.
+//! The device needs a frame's header in the entry for steering. A device that examines headers in
+//! memory itself needs no copy.
 //!
 //! ```text
 //!   offset  0        4           6     8   12            14
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! # Safety
-//! Posting reads the first bytes of a frame by the addresses of its list, which are memory of this
+//! Posting reads the first bytes of a frame by the addresses in its list. These are memory of this
 //! process by the promise of [`post_send`](verbs_core::provider::SendQueue::post_send).
 //!
 //! # References
@@ -26,11 +26,11 @@ use crate::wqe::{UNIT, Words, inline_units, opcode, pair};
 /// The properties of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frames {
-    /// The bytes of a frame's header that an entry needs: none, or [`L2_HEADER`].
+    /// The bytes of a frame's header required in an entry: none, or [`L2_HEADER`].
     pub(crate) min_inline: u32,
     /// The longest header of a segmented send; 0 if the device has none.
     pub(crate) max_tso_header: u32,
-    /// The device computes checksums.
+    /// Whether the device computes checksums.
     pub(crate) has_ip_csum: bool,
 }
 
@@ -44,10 +44,10 @@ impl Frames {
 /// The bytes of a header with a VLAN tag.
 pub(crate) const L2_HEADER: u32 = 18;
 
-/// The bytes of a header without one: a frame has no less.
+/// The bytes of a header without a VLAN tag, the minimum of a frame.
 const MIN_HEADER: u32 = 14;
 
-/// The bytes of a header that are in the segment's first unit.
+/// The bytes of a header in the segment's first unit.
 const START: usize = 2;
 
 /// The checksums of the outer network and transport headers.
@@ -80,15 +80,15 @@ impl Sq {
         let header = &mut header[..copied as usize];
         // SAFETY: the caller promises that these bytes are memory of this process.
         unsafe { gather(wr.sge, header) };
-        // SAFETY: the caller's promise is the same; the list has the bytes of the header.
+        // SAFETY: the caller's promise is the same; the list contains the bytes of the header.
         unsafe { self.put_frame(wr, opcode::SEND, 0, header, copied, length - copied) }
     }
 
-    /// Puts a frame in, with this header and the list behind its first `skipped` bytes, of which
-    /// `length` bytes are left.
+    /// Puts a frame into the queue, with this header and the list after its first `skipped` bytes,
+    /// with `length` bytes left.
     ///
     /// # Safety
-    /// As [`post_frame`](Self::post_frame); the header is not longer than those of the queue.
+    /// As [`post_frame`](Self::post_frame); the header is no longer than the queue's maximum.
     unsafe fn put_frame(
         &mut self,
         wr: &SendWr<'_>,
@@ -126,7 +126,7 @@ impl Sq {
     }
 }
 
-/// Returns up to 16 bytes as a unit, which ends with zeros.
+/// Returns up to 16 bytes as a unit, padded with zeros.
 fn words(bytes: &[u8]) -> Words {
     let mut unit = [0; UNIT];
     unit[..bytes.len()].copy_from_slice(bytes);
@@ -153,8 +153,8 @@ unsafe fn gather(list: &[Sge], to: &mut [u8]) {
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
         let count = (to.len() - copied).min(sge.length as usize);
         for (at, byte) in to[copied..copied + count].iter_mut().enumerate() {
-            // Volatile, because peers may write the region of the frame at any time.
-            // SAFETY: the caller's promise.
+            // Volatile, because peers may write the frame's region at any time. SAFETY: the
+            // caller's promise.
             *byte = unsafe { from.add(at).read_volatile() };
         }
         copied += count;
@@ -197,7 +197,7 @@ mod tests {
         qp
     }
 
-    /// Pieces of memory, as a list.
+    /// Returns pieces of memory as a list.
     fn list(pieces: &[&[u8]]) -> Vec<Sge> {
         let sge = |piece: &&[u8]| Sge {
             addr: piece.as_ptr().expose_provenance() as u64,
@@ -207,14 +207,14 @@ mod tests {
         pieces.iter().map(sge).collect()
     }
 
-    /// A data segment of a piece, from a place on.
+    /// Returns a data segment of a piece, from an offset on.
     fn data(piece: &[u8], from: usize) -> Vec<u8> {
         let length = (piece.len() - from) as u32;
         let addr = piece[from..].as_ptr().addr() as u64;
         [&length.to_be_bytes()[..], &[0xaa, 0xbb, 0xcc, 0xdd], &addr.to_be_bytes()].concat()
     }
 
-    /// A control segment and an Ethernet segment.
+    /// Returns a control segment and an Ethernet segment.
     fn head(opcode: u8, ds: u8, csum: u8, mss: u16, header: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0, 0, 0, opcode];
         bytes.extend((QP_NUM << 8 | u32::from(ds)).to_be_bytes());
@@ -346,7 +346,7 @@ mod tests {
         let long = SendWr { flags: SendFlags::INLINE, ..short };
         // SAFETY: as above, and inline data is borrowed.
         unsafe { qp.sq.post_send(&[long]) }.unwrap();
-        // A control and an Ethernet segment, the header's rest, and the first 12 inline bytes.
+        // A control and an Ethernet segment, the rest of the header, and the first 12 inline bytes.
         let bytes = qp.blocks(15, 2);
         assert_eq!(bytes[30..48], frame[..18]);
         assert_eq!(bytes[48..52], 0x8000_002a_u32.to_be_bytes());

@@ -1,23 +1,23 @@
 //! The send queue.
 //!
 //! ```text
-//!   post_one   check everything ──► fill the entry, record its number   nothing for a refusal
+//!   post_one   check everything ──► fill the entry, record its number   nothing if rejected
 //!   ring       doorbell record ──► register                             for all since the last
 //! ```
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
 //! | `mod` | the queue: its room, the doorbell |
-//! | `plain` | the common requests, by a short path |
+//! | `plain` | the common requests, by a fast path |
 //! | `special` | datagrams, atomics, and lists of any shape |
 //! | `frame` | frames of raw packet queue pairs |
 //! | `umr` | operations on keys: the binds and invalidations of memory windows |
 //!
 //! # Safety
-//! Entries are stored at blocks below the queue's end that no unfinished request has: a request
-//! takes at most [`Shape::blocks_of_request`] blocks, and at most [`Shape::max_post`] requests are
-//! unfinished. The device reads an entry only after the doorbell record covers it, which `ring`
-//! stores after the entry.
+//! Entries are stored at blocks within the queue that no unfinished request uses: a request takes
+//! at most [`Shape::blocks_of_request`] blocks, and at most [`Shape::max_post`] requests are
+//! unfinished. The device reads an entry only after the doorbell record covers it; `ring` stores
+//! the record after the entry.
 //!
 //! # References
 //! `ibv_post_send(3)`; rdma-core `providers/mlx5/qp.c`
@@ -58,7 +58,7 @@ pub(crate) struct Shape {
     pub(crate) blocks_of_request: u32,
     /// The most unfinished requests.
     pub(crate) max_post: u32,
-    /// The capacity that the program sees.
+    /// The capacity reported to the program.
     pub(crate) cap: QpCap,
 }
 
@@ -68,41 +68,41 @@ pub(crate) struct Parts {
     pub(crate) qp_type: QpType,
     pub(crate) sq_sig_all: bool,
     pub(crate) shape: Shape,
-    /// The place of the queue in its memory, in bytes: [`Shape::blocks`] blocks.
+    /// The offset of the queue in its memory, in bytes: [`Shape::blocks`] blocks.
     pub(crate) offset: usize,
     pub(crate) record: Record,
     pub(crate) bell: BlueFlame,
-    /// A doorbell may carry a whole request although no data is inline.
+    /// Whether a doorbell may carry a whole request without inline data.
     pub(crate) prefers_blue_flame: bool,
-    /// The device has memory windows.
+    /// Whether the device has memory windows.
     pub(crate) has_windows: bool,
-    /// The properties of frames, of a raw packet queue pair.
+    /// The properties of a raw packet queue pair's frames.
     pub(crate) frames: Frames,
-    /// The queue pair's life, whose memory the queue is in.
+    /// The queue pair's life, whose memory contains the queue.
     pub(crate) life: Arc<Life>,
 }
 
 /// The send queue of a queue pair.
 pub struct Sq {
     start: NonNull<u8>,
-    /// The number of blocks, less one, in the size of a slot: the place of a block's slot in bytes
-    /// has these bits.
+    /// The number of blocks minus one, times the size of a slot: the mask of a block's slot offset
+    /// in bytes.
     slot_mask: usize,
-    /// The block of the next entry, in the upper half. It counts on across the end of the queue,
-    /// and overflows where the device's numbers of blocks do.
+    /// The block of the next entry, in the upper half. It continues across the end of the queue,
+    /// and overflows together with the device's block numbers.
     next: u32,
-    /// The number of requests that were put in.
+    /// The number of requests put in.
     head: u32,
-    /// The `head` at which the short path ends: the queue may be full, or the next request is
+    /// The `head` at which the fast path ends: the queue may be full, or the next request is
     /// fenced.
     limit: u32,
-    /// The same for a request that is rung for alone: not beyond `head` while others wait for a
+    /// The same for a request with its own doorbell: not beyond `head` while others wait for a
     /// doorbell.
     lone_limit: u32,
-    /// The last request that took no short path, if no doorbell has followed: the block behind it,
-    /// and its control segment. One that took it has one block.
+    /// The last request off the fast path, if not yet followed by a doorbell: the block after it,
+    /// and its control segment. A request on the fast path has one block.
     last: Option<(u16, NonNull<u8>)>,
-    /// The queue pair's number, and the same as control segments have it.
+    /// The queue pair's number, followed by its form in control segments.
     qp_num: u32,
     qpn_word: u32,
     checks: SendChecks,
@@ -112,15 +112,15 @@ pub struct Sq {
     requests: Arc<SendRecord>,
     /// The slots of `requests`, one for each block.
     slots: NonNull<SendSlot>,
-    /// `head` and `fence` at the last doorbell behind a request that the short way does not ring.
+    /// `head` and `fence` at the last doorbell after a request off the fast path.
     rung_fence: (u32, u8),
-    /// The doorbell record, which is also the memory of what the last doorbell covered.
+    /// The doorbell record, which also stores how far the last doorbell reached.
     record: Record,
     bell: BlueFlame,
     prefers_blue_flame: bool,
-    /// The doorbell carries requests of one block whether or not their data is inline.
+    /// Whether the doorbell carries requests of one block even without inline data.
     carries_blocks: bool,
-    /// The fence of the next request, which follows an operation on a key.
+    /// The fence of the next request, if it follows an operation on a key.
     fence: u8,
     max_post: u32,
     /// The units of the longest request.
@@ -140,7 +140,7 @@ impl Sq {
     /// Returns the send queue of a queue pair in RESET.
     ///
     /// # Panics
-    /// The queue does not lie within its memory, or is not aligned to a unit.
+    /// If the queue does not lie within its memory, or is not aligned to a unit.
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { qp_num, qp_type, sq_sig_all, shape, offset, record, bell, life, .. } = parts;
         assert!(shape.blocks.is_power_of_two() && shape.blocks_of_request > 0, "{shape:?}");
@@ -205,8 +205,8 @@ impl Sq {
 
     /// Follows the queue pair to a state.
     ///
-    /// After RESET the queue starts at its first block, with a new record of its requests, and with
-    /// a doorbell record of 0, which the device expects.
+    /// After RESET, the queue restarts at its first block, with a new record of its requests and
+    /// with a doorbell record of 0, as the device expects.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         self.limits = Limits::new(&self.checks);
@@ -220,18 +220,18 @@ impl Sq {
         }
     }
 
-    /// Puts a request in that the program has made: a control segment, and the segments behind it.
-    /// The queue sets the number of the entry in it, and its completion has the opcode
+    /// Puts a raw request from the program into the queue: a control segment, and the segments
+    /// after it. The queue inserts the number of the entry. Its completion has the opcode
     /// [`DRIVER2`](verbs_core::types::WcOpcode::DRIVER2).
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`], for the memory that the segments name; the request is one that
-    /// the device takes from this queue pair.
+    /// As [`SendQueue::post_one`], for the memory named by the segments. The device must accept the
+    /// request from this queue pair.
     ///
     /// # Errors
-    /// [`PostReason::QueueFull`]; [`PostReason::TooManySge`] for a request that is longer than
-    /// those of the queue, or whose control segment has another length; the reason why the state
-    /// takes no request.
+    /// [`PostReason::QueueFull`]; [`PostReason::TooManySge`] for a request longer than the queue's
+    /// maximum, or with a different length in its control segment; the reason for the state's
+    /// rejection.
     pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; UNIT]]) -> Result<(), PostReason> {
         let given = request.len();
         let told = request.first().map(|control| usize::from(control[7] & 0x3f));
@@ -262,7 +262,7 @@ impl Sq {
         Ok(())
     }
 
-    /// Returns the place of the queue in its memory, in bytes.
+    /// Returns the offset of the queue in its memory, in bytes.
     #[cfg(test)]
     pub(crate) fn start_offset(&self) -> usize {
         self.start.addr().get() - self.life.memory().region().pointer(0, 0).addr().get()
@@ -274,7 +274,7 @@ impl Sq {
         (self.next >> 16) as u16
     }
 
-    /// Returns whether one more request fits, on the way of the requests that take no short path.
+    /// Returns whether one more request fits, off the fast path.
     fn has_room(&mut self) -> bool {
         let tail = self.requests.tail();
         self.limit = tail.wrapping_add(self.max_post);
@@ -282,13 +282,13 @@ impl Sq {
         self.head != self.limit
     }
 
-    /// Returns the number of blocks that wait for a doorbell, fewer than the record has numbers.
+    /// Returns the number of blocks waiting for a doorbell, always below the record's range.
     #[inline(always)]
     fn waiting(&self) -> u32 {
         self.next_block().wrapping_sub(self.record.load() as u16).into()
     }
 
-    /// Returns the control segment of the last request that was put in, which waits for a doorbell.
+    /// Returns the control segment of the last request, which waits for a doorbell.
     #[inline(always)]
     fn last(&self) -> NonNull<u8> {
         match self.last {
@@ -303,7 +303,7 @@ impl Sq {
         self.block_at(self.next.wrapping_sub(1 << 16))
     }
 
-    /// The end of the queue's memory.
+    /// Returns the end of the queue's memory.
     #[inline(always)]
     fn end(&self) -> NonNull<u8> {
         // SAFETY: the blocks lie within the memory (`new`).
@@ -330,8 +330,8 @@ impl Sq {
         unsafe { self.slots.byte_add(self.slot_at(next)) }
     }
 
-    /// Returns the place of a block's slot in bytes. It is a place of the block, too, in a scale
-    /// that addresses of instructions have.
+    /// Returns the offset of a block's slot in bytes. Also used as the scaled offset of the block,
+    /// with a scale supported in instruction addresses.
     #[inline(always)]
     const fn slot_at(&self, next: u32) -> usize {
         (next >> (16 - SLOT.trailing_zeros())) as usize & self.slot_mask
@@ -353,7 +353,7 @@ impl Sq {
         Ok(())
     }
 
-    /// Posts the rest of a batch of which the first `accepted` are in the queue, and rings.
+    /// Posts the rest of a batch whose first `accepted` requests are in the queue, and rings.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`].
@@ -375,7 +375,7 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Publishes the request at `at`, which took the short path and is all that waits.
+    /// Publishes the request at `at`, which took the fast path and is the only one waiting.
     #[inline(always)]
     fn ring_one(&mut self, at: NonNull<u8>) {
         if self.life.is_over() {
@@ -391,8 +391,8 @@ impl Sq {
         }
     }
 
-    /// Publishes all requests since the last doorbell: several, and all by the short path, so that
-    /// none of them carries itself and no fence is behind them.
+    /// Publishes all requests since the last doorbell. There are several, all on the fast path, so
+    /// the doorbell carries none of them and no fence follows them.
     #[inline(always)]
     fn ring_many(&mut self) {
         self.lone_limit = self.limit;
@@ -422,7 +422,7 @@ impl Sq {
         }
     }
 
-    /// As [`ring_all`](Self::ring_all), where some request took no short path.
+    /// Publishes requests like [`ring_all`](Self::ring_all), if some are off the fast path.
     #[inline(never)]
     fn ring_special(&mut self) {
         let (blocks, last) = (self.waiting(), self.last());
@@ -435,7 +435,7 @@ impl Sq {
         self.ring_other(last, blocks);
     }
 
-    /// Rings where the short way of [`ring_all`](Self::ring_all) does not apply.
+    /// Rings if the fast path of [`ring_all`](Self::ring_all) does not apply.
     #[inline(never)]
     fn ring_other(&mut self, last: NonNull<u8>, blocks: u32) {
         self.rung_fence = (self.head, self.fence);
@@ -461,8 +461,8 @@ impl SendQueue for Sq {
         if unsafe { self.post_plain(wr) } {
             return Ok(());
         }
-        // A copy, so that a request that the caller builds for this call stays in registers on the
-        // short path, and its list too.
+        // A copy, so that a request built by the caller for this call stays in registers on the
+        // fast path, together with its list.
         let one = wr.sge.first().copied();
         let sge = if wr.sge.len() == 1 { one.as_slice() } else { wr.sge };
         let wr = SendWr { sge, ..*wr };
@@ -520,7 +520,7 @@ impl SendQueue for Sq {
         }
         (self.next, self.fence) = (u32::from(block) << 16, fence);
         self.head = self.head.wrapping_sub(count);
-        // The short path continues behind `has_room`.
+        // The fast path resumes after `has_room`.
         (self.limit, self.lone_limit) = (self.head, self.head);
         count as usize
     }
@@ -536,7 +536,7 @@ impl SendQueue for Sq {
             return Ok(());
         }
         let (one, wr) = (wr.sge.first().copied(), *wr);
-        // A copy, so that a request that the caller builds for this call stays in registers.
+        // A copy, so that a request built by the caller for this call stays in registers.
         let sge = if wr.sge.len() == 1 { one.as_slice() } else { wr.sge };
         // SAFETY: as above.
         unsafe { self.post_rest(&[SendWr { sge, ..wr }], 0) }
@@ -563,7 +563,7 @@ fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Fra
     let data = wqe::inline_units(cap.max_inline_data).max(cap.max_send_sge);
     let address = match qp_type {
         QpType::RAW_PACKET => {
-            // Segments have a longer header, and no inline data.
+            // Segmented sends have a longer header, and no inline data.
             let frame = Frames::units(frames.min_inline) + data;
             return 1 + frame.max(Frames::units(frames.max_tso_header) + cap.max_send_sge);
         }

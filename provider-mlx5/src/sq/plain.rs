@@ -1,17 +1,17 @@
-//! The short path: sends, writes and reads with one SGE, or with inline data that ends in the first
+//! The fast path: sends, writes and reads with one SGE, or with inline data that ends in the first
 //! block. Such a request takes one block, and does not wrap.
 //!
 //! | function | puts in |
 //! |---|---|
 //! | `post_plain` | one request, whose operation the compiler often knows |
 //! | `put_one` | a send or a write |
-//! | `put_batch` | the sends and writes at the start of a list, of which it knows nothing |
+//! | `put_batch` | the sends and writes at the start of a list, unknown to the compiler |
 //!
-//! A list that has other requests, or that is longer than the room in the queue, continues in
-//! `post_rest`, out of line.
+//! A list with other requests, or longer than the room in the queue, continues in `post_rest`, out
+//! of line.
 //!
 //! # Safety
-//! As the module above: an entry is stored in one block, for which there is room.
+//! As in the parent module: an entry is stored in one block, for which there is room.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -23,13 +23,13 @@ use super::Sq;
 use crate::record::Kind;
 use crate::wqe::{self, BLOCK, UNIT, opcode};
 
-/// The lengths of requests that the short path takes, by the flags of a request: the most bytes.
+/// The maximum lengths of requests on the fast path in bytes, by the flags of a request.
 type Lengths = [u32; CONTROL_FLAGS as usize + 1];
 
-/// The flags of a request of which control segments, or their lengths, know.
+/// The flags of a request that affect its control segment or its maximum length.
 pub(super) const CONTROL_FLAGS: u32 = 0xf;
 
-/// The lengths of the requests that the short path takes, by their operation.
+/// The maximum lengths of requests on the fast path, by their operation.
 pub(super) struct Limits {
     write: Lengths,
     write_imm: Lengths,
@@ -55,7 +55,8 @@ impl Limits {
         }
     }
 
-    /// Returns the most bytes of inline data behind a number of units that end in the first block.
+    /// Returns the most bytes of inline data after this many units, if the data ends in the first
+    /// block.
     const fn room(units: usize) -> u32 {
         (BLOCK - units * UNIT - size_of::<u32>()) as u32
     }
@@ -90,14 +91,14 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns the place behind a request of so many blocks.
+    /// Returns the place after a request of this many blocks.
     #[inline(always)]
     pub(super) const fn behind(self, blocks: u32) -> Self {
         Self { next: self.next.wrapping_add(blocks << 16), head: self.head.wrapping_add(1) }
     }
 
-    /// Returns the first word of a control segment, as the device reads it: 8 bits of 0, the block,
-    /// and the operation.
+    /// Returns the first word of a control segment in device format: 8 zero bits, the block, and
+    /// the operation.
     #[inline(always)]
     const fn word(self, opcode: u8) -> u32 {
         self.next.wrapping_add((opcode as u32) << 8).rotate_right(8).to_be()
@@ -117,7 +118,7 @@ impl Sq {
         (self.next, self.head) = (next, head);
     }
 
-    /// Posts a common request by the short path, and returns whether it did.
+    /// Posts a common request by the fast path, and returns whether it did.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
@@ -128,8 +129,8 @@ impl Sq {
             return false;
         }
         let (place, limits) = (self.place(), &self.limits);
-        // A copy for each operation, in which the compiler knows the entry's shape.
-        // SAFETY: the caller's promise is the same; there is room.
+        // A copy for each operation, so that the entry's shape is known at compile time. SAFETY:
+        // the caller's promise is the same; there is room.
         let put = unsafe {
             match wr.op {
                 SendOp::RdmaWrite { remote_addr, rkey } => {
@@ -157,8 +158,8 @@ impl Sq {
         true
     }
 
-    /// Posts a send or a write by the short path, and returns whether it did. Other requests call
-    /// [`post_other`](Self::post_other), so that this function needs few registers.
+    /// Posts a send or a write by the fast path, and returns whether it did. Other requests call
+    /// [`post_other`](Self::post_other), so this function needs few registers.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
@@ -177,7 +178,7 @@ impl Sq {
         true
     }
 
-    /// As [`post_plain`](Self::post_plain), out of line.
+    /// Posts a request like [`post_plain`](Self::post_plain), out of line.
     ///
     /// # Safety
     /// As [`post_plain`](Self::post_plain).
@@ -188,7 +189,7 @@ impl Sq {
         unsafe { self.post_plain(wr) }
     }
 
-    /// Puts a send or a write in that is rung for alone. Returns its block, if it did.
+    /// Puts in a send or a write with its own doorbell. Returns its block if it did.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
@@ -204,8 +205,8 @@ impl Sq {
         Some(at)
     }
 
-    /// Puts the sends and writes in that are at the start of a list and for which there is room,
-    /// and returns their number.
+    /// Puts in the sends and writes at the start of a list, as far as there is room, and returns
+    /// their number.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
@@ -217,22 +218,22 @@ impl Sq {
         let (mut place, end) = (first, first.head.wrapping_add(count as u32));
         let mut next = wrs.as_ptr();
         while place.head != end {
-            // SAFETY: the element before the end of `count` ones. The caller's promise is the same;
-            // there is room.
+            // SAFETY: an element before the end of the `count` elements. The caller's promise is
+            // the same; there is room.
             if unsafe { self.put_common::<true>(place, &*next) }.is_none() {
                 break;
             }
             place = place.behind(1);
-            // SAFETY: at most behind the last one.
+            // SAFETY: at most one past the last element.
             next = unsafe { next.add(1) };
         }
         self.move_to(place);
         place.head.wrapping_sub(first.head) as usize
     }
 
-    /// Stores a send or a write at a place. Returns its block, if it did.
+    /// Stores a send or a write at a place. Returns its block if it did.
     ///
-    /// There are two operations, which the compiler finds by comparing and not by a table of jumps.
+    /// With two operations, the compiler uses comparisons instead of a jump table.
     ///
     /// # Safety
     /// As [`put`](Self::put).
@@ -257,7 +258,7 @@ impl Sq {
     }
 
     /// Stores a common request at a place, if it has one SGE or short inline data. Returns its
-    /// block then.
+    /// block if it did.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one); there is room.
@@ -275,7 +276,7 @@ impl Sq {
             return None;
         }
         let (length, max) = (sge.length, lengths[flags as usize]);
-        // An element of no bytes takes the other path, too.
+        // Empty elements take the other path, too.
         if length.wrapping_sub(1) >= max {
             return None;
         }
@@ -284,9 +285,9 @@ impl Sq {
         Some(unsafe { self.store(place, wr, sge, is_inline, plain) })
     }
 
-    /// Stores the same as [`put`](Self::put), and tests once whether data is inline, where `put`
-    /// tests it for the length and again for the entry: two instructions less, but more registers,
-    /// which a function that posts a single request would have to save.
+    /// Stores the same as [`put`](Self::put), but tests only once whether data is inline; `put`
+    /// tests it for the length and again for the entry. This saves two instructions, but needs more
+    /// registers, which a function that posts a single request would have to save.
     ///
     /// # Safety
     /// As [`put`](Self::put).
@@ -329,7 +330,7 @@ impl Sq {
     ) -> NonNull<u8> {
         let block = self.block_at(place.next);
         let units = if remote.is_some() { 2 } else { 1 };
-        // SAFETY: the segments lie in the block, which no unfinished request has; the caller
+        // SAFETY: the segments lie in the block, which no unfinished request uses; the caller
         // promises that inline memory is readable.
         unsafe {
             if let Some((remote_addr, rkey)) = remote {
@@ -348,8 +349,8 @@ impl Sq {
         block
     }
 
-    /// Stores a request's control segment, and records the request. The segments behind it have
-    /// been stored.
+    /// Stores a request's control segment, and records the request. The segments after it have been
+    /// stored.
     ///
     /// # Safety
     /// The request was checked, there is room for it, and its segments are complete; `at` is the

@@ -1,4 +1,4 @@
-//! Requests off the short path: datagrams, atomics, operations on keys, lists of any length, inline
+//! Requests off the fast path: datagrams, atomics, operations on keys, lists of any length, inline
 //! data of any length. Their entries may wrap at the end of the queue.
 #![allow(unsafe_code)]
 
@@ -19,9 +19,9 @@ const EXTENDED: u32 = 1 << 31;
 pub(crate) const AV_LEN: usize = 48;
 
 impl Sq {
-    /// Posts any request, or returns the reason why it is refused.
+    /// Posts any request, or returns the reason for rejecting it.
     ///
-    /// Out of line, because its registers would cost the short path more than the call costs here.
+    /// Out of line, because its registers would cost the fast path more than the call costs here.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
@@ -55,7 +55,7 @@ impl Sq {
         }
     }
 
-    /// Posts an operation of a connected queue pair, behind an XRC segment where there is one.
+    /// Posts an operation of a connected queue pair, after an XRC segment if any.
     ///
     /// # Safety
     /// As [`post_any`](Self::post_any), for a request that has passed the checks.
@@ -104,7 +104,7 @@ impl Sq {
         unsafe { self.post_segments(wr, opcode, imm, segments, length) }
     }
 
-    /// Posts a request with these segments behind its control segment, and its data behind them.
+    /// Posts a request with these segments after its control segment, followed by its data.
     ///
     /// # Safety
     /// As [`post_any`](Self::post_any), for a request that has passed the checks.
@@ -119,8 +119,8 @@ impl Sq {
         if !self.has_room() {
             return Err(PostReason::QueueFull);
         }
-        // Without elements there is no inline data, as for libmlx5: such a request stays out of the
-        // register where the program prefers doorbells.
+        // An empty list has no inline data, as in libmlx5. Such a request stays out of the register
+        // if the program prefers doorbells.
         let is_inline = wr.flags.contains(SendFlags::INLINE) && !wr.sge.is_empty();
         let mut cursor = self.behind_control();
         // SAFETY: a request that has passed the checks takes at most `Shape::blocks_of_request`
@@ -176,14 +176,14 @@ impl Sq {
         Ok(())
     }
 
-    /// Returns the place behind the control segment of the next entry.
+    /// Returns the place after the control segment of the next entry.
     pub(super) fn behind_control(&self) -> Cursor {
         let block = self.block_at(self.next);
-        // SAFETY: inside of a block of the queue, behind its first unit.
+        // SAFETY: inside a block of the queue, after its first unit.
         unsafe { Cursor::new(block.add(UNIT), self.start, self.end(), 1) }
     }
 
-    /// Finishes a request of any size, with the fence that the last one asks for.
+    /// Finishes a request of any size, with the fence required by the previous one.
     ///
     /// # Safety
     /// As [`finish`](Self::finish).
@@ -196,13 +196,13 @@ impl Sq {
         self.last = Some((self.next_block(), at));
         // The program's fence is stronger.
         if self.fence != 0 && !wr.flags.contains(SendFlags::FENCE) {
-            // SAFETY: the flags of the control segment that was just stored, which the device does
-            // not read before the doorbell.
+            // SAFETY: the flags of the control segment just stored, which the device does not read
+            // before the doorbell.
             unsafe { *at.add(wqe::FM_CE_SE).as_ptr() |= self.fence };
         }
         self.fence = kind.fence_behind();
         if self.fence != 0 {
-            // The request behind this one takes no short path.
+            // The next request is off the fast path.
             self.limit = self.head;
         }
     }
@@ -216,7 +216,7 @@ impl Sq {
     }
 }
 
-/// Returns the bytes of a path, which this provider made.
+/// Returns the bytes of a path created by this provider.
 fn av(av: &Av) -> Option<&[u8; AV_LEN]> {
     av.bytes(AV_TAG)?.try_into().ok()
 }

@@ -5,7 +5,7 @@
 //!   control │ UMR control, 48 bytes │ key context, 64 bytes │ list, 64 bytes: of a bind alone
 //! ```
 //!
-//! The mask of the UMR control segment names the fields of the key context that the device takes.
+//! The mask of the UMR control segment selects the fields of the key context to be applied.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`set_bind_wr`); Linux `include/linux/mlx5/device.h`
@@ -16,8 +16,8 @@ use verbs_core::types::{AccessFlags, MwBindInfo, MwType, PostReason};
 
 use crate::wqe::{Cursor, Words, pair};
 
-/// The most bytes that a bind covers: the length of the list's element has 32 bits, of which the
-/// device takes 31.
+/// The most bytes covered by a bind: the length of the list's element has 32 bits, of which the
+/// device uses 31.
 const MAX_LENGTH: u64 = 1 << 31;
 
 /// `flags` of the UMR control segment.
@@ -39,14 +39,14 @@ mod mask {
     pub(super) const REMOTE_WRITE: u64 = 1 << 20;
     pub(super) const ATOMIC: u64 = 1 << 21;
     pub(super) const FREE: u64 = 1 << 29;
-    /// The fields that a bind sets beside the key itself.
+    /// The fields set by a bind besides the key itself.
     pub(super) const BIND: u64 = LEN | START_ADDR | LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | ATOMIC;
 }
 
 /// `free` of the key context.
 const FREE: u32 = 1 << 6;
 
-/// The queue pair number of a key that belongs to none.
+/// The queue pair number of a key without a queue pair.
 const NO_QPN: u32 = 0xff_ffff;
 
 /// Units of the list of a bind: one element of 16 bytes, padded to 64.
@@ -59,11 +59,11 @@ pub(super) const UNITS: u32 = 12;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change<'a> {
     pub(super) mw_type: MwType,
-    /// The low 8 bits of the key from then on.
+    /// The new low 8 bits of the key.
     pub(super) new_rkey: u32,
-    /// The part of a region; of no bytes, the window is bound to nothing.
+    /// The part of a region; an empty part binds the window to nothing.
     pub(super) bind: &'a MwBindInfo,
-    /// The number of the queue pair that posts.
+    /// The number of the posting queue pair.
     pub(super) qp_num: u32,
 }
 
@@ -76,10 +76,10 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Stores the segments behind the control segment.
+    /// Stores the segments after the control segment.
     ///
     /// # Safety
-    /// The units belong to the entry: 11 of a bind, else 7.
+    /// The units belong to the entry: 11 for a bind, otherwise 7.
     pub(super) unsafe fn put(&self, cursor: &mut Cursor) {
         let mut words = [[0; 2]; 11];
         let units = self.words(&mut words);
@@ -89,7 +89,7 @@ impl Change<'_> {
         }
     }
 
-    /// Makes the segments, and returns the number of units.
+    /// Builds the segments, and returns the number of units.
     fn words(&self, words: &mut [Words; 11]) -> usize {
         let Self { mw_type, new_rkey, bind, qp_num } = *self;
         let is_bind = bind.length > 0;

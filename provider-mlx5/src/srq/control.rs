@@ -1,4 +1,4 @@
-//! [`Srq`]: the shared receive queue as an object of the kernel, of the kinds BASIC, XRC and TM.
+//! [`Srq`]: the shared receive queue as a kernel object, of the kinds BASIC, XRC and TM.
 //!
 //! | kind | its receives complete with the number of | in |
 //! |---|---|---|
@@ -6,11 +6,11 @@
 //! | XRC, TM | the shared receive queue | its `cq` |
 //!
 //! The kind TM has a hidden queue pair, connected to itself, whose send queue takes the operations
-//! on the tag list. As the driver's clients do, it names its peer by a LID, so that a port needs
-//! the link layer InfiniBand.
+//! on the tag list. Like the driver's clients, it names its peer by a LID, so a port needs the link
+//! layer InfiniBand.
 //!
-//! The device cannot change the size of the queue. The driver ignores the limit of a new one, which
-//! is therefore set by a command of its own.
+//! The device cannot change the size of the queue. The driver ignores the limit of a new queue, so
+//! a separate command sets it.
 //!
 //! # Safety
 //! The queue's memory and its doorbell record are lent to the device from the command that creates
@@ -62,17 +62,17 @@ pub struct Srq {
     pd: u32,
     shape: Shape,
     requests: Arc<SrqRecord>,
-    /// Of the kinds XRC and TM.
+    /// The completion queue, for the kinds XRC and TM.
     own: Option<OwnCq>,
-    /// The queue pair that takes operations on the tag list, of the kind TM.
+    /// The queue pair for operations on the tag list, for the kind TM.
     commands: Option<Qp>,
     life: Arc<Life>,
 }
 
-/// The parts that only a shared receive queue with a completion queue of its own has.
+/// The parts specific to a shared receive queue with its own completion queue.
 #[derive(Debug)]
 struct OwnCq {
-    /// Of the kind XRC.
+    /// The number, for the kind XRC.
     srq_num: Option<u32>,
     cq: Arc<Shared>,
 }
@@ -129,7 +129,7 @@ impl Srq {
         };
         // The driver derives the size of the memory from these.
         let asked = SrqInitAttr { max_wr: shape.max_wr(), max_sge: shape.max_sge(), ..*attr };
-        // SAFETY: the addresses are of the queue's memory and of its record, which `Life` lends to
+        // SAFETY: the addresses belong to the queue's memory and its record, which `Life` lends to
         // the device until the shared receive queue is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         let info = cmd::srq::create_srq(device.kernel.uverbs(), &handles, &asked, Some(event_fd), uhw)
@@ -139,8 +139,8 @@ impl Srq {
             let limit = SrqAttr { srq_limit: attr.srq_limit, ..SrqAttr::default() };
             let (uverbs, mask) = (device.kernel.uverbs(), SrqAttrMask::LIMIT);
             if let Err(mut error) = cmd::srq::modify_srq(uverbs, info.handle, &limit, mask, Uhw::none()) {
-                // The error to report is that of the limit. If the end is not confirmed, the device
-                // keeps the records and the number.
+                // The error of the limit is the one to report. If the end is not confirmed, the
+                // device keeps the records and the number.
                 if cmd::srq::destroy_srq(uverbs, info.handle).is_ok() {
                     life.end();
                 }
@@ -148,7 +148,7 @@ impl Srq {
                 return Err(error);
             }
         }
-        // SAFETY: the record is made once, and `life` lives as long as the queue.
+        // SAFETY: the record is created once, and `life` lives as long as the queue.
         let record = unsafe { life.records().record(Slot::FIRST) };
         let queue = SrqQueue::new(shape, record, Arc::clone(&life));
         let requests = Arc::clone(queue.requests());
@@ -168,7 +168,7 @@ impl Srq {
         let mut queue = queue;
         let mut recv = Receives::Shared(Arc::clone(&srq.requests));
         // The command for the queue pair takes the lock again. It names the completion queue, which
-        // the shared receive queue keeps.
+        // the shared receive queue keeps alive.
         drop(cqs);
         if attr.srq_type == SrqType::TM {
             match srq.create_commands(parents, attr.tm) {
@@ -178,7 +178,7 @@ impl Srq {
                     queue.tags = Some(Box::new(tags));
                 }
                 Err(error) => {
-                    // As above. A queue that cannot be destroyed ends with the context.
+                    // As above. If the queue cannot be destroyed, it ends with the context.
                     if cmd::srq::destroy_srq(device.kernel.uverbs(), srq.handle).is_ok() {
                         srq.life.end();
                     }
@@ -210,7 +210,7 @@ impl Srq {
                 Ok((qp, tags))
             }
             Err(error) => {
-                // After a failure it ends with the context.
+                // If this fails, it ends with the context.
                 let _ = qp.destroy();
                 Err(error)
             }
@@ -244,7 +244,7 @@ impl Srq {
         RecvLists { life: Arc::downgrade(&self.life), pd: self.pd, entries, units, head: LINK }
     }
 
-    /// Returns the receives in the queue, for the completion queues of queue pairs that take them.
+    /// Returns the receives in the queue, for the completion queues of its queue pairs.
     pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
         &self.requests
     }
@@ -254,7 +254,7 @@ impl Srq {
         self.commands.is_some()
     }
 
-    /// Returns the open device that it belongs to.
+    /// Returns its open device.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -325,7 +325,7 @@ impl Destroy for Srq {
     }
 }
 
-/// Returns an error for a tag list that the device cannot have.
+/// Checks that the device supports a tag list of this capacity.
 fn check_tags(device: &Device, tm: TmCap) -> Result<()> {
     let caps = device.query_device_ex()?.tm_caps;
     let error = |errno| device.error("create_srq", errno);

@@ -1,8 +1,8 @@
 //! The shared receive queue: a list of entries in memory. Posting stores an entry and, at the end,
 //! a doorbell record; no register is rung.
 //!
-//! Receives end in any order, so that the queue is no ring. Each entry names its successor, and the
-//! device follows these links as far as the counter in the doorbell record allows.
+//! Receives end in any order, so the queue is not a ring. Each entry names its successor, and the
+//! device follows these links up to the counter in the doorbell record.
 //!
 //! ```text
 //!            the device takes                  the poster puts in
@@ -12,22 +12,22 @@
 //!   └───┘     └───┘     └───┘     └───┘         └───┘     └───┘          have not completed
 //! ```
 //!
-//! The poster stores an entry's link with its list. Thus it needs the successor of an entry before
-//! it posts the entry, and one entry of the queue is never posted: a queue of 8 entries takes 7
-//! receives. The successor is the next entry without a receive, in the order of the queue and
-//! across its end. This is the order in which libmlx5 links entries. The poster looks for several
-//! of them at once, up to `last`.
+//! The poster stores an entry's link with its list. It therefore needs the successor of an entry
+//! before it posts the entry, and one entry of the queue is never posted: a queue of 8 entries
+//! takes 7 receives. The successor is the next entry without a receive, in the order of the queue
+//! and across its end. libmlx5 links entries in the same order. The poster searches for several of
+//! them at once, up to `last`.
 //!
-//! Pollers of completion queues free entries by the [`SrqRecord`], without a lock. Thus a queue
-//! pair that ends with completions which were not polled keeps their entries until its completion
-//! queue is polled, or dropped; libmlx5 frees them at once, under the locks of both queues.
+//! Pollers of completion queues free entries by the [`SrqRecord`], without a lock. If a queue pair
+//! ends with unpolled completions, their entries stay in use until its completion queue is polled,
+//! or dropped; libmlx5 frees them at once, under the locks of both queues.
 //!
-//! The file `control` has [`Srq`], the kernel's object, and `tags` the tag list of the kind TM.
+//! The file `control` has [`Srq`], the kernel object, and `tags` the tag list of the kind TM.
 //!
 //! # Safety
-//! Entries are stored at places below the queue's length that no unfinished receive has. The device
-//! reads an entry only after the doorbell record covers it, which `ring` stores after the entry. No
-//! link is read back from memory that the device knows.
+//! Entries are stored at places below the queue's length that no unfinished receive uses. The
+//! device reads an entry only after the doorbell record covers it; `ring` stores the record after
+//! the entry. No link is read back from memory shared with the device.
 //!
 //! # References
 //! `ibv_post_srq_recv(3)`; rdma-core `providers/mlx5/srq.c` (`mlx5_post_srq_recv`,
@@ -68,54 +68,54 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The number of receives that fit.
+    /// Returns the capacity, in receives.
     pub(crate) const fn max_wr(self) -> u32 {
         self.entries - 1
     }
 
-    /// The number of elements of a receive that fit.
+    /// Returns the number of elements that fit into a receive.
     pub(crate) const fn max_sge(self) -> u32 {
         self.units - LINK
     }
 
-    /// The size of the queue in bytes.
+    /// Returns the size of the queue in bytes.
     pub(crate) const fn len(self) -> usize {
         self.entries as usize * self.units as usize * UNIT
     }
 }
 
-/// The units of an entry in front of its list.
+/// The units of an entry before its list.
 const LINK: u32 = 1;
 
-/// The most entries: a link and a completion name one by 16 bits.
+/// The most entries, because a link and a completion name one by 16 bits.
 pub(crate) const MAX_ENTRIES: u32 = 1 << 16;
 
 /// The queue of a shared receive queue.
 pub struct SrqQueue {
     checks: RecvChecks,
     entries: Entries,
-    /// The entry that the next receive is put into.
+    /// The entry for the next receive.
     head: u32,
     /// The successor of `head`, unless that is `last`.
     next: u32,
-    /// The last entry whose place in the list is known. From `next` to it, the list is in order.
+    /// The last entry with a known place in the list. From `next` to it, the list is in order.
     last: u32,
-    /// The first entry that is not marked in the record: from it up to `head`, all are posted, have
-    /// their bits in one word, and are in order.
+    /// The first entry not marked in the record. From it up to `head`, all are posted, have their
+    /// bits in one word, and are in order.
     marked: u32,
-    /// The number of receives that were put in.
+    /// The number of receives put in.
     counter: u32,
     requests: Arc<SrqRecord>,
     record: Record,
-    /// Of the kind TM.
+    /// The tag list, for the kind TM.
     tags: Option<Box<TagList>>,
 }
 
 impl SrqQueue {
-    /// Returns the queue at the start of the memory of its life, empty, with all entries linked.
+    /// Returns the queue at the start of its life's memory, empty, with all entries linked.
     ///
     /// # Panics
-    /// The queue does not lie within its memory, or is not aligned to a unit.
+    /// If the queue does not lie within its memory, or is not aligned to a unit.
     pub(crate) fn new(shape: Shape, record: Record, life: Arc<Life>) -> Self {
         let Shape { entries, units } = shape;
         assert!(entries <= MAX_ENTRIES, "{shape:?}");
@@ -133,8 +133,7 @@ impl SrqQueue {
             tags: None,
         };
         for entry in 0..entries {
-            // SAFETY: an entry of the queue, of which the device reads none before the record does
-            // not cover it.
+            // SAFETY: an entry of the queue; the device reads none before the record covers it.
             unsafe { wqe::store(queue.entries.view().at(entry), wqe::link((entry + 1) % entries)) };
         }
         queue
@@ -145,11 +144,11 @@ impl SrqQueue {
         self.entries.life()
     }
 
-    /// Links the entries whose place in the list is known, and returns the first and the last of
-    /// them: of a queue that nothing was posted to, all.
+    /// Links the entries with a known place in the list, and returns the first and the last of
+    /// them. In a queue without any posting, these are all.
     pub(crate) fn link_free(&mut self) -> (u32, u32) {
         if self.counter == 0 {
-            // `new` has linked them.
+            // Already linked by `new`.
             return (self.head, self.entries.count() - 1);
         }
         let mut at = self.head;
@@ -162,13 +161,12 @@ impl SrqQueue {
         (self.head, self.last)
     }
 
-    /// Returns the receives in the queue, for the pollers of the completion queues that they
-    /// complete in.
+    /// Returns the receives in the queue, for the pollers of their completion queues.
     pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
         &self.requests
     }
 
-    /// Returns the memory of the next entry, if one more receive fits: its successor is known then.
+    /// Returns the memory of the next entry, if one more receive fits; its successor is then known.
     /// The caller puts the receive in.
     #[inline(always)]
     fn next(&mut self) -> Option<NonNull<u8>> {
@@ -178,7 +176,7 @@ impl SrqQueue {
         Some(self.entries.view().at(self.head))
     }
 
-    /// Finds successors of the last entry of the list, which the caller posts.
+    /// Finds successors of the last entry of the list, which the caller is about to post.
     #[inline(never)]
     fn extend(&mut self) -> Option<()> {
         self.mark();
@@ -199,20 +197,20 @@ impl SrqQueue {
         }
     }
 
-    /// Links the next entry, whose memory is at `at` and has the list, and records its receive.
+    /// Links the next entry, at `at` and with its list stored, and records its receive.
     ///
     /// # Safety
     /// [`next`](Self::next) has returned `at`.
     #[inline(always)]
     unsafe fn finish(&mut self, at: NonNull<u8>, wr_id: u64) {
-        // SAFETY: no unfinished receive has the entry, whose first unit has the link.
+        // SAFETY: no unfinished receive uses the entry, whose first unit has the link.
         unsafe { wqe::store(at, wqe::link(self.next)) };
         self.requests.put(self.head, wr_id);
         (self.head, self.next) = (self.next, self.next + 1);
         self.counter = self.counter.wrapping_add(1);
     }
 
-    /// Puts a common receive in, of one SGE, and returns whether it did.
+    /// Puts a common receive into the queue, with one SGE, and returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -220,8 +218,8 @@ impl SrqQueue {
             && sge.length > 0
             && let Some(at) = self.next()
         {
-            // SAFETY: no unfinished receive has the entry, whose list is behind the link; `at` is
-            // that of `next`.
+            // SAFETY: no unfinished receive uses the entry, whose list follows the link; `at` comes
+            // from `next`.
             unsafe {
                 self.entries.view().put_one(at.add(UNIT), sge);
                 self.finish(at, wr.wr_id);
@@ -231,13 +229,13 @@ impl SrqQueue {
         false
     }
 
-    /// Puts any receive in, or returns the reason why it is refused.
+    /// Puts any receive into the queue, or returns the reason for rejecting it.
     #[inline(never)]
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         self.checks.check(wr)?;
         let at = self.next().ok_or(PostReason::QueueFull)?;
-        // SAFETY: as in `post_plain`; the checks found at most as many elements as the entry has
-        // units behind the link (`Shape::max_sge`).
+        // SAFETY: as in `post_plain`; the checks found no more elements than the entry has units
+        // after the link (`Shape::max_sge`).
         unsafe {
             self.entries.view().put_list(at.add(UNIT), wr.sge);
             self.finish(at, wr.wr_id);

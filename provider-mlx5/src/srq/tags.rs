@@ -1,5 +1,5 @@
 //! The tag list of a shared receive queue of the kind TM: [`TagList`], the poster's end, and
-//! [`TagRecord`], which the poller of the completion queue shares with it.
+//! [`TagRecord`], shared with the poller of the completion queue.
 //!
 //! ```text
 //!   Add   the index of the Add before, ──► device ──► "added", if signaled
@@ -7,21 +7,20 @@
 //!   Del   the index                    ──► device ──► "removed", with or without success
 //! ```
 //!
-//! Operations are entries of a hidden queue pair's send queue. They complete in their order, in the
+//! Operations are entries of a hidden queue pair's send queue. They complete in order, in the
 //! completion queue of the shared receive queue, without the number of their entry: [`TagRecord`]
-//! has them in order.
+//! keeps them in order.
 //!
 //! An index is free when no completion of it is awaited any more. An `Add` awaits the completion of
-//! its message, and each signaled operation its own. A `Del` that succeeds ends the wait for the
-//! message, and so does one that is not signaled, as in libmlx5.
+//! its message, and each signaled operation its own. A successful `Del` ends the wait for the
+//! message, and so does an unsignaled one, as in libmlx5.
 //!
-//! Invariant: the index that the device has for the next `Add` is free, and is not found free
-//! meanwhile.
+//! Invariant: the device's index for the next `Add` is free, and is not found free meanwhile.
 //!
 //! # Safety
-//! All fields of the record are atomics, and are found by checked indexes, so that a device which
-//! reports wrong ones causes wrong numbers and no undefined behaviour. The file posts entries to a
-//! send queue, whose form the device takes.
+//! All fields of the record are atomics, found by checked indexes, so wrong indexes from a device
+//! cause wrong numbers but no undefined behaviour. The file posts entries to a send queue, in a
+//! form accepted by the device.
 //!
 //! # References
 //! `ibv_post_srq_ops(3)`; rdma-core `providers/mlx5/qp.c` (`mlx5_post_srq_ops`), `cq.c`
@@ -42,30 +41,31 @@ use crate::wqe::{self, UNIT, opcode, tag};
 /// The most elements of a tag.
 const MAX_SGE: u32 = 1;
 
-/// The tag of an operation without one, in [`TagRecord::operations`]. No list has so many.
+/// The tag of an operation without one, in [`TagRecord::operations`]. No list is that long.
 const NO_TAG: u32 = 0xffff;
 
-/// The most tags of a list: an index has 16 bits, and one more is always promised.
+/// The most tags of a list: an index has 16 bits, and one more is always assigned to the next
+/// `Add`.
 pub(crate) const MAX_TAGS: u32 = NO_TAG - 1;
 
-/// The most unexpected messages that the program has not reported before a completion asks for it.
+/// The most unreported unexpected messages before a completion requests a report.
 const MAX_UNREPORTED: u32 = 0x3fff;
 
 /// The state of an index.
 #[derive(Debug, Default)]
 struct Index {
-    /// The number of the completions of the message.
+    /// The `wr_id` in completions of the message.
     wr_id: AtomicU64,
-    /// The completions that are awaited.
+    /// The number of awaited completions.
     awaited: AtomicU32,
-    /// The number of unexpected messages that the program had reported.
+    /// The number of unexpected messages reported by the program.
     handled: AtomicU32,
 }
 
 impl Index {
     /// Ends the wait for one completion.
     fn release(&self) {
-        // A device may complete more than was asked for.
+        // A device may complete more than requested.
         let _ = self.awaited.fetch_update(Ordering::Release, Ordering::Relaxed, |count| count.checked_sub(1));
     }
 
@@ -80,13 +80,13 @@ pub(crate) struct TagRecord {
     indexes: Box<[Index]>,
     /// The signaled operations, as a ring: the block of an entry, and its tag.
     operations: Box<[AtomicU32]>,
-    /// The signaled operations that were posted. The poster alone writes it.
+    /// The number of posted signaled operations. Only the poster writes it.
     posted: AtomicU32,
-    /// Those that have completed. The poller alone writes it.
+    /// The number of completed ones. Only the poller writes it.
     completed: AtomicU32,
-    /// The unexpected messages. The poller alone writes it.
+    /// The number of unexpected messages. Only the poller writes it.
     unexpected: AtomicU32,
-    /// Those that the program has reported. The poster alone writes it.
+    /// The number of unexpected messages reported by the program. Only the poster writes it.
     handled: AtomicU32,
     /// The entries of the operations.
     entries: Arc<SendRecord>,
@@ -99,7 +99,7 @@ pub(crate) struct TagRecord {
 pub(crate) struct Outcome {
     pub(crate) wr_id: u64,
     pub(crate) status: WcStatus,
-    /// The device waits for the number of unexpected messages that the program has handled.
+    /// Whether the device waits for the number of unexpected messages handled by the program.
     pub(crate) asks_for_sync: bool,
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Completed {
     /// The entry of the shared receive queue.
     pub(crate) entry: u16,
     pub(crate) success: bool,
-    /// The number of unexpected messages that the device has counted.
+    /// The number of unexpected messages counted by the device.
     pub(crate) unexpected: u16,
 }
 
@@ -123,7 +123,7 @@ impl TagRecord {
         size_of::<Index>() * (max_tags.min(MAX_TAGS) as usize + 1)
     }
 
-    /// Returns the record of a list of `max_tags`, at most [`MAX_TAGS`], whose operations are
+    /// Creates the record of a list of `max_tags`, at most [`MAX_TAGS`], whose operations are
     /// entries of `entries`, a queue of `blocks`.
     fn new(max_tags: u32, entries: Arc<SendRecord>, receives: Arc<SrqRecord>) -> Arc<Self> {
         let blocks = entries.slots().len();
@@ -144,7 +144,7 @@ impl TagRecord {
         &self.receives
     }
 
-    /// Ends what a completion is of. `None`: it is of nothing that is awaited.
+    /// Ends the message or operation of a completion. `None` if it belongs to nothing awaited.
     pub(crate) fn complete(&self, completed: &Completed) -> Option<Outcome> {
         use tag::done;
         let success = |wr_id| Outcome { wr_id, status: WcStatus::SUCCESS, asks_for_sync: false };
@@ -200,7 +200,7 @@ impl TagRecord {
         if let Some(index) = self.indexes.get(tag as usize).filter(|_| tag != NO_TAG) {
             outcome.asks_for_sync = completed.unexpected != index.handled.load(Ordering::Relaxed) as u16;
             if is_removed {
-                // Its message will not come.
+                // Its message will not arrive.
                 index.release();
             }
             index.release();
@@ -210,7 +210,7 @@ impl TagRecord {
         Some(outcome)
     }
 
-    /// The place of an operation in the ring, whose length is a power of two.
+    /// Returns the place of an operation in the ring, whose length is a power of two.
     const fn place(&self, position: u32) -> usize {
         position as usize & (self.operations.len() - 1)
     }
@@ -230,7 +230,7 @@ pub(crate) struct TagList {
     /// The send queue of the hidden queue pair, in RTS.
     sq: Sq,
     qp_num: u32,
-    /// The index that the device has for the next `Add`.
+    /// The device's index for the next `Add`.
     next: u16,
 }
 
@@ -241,12 +241,12 @@ impl TagList {
         Self { record, sq, qp_num, next: 0 }
     }
 
-    /// Returns the part that the poller shares.
+    /// Returns the part shared with the poller.
     pub(crate) const fn record(&self) -> &Arc<TagRecord> {
         &self.record
     }
 
-    /// Puts an operation in, and sets the handle of an `Add`.
+    /// Puts an operation into the queue, and sets the handle of an `Add`.
     ///
     /// # Safety
     /// As `RecvQueue::post_srq_ops`.
@@ -292,7 +292,7 @@ impl TagList {
                 });
                 let index = known.ok_or(PostReason::TagHandle { handle })?;
                 let segment = tag::segment(tag::REMOVE, operation, index, 0, 0);
-                // SAFETY: it names no memory.
+                // SAFETY: the operation names no memory.
                 unsafe { self.put(wr.wr_id, operation, index.into(), segment)? };
                 if !operation.is_signaled {
                     self.record.indexes[usize::from(index)].release();
@@ -340,7 +340,7 @@ impl TagList {
             unit[..8].copy_from_slice(&high.to_be_bytes());
             unit[8..].copy_from_slice(&low.to_be_bytes());
         }
-        // SAFETY: an entry that the device takes from a queue pair with a tag list, and the
+        // SAFETY: an entry accepted by the device from a queue pair with a tag list, and the
         // caller's promise for its memory.
         unsafe { self.sq.post_raw(wr_id, &request[..ds as usize])? };
         if operation.is_signaled {

@@ -9,7 +9,7 @@ use super::*;
 use crate::cq::{Queues, Receives};
 use crate::paper::{Dice, PaperCqe, PaperQp, PaperShape, PaperSrq, PaperSrqDevice, USER_INDEX};
 
-/// Puts a receive in whose element names its number.
+/// Puts in a receive whose element contains its number.
 fn put(queue: &mut SrqQueue, wr_id: u64) -> Result<(), PostReason> {
     let sge = [Sge { addr: wr_id, length: 1, lkey: 7 }];
     // SAFETY: a paper device accesses no memory.
@@ -22,23 +22,23 @@ fn post(queue: &mut SrqQueue, wr_id: u64) -> Result<(), PostReason> {
     posted
 }
 
-/// The number that the element of an entry names.
+/// Returns the number in the element of an entry.
 fn named(device: &PaperSrqDevice, entry: u16) -> u64 {
     u64::from_be_bytes(device.entry(entry)[UNIT + 8..2 * UNIT].try_into().unwrap())
 }
 
-/// Takes all receives that were announced, and returns their entries.
+/// Takes all announced receives, and returns their entries.
 fn taken(srq: &mut PaperSrq) -> Vec<u16> {
     core::iter::from_fn(|| srq.device.take()).collect()
 }
 
-/// Completes a receive, and returns its number.
+/// Completes a receive and returns its number.
 fn complete(srq: &mut PaperSrq, entry: u16) -> Option<u64> {
     srq.device.complete(entry);
     srq.requests().complete(entry)
 }
 
-/// Posts receives until the queue is full, and returns the number of them.
+/// Posts receives until the queue is full, and returns their number.
 fn fill(srq: &mut PaperSrq) -> usize {
     (0..).find(|&wr_id| post(&mut srq.queue, wr_id) == Err(PostReason::QueueFull)).unwrap() as usize
 }
@@ -133,8 +133,8 @@ fn receives_that_one_doorbell_announces_complete_in_any_order() {
     }
 }
 
-/// The order in which libmlx5 links entries: one at a time if the next one is free, else a run of
-/// them.
+/// The order in which libmlx5 links entries: one at a time if the next one is free, otherwise a run
+/// of them.
 struct Libmlx5 {
     head: usize,
     tail: usize,
@@ -218,8 +218,8 @@ fn the_counter_wraps_while_receives_end_out_of_order() {
 
 #[test]
 fn a_receive_that_a_device_completes_twice_ends_once_and_its_entry_is_posted_once() {
-    // How many receives are posted between the two completions: none, and so many that the entry is
-    // linked already.
+    // The number of receives posted between the two completions: none, and enough for the entry to
+    // be linked already.
     for posted_between in [0, 1, 2] {
         let mut srq = PaperSrq::new(4, 2);
         assert_eq!(fill(&mut srq), 3);
@@ -352,7 +352,7 @@ fn queue_pairs_with_one_number_leave_completions_of_several_queues_behind() {
     for srq in &mut srqs {
         assert_eq!(fill(srq), 3);
     }
-    // Both lives have completions of the entries 0 and 1, and then a third life has none.
+    // Both lives have completions of the entries 0 and 1; a third life has none.
     for srq in &mut srqs {
         qp.begin(
             USER_INDEX,
@@ -371,7 +371,7 @@ fn queue_pairs_with_one_number_leave_completions_of_several_queues_behind() {
     assert_eq!(numbers(&mut qp), [0_u64; 0]);
     for srq in &mut srqs {
         assert_eq!(fill(srq), 2);
-        // Those of the poller are gone.
+        // The poller's references are gone.
         assert!(Arc::strong_count(srq.requests()) <= 3);
     }
 }
@@ -389,10 +389,10 @@ fn receives_of_the_kind_xrc_have_the_number_of_their_queue() {
         receive_of(&mut srq, &mut cq, XRC);
         assert_eq!(numbers(&mut cq), [wr_id]);
     }
-    // It is no number of a send queue.
+    // The number does not belong to a send queue.
     cq.write_of(XRC, PaperCqe { opcode: 0, ..PaperCqe::default() });
     assert_eq!(numbers(&mut cq), [0_u64; 0]);
-    // The queue is destroyed, and another queue has its number at once.
+    // The queue is destroyed, and another queue immediately gets its number.
     for wr_id in 0..3 {
         post(&mut srq.queue, wr_id).unwrap();
         receive_of(&mut srq, &mut cq, XRC);
@@ -423,7 +423,7 @@ fn a_completion_queue_that_is_dropped_frees_the_entries_of_what_completed() {
 
 #[test]
 fn two_pollers_complete_while_a_thread_posts() {
-    // Processors of other architectures are mostly emulated, by `cargo xtask aarch64`.
+    // Other architectures are mostly emulated, by `cargo xtask aarch64`.
     const COUNT: u64 = match (cfg!(miri), cfg!(target_arch = "x86_64")) {
         (true, _) => 200,
         (false, true) => 100_000,
@@ -501,7 +501,7 @@ fn the_entries_without_a_receive_are_linked_for_direct_access() {
     }
     assert_eq!(entries, [0, 1, 2, 3, 4, 5]);
     post(&mut srq.queue, 6).unwrap();
-    // The head has left the first run of entries, and goes on in the next one that is free.
+    // The head has left the first run of entries, and continues in the next free one.
     let (head, tail) = srq.queue.link_free();
     let free = chain(&srq, head, tail);
     assert!(free.iter().all(|entry| [7, 1, 2].contains(entry)), "{free:?}");

@@ -1,4 +1,4 @@
-//! Doorbells: the record, and what goes into the register.
+//! Doorbells: the record, and the contents of the register.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::life::Life;
 use crate::sq::{Frames, Parts, Shape, Sq};
 use crate::wqe::BLOCK;
 
-/// A send queue whose record lies in the first bytes 4 to 7 of the register: the later of two
-/// stores is left there.
+/// Returns a send queue whose record overlaps bytes 4 to 7 of the register, so that the later of
+/// two stores remains there.
 fn overlapping(half: usize) -> (Sq, Region) {
     let [memory, registers] = [16 * BLOCK, 512].map(Region::plain);
-    // SAFETY: the test has one thread, and looks at the bytes that both write.
+    // SAFETY: the test has one thread, and reads the bytes written by both.
     let (record, bell) = unsafe { (Record::new(&registers, 4), BlueFlame::new(&registers, 0, half, true)) };
     let cap = QpCap { max_send_wr: 4, max_send_sge: 2, ..QpCap::default() };
     let mut sq = Sq::new(Parts {
@@ -42,7 +42,7 @@ fn the_record_is_stored_before_the_register_rings() {
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
     for (requests, name) in [(&[wr][..], "a whole request"), (&[wr, wr], "a doorbell")] {
         let (mut sq, registers) = overlapping(256);
-        // SAFETY: no device knows the queue.
+        // SAFETY: no device has the queue.
         unsafe { sq.post_send(requests) }.unwrap();
         // SAFETY: one thread.
         assert_eq!(unsafe { registers.read::<[u8; 4]>(4) }, [0, 0xab, 0xcd, 2], "{name}");
@@ -54,7 +54,7 @@ fn a_register_without_room_for_a_block_takes_doorbells_alone() {
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
     for half in [0, 8, 32] {
         let (mut sq, registers) = overlapping(half);
-        // SAFETY: no device knows the queue.
+        // SAFETY: no device has the queue.
         unsafe { sq.post_send(&[wr]) }.unwrap();
         // SAFETY: one thread.
         let [first, rest @ ..] = unsafe { registers.read::<[u64; 16]>(0) };
@@ -65,7 +65,7 @@ fn a_register_without_room_for_a_block_takes_doorbells_alone() {
 #[test]
 fn a_queue_whose_queue_pair_was_destroyed_rings_nothing() {
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
-    // Alone by the short path and by the other, and several.
+    // A single request on and off the fast path, and several.
     for requests in [&[wr][..], &[SendWr { sge: &[SGE; 2], ..wr }], &[wr, wr]] {
         let mut qp = ready(PaperShape::default());
         qp.destroy();
@@ -78,7 +78,7 @@ fn a_queue_whose_queue_pair_was_destroyed_rings_nothing() {
 #[test]
 fn a_request_is_not_carried_while_others_wait() {
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
-    // One that took the short path, and one that did not.
+    // One on the fast path, and one off it.
     for waiting in [wr, SendWr { sge: &[SGE; 2], ..wr }] {
         let mut qp = ready(PaperShape::default());
         // SAFETY: a paper device accesses no memory.
@@ -87,7 +87,7 @@ fn a_request_is_not_carried_while_others_wait() {
         let (last, register) = (qp.blocks(1, 1), qp.take_register(0, 64));
         assert_eq!((&register[..8], &register[8..]), (&last[..8], &[0; 56][..]), "{waiting:?}");
         assert_eq!(qp.records()[1], 2);
-        // Nothing waits any more.
+        // No request waits any more.
         post(&mut qp, &[wr]);
         assert_eq!(qp.take_register(1, 64), qp.blocks(2, 1));
     }
@@ -101,7 +101,7 @@ fn a_request_is_posted_alone_where_no_other_waits_for_a_doorbell() {
     let alone = |qp: &mut PaperQp, wr: &SendWr<'_>| unsafe { qp.sq.post_alone(wr) };
     assert!(alone(&mut qp, &wr));
     assert_eq!((qp.take_register(0, 64), qp.records()[1]), (qp.blocks(0, 1), 1));
-    // Requests of other kinds, and behind one that waits, are left to the other ways.
+    // Other kinds of requests, and requests behind a waiting one, are left to the other functions.
     assert!(!alone(&mut qp, &SendWr { sge: &[], ..wr }));
     // SAFETY: as above.
     unsafe { qp.sq.post_one(&wr) }.unwrap();

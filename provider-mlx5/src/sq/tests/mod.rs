@@ -1,4 +1,4 @@
-//! Entries byte by byte, as libmlx5 writes them; in `doorbell` also what tells the device of them.
+//! Entries byte by byte, as in libmlx5; in `doorbell` also the notifications of the device.
 
 mod doorbell;
 
@@ -22,7 +22,7 @@ fn ready(shape: PaperShape) -> PaperQp {
     qp
 }
 
-/// Moves on to a block, with nothing unfinished.
+/// Moves to a block, with no unfinished request.
 fn skip(qp: &mut PaperQp, blocks: u32) {
     for _ in 0..blocks {
         post(qp, &[SendWr { wr_id: 0, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED }]);
@@ -95,7 +95,7 @@ fn operations_of_rc_are_the_bytes_of_the_manual() {
                  00000008 aabbccdd 1122334455667788"
             ),
         ),
-        // An element of no bytes is not stored.
+        // An empty element is not stored.
         ("write", 0, Sge { length: 0, ..SGE }, format!("00000008 00abcd02 00000000 00000000 {REMOTE}")),
         ("send", 0, Sge { length: 0, ..SGE }, "0000000a 00abcd01 00000000 00000000".to_owned()),
     ] {
@@ -217,7 +217,7 @@ fn a_bind_and_an_invalidation_name_the_fields_that_they_change() {
         zero56 = "00".repeat(56),
     ));
     assert_eq!(qp.blocks(3, 2), expected);
-    // The request behind an operation on a key is fenced, and the next one is not.
+    // The request after an operation on a key is fenced, the next one is not.
     assert_eq!(qp.blocks(5, 1)[..16], hex("0000050a 00abcd01 00000028 00000000"));
     assert_eq!(qp.blocks(6, 1)[..16], hex("0000060a 00abcd01 00000008 00000000"));
 }
@@ -284,7 +284,7 @@ fn a_request_of_the_short_path_is_fenced_behind_a_key_too() {
     }
     assert_eq!(qp.blocks(2, 1)[..12], hex("0000020a 00abcd02 00000020"));
     assert_eq!(qp.blocks(3, 1)[..12], hex("0000030a 00abcd02 00000000"));
-    // So is one that replaces another one.
+    // A request that replaces a rolled-back one is fenced, too.
     let mut qp = ready(PaperShape::default());
     for request in [wr(invalidate, &[]), wr(SendOp::Send, &[SGE])] {
         // SAFETY: a paper device accesses no memory.
@@ -536,7 +536,7 @@ fn a_doorbell_for_one_request_carries_it_and_one_for_more_names_the_last() {
     assert_eq!((&register[..8], &register[8..]), (&second[..8], &[0; 56][..]));
     post(&mut qp, &[wr]);
     assert_eq!(qp.take_register(1, 64), qp.blocks(2, 1), "the halves alternate");
-    // Without data there is nothing to carry.
+    // Without data, nothing is carried.
     post(&mut qp, &[SendWr { sge: &[], flags: SendFlags::SIGNALED, ..wr }]);
     let register = qp.take_register(0, 64);
     assert_eq!((&register[..8], &register[8..]), (&qp.blocks(3, 1)[..8], &[0; 56][..]));
