@@ -1,5 +1,5 @@
-//! [`RecordPool`]: the memory of doorbell records. An object has a slot of 64 bytes, so no two objects
-//! share a cache line, with two records in its first 8 bytes.
+//! [`RecordPool`]: the memory of doorbell records. An object has a slot of 64 bytes, so no two
+//! objects share a cache line, with two records in its first 8 bytes.
 //!
 //! | object | first record | second record |
 //! |---|---|---|

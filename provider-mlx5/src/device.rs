@@ -1,5 +1,5 @@
-//! [`Device`]: the shared state of a context's objects, and the agreement with the kernel's driver when
-//! the context is opened.
+//! [`Device`]: the shared state of a context's objects, and the agreement with the kernel's driver
+//! when the context is opened.
 //!
 //! The context's creation announces to the driver that completions may contain the program's
 //! numbers (version 1), and that this provider allocates doorbell registers one page at a time.

@@ -1,5 +1,5 @@
-//! [`Entries`]: the memory of a receive queue, dedicated to a queue pair or shared, as entries of one
-//! size, each with a list.
+//! [`Entries`]: the memory of a receive queue, dedicated to a queue pair or shared, as entries of
+//! one size, each with a list.
 //!
 //! # Safety
 //! Entries are found by a masked number, so every one lies within the memory.

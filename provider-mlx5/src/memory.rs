@@ -1,5 +1,5 @@
-//! [`QueueMemory`]: memory of this process that the device reads and writes as a queue, and [`Lent`],
-//! memory from a program's allocator.
+//! [`QueueMemory`]: memory of this process that the device reads and writes as a queue, and
+//! [`Lent`], memory from a program's allocator.
 //!
 //! | memory | size | the allocator's resource type |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! [`UserIndices`]: the numbers in completions, one for each queue pair or XRC shared receive queue of
-//! a context.
+//! [`UserIndices`]: the numbers in completions, one for each queue pair or XRC shared receive queue
+//! of a context.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

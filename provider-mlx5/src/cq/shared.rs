@@ -1,5 +1,5 @@
-//! [`Shared`]: the part of a completion queue that other threads use while one polls it. They announce
-//! queue pairs, and the ends of their lives.
+//! [`Shared`]: the part of a completion queue that other threads use while one polls it. They
+//! announce queue pairs, and the ends of their lives.
 //!
 //! The number in completions belongs to a queue pair as long as its completions may be in the
 //! queue. After a reset or the end of a queue pair, the kernel has confirmed that the device adds

@@ -1,5 +1,5 @@
-//! [`WrBatch`]: work requests added to a send queue one by one, and posted all together or not at all.
-//! The counterpart of `ibv_wr_start`, `ibv_wr_complete` and `ibv_wr_abort`.
+//! [`WrBatch`]: work requests added to a send queue one by one, and posted all together or not at
+//! all. The counterpart of `ibv_wr_start`, `ibv_wr_complete` and `ibv_wr_abort`.
 //!
 //! ```text
 //!   start ──► request ──► set_... ──► request ──► set_... ──► complete    one doorbell for all
