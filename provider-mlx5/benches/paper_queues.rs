@@ -122,9 +122,8 @@ struct Case {
 }
 
 impl Case {
-    /// Returns whether it must not call functions. This applies to posting of constant shape, and
-    /// to cases with a target and a single request. A list is put in by one function of the
-    /// provider.
+    /// Returns whether it must not call functions. This applies to posting of constant shape and to
+    /// cases with a target and a single request. A list is put in by one function of the provider.
     fn is_to_call_nothing(&self) -> bool {
         self.form == "constant" || self.form == "static" && self.per_call == 1 && self.target.is_some()
     }
@@ -263,7 +262,7 @@ cases! {
     "poll, lending", "static", 16, sent, Some(35.0), 48.7 => mlx5_bench_lend_16_static(w) { lend(&mut w.qp, 16) }
 }
 
-/// Takes completions one by one, and reads the fields used by a program.
+/// Takes completions one by one and reads the fields used by a program.
 #[inline(always)]
 fn lend(qp: &mut PaperQp, count: usize) {
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! [`Clock`]: the device's clock, and its conversion to the system's time.
+//! [`Clock`]: the device's clock and its conversion to the system's time.
 //!
 //! | read-only page | contents |
 //! |---|---|
@@ -30,7 +30,7 @@ use crate::kernel::Kernel;
 /// The device's clock, as far as offered by the kernel.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// The register's page, and its offset there.
+    /// The register's page and its offset there.
     cycles: Option<(Region, usize)>,
     info: Option<Region>,
 }
@@ -108,7 +108,7 @@ impl Clock {
     }
 }
 
-/// Returns a device-written time since 1970, in nanoseconds: the device writes seconds, and
+/// Returns a device-written time since 1970, in nanoseconds: the device writes seconds and
 /// nanoseconds within them.
 pub(crate) fn real_time(timestamp: u64) -> u64 {
     let (seconds, nanoseconds) = (timestamp >> 32, timestamp & u64::from(u32::MAX));

@@ -151,7 +151,7 @@ impl Context {
     ///
     /// # Errors
     /// As [`create_cq_sized`](Self::create_cq_sized); `EOPNOTSUPP` for a form not offered by the
-    /// device, and for entries of a size that it does not compress.
+    /// device and for entries of a size that it does not compress.
     ///
     /// # References
     /// `mlx5dv_create_cq(3)`
@@ -179,7 +179,7 @@ impl Context {
         Cq::create(&self.device, parent, attr, cqe_size, compression)
     }
 
-    /// Creates a queue pair, and selects whether its data may come with completions.
+    /// Creates a queue pair and selects whether its data may come with completions.
     ///
     /// # Errors
     /// As [`create_qp_ex`](ContextOps::create_qp_ex).

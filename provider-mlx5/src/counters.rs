@@ -36,7 +36,7 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub(crate) struct Bound(ForkLock<Set>);
 
-/// The counters of a set, and the number of rules with it.
+/// The counters of a set and the number of rules with it.
 #[derive(Debug, Default)]
 pub(crate) struct Set {
     descriptions: Vec<Mlx5IbFlowCountersDesc>,
@@ -74,7 +74,7 @@ impl Set {
         };
         let head = Mlx5IbCreateFlow { ncounters_data: 1, reserved: 0 };
         let input = [head.as_bytes(), data.as_bytes()].concat();
-        // SAFETY: the driver reads the descriptions, and writes nothing.
+        // SAFETY: the driver reads the descriptions and writes nothing.
         Ok(command(unsafe { Uhw::none().with_input(&input) }))
     }
 }

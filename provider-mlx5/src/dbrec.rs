@@ -92,7 +92,7 @@ impl RecordPool {
     }
 }
 
-/// A page with lent slots stays mapped: the kernel identifies pages by address, and would confuse a
+/// A page with lent slots stays mapped: the kernel identifies pages by address and would confuse a
 /// later page at the same address with it.
 impl Drop for RecordPool {
     fn drop(&mut self) {
@@ -140,7 +140,7 @@ impl Slot {
     ///
     /// # Safety
     /// As [`Record::new`]: the code that holds it stores the counters of the object that has the
-    /// slot, and stops before the slot is dropped.
+    /// slot and stops before the slot is dropped.
     pub(crate) unsafe fn record(&self, record: usize) -> Record {
         // SAFETY: the caller's promise.
         unsafe { Record::new(&self.region, self.place + record) }

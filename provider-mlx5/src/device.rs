@@ -1,4 +1,4 @@
-//! [`Device`]: the shared state of a context's objects, and the agreement with the kernel's driver
+//! [`Device`]: the shared state of a context's objects and the agreement with the kernel's driver
 //! when the context is opened.
 //!
 //! The context's creation announces to the driver that completions may contain the program's
@@ -134,7 +134,7 @@ impl Device {
         let mut reply = Mlx5IbAllocUcontextResp::default();
         let attr =
             verbs_core::channel::Attr::output(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, reply.as_mut_bytes());
-        // SAFETY: the attribute is the driver's, and lends the reply for the duration of the
+        // SAFETY: the attribute is the driver's and lends the reply for the duration of the
         // command.
         let attrs = unsafe { DriverAttrs::new([attr]) };
         let kernel = KernelContext::import_with(info, file, DRIVER_ID, fw_ver, attrs)?;
@@ -366,7 +366,7 @@ impl Drop for Device {
     }
 }
 
-/// Opens a context with the longest request accepted by its driver, and returns the driver's reply.
+/// Opens a context with the longest request accepted by its driver and returns the driver's reply.
 ///
 /// # Errors
 /// The errno for the shortest request.
@@ -430,7 +430,7 @@ pub(crate) mod tests {
         KernelContext::new(uverbs, Path::new("/nonexistent"), fw_ver, uhw)
     }
 
-    /// Returns the kernel's reply to the creation of a context, and the driver's.
+    /// Returns the kernel's reply to the creation of a context and the driver's.
     fn opened(reply: &[u8]) -> Expect {
         Expect::anything(Reply::outputs([&1_u32.to_ne_bytes(), &0_u64.to_ne_bytes(), reply]))
     }

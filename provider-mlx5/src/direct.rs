@@ -12,7 +12,7 @@
 //! | [`Dm`](crate::Dm) | [`DmDirect`] |
 //! | [`Ah`](crate::Ah) | [`Ah::address_vector`](crate::Ah::address_vector) |
 //!
-//! A description consists of numbers and addresses, and is safe to obtain. Using an address is
+//! A description consists of numbers and addresses and is safe to obtain. Using an address is
 //! unsafe. Its user promises:
 //! - The object lives, and is not resized, as long as the address is used.
 //! - From the first use on, this library posts nothing to the queue, polls nothing from it, and
@@ -89,7 +89,7 @@ impl UarDirect {
     }
 }
 
-/// The numbers of a raw packet queue pair's parts in the device; 0 for missing parts, and if the
+/// The numbers of a raw packet queue pair's parts in the device; 0 for missing parts and if the
 /// driver does not report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawQpDirect {

@@ -78,14 +78,14 @@ impl Dm {
         explain::within("length", attr.length, 1, most)
             .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
         let mut info = DmInfo { length: attr.length, ..DmInfo::default() };
-        // Linux before 5.3 has only one kind, and ignores the attribute.
+        // Linux before 5.3 has only one kind and ignores the attribute.
         let kind = u64::from(Mlx5IbUapiDmType::MLX5_IB_UAPI_DM_TYPE_MEMIC.0);
         let driver = [
             Attr::u64(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, kind).optional(),
             Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, info.start_offset.as_mut_bytes()),
             Attr::output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, info.page_index.as_mut_bytes()),
         ];
-        // SAFETY: the attributes are the driver's, and lend `info` for the duration of the command.
+        // SAFETY: the attributes are the driver's and lend `info` for the duration of the command.
         let driver = unsafe { DriverAttrs::new(driver) };
         let uverbs = device.kernel.uverbs();
         let handle = cmd::dm::alloc_dm(uverbs, attr, driver)?;
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use crate::device::tests::device;
 
-    /// The page number of the device memory, and its start in the page.
+    /// The page number of the device memory and its start in the page.
     const PLACE: u64 = 8 << 8 | 0x34 | 0x12 << 16;
     const START: u64 = 0x1_0040;
 

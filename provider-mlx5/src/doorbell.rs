@@ -1,4 +1,4 @@
-//! The ways to notify the device of new requests: [`Record`]s in memory, and a [`BlueFlame`]
+//! The ways to notify the device of new requests: [`Record`]s in memory and a [`BlueFlame`]
 //! register.
 //!
 //! ```text
@@ -244,7 +244,7 @@ impl ArmRegister {
         Self { register: register.cast(), _region: region.clone() }
     }
 
-    /// Requests an event: the doorbell record's word, and the completion queue's number. The record
+    /// Requests an event: the doorbell record's word and the completion queue's number. The record
     /// must have been stored before.
     pub(crate) fn ring(&self, word: u32, cqn: u32) {
         barrier::mmio_wc_start();
@@ -333,7 +333,7 @@ mod tests {
     fn stored(block: &[u8; BLOCK], room: usize) -> Vec<u8> {
         const PAGE: usize = 4096;
         // SAFETY: a new mapping of two pages shared by both processes. The child only stores into
-        // it, and calls nothing except `setrlimit` and `_exit`.
+        // it and calls nothing except `setrlimit` and `_exit`.
         unsafe {
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             let start = libc::mmap(ptr::null_mut(), 2 * PAGE, access, kind, -1, 0);

@@ -99,7 +99,7 @@ impl View {
     /// `list` is the first unit after the head of an entry not used by an unfinished receive.
     #[inline(always)]
     pub(crate) unsafe fn put_one(&self, list: NonNull<u8>, sge: &Sge) {
-        // SAFETY: the entry has room for one element (`new`), and for a terminator if its list can
+        // SAFETY: the entry has room for one element (`new`) and for a terminator if its list can
         // be longer.
         unsafe {
             wqe::store(list, wqe::data(sge));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use verbs_core::channel::Uverbs;
 use verbs_core::kernel::KernelContext;
 
-/// The kernel's context, and the right to command it.
+/// The kernel's context and the right to command it.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel(Arc<KernelContext>);
 
@@ -24,7 +24,7 @@ impl Kernel {
 
     /// Returns the context's commands.
     pub(crate) fn uverbs(&self) -> &Uverbs {
-        // SAFETY: only this crate can call it, and uses the right as argued at the head of this
+        // SAFETY: only this crate can call it and uses the right as argued at the head of this
         // file.
         unsafe { self.0.uverbs() }
     }

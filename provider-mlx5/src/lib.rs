@@ -145,8 +145,8 @@ pub enum Mlx5 {}
 //   `barrier::from_device` orders the reads behind it. It writes received data before the
 //   completion, as PCI orders writes. Of compressed completions it writes the title last.
 // - 6: the number comes from the slot of the request, whose place the completion names. A slot is
-//   written before its request is published, and rewritten only after its end (3). A completion of
-//   a queue pair that was reset or destroyed is skipped, so its place is not looked up in the slots
+//   written before its request is published and rewritten only after its end (3). A completion of a
+//   queue pair that was reset or destroyed is skipped, so its place is not looked up in the slots
 //   of another life (`cq::shared`).
 // - 7: the completion queues are those in the command that created the queue pair.
 // - 8: the device writes one completion per request; the poller moves past each entry once. A block
@@ -156,7 +156,7 @@ pub enum Mlx5 {}
 //   of a raw packet queue pair before DESTROY_RQ and DESTROY_SQ. The driver returns then
 //   (`__mlx5_ib_modify_qp`, `destroy_qp_common`). MODIFY_RQ to reset does not promise this. The
 //   device writes the confirmation behind the data. A device that fails DESTROY_QP is beyond this
-//   argument: Linux prints that, and reports success.
+//   argument: Linux prints that and reports success.
 // - 10: the key of a region contains its number in the device and 8 bits changed by the driver; the
 //   number is reused only after DESTROY_MKEY. A region changed in place keeps its keys or returns
 //   new ones. An imported region is a second name of one.
@@ -183,7 +183,7 @@ pub enum Mlx5 {}
 //   (`life`). A queue whose queue pair was destroyed does not ring. If it rings at that moment, it
 //   may ring a register whose page no later queue pair has: the device compares the page, so it
 //   takes the doorbell for no other queue pair. Or it rings a shared register with nothing but its
-//   number. The device then reads the doorbell record of the number's current queue pair, and takes
+//   number. The device then reads the doorbell record of the number's current queue pair and takes
 //   that queue pair's posted requests (`registers`). `modify` rejects queues of another queue pair.
 // - 21: a window's key exists in the device like a region's, with the range and the rights of the
 //   bind. Only the request made by `umr` changes it; requests that name it need its number.
@@ -201,7 +201,7 @@ pub enum Mlx5 {}
 //   the kind XRC after it has ended the receives taken by targets. For the kind TM, the hidden
 //   queue pair that changes the tag list is destroyed first; its queue posts nothing afterwards
 //   (`TagList`). The memory of tags belongs to the device until then, and never to safe code.
-//   `modify` sends no command that ends a receive, and rejects the queue of another shared receive
+//   `modify` sends no command that ends a receive and rejects the queue of another shared receive
 //   queue. It keeps its memory and doorbell record until its queue is gone too (`life`): nothing
 //   reads a record stored then.
 // - 26: a work queue's queue is an `Rq`, which keeps 1 to 3 and 5 to 8 as for a queue pair. Its
@@ -209,7 +209,7 @@ pub enum Mlx5 {}
 //   receive through it. It completes in the completion queue named by the command that created it,
 //   and the device compares keys with its protection domain. The driver confirms DESTROY_RQ after
 //   the device has stopped the queue (`mlx5_ib_destroy_wq`). `modify` rejects the queue of another
-//   work queue, and changes the queue only after the command succeeded. After RESET, earlier
+//   work queue and changes the queue only after the command succeeded. After RESET, earlier
 //   receives have no completion: those in the completion queue are skipped, as for a queue pair. It
 //   keeps its memory and doorbell record until its queue is gone too (`life`): nothing reads a
 //   record stored then.

@@ -106,7 +106,7 @@ pub(crate) struct Lent {
     is_known: AtomicBool,
 }
 
-// SAFETY: `memory` blocked the auto impls. This value frees it, and does not access it.
+// SAFETY: `memory` blocked the auto impls. This value frees it and does not access it.
 unsafe impl Send for Lent {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Lent {}

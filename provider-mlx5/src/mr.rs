@@ -115,7 +115,7 @@ impl Mr {
 
 /// Returns the state of a region after the kernel has rejected a change.
 ///
-/// The driver revokes a region before it changes the memory or replaces the region, and leaves it
+/// The driver revokes a region before it changes the memory or replaces the region and leaves it
 /// revoked if a later step fails. Only some errors are certain to occur before:
 ///
 /// | errno | from |
@@ -258,7 +258,7 @@ mod tests {
                 assert_eq!(state_after, state, "{errno:?} after {change:?}, pages of {page}");
             }
         }
-        // The same offset in a page of 4 KiB, and a different one in a page of 16 KiB.
+        // The same offset in a page of 4 KiB and a different one in a page of 16 KiB.
         for (page, state) in [(4096, unusable), (16384, unchanged)] {
             let change = (memory_at(0x1010), None, None);
             assert_eq!(state_after(Errno::INVAL, change, page), state, "pages of {page}");

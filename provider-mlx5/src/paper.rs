@@ -1,8 +1,8 @@
 //! A simulation of the device's side of the queues in plain memory, for tests and benchmarks.
 //!
 //! A [`PaperQp`] has a queue pair's queues, a completion queue for both, and a page of registers.
-//! It exposes the stored bytes, and writes completions; it moves no data. A [`PaperSrq`] has a
-//! shared receive queue, and takes receives from it like the device. A [`PaperDevice`] is an open
+//! It exposes the stored bytes and writes completions; it moves no data. A [`PaperSrq`] has a
+//! shared receive queue and takes receives from it like the device. A [`PaperDevice`] is an open
 //! device for programs to create objects.
 //!
 //! Every function panics on misuse, because it is for tests.
@@ -139,7 +139,7 @@ pub struct PaperCqe {
     pub timestamp: u64,
     /// The VLAN tag.
     pub vlan_info: u16,
-    /// The checksums of a frame, and its headers.
+    /// The checksums of a frame and its headers.
     pub frame: [u8; 2],
 }
 
@@ -298,14 +298,14 @@ impl PaperQp {
         self.poller.shared().end(USER_INDEX, None);
     }
 
-    /// Returns the poller, and the queues as registered with it.
+    /// Returns the poller and the queues as registered with it.
     #[cfg(test)]
     pub(crate) fn poller(&mut self) -> (&mut Poller, Queues) {
         let queues = self.queues();
         (&mut self.poller, queues)
     }
 
-    /// Drops the completion queue, and keeps the other queues.
+    /// Drops the completion queue and keeps the other queues.
     #[cfg(test)]
     pub(crate) fn without_cq(self) -> (Sq, Rq) {
         drop(self.poller);
@@ -324,7 +324,7 @@ impl PaperQp {
         self.poller.shared().end(user_index, None);
     }
 
-    /// Announces the reset of that queue pair, and its new queues.
+    /// Announces the reset of that queue pair and its new queues.
     #[cfg(test)]
     pub(crate) fn reset(&self, user_index: u32, queues: Queues) {
         self.poller.shared().end(user_index, Some(queues));
@@ -507,7 +507,7 @@ impl PaperQp {
         })
     }
 
-    /// Returns `len` bytes of a half of the register, and clears it.
+    /// Returns `len` bytes of a half of the register and clears it.
     pub fn take_register(&self, half: usize, len: usize) -> Vec<u8> {
         let at = REGISTER + half * HALF;
         let bytes = read(&self.registers, at, len);

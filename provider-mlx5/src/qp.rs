@@ -74,9 +74,9 @@ const SCATTER_TO_CQE: &str = "MLX5_SCATTER_TO_CQE";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScatterToCqe {
     /// No data, unless the environment variable `MLX5_SCATTER_TO_CQE` is set to a value other than
-    /// 0. With it, as in libmlx5: receives of RC and UC, and reads and atomics of an RC queue pair
-    /// with all requests signalled. Not while the context has regions of memory out of this
-    /// process's reach, or is imported.
+    /// 0. With it, as in libmlx5: receives of RC and UC and reads and atomics of an RC queue pair
+    ///    with all requests signalled. Not while the context has regions of memory out of this
+    ///    process's reach, or is imported.
     #[default]
     Usual,
     /// No data.
@@ -335,7 +335,7 @@ impl Qp {
         Ok(QpParts { qp, sq, rq })
     }
 
-    /// Creates a queue pair that receives through a table of work queues, and sends nothing.
+    /// Creates a queue pair that receives through a table of work queues and sends nothing.
     pub(crate) fn create_rss(
         device: &Arc<Device>,
         parents: &QpParents<'_, Mlx5>,

@@ -1,4 +1,4 @@
-//! The properties of the device and its ports: the kernel's, and those reported only by the driver.
+//! The properties of the device and its ports: the kernel's and those reported only by the driver.
 //!
 //! # References
 //! `ibv_query_device_ex(3)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_query_device_ex`)

@@ -11,7 +11,7 @@
 //! moved the tail past it. A queue pair gets new records on reset, so completions from before the
 //! reset keep their numbers.
 //!
-//! The receives of a shared receive queue end in any order, and in the completion queues of several
+//! The receives of a shared receive queue end in any order and in the completion queues of several
 //! pollers. Its record has a bit for each entry in place of the tail:
 //!
 //! ```text
@@ -255,14 +255,14 @@ impl SendRecord {
         self.slots.view()
     }
 
-    /// Ends the request at a block, and all before it.
+    /// Ends the request at a block and all before it.
     #[inline(always)]
     pub(crate) fn end(&self, block: u16) {
         let head = self.slots.at(block.into()).head.load(Ordering::Relaxed);
         self.tail.store(head, Ordering::Release);
     }
 
-    /// Ends the request at a block, and all before it. Returns its number and kind.
+    /// Ends the request at a block and all before it. Returns its number and kind.
     pub(crate) fn complete(&self, block: u16) -> (u64, Kind) {
         self.complete_word(u32::from(block) << 16)
     }

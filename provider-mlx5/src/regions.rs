@@ -6,7 +6,7 @@
 //! are at the element's address only if the region was registered that way.
 //!
 //! The table contains a region from its registration until its end is requested. Requests that name
-//! it afterwards are faults of the program, and end in an error. A region imported into its own
+//! it afterwards are faults of the program and end in an error. A region imported into its own
 //! context keeps its place, whatever happens to its second name.
 //!
 //! In a forked child whose parent was adding or removing a region, the table is

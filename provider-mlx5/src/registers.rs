@@ -318,7 +318,7 @@ impl Register {
     /// used as long as that value lives, by the send queue of the queue pair that has the UAR.
     pub(crate) unsafe fn bell(&self) -> BlueFlame {
         // SAFETY: the register is this value's, and the caller creates one `BlueFlame`; or it is
-        // shared, and takes no requests.
+        // shared and takes no requests.
         unsafe { BlueFlame::new(&self.uar.region, self.at(), self.of.size / 2, !self.is_shared()) }
     }
 

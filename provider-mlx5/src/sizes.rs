@@ -2,7 +2,7 @@
 //! same capacity.
 //!
 //! A queue pair has one buffer: the receive queue, followed by the send queue. An entry of the send
-//! queue has room for the largest fixed segments of the queue pair's type, and for the list or the
+//! queue has room for the largest fixed segments of the queue pair's type and for the list or the
 //! inline data behind them.
 //!
 //! # References
@@ -35,7 +35,7 @@ pub(crate) struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) atomics: bool,
-    /// Binds of windows, and invalidations.
+    /// Binds of windows and invalidations.
     pub(crate) keys: bool,
 }
 
@@ -50,13 +50,13 @@ impl Room {
     }
 }
 
-/// A control segment, and the segments of the longest operation on a key (`sq::umr`).
+/// A control segment and the segments of the longest operation on a key (`sq::umr`).
 const CONTROL_AND_KEY: u32 = 16 + 48 + 64 + 64;
 
 /// A control segment and an address; an atomic's operands follow.
 const CONTROL_AND_ADDRESS: u32 = 16 + 16;
 
-/// Returns the bytes of an entry before its data, and how many of them no request with data uses.
+/// Returns the bytes of an entry before its data and how many of them no request with data uses.
 ///
 /// # Errors
 /// [`Cause::QpType`] for a type unsupported by this provider.
@@ -151,7 +151,7 @@ pub(crate) fn recv(cap: &QpCap, limits: &Limits) -> Result<Option<rq::Shape>, Ca
 /// # Errors
 /// [`Cause::Limit`] for a capacity beyond the device's.
 pub(crate) fn srq(attr: &SrqInitAttr, limits: &Limits) -> Result<srq::Shape, Cause> {
-    // An entry has a link before its elements, and a power of two of units.
+    // An entry has a link before its elements and a power of two of units.
     let max_units = limits.max_rq_desc_sz / UNIT as u32;
     let max_sge = (1 << max_units.checked_ilog2().unwrap_or(0)) - 1;
     explain::within("max_sge", attr.max_sge.into(), 0, max_sge)?;

@@ -1,4 +1,4 @@
-//! [`Uar`]: a page of doorbell registers of the device, and the ways to get some from the driver.
+//! [`Uar`]: a page of doorbell registers of the device and the ways to get some from the driver.
 //!
 //! | driver | registers shared by queue pairs | registers of one queue pair each |
 //! |---|---|---|

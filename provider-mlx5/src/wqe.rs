@@ -225,7 +225,7 @@ pub(crate) unsafe fn store_inline(at: NonNull<u8>, from: *const u8, length: u32)
 /// Copies 1 to 48 bytes without a call. Copies overlap if no size fits.
 ///
 /// # Safety
-/// `length` bytes are readable at `from` and writable at `to`, and do not overlap.
+/// `length` bytes are readable at `from` and writable at `to` and do not overlap.
 #[inline(always)]
 unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
     debug_assert!((1..=48).contains(&length), "{length} bytes");
@@ -255,7 +255,7 @@ unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
 /// Copies a number at `offset` bytes.
 ///
 /// # Safety
-/// The bytes of the number are readable and writable there, and do not overlap.
+/// The bytes of the number are readable and writable there and do not overlap.
 #[inline(always)]
 unsafe fn copy_at<T>(from: *const u8, to: NonNull<u8>, offset: usize) {
     // SAFETY: the caller's promise.
@@ -353,8 +353,8 @@ impl Cursor {
                 // SAFETY: both lie in the queue's memory.
                 let room = unsafe { self.end.offset_from_unsigned(to) };
                 let count = left.min(room);
-                // SAFETY: `count` bytes are readable by the caller's promise, and lie before the
-                // end of the queue in units of the entry. A list of the program does not overlap a
+                // SAFETY: `count` bytes are readable by the caller's promise and lie before the end
+                // of the queue in units of the entry. A list of the program does not overlap a
                 // queue that only this provider can reach.
                 unsafe {
                     core::ptr::copy_nonoverlapping(from, to.as_ptr(), count);

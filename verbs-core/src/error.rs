@@ -66,7 +66,7 @@ impl Error {
     /// assert_eq!(max_send_wr, 1_048_576);
     /// ```
     ///
-    /// Returns `None` for another cause, and for a limit that does not fit into `T`.
+    /// Returns `None` for another cause and for a limit that does not fit into `T`.
     pub fn max_of<T: TryFrom<u64>>(&self, attribute: &str) -> Option<T> {
         match self.cause {
             Cause::Limit { name, asked, max, .. } if name == attribute && asked > max => {

@@ -1,6 +1,6 @@
 //! Explanations of rejected values, the same for every provider.
 //!
-//! Each function returns the [`Cause`] if the values are at fault, and otherwise `Ok`. A provider
+//! Each function returns the [`Cause`] if the values are at fault and otherwise `Ok`. A provider
 //! that is the device itself (soft) calls them before it acts. A provider of a kernel device calls
 //! them after the kernel's `EINVAL` (`kernel/limits.rs`). The exception is [`path_mtu`], which
 //! `modify_qp` calls first because rxe accepts invalid codes.

@@ -14,7 +14,7 @@
 //!                ▲ aligned to 8                                      ▲ aligned to 8
 //! ```
 //!
-//! Part of a word is read by loading the word, and written by a compare-and-exchange that preserves
+//! Part of a word is read by loading the word and written by a compare-and-exchange that preserves
 //! the other bytes. Two patterns over the same bytes must not mix, so bytes are exposed by one
 //! region at a time.
 //!

@@ -14,7 +14,7 @@ macro_rules! needs_unsafe {
     };
 }
 
-/// A step that is never permitted, and a permitted alternative.
+/// A step that is never permitted and a permitted alternative.
 macro_rules! impossible {
     ($name:ident, $uses:literal, $values:literal, $step:literal, instead $other:literal) => {
         #[doc = concat!("```compile_fail\n", $uses, "\nfn attack(", $values, ") {\nlet _ = ", $step, ";\n}\n```")]

@@ -22,7 +22,7 @@ pub fn remains(len: usize) -> Result<(), Errno> {
     if len <= SMALL { Ok(()) } else { check(CALL) }
 }
 
-/// Checks that the allocator has `len` bytes in one piece, and frees them again.
+/// Checks that the allocator has `len` bytes in one piece and frees them again.
 ///
 /// For calls whose own allocations cannot fail one by one: without memory, a call is rejected
 /// before it changes anything. Other threads may take the memory meanwhile.

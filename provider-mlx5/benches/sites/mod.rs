@@ -295,7 +295,7 @@ fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<
             if let Some(of) = at(from, 63).filter(|_| from.contains("BYTE PTR")) {
                 return Some(Letter::Owner(of));
             }
-            // The base may at first be the sum of two registers, and later be in the first of them.
+            // The base may at first be the sum of two registers and later be in the first of them.
             if from.starts_with("DWORD PTR")
                 && let Some(of) = at(from, 32)
                 && (of == base || base.starts_with(&format!("{of}+")))

@@ -23,7 +23,7 @@
 //! threads look for the end of the completions. They pass a block by its size.
 //!
 //! # Safety
-//! The device has written all of a block before its title, and writes none of the places before the
+//! The device has written all of a block before its title and writes none of the places before the
 //! poller returns them.
 //!
 //! # References
@@ -58,7 +58,7 @@ pub enum CqeCompression {
     /// The checksum of the received packet.
     #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM")]
     Csum,
-    /// The checksum, and the stride in a striding receive queue. Queues of this library are not
+    /// The checksum and the stride in a striding receive queue. Queues of this library are not
     /// striding.
     #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX")]
     CsumStridx,
@@ -127,7 +127,7 @@ mod at {
     pub(super) const CHECKSUM: usize = 20;
 }
 
-/// The size of a mini entry, and their number in an entry.
+/// The size of a mini entry and their number in an entry.
 const MINI: usize = 8;
 const MINIS: u32 = (CQE64 / MINI) as u32;
 /// The offset of the length in a mini entry.
@@ -145,7 +145,7 @@ impl Ring {
         self
     }
 
-    /// Returns the number of completions of the block with this title; `None` for any other entry,
+    /// Returns the number of completions of the block with this title; `None` for any other entry
     /// and for a title that no device writes.
     pub(super) fn block(&self, cqe: Cqe<'_>) -> Option<u32> {
         self.compression?;
@@ -207,7 +207,7 @@ fn expanded(title: &Fields, mini: &[u8], number: u32, form: CqeCompression, owne
 }
 
 impl Poller {
-    /// Expands the block whose title is at a place, and returns its first completion; `None` if it
+    /// Expands the block whose title is at a place and returns its first completion; `None` if it
     /// is to be skipped.
     #[cold]
     pub(super) fn first_of_block<'a>(

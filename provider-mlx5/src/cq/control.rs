@@ -1,4 +1,4 @@
-//! [`Cq`]: the completion queue as a kernel object, and its event requests.
+//! [`Cq`]: the completion queue as a kernel object and its event requests.
 //!
 //! ```text
 //!   req_notify   doorbell record: number of events, kind, consumer's index ──► register
@@ -145,7 +145,7 @@ impl Cq {
     ) -> Result<(Self, CqHandle)> {
         const VERB: &str = "create_cq";
         let error = |errno| device.error(VERB, errno);
-        // An entry could change while it is read, and name another request.
+        // An entry could change while it is read and name another request.
         let flags = attr.flags - CqFlags::SINGLE_THREADED;
         if !flags.is_empty() {
             return Err(error(Errno::OPNOTSUPP).because(Cause::CqFlags { flags }));
@@ -163,7 +163,7 @@ impl Cq {
         let memory = QueueMemory::for_object(allocator.as_ref(), Resource::Cq, len, 0)
             .map_err(|errno| device.short(VERB, errno, len))?;
         let slot = device.records.take_for(allocator.as_ref()).map_err(error)?;
-        // SAFETY: the memory is new, and used only by the ring.
+        // SAFETY: the memory is new and used only by the ring.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) }.compressed(compression);
         // SAFETY: the slot is this queue's, and the records live in it.
         let (consumer, arm_record) = unsafe { (slot.record(Slot::FIRST), slot.record(Slot::SECOND)) };
@@ -257,7 +257,7 @@ impl Cq {
         let len = entries as usize * self.stride;
         let memory = QueueMemory::for_object(self.allocator.as_ref(), Resource::Cq, len, 0)
             .map_err(|errno| self.device.short(VERB, errno, len))?;
-        // SAFETY: the memory is new, and used only by the ring.
+        // SAFETY: the memory is new and used only by the ring.
         let ring = unsafe { Ring::new(memory.region().clone(), entries, self.stride) };
         let cqe_size = self.stride as u16;
         let request = Mlx5IbResizeCq { buf_addr: memory.address(), cqe_size, ..Default::default() };

@@ -128,7 +128,7 @@ impl<'a> Cqe<'a> {
         unsafe { self.fields.add(at::VENDOR_SYNDROME).write_volatile(0) };
     }
 
-    /// Returns the kind of the entry, and its owner bit.
+    /// Returns the kind of the entry and its owner bit.
     #[inline(always)]
     pub(crate) fn op_own(self) -> u8 {
         field!(self, u8, at::OP_OWN)
@@ -249,7 +249,7 @@ impl<'a> Cqe<'a> {
     }
 }
 
-/// A successful request: the operation, and the source of its length.
+/// A successful request: the operation and the source of its length.
 #[derive(Clone, Copy)]
 struct Sent {
     opcode: WcOpcode,

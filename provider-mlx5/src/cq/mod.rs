@@ -16,8 +16,8 @@
 //! Queues are created for entries of version 1, which contain the program's number of the queue
 //! pair.
 //!
-//! A completion names its queue pair by a number, and its request by a place in the queue. The
-//! poller finds the request's `wr_id` there, and moves the queue's tail. A receive of a shared
+//! A completion names its queue pair by a number and its request by a place in the queue. The
+//! poller finds the request's `wr_id` there and moves the queue's tail. A receive of a shared
 //! receive queue has the number of the queue pair that took it. For the kind XRC, it has the number
 //! of the shared receive queue itself. The poller frees its entry even if it skips the completion
 //! because the queue pair has ended.
@@ -194,7 +194,7 @@ impl Poller {
         self.consumer.store(self.index & COUNTER);
     }
 
-    /// Lends the next completion, and returns the entries before it to the device.
+    /// Lends the next completion and returns the entries before it to the device.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Completion<'_>> {
         let at = self.index;
@@ -238,7 +238,7 @@ impl Poller {
             return None;
         }
         barrier::from_device();
-        // SAFETY: the device has handed the entry over, and gets it back when the poller is used
+        // SAFETY: the device has handed the entry over and gets it back when the poller is used
         // again.
         let cqe = unsafe { Cqe::new(fields) };
         if self.shared.has_news() || cqe.raw_user_index() != self.current.of_sends {
@@ -327,11 +327,11 @@ impl Poller {
             cqe_opcode::RESP_ERR => queues.recv.as_ref()?.complete(cqe.wqe_counter())?,
             _ => return None,
         };
-        // A flushed queue pair reports its error once, and flushes the rest.
+        // A flushed queue pair reports its error once and flushes the rest.
         Some(Completion::new(cqe, wr_id, cqe.error_status(), Kind::PLAIN))
     }
 
-    /// Finds the queue pair of an entry, and makes it the current one.
+    /// Finds the queue pair of an entry and makes it the current one.
     fn look_up(&mut self, cqe: Cqe<'_>) -> Option<()> {
         self.current = Current::NONE;
         let entry = self.table.get(cqe.user_index())?;

@@ -1,6 +1,6 @@
 //! Replacing the ring of a completion queue while it has completions.
 //!
-//! The device ends the old ring with a special entry, and continues in the new ring after the place
+//! The device ends the old ring with a special entry and continues in the new ring after the place
 //! of that entry. The earlier entries move to the new ring, each by one place, so that no place
 //! stays empty.
 //!
@@ -34,7 +34,7 @@ impl Poller {
         self.index & 0xff_ffff
     }
 
-    /// Replaces the ring by `command`, and returns whether the device has marked the end of the old
+    /// Replaces the ring by `command` and returns whether the device has marked the end of the old
     /// one. After an error, nothing has changed.
     ///
     /// # Errors

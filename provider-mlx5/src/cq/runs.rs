@@ -1,7 +1,7 @@
 //! Runs: consecutive completions of one kind from the current queue pair, copied out at once.
 //!
 //! The queue pair of a run is looked up once and the queue's tail moves once. The flag of news is
-//! read once after the last entry, and covers all before. If there is news, no part of the run has
+//! read once after the last entry and covers all before. If there is news, no part of the run has
 //! taken effect yet, and the slow path takes its first completion. A receive of a shared receive
 //! queue frees its entry at once, so the flag is read before each of those.
 //!
@@ -20,7 +20,7 @@ use super::{CompletionOps as _, Current, Poller};
 /// The bit of an entry's last byte set if the sender requested an event.
 const SOLICITED: u8 = 2;
 
-/// A run: its passed entries, and the state of the next one.
+/// A run: its passed entries and the state of the next one.
 struct Run {
     first: NonNull<u8>,
     /// The fields of the next entry.
@@ -54,7 +54,7 @@ impl Run {
     #[inline(always)]
     fn entry(&self) -> Cqe<'_> {
         barrier::from_device();
-        // SAFETY: the device has handed the entry over, and gets it back when the poller is used
+        // SAFETY: the device has handed the entry over and gets it back when the poller is used
         // again.
         unsafe { Cqe::new(self.next) }
     }
@@ -68,7 +68,7 @@ impl Run {
     /// Returns the number of passed entries.
     #[inline(always)]
     fn count(&self) -> usize {
-        // SAFETY: `next` started at `first`, and has moved on inside the ring.
+        // SAFETY: `next` started at `first` and has moved on inside the ring.
         unsafe { self.next.offset_from_unsigned(self.first) >> self.log_stride }
     }
 
@@ -118,7 +118,7 @@ impl Poller {
             return false;
         }
         barrier::from_device();
-        // SAFETY: the device has handed the entry over, and gets it back below.
+        // SAFETY: the device has handed the entry over and gets it back below.
         let cqe = unsafe { Cqe::new(fields) };
         if shared.has_news() || cqe.raw_user_index() != current.of_sends {
             return false;
@@ -158,7 +158,7 @@ impl Poller {
             return false;
         }
         barrier::from_device();
-        // SAFETY: the device has handed the entry over, and gets it back below.
+        // SAFETY: the device has handed the entry over and gets it back below.
         let cqe = unsafe { Cqe::new(fields) };
         if self.shared.has_news() {
             return false;
@@ -219,7 +219,7 @@ impl Poller {
         count
     }
 
-    /// Prepares a run, and returns it with the places for its completions.
+    /// Prepares a run and returns it with the places for its completions.
     #[inline(always)]
     fn run<'a>(&self, wcs: &'a mut [Wc]) -> (Run, &'a mut [Wc]) {
         let (first, len, round) = self.ring.stretch(self.index);

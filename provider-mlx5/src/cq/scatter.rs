@@ -173,7 +173,7 @@ impl SendLists {
     /// Copies the reply to a read or an atomic to the elements of its request.
     ///
     /// # Safety
-    /// The life has not ended, and does not end meanwhile; the entry belongs to an unfinished
+    /// The life has not ended and does not end meanwhile; the entry belongs to an unfinished
     /// request.
     unsafe fn copy(
         &self,
@@ -235,7 +235,7 @@ impl Lists {
     /// Copies the data of a completion.
     ///
     /// # Safety
-    /// The lives belong to the queues; they have not ended, and do not end meanwhile.
+    /// The lives belong to the queues; they have not ended and do not end meanwhile.
     unsafe fn copy(&self, queues: &Queues, lives: &Lives, cqe: Cqe<'_>, stride: usize) -> WcStatus {
         let regions = &self.regions;
         // SAFETY: the caller's promise; the request is found in the queue.

@@ -1,5 +1,5 @@
 //! [`Shared`]: the part of a completion queue that other threads use while one polls it. They
-//! announce queue pairs, and the ends of their lives.
+//! announce queue pairs and the ends of their lives.
 //!
 //! The number in completions belongs to a queue pair as long as its completions may be in the
 //! queue. After a reset or the end of a queue pair, the kernel has confirmed that the device adds
@@ -58,7 +58,7 @@ unsafe impl Sync for Ring {}
 pub(super) const COUNTER: u32 = 0xff_ffff;
 
 impl Ring {
-    /// Returns the ring of `entries` entries of `stride` bytes at the start of a region, and marks
+    /// Returns the ring of `entries` entries of `stride` bytes at the start of a region and marks
     /// each as unwritten.
     ///
     /// # Safety
@@ -307,7 +307,7 @@ impl Shared {
                 }
                 at = (at + places) & COUNTER;
             }
-            // The entry may have been polled, and written again in the next round. The poller then
+            // The entry may have been polled and written again in the next round. The poller then
             // moved its index before.
             if !self.has_passed(at) {
                 return at;

@@ -31,7 +31,7 @@ pub(crate) enum Receives {
     Own(Arc<RecvRecord>),
     /// Receives taken from a shared receive queue.
     Shared(Arc<SrqRecord>),
-    /// Receives of a shared receive queue with a tag list, and its tags.
+    /// Receives of a shared receive queue with a tag list and its tags.
     Tagged(Arc<TagRecord>),
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Entry {
 /// An ended life.
 #[derive(Debug)]
 struct Life {
-    /// Its completions lie before this place, and after those of the previous life.
+    /// Its completions lie before this place and after those of the previous life.
     until: u32,
     /// The shared receive queue that supplied its receives.
     srq: Option<Arc<SrqRecord>>,
@@ -165,7 +165,7 @@ impl Table {
     }
 }
 
-/// Returns the page of a number, and its index there.
+/// Returns the page of a number and its index there.
 const fn split(user_index: u32) -> (usize, usize) {
     (user_index as usize / PAGE, user_index as usize % PAGE)
 }

@@ -146,7 +146,7 @@ impl PaperDevice {
     }
 }
 
-/// Expects the commands that allocate a page of registers, and maps plain memory for it.
+/// Expects the commands that allocate a page of registers and maps plain memory for it.
 fn expect_page(script: &Scripted, page_id: u32, map_offset: u64) {
     script.expect([Expect::anything(Reply::outputs([
         &1_u32.to_ne_bytes(),

@@ -1,4 +1,4 @@
-//! Queue pairs over a scripted kernel: the commands to the driver, and the bytes for the device.
+//! Queue pairs over a scripted kernel: the commands to the driver and the bytes for the device.
 
 use core::mem::offset_of;
 
@@ -14,7 +14,7 @@ use crate::device::tests::{device, with_registers};
 use crate::doorbell::Record;
 use crate::memory::tests::{in_a_process_of_its_own, with_no_more_than};
 
-/// Returns a completion queue of 4 entries, and its memory.
+/// Returns a completion queue of 4 entries and its memory.
 pub(crate) fn cq(device: &Arc<Device>, handle: u32) -> (Poller, CqHandle, Region) {
     let memory = Region::plain(4 * CQE_FIELDS);
     // SAFETY: the memory is new and unknown to any device.

@@ -88,8 +88,8 @@ pub struct Sq {
     /// The number of blocks minus one, times the size of a slot: the mask of a block's slot offset
     /// in bytes.
     slot_mask: usize,
-    /// The block of the next entry, in the upper half. It continues across the end of the queue,
-    /// and overflows together with the device's block numbers.
+    /// The block of the next entry, in the upper half. It continues across the end of the queue and
+    /// overflows together with the device's block numbers.
     next: u32,
     /// The number of requests put in.
     head: u32,
@@ -99,7 +99,7 @@ pub struct Sq {
     /// The same for a request with its own doorbell: not beyond `head` while others wait for a
     /// doorbell.
     lone_limit: u32,
-    /// The last request off the fast path, if not yet followed by a doorbell: the block after it,
+    /// The last request off the fast path, if not yet followed by a doorbell: the block after it
     /// and its control segment. A request on the fast path has one block.
     last: Option<(u16, NonNull<u8>)>,
     /// The queue pair's number, followed by its form in control segments.
@@ -129,7 +129,7 @@ pub struct Sq {
     life: Arc<Life>,
 }
 
-// SAFETY: the pointers blocked the auto impls. They point into the memory of `life`, and to the
+// SAFETY: the pointers blocked the auto impls. They point into the memory of `life` and to the
 // slots of `requests`; both are `Send + Sync` and live as long. The queue is written through `&mut`
 // alone.
 unsafe impl Send for Sq {}
@@ -220,8 +220,8 @@ impl Sq {
         }
     }
 
-    /// Puts a raw request from the program into the queue: a control segment, and the segments
-    /// after it. The queue inserts the number of the entry. Its completion has the opcode
+    /// Puts a raw request from the program into the queue: a control segment and the segments after
+    /// it. The queue inserts the number of the entry. Its completion has the opcode
     /// [`DRIVER2`](verbs_core::types::WcOpcode::DRIVER2).
     ///
     /// # Safety
@@ -353,7 +353,7 @@ impl Sq {
         Ok(())
     }
 
-    /// Posts the rest of a batch whose first `accepted` requests are in the queue, and rings.
+    /// Posts the rest of a batch whose first `accepted` requests are in the queue and rings.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`].
@@ -384,7 +384,7 @@ impl Sq {
         barrier::to_device();
         self.record.store(self.next_block().into());
         if self.carries_blocks {
-            // SAFETY: the request is in the queue, and has been stored; it has one block.
+            // SAFETY: the request is in the queue and has been stored; it has one block.
             unsafe { self.bell.ring_block(at) };
         } else {
             self.ring_other(at, 1);
@@ -402,7 +402,7 @@ impl Sq {
         barrier::to_device();
         self.record.store(self.next_block().into());
         let last = self.last_block();
-        // SAFETY: the last request is in the queue, and has been stored.
+        // SAFETY: the last request is in the queue and has been stored.
         self.bell.ring(unsafe { wqe::head(last) });
     }
 
@@ -440,7 +440,7 @@ impl Sq {
     fn ring_other(&mut self, last: NonNull<u8>, blocks: u32) {
         self.rung_fence = (self.head, self.fence);
         let (start, end) = (self.start, self.end());
-        // SAFETY: the last request is in the queue, and has been stored.
+        // SAFETY: the last request is in the queue and has been stored.
         let (head, ds) = unsafe { (wqe::head(last), wqe::size(last)) };
         let is_inline = || self.requests.kind((head >> 40) as u32 & 0xffff) == Kind::INLINE;
         let is_alone = ds.div_ceil(4) == blocks;
@@ -563,7 +563,7 @@ fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Fra
     let data = wqe::inline_units(cap.max_inline_data).max(cap.max_send_sge);
     let address = match qp_type {
         QpType::RAW_PACKET => {
-            // Segmented sends have a longer header, and no inline data.
+            // Segmented sends have a longer header and no inline data.
             let frame = Frames::units(frames.min_inline) + data;
             return 1 + frame.max(Frames::units(frames.max_tso_header) + cap.max_send_sge);
         }

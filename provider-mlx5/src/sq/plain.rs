@@ -1,5 +1,5 @@
 //! The fast path: sends, writes and reads with one SGE, or with inline data that ends in the first
-//! block. Such a request takes one block, and does not wrap.
+//! block. Such a request takes one block and does not wrap.
 //!
 //! | function | puts in |
 //! |---|---|
@@ -118,7 +118,7 @@ impl Sq {
         (self.next, self.head) = (next, head);
     }
 
-    /// Posts a common request by the fast path, and returns whether it did.
+    /// Posts a common request by the fast path and returns whether it did.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
@@ -158,7 +158,7 @@ impl Sq {
         true
     }
 
-    /// Posts a send or a write by the fast path, and returns whether it did. Other requests call
+    /// Posts a send or a write by the fast path and returns whether it did. Other requests call
     /// [`post_other`](Self::post_other), so this function needs few registers.
     ///
     /// # Safety
@@ -349,7 +349,7 @@ impl Sq {
         block
     }
 
-    /// Stores a request's control segment, and records the request. The segments after it have been
+    /// Stores a request's control segment and records the request. The segments after it have been
     /// stored.
     ///
     /// # Safety
@@ -365,7 +365,7 @@ impl Sq {
     ) {
         let flags_imm = self.flags[(wr.flags.bits() & CONTROL_FLAGS) as usize] | wqe::joined(0, imm.to_be());
         // SAFETY: the caller has made sure that the block belongs to this request. The record has a
-        // slot for each block (`new`), and lives as long as the queue.
+        // slot for each block (`new`) and lives as long as the queue.
         unsafe {
             wqe::store_control(at, place.word(opcode), self.qpn_word | ds.to_be(), flags_imm);
             self.slot(place.next).as_ref().put(wr.wr_id, place.head.wrapping_add(1), kind);

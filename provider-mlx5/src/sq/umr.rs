@@ -89,7 +89,7 @@ impl Change<'_> {
         }
     }
 
-    /// Builds the segments, and returns the number of units.
+    /// Builds the segments and returns the number of units.
     fn words(&self, words: &mut [Words; 11]) -> usize {
         let Self { mw_type, new_rkey, bind, qp_num } = *self;
         let is_bind = bind.length > 0;

@@ -144,8 +144,8 @@ impl SrqQueue {
         self.entries.life()
     }
 
-    /// Links the entries with a known place in the list, and returns the first and the last of
-    /// them. In a queue without any posting, these are all.
+    /// Links the entries with a known place in the list and returns the first and the last of them.
+    /// In a queue without any posting, these are all.
     pub(crate) fn link_free(&mut self) -> (u32, u32) {
         if self.counter == 0 {
             // Already linked by `new`.

@@ -15,7 +15,7 @@
 //! its message, and each signaled operation its own. A successful `Del` ends the wait for the
 //! message, and so does an unsignaled one, as in libmlx5.
 //!
-//! Invariant: the device's index for the next `Add` is free, and is not found free meanwhile.
+//! Invariant: the device's index for the next `Add` is free and is not found free meanwhile.
 //!
 //! # Safety
 //! All fields of the record are atomics, found by checked indexes, so wrong indexes from a device
@@ -78,7 +78,7 @@ impl Index {
 #[derive(Debug)]
 pub(crate) struct TagRecord {
     indexes: Box<[Index]>,
-    /// The signaled operations, as a ring: the block of an entry, and its tag.
+    /// The signaled operations, as a ring: the block of an entry and its tag.
     operations: Box<[AtomicU32]>,
     /// The number of posted signaled operations. Only the poster writes it.
     posted: AtomicU32,
@@ -246,7 +246,7 @@ impl TagList {
         &self.record
     }
 
-    /// Puts an operation into the queue, and sets the handle of an `Add`.
+    /// Puts an operation into the queue and sets the handle of an `Add`.
     ///
     /// # Safety
     /// As `RecvQueue::post_srq_ops`.
@@ -319,7 +319,7 @@ impl TagList {
         Ok(())
     }
 
-    /// Puts an entry into the queue, and records the operation if it is signaled. The caller
+    /// Puts an entry into the queue and records the operation if it is signaled. The caller
     /// announces it to the poller.
     ///
     /// # Safety

@@ -27,7 +27,7 @@ fn named(device: &PaperSrqDevice, entry: u16) -> u64 {
     u64::from_be_bytes(device.entry(entry)[UNIT + 8..2 * UNIT].try_into().unwrap())
 }
 
-/// Takes all announced receives, and returns their entries.
+/// Takes all announced receives and returns their entries.
 fn taken(srq: &mut PaperSrq) -> Vec<u16> {
     core::iter::from_fn(|| srq.device.take()).collect()
 }
@@ -38,7 +38,7 @@ fn complete(srq: &mut PaperSrq, entry: u16) -> Option<u64> {
     srq.requests().complete(entry)
 }
 
-/// Posts receives until the queue is full, and returns their number.
+/// Posts receives until the queue is full and returns their number.
 fn fill(srq: &mut PaperSrq) -> usize {
     (0..).find(|&wr_id| post(&mut srq.queue, wr_id) == Err(PostReason::QueueFull)).unwrap() as usize
 }
@@ -249,7 +249,7 @@ fn to_rts(qp: &mut PaperQp) {
     }
 }
 
-/// Takes the next receive for a number, and writes its completion.
+/// Takes the next receive for a number and writes its completion.
 fn receive_of(srq: &mut PaperSrq, qp: &mut PaperQp, user_index: u32) {
     let entry = srq.device.take().unwrap();
     srq.device.complete(entry);
@@ -501,7 +501,7 @@ fn the_entries_without_a_receive_are_linked_for_direct_access() {
     }
     assert_eq!(entries, [0, 1, 2, 3, 4, 5]);
     post(&mut srq.queue, 6).unwrap();
-    // The head has left the first run of entries, and continues in the next free one.
+    // The head has left the first run of entries and continues in the next free one.
     let (head, tail) = srq.queue.link_free();
     let free = chain(&srq, head, tail);
     assert!(free.iter().all(|entry| [7, 1, 2].contains(entry)), "{free:?}");

@@ -1,4 +1,4 @@
-//! The command channel to the kernel's uverbs, and the methods found to be supported.
+//! The command channel to the kernel's uverbs and the methods found to be supported.
 //!
 //! | type | contents |
 //! |---|---|
@@ -108,7 +108,7 @@ pub trait Channel: fmt::Debug + Send + Sync {
     }
 }
 
-/// A command in the ioctl's form: a method of an object, and its attributes.
+/// A command in the ioctl's form: a method of an object and its attributes.
 #[derive(Debug)]
 pub struct Ioctl<'a, 'b> {
     /// `UVERBS_OBJECT_*`.
@@ -135,7 +135,7 @@ pub struct Attr<'a> {
 pub enum Value<'a> {
     /// Bytes for the kernel; up to 8 of them are stored in the attribute itself.
     In(&'a [u8]),
-    /// Bytes for the kernel, and the member of an enumeration that determines their meaning. Some
+    /// Bytes for the kernel and the member of an enumeration that determines their meaning. Some
     /// members have no bytes.
     Enum(u8, &'a [u8]),
     /// A number for the kernel, in the attribute itself: its value and its width in bytes.
@@ -244,7 +244,7 @@ pub struct Uhw<'a> {
 }
 
 impl<'a> Uhw<'a> {
-    /// No input for the driver, and no reply.
+    /// No input for the driver and no reply.
     pub fn none() -> Self {
         Self::default()
     }
@@ -296,7 +296,7 @@ impl<'a> DriverAttrs<'a> {
     }
 }
 
-/// A command in the form of `write()`: a struct of `rdma/ib_user_verbs.h`, and the driver's part.
+/// A command in the form of `write()`: a struct of `rdma/ib_user_verbs.h` and the driver's part.
 ///
 /// It is sent through the INVOKE_WRITE method if the kernel has it.
 #[derive(Debug)]

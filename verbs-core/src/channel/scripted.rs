@@ -12,8 +12,8 @@ use crate::ring::Region;
 
 /// A scripted kernel: a list of expected commands, in order, and their replies.
 ///
-/// For tests: it panics on any other command, and if it is dropped before every expected command
-/// has arrived.
+/// For tests: it panics on any other command and if it is dropped before every expected command has
+/// arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {
     state: Arc<Mutex<State>>,
@@ -27,7 +27,7 @@ struct State {
     maps: VecDeque<Map>,
 }
 
-/// The next expected mapping: its offset, and its length and memory.
+/// The next expected mapping: its offset and its length and memory.
 #[derive(Debug)]
 struct Map {
     offset: u64,
@@ -118,7 +118,7 @@ impl Scripted {
         self.state().maps.push_back(Map { offset, reply: Ok((len, region)) });
     }
 
-    /// Expects a mapping at `offset` next, and rejects it.
+    /// Expects a mapping at `offset` next and rejects it.
     pub fn refuse_map(&self, offset: u64, errno: Errno) {
         self.state().maps.push_back(Map { offset, reply: Err(errno) });
     }

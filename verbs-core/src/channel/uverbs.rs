@@ -1,4 +1,4 @@
-//! [`Uverbs`]: a context's commands, and the methods its kernel turned out to support.
+//! [`Uverbs`]: a context's commands and the methods its kernel turned out to support.
 //!
 //! # Safety
 //! Its constructors are unsafe, because a `Uverbs` is the right to command a context. Replies of
@@ -75,11 +75,11 @@ impl Uverbs {
     /// Opens a device's file. Each open file is a separate context.
     ///
     /// # Safety
-    /// The caller keeps the promises listed at [`Uverbs`], and is written for the driver
+    /// The caller keeps the promises listed at [`Uverbs`] and is written for the driver
     /// `driver_id`.
     ///
     /// # Errors
-    /// [`Cause::File`] with the path and a hint; notably `ENODEV` for a device that is gone, and
+    /// [`Cause::File`] with the path and a hint; notably `ENODEV` for a device that is gone and
     /// `EACCES` without permission. [`Cause::KernelLacks`] for a provider's own device.
     pub unsafe fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
         let channel = FdChannel::open(device)?;

@@ -39,8 +39,8 @@ pub fn create_counters(uverbs: &Uverbs) -> Result<u32> {
 /// Reads the values of a counters object.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for fewer values than counters, and for a
-/// counters object without a flow rule.
+/// Any errno the kernel returns; notably `EINVAL` for fewer values than counters and for a counters
+/// object without a flow rule.
 #[doc(alias = "ibv_read_counters")]
 pub fn read_counters(
     uverbs: &Uverbs,

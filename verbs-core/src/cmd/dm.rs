@@ -1,7 +1,7 @@
 //! Device memory: `DM_ALLOC`, `DM_FREE`, `DMABUF_ALLOC`.
 //!
 //! A program reaches bytes of device memory through a mapping that only its driver can create.
-//! These commands allocate the memory, and export such a mapping as a dma-buf.
+//! These commands allocate the memory and export such a mapping as a dma-buf.
 
 use std::os::fd::OwnedFd;
 

@@ -251,7 +251,7 @@ struct EspValues {
     esn: Option<u32>,
     keymat: Option<IbUverbsFlowActionEspKeymatAesGcm>,
     replay: Option<(IbUverbsFlowActionEspReplay, Option<IbUverbsFlowActionEspReplayBmp>)>,
-    /// The link, and the header it points to.
+    /// The link and the header it points to.
     encap: Option<(IbUverbsFlowActionEspEncap, Box<[u8]>)>,
 }
 

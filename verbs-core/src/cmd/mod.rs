@@ -16,7 +16,7 @@
 //!
 //! An unplugged device needs no special errno. The core destroys its objects
 //! (`uverbs_destroy_ufile_hw`) and keeps their handles. A later destroy method finds the handle
-//! without an object behind it, and returns success. A query that fails with `EIO` proves nothing
+//! without an object behind it and returns success. A query that fails with `EIO` proves nothing
 //! either: `uverbs_disassociate_api_pre` makes queries fail before the first object is destroyed.
 //! rdma-core interprets `EIO` as success only if the environment requests it
 //! (`RDMAV_ALLOW_DISASSOC_DESTROY`).

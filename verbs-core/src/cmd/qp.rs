@@ -44,7 +44,7 @@ macro_rules! cap_of {
     };
 }
 
-/// Builds a write struct for a new queue pair: the members common to both forms, and those of one
+/// Builds a write struct for a new queue pair: the members common to both forms and those of one
 /// form.
 macro_rules! create_request {
     ($request:ident, $parents:expr, $attr:expr, $cap:expr, { $($member:ident: $value:expr),+ }) => {

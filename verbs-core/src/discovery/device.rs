@@ -2,7 +2,7 @@
 //!
 //! A provider uses its driver's ABI on the file behind a `DeviceInfo` and trusts the replies. Safe
 //! code therefore gets one from [`discover`](super::discover) or from a provider
-//! ([`DeviceInfo::brought`]), and cannot change it; [`DeviceInfo::from_parts`] is unsafe.
+//! ([`DeviceInfo::brought`]) and cannot change it; [`DeviceInfo::from_parts`] is unsafe.
 //!
 //! | field | kernel device | a provider's own device |
 //! |---|---|---|

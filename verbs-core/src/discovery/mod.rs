@@ -21,7 +21,7 @@
 //!
 //! `discover_at`, `Roots`, `Wire`, `NetlinkSocket`, `DeviceParts`, `DeviceInfo::from_parts` and
 //! `DeviceInfo::parts` are for tests that play the kernel. They are public for the tests of other
-//! crates, and hidden from the documentation.
+//! crates and hidden from the documentation.
 //!
 //! Invariant: a name used in a path is one path component. Whatever netlink and sysfs return,
 //! discovery does not panic, hang, or read a file outside the two [`Roots`].
@@ -313,7 +313,7 @@ impl Search<'_> {
         });
     }
 
-    /// Lists a device if its file exists, and skips it otherwise.
+    /// Lists a device if its file exists and skips it otherwise.
     fn list(&mut self, device: DeviceInfo) {
         match nix::sys::stat::stat(&device.cdev_path) {
             Ok(_) => self.devices.push(device),

@@ -331,7 +331,7 @@ fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
     }
 }
 
-/// The messages of a datagram in order, and an error for a truncated message.
+/// The messages of a datagram in order and an error for a truncated message.
 struct Messages<'b>(&'b [u8]);
 
 impl<'b> Iterator for Messages<'b> {

@@ -30,7 +30,7 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// Returns `/dev/infiniband`, and `/sys` or the environment's `SYSFS_PATH`.
+    /// Returns `/dev/infiniband` and `/sys` or the environment's `SYSFS_PATH`.
     ///
     /// The variable is ignored in a program with more rights than its caller
     /// ([`environment`](crate::environment)).

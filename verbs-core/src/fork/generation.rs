@@ -10,7 +10,7 @@
 //!   _Fork(3)  ─► the child goes on ─► watch() changes the number
 //! ```
 //!
-//! [`generation`] alone costs one load, and returns the parent's number before that change.
+//! [`generation`] alone costs one load and returns the parent's number before that change.
 //!
 //! # Safety
 //! The page is mapped once and stays mapped. It holds one atomic. The handler touches atomics only.
@@ -40,7 +40,7 @@ const CHANGING: u32 = 2;
 /// The kernel rounds up to a page.
 const LEN: usize = size_of::<AtomicU32>();
 
-/// Returns a number that differs between a process and its forked children, and is neither 0 nor
+/// Returns a number that differs between a process and its forked children and is neither 0 nor
 /// above `i32::MAX`. A child returns its own number once it has called [`watch`], or `fork(3)` has
 /// run all handlers.
 #[inline(always)]
@@ -55,7 +55,7 @@ pub fn current_generation() -> u32 {
     generation()
 }
 
-/// Makes forks change the [`generation`] in the child, and detects a fork that has not changed it
+/// Makes forks change the [`generation`] in the child and detects a fork that has not changed it
 /// yet. Must be called before the generation is used to mark a holder.
 #[inline]
 pub fn watch() {
@@ -90,7 +90,7 @@ fn renew() {
 /// handler finds the number changed.
 fn register() {
     // If memory is short, the next call tries again. SAFETY: the function stays in this program as
-    // long as this code does, and touches atomics.
+    // long as this code does and touches atomics.
     if unsafe { libc::pthread_atfork(None, None, Some(forked)) } != 0 {
         return;
     }

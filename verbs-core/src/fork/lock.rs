@@ -19,7 +19,7 @@
 //! [`lock_or`]: ForkLock::lock_or
 //!
 //! # Safety
-//! [`ForkLock`] gives `&mut` to its value to one thread at a time. `futex(2)` compares and waits,
+//! [`ForkLock`] gives `&mut` to its value to one thread at a time. `futex(2)` compares and waits
 //! and changes no memory.
 //!
 //! # References
@@ -149,7 +149,7 @@ impl<T> ForkLock<T> {
     }
 
     /// # Safety
-    /// The caller holds the lock, and no longer uses the value.
+    /// The caller holds the lock and no longer uses the value.
     #[inline]
     unsafe fn release(&self) {
         if self.word.swap(0, Ordering::Release) & SLEEPERS != 0 {
@@ -228,7 +228,7 @@ impl<T> DerefMut for ForkGuard<'_, T> {
 
 impl<T> Drop for ForkGuard<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: this guard holds the lock, and ends here.
+        // SAFETY: this guard holds the lock and ends here.
         unsafe { self.lock.release() };
     }
 }

@@ -163,7 +163,7 @@ impl Advise for Kernel {
     fn advise(&self, pages: Range<usize>, exclude: bool) -> Result<(), Errno> {
         let advice = if exclude { MmapAdvise::MADV_DONTFORK } else { MmapAdvise::MADV_DOFORK };
         let start = NonNull::new(std::ptr::with_exposed_provenance_mut(pages.start)).ok_or(Errno::INVAL)?;
-        // SAFETY: the advices change the memory of a forked child, and nothing in this process.
+        // SAFETY: the advices change the memory of a forked child and nothing in this process.
         unsafe { madvise(start, pages.len(), advice) }.map_err(Errno::from)
     }
 }
@@ -174,7 +174,7 @@ impl Advise for Kernel {
 struct Pages(BTreeMap<usize, usize>);
 
 impl Pages {
-    /// Counts one more region, and excludes its previously uncovered pages.
+    /// Counts one more region and excludes its previously uncovered pages.
     ///
     /// # Errors
     /// The errno of the first failing advice; the earlier ones are undone.
@@ -198,7 +198,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Counts one region less, and includes pages in forks again that are no longer covered.
+    /// Counts one region less and includes pages in forks again that are no longer covered.
     ///
     /// # Errors
     /// The errno of a failing advice; all other pages are included again.
@@ -214,7 +214,7 @@ impl Pages {
         result
     }
 
-    /// Splits runs at the boundaries of `pages`, and returns the runs inside with their counts.
+    /// Splits runs at the boundaries of `pages` and returns the runs inside with their counts.
     fn cut(&mut self, pages: &Range<usize>) -> Vec<(Range<usize>, usize)> {
         for at in [pages.start, pages.end] {
             let count = self.0.range(..=at).next_back().map_or(0, |(_, count)| *count);
@@ -291,7 +291,7 @@ static MODE: AtomicU8 = AtomicU8::new(0);
 struct Locked(ForkGuard<'static, Option<State>>);
 
 /// Returns the state of this process. The first call reads the environment. A child whose parent
-/// held the lock at the fork starts with the parent's mode, and without regions.
+/// held the lock at the fork starts with the parent's mode and without regions.
 fn state() -> Locked {
     static STATE: ForkLock<Option<State>> = ForkLock::new(None);
     let mut locked = STATE.lock_or(|| None);

@@ -9,7 +9,7 @@
 //! thread of the parent was writing is lost.
 //!
 //! # Safety
-//! The value is lent mutably to one writer while this process has no readers, and shared to readers
+//! The value is lent mutably to one writer while this process has no readers and shared to readers
 //! while it has no writer. A forking thread holds no guard: under a guard, the libraries call
 //! nothing that forks and then lets another thread write.
 //!
@@ -33,7 +33,7 @@ pub struct ForkRwLock<T> {
     value: UnsafeCell<ManuallyDrop<T>>,
 }
 
-// SAFETY: the value is written by the one writer alone, and read by other threads only without one.
+// SAFETY: the value is written by the one writer alone and read by other threads only without one.
 unsafe impl<T: Send + Sync> Sync for ForkRwLock<T> {}
 
 /// The bits of the word.
@@ -64,7 +64,7 @@ impl<T> ForkRwLock<T> {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
     }
 
-    /// Locks the value for reading. Waits for a writer, and behind threads that already sleep.
+    /// Locks the value for reading. Waits for a writer and behind threads that already sleep.
     ///
     /// # Errors
     /// [`Lost`] in a forked child, if another thread of its parent was writing at the fork.
@@ -100,7 +100,7 @@ impl<T> ForkRwLock<T> {
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits until the lock can be taken, and takes it.
+    /// Waits until the lock can be taken and takes it.
     ///
     /// # Errors
     /// [`Lost`]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::*;
 
-/// A kernel that records advice, and rejects pages from an address on.
+/// A kernel that records advice and rejects pages from an address on.
 struct Recording {
     advices: RefCell<Vec<(Range<usize>, bool)>>,
     refused_from: usize,

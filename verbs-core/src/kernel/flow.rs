@@ -10,7 +10,7 @@ use crate::types::{
 };
 use crate::{Errno, Error, Result, cmd};
 
-/// Defines an object that is a handle of the kernel, and its destruction.
+/// Defines an object that is a handle of the kernel and its destruction.
 macro_rules! kernel_object {
     ($(#[$doc:meta])* $name:ident, $destroy:path) => {
         $(#[$doc])*

@@ -352,8 +352,7 @@ const EVERY_DEVICE: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// The attributes of [`explain::numbers_of_device`], and the short ones of
-/// [`explain::numbers_fit`].
+/// The attributes of [`explain::numbers_of_device`] and the short ones of [`explain::numbers_fit`].
 const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::RETRY_CNT)
     .union(QpAttrMask::RNR_RETRY)

@@ -180,7 +180,7 @@ impl KernelContext {
         })
     }
 
-    /// Returns the properties of the device, and the driver's properties in `uhw`.
+    /// Returns the properties of the device and the driver's properties in `uhw`.
     ///
     /// # Errors
     /// As [`DeviceOps::query_device_ex`].

@@ -149,7 +149,7 @@ impl KernelPd {
         cmd::mr::advise_mr(&self.context.uverbs, self.handle, advice, flags, sges)
     }
 
-    /// Returns the memory region of the same open file with this handle, and its description.
+    /// Returns the memory region of the same open file with this handle and its description.
     ///
     /// # Errors
     /// As [`ContextOps::import_mr`](crate::provider::ContextOps::import_mr).

@@ -36,7 +36,7 @@ pub struct EthPath {
 /// for up to `patience`.
 ///
 /// # Errors
-/// `EHOSTUNREACH` for a destination without a route or an Ethernet address, and for a destination
+/// `EHOSTUNREACH` for a destination without a route or an Ethernet address and for a destination
 /// that does not reply; any errno of creating a socket or binding it to `source`.
 #[doc(alias = "ibv_resolve_eth_l2_from_gid")]
 pub fn resolve(
@@ -118,8 +118,8 @@ impl<'w> Lookup<'w> {
     /// Returns the first hop of the route to a destination by this interface.
     ///
     /// # Errors
-    /// [`NetlinkError::Refused`] with the kernel's errno without a route, and with `EHOSTUNREACH`
-    /// if the route forbids packets.
+    /// [`NetlinkError::Refused`] with the kernel's errno without a route and with `EHOSTUNREACH` if
+    /// the route forbids packets.
     fn next_hop(&mut self, destination: IpAddr) -> Result<NextHop, NetlinkError> {
         let bytes = octets(destination);
         // struct rtmsg: family, length of the destination's prefix, and ten bytes that are zero in
@@ -226,8 +226,8 @@ fn vlan(info: &[u8]) -> Result<Option<u16>, NetlinkError> {
     Ok(id)
 }
 
-/// Makes the kernel query a neighbour's Ethernet address by sending it a datagram, and waits for
-/// the reply.
+/// Makes the kernel query a neighbour's Ethernet address by sending it a datagram and waits for the
+/// reply.
 fn ask(
     lookup: &mut Lookup<'_>,
     source: IpAddr,
@@ -325,7 +325,7 @@ impl Search {
         }
         let mac =
             Lookup::new(&mut self.table, self.ifindex).neighbour(self.neighbour).map_err(unreachable)?;
-        // The kernel gives up after three seconds, and retries when another datagram is sent.
+        // The kernel gives up after three seconds and retries when another datagram is sent.
         if mac.is_none() && self.asked.elapsed() >= Duration::from_secs(1) {
             self.question.ask();
             self.asked = Instant::now();

@@ -1,4 +1,4 @@
-//! Scripted replies of a routing netlink, and this machine's replies for its loopback interface.
+//! Scripted replies of a routing netlink and this machine's replies for its loopback interface.
 
 use std::collections::VecDeque;
 

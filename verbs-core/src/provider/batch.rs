@@ -96,7 +96,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     /// Posts all requests with one doorbell and returns their number.
     ///
     /// # Errors
-    /// The first request rejected by the queue, and the reason: nothing was posted. Otherwise
+    /// The first request rejected by the queue and the reason: nothing was posted. Otherwise
     /// [`PostReason::Doorbell`].
     #[doc(alias = "ibv_wr_complete")]
     #[inline(always)]
@@ -352,7 +352,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         Self { batch: self.batch, op: self.op, remote_srqn: Some(remote_srqn) }
     }
 
-    /// Sets one element of local memory, and puts the request into the queue.
+    /// Sets one element of local memory and puts the request into the queue.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`], for this request, from the doorbell on. Dropping or aborting
@@ -364,7 +364,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         unsafe { self.put(&[sge], SendFlags::empty()) }
     }
 
-    /// Sets the elements of local memory, and puts the request into the queue.
+    /// Sets the elements of local memory and puts the request into the queue.
     ///
     /// # Safety
     /// As [`set_sge`](Self::set_sge), for each element.

@@ -1,4 +1,4 @@
-//! A completion queue, and the completions lent by it.
+//! A completion queue and the completions lent by it.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -65,7 +65,7 @@ pub trait CqOps: Any + Debug + Send + Sync {
 
     /// Returns the counter of the queue's events read from its channel; `None` if event requests
     /// carry no number. The reader of an event increments it before passing the event on. A wrong
-    /// count delays events or repeats them, and harms nothing else.
+    /// count delays events or repeats them and harms nothing else.
     fn event_counter(&self) -> Option<Arc<AtomicU32>> {
         None
     }

@@ -1,4 +1,4 @@
-//! An open device: its queries ([`DeviceOps`]), and the objects created from it ([`ContextOps`]).
+//! An open device: its queries ([`DeviceOps`]) and the objects created from it ([`ContextOps`]).
 //!
 //! # Safety
 //! The unsafe function declares the promises of its callers, who register memory.
@@ -81,7 +81,7 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// Returns one entry of a port's GID table, or `None` if it is empty.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port, and with
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port and with
     /// [`Cause::Gid`](crate::Cause::Gid) for a nonexistent index; otherwise as
     /// [`query_device`](Self::query_device).
     fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>>;
@@ -212,15 +212,15 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// As [`reg_mr`](Self::reg_mr), for new memory, and for old memory with new rights.
     ///
     /// # Errors
-    /// The reason, and the state of the region: `EOPNOTSUPP` if the device cannot change regions,
-    /// or not in this way; `EINVAL` for an empty change; `EBUSY` while memory windows are bound to
-    /// the region; otherwise as [`reg_mr`](Self::reg_mr).
+    /// The reason and the state of the region: `EOPNOTSUPP` if the device cannot change regions, or
+    /// not in this way; `EINVAL` for an empty change; `EBUSY` while memory windows are bound to the
+    /// region; otherwise as [`reg_mr`](Self::reg_mr).
     unsafe fn rereg_mr(&self, mr: &mut P::Mr, change: &MrChange<'_, P>) -> Result<(), ReregError> {
         let _ = (mr, change);
         Err(ReregError::unchanged(unsupported(self.device(), "rereg_mr")))
     }
 
-    /// Allocates a null region. Elements with its local key read as zeros, and writes to them are
+    /// Allocates a null region. Elements with its local key read as zeros and writes to them are
     /// discarded. Its remote key gives no access.
     ///
     /// # Errors
@@ -325,7 +325,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "import_pd"))
     }
 
-    /// Returns a memory region of the same open file by its handle, and its description. Destroying
+    /// Returns a memory region of the same open file by its handle and its description. Destroying
     /// it destroys nothing in the kernel.
     ///
     /// # Errors
@@ -346,7 +346,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "import_dm"))
     }
 
-    /// Creates a completion queue, and its name for [`create_qp`](Self::create_qp).
+    /// Creates a completion queue and its name for [`create_qp`](Self::create_qp).
     ///
     /// The queue may use memory of a parent domain's allocator and be dedicated to the thread of
     /// its thread domain. The parent domain must be destroyed after the queue.

@@ -1,4 +1,4 @@
-//! Counters of flow rules, and counters of completions.
+//! Counters of flow rules and counters of completions.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -29,7 +29,7 @@ pub trait CountersOps: Any + Debug + Send + Sync {
     /// Reads the values, by the index of each counter.
     ///
     /// # Errors
-    /// `EINVAL` for fewer values than counters, and for a set not used by any rule; any other errno
+    /// `EINVAL` for fewer values than counters and for a set not used by any rule; any other errno
     /// the kernel returns.
     fn read(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()>;
 }

@@ -42,7 +42,7 @@ pub struct Driver {
     /// Returns whether a device belongs to the provider, if the kernel did not report its driver
     /// id.
     pub matches: fn(&DeviceInfo) -> bool,
-    /// Returns the provider's own devices without a kernel driver, and the devices requested by the
+    /// Returns the provider's own devices without a kernel driver and the devices requested by the
     /// configuration that cannot be created. `Vec::new` for a provider of kernel devices.
     ///
     /// Every device list calls it, so it returns the same devices each time ([`DeviceInfo::own`] is

@@ -35,7 +35,7 @@ pub enum Erased {}
 
 // SAFETY: every object is a box around a provider's object. A context of that provider created it,
 // and the provider makes the same promises. By number:
-// - 1 to 4, 19: the boxed queues pass each call's requests to the provider in one call, and return
+// - 1 to 4, 19: the boxed queues pass each call's requests to the provider in one call and return
 //   the provider's result.
 // - 5 to 8: a `Wc` in the batch is a copy of a completion of the provider's queue, whose request
 //   had ended when it was copied. `next` lends each copy once and in order. A copy is overwritten
@@ -46,7 +46,7 @@ pub enum Erased {}
 // - 14, 15: `destroy_boxed` moves the object out of its box, and on `Err` puts that same object
 //   into a new box. If the provider unwinds, only the empty box is dropped here. Dropping an erased
 //   object drops the provider's object and does nothing else. `downcast` compares the type before
-//   it moves the object, and returns the box unopened if the type differs.
+//   it moves the object and returns the box unopened if the type differs.
 // - 16: the descriptors are the provider's.
 // - 17: `Of` rejects objects of another provider's family by their type; the provider checks its
 //   own objects.

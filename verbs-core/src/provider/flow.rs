@@ -1,4 +1,4 @@
-//! Flow rules, and the actions that they apply to packets.
+//! Flow rules and the actions that they apply to packets.
 
 use core::any::Any;
 use core::fmt::Debug;

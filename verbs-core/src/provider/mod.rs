@@ -95,7 +95,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// A provider: a name for a family of objects. Never instantiated.
 ///
 /// # Safety
-/// Safe code lends memory to a device, and uses the memory again when these objects report that the
+/// Safe code lends memory to a device and uses the memory again when these objects report that the
 /// device has finished. "The device" is whatever executes the requests of an object: hardware, the
 /// kernel, or another thread of this process. An implementation of this trait promises each number
 /// below for every object of the family, in every state, whatever safe code does with the object
@@ -228,7 +228,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     in the `cq` of a queue of the kind [`XRC`](crate::types::SrqType::XRC) or
 ///     [`TM`](crate::types::SrqType::TM). The device uses the keys of its elements in the
 ///     protection domain of the shared receive queue. A device that looks them up in the queue
-///     pair's domain finds no key of another domain's region there, and fails the receive.
+///     pair's domain finds no key of another domain's region there and fails the receive.
 /// 25. *The end of a shared receive queue ends its receives.* After [`destroy`](Destroy::destroy)
 ///     of the shared receive queue returned `Ok`, the device does not write the memory of any
 ///     receive posted to it, even if a queue pair has taken it, whether or not a completion was
@@ -315,8 +315,8 @@ pub trait Destroy: Sized {
     /// Destroys the kernel object, then releases the memory that the device could access through
     /// it.
     ///
-    /// Succeeds for an unplugged device: the kernel has destroyed the objects, and confirms that
-    /// for each.
+    /// Succeeds for an unplugged device: the kernel has destroyed the objects and confirms that for
+    /// each.
     ///
     /// # Errors
     /// The object itself, for another attempt, and the reason why it may still exist: `EBUSY` while

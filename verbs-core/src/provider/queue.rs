@@ -1,4 +1,4 @@
-//! A queue pair, and its two queues.
+//! A queue pair and its two queues.
 //!
 //! # Safety
 //! The unsafe functions declare the promises of their callers, who post memory. Those with a body
@@ -185,7 +185,7 @@ fn lacks(verb: &'static str) -> Error {
 }
 
 /// Posts work requests one by one, up to the first rejection. Returns the number of accepted
-/// requests, and the reason for the rejection.
+/// requests and the reason for the rejection.
 #[inline(always)]
 fn post_each<T>(
     wrs: &[T],
@@ -211,7 +211,7 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// The reason why the queue rejects the request. The queue is unchanged.
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason>;
 
-    /// Puts one work request into the queue like [`post_one`](Self::post_one), and returns whether
+    /// Puts one work request into the queue like [`post_one`](Self::post_one) and returns whether
     /// it did. After `false`, the queue is unchanged, and `post_one` accepts the request or returns
     /// the reason for rejecting it.
     ///
@@ -290,7 +290,7 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// [`WrBatch::local_inv`](super::WrBatch::local_inv) require.
     ///
     /// # Errors
-    /// The number of accepted requests, and the reason for rejecting the next. The device owns the
+    /// The number of accepted requests and the reason for rejecting the next. The device owns the
     /// memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
@@ -332,7 +332,7 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// belong to safe posting, which returns memory to the program when it polls one.
     ///
     /// # Errors
-    /// The number of accepted requests, and the reason for rejecting the next. The device owns the
+    /// The number of accepted requests and the reason for rejecting the next. The device owns the
     /// memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
@@ -348,7 +348,7 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     }
 
     /// Changes the tag list of a shared receive queue with tag matching: puts the operations into
-    /// its queue, and publishes them. Sets the `handle` of each accepted
+    /// its queue and publishes them. Sets the `handle` of each accepted
     /// [`TmOp::Add`](crate::types::TmOp::Add).
     ///
     /// # Safety
@@ -357,7 +357,7 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// operation, or of its removal, was polled.
     ///
     /// # Errors
-    /// The number of accepted operations, and the reason for rejecting the next;
+    /// The number of accepted operations and the reason for rejecting the next;
     /// [`PostReason::NoTagMatching`] from a queue without tag matching.
     unsafe fn post_srq_ops(&mut self, wrs: &mut [OpsWr<'_>]) -> Result<(), PostError> {
         let _ = wrs;

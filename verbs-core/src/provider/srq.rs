@@ -1,4 +1,4 @@
-//! A shared receive queue, and the XRC domain that some of them use.
+//! A shared receive queue and the XRC domain that some of them use.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -41,7 +41,7 @@ pub trait SrqOps: Any + Debug + Send + Sync {
     /// Returns the number that XRC initiators address it by; `None` for other kinds.
     fn srq_num(&self) -> Option<u32>;
 
-    /// Returns its capacity as granted by the device, and 0 for the limit.
+    /// Returns its capacity as granted by the device and 0 for the limit.
     fn attr(&self) -> SrqAttr;
 
     /// Changes its limit, or its size. The queue must be the one created with it; `&mut` of the
@@ -49,7 +49,7 @@ pub trait SrqOps: Any + Debug + Send + Sync {
     /// in the queue are published first.
     ///
     /// # Errors
-    /// [`Cause::Limit`](crate::Cause::Limit) for a value beyond the queue's or the device's limit,
+    /// [`Cause::Limit`](crate::Cause::Limit) for a value beyond the queue's or the device's limit
     /// and for a size below the number of receives in the queue; any other errno the kernel
     /// returns. No request ends because of an error.
     fn modify(&self, queue: &mut Self::Queue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()>

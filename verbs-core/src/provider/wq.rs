@@ -1,4 +1,4 @@
-//! Work queues, and the tables through which queue pairs share them.
+//! Work queues and the tables through which queue pairs share them.
 
 use core::any::Any;
 use core::fmt::Debug;

@@ -63,7 +63,7 @@ unsafe impl Sync for PlainMemory {}
 
 impl Drop for PlainMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `Region::plain`, and freed only here.
+        // SAFETY: allocated with this layout in `Region::plain` and freed only here.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }

@@ -37,7 +37,7 @@ use crate::types::{QpAttr, QpAttrMask, QpState, QpType};
 /// The table. A type missing from a transition takes no attributes in it; a missing transition is
 /// illegal.
 ///
-/// Above the braces: the states before, and the state after. Inside: the types, `[required]`
+/// Above the braces: the states before and the state after. Inside: the types, `[required]`
 /// `[optional]`.
 const TABLE: &[Edge] = table! {
     RESET INIT RTR RTS SQD SQE ERR => RESET {}

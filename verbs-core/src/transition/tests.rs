@@ -69,7 +69,7 @@ fn bits() -> impl Iterator<Item = QpAttrMask> {
     (0..u32::BITS).map(|bit| QpAttrMask::from_bits_retain(1 << bit))
 }
 
-/// Returns every state with a name, and two without.
+/// Returns every state with a name and two without.
 fn states() -> impl Iterator<Item = QpState> + Clone {
     QpState::NAMED.iter().copied().chain([QpState(8), QpState(255)])
 }

@@ -1,4 +1,4 @@
-//! Counters of flow rules, and counters of completions.
+//! Counters of flow rules and counters of completions.
 
 use bitflags::bitflags;
 
@@ -17,7 +17,7 @@ open_enum! {
     }
 }
 
-/// A counter, and its place among the values of its counters object.
+/// A counter and its place among the values of its counters object.
 ///
 /// # References
 /// `ibv_attach_counters_point_flow(3)`

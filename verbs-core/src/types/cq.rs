@@ -1,4 +1,4 @@
-//! [`CqInitAttr`]: the attributes of a new completion queue, and the arguments of its other calls.
+//! [`CqInitAttr`]: the attributes of a new completion queue and the arguments of its other calls.
 
 use std::os::fd::BorrowedFd;
 

@@ -1,7 +1,7 @@
 //! Flow rules, which direct packets to a queue pair and may act on them.
 //!
 //! A rule ([`FlowAttr`]) is a list of specifications ([`FlowSpec`]). Those with `val` and `mask`
-//! match a header; the others act on the matching packets. Numbers are in host order here, and in
+//! match a header; the others act on the matching packets. Numbers are in host order here and in
 //! network order in the command.
 
 use core::fmt;
@@ -238,7 +238,7 @@ impl Default for FlowIpv6Filter {
     }
 }
 
-/// The header field values that a rule matches, and the significant bits: a packet matches if its
+/// The header field values that a rule matches and the significant bits: a packet matches if its
 /// fields, under `mask`, equal `val`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowMatch<T> {

@@ -52,7 +52,7 @@ impl Grh {
     /// checksum of the IPv4 header decides.
     ///
     /// # Errors
-    /// [`ParseError`] for fewer than 40 bytes, and for bytes that are neither header.
+    /// [`ParseError`] for fewer than 40 bytes and for bytes that are neither header.
     pub fn parse(received: &[u8]) -> Result<Self, ParseError> {
         let header: &[u8; Self::LEN] =
             received.first_chunk().ok_or(ParseError::new("GRH", "a header of 40 bytes"))?;

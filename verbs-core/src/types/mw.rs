@@ -20,7 +20,7 @@ open_enum! {
     }
 }
 
-/// The part of a region that a memory window is bound to, and the rights of peers on it.
+/// The part of a region that a memory window is bound to and the rights of peers on it.
 #[doc(alias = "ibv_mw_bind_info")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MwBindInfo {

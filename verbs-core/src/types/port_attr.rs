@@ -24,7 +24,7 @@ open_enum! {
         /// Data flows.
         #[doc(alias = "IBV_PORT_ACTIVE")]
         ACTIVE = 4, "active";
-        /// Active, and about to fail over a broken link.
+        /// Active and about to fail over a broken link.
         #[doc(alias = "IBV_PORT_ACTIVE_DEFER")]
         ACTIVE_DEFER = 5, "active defer";
     }

@@ -106,7 +106,7 @@ impl Rate {
         TABLE.iter().find(|row| row.1 == mbps).map(|row| row.0)
     }
 
-    /// Returns the rate as a multiple of 2.5 Gbit/s; `None` for other rates, and under the
+    /// Returns the rate as a multiple of 2.5 Gbit/s; `None` for other rates and under the
     /// conditions of [`mbps`](Self::mbps).
     ///
     /// # References
@@ -133,7 +133,7 @@ impl Default for Rate {
     }
 }
 
-/// Each rate in Mbit/s, and as a multiple of 2.5 Gbit/s. Rates with 64b/66b coding are named after
+/// Each rate in Mbit/s and as a multiple of 2.5 Gbit/s. Rates with 64b/66b coding are named after
 /// the data rate, but listed with the coding; 28 and 50 Gbit/s and some others have a nominal
 /// multiple.
 const TABLE: &[(Rate, u32, Option<u32>)] = &[

@@ -1,4 +1,4 @@
-//! Tag matching: operations on the tag list of a shared receive queue, and the headers of messages.
+//! Tag matching: operations on the tag list of a shared receive queue and the headers of messages.
 
 use bitflags::bitflags;
 

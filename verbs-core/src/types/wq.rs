@@ -1,4 +1,4 @@
-//! The attributes of work queues, and of tables of them (RSS).
+//! The attributes of work queues and of tables of them (RSS).
 
 use core::fmt;
 
@@ -96,7 +96,7 @@ pub struct WqAttr {
     /// The assumed current state; the kernel rejects the change if it differs.
     #[doc(alias = "IBV_WQ_ATTR_CURR_STATE")]
     pub curr_wq_state: Option<WqState>,
-    /// The new values of properties, and the mask of changed properties.
+    /// The new values of properties and the mask of changed properties.
     #[doc(alias = "IBV_WQ_ATTR_FLAGS")]
     pub flags: Option<WqFlagsChange>,
 }

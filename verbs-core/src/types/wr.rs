@@ -1,4 +1,4 @@
-//! Work requests, and the reasons for rejecting them.
+//! Work requests and the reasons for rejecting them.
 
 use core::fmt;
 
@@ -126,7 +126,7 @@ pub enum SendOp<'a> {
         /// The value to add.
         add: u64,
     },
-    /// Sends like `Send`, and invalidates a key of the peer (RC).
+    /// Sends like `Send` and invalidates a key of the peer (RC).
     ///
     /// The key must belong to a bound window of type 2. A key of an unbound window crashes the
     /// peer's kernel if its device is rxe (seen in the sources of 6.1 to 7.2).
@@ -138,7 +138,7 @@ pub enum SendOp<'a> {
     /// Invalidates a local key: peers then lose access through it (RC). Takes no list.
     ///
     /// Keys of bound windows of type 2 can be invalidated. Invalidating the key of an unbound
-    /// window is an error on some devices, and crashes the kernel's rxe (seen in the sources of 6.1
+    /// window is an error on some devices and crashes the kernel's rxe (seen in the sources of 6.1
     /// to 7.2).
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     LocalInv {
@@ -156,7 +156,7 @@ pub enum SendOp<'a> {
         /// The window's new key: its low 8 bits, with the upper bits of `rkey`. The upper bits of
         /// this value are ignored. [`inc_rkey`](super::inc_rkey) returns the next one.
         new_rkey: u32,
-        /// The part of the region, and the rights.
+        /// The part of the region and the rights.
         bind_info: &'a MwBindInfo,
     },
     /// Makes earlier writes visible at the peer, or persistent there (RC).

@@ -165,7 +165,7 @@ impl Twin {
         core::iter::from_fn(|| Some(self.poll(way)).filter(|count| *count > 0)).sum()
     }
 
-    /// Compares the results of the next poll, and the consumer's index.
+    /// Compares the results of the next poll and the consumer's index.
     fn compare(&mut self) {
         self.plain.finish();
         self.zipped.finish();

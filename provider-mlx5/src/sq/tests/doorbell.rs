@@ -1,4 +1,4 @@
-//! Doorbells: the record, and the contents of the register.
+//! Doorbells: the record and the contents of the register.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::wqe::BLOCK;
 /// two stores remains there.
 fn overlapping(half: usize) -> (Sq, Region) {
     let [memory, registers] = [16 * BLOCK, 512].map(Region::plain);
-    // SAFETY: the test has one thread, and reads the bytes written by both.
+    // SAFETY: the test has one thread and reads the bytes written by both.
     let (record, bell) = unsafe { (Record::new(&registers, 4), BlueFlame::new(&registers, 0, half, true)) };
     let cap = QpCap { max_send_wr: 4, max_send_sge: 2, ..QpCap::default() };
     let mut sq = Sq::new(Parts {
@@ -65,7 +65,7 @@ fn a_register_without_room_for_a_block_takes_doorbells_alone() {
 #[test]
 fn a_queue_whose_queue_pair_was_destroyed_rings_nothing() {
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
-    // A single request on and off the fast path, and several.
+    // A single request on and off the fast path and several.
     for requests in [&[wr][..], &[SendWr { sge: &[SGE; 2], ..wr }], &[wr, wr]] {
         let mut qp = ready(PaperShape::default());
         qp.destroy();
@@ -78,7 +78,7 @@ fn a_queue_whose_queue_pair_was_destroyed_rings_nothing() {
 #[test]
 fn a_request_is_not_carried_while_others_wait() {
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
-    // One on the fast path, and one off it.
+    // One on the fast path and one off it.
     for waiting in [wr, SendWr { sge: &[SGE; 2], ..wr }] {
         let mut qp = ready(PaperShape::default());
         // SAFETY: a paper device accesses no memory.

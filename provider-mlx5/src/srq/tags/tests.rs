@@ -1,4 +1,4 @@
-//! Simulated tag lists: the entries of operations, and the effects of completions.
+//! Simulated tag lists: the entries of operations and the effects of completions.
 
 use verbs_core::provider::Completion as _;
 use verbs_core::types::{CqWcFlags, QpState, Wc, WcFlags, WcOpcode, WcTmInfo};

@@ -73,7 +73,7 @@ fn dev_null() -> FdChannel {
     over(std::fs::File::options().read(true).write(true).open("/dev/null").unwrap())
 }
 
-/// Creates a channel that writes to a pipe of one page, and the reading end for the test.
+/// Creates a channel that writes to a pipe of one page and the reading end for the test.
 fn pipe() -> (FdChannel, std::io::PipeReader) {
     let (reader, writer) = std::io::pipe().unwrap();
     // SAFETY: changes the size of a pipe's buffer.
@@ -125,7 +125,7 @@ fn the_bytes_of_a_command_arrive_in_one_piece() {
 
 #[test]
 fn what_the_kernel_leaves_out_of_a_reply_stays_as_it_was() {
-    // The longest reply that fits on the stack, and one that does not.
+    // The longest reply that fits on the stack and one that does not.
     for len in [8, 504, 512, 520, 4096] {
         let (mut core_out, mut driver_out) = (vec![0xc0; len], [0xd1; 16]);
         let mut command = WriteCmd::new(1, &[0; 8], &mut core_out, Uhw::reply(&mut driver_out));
@@ -148,7 +148,7 @@ fn a_reply_longer_than_the_stacks_buffer_arrives_whole() {
             let address = u64::from_ne_bytes(*head[8..].first_chunk().unwrap());
             let reply: *mut u8 = core::ptr::with_exposed_provenance_mut(address as usize);
             for at in 0..len + 16 {
-                // SAFETY: the channel exposed a buffer of this length, and waits until the rest of
+                // SAFETY: the channel exposed a buffer of this length and waits until the rest of
                 // the command has been read.
                 unsafe { reply.add(at).write(at as u8) };
             }

@@ -1,4 +1,4 @@
-//! Opening a device's file, and the proof that it is the file of that device.
+//! Opening a device's file and the proof that it is the file of that device.
 //!
 //! ```text
 //!   /sys/dev/char/231:192/subsystem ─► .../infiniband_verbs   the number is a uverbs device's

@@ -1,4 +1,4 @@
-//! Files other than the device, and a sysfs that exposes them.
+//! Files other than the device and a sysfs that exposes them.
 
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicU32, Ordering};

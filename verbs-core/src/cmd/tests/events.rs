@@ -34,7 +34,7 @@ const CASES: &[Case] = &[
         &[4],
         EventsRead { comp: 0, asynchronous: 4 },
     ),
-    // The write struct's reply has two numbers before the count, and one after it.
+    // The write struct's reply has two numbers before the count and one after it.
     (
         wq::destroy_wq,
         "ioctl 12.1: 0x1 out 4 bytes, 0x0 handle 5",

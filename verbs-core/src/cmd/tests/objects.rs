@@ -242,7 +242,7 @@ fn fields<T>(val: T, mask: T) -> FlowMatch<T> {
     FlowMatch { val, mask }
 }
 
-/// Creates a rule of one specification, and expects these bytes for it.
+/// Creates a rule of one specification and expects these bytes for it.
 fn expect_spec(spec: FlowSpec, bytes: &str) {
     let bytes = bytes.replace(' ', "");
     let size = (bytes.len() / 2) as u16;

@@ -7,14 +7,14 @@ use crate::types::{
     AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState, Rate,
 };
 
-/// The size of `struct ib_uverbs_modify_qp`, and the offsets of its alternate path and of the first
+/// The size of `struct ib_uverbs_modify_qp` and the offsets of its alternate path and of the first
 /// field after the paths.
 const SIZE: usize = 112;
 const ALT_DEST: usize = 32;
 const QP_HANDLE: usize = 64;
 const ATTR_MASK: usize = 68;
 
-/// Bytes, and their offset.
+/// Bytes and their offset.
 type Bytes = (usize, Vec<u8>);
 
 const HANDLE: u32 = 0x5152_5354;

@@ -1,4 +1,4 @@
-//! Netlink replies, and messages that are not replies.
+//! Netlink replies and messages that are not replies.
 
 use super::*;
 

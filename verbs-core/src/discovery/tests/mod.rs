@@ -1,4 +1,4 @@
-//! Discovery without a kernel: recorded and invented netlink messages, and files in the test's
+//! Discovery without a kernel: recorded and invented netlink messages and files in the test's
 //! directory.
 
 mod conversation;
@@ -36,7 +36,7 @@ impl Files {
         Self { top, roots }
     }
 
-    /// Returns a `/dev/infiniband` with these files, and no sysfs.
+    /// Returns a `/dev/infiniband` with these files and no sysfs.
     fn nodes(names: &[&str]) -> Self {
         let files = Self::none();
         names.iter().for_each(|name| files.write(&format!("dev/{name}"), ""));

@@ -49,7 +49,7 @@ destroy_through_box! {
     }
 }
 
-/// Defines the optional fields by value, and the erased completion that has them.
+/// Defines the optional fields by value and the erased completion that has them.
 macro_rules! optional_fields {
     ({ $($(#[$doc:meta])* $field:ident: $type:ty;)* } $($(#[$optional_doc:meta])* $optional:ident: $optional_type:ty;)*) => {
         /// The optional fields of a completion, copied.
