@@ -353,7 +353,7 @@ impl Sq {
         Ok(())
     }
 
-    /// Posts the rest of a batch whose first `accepted` requests are in the queue and rings.
+    /// Posts the rest of a batch, whose first `accepted` requests are in the queue, and rings.
     ///
     /// # Safety
     /// As [`SendQueue::post_send`].

@@ -192,7 +192,7 @@ impl Srq {
         Ok(SrqParts { srq, queue })
     }
 
-    /// Creates the queue pair for operations on the tag list and the list.
+    /// Creates the tag list and the queue pair for its operations.
     ///
     /// # References
     /// rdma-core `providers/mlx5/verbs.c` (`create_cmd_qp`)
