@@ -148,7 +148,7 @@ impl Poller {
         count
     }
 
-    /// Does the same as [`one_send`](Self::one_send) for a receive.
+    /// Takes one completion like [`one_send`](Self::one_send), for a receive.
     #[inline(always)]
     fn one_receive(&mut self, wc: &mut Wc) -> bool {
         let at = self.index;

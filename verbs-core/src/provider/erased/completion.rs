@@ -196,7 +196,7 @@ impl CqOps for ErasedCq {
         Some(ErasedCompletion { wc, optional })
     }
 
-    /// Does nothing: fetching the batch returned the slots to the device.
+    /// Returns without effect: fetching the batch returned the slots to the device.
     #[inline]
     fn finish(&mut self) {}
 
