@@ -212,7 +212,8 @@ fn an_ioctl_that_the_kernel_does_not_fill_in_has_no_descriptor() {
     let (mut handle, mut fd) = (0, 0);
     let mut attrs = [Attr::new_handle(1, &mut handle), Attr::new_fd(2, &mut fd)];
     let mut command = Ioctl { object_id: 16, method_id: 0, driver_id: 18, attrs: &mut attrs };
-    let mut buffer = IoctlBuffer::lay_out(&mut command).unwrap();
+    let mut buffer = IoctlBuffer::<MAX_ATTRS>::new();
+    buffer.lay_out(&mut command).unwrap();
     buffer.read_back(&mut command);
     let _ = command;
     assert_eq!(fd, -1);
@@ -234,7 +235,8 @@ fn an_attribute_of_an_enumeration_carries_its_member_beside_the_bytes() {
         Attr::enumerated(5, 3, &[]),
     ];
     let mut command = Ioctl { object_id: 13, method_id: 0, driver_id: 1, attrs: &mut attrs };
-    let buffer = IoctlBuffer::lay_out(&mut command).unwrap();
+    let mut buffer = IoctlBuffer::<MAX_ATTRS>::new();
+    buffer.lay_out(&mut command).unwrap();
     let [short, long_one, empty] = [buffer.attrs[0], buffer.attrs[1], buffer.attrs[2]];
     assert_eq!((short.attr_id, short.len, short.attr_data.as_enum_data().elem_id), (3, 4, 1));
     assert_eq!(short.data, u64::from_ne_bytes([0x40, 0, 0, 0, 0, 0, 0, 0]));
