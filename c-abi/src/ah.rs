@@ -75,6 +75,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 
 /// `ibv_create_ah_from_wc(3)`.
 ///
+/// # Safety
 /// `pd` is live, `wc` points to a completion, and `grh` to the 40 bytes in front of the receive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah_from_wc(
