@@ -44,7 +44,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 
 use verbs_core::Errno;
-use verbs_core::fork::{current_generation, generation, watch};
+use verbs_core::fork::{current_generation, generation};
 
 /// A value behind a spin lock.
 #[derive(Debug)]
@@ -76,7 +76,6 @@ impl<T> Spin<T> {
     /// Returns the lock of a value. The lock does nothing if the program has promised that only one
     /// thread at a time uses the value.
     pub(crate) fn new(value: T, is_single_threaded: bool) -> Self {
-        watch();
         Self {
             holder: AtomicU32::new(0),
             has_ended: AtomicBool::new(false),
@@ -84,7 +83,7 @@ impl<T> Spin<T> {
             next: AtomicU32::new(0),
             turn: AtomicU32::new(0),
             sleep: AtomicU32::new(0),
-            line: AtomicU32::new(generation()),
+            line: AtomicU32::new(current_generation()),
             lost: AtomicU32::new(0),
             value: UnsafeCell::new(value),
         }

@@ -608,10 +608,15 @@ fn a_rate_limit_slows_frames_down_and_is_lifted<P: Provider>(context: &Context<P
     let error =
         own.modify_rate_limit(&RateLimit { rate_limit: caps.qp_rate_limit_max + 1, ..RateLimit::default() });
     assert_eq!(error.unwrap_err().errno, Errno::INVAL);
-    // Lifts the limit; frames are still sent.
+    // Lifts the limit. A device with the limit never takes less; one of a few attempts without it
+    // does, however busy the machine is.
     own.modify_rate_limit(&RateLimit::default())?;
-    time(&mut own)?;
-    Ok(())
+    for _ in 0..20 {
+        if time(&mut own)? < least {
+            return Ok(());
+        }
+    }
+    panic!("{COUNT} frames still take {least:?}: the limit was not lifted");
 }
 
 fn frames_that_cannot_be_are_refused<P: Provider>(context: &Context<P>) -> CaseResult {
