@@ -20,7 +20,7 @@ const LIBRARIES: &[&str] = &[
     "roce/src/",
     "libibverbs-rs/src/",
     "cm/src/",
-    "tests/connectx/src/vfio/mapping.rs",
+    "connectx-model/src/vfio/mapping.rs",
 ];
 
 /// Foreign traits that convert values of any kind. Methods of other trait implementations are

@@ -6,7 +6,7 @@
 //! soft devices, with `--device rxe` in a guest, and under sanitizers ([`Sanitizer`]).
 //!
 //! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz`, `cm/fuzz` and
-//! `tests/connectx/fuzz`, which are workspaces of their own because libFuzzer is C++. They are
+//! `connectx-model/fuzz`, which are workspaces of their own because libFuzzer is C++. They are
 //! built here without cargo-fuzz and with the installed toolchain: the compiler instruments for
 //! coverage, and memory errors need no sanitizer where nearly all code is safe. Debug assertions
 //! and overflow checks are on. `cargo +nightly fuzz run TARGET` in `roce` adds the address
@@ -100,7 +100,7 @@ pub(crate) fn turn_of(target: &str) -> usize {
 /// The folder of a target's workspace.
 fn workspace(target: &str) -> &'static str {
     match target {
-        "guest" => "tests/connectx/fuzz",
+        "guest" => "connectx-model/fuzz",
         "cm" => "ib-cm/fuzz",
         "ucma" => "cm/fuzz",
         _ => "roce/fuzz",

@@ -169,7 +169,7 @@ mod tests {
     fn sources_are_found_below_every_folder_of_the_workspace() {
         let files = sources(cargo::root()).unwrap();
         assert!(files.iter().any(|path| path.ends_with("xtask/src/test/prose.rs")));
-        assert!(files.iter().any(|path| path.ends_with("tests/connectx/src/lib.rs")));
+        assert!(files.iter().any(|path| path.ends_with("connectx-model/src/lib.rs")));
         assert!(files.iter().all(|path| !path.starts_with(cargo::root().join("target"))));
     }
 }

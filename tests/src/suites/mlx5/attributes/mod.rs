@@ -8,7 +8,7 @@
 //! `arguments` compares the results of calls with [odd arguments](crate::arguments) in the same
 //! way.
 //!
-//! The table is part of `docs/connectx-model.md`. `BLESS=1 cargo test -p verbs-tests --lib
+//! The table is part of `connectx-model/README.md`. `BLESS=1 cargo test -p verbs-tests --lib
 //! attributes` writes it there.
 
 pub mod table;
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_document_shows_the_table() {
-        const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/connectx-model.md");
+        const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../connectx-model/README.md");
         const HEAD: &str =
             "| step | command | field | libmlx5 | ours | guests | reason |\n|---|---|---|---|---|---|---|\n";
         let text = fs::read_to_string(DOCUMENT).unwrap();

@@ -21,7 +21,7 @@ fn every_opcode_and_every_name_stands_in_one_row() {
 
 #[test]
 fn the_documentation_lists_the_commands_of_the_table_and_no_others() {
-    let manual = include_str!("../../../../docs/connectx-model.md");
+    let manual = include_str!("../../README.md");
     let (_, section) = manual.split_once("## Commands").unwrap();
     let section = section.split("\n## ").next().unwrap();
     let listed: Vec<_> = section.split('`').skip(1).step_by(2).collect();
