@@ -28,10 +28,10 @@
 //! stays in `rdma_cm_id.event` until the next call.
 //!
 //! # Counting events
-//! As in C, the struct of an id lives until the program has acknowledged each of its events. An
-//! event is counted under the lock of its channel (`id::claim`), before another thread can read the
-//! next one. Destroying an id first removes it from the table, so events not yet counted are
-//! discarded.
+//! As in C, the struct of an id lives until the program has acknowledged each of its events. The
+//! crate `rdmacm` has keys that become stale instead, so this module counts the events. An event is
+//! counted under the lock of its channel (`id::claim`), before another thread can read the next
+//! one. Destroying an id first removes it from the table, so events not yet counted are discarded.
 //!
 //! # Safety
 //! See the crate documentation: ids, channels and events are live and belong to this library. A
