@@ -22,6 +22,7 @@
 //! | `cmd` | the command interface |
 //! | [`caps`] | capabilities |
 //! | `eq`, `cq`, `mkey`, `qp`, `srq` | objects of the data path |
+//! | `tags` | tag lists of shared receive queues |
 //! | `memic` | device memory |
 //! | `paging` | page faults: memory whose pages are not present |
 //! | `eth` | Ethernet queues of a RoCE port |
@@ -30,6 +31,16 @@
 //! | [`port`] | the port: InfiniBand or RoCE |
 //! | [`fault`] | fault injection |
 //! | [`vfio`] | the front end for QEMU |
+//! | `testing` | a small driver for tests, on plain memory |
+//!
+//! # Path of a doorbell
+//! ```text
+//!   Fabric::bar_write       fabric            QEMU's message: a store of the guest
+//!   Function::uar_write     function/uar      the register; BlueFlame is compared with the queue
+//!   fetch, decode           qp/sq, qp/wqe     doorbell record, work requests, all of their rules
+//!   Engine::post_send       roce::engine      the engine of soft devices; packets to the peer
+//!   Sink::complete          qp/completion     a completion in guest memory, an event, an interrupt
+//! ```
 //!
 //! Invariant: a guest is hostile. No store into a register or into memory makes the model panic,
 //! loop forever or allocate without bound.

@@ -31,6 +31,16 @@
 //! choose the providers named in cases and random calls: `soft`, the default, for programs of the
 //! host; `rxe`, `mlx5` or both for programs of guests, which need the feature `guest`. `kernel` is
 //! all three.
+//!
+//! # Tests in other places
+//! | test | place |
+//! |---|---|
+//! | pages and lists compared with the sources | `tests/tests`, `c-abi/tests`, `cm/tests/names` |
+//! | C programs on our libraries and soft devices | `c-abi/tests/programs`, `c-abi/tests/c` |
+//! | interleavings of threads (loom) | `provider-soft`, `verbs-core`, `libibverbs-rs` |
+//! | protocols in virtual time, with faults | `roce/tests/sim`, `ib-cm/tests/sim.rs` |
+//! | the order of barriers in the built code | `provider-mlx5/benches/sites` |
+//! | fuzz targets, sanitizers, other targets | `fuzz`, `sanitizer`, `aarch64`, `musl` of xtask |
 
 pub mod api_fuzz;
 #[cfg(feature = "suites")]

@@ -24,7 +24,9 @@
 //! | `c_abi` | most of the programs above again, on this project's library |
 //!
 //! After each case, the model's complaints and the kernel's messages are read. A complaint fails
-//! the case that caused it; a failure includes the kernel's messages.
+//! the case that caused it; a failure includes the kernel's messages. A case that breaks a rule on
+//! purpose names the rule. A run that names no kernel divides the suites between its two guests and
+//! counts the omitted cases as skipped ([`left_out`]).
 
 pub mod attributes;
 pub mod beyond;
