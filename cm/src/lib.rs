@@ -173,15 +173,17 @@
 //! # Inside
 //! | module | content |
 //! |---|---|
-//! | `channel` | the file, its commands, a scripted kernel for tests |
-//! | `cmd` | one function for each kernel method |
-//! | `types` | values |
-//! | `backend` | the seam between the API and the two backends, kernel and soft |
-//! | `table` | the cookies that events carry |
+//! | `connection` | listeners and connectors, and their states without I/O |
+//! | `id`, `event`, `event_channel`, `addrinfo` | the API below them, for each step |
 //! | `dispatch` | turns a backend's event into an [`Event`] |
+//! | `table` | the cookies that events carry; they become stale with their id |
 //! | `device` | the verbs devices behind ids, opened once |
-//! | `id`, `event`, `event_channel`, `addrinfo` | the API |
-//! | `connection` | listeners and connectors on top, and their states without I/O |
+//! | `backend` | **start here**: the seam between the API and the two backends |
+//! | `backend/soft` | the backend of soft devices: a connection manager in this process |
+//! | `cmd` | the kernel's backend: one function for each kernel method |
+//! | `channel` | the file, its commands, a scripted kernel for tests |
+//! | `types` | values: addresses, parameters, paths, reasons of rejects |
+//! | `hostile` | a kernel with wrong replies, for the fuzz target `ucma` in `cm/fuzz` |
 
 #![allow(clippy::result_large_err)]
 

@@ -4,11 +4,12 @@
 //! | module | contents |
 //! |---|---|
 //! | [`wire`] | messages as bytes and as meaning, service ids, the header of RDMA IP CM |
-//! | [`cm`] | [`Cm`](cm::Cm), the state machine of a device: both sides of its connections |
+//! | [`cm`] | **start here**: [`Cm`](cm::Cm), the state machine of a device, for both sides |
 //! | [`intake`] | an order for strangers' requests, which no sender can dominate |
 //! | [`shares`] | a queue for each source, so none dominates |
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
 //! | [`time`] | points in time; the protocol's timeout codes |
+//! | `random` | the source of communication ids and transaction ids |
 //!
 //! A device whose queue pair 1 passes its messages to a [`Cm`](cm::Cm) interoperates with other
 //! devices using this crate and with Linux's `ib_cm` and `rdma_cm`.

@@ -141,6 +141,28 @@
 //! # Fork
 //! Open devices after `fork(2)`, or let the child call only `exec(3)` or `_exit(2)`:
 //! [`guide::fork`].
+//!
+//! # Inside
+//! | module | content |
+//! |---|---|
+//! | `device`, `context`, `pd` | the device list, an open device, a protection domain |
+//! | `kernel_handle` | **start here**: a kernel object, its dependencies, the order of release |
+//! | `registry` | the state shared by all handles of an open device; ids in events |
+//! | `shared` | a kernel object used by others, and the count of its users |
+//! | `buffer`, `numbers`, `frozen` | memory: owned, viewed as numbers, shared read-only |
+//! | `exposed`, `stable`, `mr`, `remote` | memory: open to peers, the program's, raw; a peer's |
+//! | `window`, `mw` | access of peers granted by requests: windows on exposed memory, raw windows |
+//! | `dm`, `td` | device memory and DMA handles; thread domains and parent domains |
+//! | `fork` | protection of registered memory from forks |
+//! | `qp` | queue pairs: states as types, posting, batches, scopes, halves, endpoints |
+//! | `memory`, `in_flight` | memory of safe posting, its owner, and **why safe posting is sound** |
+//! | `cq`, `comp_channel`, `event` | polling, waiting, asynchronous events |
+//! | `srq`, `xrcd`, `wq` | shared receive queues, XRC domains, receive queues of tables |
+//! | `flow`, `counters` | rules that steer packets, counters |
+//! | `ah`, `gid` | address handles, the choice of a GID |
+//! | `handle_error`, `post_error` | errors that return a handle or memory |
+//! | `mlx5`, `soft` | ConnectX features beyond verbs, soft devices |
+//! | `guide` | the manual in Markdown, whose examples are doctests on soft devices |
 
 #![allow(clippy::result_large_err)]
 

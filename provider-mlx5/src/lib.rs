@@ -31,6 +31,7 @@
 //! | `flow`, `counters` | [`Flow`], and [`Counters`] of flow rules |
 //! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
+//! | `forked` | forked children of tests |
 //!
 //! Memory windows, DMA handles, tables of work queues and flow actions have no driver-specific
 //! data: they are [`KernelMw`], [`KernelDmah`], [`KernelRwqIndTable`] and [`KernelFlowAction`].

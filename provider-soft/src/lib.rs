@@ -30,7 +30,8 @@
 //! | `limits` | the device's limits and attributes |
 //! | `context`, `pd`, `td`, `mr`, `mw`, `dm`, `ah` | objects: a device, domains, memory |
 //! | `cq`, `qp`, `sq`, `rq`, `srq`, `xrcd` | objects of the contract: queues and XRC domains |
-//! | `notify` | when a completion raises an event |
+//! | `notify`, `event_requests` | when a completion raises an event; requests for events |
+//! | `comp_channel` | the completion channels of an open device |
 //! | `wqe` | a work request on its way through a ring |
 //! | [`cm`] | for connection managers: management datagrams, devices by address |
 //! | `sync` | atomics, or the model checker's |

@@ -4,7 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`wire`] | packets as bytes and as meaning, packet sequence numbers, the invariant CRC |
-//! | [`engine`] | queue pairs, memory keys, requester and responder; without clock and I/O |
+//! | [`engine`] | **start here**: queue pairs, memory keys, requester and responder |
 //! | [`sim`] | a fabric of many engines in virtual time, with seeded faults |
 //!
 //! # References

@@ -14,6 +14,9 @@
 //! | `__be16`, `__be32`, `__be64` | [`Be16`], [`Be32`], [`Be64`] |
 //! | flexible array member | omitted: the data after a struct is sent and read separately |
 //!
+//! Three modules have other contents: `macros` **the grammar of the `header!` blocks**, `endian`
+//! the big-endian integers, and `ioctl` the encoding of ioctl numbers.
+//!
 //! [`IbUverbsWc`]: ib_user_verbs::IbUverbsWc
 //! [`IbUverbsAllocPd`]: ib_user_verbs::IbUverbsAllocPd
 //! [`IbUverbsWcOpcode`]: ib_user_verbs::IbUverbsWcOpcode

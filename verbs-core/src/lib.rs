@@ -3,24 +3,37 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
-//! | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
-//! | [`cmd`] | one function per kernel method |
+//! | [`provider`] | **start here**: the contract of providers, and [`Erased`](provider::Erased) |
 //! | [`types`] | arguments and results of verbs: attributes, work requests, completions |
 //! | [`checks`] | the checks of work requests that all providers make |
-//! | [`environment`] | environment variables, ignored in set-user-ID programs |
 //! | [`explain`] | the causes of rejected values, the same for all providers |
-//! | [`transition`] | the attributes of each QP transition |
+//! | [`transition`] | the attributes of each QP transition, as data |
+//! | [`kernel`] | the part of an open device shared by all providers of kernel devices |
+//! | [`cmd`] | one function per kernel method |
+//! | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
+//! | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
 //! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
-//! | [`fork`] | pages of registered memory, excluded from forks |
-//! | [`neighbour`] | the Ethernet address of a RoCE destination |
 //! | [`exposed`] | this process's accesses to memory exposed to peers |
 //! | [`words`] | aligned words copied to and from such memory |
-//! | [`thread`] | threads of the libraries |
+//! | [`fork`] | pages of registered memory, excluded from forks; locks that survive a fork |
+//! | [`neighbour`] | the Ethernet address of a RoCE destination |
+//! | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
+//! | [`errno`], [`error`] | error numbers; an error with its verb, device, errno and cause |
+//! | [`environment`] | environment variables, ignored in set-user-ID programs |
 //! | [`random`] | unguessable numbers |
 //! | [`room`] | a check for free memory before a call |
-//! | [`provider`] | the contract of providers, and [`Erased`](provider::Erased) |
-//! | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
+//! | [`thread`] | threads of the libraries |
+//! | `fence` | attempts to command the kernel without unsafe code; none compiles |
+//!
+//! # Path of a query
+//! ```text
+//!   Context::query_port          libibverbs-rs   the API
+//!   DeviceOps::query_port        provider        KernelContext's, for every kernel device
+//!   cmd::device::query_port      cmd             attributes of the ioctl; the struct of write()
+//!   Uverbs::try_ioctl            channel         if not supported: INVOKE_WRITE or write()
+//!   FdChannel::ioctl             channel         the system call
+//!   explain_port                 kernel/limits   after EINVAL: the limit that was exceeded
+//! ```
 //!
 //! Programs use the crate `verbs` instead; this crate is for authors of providers.
 

@@ -21,6 +21,14 @@
 //! | `abi` | [`abi`] | writes the golden files of uverbs-abi and c-abi from Debian's headers |
 //! | `c-abi` | [`c_abi`] | links `libibverbs.so.1` for C programs, and packages it |
 //! | `run-c` | [`mod@c_abi::run`] | runs a C program on that `libibverbs.so.1` |
+//!
+//! | shared module | content |
+//! |---|---|
+//! | [`apt`] | Debian packages, for the host and for guests |
+//! | [`cache`] | downloads, and everything derived from them |
+//! | [`cargo`], [`process`] | calls of cargo; programs that run beside this one |
+//! | [`arch`] | the architectures of programs and guests |
+//! | [`commit`] | the commit as a number, which chooses the checks of a run |
 
 mod aarch64;
 mod abi;
