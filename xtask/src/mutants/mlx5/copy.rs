@@ -115,7 +115,7 @@ impl Copy {
 
     /// Calls `judge` while the copy has a mutant.
     fn with(&self, mutant: &Mutant, judge: impl FnOnce(&Self) -> Result<Verdict>) -> Result<Verdict> {
-        let path = self.tree.join(SOURCES).join(mutant.file);
+        let path = self.tree.join(SOURCES).join(&mutant.file);
         let original =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         write(&path, mutant.applied(&original)?.as_bytes())?;

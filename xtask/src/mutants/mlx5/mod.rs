@@ -7,7 +7,7 @@
 //! | file | content |
 //! |---|---|
 //! | `mod` | the command: choice, order, table |
-//! | `list` | the mutants |
+//! | `list`, `list.toml` | the mutants |
 //! | `copy` | the tree's copy: building and testing it with a mutant |
 //!
 //! Invariant: the tree and its target directory stay unchanged; the copy is below
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.list {
         for Mutant { name, kind, file, .. } in chosen {
-            println!("{name:34} {:14} {file}", kind.name());
+            println!("{name:34} {kind:14} {file}");
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -136,15 +136,15 @@ fn table(results: &[Outcome]) -> String {
         };
         let _ = writeln!(text, "{name:16}{killed:8}{:12}{:10}", survived(true), survived(false));
     };
-    for kind in list::Kind::ALL {
-        let of: Vec<&Outcome> = results.iter().filter(|result| result.mutant.kind == *kind).collect();
+    for kind in list::kinds() {
+        let of: Vec<&Outcome> = results.iter().filter(|result| result.mutant.kind == kind).collect();
         if !of.is_empty() {
-            line(kind.name(), &of);
+            line(kind, &of);
         }
     }
     line("all", &results.iter().collect::<Vec<_>>());
     for Outcome { mutant, .. } in results.iter().filter(|result| result.verdict == Verdict::Survived) {
-        if let Some(reason) = mutant.equivalent {
+        if let Some(reason) = &mutant.equivalent {
             let _ = writeln!(text, "equivalent: {}: {reason}", mutant.name);
         }
     }
@@ -187,7 +187,7 @@ mod tests {
     fn a_sample_is_the_same_for_the_same_seed_and_has_no_mutant_twice() {
         let names = |seed, count| -> Vec<&str> {
             let chosen = sample(list::all().collect(), count, Some(seed)).unwrap();
-            chosen.iter().map(|mutant| mutant.name).collect()
+            chosen.iter().map(|mutant| mutant.name.as_str()).collect()
         };
         assert_eq!(names(1, 6), names(1, 6));
         assert_ne!(names(1, 6), names(2, 6));
@@ -199,27 +199,28 @@ mod tests {
 
     #[test]
     fn only_survivors_without_a_reason_and_killed_equivalents_are_problems() {
-        static PLAIN: Mutant = Mutant::new("plain", list::Kind::Umr, "a.rs", "a", "b");
-        static SAME: Mutant = Mutant::new("same", list::Kind::Umr, "a.rs", "a", "b").equivalent("no change");
+        let plain = list::all().find(|mutant| mutant.equivalent.is_none()).unwrap();
+        let same = list::all().find(|mutant| mutant.equivalent.is_some()).unwrap();
         let killed = || Verdict::Killed("a_test".to_owned());
         for (mutant, verdict, is_problem) in [
-            (&PLAIN, killed(), false),
-            (&PLAIN, Verdict::Survived, true),
-            (&SAME, killed(), true),
-            (&SAME, Verdict::Survived, false),
-            (&PLAIN, Verdict::Broken(String::new()), true),
+            (plain, killed(), false),
+            (plain, Verdict::Survived, true),
+            (same, killed(), true),
+            (same, Verdict::Survived, false),
+            (plain, Verdict::Broken(String::new()), true),
         ] {
             let outcome = Outcome { mutant, verdict };
             assert_eq!(outcome.problem().is_some(), is_problem, "{}", table(&[outcome]));
         }
         let text = table(&[
-            Outcome { mutant: &PLAIN, verdict: Verdict::Survived },
-            Outcome { mutant: &SAME, verdict: Verdict::Survived },
-            Outcome { mutant: &PLAIN, verdict: killed() },
+            Outcome { mutant: plain, verdict: Verdict::Survived },
+            Outcome { mutant: same, verdict: Verdict::Survived },
+            Outcome { mutant: plain, verdict: killed() },
         ]);
         let all: Vec<&str> = text.lines().nth(2).unwrap().split_whitespace().collect();
         assert_eq!(all, ["all", "1", "1", "1"]);
-        assert!(text.contains("equivalent: same: no change\n"), "{text}");
-        assert!(text.contains("PROBLEM: plain survived (a.rs)\n"), "{text}");
+        let reason = same.equivalent.as_ref().unwrap();
+        assert!(text.contains(&format!("equivalent: {}: {reason}\n", same.name)), "{text}");
+        assert!(text.contains(&format!("PROBLEM: {} survived ({})\n", plain.name, plain.file)), "{text}");
     }
 }
