@@ -11,6 +11,10 @@
 //! A send queue counts *basic blocks* of 64 bytes. An entry starts at a block and wraps at the end
 //! of the queue, between segments or inside inline data. Its size, `ds`, counts 16-byte units.
 //!
+//! # Safety
+//! The functions store at places that their callers have reserved in a queue. The device does not
+//! read them before the doorbell record covers the entry.
+//!
 //! # References
 //! rdma-core `providers/mlx5/wqe.h`, `mlx5dv.h`; Linux `include/linux/mlx5/qp.h`
 #![allow(unsafe_code)]

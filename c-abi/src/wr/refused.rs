@@ -4,6 +4,10 @@
 //! A thread that forked between `ibv_wr_start` and `ibv_wr_complete` still has the batch in the
 //! child. It may be in an operation while another thread of the child is refused, so that the batch
 //! cannot note the refusal. The table of operations can.
+//!
+//! # Safety
+//! The operations are words of the program's struct, which other threads may read to call them.
+//! Each is replaced by an atomic store of a function of the same type.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};

@@ -22,6 +22,11 @@
 //! of the shared receive queue itself. The poller frees its entry even if it skips the completion
 //! because the queue pair has ended.
 //!
+//! # Safety
+//! A lent entry is read only until the poller is used again, which returns the entry to the device.
+//! `Current` points to an entry of the poller's table and to the records kept alive by that entry;
+//! each change of the table clears it.
+//!
 //! # References
 //! `ibv_poll_cq(3)`; rdma-core `providers/mlx5/cq.c`
 #![allow(unsafe_code)]

@@ -6,6 +6,11 @@
 //! queue frees its entry at once, so the flag is read before each of those.
 //!
 //! A run ends at the end of the ring, where the owner bit changes.
+//!
+//! # Safety
+//! The entries of a run were handed over by the device, and return to it when the run has been
+//! copied. Pointers move inside the ring only. The records belong to the current queue pair, whose
+//! entry in the table keeps them alive.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;

@@ -20,6 +20,10 @@
 //!
 //! In a forked child whose parent was using this part, news is discarded. The child cannot create
 //! objects that complete here, and completions of queue pairs destroyed by it are not skipped.
+//!
+//! # Safety
+//! The ring keeps its memory mapped and masks each index. The device writes entries at any time, so
+//! the owner byte is a volatile read; the fields are read after that byte has handed them over.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;

@@ -1,5 +1,9 @@
 //! Requests off the fast path: datagrams, atomics, operations on keys, lists of any length, inline
 //! data of any length. Their entries may wrap at the end of the queue.
+//!
+//! # Safety
+//! As for the [fast path](super): the blocks of an entry are free, and the checks limit the
+//! segments to these blocks. The caller of `post_one` promises the memory of inline data.
 #![allow(unsafe_code)]
 
 use verbs_core::checks::ATOMIC_LENGTH;

@@ -7,6 +7,9 @@
 //!
 //! The mask of the UMR control segment selects the fields of the key context to be applied.
 //!
+//! # Safety
+//! The caller of `put` has reserved the units of the segments in the send queue.
+//!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`set_bind_wr`); Linux `include/linux/mlx5/device.h`
 //! (`mlx5_wqe_umr_ctrl_seg`), `include/linux/mlx5/mlx5_ifc.h` (`mkc_bits`)

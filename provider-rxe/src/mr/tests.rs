@@ -1,4 +1,7 @@
 //! Tests of regions destroyed in time, late or never.
+//!
+//! # Safety
+//! A paper device does not access the registered memory, and its script passes no descriptor.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};

@@ -216,7 +216,7 @@ mod tests {
             "roce: Stop at the first bad header",
             "xtask, tools: Name the files of modules\n\nA body.\n",
             "Cargo.lock: Update zerocopy\n",
-            "docs/unsafe.md: Address a reader",
+            "docs/tools.md: Address a reader",
             ".ci: Reuse the cache, and say so\n\nA body.\n\nMore of it.",
             &format!("roce: A{}", "b".repeat(SUBJECT_COLUMNS - 7)),
             &format!("roce: Fix it\n\nhttps://{}", "b".repeat(BODY_COLUMNS)),

@@ -5,6 +5,7 @@
 //! | at most [`COLUMNS`] columns; a single word such as an address may be longer | `//` lines |
 //! | no word of [`OPENINGS`] first, no question: name the thing, or begin with a verb | doc
 //! comments |
+//! | a `# Safety` paragraph in the comment at the head | files that allow unsafe code |
 //!
 //! A doc comment opens at its first line, and again at each paragraph and after each heading.
 
@@ -95,7 +96,17 @@ fn problems(source: &str) -> Vec<String> {
         }
         before = kind;
     }
+    if allows_unsafe(source) && !source.lines().any(|line| line == "//! # Safety") {
+        problems.push("1: a file that allows unsafe code has no `//! # Safety` paragraph".to_owned());
+    }
     problems
+}
+
+/// Returns whether an attribute of the whole file sets the lint `unsafe_code` to a level other than
+/// `deny` and `forbid`.
+fn allows_unsafe(source: &str) -> bool {
+    let is_denied = |line: &str| ["#![deny(", "#![forbid("].iter().any(|level| line.starts_with(level));
+    source.lines().any(|line| line.starts_with("#![") && line.contains("unsafe_code") && !is_denied(line))
 }
 
 /// A line of a source file.
@@ -163,6 +174,18 @@ mod tests {
     fn a_paragraph_after_an_empty_line_opens_again() {
         assert_eq!(problems("/// A.\n///\n/// How.\n"), ["3: a doc comment opens with \"How\""]);
         assert_eq!(problems("/// A.\n/// How.\n"), [""; 0]);
+    }
+
+    #[test]
+    fn a_file_that_allows_unsafe_code_needs_a_paragraph_about_safety() {
+        for attribute in ["allow(unsafe_code)", "expect(missing_docs, unsafe_code)"] {
+            let file = |head: &str| format!("//! A.\n{head}#![{attribute}]\n");
+            assert_eq!(problems(&file("")).len(), 1, "{attribute}");
+            assert_eq!(problems(&file("//!\n//! # Safety\n//! It is.\n")), [""; 0], "{attribute}");
+        }
+        for other in ["#![deny(unsafe_code)]", "#![forbid(unsafe_code)]", "    #[allow(unsafe_code)]"] {
+            assert_eq!(problems(&format!("//! A.\n{other}\n")), [""; 0], "{other}");
+        }
     }
 
     #[test]
