@@ -8,7 +8,6 @@
 //! | `vm` | [`vm`] | boots a guest with an RDMA device and runs one command in it |
 //! | `test` | [`mod@test`] | every check, on the host and in guests |
 //! | `ci` | [`mod@test`] | `test`, which fails if no VM is available |
-//! | `table` | [`mod@test`] | adds the results of a run to the table of conformance cases |
 //! | `demo` | [`demo`] | shows a device, a verified ping-pong and a connection by address |
 //! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
@@ -70,8 +69,6 @@ enum Command {
     Test(test::Args),
     /// Run every check, and fail if no VM is available
     Ci(test::Args),
-    /// Add the results of a run in a guest to docs/conformance.md
-    Table(test::table::Args),
     /// Show a device and a verified ping-pong
     Demo(demo::Args),
     /// Run random traffic for a long time on a soft device
@@ -123,7 +120,6 @@ fn main() -> ExitCode {
         Command::Vm(args) => vm::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Ci(args) => test::run_ci(&args),
-        Command::Table(args) => test::table::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),

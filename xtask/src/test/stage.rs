@@ -53,7 +53,7 @@ pub(super) struct StageResult {
     pub(super) times: Option<String>,
     /// The device whose conformance cases were all run, and their results.
     pub(super) device: Option<String>,
-    /// `ok NAME` and `skip NAME: why` lines of conformance cases.
+    /// The lines of conformance cases: `ok NAME`, `skip NAME: why` or `FAIL NAME: why`.
     pub(super) conformance: Vec<String>,
 }
 
