@@ -181,7 +181,7 @@ const fn eth(c: &ibv_flow_eth_filter) -> FlowEthFilter {
 
 /// Converts an address that C stores in the byte order of the packet.
 const fn ipv4_addr(c: u32) -> Ipv4Addr {
-    Ipv4Addr::from_octets(c.to_ne_bytes())
+    Ipv4Addr::from_bits(u32::from_be(c))
 }
 
 const fn ipv4(c: &ibv_flow_ipv4_filter) -> FlowIpv4Filter {
@@ -201,8 +201,8 @@ pub(super) const fn ipv4_ext(c: &ibv_flow_ipv4_ext_filter) -> FlowIpv4ExtFilter 
 
 pub(super) const fn ipv6(c: &ibv_flow_ipv6_filter) -> FlowIpv6Filter {
     FlowIpv6Filter {
-        src_ip: Ipv6Addr::from_octets(c.src_ip),
-        dst_ip: Ipv6Addr::from_octets(c.dst_ip),
+        src_ip: Ipv6Addr::from_bits(u128::from_be_bytes(c.src_ip)),
+        dst_ip: Ipv6Addr::from_bits(u128::from_be_bytes(c.dst_ip)),
         flow_label: u32::from_be(c.flow_label),
         next_hdr: c.next_hdr,
         traffic_class: c.traffic_class,

@@ -67,11 +67,11 @@ fn peer(arguments: &[String]) -> Result<()> {
     match (what.as_str(), rest) {
         ("verbs", [form, what]) => rdma::peer(form, what),
         ("tcp", [there]) => plain::tcp_receiver(there.parse()?),
-        (name, [there]) if let Some(layout) = Layout::parse(name) => {
-            plain::gso_receiver(there.parse()?, layout)
-        }
-        (name, [there]) if let Some(trip) = Trip::parse(name) => plain::echo(there.parse()?, trip),
-        _ => Err(format!("no such peer: {arguments:?}").into()),
+        (name, _) => match (Layout::parse(name), Trip::parse(name), rest) {
+            (Some(layout), _, [there]) => plain::gso_receiver(there.parse()?, layout),
+            (None, Some(trip), [there]) => plain::echo(there.parse()?, trip),
+            _ => Err(format!("no such peer: {arguments:?}").into()),
+        },
     }
 }
 

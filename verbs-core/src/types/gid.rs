@@ -86,7 +86,7 @@ impl Gid {
 
     /// Returns the same 128 bits as an IPv6 address.
     pub const fn to_ipv6(&self) -> Ipv6Addr {
-        Ipv6Addr::from_octets(self.0)
+        Ipv6Addr::from_bits(u128::from_be_bytes(self.0))
     }
 
     /// Returns the GID as an address: the mapped IPv4 address, or else the IPv6 address.
