@@ -17,7 +17,15 @@ use crate::cargo;
 const FILES: &[&str] = &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"];
 
 /// Fields that each manifest has: a registry shows them.
-const FIELDS: &[&str] = &["description", "license.workspace", "keywords", "categories"];
+const FIELDS: &[&str] = &[
+    "description",
+    "license.workspace",
+    "repository.workspace",
+    "documentation",
+    "readme",
+    "keywords",
+    "categories",
+];
 
 /// The registry's limit on keywords.
 const KEYWORDS: usize = 5;
@@ -135,7 +143,8 @@ mod tests {
     use super::*;
 
     const MANIFEST: &str = "[package]\nname = \"x\"\ndescription = \"An x\"\nlicense.workspace = true\n\
-                            keywords = [\"a\", \"b\"]\ncategories = [\"c\"]\n\n[dependencies]\npublish = false\n";
+                            repository.workspace = true\ndocumentation = \"https://docs.rs/x\"\n\
+                            readme = \"README.md\"\nkeywords = [\"a\", \"b\"]\ncategories = [\"c\"]\n\n[dependencies]\npublish = false\n";
 
     #[test]
     fn the_libraries_are_the_packages_that_can_be_published() {
@@ -159,7 +168,9 @@ mod tests {
     #[test]
     fn a_manifest_without_a_field_that_registries_show_is_a_problem() {
         assert!(manifest_problem(MANIFEST).is_ok());
-        for (field, value) in [("description", "\"An x\""), ("categories", "[\"c\"]")] {
+        for (field, value) in
+            [("description", "\"An x\""), ("repository.workspace", "true"), ("categories", "[\"c\"]")]
+        {
             let line = format!("{field} = {value}\n");
             assert!(MANIFEST.contains(&line));
             let error = manifest_problem(&MANIFEST.replace(&line, "")).unwrap_err().to_string();
@@ -167,5 +178,4 @@ mod tests {
         }
         let many = MANIFEST.replace("\"b\"", "\"b\", \"c\", \"d\", \"e\", \"f\"");
         assert!(manifest_problem(&many).unwrap_err().to_string().starts_with("6 keywords"));
-    }
-}
+    }}
