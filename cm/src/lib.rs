@@ -222,3 +222,8 @@ pub use types::{
     Address, ConnParam, EventType, IbAddress, PathRecord, PeerParam, PeerUd, PortSpace, RejectReason,
     Service, ServiceRecord,
 };
+
+/// Compiles the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

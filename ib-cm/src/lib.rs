@@ -93,3 +93,8 @@ pub mod time;
 pub mod wire;
 
 pub use random::Random;
+
+/// Compiles the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -281,6 +281,6 @@ pub mod soft;
 struct Paper;
 
 /// Compiles the README's example as a doctest.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "soft"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -21,3 +21,8 @@ compile_error!(
 pub mod engine;
 pub mod sim;
 pub mod wire;
+
+/// Compiles the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -87,3 +87,16 @@ pub mod together;
 pub mod tools;
 #[cfg(feature = "suites")]
 pub mod ucx;
+
+/// Compiles the examples of READMEs whose packages do not depend on the API as doctests.
+#[cfg(all(doctest, feature = "suites"))]
+mod readmes {
+    #[doc = include_str!("../../README.md")]
+    struct Project;
+    #[doc = include_str!("../../provider-mlx5/README.md")]
+    struct Mlx5;
+    #[doc = include_str!("../../provider-rxe/README.md")]
+    struct Rxe;
+    #[doc = include_str!("../../provider-soft/README.md")]
+    struct Soft;
+}

@@ -111,3 +111,8 @@ headers! {
 
 // The kernel's __aligned_u64 is aligned to 8 everywhere. Rust's u64 is not on 32-bit x86.
 static_assertions::const_assert_eq!(align_of::<u64>(), 8);
+
+/// Compiles the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -63,3 +63,8 @@ pub mod slots;
 pub mod thread;
 pub mod transition;
 pub mod words;
+
+/// Compiles the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
