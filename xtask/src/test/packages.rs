@@ -178,4 +178,30 @@ mod tests {
         }
         let many = MANIFEST.replace("\"b\"", "\"b\", \"c\", \"d\", \"e\", \"f\"");
         assert!(manifest_problem(&many).unwrap_err().to_string().starts_with("6 keywords"));
-    }}
+    }
+    #[test]
+    fn a_release_needs_an_address_of_the_repository_and_a_tag_of_its_version() {
+        let dir = std::env::temp_dir().join(format!("verbs-release-{}", std::process::id()));
+        let write = |name: &str, text: &str| {
+            let path = dir.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let script = fs::read_to_string(cargo::root().join(".ci/check-release")).unwrap();
+        write(".ci/check-release", &script);
+        write("CHANGELOG.md", "# Changelog\n\n## 1.2.3 (2026-12-31)\n");
+        write("README.md", "# libibverbs-rs\n");
+        write("xtask/src/c_abi/deb/changelog", "verbs-run (1.2.3) unstable; urgency=medium\n");
+        let problem = |address: &str, tag: &str| {
+            let manifest = format!("[workspace.package]\nversion = \"1.2.3\"\nrepository = \"{address}\"\n");
+            write("Cargo.toml", &manifest);
+            let output = Command::new("bash").arg(dir.join(".ci/check-release")).arg(tag).output().unwrap();
+            assert_eq!(output.status.success(), output.stderr.is_empty());
+            String::from_utf8(output.stderr).unwrap()
+        };
+        assert_eq!(problem("https://forge.example/x", "v1.2.3"), "");
+        assert!(problem("", "v1.2.3").contains("`repository`"));
+        assert!(problem("https://forge.example/x", "v1.2.4").contains("not 1.2.4"));
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
