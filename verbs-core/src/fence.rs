@@ -75,6 +75,13 @@ needs_unsafe!(
 );
 
 needs_unsafe!(
+    AMethodOfADriver,
+    "use verbs_core::channel::{Attr, Uverbs};",
+    "uverbs: &Uverbs, address: u64",
+    "uverbs.driver_ioctl(\"verb\", \"what\", 1, 0x1000, &mut [Attr::u64(0x1000, address)])"
+);
+
+needs_unsafe!(
     AQueueMappedFromTheFile,
     "use std::os::fd::BorrowedFd; use verbs_core::ring::Region;",
     "file: BorrowedFd<'_>",

@@ -26,11 +26,13 @@
 //! code with that right can call them. Writes to a device file that the program opened itself are
 //! out of scope, like `/proc/self/mem`.
 //!
-//! Invariant: commands are built in this crate, because they contain addresses of memory for the
-//! kernel to write. The exception is a provider's doorbell, which has the file by the same right
-//! ([`Uverbs::cmd_fd`]). Replies come from the kernel: either from a file proven by sysfs to be
-//! uverbs, or from a channel guaranteed by the caller of [`Uverbs::new`]. A descriptor in a reply
-//! is checked before it is owned ([`crate::cmd::context`]).
+//! Invariant: safe code cannot build commands, because they contain addresses of memory for the
+//! kernel to write. This crate builds them, with two exceptions: methods of one driver, which its
+//! provider builds under a promise ([`Uverbs::driver_ioctl`]), and a provider's doorbell, which has
+//! the file by the same right ([`Uverbs::cmd_fd`]). Replies come from the kernel: either from a
+//! file proven by sysfs to be uverbs, or from a channel guaranteed by the caller of
+//! [`Uverbs::new`]. A descriptor in a reply is checked before it is owned
+//! ([`crate::cmd::context`]).
 //!
 //! # References
 //! `rdma/rdma_user_ioctl_cmds.h`, `rdma/ib_user_verbs.h`; Linux

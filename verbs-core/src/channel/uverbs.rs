@@ -188,6 +188,27 @@ impl Uverbs {
         }
     }
 
+    /// Calls a method in the driver's namespace, for the provider of that driver.
+    ///
+    /// # Safety
+    /// The method is the driver's, and each attribute has the type that the method defines for it.
+    /// A number that the kernel takes for an address names memory that it may access as the method
+    /// does.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` with [`Cause::KernelLacks`] and `what` if the kernel lacks the method;
+    /// otherwise any errno the kernel returns.
+    pub unsafe fn driver_ioctl(
+        &self,
+        verb: &'static str,
+        what: &'static str,
+        object_id: u16,
+        method_id: u16,
+        attrs: &mut [Attr<'_>],
+    ) -> Result<()> {
+        self.ioctl_only(verb, what, object_id, method_id, attrs)
+    }
+
     /// Calls a method by ioctl. Returns `false`, with no side effect, if the kernel lacks it.
     pub(crate) fn try_ioctl(
         &self,
