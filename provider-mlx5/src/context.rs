@@ -21,7 +21,7 @@ use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DmAttr, DmahAttr, FlowActionEspAttr, MrAttr,
     MwType, QpCreateAttr, QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
-use verbs_core::{Cause, Errno, Error, Result, cmd};
+use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
 
 use crate::device::{DRIVER_ID, Device};
@@ -31,7 +31,7 @@ use crate::registers::Register;
 use crate::uar::Name;
 use crate::{
     Ah, Counters, Cq, CqHandle, CqeCompression, Dm, Flow, Mlx5, Mr, Pd, Qp, ScatterToCqe, Srq, Td, Wq, Xrcd,
-    vendor_err_text,
+    cmd, vendor_err_text,
 };
 
 /// An open ConnectX device.
@@ -246,17 +246,19 @@ impl Context {
     /// Returns the properties of a port in the device's switch.
     ///
     /// # Errors
-    /// As [`query_port`](verbs_core::cmd::mlx5::query_port).
+    /// `EOPNOTSUPP` on kernels without the query; any other errno the kernel returns, notably
+    /// `EINVAL` for a port that the device lacks.
     pub fn query_switch_port(&self, port_num: u32) -> Result<Mlx5IbUapiQueryPort> {
-        cmd::mlx5::query_port(self.device.kernel.uverbs(), port_num)
+        cmd::query_port(self.device.kernel.uverbs(), port_num)
     }
 
     /// Writes the sysfs path of the device's data-direct function, followed by a null byte.
     ///
     /// # Errors
-    /// As [`data_direct_sysfs_path`](verbs_core::cmd::mlx5::data_direct_sysfs_path).
+    /// `EOPNOTSUPP` on kernels without data direct; any other errno the kernel returns, notably
+    /// `ENODEV` for a device without such a function, and `ENOSPC` for a buffer that is too short.
     pub fn data_direct_sysfs_path(&self, path: &mut [u8]) -> Result<()> {
-        cmd::mlx5::data_direct_sysfs_path(self.device.kernel.uverbs(), path)
+        cmd::data_direct_sysfs_path(self.device.kernel.uverbs(), path)
     }
 }
 

@@ -28,13 +28,13 @@ use uverbs_abi::mlx5_user_ioctl_cmds::{
 };
 use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiDmType;
 use verbs_core::channel::{Attr, DriverAttrs};
-use verbs_core::cmd::mlx5::{DmInfo, query_dm};
 use verbs_core::provider::{Destroy, DeviceOps as _, DmOps};
 use verbs_core::ring::{Region, barrier, page_size};
 use verbs_core::types::DmAttr;
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
+use crate::cmd::{DmInfo, query_dm};
 use crate::device::Device;
 use crate::direct::DmDirect;
 

@@ -7,6 +7,7 @@
 //! | `device` | the shared state of a context, and the agreement with the kernel's driver |
 //! | `query` | the properties of the device and its ports |
 //! | `kernel` | the right to command the kernel's context |
+//! | `cmd` | one function per method of the mlx5 driver |
 //! | `registers`, `uar` | the doorbell registers, and their pages in the device |
 //! | `dbrec`, `memory`, `user_index` | doorbell records, memory of queues, numbers in completions |
 //! | `clock` | the device's clock, and its conversion to the system's time |
@@ -69,6 +70,7 @@
 
 mod ah;
 mod clock;
+mod cmd;
 mod context;
 mod counters;
 mod cq;

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use verbs_core::kernel::KernelPd;
 use verbs_core::provider::{Destroy, ParentDomainAttr, PdOps, TdOps};
-use verbs_core::{Cause, Errno, Error, Result, cmd};
+use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::Mlx5;
 use crate::device::Device;
 use crate::direct::PdDirect;
 use crate::memory::Allocator;
 use crate::registers::Register;
+use crate::{Mlx5, cmd};
 
 /// A thread domain.
 #[derive(Debug)]
@@ -107,11 +107,12 @@ impl Pd {
     /// Describes the domain for direct access: see [`direct`](crate::direct).
     ///
     /// # Errors
-    /// For an imported domain, as [`query_pd`](verbs_core::cmd::mlx5::query_pd).
+    /// For an imported domain: `EOPNOTSUPP` on kernels without the query; any other errno the
+    /// kernel returns.
     pub fn direct(&self) -> Result<PdDirect> {
         let pdn = match self.pdn {
             Some(pdn) => pdn,
-            None => cmd::mlx5::query_pd(self.device.kernel.uverbs(), self.handle())?,
+            None => cmd::query_pd(self.device.kernel.uverbs(), self.handle())?,
         };
         Ok(PdDirect { pdn })
     }

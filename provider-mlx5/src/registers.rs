@@ -42,10 +42,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use uverbs_abi::mlx5_abi::Mlx5IbAllocUcontextResp;
-use verbs_core::cmd::mlx5::{UarType, free_uar};
 use verbs_core::fork::ForkLock;
 use verbs_core::{Result, environment};
 
+use crate::cmd::{UarType, free_uar};
 use crate::direct::RegisterDirect;
 use crate::doorbell::{ArmRegister, BlueFlame};
 use crate::kernel::Kernel;

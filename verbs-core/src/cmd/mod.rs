@@ -35,7 +35,6 @@ pub mod dmah;
 pub mod flow;
 pub mod gid;
 pub mod mcast;
-pub mod mlx5;
 pub mod mr;
 pub mod mw;
 pub mod pd;

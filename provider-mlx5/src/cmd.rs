@@ -1,5 +1,10 @@
 //! Methods specific to the mlx5 driver: doorbell pages (UARs), the location of device memory,
 //! numbers of protection domains, ports of a switch, and data direct.
+//!
+//! # Safety
+//! The methods are sent with the attributes that `rdma/mlx5_user_ioctl_cmds.h` lists for them. Each
+//! output is a slice or a reference; no number is an address of memory.
+#![allow(unsafe_code)]
 
 use uverbs_abi::ib_user_ioctl_cmds::{UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_DM, UVERBS_OBJECT_PD};
 use uverbs_abi::mlx5_user_ioctl_cmds::{
@@ -14,23 +19,22 @@ use uverbs_abi::mlx5_user_ioctl_cmds::{
     MLX5_IB_OBJECT_UAR,
 };
 use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiQueryPort;
-pub use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiUarAllocType as UarType;
+pub(crate) use uverbs_abi::mlx5_user_ioctl_verbs::Mlx5IbUapiUarAllocType as UarType;
+use verbs_core::Result;
+use verbs_core::channel::{Attr, Uverbs};
 use zerocopy::IntoBytes;
-
-use crate::Result;
-use crate::channel::{Attr, Uverbs};
 
 /// A doorbell page. It is freed by [`free_uar`], or with the last file of the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UarInfo {
+pub(crate) struct UarInfo {
     /// Its handle.
-    pub handle: u32,
+    pub(crate) handle: u32,
     /// The offset of the device file for mapping it.
-    pub mmap_offset: u64,
+    pub(crate) mmap_offset: u64,
     /// The number of bytes to map.
-    pub length: u32,
+    pub(crate) length: u32,
     /// The number of its first page in the device.
-    pub page_id: u32,
+    pub(crate) page_id: u32,
 }
 
 /// Allocates a doorbell page.
@@ -38,7 +42,7 @@ pub struct UarInfo {
 /// # Errors
 /// `EOPNOTSUPP` on kernels before 5.8; any other errno the kernel returns, notably `ENOMEM` for a
 /// device without a free page.
-pub fn alloc_uar(uverbs: &Uverbs, uar_type: UarType) -> Result<UarInfo> {
+pub(crate) fn alloc_uar(uverbs: &Uverbs, uar_type: UarType) -> Result<UarInfo> {
     let mut info = UarInfo { handle: 0, mmap_offset: 0, length: 0, page_id: 0 };
     let mut attrs = [
         Attr::new_handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, &mut info.handle),
@@ -48,7 +52,8 @@ pub fn alloc_uar(uverbs: &Uverbs, uar_type: UarType) -> Result<UarInfo> {
         Attr::output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, info.page_id.as_mut_bytes()),
     ];
     let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
-    uverbs.ioctl_only("alloc_uar", "pages of doorbell registers", object, method, &mut attrs)?;
+    // SAFETY: as argued at the head of this file.
+    unsafe { uverbs.driver_ioctl("alloc_uar", "pages of doorbell registers", object, method, &mut attrs) }?;
     Ok(info)
 }
 
@@ -56,21 +61,22 @@ pub fn alloc_uar(uverbs: &Uverbs, uar_type: UarType) -> Result<UarInfo> {
 ///
 /// # Errors
 /// `ENOENT` for an invalid handle; any other errno the kernel returns.
-pub fn free_uar(uverbs: &Uverbs, handle: u32) -> Result<()> {
+pub(crate) fn free_uar(uverbs: &Uverbs, handle: u32) -> Result<()> {
     let mut attrs = [Attr::handle(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, handle)];
     let (object, method) = (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY);
-    uverbs.ioctl_only("free_uar", "pages of doorbell registers", object, method, &mut attrs)
+    // SAFETY: as argued at the head of this file.
+    unsafe { uverbs.driver_ioctl("free_uar", "pages of doorbell registers", object, method, &mut attrs) }
 }
 
 /// The location of device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DmInfo {
+pub(crate) struct DmInfo {
     /// Its start in the mapped page.
-    pub start_offset: u64,
+    pub(crate) start_offset: u64,
     /// The page number for mapping it.
-    pub page_index: u16,
+    pub(crate) page_index: u16,
     /// The length in bytes.
-    pub length: u64,
+    pub(crate) length: u64,
 }
 
 /// Returns the location of device memory by its handle.
@@ -78,7 +84,7 @@ pub struct DmInfo {
 /// # Errors
 /// `EOPNOTSUPP` on kernels before 5.13; `ENOENT` for an invalid handle; any other errno the kernel
 /// returns.
-pub fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
+pub(crate) fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
     let mut info = DmInfo::default();
     let mut attrs = [
         Attr::handle(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, handle),
@@ -87,7 +93,8 @@ pub fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
         Attr::output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, info.length.as_mut_bytes()),
     ];
     let (object, method) = (UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY);
-    uverbs.ioctl_only("import_dm", "import of device memory", object, method, &mut attrs)?;
+    // SAFETY: as argued at the head of this file.
+    unsafe { uverbs.driver_ioctl("import_dm", "import of device memory", object, method, &mut attrs) }?;
     Ok(info)
 }
 
@@ -96,14 +103,17 @@ pub fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
 /// # Errors
 /// `EOPNOTSUPP` on kernels without the query; `ENOENT` for an invalid handle; any other errno the
 /// kernel returns.
-pub fn query_pd(uverbs: &Uverbs, handle: u32) -> Result<u32> {
+pub(crate) fn query_pd(uverbs: &Uverbs, handle: u32) -> Result<u32> {
     let mut pdn = 0_u32;
     let mut attrs = [
         Attr::handle(MLX5_IB_ATTR_QUERY_PD_HANDLE, handle),
         Attr::output(MLX5_IB_ATTR_QUERY_PD_RESP_PDN, pdn.as_mut_bytes()),
     ];
     let (object, method) = (UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY);
-    uverbs.ioctl_only("query_pd", "the number of a protection domain", object, method, &mut attrs)?;
+    // SAFETY: as argued at the head of this file.
+    unsafe {
+        uverbs.driver_ioctl("query_pd", "the number of a protection domain", object, method, &mut attrs)
+    }?;
     Ok(pdn)
 }
 
@@ -112,14 +122,15 @@ pub fn query_pd(uverbs: &Uverbs, handle: u32) -> Result<u32> {
 /// # Errors
 /// `EOPNOTSUPP` on kernels without the query; any other errno the kernel returns, notably `EINVAL`
 /// for a port that the device lacks.
-pub fn query_port(uverbs: &Uverbs, port_num: u32) -> Result<Mlx5IbUapiQueryPort> {
+pub(crate) fn query_port(uverbs: &Uverbs, port_num: u32) -> Result<Mlx5IbUapiQueryPort> {
     let mut info = Mlx5IbUapiQueryPort::default();
     let mut attrs = [
         Attr::u32(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, port_num),
         Attr::output(MLX5_IB_ATTR_QUERY_PORT, info.as_mut_bytes()),
     ];
     let (object, method) = (UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT);
-    uverbs.ioctl_only("query_port", "the port of a switch", object, method, &mut attrs)?;
+    // SAFETY: as argued at the head of this file.
+    unsafe { uverbs.driver_ioctl("query_port", "the port of a switch", object, method, &mut attrs) }?;
     Ok(info)
 }
 
@@ -128,8 +139,9 @@ pub fn query_port(uverbs: &Uverbs, port_num: u32) -> Result<Mlx5IbUapiQueryPort>
 /// # Errors
 /// `EOPNOTSUPP` on kernels without data direct; any other errno the kernel returns, notably
 /// `ENODEV` for a device without such a function, and `ENOSPC` for a buffer that is too short.
-pub fn data_direct_sysfs_path(uverbs: &Uverbs, path: &mut [u8]) -> Result<()> {
+pub(crate) fn data_direct_sysfs_path(uverbs: &Uverbs, path: &mut [u8]) -> Result<()> {
     let mut attrs = [Attr::output(MLX5_IB_ATTR_GET_DATA_DIRECT_SYSFS_PATH, path)];
     let (object, method) = (UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_GET_DATA_DIRECT_SYSFS_PATH);
-    uverbs.ioctl_only("get_data_direct_sysfs_path", "data direct", object, method, &mut attrs)
+    // SAFETY: as argued at the head of this file.
+    unsafe { uverbs.driver_ioctl("get_data_direct_sysfs_path", "data direct", object, method, &mut attrs) }
 }
