@@ -1,8 +1,8 @@
 //! [`EventType`]: the number of an event.
 
-use super::open_numbers;
+use verbs_core::open_enum;
 
-open_numbers! {
+open_enum! {
     /// The number of an event, as in `rdma_cm_event_type`. [`EventKind`](crate::EventKind) also
     /// holds the event's data.
     ///

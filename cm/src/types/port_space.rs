@@ -1,10 +1,9 @@
 //! [`PortSpace`]: the meaning of a port number.
 
 use verbs::QpType;
+use verbs_core::open_enum;
 
-use super::open_numbers;
-
-open_numbers! {
+open_enum! {
     /// The space of an id's port. It determines the transport service.
     ///
     /// Ports of different spaces are independent: a listener on port 7471 of [`TCP`](Self::TCP) and

@@ -1,8 +1,8 @@
 //! [`RejectReason`]: the reason why a peer did not accept a connection.
 
-use super::open_numbers;
+use verbs_core::open_enum;
 
-open_numbers! {
+open_enum! {
     /// The reason in a peer's reject message.
     ///
     /// # References

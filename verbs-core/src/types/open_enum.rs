@@ -1,7 +1,9 @@
-//! [`open_enum!`]: an enumeration that preserves unknown values.
+//! [`open_enum!`]: an enumeration that preserves unknown values. `rdma-cm` uses it too.
 
 /// Defines a newtype over an integer with named values. A value without a name is kept and shown as
 /// its number.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! open_enum {
     (
         $(#[$meta:meta])*
@@ -17,10 +19,10 @@ macro_rules! open_enum {
         impl $name {
             $($(#[$vmeta])* pub const $variant: Self = Self($value);)*
 
-            /// Every named value, in the numerical order of the specification.
+            /// Every named value, in numerical order.
             pub const NAMED: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Returns the name printed by rdma-core, or `None` for a value without one.
+            /// Returns the value's text (rdma-core's, if it has one), or `None` for an unnamed value.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant => Some($text),)*
