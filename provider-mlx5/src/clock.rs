@@ -22,10 +22,10 @@ use uverbs_abi::mlx5_abi::{
     Mlx5IbAllocUcontextRespMask, Mlx5IbMmapCmd,
 };
 use verbs_core::Errno;
+use verbs_core::kernel::Kernel;
 use verbs_core::ring::{Region, barrier, page_size};
 
 use crate::direct::ClockInfo;
-use crate::kernel::Kernel;
 
 /// The device's clock, as far as offered by the kernel.
 #[derive(Debug)]

@@ -23,6 +23,12 @@
 //! # Safety
 //! The command's input contains no addresses.
 //!
+//! Here the crate takes the right to command the context, once for all its files. The [`Kernel`]
+//! does not leave the crate. The objects keep the promises of
+//! [`Uverbs`](verbs_core::channel::Uverbs): each changes and destroys only the kernel object that
+//! it created, when its owner requests it. A queue posts only requests for which the callers of the
+//! unsafe posting functions made their promises.
+//!
 //! # References
 //! rdma-core `providers/mlx5/mlx5.c` (`mlx5_alloc_context`); Linux
 //! `drivers/infiniband/hw/mlx5/main.c` (`mlx5_ib_alloc_ucontext`)
@@ -40,7 +46,7 @@ use uverbs_abi::mlx5_abi::{
 use verbs_core::channel::{DriverAttrs, Uhw};
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::fork::{ForkLock, ForkReadGuard, ForkRwLock, ForkWriteGuard, Lost};
-use verbs_core::kernel::KernelContext;
+use verbs_core::kernel::{Kernel, KernelContext};
 use verbs_core::provider::DeviceOps as _;
 use verbs_core::ring::barrier;
 use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags, QpType};
@@ -50,7 +56,6 @@ use zerocopy::IntoBytes;
 use crate::clock::Clock;
 use crate::dbrec::RecordPool;
 use crate::direct::ContextDirect;
-use crate::kernel::Kernel;
 use crate::regions::Regions;
 use crate::registers::Registers;
 use crate::sizes::Limits;
@@ -155,7 +160,8 @@ impl Device {
     /// # Errors
     /// As [`open`](Self::open).
     pub(crate) fn new(kernel: Arc<KernelContext>, reply: &Mlx5IbAllocUcontextResp) -> Result<Arc<Self>> {
-        let kernel = Kernel::new(kernel);
+        // SAFETY: the crate uses the right as argued at the head of this file.
+        let kernel = unsafe { Kernel::new(kernel) };
         let refused = |reason: &'static str| {
             let cause = Cause::Other { reason: reason.into() };
             kernel.uverbs().error("open_device", Errno::OPNOTSUPP).because(cause)
@@ -438,7 +444,8 @@ pub(crate) mod tests {
     /// Returns a context of a scripted kernel.
     pub(crate) fn kernel() -> (Kernel, Scripted) {
         let script = Scripted::new([opened(&[])]);
-        (Kernel::new(context(&script, Uhw::none()).unwrap()), script)
+        // SAFETY: as for a device's.
+        (unsafe { Kernel::new(context(&script, Uhw::none()).unwrap()) }, script)
     }
 
     /// Opens a device over a scripted kernel.

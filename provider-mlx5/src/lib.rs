@@ -6,7 +6,6 @@
 //! | `context` | [`Context`], the open device, and the recognition of ConnectX devices |
 //! | `device` | the shared state of a context, and the agreement with the kernel's driver |
 //! | `query` | the properties of the device and its ports |
-//! | `kernel` | the right to command the kernel's context |
 //! | `cmd` | one function per method of the mlx5 driver |
 //! | `registers`, `uar` | the doorbell registers, and their pages in the device |
 //! | `dbrec`, `memory`, `user_index` | doorbell records, memory of queues, numbers in completions |
@@ -83,7 +82,6 @@ mod entries;
 mod flow;
 #[cfg(test)]
 mod forked;
-mod kernel;
 mod life;
 mod memory;
 mod mr;

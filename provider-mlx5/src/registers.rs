@@ -43,12 +43,12 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use uverbs_abi::mlx5_abi::Mlx5IbAllocUcontextResp;
 use verbs_core::fork::ForkLock;
+use verbs_core::kernel::Kernel;
 use verbs_core::{Result, environment};
 
 use crate::cmd::{UarType, free_uar};
 use crate::direct::RegisterDirect;
 use crate::doorbell::{ArmRegister, BlueFlame};
-use crate::kernel::Kernel;
 use crate::uar::{self, Name, REGISTERS, UAR, Uar};
 
 /// The offset of the first register in a UAR.

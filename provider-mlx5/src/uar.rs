@@ -19,11 +19,11 @@
 use uverbs_abi::mlx5_abi::{
     MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_UAR_PAGE_INDEX, Mlx5IbAllocUcontextResp, Mlx5IbMmapCmd,
 };
+use verbs_core::kernel::Kernel;
 use verbs_core::ring::{Region, page_size};
 use verbs_core::{Errno, Result};
 
 use crate::cmd::{UarType, alloc_uar, free_uar};
-use crate::kernel::Kernel;
 
 /// The size of a UAR, in bytes.
 pub(crate) const UAR: usize = 4096;

@@ -16,13 +16,11 @@ use uverbs_abi::rdma_user_rxe::{
 use uverbs_abi::socket::{SockaddrIn, SockaddrIn6};
 use uverbs_abi::{Be32, Be64};
 use verbs_core::channel::Uhw;
-use verbs_core::kernel::KernelPd;
+use verbs_core::kernel::{Kernel, KernelPd};
 use verbs_core::provider::{AhOps, Destroy, DeviceOps as _, PdOps};
 use verbs_core::types::{AhAttr, Av, Gid, GidEntry, GlobalRoute};
 use verbs_core::{Cause, Errno, Error, Result, cmd};
 use zerocopy::IntoBytes;
-
-use crate::kernel::Kernel;
 
 /// The tag of this provider's address vectors.
 pub(crate) const AV_TAG: u32 = RdmaDriverId::RDMA_DRIVER_RXE.0;

@@ -2,6 +2,12 @@
 //!
 //! # Safety
 //! The caller's promises about registered memory are passed on unchanged.
+//!
+//! Here the crate takes the right to command the context, once for all its files. The [`Kernel`]
+//! does not leave the crate. The objects keep the promises of
+//! [`Uverbs`](verbs_core::channel::Uverbs). Each changes and destroys only the kernel object it
+//! created, when its owner calls for it. A queue pair posts only requests covered by the promises
+//! of the unsafe posting functions' callers.
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -10,7 +16,7 @@ use std::sync::Arc;
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::fork::ForkLock;
-use verbs_core::kernel::{KernelContext, KernelDmah, KernelMw, KernelPd};
+use verbs_core::kernel::{Kernel, KernelContext, KernelDmah, KernelMw, KernelPd};
 use verbs_core::provider::{
     ContextOps, DeviceOps, Driver, MrChange, NamedProvider, OpenedContext, QpParents, QpParts, ReregError,
     SrqParents, SrqParts, erase,
@@ -21,7 +27,6 @@ use verbs_core::types::{
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::kernel::Kernel;
 use crate::mr::Paged;
 use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe, Srq};
 
@@ -36,7 +41,9 @@ pub struct Context {
 impl Context {
     /// Creates a context over the kernel's context of an rxe device, real or simulated.
     pub(crate) fn new(kernel: Arc<KernelContext>) -> Self {
-        Self { kernel: Kernel::new(kernel), paged: Arc::default(), caps: ForkLock::default() }
+        // SAFETY: the crate uses the right as argued at the head of this file.
+        let kernel = unsafe { Kernel::new(kernel) };
+        Self { kernel, paged: Arc::default(), caps: ForkLock::default() }
     }
 
     /// Returns the device's capabilities, notably to bind windows (Linux 6.1), to flush and to

@@ -24,6 +24,7 @@ use uverbs_abi::ib_user_verbs::IbUverbsWc;
 use uverbs_abi::rdma_user_rxe::{RxeCreateCqResp, RxeResizeCqResp};
 use verbs_core::channel::Uhw;
 use verbs_core::for_each_completion_field;
+use verbs_core::kernel::Kernel;
 use verbs_core::provider::{
     Completion as CompletionOps, CqOps, Destroy, DeviceOps as _, EventsRead, Notifier,
 };
@@ -31,7 +32,6 @@ use verbs_core::types::{CqInitAttr, CqModeration, CqWcFlags, Wc, WcFlags, WcOpco
 use verbs_core::{Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
-use crate::kernel::Kernel;
 use crate::queue::{ConsumerEnd, Entry, Queue};
 
 /// Reads a field of an entry.

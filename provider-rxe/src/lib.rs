@@ -7,7 +7,6 @@
 //! | `queue` | a mapped queue: its slots and its header, checked once |
 //! | `wqe` | the parts of a work queue entry |
 //! | `sq` | [`Sq`], posting sends |
-//! | `kernel` | the right to command the kernel's context, shared by all objects |
 //! | `kick` | the one system call of each `post_send` |
 //! | `rq` | [`Rq`], posting receives |
 //! | `cq` | [`Cq`], polling without a system call |
@@ -55,7 +54,6 @@
 mod ah;
 mod context;
 mod cq;
-mod kernel;
 mod kick;
 mod mr;
 #[doc(hidden)]

@@ -18,7 +18,7 @@
 use uverbs_abi::rdma_user_rxe::RxeCreateQpResp;
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::qp::{QpHandles, QpInfo};
-use verbs_core::kernel::Groups;
+use verbs_core::kernel::{Groups, Kernel};
 use verbs_core::provider::{Destroy, DeviceOps as _, EventsRead, PdOps, QpOps, QpParents, QpParts, SrqOps};
 use verbs_core::types::{
     DeviceCapFlags, Gid, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpInitInfo, QpState, QpType,
@@ -27,7 +27,6 @@ use verbs_core::{Cause, Errno, Error, Result, cmd, transition};
 use zerocopy::IntoBytes;
 
 use crate::Rxe;
-use crate::kernel::Kernel;
 use crate::kick::Kick;
 use crate::queue::Queue;
 use crate::rq::Rq;

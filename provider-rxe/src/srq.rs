@@ -24,14 +24,13 @@ use std::sync::Arc;
 use uverbs_abi::rdma_user_rxe::{Mminfo, RxeCreateSrqResp, RxeModifySrqCmd};
 use verbs_core::channel::Uhw;
 use verbs_core::cmd::srq::SrqHandles;
-use verbs_core::kernel::KernelPd;
+use verbs_core::kernel::{Kernel, KernelPd};
 use verbs_core::provider::{Destroy, DeviceOps as _, EventsRead, PdOps, RecvQueue, SrqOps, SrqParts};
 use verbs_core::types::{PostError, PostReason, QpCap, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
 use crate::Rxe;
-use crate::kernel::Kernel;
 use crate::queue::Queue;
 use crate::rq::Rq;
 

@@ -68,6 +68,13 @@ needs_unsafe!(
 );
 
 needs_unsafe!(
+    TheRightToAContext,
+    "use std::sync::Arc; use verbs_core::kernel::{Kernel, KernelContext};",
+    "context: Arc<KernelContext>",
+    "Kernel::new(context)"
+);
+
+needs_unsafe!(
     AKernelOfOnesOwn,
     "use verbs_core::channel::{Scripted, Uverbs};",
     "kernel: Scripted",

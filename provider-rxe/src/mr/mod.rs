@@ -23,13 +23,12 @@ mod paged;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbs_core::kernel::KernelMr;
+use verbs_core::kernel::{Kernel, KernelMr};
 use verbs_core::provider::{Destroy, MrChange, MrOps, RegionState, ReregError};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error};
 
 use crate::Rxe;
-use crate::kernel::Kernel;
 use crate::settle::{PATIENCE, after_dereg};
 
 pub(crate) use self::paged::Paged;

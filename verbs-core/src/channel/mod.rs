@@ -20,9 +20,11 @@
 //! number, and to map its queues. Destroying a handle without its owner's knowledge, or writing a
 //! work request into a mapped queue, lets the device write where safe code has a reference.
 //!
-//! Invariant: no safe function returns a `&Uverbs`. [`Uverbs::open`], [`Uverbs::new`] and
-//! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) are unsafe, and their caller
-//! makes the promises listed at [`Uverbs`]. The functions of [`crate::cmd`] are safe because only
+//! Invariant: safe code gets a `&Uverbs` only from a [`Kernel`](crate::kernel::Kernel), which it
+//! cannot make. [`Uverbs::open`], [`Uverbs::new`],
+//! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) and
+//! [`Kernel::new`](crate::kernel::Kernel::new) are unsafe, and their caller makes the promises
+//! listed at [`Uverbs`]. The functions of [`crate::cmd`] are safe because only
 //! code with that right can call them. Writes to a device file that the program opened itself are
 //! out of scope, like `/proc/self/mem`.
 //!

@@ -8,12 +8,13 @@
 //! # Safety
 //! A [`KernelContext`] has the right to command its device ([`Uverbs`]). It uses the right for
 //! queries and for the objects above, each of which destroys only itself. It passes the right on
-//! only by [`KernelContext::uverbs`], which is unsafe.
+//! only by [`KernelContext::uverbs`] and [`Kernel::new`], which are unsafe.
 
 mod flow;
 mod groups;
 mod limits;
 mod objects;
+mod right;
 
 use core::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,6 +33,7 @@ use crate::{Errno, Error, Result, cmd};
 pub use flow::{KernelCompCntr, KernelCounters, KernelFlow, KernelFlowAction, KernelRwqIndTable};
 pub use groups::Groups;
 pub use objects::{KernelDmah, KernelMr, KernelMw, KernelPd};
+pub use right::Kernel;
 
 /// An open kernel device, shared by everything created from it.
 #[derive(Debug)]
@@ -191,8 +193,7 @@ impl KernelContext {
 
     /// Returns the context's commands, for the provider of the device.
     ///
-    /// A provider calls this in one place: in a dedicated type that safe code outside the provider
-    /// cannot name.
+    /// A provider uses a [`Kernel`] instead.
     ///
     /// # Safety
     /// The caller uses the right to command as [`Uverbs`] requires.
