@@ -9,7 +9,6 @@
 //! | [`shares`] | a queue for each source, so none dominates |
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
 //! | [`time`] | points in time; the protocol's timeout codes |
-//! | `random` | the source of communication ids and transaction ids |
 //!
 //! A device whose queue pair 1 passes its messages to a [`Cm`](cm::Cm) interoperates with other
 //! devices using this crate and with Linux's `ib_cm` and `rdma_cm`.
@@ -86,13 +85,12 @@ compile_error!(
 
 pub mod cm;
 pub mod intake;
-mod random;
 pub mod shares;
 pub mod sim;
 pub mod time;
 pub mod wire;
 
-pub use random::Random;
+pub use rdma_sans_io::Random;
 
 /// Compiles the README's example as a doctest.
 #[cfg(doctest)]

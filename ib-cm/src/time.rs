@@ -3,18 +3,7 @@
 //! # References
 //! IBTA 12.7.3 and 12.7.21 (codes of 5 bits); linux `cm_convert_to_ms`, `cm_ack_timeout`.
 
-use core::ops::Add;
-
-/// Nanoseconds since an origin chosen by the caller. Time never decreases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time(pub u64);
-
-impl Add<u64> for Time {
-    type Output = Self;
-    fn add(self, nanoseconds: u64) -> Self {
-        Self(self.0.saturating_add(nanoseconds))
-    }
-}
+pub use rdma_sans_io::Time;
 
 /// Nanoseconds in a millisecond.
 pub const MILLISECOND: u64 = 1_000_000;

@@ -21,7 +21,7 @@ use std::env;
 use ib_cm::cm::{
     AcceptParams, CmId, ConnectParams, Event, Refused, RejectParams, SidrParams, SidrReplyParams, State,
 };
-use ib_cm::sim::{Faults, Net, NodeId, Rng};
+use ib_cm::sim::{Chance, Faults, Net, NodeId, Rng};
 use ib_cm::time::{MILLISECOND, Time};
 use ib_cm::wire::{Mad, Message, Mtu, PortSpace, Reason, ServiceId, mra, path, req};
 
@@ -125,9 +125,10 @@ impl World {
             let node = world.any_node();
             world.later(10 * SECOND, Action::Connect(node));
         }
-        if world.rng.percent(15) {
+        if world.rng.chance(Chance::percent(15)) {
             let node = world.any_node();
-            let action = if world.rng.percent(50) { Action::Restart(node) } else { Action::Cut(node) };
+            let action =
+                if world.rng.chance(Chance::percent(50)) { Action::Restart(node) } else { Action::Cut(node) };
             world.later(20 * SECOND, action);
         }
         for _ in 0..world.rng.below(6) {
@@ -147,7 +148,7 @@ impl World {
 
     /// Schedules an action within a time, mostly soon.
     fn later(&mut self, within: u64, action: Action) {
-        let within = if self.rng.percent(50) { within / 100 } else { within };
+        let within = if self.rng.chance(Chance::percent(50)) { within / 100 } else { within };
         let at = self.net.now() + self.rng.below(within + 1);
         self.scheduled += 1;
         self.actions.insert((at, self.scheduled), action);
@@ -327,7 +328,7 @@ impl World {
                 self.restarted = true;
                 self.lives.retain(|(of, _), _| *of != node);
                 self.actions.retain(|_, action| action.concerns() != Some(node));
-                if self.rng.percent(50) {
+                if self.rng.chance(Chance::percent(50)) {
                     self.later(SECOND, Action::Connect(node));
                 }
             }
@@ -345,7 +346,7 @@ impl World {
 
     fn connect(&mut self, node: NodeId) {
         let (to, now) = (self.any_node(), self.net.now());
-        if self.rng.percent(20) {
+        if self.rng.chance(Chance::percent(20)) {
             let params = SidrParams::new(self.net.address(node, to), SERVICE);
             let id = self.net.cm(node).sidr_request(now, &params).expect("there is room");
             self.life(node, id);
@@ -353,21 +354,21 @@ impl World {
         }
         let mut qp_num = self.next_qpn;
         self.next_qpn += 1;
-        if self.rng.percent(10) {
+        if self.rng.chance(Chance::percent(10)) {
             // A program reuses a queue pair, or a peer has restarted.
             qp_num = 16 + self.rng.below(u64::from(qp_num - 15)) as u32;
             self.ambiguous.push(qp_num);
         }
         let params = ConnectParams {
             path: self.net.path(node, to),
-            service_id: if self.rng.percent(5) { UNSERVED } else { SERVICE },
+            service_id: if self.rng.chance(Chance::percent(5)) { UNSERVED } else { SERVICE },
             qp_num,
             starting_psn: qp_num ^ 0xff_0000,
             ..ConnectParams::default()
         };
         let id = self.net.cm(node).connect(now, &params).expect("there is room");
         self.life(node, id).asker = qp_num;
-        if self.rng.percent(10) {
+        if self.rng.chance(Chance::percent(10)) {
             self.later(20 * SECOND, Action::Destroy(node, id));
         }
     }
@@ -387,10 +388,10 @@ impl World {
         if outcome.is_ok() {
             let asker = self.life(node, id).asker;
             self.accepted.entry(asker).or_default().push((qp_num, params.starting_psn));
-            if self.rng.percent(10) {
+            if self.rng.chance(Chance::percent(10)) {
                 self.later(10 * SECOND, Action::Established(node, id));
             }
-            if self.rng.percent(5) {
+            if self.rng.chance(Chance::percent(5)) {
                 self.later(10 * SECOND, Action::Reject(node, id));
             }
         }
@@ -587,7 +588,7 @@ fn a_stranger_on_the_network_takes_down_no_connection() {
             rng.fill(&mut mad);
             mad[..4].copy_from_slice(&[1, 7, 2, 3]);
             mad[16..18].copy_from_slice(&[0, 0x10 + rng.below(11) as u8]);
-            let to = if rng.percent(50) { a } else { b };
+            let to = if rng.chance(Chance::percent(50)) { a } else { b };
             net.inject(mallory, to, mad);
             let until = net.now() + MILLISECOND;
             while let Some((node, event)) = net.next_until(until) {

@@ -14,6 +14,7 @@ const PACKAGES: &[&str] = &[
     "uverbs-abi",
     "verbs-core",
     "provider-rxe",
+    "rdma-sans-io",
     "roce",
     "provider-soft",
     "libibverbs-rs",

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The libraries without dependencies in the workspace. Each build includes one of them.
+/// The lowest libraries with code that depends on the target. Each build includes one of them.
 const LOWEST: &[&str] = &["uverbs-abi", "roce", "ib-cm"];
 
 /// The libraries above them.

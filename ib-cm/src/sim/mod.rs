@@ -39,7 +39,6 @@
 //! ```
 
 mod net;
-mod rng;
 
 pub use net::{Faults, Net, NodeId};
-pub use rng::Rng;
+pub use rdma_sans_io::{Chance, Rng};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 
-use super::Rng;
+use rdma_sans_io::{Chance, Rng};
+
 use crate::cm::{Address, Cm, Config, Event, Path, Transmit};
 use crate::time::{MILLISECOND, Time};
 use crate::wire::{Attribute, Gid, Mad, Message};
@@ -235,8 +236,8 @@ impl Net {
     }
 
     fn send(&mut self, from: NodeId, transmit: &Transmit) {
-        let is_lost = self.rng.percent(self.faults.loss);
-        let is_doubled = self.rng.percent(self.faults.duplication);
+        let is_lost = self.rng.chance(Chance::percent(self.faults.loss.into()));
+        let is_doubled = self.rng.chance(Chance::percent(self.faults.duplication.into()));
         let to = (0..self.nodes.len()).map(NodeId).find(|node| self.gid(*node) == transmit.to.remote);
         let to = to.filter(|to| !self.nodes[to.0].cut && !self.nodes[from.0].cut && !is_lost);
         let copies = if to.is_none() { 0 } else { 1 + usize::from(is_doubled) };

@@ -27,7 +27,6 @@
 //! | | `scatter` | lists of scatter/gather elements: bytes to registered memory and back |
 //! | | `keys` | memory regions and windows: keys, rights, protection domains, ranges |
 //! | | `table` | objects by number |
-//! | | `random` | [`Random`], the source of the numbers of objects |
 //! | | `memory` | [`Memory`] for payload; [`Sink`] for completions and events |
 //! | | `types` | values: numbers of objects, attributes, work requests, completions |
 //!
@@ -61,7 +60,6 @@ mod objects;
 mod output;
 mod qp;
 mod queue;
-mod random;
 mod requester;
 mod responder;
 mod room;
@@ -74,7 +72,7 @@ mod types;
 
 pub use keys::MrChange;
 pub use memory::{CqFull, Fault, FirstPacket, MadsFull, Matched, Memory, Sink};
-pub use random::Random;
+pub use rdma_sans_io::Random;
 pub use types::{
     Access, Arrival, Attr, AttrChange, Completion, Config, CqId, DroppedDatagrams, Event, GSI_QKEY, GSI_QPN,
     Gid, InlineCompletion, MAD_LEN, Mad, MadDestination, MemoryAttr, MwType, Network, Opcode, Path, Payload,

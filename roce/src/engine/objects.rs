@@ -2,6 +2,8 @@
 
 use alloc::boxed::Box;
 
+use rdma_sans_io::Random;
+
 use super::answers::{Address, Answers};
 use super::environment::Environment;
 use super::gsi::Gsi;
@@ -10,7 +12,6 @@ use super::memory::{Memory, Sink};
 use super::multicast::Groups;
 use super::qp::{Qp, ResponseKind};
 use super::queue::Srq;
-use super::random::Random;
 use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{Config, DroppedDatagrams, Event, Qpn, Service, State, Time};

@@ -16,7 +16,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::random::Random;
+use rdma_sans_io::Random;
+
 use super::room;
 use super::types::Refused;
 

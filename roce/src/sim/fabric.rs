@@ -7,10 +7,11 @@ use core::cmp::Ordering;
 use core::fmt;
 use core::ops::Range;
 
+use rdma_sans_io::Rng;
+
 use super::endpoint::{Endpoint, EndpointId, Port, Program, Told};
 use super::link::{Cable, Link};
 use super::memory::VecMemory;
-use super::rng::Rng;
 use super::trace::{Fate, Record, Trace, Traced};
 use crate::engine::{Arrival, Config, Engine, Gid, Path, Time, Urgency};
 use crate::wire::packet::MAX_PACKET_LEN;

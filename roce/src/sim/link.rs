@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::rng::{Chance, Rng};
+use rdma_sans_io::{Chance, Rng};
+
 use super::trace::Fate;
 use crate::engine::Time;
 

@@ -12,7 +12,6 @@
 //! | `link` | [`Link`], one direction between two endpoints: latency, bandwidth, faults |
 //! | `memory` | [`VecMemory`], vectors as registered memory |
 //! | `trace` | the packets, completions and events, as text |
-//! | `rng` | [`Rng`], the source of random numbers |
 //!
 //! # Example
 //! Two endpoints, a link that loses a tenth of its packets, and a message that arrives
@@ -52,7 +51,6 @@ mod endpoint;
 mod fabric;
 mod link;
 mod memory;
-mod rng;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -62,5 +60,5 @@ pub use endpoint::{Endpoint, EndpointId, Program, Told};
 pub use fabric::{Answered, Fabric, NotIdle};
 pub use link::Link;
 pub use memory::{Buffer, Flushed, Region, VecMemory, VecRegion};
-pub use rng::{Chance, Rng};
+pub use rdma_sans_io::{Chance, Rng};
 pub use trace::{Fate, Record, Traced};

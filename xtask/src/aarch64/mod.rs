@@ -69,6 +69,7 @@ const LIBRARIES: &[&str] = &[
     "verbs-core",
     "provider-rxe",
     "provider-mlx5",
+    "rdma-sans-io",
     "roce",
     "ib-cm",
     "provider-soft",

@@ -16,6 +16,8 @@ mod stalls;
 
 use alloc::boxed::Box;
 
+use rdma_sans_io::Random;
+
 use super::Engine;
 use super::answers::Answers;
 use super::keys::Keys;
@@ -24,7 +26,6 @@ use super::multicast::Groups;
 use super::objects::Objects;
 use super::qp::{Qp, RecvState, SendState};
 use super::queue::{RecvQueue, SendQueue};
-use super::random::Random;
 use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{

@@ -21,7 +21,8 @@ mod change;
 
 pub use change::MrChange;
 
-use super::random::Random;
+use rdma_sans_io::Random;
+
 use super::table::Table;
 use super::types::{Access, MemoryAttr, MwType, Pd, Qpn, Refused};
 

@@ -7,20 +7,11 @@ mod refused;
 pub use mad::{GSI_QKEY, GSI_QPN, MAD_LEN, Mad, MadDestination, ReceivedMad};
 pub use refused::{PostRefused, Refused};
 
-use core::ops::{Add, BitOr};
+use core::ops::BitOr;
+
+pub use rdma_sans_io::Time;
 
 use crate::wire::feth;
-
-/// Nanoseconds since an origin chosen by the caller. Time never decreases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time(pub u64);
-
-impl Add<u64> for Time {
-    type Output = Self;
-    fn add(self, nanoseconds: u64) -> Self {
-        Self(self.0.saturating_add(nanoseconds))
-    }
-}
 
 /// A 128-bit address: an IPv6 address, or an IPv4 address mapped into one (`::ffff:192.0.2.1`).
 pub type Gid = [u8; 16];

@@ -1,6 +1,9 @@
 //! [`Rng`]: a source of pseudorandom numbers. SplitMix64 is one 64-bit counter, mixed: good enough
 //! for tests, with a state that fits in a line of a bug report.
 //!
+//! It is not fastrand's generator, because a seed in a bug report or a regression test must give
+//! the same numbers in every version.
+//!
 //! # References
 //! Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014
 
@@ -45,10 +48,23 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Returns whether an event with a probability of `percent` happens.
-    pub fn percent(&mut self, percent: u8) -> bool {
+    /// Returns a number from `first` to `last`, inclusive.
+    pub fn range(&mut self, first: u64, last: u64) -> u64 {
+        first + self.below(last.saturating_sub(first).saturating_add(1))
+    }
+
+    /// Returns whether an event of this probability happens.
+    pub fn chance(&mut self, of: Chance) -> bool {
         // Always drawn, so a fault's probability does not change later draws.
-        self.below(100) < u64::from(percent)
+        self.below(1_000_000) < u64::from(of.0)
+    }
+
+    /// Returns one of `items`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize]
     }
 
     /// Fills `bytes`.
@@ -56,5 +72,31 @@ impl Rng {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
         }
+    }
+}
+
+/// A probability, in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Chance(u32);
+
+impl Chance {
+    /// Probability 0.
+    pub const NEVER: Self = Self(0);
+    /// Probability 1.
+    pub const ALWAYS: Self = Self(1_000_000);
+
+    /// Returns a probability of `n` percent.
+    pub const fn percent(n: u32) -> Self {
+        Self(n.saturating_mul(10_000))
+    }
+
+    /// Returns a probability of `n` in a million.
+    pub const fn per_million(n: u32) -> Self {
+        Self(n)
+    }
+
+    /// Returns the probability in millionths.
+    pub const fn millionths(self) -> u32 {
+        self.0
     }
 }
