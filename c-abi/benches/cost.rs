@@ -26,8 +26,6 @@
 
 #[path = "../tests/abi/mod.rs"]
 mod abi;
-#[path = "../../provider-rxe/benches/callgrind/mod.rs"]
-mod callgrind;
 mod calls;
 mod libmlx5;
 mod library;
@@ -39,12 +37,12 @@ mod world;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
 
+use callgrind::{count_in, count_instructions};
 use provider_mlx5::Mlx5;
 use provider_rxe::Rxe;
 use provider_soft::Soft;
 use verbs_core::provider::RecvQueue as _;
 
-use callgrind::{count_in, count_instructions};
 use calls::*;
 use libmlx5::Libmlx5;
 use world::{Measured, REMOTE, RKEY, World};

@@ -24,8 +24,6 @@
 //! them; no other function has these names.
 #![allow(unsafe_code)]
 
-#[path = "../../provider-rxe/benches/callgrind/mod.rs"]
-mod callgrind;
 mod sites;
 
 use std::hint::black_box;

@@ -22,12 +22,11 @@
 //! function has these names.
 #![allow(unsafe_code)]
 
-mod callgrind;
-
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use callgrind::count_instructions;
 use provider_rxe::paper::{PaperDevice, PaperQueue};
 use provider_rxe::{Cq, Rq, Sq, SrqQueue};
 use verbs_core::provider::{
@@ -35,8 +34,6 @@ use verbs_core::provider::{
     WrBatch,
 };
 use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
-
-use callgrind::count_instructions;
 
 /// Slots of every queue.
 const SLOTS: u32 = 1024;

@@ -10,9 +10,10 @@
 //! twice the messages; the difference is the cost of the messages. The counts do not depend on the
 //! machine's speed or load. Without valgrind, the table says so and `--check` fails.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use callgrind::count_run;
 use roce::engine::{
     Access, Arrival, Attr, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Gid, MemoryAttr,
     Path, Payload, QpCap, QpInit, Qpn, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Sink, SrqId, State,
@@ -215,34 +216,9 @@ fn nanoseconds(case: &Case) -> f64 {
 
 /// Returns the number of instructions counted by callgrind, or the reason for a missing count.
 fn instructions(index: usize) -> Result<f64, String> {
-    let once = instructions_of(index, COUNTED)?;
-    let twice = instructions_of(index, 2 * COUNTED)?;
+    let run = |count: u32| count_run(&["--run", &index.to_string(), &count.to_string()]);
+    let (once, twice) = (run(COUNTED)?, run(2 * COUNTED)?);
     Ok((twice - once) / f64::from(COUNTED * CASES[index].per))
-}
-
-fn instructions_of(index: usize, count: u32) -> Result<f64, String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let out = std::env::temp_dir().join(format!("roce-engine-{index}-{}.callgrind", std::process::id()));
-    let ran = Command::new("valgrind")
-        .args(["--tool=callgrind", "--quiet"])
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(program)
-        .args(["--run".to_owned(), index.to_string(), count.to_string()])
-        .output()
-        .map_err(|error| format!("valgrind could not be started: {error}"))?;
-    let profile = std::fs::read_to_string(&out);
-    // If the file was never written, there is nothing to remove.
-    let _ = std::fs::remove_file(&out);
-    if !ran.status.success() {
-        return Err(format!(
-            "under valgrind: {}, {}",
-            ran.status,
-            String::from_utf8_lossy(&ran.stderr).trim()
-        ));
-    }
-    let profile = profile.map_err(|error| format!("callgrind wrote no profile: {error}"))?;
-    let total = profile.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());
-    total.ok_or_else(|| "callgrind counted nothing".to_owned())
 }
 
 fn main() -> ExitCode {

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::callgrind::count_in;
+use callgrind::count_in;
+
 use crate::library::cc;
 
 /// The number of calls of the function in `cost.c`.

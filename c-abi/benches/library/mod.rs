@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::callgrind::count_in;
+use callgrind::count_in;
 
 /// The number of calls of the function in `cost.c`.
 const CALLS: u32 = 64;
