@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 
 use super::{Destroy, fd_number, write_only};
 use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs, WriteCmd};
-use crate::provider::EventsRead;
+use crate::types::event::EventsRead;
 use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
 use crate::{Cause, Errno, Result};
 

@@ -24,7 +24,7 @@ use zerocopy::IntoBytes;
 
 use super::{Destroy, ah_attr_from_dest, ah_attr_to_kernel, write_only};
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
-use crate::provider::EventsRead;
+use crate::types::event::EventsRead;
 use crate::types::{
     AccessFlags, AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpCreateFlags, QpInitAttr, QpInitInfo,
     QpState, QpType,

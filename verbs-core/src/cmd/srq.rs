@@ -20,7 +20,7 @@ use zerocopy::IntoBytes;
 
 use super::Destroy;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
-use crate::provider::EventsRead;
+use crate::types::event::EventsRead;
 use crate::types::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 use crate::{Errno, Result};
 

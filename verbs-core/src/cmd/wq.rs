@@ -20,7 +20,7 @@ use zerocopy::IntoBytes;
 use super::Destroy;
 use crate::Result;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
-use crate::provider::EventsRead;
+use crate::types::event::EventsRead;
 use crate::types::{WqAttr, WqInitAttr};
 
 /// The kernel's reply for a new work queue.

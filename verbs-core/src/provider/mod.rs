@@ -89,6 +89,8 @@ pub use td::{ParentDomainAttr, QueueAllocator, QueueMemory, TdOps};
 pub use unsupported::{Unsupported, unsupported};
 pub use wq::{RwqIndTableOps, WqOps, WqParents, WqParts};
 
+pub use crate::types::event::EventsRead;
+
 #[doc(hidden)]
 pub use completion::{for_each_completion_field, for_each_optional_field};
 
@@ -343,13 +345,4 @@ pub trait Destroy: Sized {
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, crate::Error)> {
         self.destroy().map(|()| EventsRead::default())
     }
-}
-
-/// The number of an object's events read by a program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EventsRead {
-    /// Events of its completion channel.
-    pub comp: u32,
-    /// Asynchronous events.
-    pub asynchronous: u32,
 }

@@ -1,4 +1,4 @@
-//! [`AsyncEventType`]: the kinds of asynchronous events.
+//! [`AsyncEventType`]: the kinds of asynchronous events. [`EventsRead`]: how many were read.
 
 use super::open_enum;
 
@@ -74,4 +74,13 @@ open_enum! {
         #[doc(alias = "IBV_EVENT_DEVICE_SPEED_CHANGE")]
         DEVICE_SPEED_CHANGE = 20, "Device link speed change";
     }
+}
+
+/// The number of an object's events read by a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventsRead {
+    /// Events of its completion channel.
+    pub comp: u32,
+    /// Asynchronous events.
+    pub asynchronous: u32,
 }

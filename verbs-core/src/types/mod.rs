@@ -10,7 +10,7 @@ mod cq;
 mod data_in_order;
 mod device_attr;
 mod ece;
-mod event;
+pub(crate) mod event;
 mod flow;
 mod fork;
 mod gid;
