@@ -15,6 +15,7 @@ const PASSED_ON: &[&str] = &[
     "verbs-core/src/provider",
     "verbs-core/src/discovery",
     "verbs-core/src/error.rs",
+    "verbs-core/src/skip_reason.rs",
     "verbs-core/src/errno.rs",
 ];
 

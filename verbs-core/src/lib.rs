@@ -59,6 +59,7 @@ pub mod provider;
 pub mod random;
 pub mod ring;
 pub mod room;
+mod skip_reason;
 pub mod slots;
 pub mod thread;
 pub mod transition;

@@ -6,7 +6,6 @@
 //! | [`nldev`] | parsers of the netlink attributes |
 //! | [`sysfs`] | the same properties, read from files below [`Roots`] |
 //! | [`device`] | [`DeviceInfo`] and the types of its fields |
-//! | [`skipped`] | [`Skipped`], [`SkipReason`] |
 //! | `misc` | [`Misc`]: a file of no device, such as the connection manager's |
 //!
 //! ```text
@@ -30,7 +29,6 @@ mod device;
 mod misc;
 pub(crate) mod netlink;
 mod nldev;
-mod skipped;
 mod sysfs;
 
 use core::fmt;
@@ -45,10 +43,11 @@ pub use misc::{Misc, misc};
 pub use netlink::NetlinkError;
 #[doc(hidden)]
 pub use netlink::{NetlinkSocket, Wire};
-pub use skipped::{MANY_DESCRIPTORS, SkipReason, Skipped};
 #[doc(hidden)]
 pub use sysfs::Roots;
 pub use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
+
+pub use crate::skip_reason::{MANY_DESCRIPTORS, SkipReason, Skipped};
 
 use netlink::Conversation;
 use nldev::{NlChardev, NlDevice};
