@@ -6,7 +6,7 @@ use core::time::Duration;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::Errno;
-use crate::discovery::SkipReason;
+use crate::skip_reason::SkipReason;
 use crate::types::names::Names;
 use crate::types::{
     AccessFlags, CqFlags, CqWcFlags, Gid, Mtu, ParseError, PostError, PostReason, QpAttrMask, QpState,

@@ -1,4 +1,4 @@
-//! [`Skipped`]: an existing device missing from the list, with the reason.
+//! [`SkipReason`]: the reason why an existing device is missing from the list.
 
 use core::fmt;
 use std::net::IpAddr;
@@ -6,25 +6,7 @@ use std::path::PathBuf;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 
-use crate::{Cause, Errno, Error};
-
-/// A device found but skipped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skipped {
-    /// The RDMA device's name, or the character device's if the former is unknown. Unprintable
-    /// characters are escaped.
-    pub name: String,
-    /// The reason.
-    pub reason: SkipReason,
-}
-
-impl Skipped {
-    /// Converts into the error of a verb that needed this device.
-    pub fn into_error(self, verb: &'static str) -> Error {
-        let errno = self.reason.errno();
-        Error::new(verb, &self.name, errno).because(Cause::LeftOut { reason: Box::new(self.reason) })
-    }
-}
+use crate::Errno;
 
 /// The reason for skipping a device. `Display` is a sentence with advice for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,12 +93,6 @@ impl SkipReason {
                 Errno::NODEV
             }
         }
-    }
-}
-
-impl fmt::Display for Skipped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.name, self.reason)
     }
 }
 
@@ -218,6 +194,7 @@ fn driver_name(id: RdmaDriverId) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discovery::Skipped;
 
     fn sentence(reason: SkipReason) -> String {
         Skipped { name: "rxe0".into(), reason }.to_string()

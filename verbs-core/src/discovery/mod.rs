@@ -6,6 +6,7 @@
 //! | [`nldev`] | parsers of the netlink attributes |
 //! | [`sysfs`] | the same properties, read from files below [`Roots`] |
 //! | [`device`] | [`DeviceInfo`] and the types of its fields |
+//! | [`skipped`] | [`Skipped`], an existing device missing from the list |
 //! | `misc` | [`Misc`]: a file of no device, such as the connection manager's |
 //!
 //! ```text
@@ -29,6 +30,7 @@ mod device;
 mod misc;
 pub(crate) mod netlink;
 mod nldev;
+mod skipped;
 mod sysfs;
 
 use core::fmt;
@@ -43,11 +45,12 @@ pub use misc::{Misc, misc};
 pub use netlink::NetlinkError;
 #[doc(hidden)]
 pub use netlink::{NetlinkSocket, Wire};
+pub use skipped::Skipped;
 #[doc(hidden)]
 pub use sysfs::Roots;
 pub use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 
-pub use crate::skip_reason::{MANY_DESCRIPTORS, SkipReason, Skipped};
+pub use crate::skip_reason::{MANY_DESCRIPTORS, SkipReason};
 
 use netlink::Conversation;
 use nldev::{NlChardev, NlDevice};

@@ -1,0 +1,30 @@
+//! [`Skipped`]: an existing device missing from the list, with the reason.
+
+use core::fmt;
+
+use crate::skip_reason::SkipReason;
+use crate::{Cause, Error};
+
+/// A device found but skipped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The RDMA device's name, or the character device's if the former is unknown. Unprintable
+    /// characters are escaped.
+    pub name: String,
+    /// The reason.
+    pub reason: SkipReason,
+}
+
+impl Skipped {
+    /// Converts into the error of a verb that needed this device.
+    pub fn into_error(self, verb: &'static str) -> Error {
+        let errno = self.reason.errno();
+        Error::new(verb, &self.name, errno).because(Cause::LeftOut { reason: Box::new(self.reason) })
+    }
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.reason)
+    }
+}
