@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::Errno;
+use crate::errno::Errno;
 use crate::skip_reason::SkipReason;
 use crate::types::names::Names;
 use crate::types::{

@@ -9,10 +9,11 @@
 //! fields, so a program would see a different number than it requested. The Rust API rejects such
 //! numbers.
 
+use crate::errno::Errno;
+use crate::error::Cause;
 use crate::types::{
     AccessFlags, AhAttr, CqWcFlags, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpState, QpType,
 };
-use crate::{Cause, Errno};
 
 /// The largest queue pair number or packet sequence number: both have 24 bits on the wire.
 pub const BITS_24: u32 = 0xff_ffff;

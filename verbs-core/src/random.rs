@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::Errno;
+use crate::errno::Errno;
 
 /// Draws 32 bits from the kernel's random number generator.
 ///

@@ -2,7 +2,7 @@
 
 use core::hint::black_box;
 
-use crate::Errno;
+use crate::errno::Errno;
 
 /// A generous upper bound of the small allocations of one call, in bytes.
 ///

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 
-use crate::Errno;
+use crate::errno::Errno;
 
 /// The reason for skipping a device. `Display` is a sentence with advice for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,8 +13,9 @@
 
 use core::fmt;
 
+use crate::errno::Errno;
 use crate::fork::generation;
-use crate::{Errno, room};
+use crate::room;
 
 /// A slot number and its generation, as carried by the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

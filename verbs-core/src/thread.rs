@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-use crate::Errno;
+use crate::errno::Errno;
 
 /// The stack size of a thread in bytes, fixed here so that the environment (`RUST_MIN_STACK`) does
 /// not change it.

@@ -24,7 +24,9 @@
 //! `uverbs_std_types_device.c`, `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`
 
 use super::Uverbs;
-use crate::{Cause, Errno, cmd};
+use crate::cmd;
+use crate::errno::Errno;
+use crate::error::Cause;
 
 /// A port that every device has.
 const PORT: u8 = 1;

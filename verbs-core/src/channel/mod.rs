@@ -58,7 +58,7 @@ pub use uverbs::Uverbs;
 
 pub(crate) use fd::FdChannel;
 
-use crate::Errno;
+use crate::errno::Errno;
 use crate::ring::Region;
 
 /// The carrier of commands to the kernel, for the control path alone.

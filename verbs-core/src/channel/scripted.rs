@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Channel, Ioctl, Value, WriteCmd};
-use crate::Errno;
+use crate::errno::Errno;
 use crate::ring::Region;
 
 /// A scripted kernel: a list of expected commands, in order, and their replies.

@@ -1,8 +1,8 @@
 //! Tests of the method support that [`Uverbs`] detects, seen from the kernel's side.
 
 use super::{Expect, Reply, Scripted, Uhw, Uverbs, WriteCmd};
-use crate::Errno;
 use crate::cmd;
+use crate::errno::Errno;
 
 #[allow(unsafe_code)]
 fn uverbs(script: impl IntoIterator<Item = Expect>) -> Uverbs {

@@ -18,8 +18,9 @@ use uverbs_abi::ib_user_verbs::IB_USER_VERBS_CMD_FLAG_EXTENDED;
 
 use super::{Attr, Channel, FdChannel, Ioctl, Uhw, Value, WriteCmd, diagnosis};
 use crate::discovery::DeviceInfo;
+use crate::errno::Errno;
+use crate::error::{Cause, Error, Result};
 use crate::ring::Region;
-use crate::{Cause, Errno, Error, Result};
 
 /// The number of object ids in the core's namespace for which method support is remembered.
 const OBJECTS: usize = 32;

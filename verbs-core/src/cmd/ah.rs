@@ -11,8 +11,9 @@ use zerocopy::IntoBytes;
 
 use super::{Destroy, ah_attr_to_kernel, write_only};
 use crate::channel::{Uhw, Uverbs, WriteCmd};
+use crate::errno::Errno;
+use crate::error::Result;
 use crate::types::AhAttr;
-use crate::{Errno, Result};
 
 /// Creates an address handle and returns its kernel handle.
 ///

@@ -19,8 +19,8 @@ use uverbs_abi::ib_user_ioctl_cmds::{
 use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCompCntrModifyOp;
 use zerocopy::IntoBytes;
 
-use crate::Result;
 use crate::channel::{Attr, DriverAttrs, Uverbs};
+use crate::error::Result;
 use crate::types::{CompCntrAttachOps, CompCntrCaps, CompCntrEntry, ReadCountersFlags};
 
 /// Creates a counters object and returns its handle.

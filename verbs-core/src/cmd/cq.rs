@@ -19,9 +19,10 @@ use zerocopy::IntoBytes;
 
 use super::{Destroy, fd_number, write_only};
 use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs, WriteCmd};
+use crate::errno::Errno;
+use crate::error::{Cause, Result};
 use crate::types::event::EventsRead;
 use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
-use crate::{Cause, Errno, Result};
 
 /// The kernel's reply for a new completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

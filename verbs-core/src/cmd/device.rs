@@ -16,12 +16,13 @@ use uverbs_abi::ib_user_verbs::{
 use zerocopy::IntoBytes;
 
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::errno::Errno;
+use crate::error::Result;
 use crate::types::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Guid, LinkLayer, Mtu, OdpCaps,
     OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortCapFlags2,
     PortFlags, PortSpeed, PortState, PortWidth, RawPacketCaps, RssCaps, TmCapFlags, TmCaps, TsoCaps,
 };
-use crate::{Errno, Result};
 
 /// Queries the device's limits and capabilities. `fw_ver` formats the firmware version, whose
 /// encoding depends on the driver.

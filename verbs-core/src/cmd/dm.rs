@@ -13,8 +13,8 @@ use uverbs_abi::ib_user_ioctl_cmds::{
 };
 
 use super::context::own_dmabuf;
-use crate::Result;
 use crate::channel::{Attr, DriverAttrs, Uverbs};
+use crate::error::Result;
 use crate::types::DmAttr;
 
 /// Allocates device memory and returns its handle. `driver` contains the driver's attributes, such

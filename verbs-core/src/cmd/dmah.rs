@@ -6,8 +6,8 @@ use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_METHOD_DMAH_FREE, UVERBS_OBJECT_DMAH,
 };
 
-use crate::Result;
 use crate::channel::{Attr, Uverbs};
+use crate::error::Result;
 use crate::types::DmahAttr;
 
 /// Allocates a DMA handle and returns its kernel handle. Absent hints are not sent.

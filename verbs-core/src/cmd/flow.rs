@@ -26,11 +26,13 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::{Destroy, write_ex_only};
 use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs, WriteCmd};
+use crate::errno::Errno;
+use crate::error::Result;
+use crate::explain;
 use crate::types::{
     EspEncap, EspReplay, FlowActionEspAttr, FlowAttr, FlowEthFilter, FlowIpv4ExtFilter, FlowIpv4Filter,
     FlowIpv6Filter, FlowMatch, FlowSpec, FlowSpecType, FlowTcpUdpFilter,
 };
-use crate::{Errno, Result, explain};
 
 /// Creates a flow rule for a queue pair and returns its handle. The rule refers to flow actions and
 /// counters by handle.

@@ -15,8 +15,10 @@ use uverbs_abi::ib_user_ioctl_verbs::IbUverbsGidEntry;
 use zerocopy::IntoBytes;
 
 use crate::channel::{Attr, Uverbs};
+use crate::errno::Errno;
+use crate::error::Result;
+use crate::room;
 use crate::types::{Gid, GidEntry, GidType, LinkLayer};
-use crate::{Errno, Result, room};
 
 /// The number of entries that fit into an attribute, which holds at most 64 KiB minus one byte.
 const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<IbUverbsGidEntry>();

@@ -6,8 +6,8 @@ use uverbs_abi::ib_user_verbs::{
 use zerocopy::IntoBytes;
 
 use super::write_only;
-use crate::Result;
 use crate::channel::Uverbs;
+use crate::error::Result;
 use crate::types::Gid;
 
 /// Attaches a UD queue pair to the multicast group `gid`. `mlid` is the group's local id, which

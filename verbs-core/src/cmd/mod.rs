@@ -49,8 +49,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use uverbs_abi::ib_user_verbs::{IbUverbsAhAttr, IbUverbsGlobalRoute};
 
 use crate::channel::{Attr, Uverbs, WriteCmd};
+use crate::errno::Errno;
+use crate::error::{Cause, Result};
 use crate::types::{AhAttr, Gid, GlobalRoute, Rate};
-use crate::{Cause, Errno, Result};
 
 /// A method that destroys an object: by ioctl with the handle and room for a reply, otherwise by
 /// its write struct.

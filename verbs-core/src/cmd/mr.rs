@@ -33,8 +33,8 @@ use uverbs_abi::ib_user_verbs::{
 use zerocopy::IntoBytes;
 
 use super::{Destroy, write_only};
-use crate::Result;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::error::Result;
 use crate::types::{AccessFlags, Advice, AdviseFlags, MrAttr, Sge};
 
 /// The kernel's reply for a new memory region.

@@ -12,8 +12,8 @@ use uverbs_abi::ib_user_verbs::{
 use zerocopy::IntoBytes;
 
 use super::{Destroy, write_only};
-use crate::Result;
 use crate::channel::{Uhw, Uverbs, WriteCmd};
+use crate::error::Result;
 use crate::types::MwType;
 
 /// The kernel's reply for a new memory window.

@@ -10,8 +10,8 @@ use uverbs_abi::ib_user_verbs::{
 use zerocopy::IntoBytes;
 
 use super::{Destroy, write_only};
-use crate::Result;
 use crate::channel::{Uhw, Uverbs, WriteCmd};
+use crate::error::Result;
 
 /// Allocates a protection domain and returns its handle.
 ///

@@ -24,12 +24,14 @@ use zerocopy::IntoBytes;
 
 use super::{Destroy, ah_attr_from_dest, ah_attr_to_kernel, write_only};
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::errno::Errno;
+use crate::error::{Cause, Result};
+use crate::explain;
 use crate::types::event::EventsRead;
 use crate::types::{
     AccessFlags, AhAttr, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpCreateFlags, QpInitAttr, QpInitInfo,
     QpState, QpType,
 };
-use crate::{Cause, Errno, Result, explain};
 
 /// Returns the capacity in a struct of the kernel.
 macro_rules! cap_of {

@@ -12,7 +12,8 @@ use zerocopy::IntoBytes;
 
 use super::{Destroy, write_ex_only};
 use crate::channel::{Uhw, Uverbs, WriteCmd};
-use crate::{Cause, Errno, Result};
+use crate::errno::Errno;
+use crate::error::{Cause, Result};
 
 /// The kernel's reply for a new table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,9 +20,10 @@ use zerocopy::IntoBytes;
 
 use super::Destroy;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::errno::Errno;
+use crate::error::Result;
 use crate::types::event::EventsRead;
 use crate::types::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
-use crate::{Errno, Result};
 
 /// The handles of the objects that a new shared receive queue is created from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,8 +18,8 @@ use uverbs_abi::ib_user_verbs::{
 use zerocopy::IntoBytes;
 
 use super::Destroy;
-use crate::Result;
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::error::Result;
 use crate::types::event::EventsRead;
 use crate::types::{WqAttr, WqInitAttr};
 

@@ -12,8 +12,8 @@ use uverbs_abi::ib_user_verbs::{
 use zerocopy::IntoBytes;
 
 use super::{Destroy, fd_number, write_only};
-use crate::Result;
 use crate::channel::{Uhw, Uverbs, WriteCmd};
+use crate::error::Result;
 
 /// Opens an XRC domain: the one of the file's inode, or without a file a new one. `oflags` are
 /// `O_CREAT` and `O_EXCL`.

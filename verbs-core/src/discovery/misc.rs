@@ -15,7 +15,7 @@ use super::netlink::{Conversation, NetlinkSocket, Wire};
 use super::nldev;
 use super::sysfs::{self, Roots};
 use super::{DevNum, path_component};
-use crate::Errno;
+use crate::errno::Errno;
 
 /// A character device of the RDMA subsystem that belongs to no RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]

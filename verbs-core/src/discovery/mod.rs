@@ -56,7 +56,8 @@ use netlink::Conversation;
 use nldev::{NlChardev, NlDevice};
 use sysfs::UverbsEntry;
 
-use crate::{Cause, Errno, Error, Result};
+use crate::errno::Errno;
+use crate::error::{Cause, Error, Result};
 
 /// The result of discovery.
 ///

@@ -25,7 +25,8 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvmsg, sendto, socket,
 };
 
-use crate::{Errno, room};
+use crate::errno::Errno;
+use crate::room;
 
 /// A connection to the kernel's RDMA netlink that sends and receives datagrams.
 ///

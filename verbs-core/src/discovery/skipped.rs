@@ -2,8 +2,8 @@
 
 use core::fmt;
 
+use crate::error::{Cause, Error};
 use crate::skip_reason::SkipReason;
-use crate::{Cause, Error};
 
 /// A device found but skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,8 +17,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::NodeType;
+use crate::environment;
+use crate::errno::Errno;
 use crate::types::Guid;
-use crate::{Errno, environment};
 
 /// The directories that discovery reads.
 #[derive(Clone, Debug, PartialEq, Eq)]

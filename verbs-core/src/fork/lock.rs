@@ -34,7 +34,7 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::generation::{generation, watch};
-use crate::Errno;
+use crate::errno::Errno;
 
 /// The bit next to a generation in a lock: threads may sleep until it is free.
 const SLEEPERS: u32 = 1 << 31;

@@ -34,9 +34,11 @@ use nix::sys::mman::{MmapAdvise, madvise};
 pub use self::generation::{current_generation, generation, watch};
 pub use self::lock::{ForkGuard, ForkLock, Lost};
 pub use self::rw_lock::{ForkReadGuard, ForkRwLock, ForkWriteGuard};
+use crate::errno::Errno;
+use crate::error::Result;
 use crate::ring::page_size;
 use crate::types::ForkStatus;
-use crate::{Errno, Result, discovery, environment};
+use crate::{discovery, environment};
 
 mod generation;
 mod lock;

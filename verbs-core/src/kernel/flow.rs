@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use super::KernelContext;
 use crate::channel::{DriverAttrs, Uhw};
+use crate::cmd;
+use crate::errno::Errno;
+use crate::error::{Error, Result};
 use crate::provider::{CompCntrOps, CountersOps, Destroy, FlowActionOps, FlowOps, RwqIndTableOps};
 use crate::types::{
     CompCntrAttachOps, CompCntrEntry, CounterAttachAttr, FlowActionEspAttr, FlowAttr, ReadCountersFlags,
 };
-use crate::{Errno, Error, Result, cmd};
 
 /// Defines an object that is a handle of the kernel and its destruction.
 macro_rules! kernel_object {
@@ -200,8 +202,8 @@ impl Destroy for KernelRwqIndTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Cause;
     use crate::channel::{Expect, Reply};
+    use crate::error::Cause;
     use crate::kernel::tests::context;
     use crate::provider::{ErasedCompCntr, ErasedCounters, ErasedFlow, ErasedFlowAction, ErasedRwqIndTable};
     use crate::types::CounterDescription;

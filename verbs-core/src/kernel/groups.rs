@@ -1,8 +1,10 @@
 //! [`Groups`]: the multicast groups of a kernel queue pair.
 
 use crate::channel::Uverbs;
+use crate::errno::Errno;
+use crate::error::{Cause, Result};
 use crate::types::{Gid, QpType};
-use crate::{Cause, Errno, Result, cmd, explain};
+use crate::{cmd, explain};
 
 /// The multicast groups of a queue pair.
 ///

@@ -7,13 +7,15 @@
 use nix::sys::resource::{Resource, getrlimit};
 
 use super::KernelContext;
+use crate::errno::Errno;
+use crate::error::{Cause, Error};
 use crate::provider::DeviceOps as _;
 use crate::ring::page_size;
 use crate::types::{
     AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, DeviceAttr, DeviceCapFlags, Gid, QpAttr,
     QpAttrMask, QpInitAttr, QpState, QpType, SrqAttr, SrqAttrMask, SrqInitAttr,
 };
-use crate::{Cause, Errno, Error, explain, transition};
+use crate::{explain, transition};
 
 impl KernelContext {
     pub(super) fn explain_port(&self, error: Error, port_num: u8) -> Error {

@@ -24,11 +24,13 @@ use std::sync::{Arc, OnceLock};
 use uverbs_abi::ib_user_ioctl_verbs::IbUverbsCoreSupport;
 
 use crate::channel::{DriverAttrs, Uhw, Uverbs};
+use crate::cmd;
 use crate::cmd::context::ContextInfo;
 use crate::discovery::DeviceInfo;
+use crate::errno::Errno;
+use crate::error::{Error, Result};
 use crate::provider::DeviceOps;
 use crate::types::{AccessFlags, CompCntrCaps, DeviceAttr, DeviceAttrEx, GidEntry, LinkLayer, PortAttr};
-use crate::{Errno, Error, Result, cmd};
 
 pub use flow::{KernelCompCntr, KernelCounters, KernelFlow, KernelFlowAction, KernelRwqIndTable};
 pub use groups::Groups;

@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use super::KernelContext;
 use crate::channel::Uhw;
+use crate::cmd;
 use crate::cmd::mr::{Change, Memory, MrInfo};
+use crate::error::{Error, Result};
 use crate::provider::{Destroy, DmahOps, MrOps, MwOps, PdOps};
 use crate::types::{AccessFlags, Advice, AdviseFlags, DmahAttr, MrAttr, MwType, Sge};
-use crate::{Error, Result, cmd};
 
 /// A kernel protection domain.
 #[derive(Debug)]

@@ -11,12 +11,13 @@ use zerocopy::IntoBytes;
 
 use super::{KernelContext, KernelDmah, KernelMr, KernelPd};
 use crate::channel::{DriverAttrs, Expect, Reply, Scripted, Uhw, Uverbs};
+use crate::errno::Errno;
+use crate::error::{Cause, Error};
 use crate::provider::{Destroy, DeviceOps as _, DmahOps, MrOps, PdOps};
 use crate::types::{
     AccessFlags, AhAttr, CqFlags, CqInitAttr, DeviceCapFlags, DmahAttr, Gid, GlobalRoute, Mtu, QpAttr,
     QpAttrMask, QpCap, QpInitAttr, QpState, QpType,
 };
-use crate::{Cause, Errno, Error};
 
 pub(super) fn context(core_support: u64) -> (Arc<KernelContext>, Scripted) {
     context_at(Path::new("/nonexistent"), core_support)

@@ -19,8 +19,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::discovery::netlink::{Conversation, NetlinkError, NetlinkSocket, Wire, attribute, each_attribute};
+use crate::errno::Errno;
+use crate::error::Result;
 use crate::types::Gid;
-use crate::{Errno, Result};
 
 /// The Ethernet path to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

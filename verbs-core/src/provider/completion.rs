@@ -5,8 +5,9 @@ use core::fmt::Debug;
 use core::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
+use crate::errno::Errno;
+use crate::error::{Error, Result};
 use crate::types::{CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus, WcTmInfo};
-use crate::{Errno, Error, Result};
 
 /// A completion queue. `&mut` is the lock: the poller owns the queue.
 pub trait CqOps: Any + Debug + Send + Sync {

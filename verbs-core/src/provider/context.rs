@@ -14,12 +14,13 @@ use super::{
     FlowRule, MrChange, MrInitAttr, MrMemory, ParentDomainAttr, Provider, QpExtras, QpParents, QpParts,
     ReregError, SrqParents, SrqParts, WqParents, WqParts, unsupported,
 };
+use crate::errno::Errno;
+use crate::error::{Error, Result};
 use crate::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, Av, CompCntrAttachOps, CompCntrCaps, CompCntrType, CqInitAttr,
     DeviceAttr, DeviceAttrEx, DmAttr, DmahAttr, FlowActionEspAttr, GidEntry, MrAttr, MwType, PortAttr,
     QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
-use crate::{Errno, Error, Result};
 
 /// An open device: its queries and event files. Independent of the provider's objects.
 pub trait DeviceOps: Debug + Send + Sync {

@@ -4,7 +4,7 @@ use core::any::Any;
 use core::fmt::Debug;
 
 use super::FlowOps;
-use crate::Result;
+use crate::error::Result;
 use crate::types::{CompCntrEntry, CounterAttachAttr, ReadCountersFlags};
 
 /// A set of counters, used by flow rules.

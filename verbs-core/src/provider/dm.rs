@@ -4,7 +4,7 @@ use core::any::Any;
 use core::fmt::Debug;
 use std::os::fd::OwnedFd;
 
-use crate::Result;
+use crate::error::Result;
 
 /// Device memory. The provider maps it and copies in the width and order required by the device.
 pub trait DmOps: Any + Debug + Send + Sync {

@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 
 use super::{ContextOps, Erased, Provider};
 use crate::discovery::{DeviceInfo, SkipReason, Skipped};
-use crate::{Cause, Errno, Error, Result};
+use crate::errno::Errno;
+use crate::error::{Cause, Error, Result};
 
 /// A context opened by a driver: [erased](super::erase), and static again after a downcast.
 pub type OpenedContext = Box<dyn ContextOps<Erased>>;

@@ -26,8 +26,9 @@ use core::fmt::Debug;
 use std::os::fd::OwnedFd;
 
 use super::{AhOps, ContextOps, Destroy, DmOps, DmahOps, MrOps, MwOps, PdOps, Provider, TdOps, XrcdOps};
+use crate::errno::Errno;
+use crate::error::{Cause, Error, Result};
 use crate::types::{Av, MwType};
-use crate::{Cause, Errno, Error, Result};
 
 /// A provider whose objects hide their original provider.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use core::any::Any;
 use core::fmt::Debug;
 
 use super::Provider;
-use crate::Result;
+use crate::error::Result;
 use crate::types::{FlowActionEspAttr, FlowAttr};
 
 /// A flow rule whose specifications name a provider's flow actions and counters.

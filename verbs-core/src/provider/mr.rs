@@ -4,8 +4,8 @@ use core::any::Any;
 use core::fmt::{self, Debug};
 
 use super::Provider;
-use crate::Error;
 pub use crate::cmd::mr::Memory as MrMemory;
+use crate::error::Error;
 use crate::types::AccessFlags;
 
 /// A memory region.

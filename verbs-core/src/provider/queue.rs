@@ -10,11 +10,12 @@ use core::any::Any;
 use core::fmt::Debug;
 
 use super::Provider;
+use crate::errno::Errno;
+use crate::error::{Error, Result};
 use crate::types::{
     DataInOrder, Ece, Gid, OpKind, OpsWr, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpCreateAttr,
     QpInitInfo, QpState, QpType, RateLimit, RecvWr, RxHashConf, SendWr,
 };
-use crate::{Errno, Error, Result};
 
 /// The objects that a new queue pair is created from. The required ones depend on its type: all
 /// common types need the protection domain and both completion queues. An XRC target

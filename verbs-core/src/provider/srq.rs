@@ -4,7 +4,7 @@ use core::any::Any;
 use core::fmt::Debug;
 
 use super::{Provider, RecvQueue};
-use crate::Result;
+use crate::error::Result;
 use crate::types::{SrqAttr, SrqAttrMask};
 
 /// The objects that a new shared receive queue is created from.

@@ -10,11 +10,12 @@ use super::{
     CompCntrOps, CountersOps, Destroy, DeviceOps, DmOps, DmahOps, FlowActionOps, FlowOps, MwOps, RecvQueue,
     RwqIndTableOps, SrqOps, TdOps, WqOps, XrcdOps,
 };
+use crate::errno::Errno;
+use crate::error::{Error, Result};
 use crate::types::{
     CompCntrEntry, CounterAttachAttr, FlowActionEspAttr, MwType, PostReason, ReadCountersFlags, RecvWr,
     SrqAttr, SrqAttrMask, WqAttr, WqState,
 };
-use crate::{Errno, Error, Result};
 
 /// The type of objects that a provider lacks. It has no values.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use core::any::Any;
 use core::fmt::Debug;
 
 use super::{Provider, RecvQueue};
-use crate::Result;
+use crate::error::Result;
 use crate::types::{WqAttr, WqState};
 
 /// The objects that a new work queue is created from.

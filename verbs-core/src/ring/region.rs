@@ -26,7 +26,7 @@ use nix::unistd::{SysconfVar, sysconf};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::SharedIndex;
-use crate::Errno;
+use crate::errno::Errno;
 
 /// Memory shared with the kernel or a device: a mapping, or plain memory in tests that play the
 /// other side.

@@ -31,7 +31,7 @@
 //! transition); Linux, `qp_state_table` and `ib_modify_qp_is_ok` in
 //! `drivers/infiniband/core/verbs.c`, `modify_qp` in `drivers/infiniband/core/uverbs_cmd.c`
 
-use crate::Cause;
+use crate::error::Cause;
 use crate::types::{QpAttr, QpAttrMask, QpState, QpType};
 
 /// The table. A type missing from a transition takes no attributes in it; a missing transition is

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::{Gid, GidEntry, Grh, Rate, Wc};
-use crate::Cause;
+use crate::error::Cause;
 
 /// The global part of an address, which becomes the GRH, or the IP header on RoCE.
 #[doc(alias = "ibv_global_route")]

@@ -6,7 +6,7 @@ use bitflags::bitflags;
 
 use super::names::Names;
 use super::{AccessFlags, MwBindInfo, MwType, QpType, UdAddr, open_enum};
-use crate::Errno;
+use crate::errno::Errno;
 
 /// A scatter/gather element: a piece of registered memory.
 #[doc(alias = "ibv_sge")]

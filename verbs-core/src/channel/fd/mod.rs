@@ -20,8 +20,10 @@ use zerocopy::IntoBytes;
 
 use super::{Channel, Ioctl, Value, WriteCmd};
 use crate::discovery::DeviceInfo;
+use crate::errno::Errno;
+use crate::error::Result;
 use crate::ring::Region;
-use crate::{Errno, Result, room};
+use crate::room;
 
 /// The largest number of attributes in a command of this crate.
 const MAX_ATTRS: usize = 24;

@@ -4,8 +4,9 @@ use std::io::Read;
 
 use super::*;
 use crate::channel::{Attr, Uhw, Uverbs};
+use crate::cmd;
+use crate::error::Cause;
 use crate::ring::page_size;
-use crate::{Cause, cmd};
 
 fn framed(command: &WriteCmd<'_>, address: u64) -> Vec<u8> {
     let mut out = vec![0; 256];

@@ -27,7 +27,8 @@ use nix::sys::stat::Mode;
 use nix::sys::statfs::{FsType, SYSFS_MAGIC, fstatfs};
 
 use crate::discovery::{DevNum, DeviceInfo};
-use crate::{Cause, Errno, Error, Result};
+use crate::errno::Errno;
+use crate::error::{Cause, Error, Result};
 
 /// The kernel's directory of character devices by number.
 const SYS_DEV_CHAR: &str = "/sys/dev/char";

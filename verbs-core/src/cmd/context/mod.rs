@@ -22,8 +22,8 @@ use uverbs_abi::ib_user_verbs::{
 };
 use zerocopy::IntoBytes;
 
-use crate::Result;
 use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs, WriteCmd};
+use crate::error::Result;
 
 /// The kernel's reply for a new context.
 #[derive(Debug)]

@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 
 use super::*;
 use crate::channel::{Channel, Expect, Ioctl, Reply, Scripted};
+use crate::errno::Errno;
+use crate::error::Cause;
 use crate::ring::Region;
-use crate::{Cause, Errno};
 
 /// Returns a file like the kernel's for events: on an anonymous inode, with close-on-exec.
 pub(crate) fn event_file(flags: i32) -> OwnedFd {

@@ -3,8 +3,9 @@
 use super::{cq_attr, driver_attrs, on};
 use crate::channel::{Attr, Expect, Reply, Scripted, Uhw};
 use crate::cmd::cq;
+use crate::errno::Errno;
+use crate::error::{Cause, Result};
 use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
-use crate::{Cause, Errno, Result};
 
 fn create(scripted: &Scripted, attr: &CqInitAttr<'_>) -> Result<(cq::CqInfo, [u8; 16])> {
     let mut mminfo = [0; 16];

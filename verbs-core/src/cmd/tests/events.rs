@@ -4,8 +4,9 @@
 use super::{cq, on, qp, srq};
 use crate::channel::{Expect, Reply, Scripted, Uverbs};
 use crate::cmd::wq;
+use crate::errno::Errno;
+use crate::error::Result;
 use crate::types::event::EventsRead;
-use crate::{Errno, Result};
 
 /// A command, its ioctl, the replies of the ioctl and of the write struct, and the reported
 /// numbers.

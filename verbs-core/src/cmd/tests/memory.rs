@@ -9,8 +9,9 @@ use super::{driver_attrs, on};
 use crate::channel::{Attr, DriverAttrs, Expect, Reply, Scripted, Uverbs};
 use crate::cmd::context::tests::event_file;
 use crate::cmd::{context, dm, dmah, mr};
+use crate::errno::Errno;
+use crate::error::{Cause, Result};
 use crate::types::{AccessFlags, Advice, AdviseFlags, DmAttr, DmahAttr, MrAttr, Sge, TphMemType};
-use crate::{Cause, Errno, Result};
 
 // `rdma/mlx5_user_ioctl_cmds.h`
 const MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET: u16 = 0x1000;

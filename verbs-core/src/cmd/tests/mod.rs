@@ -18,12 +18,13 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{ah, context, cq, device, gid, mcast, mr, mw, pd, qp, srq, xrcd};
 use crate::channel::{Attr, DriverAttrs, Expect, Reply, Scripted, Uhw, Uverbs};
+use crate::errno::Errno;
+use crate::error::Result;
 use crate::types::{
     AccessFlags, AhAttr, CqFlags, CqInitAttr, CqModeration, CqWcFlags, DeviceCapFlags, Gid, GidType,
     GlobalRoute, LinkLayer, Mtu, MwType, PortCapFlags2, PortFlags, PortState, QpAttr, QpAttrMask, QpCap,
     QpInitAttr, QpState, QpType, Rate, RawPacketCaps, RssCaps, SrqAttr, SrqAttrMask, TmCapFlags, TmCaps,
 };
-use crate::{Errno, Result};
 
 #[allow(unsafe_code)]
 fn on(scripted: &Scripted) -> Uverbs {

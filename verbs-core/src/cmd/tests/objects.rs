@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use super::{Command, Expect, Reply, Scripted, driver_attrs, on};
 use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs};
 use crate::cmd::{counters, flow, qp, rwq, wq};
+use crate::errno::Errno;
+use crate::error::{Cause, Result};
 use crate::types::{
     AesKey, CompCntrAttachOps, CompCntrCaps, CompCntrEntry, EspAttr, EspFlags, EspIvAlgo, EspKeymat,
     EspReplay, FlowActionEspAttr, FlowAttr, FlowAttrType, FlowEspFilter, FlowEthFilter, FlowFlags,
@@ -13,7 +15,6 @@ use crate::types::{
     FlowTcpUdpFilter, FlowTunnelFilter, QpCap, QpCreateFlags, QpInitAttr, QpType, ReadCountersFlags, WqAttr,
     WqFlags, WqFlagsChange, WqInitAttr, WqState, WqType,
 };
-use crate::{Cause, Errno, Result};
 
 const WQ: WqInitAttr = WqInitAttr {
     wq_type: WqType::RQ,

@@ -2,7 +2,7 @@
 //! `struct ib_uverbs_modify_qp` and `struct ib_uverbs_query_qp_resp`, written by hand.
 
 use super::{Expect, Reply, Scripted, Uhw, on, qp};
-use crate::Errno;
+use crate::errno::Errno;
 use crate::types::{
     AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState, Rate,
 };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::gid::{sysfs_gid_entry, sysfs_pkey};
-use crate::Errno;
+use crate::errno::Errno;
 use crate::types::{Gid, GidEntry, GidType, LinkLayer};
 
 const GID: &str = "fe80:0000:0000:0000:5054:00ff:fe12:3456";

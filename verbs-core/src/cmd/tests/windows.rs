@@ -1,9 +1,9 @@
 //! Memory windows, by each way to the kernel.
 
 use super::on;
-use crate::Errno;
 use crate::channel::{Expect, Reply, Scripted, Uhw};
 use crate::cmd::mw::{MwInfo, alloc_mw, dealloc_mw};
+use crate::errno::Errno;
 use crate::types::MwType;
 
 const ALLOC_INVOKE: &str = "ioctl 0.0: 0x2 u64 0xe, 0x0 in 00000000000000000300000002000000, 0x1 out 8 bytes";

@@ -9,9 +9,10 @@ use core::fmt::Debug;
 use core::sync::atomic::AtomicU32;
 use std::sync::Arc;
 
+use crate::error::{Error, Result};
 use crate::provider::{Completion, CqOps, Destroy, EventsRead, Notifier};
 use crate::types::{CqModeration, CqWcFlags, Wc};
-use crate::{Error, Result, for_each_completion_field, for_each_optional_field};
+use crate::{for_each_completion_field, for_each_optional_field};
 
 /// The number of completions fetched by an erased queue at a time.
 const BATCH: usize = 16;

@@ -12,6 +12,8 @@ use super::{
     ErasedFlow, ErasedFlowAction, ErasedMr, ErasedMw, ErasedPd, ErasedQp, ErasedRecvQueue, ErasedRwqIndTable,
     ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedTd, ErasedWq, ErasedWqQueue, ErasedXrcd,
 };
+use crate::errno::Errno;
+use crate::error::{Cause, Error, Result};
 use crate::provider::{
     ContextOps, DeviceOps, FlowRule, MrChange, MrInitAttr, ParentDomainAttr, Provider, QpExtras, QpParents,
     QpParts, ReregError, SrqParents, SrqParts, WqParents, WqParts,
@@ -20,7 +22,6 @@ use crate::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CompCntrAttachOps, CompCntrType, CqInitAttr, DmAttr, DmahAttr,
     FlowActionEspAttr, MrAttr, MwType, QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
-use crate::{Cause, Errno, Error, Result};
 
 /// Erases a provider's context.
 pub fn erase<P: Provider<Context: Sized>>(context: P::Context) -> Box<dyn ContextOps<Erased>> {

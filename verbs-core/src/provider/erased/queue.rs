@@ -12,12 +12,13 @@
 use core::any::Any;
 
 use super::foreign;
+use crate::errno::Errno;
+use crate::error::{Error, Result};
 use crate::provider::{Destroy, QpOps, RecvQueue, SendQueue, SrqOps};
 use crate::types::{
     DataInOrder, Ece, Gid, OpKind, OpsWr, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitInfo,
     QpState, QpType, RateLimit, RecvWr, SendWr, SrqAttr, SrqAttrMask,
 };
-use crate::{Errno, Error, Result};
 
 erased_object! {
     /// An erased queue pair.

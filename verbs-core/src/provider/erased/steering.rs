@@ -9,6 +9,7 @@
 use core::any::Any;
 
 use super::foreign;
+use crate::error::{Error, Result};
 use crate::provider::{
     CompCntrOps, CountersOps, Destroy, FlowActionOps, FlowOps, RecvQueue, RwqIndTableOps, WqOps,
 };
@@ -16,7 +17,6 @@ use crate::types::{
     CompCntrEntry, CounterAttachAttr, FlowActionEspAttr, OpsWr, PostError, PostReason, ReadCountersFlags,
     RecvWr, WqAttr, WqState,
 };
-use crate::{Error, Result};
 
 erased_object! {
     /// An erased queue of a work queue.
