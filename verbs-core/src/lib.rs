@@ -1,29 +1,34 @@
 //! Shared code of the verbs API and its providers: the provider contract (`driver.h` in rdma-core)
 //! and the kernel interface below it.
 //!
-//! | module | contents |
-//! |---|---|
-//! | [`provider`] | **start here**: the contract of providers, and [`Erased`](provider::Erased) |
-//! | [`types`] | arguments and results of verbs: attributes, work requests, completions |
-//! | [`checks`] | the checks of work requests that all providers make |
-//! | [`explain`] | the causes of rejected values, the same for all providers |
-//! | [`transition`] | the attributes of each QP transition, as data |
-//! | [`kernel`] | the part of an open device shared by all providers of kernel devices |
-//! | [`cmd`] | one function per kernel method |
-//! | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
-//! | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
-//! | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
-//! | [`exposed`] | this process's accesses to memory exposed to peers |
-//! | [`words`] | aligned words copied to and from such memory |
-//! | [`fork`] | pages of registered memory, excluded from forks; locks that survive a fork |
-//! | [`neighbour`] | the Ethernet address of a RoCE destination |
-//! | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
-//! | [`errno`], [`error`] | error numbers; an error with its verb, device, errno and cause |
-//! | [`environment`] | environment variables, ignored in set-user-ID programs |
-//! | [`random`] | unguessable numbers |
-//! | [`room`] | a check for free memory before a call |
-//! | [`thread`] | threads of the libraries |
-//! | `fence` | attempts to command the kernel without unsafe code; none compiles |
+//! From top to bottom; a module imports only modules below it, with two exceptions: `channel`
+//! queries a failed device by `cmd`, and `types` and `error` name each other.
+//!
+//! | part | module | contents |
+//! |---|---|---|
+//! | contract | [`kernel`] | the part of an open device shared by all providers of kernel devices |
+//! | | [`provider`] | **start here**: the contract of providers, and [`Erased`](provider::Erased) |
+//! | system calls | [`cmd`] | one function per kernel method |
+//! | | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
+//! | | [`neighbour`] | the Ethernet address of a RoCE destination |
+//! | | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
+//! | process | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
+//! | | [`fork`] | pages of registered memory, excluded from forks; locks that survive a fork |
+//! | | [`thread`] | threads of the libraries |
+//! | | [`room`] | a check for free memory before a call |
+//! | | [`random`] | unguessable numbers |
+//! | | [`environment`] | environment variables, ignored in set-user-ID programs |
+//! | memory | [`exposed`] | this process's accesses to memory exposed to peers |
+//! | | [`words`] | aligned words copied to and from such memory |
+//! | | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
+//! | values | [`checks`] | the checks of work requests that all providers make |
+//! | | [`transition`] | the attributes of each QP transition, as data |
+//! | | [`explain`] | the causes of rejected values, the same for all providers |
+//! | | [`error`] | an error with its verb, device, errno and cause |
+//! | | `skip_reason` | the reason why an existing device is missing from the list |
+//! | | [`types`] | arguments and results of verbs: attributes, work requests, completions |
+//! | | [`errno`] | error numbers |
+//! | tests | `fence` | attempts to command the kernel without unsafe code; none compiles |
 //!
 //! # Path of a query
 //! ```text
