@@ -75,7 +75,7 @@ impl fmt::Display for Row {
 pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
     let bin = plan.ours.parent().context("the examples' folder lies in another")?;
     let (devinfo, pingpong) = (bin.join("ibv_devinfo"), bin.join("ibv_rc_pingpong"));
-    let list_and_open = |side: &Path| instructions(&Command::new(side.join("list_and_open")), "main");
+    let list_and_open = |side: &Path| instructions(&side.join("list_and_open"), &[], "main", 1);
     let with_one_driver = list_and_open(plan.theirs)?;
     let others = OtherDrivers::restored()?;
     let mut rows = vec![
@@ -316,9 +316,9 @@ fn wall_time(plan: &Plan<'_>, program: &Path, which: &str, target: Option<f64>) 
 /// receive queue, with our provider named and hidden.
 fn posted_receives(plan: &Plan<'_>) -> Result<Vec<Row>> {
     /// Number of calls of each function in `post_recv.c` and `post_recv.rs`.
-    const CALLS: f64 = 256.0;
+    const CALLS: u32 = 256;
     let count = |side: &Path, form: &[&str], function: &str| {
-        instructions(Command::new(side.join("post_recv")).args(form), function).map(|count| count / CALLS)
+        instructions(&side.join("post_recv"), form, function, CALLS)
     };
     let mut rows = Vec::new();
     for verb in ["post_recv", "post_srq_recv"] {
@@ -360,25 +360,11 @@ impl Drop for OtherDrivers {
     }
 }
 
-/// Returns the number of instructions that a program executes below a function.
-fn instructions(program: &Command, function: &str) -> Result<f64> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(format!("--toggle-collect={function}"))
-        .arg(program.get_program())
-        .args(program.get_args())
-        .output()
-        .context("cannot run valgrind")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "valgrind of {program:?} failed:\n{said}");
-    let count = collected(&said).with_context(|| format!("valgrind printed no count:\n{said}"))?;
-    ensure!(count > 0.0, "callgrind saw no call of {function} in {program:?}");
-    Ok(count)
-}
-
-/// Returns the count in `==123== Collected : 456`.
-fn collected(said: &str) -> Option<f64> {
-    said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
+/// Returns the number of instructions that a program executes below a function, in each of `calls`
+/// calls.
+fn instructions(program: &Path, args: &[&str], function: &str, calls: u32) -> Result<f64> {
+    callgrind::count_in(Command::new("valgrind"), program, args, function, calls)
+        .map_err(|why| anyhow!("cannot count the instructions of {}: {why}", program.display()))
 }
 
 /// Measures the time of the ping-pong's rounds as its client prints it: the median of interleaved
@@ -461,7 +447,6 @@ mod tests {
         let table = "% time     seconds  usecs/call     calls    errors syscall\n------ ----------- ----------- --------- --------- ----------------\n 50.00    0.000617           3       200           read\n------ ----------- ----------- --------- --------- ----------------\n100.00    0.001234           3       411        12 total\n";
         assert_eq!(total_calls(table), Some(411.0));
         assert_eq!(total_calls("nothing"), None);
-        assert_eq!(collected("==7== Events    : Ir\n==7== Collected : 456789\n"), Some(456_789.0));
         let said = "8192000 bytes in 0.04 seconds = 1754.40 Mbit/sec\n1000 iters in 0.04 seconds = 37.36 usec/iter\n";
         assert_eq!(seconds(said), Some(0.03736));
         let table = "|   |  median |\n|---|--------:|\n| RC write, 8 B, x |   1.000 |\n| RC write, 8 B    |  55.693 |\n";
