@@ -7,34 +7,17 @@
 //! pairs accept packets from only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY`
 //! says which memory may disappear while it is registered ([`CheckedMemory`]).
 //!
+//! From top to bottom; a folder imports only folders below it:
+//!
 //! | module | content |
 //! |---|---|
-//! | `registration` | [`SoftDevice`], which creates devices; the provider's registration |
-//! | `device` | a live device: its shared state, its worker, and how both end |
-//! | `shared` | **start here**: the state of a live device and the threads working on it |
-//! | `combining_lock` | gives the device to one thread at a time; others leave work and continue |
-//! | `pending` | the queue pairs whose rings hold new work requests |
-//! | `ring` | the queue between two threads, used for all queues here |
-//! | `device_core` | the state under the lock: the engine of [`roce`], packets in and out |
-//! | `sink` | the engine's results: completions, retired work requests, events |
-//! | `worker` | the background thread |
-//! | `link` | notices that the interface goes down or up, or loses the device's address |
-//! | `event_pipe` | events, through a file that a program can wait on |
-//! | `mapped` | rejects memory that cannot be registered |
-//! | `memory` | payload: atomic copies in memory of this process |
-//! | `paged` | payload in on-demand paged memory: the kernel copies |
-//! | `random` | the source of queue pair numbers and keys |
-//! | `exit` | acknowledgements sent while the process exits |
-//! | `fork` | detects a forked child of the process that created the device |
-//! | `io` | the UDP socket, packets in batches, the invariant CRC |
-//! | `limits` | the device's limits and attributes |
-//! | `context`, `pd`, `td`, `mr`, `mw`, `dm`, `ah` | objects: a device, domains, memory |
-//! | `cq`, `qp`, `sq`, `rq`, `srq`, `xrcd` | objects of the contract: queues and XRC domains |
-//! | `notify`, `event_requests` | when a completion raises an event; requests for events |
-//! | `comp_channel` | the completion channels of an open device |
-//! | `wqe` | a work request on its way through a ring |
 //! | [`cm`] | for connection managers: management datagrams, devices by address |
-//! | `sync` | atomics, or the model checker's |
+//! | `registration` | [`SoftDevice`], which creates devices; the provider's registration |
+//! | `objects` | the objects of the contract, one file each |
+//! | `device` | a live device: **start at** `device/shared.rs`, its state and the threads working on it |
+//! | `io` | the UDP socket, packets in batches, the invariant CRC, the interface |
+//! | `memory` | payload: registered memory, classified, and accessed for the engine |
+//! | `sync` | lock, rings and signals between threads |
 //!
 //! # Life of a send
 //! ```text
@@ -82,62 +65,31 @@
 //! InfiniBand Architecture Specification volume 1 and its annex A17 (RoCEv2)
 #![allow(unsafe_code)]
 
-mod ah;
 pub mod cm;
-mod combining_lock;
-mod comp_channel;
-mod context;
-mod cq;
 mod device;
-mod device_core;
-mod dm;
-mod event_pipe;
-mod event_requests;
-mod exit;
-mod fork;
 mod io;
-mod limits;
-mod link;
-mod mapped;
 mod memory;
-mod mr;
-mod mw;
-mod notify;
-mod paged;
-mod pd;
-mod pending;
-mod qp;
-mod random;
+mod objects;
 mod registration;
-mod ring;
-mod rq;
-mod shared;
-mod sink;
-mod sq;
-mod srq;
 mod sync;
-mod td;
-mod worker;
-mod wqe;
-mod xrcd;
 
 use verbs_core::provider::{Provider, Unsupported};
 
-pub use ah::Ah;
-pub use context::Context;
-pub use cq::{Completion, Cq, CqHandle};
-pub use dm::Dm;
 pub use io::Counters;
-pub use mr::Mr;
-pub use mw::Mw;
-pub use pd::Pd;
-pub use qp::Qp;
+pub use objects::ah::Ah;
+pub use objects::context::Context;
+pub use objects::cq::{Completion, Cq, CqHandle};
+pub use objects::dm::Dm;
+pub use objects::mr::Mr;
+pub use objects::mw::Mw;
+pub use objects::pd::Pd;
+pub use objects::qp::Qp;
+pub use objects::rq::Rq;
+pub use objects::sq::Sq;
+pub use objects::srq::{Srq, SrqQueue};
+pub use objects::td::Td;
+pub use objects::xrcd::Xrcd;
 pub use registration::{CheckedMemory, SoftBuilder, SoftDevice};
-pub use rq::Rq;
-pub use sq::Sq;
-pub use srq::{Srq, SrqQueue};
-pub use td::Td;
-pub use xrcd::Xrcd;
 
 /// The provider for devices in userspace.
 #[derive(Debug)]

@@ -17,11 +17,12 @@ use verbs_core::provider::{Driver, NamedProvider, OpenedContext, erase};
 use verbs_core::types::{AtomicCap, Guid};
 use verbs_core::{Errno, Error, Result, environment};
 
-use crate::context::Context;
 use crate::device::Device;
-use crate::fork::ForkMark;
+use crate::device::fork::ForkMark;
 use crate::io::Socket;
-use crate::{DRIVER_ID, Soft, paged};
+use crate::memory::paged;
+use crate::objects::context::Context;
+use crate::{DRIVER_ID, Soft};
 
 /// A device in userspace: one IP address, UDP port 4791.
 ///

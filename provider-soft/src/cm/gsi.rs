@@ -9,7 +9,7 @@
 //!
 //! The descriptor becomes readable when the lock is released, once for all MADs of a turn. The
 //! woken thread runs at once on another processor. If it were woken earlier, it would wait for the
-//! lock to send, while the holder still looks for packets. [`signal`](super::signal) proves that no
+//! lock to send, while the holder still looks for packets. [`signal`](crate::sync::signal) proves that no
 //! MAD is lost.
 //!
 //! The ring is bounded, because strangers fill it. MADs beyond its capacity are dropped and counted
@@ -24,11 +24,11 @@ use verbs_core::types::Gid;
 use verbs_core::{Cause, Errno, Result};
 
 use super::port::Port;
-use super::signal::Signal;
 use crate::device::Device;
-use crate::device_core::DeviceCore;
-use crate::pd::{allocation, refusal};
-use crate::ring::{Consumer, Producer, ring};
+use crate::device::device_core::DeviceCore;
+use crate::objects::pd::{allocation, refusal};
+use crate::sync::ring::{Consumer, Producer, ring};
+use crate::sync::signal::Signal;
 
 /// The length of a management datagram in bytes.
 pub const MAD_LEN: usize = engine::MAD_LEN;

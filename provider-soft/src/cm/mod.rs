@@ -55,10 +55,9 @@ mod presence;
 mod process;
 mod rendezvous;
 mod resolve;
-mod signal;
 
-pub use crate::exit::at_exit;
-pub use crate::fork::ForkMark;
+pub use crate::device::exit::at_exit;
+pub use crate::device::fork::ForkMark;
 pub use answers::{Answers, Found};
 pub(crate) use gsi::GsiEnd;
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};

@@ -8,8 +8,8 @@ use verbs_core::types::{Gid, Guid, Mtu};
 use verbs_core::{Errno, Result};
 
 use super::gsi::Gsi;
-use crate::device::Device;
-use crate::{DRIVER_ID, limits, registration};
+use crate::device::{Device, limits};
+use crate::{DRIVER_ID, registration};
 
 /// The only port of a soft device of this process. It keeps the device and its address alive.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
 use super::port::Port;
-use crate::link::{LinkWatch, PortLink};
+use crate::io::link::{LinkWatch, PortLink};
 
 /// A file that becomes readable when an interface or an address of the network namespace changes.
 /// The change may concern another interface: [`Port::has_address`] returns the present state of a

@@ -28,7 +28,7 @@ use super::owner::Owner;
 use super::port::Port;
 use super::rendezvous::{MAX_ADDRESSES, Token};
 use crate::io::address::address_of;
-use crate::link::Interface;
+use crate::io::link::Interface;
 
 /// The way from a port of this process to a peer.
 #[derive(Clone, Debug)]

@@ -18,6 +18,7 @@
 //! | [`address`] | GIDs, IP addresses, socket names |
 //! | [`control`] | ancillary data as bytes |
 //! | [`counters`] | packets sent, received and lost, with reasons |
+//! | [`link`] | notices that the interface goes down or up, or loses the device's address |
 //! | [`sys`] | the system calls: the only unsafe code here |
 //!
 //! Invariant: nothing is allocated after the socket and its boxes are created, except for a
@@ -45,6 +46,7 @@ pub(crate) mod counters;
 mod flows;
 mod groups;
 pub(crate) mod inbox;
+pub(crate) mod link;
 pub(crate) mod outbox;
 pub(crate) mod socket;
 mod sys;

@@ -15,7 +15,7 @@ use verbs_core::Errno;
 use super::address::{Name, gid_of};
 use super::counters::{Counters, Counts};
 use super::sys;
-use crate::link::Interface;
+use crate::io::link::Interface;
 
 /// A bound UDP socket and its properties as set by the kernel.
 #[derive(Debug)]

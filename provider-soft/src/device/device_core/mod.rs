@@ -1,0 +1,474 @@
+//! [`DeviceCore`]: the state under a device's lock: the engine, the sink of its results, packets in
+//! and out.
+//!
+//! ```text
+//!   rings of work requests ──► pump ──►┌────────┐──► EngineSink: completions, events
+//!                     Inbox ──► handle │ engine │
+//!                     clock ──► expire └────────┘──► transmit ──► Outbox ──► socket
+//! ```
+//!
+//! Order matters in one place: packets are taken from the socket *before* the rings are looked at,
+//! and handled after. A peer may send as soon as it is told about a receive. When its message
+//! arrives here, the engine must already have this receive.
+//!
+//! Acknowledgements wait until they can leave at no extra cost: behind the next data, when no more
+//! packets arrive, or after [`ACKS_AFTER`] packets.
+//!
+//! # Length of a turn
+//! A turn is one hold of the device's lock. It sends at most [`TURN_PACKETS`] or [`TURN_BYTES`],
+//! not counting acknowledgements owed before a control call. After `TURN_PACKETS` received packets
+//! it takes no more from the socket (one receive brings at most 16 datagrams). The rest is left to
+//! the next holder: a polling thread, or the worker, which does not sleep while work is left
+//! ([`DeviceCore::next_wakeup`]).
+//!
+//! The engine decides which packet leaves first; [`roce::engine`] bounds the packets sent ahead of
+//! a waiting packet. Together these limits give a guarantee. Whatever peers send, a request on a
+//! device without other requests leaves in the turn during which it is posted, or in the next one.
+//! Other requests of the same device go before it, at most [`Config::burst`] packets of each queue
+//! pair. After each 64 of those, refusals, acknowledgements and responses to peers get their share.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use roce::engine::{
+    Arrival, Completion, Config, Engine, Gid, Opcode, Payload, Qpn, RecvWr, Refused, SendWr, Sge, Sink,
+    Status, Time, Urgency,
+};
+
+use nix::sys::epoll::Epoll;
+use verbs_core::Errno;
+
+use crate::device::limits;
+use crate::device::random::SystemRandom;
+use crate::device::sink::EngineSink;
+use crate::device::wqe::SendWqe;
+use crate::io::{Backlog, Flush, Groups, Inbox, Outbox, Socket};
+use crate::memory::region::ProcessMemory;
+use crate::objects::xrcd::Domains;
+use crate::sync::pending::PendingSet;
+
+/// The state under a device's lock.
+#[derive(Debug)]
+pub(crate) struct DeviceCore {
+    pub(crate) engine: Engine<ProcessMemory>,
+    pub(crate) sink: EngineSink,
+    pub(crate) domains: Domains,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// The multicast groups with attached queue pairs.
+    pub(crate) groups: Groups,
+    /// The socket's buffer is full.
+    blocked: bool,
+    /// The length of the kernel's send queue.
+    backlog: Backlog,
+    /// Packets received since acknowledgements were last sent.
+    unacknowledged: u32,
+    /// The part of its share used by the current turn.
+    pub(crate) spent: Spent,
+    /// The last transmit used up the turn's share and left packets to send.
+    left: bool,
+    list: Box<[Sge; limits::MAX_LIST]>,
+    bytes: Box<[u8; limits::MAX_INLINE_DATA as usize]>,
+    /// The events that wake the worker.
+    pub(crate) sleep: Sleep,
+}
+
+/// The packets and bytes sent in a turn and the packets handled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    packets: u32,
+    bytes: usize,
+    handled: u32,
+}
+
+impl Spent {
+    /// Returns whether this turn must send no more.
+    #[inline]
+    pub(crate) fn is_all(&self) -> bool {
+        self.packets >= TURN_PACKETS || self.bytes >= TURN_BYTES
+    }
+
+    /// Returns whether the turn must end after the packets received so far.
+    #[inline]
+    pub(crate) fn is_enough(&self) -> bool {
+        self.is_all() || self.handled >= TURN_PACKETS
+    }
+}
+
+/// The reason why attaching a queue pair to a multicast group failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AttachError {
+    /// The kernel rejected the device's membership.
+    Join(Errno),
+    /// The engine rejected the queue pair's membership.
+    Refused(Refused),
+}
+
+/// The events that wake the worker. A thread causing an earlier deadline or another event wakes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sleep {
+    /// The time of its own wake-up.
+    pub(crate) until: Option<Time>,
+    /// It wakes when a packet arrives.
+    pub(crate) for_packets: bool,
+    /// It wakes when the socket takes packets again.
+    pub(crate) for_room: bool,
+    /// It wakes when one of this many pipes has room again.
+    pub(crate) for_pipes: usize,
+}
+
+impl Sleep {
+    /// The worker is awake or being woken. It looks at everything before it sleeps.
+    pub(crate) const AWAKE: Self =
+        Self { until: Some(Time(0)), for_packets: true, for_room: true, for_pipes: usize::MAX };
+
+    /// A program polls.
+    pub(crate) const POLLED: Self = Self { until: None, for_packets: false, for_room: false, for_pipes: 0 };
+}
+
+/// The time to send acknowledgements that are not urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acks {
+    /// Behind data, if there is any.
+    Behind,
+    /// With or without data.
+    Now,
+    /// Without data: they are owed before a call is executed.
+    Alone,
+}
+
+impl DeviceCore {
+    pub(crate) fn new(socket: &Socket, config: Config, origin: Instant) -> Self {
+        Self {
+            engine: Engine::new(config, ProcessMemory, SystemRandom),
+            sink: EngineSink::new(origin),
+            inbox: Inbox::new(socket),
+            outbox: Outbox::new(socket),
+            groups: Groups::default(),
+            domains: Domains::default(),
+            blocked: false,
+            backlog: Backlog::default(),
+            unacknowledged: 0,
+            spent: Spent::default(),
+            left: false,
+            list: Box::new([Sge::default(); limits::MAX_LIST]),
+            bytes: Box::new([0; limits::MAX_INLINE_DATA as usize]),
+            sleep: Sleep::AWAKE,
+        }
+    }
+
+    /// Takes posted work requests out of their rings.
+    pub(crate) fn pump(&mut self, pending: &PendingSet, now: Time) {
+        pending.take(|slot| self.pump_one(slot, now));
+    }
+
+    fn pump_one(&mut self, slot: usize, now: Time) {
+        let Self { engine, sink, list, bytes, .. } = self;
+        while let Some((qpn, wqe, len)) = sink.next_recv(slot, &mut list[..]) {
+            let wr = RecvWr { wr_id: wqe.wr_id, sges: &list[..len] };
+            if engine.post_recv(qpn, &wr, now, sink).is_err() {
+                refuse(sink, qpn, wqe.wr_id, Opcode::Recv);
+            }
+        }
+        while let Some((qpn, wqe, len)) = sink.next_send(slot, &mut list[..]) {
+            let SendWqe { wr_id, op, flags, remote_srq, .. } = wqe;
+            let payload: Payload<'_> = wqe.payload(&list[..len], &mut bytes[..]);
+            let wr = SendWr { wr_id, op, flags, payload, remote_srq };
+            if engine.post_send(qpn, &wr, now, sink).is_err() {
+                refuse(sink, qpn, wr_id, Opcode::Send);
+            }
+        }
+    }
+
+    /// Attaches a queue pair to a multicast group. The device joins the group with its first
+    /// member. Returns a descriptor that is readable while a packet waits for a member of any
+    /// group.
+    ///
+    /// # Errors
+    /// The errno of joining, or the engine's rejection.
+    pub(crate) fn attach_mcast(
+        &mut self,
+        qpn: Qpn,
+        gid: Gid,
+        socket: &Socket,
+    ) -> Result<Option<Arc<Epoll>>, AttachError> {
+        let joined = if self.groups.contains(&gid) {
+            None
+        } else {
+            Some(self.groups.add(gid, socket).map_err(AttachError::Join)?)
+        };
+        self.engine.attach_mcast(qpn, gid).map_err(|refused| {
+            self.leave_empty_groups();
+            AttachError::Refused(refused)
+        })?;
+        Ok(joined)
+    }
+
+    /// Leaves the multicast groups without members.
+    pub(crate) fn leave_empty_groups(&mut self) {
+        let Self { engine, groups, .. } = self;
+        if !groups.is_empty() {
+            groups.retain(|gid| engine.mcast_members(gid) > 0);
+        }
+    }
+
+    /// Moves the multicast groups and their route to the interface that now has the device's
+    /// address.
+    pub(crate) fn move_groups(&mut self, socket: &Socket) {
+        // Without the interface, packets have no way out; this runs again when it returns.
+        let _ = socket.route_groups();
+        self.groups.rejoin(socket);
+    }
+
+    /// Takes receives out of the rings of shared receive queues.
+    pub(crate) fn pump_srqs(&mut self, pending: &PendingSet) {
+        pending.take(|slot| self.pump_srq(slot));
+    }
+
+    /// Takes receives out of the ring of the shared receive queue in a slot.
+    pub(crate) fn pump_srq(&mut self, slot: usize) {
+        let Self { engine, sink, list, .. } = self;
+        while let Some((srq, wqe, len)) = sink.next_srq_recv(slot, &mut list[..]) {
+            let wr = RecvWr { wr_id: wqe.wr_id, sges: &list[..len] };
+            // Posting performs all checks of the engine; the engine's queue is as large as a
+            // ring: the engine rejects no receive.
+            let posted = engine.post_srq_recv(srq, &wr);
+            debug_assert_eq!(posted, Ok(()));
+        }
+    }
+
+    /// Takes packets from the socket and returns whether there were any. [`handle`](Self::handle)
+    /// them next.
+    #[inline]
+    pub(crate) fn receive(&mut self, socket: &Socket) -> bool {
+        // Other errors than "nothing" concern packets sent earlier, such as a missing route.
+        let received = self.inbox.receive(socket).is_ok_and(|count| count > 0);
+        received | (!self.groups.is_empty() && self.groups.receive(socket))
+    }
+
+    /// Returns whether there are acknowledgements to send, after a receive that found nothing.
+    #[inline]
+    pub(crate) fn acks_are_due(&self) -> bool {
+        self.unacknowledged > 0
+    }
+
+    /// Returns whether the socket very probably holds more packets.
+    #[inline]
+    pub(crate) fn more(&self) -> bool {
+        self.inbox.more()
+    }
+
+    /// Passes the received packets to the engine.
+    pub(crate) fn handle(&mut self, socket: &Socket, now: Time) {
+        let Self { engine, sink, inbox, groups, unacknowledged, spent, .. } = self;
+        while let Some(received) = inbox.next(socket) {
+            let arrival: Arrival = received.arrival;
+            engine.handle(now, &arrival, received.bytes, sink);
+            *unacknowledged += 1;
+            spent.handled += 1;
+        }
+        if !groups.is_empty() {
+            groups.take(socket, |received| {
+                engine.handle(now, &received.arrival, received.bytes, sink);
+                spent.handled += 1;
+            });
+        }
+        socket.counts().take_over(engine.dropped_datagrams());
+        if engine.config().strict_ports {
+            socket.counts().unexpected_port.set(engine.unexpected_ports());
+        }
+    }
+
+    /// Handles the engine's expired deadlines, raises moderated events that are due, and retries
+    /// clogged pipes.
+    #[inline]
+    pub(crate) fn expire(&mut self, now: Time) {
+        if self.engine.deadline().is_some_and(|deadline| deadline <= now) {
+            self.engine.timeout(now, &mut self.sink);
+        }
+        if self.sink.moderated_until().is_some_and(|until| until <= now) {
+            self.sink.raise_moderated(now);
+        }
+        if !self.sink.clogged.is_empty() {
+            self.sink.retry_pipes();
+        }
+    }
+
+    /// Sends the engine's packets, within the turn's share, and acknowledgements.
+    ///
+    /// Read responses wait while the kernel's send queue holds a window: see [`Backlog`].
+    pub(crate) fn transmit(&mut self, socket: &Socket, now: Time, acks: Acks) {
+        self.transmit_with(socket, now, acks, Socket::unsent);
+    }
+
+    /// As [`transmit`](Self::transmit), with `unsent` reporting the length of the kernel's send
+    /// queue.
+    #[inline]
+    fn transmit_with(&mut self, socket: &Socket, now: Time, acks: Acks, unsent: impl Fn(&Socket) -> u64) {
+        let mut urgency = match acks {
+            Acks::Alone => Urgency::Owed,
+            Acks::Now => Urgency::All,
+            Acks::Behind if self.unacknowledged >= ACKS_AFTER => Urgency::All,
+            Acks::Behind => Urgency::Now,
+        };
+        self.left = false;
+        self.backlog.expire(now);
+        self.blocked = !self.outbox.is_empty() && self.outbox.flush(socket) == Flush::Blocked;
+        while !self.blocked {
+            if self.spent.is_all() && urgency != Urgency::Owed {
+                self.left = true;
+                break;
+            }
+            let holds = self.engine.has_answers() && self.holds_answers(socket, now, &unsent);
+            let Some(space) = self.outbox.space() else {
+                self.blocked = self.outbox.flush(socket) == Flush::Blocked;
+                continue;
+            };
+            let transmit = if holds {
+                self.engine.poll_transmit_prompt(now, urgency, space, &mut self.sink)
+            } else {
+                self.engine.poll_transmit(now, urgency, space, &mut self.sink)
+            };
+            match transmit {
+                Some(transmit) => {
+                    self.spent.packets += 1;
+                    self.spent.bytes += transmit.len;
+                    self.backlog.add(transmit.len);
+                    self.outbox.push(transmit.len, &transmit.path);
+                }
+                None if urgency != Urgency::Now => {
+                    self.unacknowledged = 0;
+                    break;
+                }
+                None if self.outbox.is_empty() || self.unacknowledged == 0 => break,
+                None => urgency = Urgency::All,
+            }
+        }
+        if !self.blocked && !self.outbox.is_empty() {
+            self.blocked = self.outbox.flush(socket) == Flush::Blocked;
+        }
+        if self.engine.has_answers() && !self.left && !self.blocked && urgency != Urgency::Owed {
+            let counts = socket.counts();
+            let waited = if self.backlog.held_until().is_some() {
+                &counts.answers_held
+            } else {
+                &counts.answers_rested
+            };
+            waited.add(1);
+        }
+        socket.counts().turn_packets_max.raise(self.spent.packets.into());
+        socket.counts().turn_bytes_max.raise(self.spent.bytes as u64);
+    }
+
+    /// Returns whether read responses must wait because the kernel's send queue is long.
+    fn holds_answers(&mut self, socket: &Socket, now: Time, unsent: impl Fn(&Socket) -> u64) -> bool {
+        let window = self.engine.config().window_bytes;
+        if !self.backlog.may_be_full(window) {
+            return false;
+        }
+        if self.backlog.held_until().is_none() {
+            // The kernel reports only packets already passed to it.
+            self.blocked = self.outbox.flush(socket) == Flush::Blocked;
+            if self.blocked {
+                return true;
+            }
+            self.backlog.measure(unsent(socket), window, now);
+        }
+        self.backlog.held_until().is_some()
+    }
+
+    /// Returns the events that must wake the worker while it watches the socket.
+    pub(crate) fn sleep_from(&self, now: Time) -> Sleep {
+        Sleep {
+            until: self.next_wakeup(now),
+            for_packets: true,
+            for_room: self.blocked,
+            for_pipes: self.sink.clogged.len(),
+        }
+    }
+
+    /// Returns whether the last transmit used up the turn's share and left packets.
+    #[inline]
+    pub(crate) fn has_work_left(&self) -> bool {
+        self.left
+    }
+
+    /// Returns when a thread must look at the device even if no packet arrives.
+    #[inline]
+    fn next_wakeup(&self, now: Time) -> Option<Time> {
+        // The socket is not readable for packets in the inbox, nor for packets still to be sent.
+        if self.left || !self.inbox.is_empty() {
+            return Some(Time(0));
+        }
+        let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
+        let events = self.sink.moderated_until();
+        [self.engine.deadline(), acks, events, self.backlog.held_until()].into_iter().flatten().min()
+    }
+
+    /// Returns whether the worker would sleep too long. The caller then wakes it, once.
+    #[inline]
+    pub(crate) fn must_wake_worker(&mut self, now: Time) -> bool {
+        let sleep = &self.sleep;
+        if !sleep.for_packets {
+            // A program polls. The worker soon checks whether it still does.
+            return false;
+        }
+        let too_long =
+            self.next_wakeup(now).is_some_and(|earliest| sleep.until.is_none_or(|until| earliest < until))
+                || (self.blocked && !sleep.for_room)
+                || self.sink.clogged.len() > sleep.for_pipes;
+        if too_long {
+            self.sleep = Sleep::AWAKE;
+        }
+        too_long
+    }
+}
+
+/// Completes a work request rejected by the engine. The queues perform all checks of the engine, so
+/// this happens only if the state changed in between.
+#[cold]
+fn refuse(sink: &mut EngineSink, qpn: Qpn, wr_id: u64, opcode: Opcode) {
+    let Some(end) = sink.qp(qpn) else { return };
+    let cq = if opcode == Opcode::Recv { end.recv_cq } else { end.send_cq };
+    let completion = Completion {
+        wr_id,
+        status: Status::LocalQpOperation,
+        opcode,
+        qpn,
+        byte_len: 0,
+        imm: None,
+        invalidated: None,
+        src_qpn: 0,
+        grh: false,
+        solicited: true,
+        sl: 0,
+        slid: 0,
+        vendor_err: 0,
+    };
+    if opcode == Opcode::Recv {
+        sink.retire_recv(qpn, 1);
+    } else {
+        sink.retire_send(qpn, 1);
+    }
+    if sink.complete(cq, &completion).is_err() {
+        sink.event(roce::engine::Event::CqError(cq));
+    }
+}
+
+/// The most packets sent in a turn, and the number of received packets after which it receives no
+/// more.
+pub(crate) const TURN_PACKETS: u32 = 128;
+
+/// The bytes after which a turn sends no more packets, sent in about 0.2 ms: as large as the
+/// largest window, so as not to split a stream of requests.
+pub(crate) const TURN_BYTES: usize = 512 << 10;
+
+/// The number of packets after which acknowledgements leave even if more keep arriving.
+const ACKS_AFTER: u32 = 16;
+
+/// The nanoseconds after which acknowledgements leave while no program polls. If a program stops
+/// polling, they leave when the worker notices.
+const ACKS_WITHIN: u64 = 1_000_000;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,128 @@
+//! [`Device`]: a live device as owned by its objects: the state in [`Shared`] and the worker
+//! thread.
+//!
+//! ```text
+//!   DeviceInfo (OwnDevice) ─┐
+//!   Context, Pd, Mr, Cq, Qp ┴─► Arc<Device> ──► Arc<Shared> ◄── the worker
+//!         the last one dropped stops and joins the worker, then all is closed
+//! ```
+//!
+//! The worker holds no reference to the `Device`, so it never keeps one alive.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`worker`] | the background thread |
+//! | [`exit`] | acknowledgements sent while the process exits |
+//! | [`shared`] | **start here**: the state of a live device and the threads working on it |
+//! | [`device_core`] | the state under the lock: the engine of [`roce`], packets in and out |
+//! | [`sink`] | the engine's results: completions, retired work requests, events |
+//! | [`event_pipe`] | events, through a file that a program can wait on |
+//! | [`limits`] | the device's limits and attributes |
+//! | [`wqe`] | a work request on its way through a ring |
+//! | [`random`] | the source of queue pair numbers and keys |
+//! | [`fork`] | detects a forked child of the process that created the device |
+
+pub(crate) mod device_core;
+pub(crate) mod event_pipe;
+pub(crate) mod exit;
+pub(crate) mod fork;
+pub(crate) mod limits;
+pub(crate) mod random;
+pub(crate) mod shared;
+pub(crate) mod sink;
+pub(crate) mod worker;
+pub(crate) mod wqe;
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use verbs_core::fork::ForkLock;
+use verbs_core::types::Guid;
+use verbs_core::{Errno, room, thread};
+
+use crate::cm;
+use crate::device::shared::Shared;
+use crate::io::Socket;
+use crate::registration::SoftBuilder;
+
+/// A live device. Dropping the last reference stops it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    shared: Arc<Shared>,
+    worker: Mutex<Option<JoinHandle<()>>>,
+    /// The address was chosen automatically.
+    pub(crate) is_auto: bool,
+}
+
+impl Device {
+    /// Creates a device on a socket.
+    ///
+    /// # Errors
+    /// `ENOMEM`; the errno of a failed system call: notably `EMFILE`, and `EAGAIN` if the process
+    /// may start no more threads.
+    pub(crate) fn new(
+        name: &str,
+        socket: Socket,
+        guid: Guid,
+        settings: SoftBuilder,
+        is_auto: bool,
+    ) -> Result<Arc<Self>, Errno> {
+        let shared = Arc::new(Shared::new(name, socket, guid, settings)?);
+        room::check(room::CALL)?;
+        exit::remember(&shared);
+        let its = Arc::clone(&shared);
+        let device = Arc::new(Self { shared, worker: Mutex::default(), is_auto });
+        let worker = thread::start(name, move || worker::run(&its))?;
+        *device.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
+        // The thread may have used up the rest. Dropping the device ends it.
+        room::check(room::CALL)?;
+        let mut devices = DEVICES.lock_or(Vec::new);
+        devices.retain(|device| device.strong_count() > 0);
+        devices.push(Arc::downgrade(&device));
+        drop(devices);
+        cm::report_new();
+        Ok(device)
+    }
+
+    /// Returns the live devices of this process in order of creation.
+    pub(crate) fn live() -> Vec<Arc<Self>> {
+        let devices = DEVICES.lock_or(Vec::new);
+        devices.iter().filter_map(Weak::upgrade).filter(|device| !device.is_forked()).collect()
+    }
+}
+
+impl core::ops::Deref for Device {
+    type Target = Shared;
+
+    #[inline]
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let worker = self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if self.shared.is_forked() {
+            // A child has no thread to join, so nothing drops the thread's reference. The child
+            // closes by hand the descriptors that keep the parent's address taken. Their numbers
+            // are not used afterwards, because no code can reach them any more.
+            core::mem::forget(worker);
+            let fds = [self.shared.socket.as_fd(), self.shared.alarm.as_fd()];
+            for fd in fds.into_iter().chain(self.shared.link.as_ref().map(AsFd::as_fd)) {
+                let _ = nix::unistd::close(fd.as_raw_fd());
+            }
+            return;
+        }
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake();
+        if let Some(worker) = worker {
+            let _ = worker.join();
+        }
+    }
+}
+
+/// All devices created, including some that may be gone.
+static DEVICES: ForkLock<Vec<Weak<Device>>> = ForkLock::new(Vec::new());

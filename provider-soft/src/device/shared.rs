@@ -1,0 +1,534 @@
+//! [`Shared`]: the state of a live device, shared by the worker and the threads calling verbs.
+//!
+//! The [device core](crate::device::device_core) does the work; one thread at a time holds its lock. A
+//! *turn* is one hold of the lock, from acquire to release. A turn ends when its share of packets
+//! is used up, possibly with work left. This work is not lost. If the worker would sleep too long
+//! ([`DeviceCore::must_wake_worker`]), the holder wakes it before releasing the lock. This is
+//! unnecessary if the worker is awake, or has left the device to a polling program, which continues
+//! with its next poll.
+//!
+//! | thread | acquires the lock by | with the lock, it |
+//! |---|---|---|
+//! | posts | [`announce`] | looks at the rings, transmits |
+//! | requests an event | [`announce`] | takes the request, like a posting thread |
+//! | polls an empty queue | [`try_lock`] | receives, looks at the rings, handles, transmits |
+//! | makes a control call | [`lock`] | executes the call, then transmits |
+//! | the worker | [`lock`]; [`try_lock`] beside a poller | like a poller, until no more arrives |
+//!
+//! [`announce`]: CombiningLock::announce
+//! [`lock`]: CombiningLock::lock
+//! [`try_lock`]: CombiningLock::try_lock
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use nix::sys::epoll::Epoll;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce::engine::{CqId, Gid, Time};
+use verbs_core::types::Guid;
+use verbs_core::{Cause, Errno, Error, Result, room};
+
+use crate::cm::GsiEnd;
+use crate::device::device_core::{Acks, DeviceCore, Sleep, Spent};
+use crate::device::fork::ForkMark;
+use crate::device::limits;
+use crate::device::sink::{cq_slot, elapsed};
+use crate::io::Socket;
+use crate::io::link::{LinkWatch, PortLink, listed};
+use crate::objects::dm::Budget;
+use crate::registration::{CheckedMemory, SoftBuilder};
+use crate::sync::combining_lock::{CombiningLock, Guard};
+use crate::sync::pending::PendingSet;
+
+/// The state of a live device.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) name: Box<str>,
+    pub(crate) gid: Gid,
+    pub(crate) guid: Guid,
+    pub(crate) socket: Socket,
+    pub(crate) core: CombiningLock<DeviceCore>,
+    pub(crate) pending: PendingSet,
+    /// The shared receive queues with new receives.
+    pending_srqs: PendingSet,
+    /// The [slots](cq_slot) of completion queues with requests for events.
+    pending_cqs: PendingSet,
+    /// The registered memory accessed by the kernel.
+    pub(crate) checked_memory: CheckedMemory,
+    /// The device memory left.
+    pub(crate) dm: Arc<Budget>,
+    /// Counts polls of empty queues. The increments may race: a lost one does no harm.
+    pub(crate) polls: AtomicU32,
+    /// The number of polls in a row without a result; its increments may race as well.
+    idle_polls: AtomicU32,
+    mark: ForkMark,
+    origin: Instant,
+    /// Readable while a packet waits for a multicast group; empty before the device joins its first
+    /// group.
+    pub(crate) group_packets: OnceLock<Arc<Epoll>>,
+    /// Wakes the worker.
+    pub(crate) alarm: EventFd,
+    pub(crate) stop: AtomicBool,
+    /// Reports changes of interfaces. `None` if the kernel refuses it.
+    pub(crate) link: Option<LinkWatch>,
+    /// The interfaces' properties, valid until the next change.
+    interfaces: Mutex<KnownInterfaces>,
+    /// A report of a change was read, but the worker has not looked at the port since.
+    link_changed: AtomicBool,
+    /// The state of the port last reported by events. Only the worker changes it.
+    port: Mutex<PortLink>,
+}
+
+/// The properties of interfaces read since the last change of any.
+#[derive(Debug, Default)]
+struct KnownInterfaces {
+    /// The name and MTU of the device's interface, if it has one.
+    own: Option<Option<(String, u32)>>,
+    /// The MTUs of interfaces with other addresses of this machine.
+    others: BTreeMap<IpAddr, Option<u32>>,
+}
+
+/// The bytes allocated for a new device: its tables and space for packets.
+const MEMORY: usize = 4 << 20;
+
+impl Shared {
+    /// Creates the state of a device on a socket.
+    ///
+    /// # Errors
+    /// `ENOMEM`; the errno of a failed system call, notably `EMFILE`.
+    pub(crate) fn new(name: &str, socket: Socket, guid: Guid, settings: SoftBuilder) -> Result<Self, Errno> {
+        room::check(MEMORY)?;
+        let config = limits::config(socket.rcvbuf(), settings.strict_ports);
+        // Watched before the state is read, so no change is lost in between.
+        let link = LinkWatch::open();
+        let port = Mutex::new(PortLink::on(socket.address(), socket.scope()));
+        let origin = Instant::now();
+        Ok(Self {
+            name: name.into(),
+            gid: socket.gid(),
+            guid,
+            checked_memory: settings.checked_memory,
+            core: CombiningLock::new(DeviceCore::new(&socket, config, origin)),
+            socket,
+            pending: PendingSet::new(PendingSet::MAX),
+            pending_srqs: PendingSet::new(limits::MAX_SRQ as usize),
+            pending_cqs: PendingSet::new(PendingSet::MAX),
+            dm: Budget::new(),
+            polls: AtomicU32::new(0),
+            idle_polls: AtomicU32::new(0),
+            mark: ForkMark::new()?,
+            group_packets: OnceLock::new(),
+            origin,
+            alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            stop: AtomicBool::new(false),
+            link,
+            interfaces: Mutex::default(),
+            link_changed: AtomicBool::new(false),
+            port,
+        })
+    }
+
+    /// Returns whether this process is a forked child of the device's creator.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.mark.is_gone()
+    }
+
+    /// Returns the nanoseconds since the device was created.
+    #[inline]
+    pub(crate) fn now(&self) -> Time {
+        Time(elapsed(self.origin))
+    }
+
+    pub(crate) fn error(&self, verb: &'static str, errno: Errno) -> Error {
+        Error::new(verb, &self.name, errno)
+    }
+
+    /// Returns an error in a forked child of the process that created the device.
+    ///
+    /// # Errors
+    /// `ENODEV` with [`Cause::Forked`].
+    pub(crate) fn check(&self, verb: &'static str) -> Result<()> {
+        if self.is_forked() {
+            return Err(self.error(verb, Errno::NODEV).because(Cause::Forked));
+        }
+        Ok(())
+    }
+
+    /// Announces work posted to the queue pair in this slot. This thread or the holder does it.
+    #[inline]
+    pub(crate) fn posted(&self, slot: usize) {
+        self.pending.insert(slot);
+        if let Some(guard) = self.core.announce() {
+            self.leave(guard, self.now());
+        }
+    }
+
+    /// Announces receives posted to the shared receive queue in this slot.
+    #[inline]
+    pub(crate) fn posted_srq(&self, slot: usize) {
+        self.pending_srqs.insert(slot);
+        if let Some(guard) = self.core.announce() {
+            self.leave(guard, self.now());
+        }
+    }
+
+    /// Announces a request for an event of a completion queue. Does not wait for the lock, because
+    /// constantly polling threads hold it nearly all the time.
+    pub(crate) fn requested_event(&self, cq: CqId) {
+        self.pending_cqs.insert(cq_slot(cq));
+        if let Some(guard) = self.core.announce() {
+            self.leave(guard, self.now());
+        }
+    }
+
+    /// Takes announced requests for events.
+    #[inline]
+    pub(crate) fn take_event_requests(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) {
+        if !self.pending_cqs.is_empty() {
+            self.take_these_event_requests(guard, now);
+        }
+    }
+
+    #[cold]
+    fn take_these_event_requests(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) {
+        // Owed acknowledgements leave before the program's next requests. ib_send_lat of perftest
+        // expects the event of its send first and the event of the reply second.
+        guard.transmit(&self.socket, now, Acks::Alone);
+        self.pending_cqs.take(|slot| guard.sink.take_requests(slot));
+        // A program waiting for events does not poll, so the worker must receive packets.
+        if guard.sink.is_armed() && !guard.sleep.for_packets {
+            guard.sleep = Sleep::AWAKE;
+            self.wake();
+        }
+    }
+
+    /// Makes progress for a poller that found its queue empty.
+    #[inline]
+    pub(crate) fn progress(&self) {
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        let received = self.core.try_lock().is_some_and(|guard| self.look(guard, polls));
+        if received {
+            self.idle_polls.store(0, Ordering::Relaxed);
+            return;
+        }
+        let idle_polls = self.idle_polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.idle_polls.store(idle_polls, Ordering::Relaxed);
+        if idle_polls.is_multiple_of(MAX_IDLE_POLLS) {
+            // The awaited message comes from a program that may be waiting for this processor.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Looks at everything for a poller and returns whether packets arrived.
+    #[inline]
+    fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> bool {
+        let mut received = guard.receive(&self.socket);
+        // A look without a result must cost little more than its system call, so it does not read
+        // the clock.
+        let mut acks_are_due = !received && guard.acks_are_due();
+        if !received && !acks_are_due && !guard.has_work_left() && !polls.is_multiple_of(IDLE_LOOKS) {
+            match guard.try_release() {
+                Ok(()) => return false,
+                Err(pending) => guard = pending,
+            }
+        }
+        let (found, now) = (received, self.now());
+        for rest in (0..ROUNDS).rev() {
+            self.round(&mut guard, now, received, if acks_are_due { Acks::Now } else { Acks::Behind });
+            // The poller may be waiting for the packets just handled, so it gets to run unless
+            // there are certainly more. Checking for more costs a system call, as does sending
+            // acknowledgements, which the program's reply can carry. The last round receives
+            // nothing, because no later round would handle it.
+            if !received || !guard.more() || rest == 0 || guard.spent.is_enough() {
+                break;
+            }
+            received = guard.receive(&self.socket);
+            acks_are_due = !received;
+        }
+        self.release(guard, now);
+        found
+    }
+
+    /// Sends owed acknowledgements before the process exits, if the lock becomes free soon.
+    pub(crate) fn settle(&self) {
+        for _ in 0..PATIENCE {
+            if self.is_forked() {
+                return;
+            }
+            if let Some(mut guard) = self.core.try_lock() {
+                let now = self.now();
+                // Packets still in the socket belong to incomplete messages.
+                guard.transmit(&self.socket, now, Acks::Alone);
+                guard.spent = Spent::default();
+                guard.transmit(&self.socket, now, Acks::Now);
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Executes a control call with the lock held.
+    ///
+    /// # Errors
+    /// `ENODEV` in a forked child of the process that created the device; any error of the call.
+    pub(crate) fn control<T>(
+        &self,
+        verb: &'static str,
+        call: impl FnOnce(&mut DeviceCore, Time) -> Result<T>,
+    ) -> Result<T> {
+        self.check(verb)?;
+        self.controlled(self.core.lock(), call)
+    }
+
+    /// Executes a control call as [`control`](Self::control) does, if the lock becomes free soon.
+    /// The process may be exiting in a signal handler, above a call that has the lock.
+    ///
+    /// # Errors
+    /// `EBUSY` if the lock does not become free; as [`control`](Self::control).
+    pub(crate) fn control_soon<T>(
+        &self,
+        verb: &'static str,
+        call: impl FnOnce(&mut DeviceCore, Time) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..PATIENCE {
+            self.check(verb)?;
+            if let Some(guard) = self.core.try_lock() {
+                return self.controlled(guard, call);
+            }
+            std::thread::yield_now();
+        }
+        Err(self.error(verb, Errno::BUSY))
+    }
+
+    fn controlled<T>(
+        &self,
+        mut guard: Guard<'_, DeviceCore>,
+        call: impl FnOnce(&mut DeviceCore, Time) -> Result<T>,
+    ) -> Result<T> {
+        let now = self.now();
+        // Owed acknowledgements leave before the call, which may destroy the queue pair owing them.
+        guard.transmit(&self.socket, now, Acks::Alone);
+        // The call may concern a queue whose event this thread has requested.
+        self.take_event_requests(&mut guard, now);
+        let result = call(&mut guard, now);
+        self.leave(guard, now);
+        result
+    }
+
+    /// Handles all packets in the socket.
+    pub(crate) fn catch_up(&self) {
+        for _ in 0..CAUGHT_UP {
+            let mut guard = self.core.lock();
+            let received = guard.receive(&self.socket);
+            let now = self.now();
+            self.round(&mut guard, now, received, Acks::Now);
+            self.leave(guard, now);
+            if !received {
+                return;
+            }
+        }
+    }
+
+    /// Looks at everything once: the rings, received packets, the clock.
+    #[inline]
+    pub(crate) fn round(&self, guard: &mut Guard<'_, DeviceCore>, now: Time, received: bool, acks: Acks) {
+        self.pump(guard, now);
+        if received {
+            guard.handle(&self.socket, now);
+        }
+        guard.expire(now);
+        guard.transmit(&self.socket, now, acks);
+    }
+
+    /// Takes announced work out of the rings and returns whether there was any.
+    #[inline]
+    fn pump(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
+        let pending = guard.take_pending();
+        if pending {
+            // Receives first: a send may be for a queue pair of this device that needs them.
+            if !self.pending_srqs.is_empty() {
+                guard.pump_srqs(&self.pending_srqs);
+            }
+            guard.pump(&self.pending, now);
+            // After the rings: a reply found in one was posted after its request for an event. That
+            // request is therefore visible here; the acknowledgements leave before the reply.
+            self.take_event_requests(guard, now);
+        }
+        pending
+    }
+
+    /// Takes announced work, transmits, and releases the lock.
+    pub(crate) fn leave(&self, mut guard: Guard<'_, DeviceCore>, now: Time) {
+        self.pump(&mut guard, now);
+        guard.transmit(&self.socket, now, Acks::Behind);
+        self.release(guard, now);
+    }
+
+    /// Releases the lock, wakes the worker if it would sleep too long, and signals received MADs.
+    ///
+    /// A turn that has used up its share ends even with work pending: the next holder looks at the
+    /// rings. If a request for an event is pending, the worker must become the next holder, because
+    /// a program waiting for events does not poll.
+    fn release(&self, mut guard: Guard<'_, DeviceCore>, now: Time) {
+        let mut wake = false;
+        let mut mads = None;
+        loop {
+            if self.pump(&mut guard, now) {
+                guard.transmit(&self.socket, now, Acks::Behind);
+            }
+            wake |= guard.must_wake_worker(now);
+            mads = mads.or_else(|| guard.sink.gsi.as_mut().and_then(GsiEnd::take_signal));
+            let spent = core::mem::take(&mut guard.spent);
+            if guard.has_work_left() {
+                wake |= guard.release() && !self.pending_cqs.is_empty();
+                break;
+            }
+            match guard.try_release() {
+                Ok(()) => break,
+                Err(again) => {
+                    guard = again;
+                    guard.spent = spent;
+                }
+            }
+        }
+        if wake {
+            self.wake();
+        }
+        if let Some(mads) = mads {
+            mads.set();
+        }
+    }
+
+    /// Returns the name and MTU of the interface with the address ([`Socket::interface`]).
+    ///
+    /// # Errors
+    /// As [`Socket::interface`].
+    pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
+        self.with_interfaces(|known| self.own_interface(known))
+    }
+
+    /// Returns the MTU of this interface.
+    ///
+    /// # Errors
+    /// As [`Socket::interface`].
+    pub(crate) fn mtu(&self) -> Result<Option<u32>, Errno> {
+        Ok(self.interface()?.map(|(_, mtu)| mtu))
+    }
+
+    /// Returns the smaller MTU of two interfaces: the device's, and the one with another address of
+    /// this machine. Packets between both travel on the loopback interface, but each device rejects
+    /// path MTUs that its interface does not carry.
+    ///
+    /// # Errors
+    /// As [`Socket::interface`].
+    pub(crate) fn mtu_to_local(&self, address: IpAddr) -> Result<Option<u32>, Errno> {
+        let address = listed(address);
+        self.with_interfaces(|known| {
+            let own = self.own_interface(known)?.map(|(_, mtu)| mtu);
+            let other = match known.others.get(&address) {
+                Some(mtu) => *mtu,
+                None => {
+                    let mtu = self.socket.interface_of(address)?.map(|(_, mtu)| mtu);
+                    *known.others.entry(address).or_insert(mtu)
+                }
+            };
+            Ok(own.map(|own| other.map_or(own, |other| own.min(other))))
+        })
+    }
+
+    fn own_interface(&self, known: &mut KnownInterfaces) -> Result<Option<(String, u32)>, Errno> {
+        match &known.own {
+            Some(interface) => Ok(interface.clone()),
+            None => Ok(known.own.insert(self.socket.interface()?).clone()),
+        }
+    }
+
+    /// Calls `ask` with the known properties of interfaces.
+    ///
+    /// The kernel reports a change before the causing call returns. Known properties are therefore
+    /// valid while no report waits. Checking this costs one system call.
+    fn with_interfaces<T>(&self, ask: impl FnOnce(&mut KnownInterfaces) -> T) -> T {
+        let Some(link) = self.link.as_ref().filter(|_| !self.is_forked()) else {
+            return ask(&mut KnownInterfaces::default());
+        };
+        let mut known = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.read_reports(link, &mut known) {
+            // The worker may have been asleep, with this report as its alarm.
+            self.wake();
+        }
+        ask(&mut known)
+    }
+
+    /// Reads the reports of changes and returns whether there were any. The caller holds the lock
+    /// of `known`, so no thread uses stale properties after the report.
+    fn read_reports(&self, link: &LinkWatch, known: &mut KnownInterfaces) -> bool {
+        let any = link.has_changed();
+        if any {
+            *known = KnownInterfaces::default();
+            self.link_changed.store(true, Ordering::Release);
+        }
+        any
+    }
+
+    /// Returns whether another thread has read a report of a change for the worker to handle.
+    pub(crate) fn has_link_changed(&self) -> bool {
+        self.link_changed.load(Ordering::Acquire)
+    }
+
+    /// Raises the events of the port for changes since they were last raised.
+    pub(crate) fn follow_link(&self) {
+        let Some(link) = &self.link else { return };
+        self.read_reports(link, &mut self.interfaces.lock().unwrap_or_else(PoisonError::into_inner));
+        if !self.link_changed.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = PortLink::on(self.socket.address(), self.socket.scope());
+        if *port != now {
+            let mut guard = self.core.lock();
+            if port.has_moved(now) {
+                guard.move_groups(&self.socket);
+            }
+            for event_type in port.events(now) {
+                guard.sink.raise_for_port(event_type);
+            }
+            *port = now;
+            self.leave(guard, self.now());
+        }
+    }
+
+    /// Makes the worker also wait for packets of multicast groups from its next sleep on, and wakes
+    /// it.
+    pub(crate) fn watch_groups(&self, readable: Arc<Epoll>) {
+        self.group_packets.get_or_init(|| readable);
+        self.wake();
+    }
+
+    /// Wakes the worker.
+    pub(crate) fn wake(&self) {
+        // A full counter means that the worker has not woken yet.
+        let _ = self.alarm.write(1);
+    }
+}
+
+/// The number of receives that empty the socket if nothing more arrives: each takes 16 small
+/// datagrams, or one joined from many.
+const CAUGHT_UP: u32 = 1024;
+
+/// The number of attempts by an exiting process to get the lock.
+const PATIENCE: u32 = 1000;
+
+/// The number of times a poller receives, while there is more, before it looks at its queue.
+const ROUNDS: u32 = 4;
+
+/// One in this many polls without packets looks at everything, including the clock.
+const IDLE_LOOKS: u32 = 8;
+
+/// After this many polls in a row without a result, a poller yields its processor. A ping-pong
+/// needs fewer.
+const MAX_IDLE_POLLS: u32 = 32;

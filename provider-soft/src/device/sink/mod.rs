@@ -1,0 +1,662 @@
+//! [`EngineSink`]: passes the engine's results on: completions into rings, retired work requests to
+//! their queues, events into pipes.
+
+use core::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use roce::engine::{
+    Completion, CqFull, CqId, Event, MadsFull, Qpn, ReceivedMad, Refused, Sge, Sink, SrqId, Time,
+};
+use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
+use verbs_core::provider::EventsRead;
+use verbs_core::room;
+use verbs_core::types::{AsyncEventType, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::cm::GsiEnd;
+use crate::device::event_pipe::{EventPipe, Written};
+use crate::device::limits::{self, QPN_MODULUS, SRQN_MODULUS};
+use crate::device::wqe::{RecvWqe, SendWqe};
+use crate::sync::event_requests::EventRequests;
+use crate::sync::notify::{Armed, Notify};
+use crate::sync::pending::PendingSet;
+use crate::sync::ring::{Consumer, Producer};
+
+/// The queues of a device, as seen by the engine's results.
+#[derive(Debug)]
+pub(crate) struct EngineSink {
+    cqs: Vec<Option<CqEnd>>,
+    /// By slot, as in the [`PendingSet`].
+    qps: Box<[Option<Box<QpEnd>>; PendingSet::MAX]>,
+    /// The slot of the queue pair with a number, by the number's low bits.
+    slots: Box<[u16; QPN_MODULUS]>,
+    /// Slots without a queue pair.
+    free_slots: Vec<u16>,
+    /// Shared receive queues by slot.
+    srqs: Vec<Option<SrqEnd>>,
+    /// The slot of the shared receive queue with a number, by the number's low bits.
+    srq_slots: Box<[u16; SRQN_MODULUS]>,
+    /// The number of armed completion queues.
+    armed: u32,
+    /// The asynchronous events of each open of the device, used for events of its port.
+    contexts: Vec<Weak<EventPipe>>,
+    /// The general services interface, while it is taken.
+    pub(crate) gsi: Option<GsiEnd>,
+    /// The earliest time when moderation ends the wait for more completions, or an earlier time.
+    moderated_until: Option<Time>,
+    /// The start of the device's clock.
+    origin: Instant,
+    /// The pipes that keep events for lack of room.
+    pub(crate) clogged: Vec<Arc<EventPipe>>,
+}
+
+/// A completion queue, as seen by the engine's results.
+#[derive(Debug)]
+pub(crate) struct CqEnd {
+    pub(crate) producer: Producer<Entry>,
+    pub(crate) channel: Option<Channel>,
+    pub(crate) events: Channel,
+    pub(crate) user_handle: u64,
+    pub(crate) notify: Notify,
+    /// The pending requests for its event.
+    pub(crate) requests: Arc<EventRequests>,
+    /// The count of completions up to the last solicited or failed one, modulo 2³². After 2³²
+    /// others, it may look like a new one and raise a spurious event.
+    pub(crate) solicited: u32,
+    /// The optional fields of its completions.
+    pub(crate) wc_flags: CqWcFlags,
+    /// Completions that do not fit are lost without an event.
+    pub(crate) ignores_overrun: bool,
+    /// The number of send and receive queues that complete here.
+    pub(crate) users: u32,
+    /// A completion did not fit; the event for it was raised.
+    pub(crate) has_overrun: bool,
+    /// The number of events it raised, read or not.
+    pub(crate) raised: EventsRead,
+}
+
+/// A completion in the ring of a completion queue: a cache line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) wc: Wc,
+    /// Its time in nanoseconds of the device's clock, if the queue was created with this field.
+    pub(crate) ts: Option<NonZeroU64>,
+    /// Its time in nanoseconds since 1970, if the queue was created with this field.
+    pub(crate) wallclock_ns: Option<NonZeroU64>,
+}
+
+const _: () = assert!(size_of::<Entry>() == 64);
+
+/// A pipe for events, and its reading end, used to take unread events out again.
+#[derive(Clone, Debug)]
+pub(crate) struct Channel {
+    pub(crate) pipe: Arc<EventPipe>,
+    pub(crate) reader: Arc<OwnedFd>,
+}
+
+/// A queue pair, as seen by the engine's results: the consumer ends of its queues.
+#[derive(Debug)]
+pub(crate) struct QpEnd {
+    pub(crate) qpn: Qpn,
+    pub(crate) sq: Consumer<SendWqe>,
+    pub(crate) rq: Consumer<RecvWqe>,
+    pub(crate) send_cq: CqId,
+    pub(crate) recv_cq: CqId,
+    /// One, or for an XRC target one per context that opened it.
+    pub(crate) sharers: Vec<Sharer>,
+}
+
+/// A handle of a queue pair, receiving the queue pair's events.
+#[derive(Debug)]
+pub(crate) struct Sharer {
+    pub(crate) events: Channel,
+    pub(crate) user_handle: u64,
+    /// Distinguishes the handles of a queue pair.
+    pub(crate) number: u32,
+    /// The number of events it raised, read or not.
+    pub(crate) raised: u32,
+}
+
+/// A shared receive queue, as seen by the engine's results.
+#[derive(Debug)]
+pub(crate) struct SrqEnd {
+    pub(crate) srq: SrqId,
+    pub(crate) rq: Consumer<RecvWqe>,
+    /// The completion queue of its receives (XRC).
+    pub(crate) cq: Option<CqId>,
+    pub(crate) events: Channel,
+    pub(crate) user_handle: u64,
+    /// The number of events it raised, read or not.
+    pub(crate) raised: u32,
+}
+
+/// Reserves space for another element.
+///
+/// # Errors
+/// [`Refused::NoMemory`].
+fn one_more<T>(values: &mut Vec<T>) -> Result<(), Refused> {
+    let bytes = (values.len() as u64 + 1).saturating_mul(size_of::<T>() as u64);
+    room::reserve(values, 1).map_err(|_| Refused::NoMemory { bytes })
+}
+
+impl EngineSink {
+    pub(crate) fn new(origin: Instant) -> Self {
+        Self {
+            cqs: Vec::new(),
+            qps: Box::new([const { None }; PendingSet::MAX]),
+            slots: Box::new([0; QPN_MODULUS]),
+            // The lowest first.
+            free_slots: (0..PendingSet::MAX as u16).rev().collect(),
+            srqs: Vec::new(),
+            srq_slots: Box::new([0; SRQN_MODULUS]),
+            armed: 0,
+            contexts: Vec::new(),
+            gsi: None,
+            moderated_until: None,
+            origin,
+            clogged: Vec::new(),
+        }
+    }
+
+    /// Adds an open of the device.
+    ///
+    /// # Errors
+    /// [`Refused::NoMemory`].
+    pub(crate) fn add_context(&mut self, events: &Arc<EventPipe>) -> Result<(), Refused> {
+        self.contexts.retain(|context| context.strong_count() > 0);
+        one_more(&mut self.contexts)?;
+        self.contexts.push(Arc::downgrade(events));
+        Ok(())
+    }
+
+    /// Raises an event of the only port, for every open of the device.
+    pub(crate) fn raise_for_port(&mut self, event_type: AsyncEventType) {
+        let pipes: Vec<_> = self.contexts.iter().filter_map(Weak::upgrade).collect();
+        for pipe in &pipes {
+            self.raise(pipe, event_type, limits::PORT.into());
+        }
+    }
+
+    /// Adds a completion queue.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] if `max` exist; [`Refused::NoMemory`].
+    pub(crate) fn add_cq(&mut self, end: CqEnd, max: u32) -> Result<CqId, Refused> {
+        let index = match self.cqs.iter().position(Option::is_none) {
+            Some(index) => index,
+            None if self.cqs.len() < max as usize => {
+                one_more(&mut self.cqs)?;
+                self.cqs.push(None);
+                self.cqs.len() - 1
+            }
+            None => return Err(Refused::NoRoom),
+        };
+        self.cqs[index] = Some(end);
+        Ok(CqId(index as u32))
+    }
+
+    pub(crate) fn cq(&mut self, cq: CqId) -> Option<&mut CqEnd> {
+        self.cqs.get_mut(cq.0 as usize)?.as_mut()
+    }
+
+    /// Removes a completion queue and returns the number of its events already read.
+    ///
+    /// # Errors
+    /// [`InUse`] while queue pairs or shared receive queues complete to it.
+    pub(crate) fn remove_cq(&mut self, cq: CqId) -> Result<EventsRead, InUse> {
+        if self.cq(cq).is_some_and(|end| end.users > 0) {
+            return Err(InUse);
+        }
+        let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::take) else {
+            return Ok(EventsRead::default());
+        };
+        self.armed -= u32::from(end.notify.is_armed());
+        let handle = end.user_handle;
+        let mut read = end.raised;
+        if let Some(channel) = &end.channel {
+            let unread = self.take_back(channel, |record| record == handle.to_ne_bytes());
+            read.comp = read.comp.wrapping_sub(unread);
+        }
+        let unread = self.take_back(&end.events, |record| is_of(record, handle, Owner::Cq));
+        read.asynchronous = read.asynchronous.wrapping_sub(unread);
+        Ok(read)
+    }
+
+    /// Takes the requests for events of the completion queues in this [slot](cq_slot).
+    #[cold]
+    pub(crate) fn take_requests(&mut self, slot: usize) {
+        for index in (slot..self.cqs.len()).step_by(PendingSet::MAX) {
+            // Solicited completions first: a queue armed for all would skip earlier requests for
+            // solicited ones.
+            for armed in [Armed::Solicited, Armed::Next] {
+                self.take_request(index, armed);
+            }
+        }
+    }
+
+    fn take_request(&mut self, index: usize, armed: Armed) {
+        let Some(end) = &mut self.cqs[index] else { return };
+        let Some(request) = end.requests.take(armed) else { return };
+        if end.notify.includes(armed) {
+            // Completions since then have already counted.
+            return;
+        }
+        let count = end.producer.count();
+        let later = match armed {
+            Armed::Solicited => u32::from(count.wrapping_sub(end.solicited) < request.later(count)),
+            _ => request.later(count),
+        };
+        self.armed += u32::from(end.notify.arm(armed));
+        for _ in 0..later {
+            if self.count_completion(index, true) {
+                break;
+            }
+        }
+    }
+
+    /// Counts a completion of an armed queue and returns whether it raised the queue's event.
+    fn count_completion(&mut self, index: usize, solicited: bool) -> bool {
+        let origin = self.origin;
+        let Some(end) = &mut self.cqs[index] else { return false };
+        let raises = end.notify.completed(solicited, || Time(elapsed(origin)));
+        if raises {
+            self.notify(index);
+        } else {
+            let until = end.notify.until();
+            self.moderated_until = [self.moderated_until, until].into_iter().flatten().min();
+        }
+        raises
+    }
+
+    /// Changes the moderation of a completion queue's events.
+    pub(crate) fn moderate(&mut self, cq: CqId, moderation: CqModeration) {
+        if let Some(end) = self.cq(cq) {
+            end.notify.moderate(moderation);
+        }
+    }
+
+    /// Returns the time when a moderated event may have to be raised.
+    #[inline]
+    pub(crate) fn moderated_until(&self) -> Option<Time> {
+        self.moderated_until
+    }
+
+    /// Raises the moderated events that are due.
+    pub(crate) fn raise_moderated(&mut self, now: Time) {
+        let mut next = None;
+        for index in 0..self.cqs.len() {
+            let Some(end) = &mut self.cqs[index] else { continue };
+            if end.notify.expired(now) {
+                self.notify(index);
+            } else {
+                next = [next, end.notify.until()].into_iter().flatten().min();
+            }
+        }
+        self.moderated_until = next;
+    }
+
+    /// Raises the event of a completion queue just disarmed.
+    fn notify(&mut self, index: usize) {
+        let Some(end) = &mut self.cqs[index] else { return };
+        end.requests.count_event();
+        let (channel, user_handle) = (end.channel.clone(), end.user_handle);
+        if channel.is_some() {
+            end.raised.comp = end.raised.comp.wrapping_add(1);
+        }
+        self.armed -= 1;
+        if let Some(channel) = channel {
+            self.write(&channel.pipe, &user_handle.to_ne_bytes());
+        }
+    }
+
+    /// Returns whether a completion queue is armed.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed > 0
+    }
+
+    /// Adds a queue pair and returns its slot, or `None` if no slot is free.
+    pub(crate) fn add_qp(&mut self, end: QpEnd) -> Option<usize> {
+        let slot = self.free_slots.pop()?;
+        for cq in [end.send_cq, end.recv_cq] {
+            if let Some(cq) = self.cq(cq) {
+                cq.users += 1;
+            }
+        }
+        self.slots[low_bits(end.qpn)] = slot;
+        self.qps[usize::from(slot)] = Some(Box::new(end));
+        Some(usize::from(slot))
+    }
+
+    /// Removes a queue pair and returns the number of its events already read by the context of
+    /// its last handle.
+    pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> EventsRead {
+        if self.qp(qpn).is_none() {
+            return EventsRead::default();
+        }
+        let slot = self.slots[low_bits(qpn)];
+        let Some(end) = self.qps[usize::from(slot)].take() else { return EventsRead::default() };
+        self.free_slots.push(slot);
+        for cq in [end.send_cq, end.recv_cq] {
+            if let Some(cq) = self.cq(cq) {
+                cq.users -= 1;
+            }
+        }
+        // One: the others were removed before.
+        let mut read = EventsRead::default();
+        for sharer in &end.sharers {
+            read = self.end_of_sharer(sharer);
+        }
+        read
+    }
+
+    /// Takes the unread events of a queue pair's handle out and returns the number of events read.
+    fn end_of_sharer(&mut self, sharer: &Sharer) -> EventsRead {
+        let unread = self.take_back(&sharer.events, |record| is_of(record, sharer.user_handle, Owner::Qp));
+        EventsRead { comp: 0, asynchronous: sharer.raised.wrapping_sub(unread) }
+    }
+
+    /// Adds a handle of a queue pair and returns its slot and the handle's number, or `None` if
+    /// the queue pair does not exist.
+    pub(crate) fn share_qp(&mut self, qpn: Qpn, events: Channel, user_handle: u64) -> Option<(usize, u32)> {
+        let slot = usize::from(self.slots[low_bits(qpn)]);
+        let end = self.qp(qpn)?;
+        let number = end.sharers.iter().map(|sharer| sharer.number + 1).max().unwrap_or(0);
+        end.sharers.push(Sharer { events, user_handle, number, raised: 0 });
+        Some((slot, number))
+    }
+
+    /// Removes a handle of a queue pair and returns the number of its events already read. Returns
+    /// `None` for the last handle, which stays.
+    pub(crate) fn unshare_qp(&mut self, qpn: Qpn, number: u32) -> Option<EventsRead> {
+        let end = self.qp(qpn)?;
+        let at = end.sharers.iter().position(|sharer| sharer.number == number)?;
+        if end.sharers.len() == 1 {
+            return None;
+        }
+        let sharer = end.sharers.swap_remove(at);
+        Some(self.end_of_sharer(&sharer))
+    }
+
+    /// Adds a shared receive queue and returns its slot.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] if no slot is free; [`Refused::NoMemory`].
+    pub(crate) fn add_srq(&mut self, end: SrqEnd) -> Result<usize, Refused> {
+        let slot = match self.srqs.iter().position(Option::is_none) {
+            Some(slot) => slot,
+            None if self.srqs.len() < limits::MAX_SRQ as usize => {
+                one_more(&mut self.srqs)?;
+                self.srqs.push(None);
+                self.srqs.len() - 1
+            }
+            None => return Err(Refused::NoRoom),
+        };
+        if let Some(cq) = end.cq.and_then(|cq| self.cq(cq)) {
+            cq.users += 1;
+        }
+        self.srq_slots[end.srq.0 as usize % SRQN_MODULUS] = slot as u16;
+        self.srqs[slot] = Some(end);
+        Ok(slot)
+    }
+
+    /// Removes a shared receive queue and returns the number of its events already read.
+    pub(crate) fn remove_srq(&mut self, srq: SrqId) -> EventsRead {
+        let slot = usize::from(self.srq_slots[srq.0 as usize % SRQN_MODULUS]);
+        let Some(end) = self.srqs.get_mut(slot).and_then(|end| end.take_if(|end| end.srq == srq)) else {
+            return EventsRead::default();
+        };
+        if let Some(cq) = end.cq.and_then(|cq| self.cq(cq)) {
+            cq.users -= 1;
+        }
+        let unread = self.take_back(&end.events, |record| is_of(record, end.user_handle, Owner::Srq));
+        EventsRead { comp: 0, asynchronous: end.raised.wrapping_sub(unread) }
+    }
+
+    #[inline]
+    pub(crate) fn srq(&mut self, srq: SrqId) -> Option<&mut SrqEnd> {
+        let slot = usize::from(self.srq_slots[srq.0 as usize % SRQN_MODULUS]);
+        self.srqs.get_mut(slot)?.as_mut().filter(|end| end.srq == srq)
+    }
+
+    /// Takes the next receive out of the ring of the shared receive queue in a slot.
+    pub(crate) fn next_srq_recv(&mut self, slot: usize, list: &mut [Sge]) -> Option<(SrqId, RecvWqe, usize)> {
+        let end = self.srqs.get_mut(slot)?.as_mut()?;
+        let (wqe, len) = end.rq.next_with(list, RecvWqe::list_len)?;
+        Some((end.srq, wqe, len))
+    }
+
+    /// Takes unread events out and returns their number.
+    fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) -> u32 {
+        let (count, written) = channel.pipe.take_back(channel.reader.as_fd(), dropped);
+        if written == Written::Kept {
+            self.clog(&channel.pipe);
+        }
+        count
+    }
+
+    #[inline]
+    pub(crate) fn qp(&mut self, qpn: Qpn) -> Option<&mut QpEnd> {
+        let slot = self.slots[low_bits(qpn)];
+        self.qps[usize::from(slot) % PendingSet::MAX].as_deref_mut().filter(|end| end.qpn == qpn)
+    }
+
+    /// Takes the next receive out of the ring of the queue pair in a slot.
+    #[inline]
+    pub(crate) fn next_recv(&mut self, slot: usize, list: &mut [Sge]) -> Option<(Qpn, RecvWqe, usize)> {
+        let end = self.qps[slot].as_deref_mut()?;
+        let (wqe, len) = end.rq.next_with(list, RecvWqe::list_len)?;
+        Some((end.qpn, wqe, len))
+    }
+
+    /// Takes the next send out of the ring of the queue pair in a slot.
+    #[inline]
+    pub(crate) fn next_send(&mut self, slot: usize, list: &mut [Sge]) -> Option<(Qpn, SendWqe, usize)> {
+        let end = self.qps[slot].as_deref_mut()?;
+        let (wqe, len) = end.sq.next_with(list, SendWqe::list_len)?;
+        Some((end.qpn, wqe, len))
+    }
+
+    /// Writes the events kept by pipes, as far as they fit now.
+    pub(crate) fn retry_pipes(&mut self) {
+        self.clogged.retain(|pipe| pipe.retry() == Written::Kept);
+    }
+
+    fn write(&mut self, pipe: &Arc<EventPipe>, bytes: &[u8]) {
+        if pipe.write(bytes) == Written::Kept {
+            self.clog(pipe);
+        }
+    }
+
+    fn clog(&mut self, pipe: &Arc<EventPipe>) {
+        if !self.clogged.iter().any(|other| Arc::ptr_eq(other, pipe)) {
+            self.clogged.push(Arc::clone(pipe));
+        }
+    }
+
+    fn raise(&mut self, pipe: &Arc<EventPipe>, event_type: AsyncEventType, element: u64) {
+        let mut record = IbUverbsAsyncEventDesc::new_zeroed();
+        record.element = element;
+        record.event_type = event_type.0;
+        self.write(pipe, record.as_bytes());
+    }
+
+    fn raise_for_srq(&mut self, srq: SrqId, event_type: AsyncEventType) {
+        if let Some(end) = self.srq(srq) {
+            end.raised = end.raised.wrapping_add(1);
+            let (pipe, user_handle) = (Arc::clone(&end.events.pipe), end.user_handle);
+            self.raise(&pipe, event_type, user_handle);
+        }
+    }
+
+    fn raise_for_qp(&mut self, qpn: Qpn, event_type: AsyncEventType) {
+        let Some(end) = self.qp(qpn) else { return };
+        let raised = end.sharers.iter_mut().map(|sharer| {
+            sharer.raised = sharer.raised.wrapping_add(1);
+            (Arc::clone(&sharer.events.pipe), sharer.user_handle)
+        });
+        for (pipe, user_handle) in raised.collect::<Vec<_>>() {
+            self.raise(&pipe, event_type, user_handle);
+        }
+    }
+}
+
+/// The kind of an event's object. User handles of different kinds may be equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Cq,
+    Qp,
+    Srq,
+}
+
+/// Returns whether a record is an event of the object of this kind with this handle. Events of the
+/// port belong to no object.
+fn is_of(record: &[u8], user_handle: u64, owner: Owner) -> bool {
+    use AsyncEventType as E;
+    IbUverbsAsyncEventDesc::read_from_bytes(record).is_ok_and(|event| {
+        let its = match AsyncEventType(event.event_type) {
+            E::PORT_ACTIVE | E::PORT_ERR | E::GID_CHANGE => return false,
+            E::CQ_ERR => Owner::Cq,
+            E::SRQ_ERR | E::SRQ_LIMIT_REACHED => Owner::Srq,
+            _ => Owner::Qp,
+        };
+        event.element == user_handle && its == owner
+    })
+}
+
+/// The slot of a completion queue in a [`PendingSet`]. Several queues may share one.
+pub(crate) fn cq_slot(cq: CqId) -> usize {
+    cq.0 as usize % PendingSet::MAX
+}
+
+/// The object is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InUse;
+
+/// The low bits of a number, used to find its slot. The engine numbers live queue pairs so that
+/// these bits differ ([`Config::qpn_modulus`](roce::engine::Config::qpn_modulus)).
+#[inline]
+fn low_bits(qpn: Qpn) -> usize {
+    qpn.0 as usize % QPN_MODULUS
+}
+
+const _: () = assert!(2 * limits::MAX_SRQ as usize <= SRQN_MODULUS);
+const _: () =
+    assert!(2 * limits::MAX_QP as usize <= QPN_MODULUS && limits::MAX_QP as usize <= PendingSet::MAX);
+
+impl Sink for EngineSink {
+    #[inline]
+    fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull> {
+        let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::as_mut) else { return Ok(()) };
+        if !end.producer.has_room() {
+            return if end.ignores_overrun { Ok(()) } else { Err(CqFull) };
+        }
+        let mut entry = Entry { wc: wc(completion), ts: None, wallclock_ns: None };
+        if !end.wc_flags.is_empty() {
+            stamp(&mut entry, end.wc_flags, self.origin);
+        }
+        end.producer.put(entry, [].into_iter());
+        end.producer.publish();
+        if completion.solicited {
+            end.solicited = end.producer.count();
+        }
+        if end.notify.is_armed() {
+            self.count_completion(cq.0 as usize, completion.solicited);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn retire_send(&mut self, qpn: Qpn, count: u32) {
+        if let Some(end) = self.qp(qpn) {
+            end.sq.free(count);
+        }
+    }
+
+    #[inline]
+    fn retire_recv(&mut self, qpn: Qpn, count: u32) {
+        if let Some(end) = self.qp(qpn) {
+            end.rq.free(count);
+        }
+    }
+
+    #[inline]
+    fn retire_srq(&mut self, srq: SrqId, count: u32) {
+        if let Some(end) = self.srq(srq) {
+            end.rq.free(count);
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        use AsyncEventType as E;
+        match event {
+            Event::CqError(cq) => {
+                if let Some(end) = self.cq(cq)
+                    && !core::mem::replace(&mut end.has_overrun, true)
+                {
+                    end.raised.asynchronous = end.raised.asynchronous.wrapping_add(1);
+                    let (pipe, user_handle) = (Arc::clone(&end.events.pipe), end.user_handle);
+                    self.raise(&pipe, E::CQ_ERR, user_handle);
+                }
+            }
+            Event::QpFatal(qpn) => self.raise_for_qp(qpn, E::QP_FATAL),
+            Event::QpRequestError(qpn) => self.raise_for_qp(qpn, E::QP_REQ_ERR),
+            Event::QpAccessError(qpn) => self.raise_for_qp(qpn, E::QP_ACCESS_ERR),
+            Event::CommunicationEstablished(qpn) => self.raise_for_qp(qpn, E::COMM_EST),
+            Event::SqDrained(qpn) => self.raise_for_qp(qpn, E::SQ_DRAINED),
+            Event::LastWqeReached(qpn) => self.raise_for_qp(qpn, E::QP_LAST_WQE_REACHED),
+            Event::SrqLimitReached(srq) => self.raise_for_srq(srq, E::SRQ_LIMIT_REACHED),
+            Event::SrqError(srq) => self.raise_for_srq(srq, E::SRQ_ERR),
+        }
+    }
+
+    #[cold]
+    fn mad(&mut self, mad: &ReceivedMad) -> Result<(), MadsFull> {
+        self.gsi.as_mut().ok_or(MadsFull)?.push(mad)
+    }
+}
+
+/// Returns the nanoseconds of the device's clock.
+pub(crate) fn elapsed(origin: Instant) -> u64 {
+    origin.elapsed().as_nanos() as u64
+}
+
+/// Adds the times requested when the queue was created. A clock of zero counts as one nanosecond.
+#[cold]
+fn stamp(entry: &mut Entry, wc_flags: CqWcFlags, origin: Instant) {
+    if wc_flags.contains(CqWcFlags::COMPLETION_TIMESTAMP) {
+        entry.ts = NonZeroU64::new(elapsed(origin).max(1));
+    }
+    if wc_flags.contains(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        entry.wallclock_ns = NonZeroU64::new((since.as_nanos() as u64).max(1));
+    }
+}
+
+/// Converts a completion of the engine. Statuses and opcodes have the same numbers on both sides.
+#[inline]
+fn wc(completion: &Completion) -> Wc {
+    let mut wc_flags = WcFlags::empty();
+    wc_flags.set(WcFlags::GRH, completion.grh);
+    wc_flags.set(WcFlags::WITH_IMM, completion.imm.is_some());
+    wc_flags.set(WcFlags::WITH_INV, completion.invalidated.is_some());
+    Wc {
+        wr_id: completion.wr_id,
+        status: WcStatus(completion.status as u32),
+        opcode: WcOpcode(completion.opcode as u32),
+        vendor_err: completion.vendor_err,
+        byte_len: completion.byte_len,
+        imm_data: completion.imm.or(completion.invalidated).unwrap_or(0),
+        qp_num: completion.qpn.0,
+        src_qp: completion.src_qpn,
+        wc_flags,
+        pkey_index: 0,
+        slid: completion.slid,
+        sl: completion.sl,
+        dlid_path_bits: 0,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

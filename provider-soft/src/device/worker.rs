@@ -1,0 +1,296 @@
+//! The worker: the background thread that works on a device while no program polls.
+//!
+//! | the program | the worker sleeps until |
+//! |---|---|
+//! | does nothing | the alarm |
+//! | has work in flight, or waits for events | the alarm, a packet, a deadline, room to write |
+//! | polls | the alarm, or the end of polling |
+//!
+//! A change of an interface always wakes it ([`crate::io::link`]).
+//!
+//! The worker checks every 1 to 8 ms whether polling continues, less often the longer it has
+//! lasted. Packets do not wake the worker while a program polls. A program may wait between two
+//! polls for a byte of its memory to change. It stalls if the packet changing the byte arrives
+//! after the poll. Once the worker has found such a stall, it works as for a program that does not
+//! poll, and then checks every 30 µs for a while ([`Rests`]). Handling the packet and resting again
+//! would not help: the stalls would repeat with each message.
+//!
+//! With the lock held, the worker stores the events that wake it in the device core. A thread that
+//! adds another event sees this with the lock held
+//! ([`DeviceCore::must_wake_worker`](crate::device::device_core::DeviceCore::must_wake_worker)) and sets
+//! the alarm, which stays set until the worker reads it. So no event is lost between the decision
+//! to sleep and the sleep.
+//!
+//! When a turn has ended with work left, the worker sleeps until a time in the past: it lets other
+//! threads have the lock, then continues.
+//!
+//! A program waiting for events also polls a few times for each event. Only more frequent polls
+//! count as polling.
+//! polls count as polling.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::prctl::set_timerslack;
+use nix::sys::time::TimeSpec;
+use roce::engine::Time;
+
+use crate::device::device_core::{Acks, DeviceCore, Sleep};
+use crate::device::event_pipe::EventPipe;
+use crate::device::shared::Shared;
+use crate::sync::combining_lock::Guard;
+
+/// Runs the worker until the device stops.
+pub(crate) fn run(shared: &Shared) {
+    // By default the kernel stretches a rest of 30 µs to 80 µs. If this fails, rests are longer.
+    let _ = set_timerslack(SLACK);
+    let polls = || shared.polls.load(Ordering::Relaxed);
+    let mut habit = Habit::new(polls(), shared.now());
+    // Whether a thread set the alarm, relying on the worker to look at everything.
+    let mut alarmed = true;
+    let mut pause = PAUSE;
+    let mut rests = Rests::default();
+    while !shared.stop.load(Ordering::Acquire) {
+        habit.count(polls(), shared.now());
+        // If work was left, this thread held the lock a moment ago.
+        shared.core.yield_to_waiters();
+        // A poller may hold the lock; a poll may take long.
+        let taken =
+            if habit.has_polled && !alarmed { shared.core.try_lock() } else { Some(shared.core.lock()) };
+        let Some(mut guard) = taken else {
+            alarmed = rest(shared, pause);
+            pause = (2 * pause).min(TICK);
+            continue;
+        };
+        pause = PAUSE;
+        guard.sleep = Sleep::AWAKE;
+        shared.take_event_requests(&mut guard, shared.now());
+        if habit.is_polled && !guard.sink.is_armed() {
+            // Working here instead of in the poller would move the device's data between two
+            // processors.
+            guard.sleep = Sleep::POLLED;
+            shared.leave(guard, shared.now());
+            alarmed = wait_while_polled(shared, &mut rests);
+            habit = Habit::new(polls(), shared.now());
+            continue;
+        }
+        let (sleep, clogged) = look(shared, guard);
+        alarmed = wait(shared, &sleep, &clogged);
+    }
+}
+
+/// The program's polling habit.
+#[derive(Debug)]
+struct Habit {
+    /// The number of polls at the last full tick and its time.
+    polls: u32,
+    since: Time,
+    /// The program polls often enough to drive the device.
+    is_polled: bool,
+    /// The program has polled since the last full tick.
+    has_polled: bool,
+}
+
+impl Habit {
+    fn new(polls: u32, since: Time) -> Self {
+        Self { polls, since, is_polled: false, has_polled: false }
+    }
+
+    /// Counts polls. Less than a tick only shows whether there were any.
+    fn count(&mut self, polls: u32, now: Time) {
+        let (count, passed) = (polls.wrapping_sub(self.polls), now.0.saturating_sub(self.since.0));
+        self.has_polled = count > 0;
+        if passed >= TICK {
+            self.is_polled = u64::from(count) >= POLLING * (passed / TICK);
+            (self.polls, self.since) = (polls, now);
+        }
+    }
+}
+
+/// Leaves the device to the polling program until it stops or the alarm is set. Returns whether
+/// the alarm was set.
+fn wait_while_polled(shared: &Shared, rests: &mut Rests) -> bool {
+    let polls = || shared.polls.load(Ordering::Relaxed);
+    rests.tick = TICK;
+    loop {
+        if let Some(tick) = rests.next()
+            && rest(shared, tick)
+        {
+            return true;
+        }
+        let (before, mut quiet) = (polls(), 0);
+        while polls() == before {
+            // A polling program would have polled several times by now: it has stopped, unless a
+            // poll takes long.
+            if quiet >= PAUSE && shared.core.is_free() {
+                rests.glances = 0;
+                return false;
+            }
+            if rest(shared, GLANCE) {
+                return true;
+            }
+            quiet += GLANCE;
+            if polls() == before && shared.core.is_free() && has_packets(shared) {
+                rests.stalled();
+                return false;
+            }
+        }
+    }
+}
+
+/// The times during which the worker leaves a polling program alone.
+#[derive(Debug)]
+struct Rests {
+    /// The next time.
+    tick: u64,
+    /// The number of glances before it, made without a rest.
+    glances: u32,
+}
+
+impl Default for Rests {
+    fn default() -> Self {
+        Self { tick: TICK, glances: 0 }
+    }
+}
+
+impl Rests {
+    /// Returns the time to rest before the next glance, if any.
+    fn next(&mut self) -> Option<u64> {
+        if let Some(left) = self.glances.checked_sub(1) {
+            self.glances = left;
+            return None;
+        }
+        let tick = self.tick;
+        self.tick = (2 * tick).min(LONGEST_TICK);
+        Some(tick)
+    }
+
+    /// The program did not poll while a packet waited.
+    fn stalled(&mut self) {
+        *self = Self { tick: TICK, glances: GLANCES };
+    }
+}
+
+/// Returns whether a packet waits in the socket.
+fn has_packets(shared: &Shared) -> bool {
+    let mut fds = [PollFd::new(shared.socket.as_fd(), PollFlags::POLLIN)];
+    ppoll(&mut fds, Some(TimeSpec::new(0, 0)), None).is_ok_and(|ready| ready > 0)
+}
+
+/// Sleeps for this time or until the alarm is set, and returns whether it was set.
+fn rest(shared: &Shared, nanoseconds: u64) -> bool {
+    let sleep = Sleep { until: Some(shared.now() + nanoseconds), ..Sleep::POLLED };
+    wait(shared, &sleep, &[])
+}
+
+/// Looks at everything and returns the events that must wake the worker.
+fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<EventPipe>>) {
+    let mut now = shared.now();
+    guard.sleep = Sleep::AWAKE;
+    for _ in 0..ROUNDS {
+        let received = guard.receive(&shared.socket);
+        shared.round(&mut guard, now, received, if received { Acks::Behind } else { Acks::Now });
+        now = shared.now();
+        // Acknowledgements have left when no more packets arrive. Other threads need the lock as
+        // well.
+        if !received || guard.spent.is_enough() {
+            break;
+        }
+    }
+    let sleep = guard.sleep_from(now);
+    guard.sleep = sleep;
+    let clogged = guard.sink.clogged.clone();
+    shared.leave(guard, now);
+    (sleep, clogged)
+}
+
+/// Sleeps and returns whether the alarm was set. Raises the events of the port if its interface
+/// changed meanwhile.
+fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
+    let mut fds = vec![PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN)];
+    fds.extend(shared.link.iter().map(|link| PollFd::new(link.as_fd(), PollFlags::POLLIN)));
+    if sleep.for_packets {
+        let mut events = PollFlags::POLLIN;
+        events.set(PollFlags::POLLOUT, sleep.for_room);
+        fds.push(PollFd::new(shared.socket.as_fd(), events));
+        let groups = shared.group_packets.get();
+        fds.extend(groups.map(|groups| PollFd::new(groups.0.as_fd(), PollFlags::POLLIN)));
+        fds.extend(clogged.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
+    }
+    // Whatever ended the sleep, the worker looks at everything.
+    let _ = ppoll(&mut fds, sleep.until.map(|until| timeout(shared.now(), until)), None);
+    let is_ready = |at: usize| fds.get(at).is_some_and(|file| file.any() == Some(true));
+    if shared.link.is_some() && is_ready(1) || shared.has_link_changed() {
+        shared.follow_link();
+    }
+    // An alarm set from now on ends the next sleep.
+    is_ready(0) && shared.alarm.read().is_ok()
+}
+
+fn timeout(now: Time, until: Time) -> TimeSpec {
+    Duration::from_nanos(until.0.saturating_sub(now.0)).into()
+}
+
+/// The polls per [`TICK`] from which a program counts as polling, rather than as waiting for events
+/// or looking now and then.
+const POLLING: u64 = 8;
+
+/// The first time for which a polling program is left alone, in nanoseconds.
+const TICK: u64 = 1_000_000;
+
+/// The longest time for which a polling program is left alone; each time is twice the previous one.
+/// Waking may take the poller's processor: with a tick of 1 ms a ping-pong in an emulated guest
+/// took half as long again.
+const LONGEST_TICK: u64 = 8 * TICK;
+
+/// The nanoseconds within which a polling program polls at least once, unless one poll has much to
+/// do.
+const PAUSE: u64 = TICK / 5;
+
+/// The nanoseconds within which a program in a polling loop polls again, unless it lost its
+/// processor.
+const GLANCE: u64 = 30_000;
+
+/// The nanoseconds the kernel may add to a rest.
+const SLACK: u64 = 1_000;
+
+/// The number of glances after a stall, because a program that stalled once stalls again.
+const GLANCES: u32 = 64;
+
+/// The number of looks before the worker releases the lock, unless the turn's share is used up
+/// earlier.
+const ROUNDS: u32 = 64;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rests_grow_and_a_stall_replaces_the_next_by_glances() {
+        let mut rests = Rests::default();
+        let ms: Vec<_> = (0..5).map(|_| rests.next().unwrap() / TICK).collect();
+        assert_eq!(ms, [1, 2, 4, 8, 8]);
+        rests.stalled();
+        assert!((0..GLANCES).all(|_| rests.next().is_none()));
+        assert_eq!(rests.next(), Some(TICK));
+    }
+
+    #[test]
+    fn only_a_program_that_polls_often_enough_counts_as_polling() {
+        let (mut habit, mut polls, mut now) = (Habit::new(0, Time(0)), 0, Time(0));
+        let mut count = |count: u64, after: u64| {
+            (polls, now) = (polls + count as u32, now + after);
+            habit.count(polls, now);
+            (habit.has_polled, habit.is_polled)
+        };
+        assert_eq!(count(0, TICK), (false, false));
+        assert_eq!(count(POLLING - 1, TICK), (true, false));
+        assert_eq!(count(POLLING, TICK), (true, true));
+        assert_eq!(count(0, TICK / 2), (false, true), "too soon to tell");
+        assert_eq!(count(POLLING, TICK / 2), (true, true));
+        assert_eq!(count(POLLING * 10 - 1, 10 * TICK), (true, false), "long ago is not now");
+    }
+}

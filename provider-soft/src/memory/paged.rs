@@ -1,0 +1,167 @@
+//! Access to on-demand paged memory, whose pages may be missing.
+//!
+//! The program may unmap, protect and remap the memory of an on-demand paged region at any time,
+//! even between a check and the following access. An instruction accessing a missing page ends the
+//! process with SIGSEGV or SIGBUS. So the kernel makes all accesses, by `process_vm_readv(2)` and
+//! `process_vm_writev(2)` on this process. These calls fault pages in like the program's accesses,
+//! and fail with `EFAULT` instead of raising a signal. A failed write may have changed the pages
+//! before the missing one, as a device's may.
+//!
+//! | alternative | reason against it |
+//! |---|---|
+//! | `mincore`, `madvise` or `/proc/self/maps` first | the page may be gone at the access |
+//! | a handler of SIGSEGV | it belongs to the program |
+//! | a second mapping | only shared memory can be mapped twice, not anonymous private memory |
+//!
+//! An access costs a system call per packet, instead of a copy. [`update`] costs two. It is atomic
+//! only among the accesses of one device, which its lock serialises, not with respect to the
+//! processor's atomics. This matches a device with `IBV_ATOMIC_HCA`.
+//!
+//! A fault resolved by a thread of the program (`userfaultfd`) keeps the device waiting, including
+//! control calls of this thread.
+//!
+//! # Safety
+//! The kernel checks every address passed for the region. The other side of each copy is a slice of
+//! the caller's.
+//!
+//! # References
+//! `process_vm_readv(2)` (allowed on this process whatever its credentials, but refused by some
+//! seccomp filters: [`is_supported`]), `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14)
+#![allow(unsafe_code)]
+
+use roce::engine::Fault;
+use verbs_core::Errno;
+use verbs_core::fork::ForkLock;
+
+use crate::memory::mapped;
+
+/// Returns whether the kernel accesses memory for this process.
+pub(crate) fn is_supported() -> bool {
+    static SUPPORTED: ForkLock<Option<bool>> = ForkLock::new(None);
+    SUPPORTED.get_or_init(|| {
+        let (mut word, mut copy) = ([1_u8; 8], [0_u8; 8]);
+        let at = word.as_mut_ptr().expose_provenance() as u64;
+        write(at, &[2; 8]).is_ok() && read(at, &mut copy).is_ok() && copy == [2; 8]
+    })
+}
+
+/// Returns whether the kernel can read the byte at an address in a mapped page for this process. It
+/// refuses a device's memory (a PCI BAR) without an access.
+pub(crate) fn can_read(address: u64) -> bool {
+    read(address, &mut [0]).is_ok()
+}
+
+/// Copies bytes out of memory at an address.
+///
+/// # Errors
+/// [`Fault`] if a page cannot be read.
+pub(crate) fn read(from: u64, into: &mut [u8]) -> Result<(), Fault> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = at(from, into.len())?;
+    // SAFETY: `local` is a slice of the caller's, written by the kernel; it reads `remote`, and
+    // checks it.
+    let copied =
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    is_whole(copied, into.len())
+}
+
+/// Copies bytes into memory at an address.
+///
+/// # Errors
+/// [`Fault`] if a page cannot be written.
+pub(crate) fn write(to: u64, from: &[u8]) -> Result<(), Fault> {
+    let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+    let remote = at(to, from.len())?;
+    // SAFETY: `local` is a slice of the caller's, only read by the kernel. It writes `remote`,
+    // which is registered for writing, and checks it.
+    let copied =
+        unsafe { libc::process_vm_writev(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    is_whole(copied, from.len())
+}
+
+/// Replaces the 8 bytes at an aligned address by the result of `new`, if there is one, and returns
+/// their previous value.
+///
+/// # Errors
+/// [`Fault`] if they are not aligned, or cannot be read or replaced.
+pub(crate) fn update(address: u64, new: impl FnOnce(u64) -> Option<u64>) -> Result<u64, Fault> {
+    if !address.is_multiple_of(8) {
+        return Err(Fault);
+    }
+    let mut bytes = [0; 8];
+    read(address, &mut bytes)?;
+    let found = u64::from_ne_bytes(bytes);
+    if let Some(new) = new(found) {
+        write(address, &new.to_ne_bytes())?;
+    }
+    Ok(found)
+}
+
+/// Faults the pages of a range in, for writing if `writable`.
+///
+/// # Errors
+/// `EFAULT` if any part cannot be accessed, for any reason.
+pub(crate) fn prefetch(start: u64, length: u64, writable: bool) -> Result<(), Errno> {
+    // SAFETY: the call takes and returns numbers.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    let end = start.checked_add(length).ok_or(Errno::FAULT)?;
+    let first = start & !(page - 1);
+    let advice = if writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    let pages = core::ptr::without_provenance_mut(usize::try_from(first).map_err(|_| Errno::FAULT)?);
+    // SAFETY: the call faults pages in like an access, or fails, and changes no byte.
+    let populated = unsafe { libc::madvise(pages, (end - first) as usize, advice) };
+    match populated {
+        0 => Ok(()),
+        // A kernel before 5.14, a mapping of a device, or one without the right.
+        _ if Errno::last() == Errno::INVAL => {
+            mapped::check(start, length, writable, |_, _| true).map(drop).map_err(|_| Errno::FAULT)
+        }
+        _ => Err(Errno::FAULT),
+    }
+}
+
+/// Describes bytes in the region.
+fn at(address: u64, length: usize) -> Result<libc::iovec, Fault> {
+    let address = usize::try_from(address).map_err(|_| Fault)?;
+    Ok(libc::iovec { iov_base: core::ptr::with_exposed_provenance_mut(address), iov_len: length })
+}
+
+fn is_whole(copied: isize, length: usize) -> Result<(), Fault> {
+    if usize::try_from(copied) == Ok(length) { Ok(()) } else { Err(Fault) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_written_and_updated_and_a_missing_page_is_a_fault() {
+        assert!(is_supported());
+        let mut words = [5_u64, 7];
+        let start = words.as_mut_ptr().expose_provenance() as u64;
+        write(start + 9, b"bytes").unwrap();
+        let mut bytes = [0; 5];
+        read(start + 9, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"bytes");
+        assert_eq!(update(start, |found| Some(found + 1)), Ok(5));
+        assert_eq!(update(start, |_| None), Ok(6));
+        assert_eq!(update(start + 4, Some), Err(Fault));
+        assert_eq!((words[0], words[1].to_ne_bytes()[1]), (6, b'b'));
+
+        // No process has memory below `vm.mmap_min_addr`, or at the end of the address space.
+        for missing in [0, 0x1000, u64::MAX - 7] {
+            assert_eq!(read(missing, &mut bytes), Err(Fault));
+            assert_eq!(write(missing, b"bytes"), Err(Fault));
+            assert_eq!(update(missing & !7, Some), Err(Fault));
+            assert_eq!(prefetch(missing, 5, false), Err(Errno::FAULT));
+            assert_eq!(prefetch(missing, 5, true), Err(Errno::FAULT));
+        }
+        prefetch(start, 16, true).unwrap();
+        // A constant, in read-only memory.
+        let constant = b"constant".as_ptr().expose_provenance() as u64;
+        read(constant, &mut bytes).unwrap();
+        assert_eq!((write(constant, b"bytes"), &bytes), (Err(Fault), b"const"));
+        prefetch(constant, 8, false).unwrap();
+        assert_eq!(prefetch(constant, 8, true), Err(Errno::FAULT));
+    }
+}

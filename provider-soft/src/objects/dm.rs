@@ -1,0 +1,228 @@
+//! [`Dm`]: device memory.
+//!
+//! A soft device has no separate memory, so it lends process memory reachable only by work
+//! requests, peers and explicit copies:
+//!
+//! ```text
+//!   Dm ─────────────────┬─► Arc<DeviceMemory> ─► share of the device's Budget
+//!   Region of the engine┘
+//! ```
+//!
+//! Every access by a region or a copy goes through the one [`ExposedBytes`] of the whole
+//! allocation. All accesses to a byte thus have the same size; none of them race. Copies are
+//! limited to multiples of 4 bytes, as on ConnectX, so programs that work here also work there.
+//!
+//! # Safety
+//! The allocation belongs to [`DeviceMemory`] alone and is freed with its last owner. Regions are
+//! owners, so no key outlives the bytes.
+//!
+//! # References
+//! `ibv_alloc_dm(3)`; rdma-core's `providers/mlx5/verbs.c` (`mlx5_access_dm`, the multiples of 4)
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use verbs_core::exposed::ExposedBytes;
+use verbs_core::provider::{Destroy, DmOps};
+use verbs_core::types::DmAttr;
+use verbs_core::{Cause, Errno, Error, Result};
+
+use crate::device::{Device, limits};
+use crate::objects::context::within;
+use crate::objects::pd::foreign;
+
+/// Device memory.
+#[derive(Debug)]
+pub struct Dm {
+    device: Arc<Device>,
+    handle: u32,
+    memory: Arc<DeviceMemory>,
+    /// Whether a forked child of the device's process allocated it. A child's own allocations are
+    /// real, but its parent's exist there only as copies.
+    is_of_child: bool,
+}
+
+impl Dm {
+    /// Allocates zeroed device memory. A forked child can allocate some and copy, as with a device
+    /// of the kernel, but cannot register it.
+    ///
+    /// # Errors
+    /// - `EINVAL` with [`Cause::Limit`] for no bytes, more bytes than the device has, or a larger
+    ///   alignment.
+    /// - `ENOMEM` if the device's or the process's memory is used up by other allocations.
+    pub(crate) fn alloc(device: &Arc<Device>, attr: &DmAttr) -> Result<Self> {
+        const VERB: &str = "alloc_dm";
+        within(device, VERB, "length", attr.length, 1, limits::MAX_DM_SIZE)?;
+        within(device, VERB, "log_align", attr.log_align.into(), 0, limits::MAX_DM_LOG_ALIGN.into())?;
+        let memory = DeviceMemory::new(attr.length, 1 << attr.log_align, &device.dm)
+            .ok_or_else(|| device.error(VERB, Errno::NOMEM).because(device.dm.shortage()))?;
+        let handle = device.dm.handles.fetch_add(1, Ordering::Relaxed);
+        let is_of_child = device.is_forked();
+        Ok(Self { device: Arc::clone(device), handle, memory: Arc::new(memory), is_of_child })
+    }
+
+    /// Returns the memory for a region of `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Foreign`] for memory of another device, with [`Cause::Range`] for
+    /// bytes outside the memory.
+    pub(crate) fn piece(
+        &self,
+        device: &Arc<Device>,
+        verb: &'static str,
+        offset: u64,
+        length: u64,
+    ) -> Result<Arc<DeviceMemory>> {
+        if !Arc::ptr_eq(&self.device, device) {
+            return Err(foreign(device, verb, "device memory"));
+        }
+        self.check(verb, offset, length)?;
+        Ok(Arc::clone(&self.memory))
+    }
+
+    fn check(&self, verb: &'static str, offset: u64, length: u64) -> Result<()> {
+        if !self.is_of_child {
+            self.device.check(verb)?;
+        }
+        let total = self.memory.length;
+        if offset.checked_add(length).is_some_and(|end| end <= total) {
+            return Ok(());
+        }
+        let cause = Cause::Range { start: offset, end: offset.saturating_add(length), length: total };
+        Err(self.device.error(verb, Errno::INVAL).because(cause))
+    }
+
+    /// Checks a copy and returns its offset.
+    fn check_copy(&self, verb: &'static str, offset: u64, length: usize) -> Result<usize> {
+        self.check(verb, offset, length as u64)?;
+        if (offset | length as u64).is_multiple_of(GRANULE) {
+            return Ok(offset as usize);
+        }
+        let reason = "offset and length of a copy are multiples of 4 bytes";
+        Err(self.device.error(verb, Errno::INVAL).because(Cause::Other { reason: reason.into() }))
+    }
+}
+
+impl DmOps for Dm {
+    fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    fn length(&self) -> u64 {
+        self.memory.length
+    }
+
+    fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let offset = self.check_copy("memcpy_to_dm", offset, bytes.len())?;
+        let written = self.memory.bytes.write(offset, bytes);
+        debug_assert!(written, "the range was checked");
+        Ok(())
+    }
+
+    fn copy_from(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let offset = self.check_copy("memcpy_from_dm", offset, bytes.len())?;
+        let read = self.memory.bytes.read(offset, bytes);
+        debug_assert!(read, "the range was checked");
+        Ok(())
+    }
+
+    fn export_dmabuf_fd(&self) -> Result<OwnedFd> {
+        const VERB: &str = "dm_export_dmabuf_fd";
+        self.device.check(VERB)?;
+        let reason = "memory of a soft device is memory of its process, and no dma-buf".into();
+        Err(self.device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }))
+    }
+}
+
+impl Destroy for Dm {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        // Only registering adds owners, and registering borrows `self`.
+        if Arc::strong_count(&self.memory) == 1 || self.device.is_forked() {
+            return Ok(());
+        }
+        let cause = Cause::InUse { by: "memory regions" };
+        let error = self.device.error("free_dm", Errno::BUSY).because(cause);
+        Err((self, error))
+    }
+}
+
+/// The bytes of device memory.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory {
+    /// All accesses: `length` rounded up to words.
+    pub(crate) bytes: ExposedBytes,
+    start: *mut u8,
+    layout: Layout,
+    length: u64,
+    budget: Arc<Budget>,
+}
+
+// SAFETY: `start` blocked the auto impl. It is followed through `bytes` alone, whose accesses are
+// atomic, until the last owner frees it.
+unsafe impl Send for DeviceMemory {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceMemory {}
+
+impl DeviceMemory {
+    /// Allocates zeros. Returns `None` if the budget or the process has too little left.
+    fn new(length: u64, align: usize, budget: &Arc<Budget>) -> Option<Self> {
+        let size = usize::try_from(length).ok()?.checked_next_multiple_of(WORD)?;
+        let layout = Layout::from_size_align(size, align.max(WORD)).ok().filter(|_| length > 0)?;
+        budget.take(length)?;
+        // SAFETY: the size is not zero, because the length is not.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            budget.put_back(length);
+            return None;
+        }
+        // SAFETY: the bytes were just allocated with this size. The value lives as long as they do,
+        // and its copies only as long as a borrow of it; nothing else accesses them.
+        let bytes = unsafe { ExposedBytes::new(start, size) };
+        Some(Self { bytes, start, layout, length, budget: Arc::clone(budget) })
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; this was the last owner.
+        unsafe { dealloc(self.start, self.layout) };
+        self.budget.put_back(self.length);
+    }
+}
+
+/// A device's unallocated memory and the number of its next allocation. A region that is never
+/// deregistered keeps its share, but not the device.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    free: AtomicU64,
+    handles: AtomicU32,
+}
+
+impl Budget {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { free: AtomicU64::new(limits::MAX_DM_SIZE), handles: AtomicU32::new(1) })
+    }
+
+    fn take(&self, length: u64) -> Option<()> {
+        let less = |free: u64| free.checked_sub(length);
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok().map(drop)
+    }
+
+    fn put_back(&self, length: u64) {
+        self.free.fetch_add(length, Ordering::Relaxed);
+    }
+
+    fn shortage(&self) -> Cause {
+        let (free, total) = (self.free.load(Ordering::Relaxed), limits::MAX_DM_SIZE);
+        Cause::Other { reason: format!("{free} of the device's {total} bytes are free").into() }
+    }
+}
+
+/// The size of the atomic accesses.
+const WORD: usize = 8;
+
+/// The granularity of copies, in bytes.
+const GRANULE: u64 = 4;

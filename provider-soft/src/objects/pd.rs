@@ -1,0 +1,171 @@
+//! [`Pd`]: a protection domain, or a parent domain of one.
+
+use std::sync::Arc;
+
+use roce::engine::Refused;
+use verbs_core::provider::{Destroy, ParentDomainAttr, PdOps};
+use verbs_core::{Cause, Errno, Error, Result};
+
+use crate::Soft;
+use crate::device::device_core::DeviceCore;
+use crate::device::shared::Shared;
+use crate::device::{Device, limits};
+use crate::sync::ring::NoMemory;
+
+/// A protection domain, or a parent domain, which is another name for its protection domain.
+#[derive(Debug)]
+pub struct Pd {
+    device: Arc<Device>,
+    pd: roce::engine::Pd,
+    /// Cloned by each parent domain of this domain.
+    users: Arc<()>,
+    /// Cloned by each completion queue created in this parent domain.
+    cqs: Arc<()>,
+    /// Cloned by each address handle of this domain, or of a parent domain created from it.
+    ahs: Arc<()>,
+    /// The domains kept by a parent domain.
+    within: Option<Within>,
+}
+
+/// The shares of a parent domain.
+#[derive(Debug)]
+struct Within {
+    _pd: Arc<()>,
+    _td: Option<Arc<()>>,
+}
+
+impl Pd {
+    pub(crate) fn alloc(device: &Arc<Device>) -> Result<Self> {
+        let pd = device.control("alloc_pd", |core, _| {
+            core.engine.alloc_pd().map_err(|refused| refusal(device, "alloc_pd", refused))
+        })?;
+        Ok(Self::new(device, pd, None))
+    }
+
+    fn new(device: &Arc<Device>, pd: roce::engine::Pd, within: Option<Within>) -> Self {
+        let (users, cqs, ahs) = Default::default();
+        Self { device: Arc::clone(device), pd, users, cqs, ahs, within }
+    }
+
+    /// Allocates a parent domain. Only this crate allocates queues, so it accepts no allocator. A
+    /// soft device is part of the process and needs no memory shared with a host.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for an allocator; `EINVAL` for a domain of another device; `ENODEV` in a forked
+    /// child.
+    pub(crate) fn alloc_parent(device: &Arc<Device>, attr: &ParentDomainAttr<'_, Soft>) -> Result<Self> {
+        const VERB: &str = "alloc_parent_domain";
+        device.check(VERB)?;
+        let pd = attr.pd.of(device, VERB)?;
+        let td = attr.td.map(|td| td.of(device, VERB)).transpose()?;
+        if attr.allocator.is_some() {
+            let reason = "soft devices allocate the memory of their queues themselves".into();
+            return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }));
+        }
+        let within = Within { _pd: Arc::clone(&attr.pd.users), _td: td };
+        let ahs = Arc::clone(&attr.pd.ahs);
+        Ok(Self { ahs, ..Self::new(device, pd, Some(within)) })
+    }
+
+    /// Returns a share of this parent domain for a completion queue of this device.
+    ///
+    /// # Errors
+    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device, or if it is not a parent
+    /// domain.
+    pub(crate) fn for_cq(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
+        self.of(device, verb)?;
+        if self.within.is_none() {
+            let reason = "a completion queue is made in no protection domain but a parent domain".into();
+            return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
+        }
+        Ok(Arc::clone(&self.cqs))
+    }
+
+    /// Returns a share of the protection domain for an address handle of this device.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub(crate) fn for_ah(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
+        self.of(device, verb).map(|_| Arc::clone(&self.ahs))
+    }
+
+    /// Returns its number in the engine, if it belongs to this device.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Foreign`] for a protection domain of another device.
+    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<roce::engine::Pd> {
+        if Arc::ptr_eq(&self.device, device) {
+            Ok(self.pd)
+        } else {
+            Err(foreign(device, verb, "protection domain"))
+        }
+    }
+}
+
+impl PdOps for Pd {
+    fn handle(&self) -> u32 {
+        self.pd.0
+    }
+}
+
+impl Destroy for Pd {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        let (device, pd) = (&self.device, self.pd);
+        let in_use = |users: &Arc<()>| Arc::strong_count(users) > 1 && !device.is_forked();
+        // A parent domain shares the address handles of its protection domain.
+        let has_ahs = self.within.is_none() && in_use(&self.ahs);
+        let by = [
+            (in_use(&self.cqs), "completion queues"),
+            (in_use(&self.users), "parent domains"),
+            (has_ahs, "address handles"),
+        ];
+        if let Some((_, by)) = by.into_iter().find(|(is_used, _)| *is_used) {
+            let error = device.error("dealloc_pd", Errno::BUSY).because(Cause::InUse { by });
+            return Err((self, error));
+        }
+        if self.within.is_some() {
+            return Ok(());
+        }
+        destroyed(device, "dealloc_pd", |core| core.engine.dealloc_pd(pd)).map_err(|error| (self, error))
+    }
+}
+
+/// Destroys an object and returns the result of `destroy`. Does nothing in a forked child, because
+/// the object is the parent's.
+///
+/// # Errors
+/// The engine's [error](refusal); notably `EBUSY` while another object uses it.
+pub(crate) fn destroyed<T: Default>(
+    device: &Shared,
+    verb: &'static str,
+    destroy: impl FnOnce(&mut DeviceCore) -> Result<T, Refused>,
+) -> Result<T> {
+    if device.is_forked() {
+        return Ok(T::default());
+    }
+    device.control(verb, |core, _| destroy(core).map_err(|refused| refusal(device, verb, refused)))
+}
+
+/// Converts the engine's rejection into an error with the kernel's errno.
+pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
+    let (errno, cause) = match refused {
+        Refused::NoRoom => (Errno::NOMEM, limits::all_in_use(verb)),
+        Refused::NoMemory { bytes } => (Errno::NOMEM, Cause::Allocation { bytes }),
+        Refused::NoNumbers => (Errno::IO, Cause::Unknown),
+        Refused::Busy => (Errno::BUSY, Cause::Unknown),
+        Refused::NoSuchObject | Refused::Transition { .. } | Refused::Invalid(_) => {
+            (Errno::INVAL, Cause::Unknown)
+        }
+    };
+    device.error(verb, errno).because(cause)
+}
+
+/// Returns the error of a failed allocation of this many bytes.
+pub(crate) fn allocation(device: &Shared, verb: &'static str, NoMemory { bytes }: NoMemory) -> Error {
+    device.error(verb, Errno::NOMEM).because(Cause::Allocation { bytes })
+}
+
+/// Returns the error for an object of another device.
+pub(crate) fn foreign(device: &Shared, verb: &'static str, what: &'static str) -> Error {
+    device.error(verb, Errno::INVAL).because(Cause::Foreign { what })
+}

@@ -1,0 +1,99 @@
+//! [`Rq`]: the receive queue of a queue pair.
+//!
+//! # Safety
+//! The caller of posting makes promises about the memory named by a request. Nothing here accesses
+//! it.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use roce::engine::Sge;
+use verbs_core::Errno;
+use verbs_core::checks::RecvChecks;
+use verbs_core::provider::RecvQueue;
+use verbs_core::types::{PostReason, QpCap, QpState, RecvWr};
+
+use crate::device::Device;
+use crate::device::wqe::RecvWqe;
+use crate::sync::ring::Producer;
+
+/// The receive queue of a queue pair.
+#[derive(Debug)]
+pub struct Rq {
+    pub(crate) ring: Producer<RecvWqe>,
+    device: Arc<Device>,
+    slot: Slot,
+    checks: RecvChecks,
+}
+
+/// The place where posted receives are announced.
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Qp(usize),
+    Srq(usize),
+}
+
+impl Rq {
+    pub(crate) fn new(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize, cap: &QpCap) -> Self {
+        Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::new(cap) }
+    }
+
+    /// Returns the receive queue of a queue pair without one. It accepts nothing.
+    pub(crate) fn none(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize) -> Self {
+        Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::of_shared() }
+    }
+
+    /// Returns the queue of a shared receive queue.
+    pub(crate) fn of_srq(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize, max_sge: u32) -> Self {
+        let checks = RecvChecks::of_srq(max_sge);
+        Self { ring, device: Arc::clone(device), slot: Slot::Srq(slot), checks }
+    }
+
+    /// Returns whether this is the queue of the shared receive queue in a slot of a device.
+    pub(crate) fn is_of_srq(&self, device: &Arc<Device>, slot: usize) -> bool {
+        Arc::ptr_eq(&self.device, device) && matches!(self.slot, Slot::Srq(its) if its == slot)
+    }
+
+    /// Updates the checks to a new state of the queue pair.
+    pub(crate) fn moved_to(&mut self, state: QpState) {
+        self.checks.moved_to(state);
+        if state == QpState::RESET {
+            self.ring.resync();
+        }
+    }
+}
+
+impl RecvQueue for Rq {
+    #[inline]
+    unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
+        if self.device.is_forked() {
+            return Err(PostReason::Doorbell(Errno::NODEV));
+        }
+        self.checks.check(wr)?;
+        if !self.ring.has_room() {
+            return Err(PostReason::QueueFull);
+        }
+        let wqe = RecvWqe { wr_id: wr.wr_id, num_sge: wr.sge.len() as u32 };
+        self.ring.put(wqe, wr.sge.iter().map(sge));
+        Ok(())
+    }
+
+    #[inline]
+    fn ring(&mut self) {
+        // Requests may have been put in before the fork.
+        if self.device.is_forked() {
+            return;
+        }
+        self.ring.publish();
+        match self.slot {
+            Slot::Qp(slot) => self.device.posted(slot),
+            Slot::Srq(slot) => self.device.posted_srq(slot),
+        }
+    }
+}
+
+/// Returns the engine's form of a list element.
+#[inline]
+pub(crate) fn sge(sge: &verbs_core::types::Sge) -> Sge {
+    Sge { addr: sge.addr, length: sge.length, lkey: sge.lkey }
+}

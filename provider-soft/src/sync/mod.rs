@@ -1,0 +1,19 @@
+//! State shared between threads. The model checker tries the interleavings of each part.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`combining_lock`] | gives the device to one thread at a time; others leave work and continue |
+//! | [`pending`] | the queue pairs whose rings hold new work requests |
+//! | [`event_requests`] | requests for events of completion queues |
+//! | [`notify`] | when a completion raises an event |
+//! | [`signal`] | a descriptor that is readable while a ring holds management datagrams |
+//! | [`ring`] | the queue between two threads, used for all queues here |
+//! | [`primitives`] | atomics, or the model checker's |
+
+pub(crate) mod combining_lock;
+pub(crate) mod event_requests;
+pub(crate) mod notify;
+pub(crate) mod pending;
+pub(crate) mod primitives;
+pub(crate) mod ring;
+pub(crate) mod signal;

@@ -1,0 +1,75 @@
+//! [`PendingSet`]: the queue pairs, or the shared receive queues, whose rings hold work requests
+//! not yet taken by the engine.
+//!
+//! Each of them has one lower bit; each word of lower bits has one upper bit, so looking at an
+//! empty set reads one word. An inserting thread sets the lower bit first and then the upper one
+//! with release. A taking thread reads and clears the upper bits with acquire and then the lower
+//! ones, so a taken upper bit never hides a lower one. The
+//! [`CombiningLock`](crate::sync::combining_lock::CombiningLock) guarantees that some thread takes every
+//! inserted slot.
+
+use crate::sync::primitives::atomic::{AtomicU64, Ordering};
+
+/// A set of small numbers, one for each queue pair or shared receive queue, with one bit each.
+#[derive(Debug)]
+pub(crate) struct PendingSet {
+    upper: AtomicU64,
+    lower: Box<[AtomicU64]>,
+}
+
+impl PendingSet {
+    /// The largest number of slots.
+    pub(crate) const MAX: usize = 64 * 64;
+
+    /// Returns an empty set of slots 0 to `slots - 1`.
+    pub(crate) fn new(slots: usize) -> Self {
+        assert!(slots <= Self::MAX);
+        Self { upper: AtomicU64::new(0), lower: (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Inserts a slot.
+    #[inline]
+    pub(crate) fn insert(&self, slot: usize) {
+        self.lower[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
+        self.upper.fetch_or(1 << (slot / 64), Ordering::Release);
+    }
+
+    /// Returns whether no slot was inserted, as far as this thread can see. It sees slots inserted
+    /// before any announcement it has taken.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.upper.load(Ordering::Acquire) == 0
+    }
+
+    /// Removes all slots and calls `each` with them in ascending order.
+    #[inline]
+    pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
+        let mut upper = self.upper.swap(0, Ordering::Acquire);
+        while upper != 0 {
+            let word = upper.trailing_zeros() as usize;
+            upper &= upper - 1;
+            let mut lower = self.lower[word].swap(0, Ordering::Acquire);
+            while lower != 0 {
+                each(word * 64 + lower.trailing_zeros() as usize);
+                lower &= lower - 1;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inserted_slot_is_taken_once() {
+        let pending = PendingSet::new(PendingSet::MAX);
+        for slot in [4095, 0, 63, 64, 0] {
+            pending.insert(slot);
+        }
+        let mut taken = Vec::new();
+        pending.take(|slot| taken.push(slot));
+        assert_eq!(taken, [0, 63, 64, 4095]);
+        pending.take(|slot| panic!("{slot} was taken twice"));
+    }
+}

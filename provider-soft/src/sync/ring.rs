@@ -1,0 +1,682 @@
+//! [`ring`]: a queue between one producer and one consumer, of plain values, each with a list of
+//! scatter/gather elements.
+//!
+//! All three queues of a device are this ring. The indices run freely; a slot is an index modulo
+//! the size:
+//!
+//! ```text
+//!        head              consumer          tail           producer
+//!         ▼                   ▼                ▼               ▼
+//!   ──────┬───────────────────┬────────────────┬───────────────┬──────
+//!   free  │ read, still in use│ published      │ written       │ free
+//!   ──────┴───────────────────┴────────────────┴───────────────┴──────
+//! ```
+//!
+//! | | producer | consumer | `head` moves when |
+//! |---|---|---|---|
+//! | send, receive queue | the posting thread | the lock holder | the work request was retired |
+//! | completion queue | the lock holder | the polling thread | the completion's loan has ended |
+//!
+//! [`Published`] is `tail` for other threads. It stays valid when the ring of a completion queue is
+//! [replaced](replace).
+//!
+//! # Safety
+//! The producer alone stores `tail`, the consumer alone `head`. Each stores with release after its
+//! last access to the slots it hands over, and the other reads with acquire before its first. A
+//! ring has one [`Producer`] and one [`Consumer`], both changed only through `&mut`. The producer
+//! touches only slots from `tail` to `head + capacity`, the consumer only slots from `head` to
+//! `tail`: no slot belongs to both. Every slot touched by the consumer has been completely written.
+//! [`replace`], which has both ends, writes the slots of the new ring below `tail`. List places
+//! hold a value from the start, so reading a list too far gives old elements, but never
+//! uninitialised memory.
+#![allow(unsafe_code)]
+
+use core::mem::MaybeUninit;
+
+use roce::engine::Sge;
+use verbs_core::room;
+
+use crate::sync::primitives::atomic::{AtomicU32, Ordering};
+use crate::sync::primitives::{Arc, UnsafeCell};
+
+/// The slots and the consumer's index.
+struct Ring<T> {
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    /// `stride` elements for each slot.
+    lists: Box<[UnsafeCell<Sge>]>,
+    stride: usize,
+    mask: u32,
+    head: CachePadded<AtomicU32>,
+}
+
+/// The producer's index after the last published value: the number of all values published so far,
+/// modulo 2³².
+#[derive(Clone, Debug)]
+pub(crate) struct Published(Arc<CachePadded<AtomicU32>>);
+
+impl Published {
+    fn new(tail: u32) -> Self {
+        Self(Arc::new(CachePadded(AtomicU32::new(tail))))
+    }
+
+    /// Returns the number as seen by this thread, which then sees the values as well.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.0.0.load(Ordering::Acquire)
+    }
+}
+
+/// A value in separate cache lines: two, because processors fetch them in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct CachePadded<T>(T);
+
+// SAFETY: the cells blocked the auto impl. By the protocol above neither end touches the other's
+// slots, so only values of `T` cross threads.
+unsafe impl<T: Send> Sync for Ring<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+/// Creates a ring of `capacity` values, each with up to `stride` elements, and returns its two
+/// ends.
+///
+/// # Errors
+/// [`NoMemory`] if memory is short. Callers choose both sizes.
+pub(crate) fn ring<T: Copy>(capacity: u32, stride: usize) -> Result<(Producer<T>, Consumer<T>), NoMemory> {
+    ring_in_use(capacity, stride, 0)
+}
+
+/// Creates a ring as [`ring`] does, with `in_use` slots counted as read and still in use. They
+/// stand for values in the consumer's hands that came from another ring. Neither end touches these
+/// slots before the consumer has freed them and the producer has written them.
+///
+/// # Errors
+/// As [`ring`].
+pub(crate) fn ring_in_use<T: Copy>(
+    capacity: u32,
+    stride: usize,
+    in_use: u32,
+) -> Result<(Producer<T>, Consumer<T>), NoMemory> {
+    debug_assert!(in_use <= capacity);
+    let ring = Ring::new(capacity, stride)?;
+    let published = Published::new(in_use);
+    let producer =
+        Producer { ring: Arc::clone(&ring), published: published.clone(), capacity, tail: in_use, head: 0 };
+    Ok((producer, Consumer { ring, published, head: 0, next: in_use, tail: in_use }))
+}
+
+/// The slots of a ring without ends, for [`replace`].
+pub(crate) struct Spare<T> {
+    ring: Arc<Ring<T>>,
+    capacity: u32,
+}
+
+impl<T> Spare<T> {
+    /// Allocates slots for `capacity` values without lists.
+    ///
+    /// # Errors
+    /// As [`ring`].
+    pub(crate) fn new(capacity: u32) -> Result<Self, NoMemory> {
+        Ok(Self { ring: Ring::new(capacity, 0)?, capacity })
+    }
+}
+
+/// Moves both ends of a ring to other slots, with the unread values. The indices continue, so
+/// [`Published`] does not change. Values already read are freed.
+///
+/// # Panics
+/// Panics if the ends are not of the same ring without lists, if some written values are
+/// unpublished, or if there are more values than slots: a defect of the caller.
+pub(crate) fn replace<T: Copy>(producer: &mut Producer<T>, consumer: &mut Consumer<T>, spare: Spare<T>) {
+    let Spare { ring, capacity } = spare;
+    assert!(Arc::ptr_eq(&producer.ring, &consumer.ring) && consumer.ring.stride == 0);
+    assert!(producer.tail == consumer.published.count() && consumer.len() <= capacity);
+    consumer.free_all();
+    ring.head.0.store(consumer.head, Ordering::Relaxed);
+    let mut index = consumer.next;
+    while let Some(value) = consumer.next() {
+        // SAFETY: no other thread has the new ring yet.
+        ring.slots[(index & ring.mask) as usize].with_mut(|at| unsafe { (*at).write(*value) });
+        index = index.wrapping_add(1);
+    }
+    consumer.next = consumer.head;
+    producer.head = consumer.head;
+    (producer.ring, producer.capacity) = (Arc::clone(&ring), capacity);
+    consumer.ring = ring;
+}
+
+impl<T> Ring<T> {
+    fn new(capacity: u32, stride: usize) -> Result<Arc<Self>, NoMemory> {
+        let slots = capacity.max(1).next_power_of_two();
+        Ok(Arc::new(Self {
+            slots: filled(slots as usize, || UnsafeCell::new(MaybeUninit::uninit()))?,
+            lists: filled((slots as usize).saturating_mul(stride), || UnsafeCell::new(Sge::default()))?,
+            stride,
+            mask: slots - 1,
+            head: CachePadded(AtomicU32::new(0)),
+        }))
+    }
+}
+
+/// A failed allocation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoMemory {
+    /// Its size.
+    pub(crate) bytes: u64,
+}
+
+/// Allocates `len` values.
+fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory> {
+    let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+    room::filled(len, value).map(Vec::into_boxed_slice).map_err(|_| NoMemory { bytes })
+}
+
+/// The end that puts values in.
+pub(crate) struct Producer<T> {
+    ring: Arc<Ring<T>>,
+    published: Published,
+    capacity: u32,
+    /// The index after the last written value, published or not.
+    tail: u32,
+    /// The last value read from the shared `head`.
+    head: u32,
+}
+
+impl<T: Copy> Producer<T> {
+    /// Returns whether there is room for one more value.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.tail.wrapping_sub(self.head) < self.capacity {
+            return true;
+        }
+        self.head = self.ring.head.0.load(Ordering::Acquire);
+        self.tail.wrapping_sub(self.head) < self.capacity
+    }
+
+    /// Writes a value and its list, still hidden from the consumer.
+    ///
+    /// # Panics
+    /// Panics if there is no room ([`has_room`](Self::has_room)) or the list is longer than the
+    /// ring's stride: a defect of the caller.
+    #[inline]
+    pub(crate) fn put(&mut self, value: T, list: impl ExactSizeIterator<Item = Sge>) {
+        assert!(self.tail.wrapping_sub(self.head) < self.capacity && list.len() <= self.ring.stride);
+        let slot = (self.tail & self.ring.mask) as usize;
+        // SAFETY: the slot is from `tail` to `head + capacity`, so the consumer is done with it,
+        // and `&mut self` is the producer.
+        self.ring.slots[slot].with_mut(|at| unsafe { (*at).write(value) });
+        let lists = &self.ring.lists[slot * self.ring.stride..][..list.len()];
+        for (place, sge) in lists.iter().zip(list) {
+            // SAFETY: as above.
+            place.with_mut(|at| unsafe { *at = sge });
+        }
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Makes all written values visible to the consumer.
+    #[inline]
+    pub(crate) fn publish(&self) {
+        self.published.0.0.store(self.tail, Ordering::Release);
+    }
+
+    /// Returns the number of all values written so far, modulo 2³².
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.tail
+    }
+
+    /// Drops the last `count` written values, except published ones, and returns the number
+    /// dropped.
+    pub(crate) fn rollback(&mut self, count: u32) -> u32 {
+        let published = self.published.0.0.load(Ordering::Relaxed);
+        let count = count.min(self.tail.wrapping_sub(published));
+        self.tail = self.tail.wrapping_sub(count);
+        count
+    }
+
+    /// Drops the unpublished values. After [`Consumer::clear`], this leaves the ring empty.
+    pub(crate) fn resync(&mut self) {
+        self.tail = self.published.0.0.load(Ordering::Relaxed);
+        self.head = self.ring.head.0.load(Ordering::Acquire);
+    }
+}
+
+/// The end that takes values out.
+pub(crate) struct Consumer<T> {
+    ring: Arc<Ring<T>>,
+    published: Published,
+    head: u32,
+    /// The index after the last value read.
+    next: u32,
+    /// The last value read from the shared `tail`.
+    tail: u32,
+}
+
+impl<T: Copy> Consumer<T> {
+    /// Returns the number of published values, for other threads to follow.
+    pub(crate) fn published(&self) -> Published {
+        self.published.clone()
+    }
+
+    /// Returns whether there is nothing to read now.
+    #[inline]
+    pub(crate) fn is_empty(&mut self) -> bool {
+        if self.next != self.tail {
+            return false;
+        }
+        self.tail = self.published.count();
+        self.next == self.tail
+    }
+
+    /// Returns the number of published but unread values.
+    pub(crate) fn len(&mut self) -> u32 {
+        self.tail = self.published.count();
+        self.tail.wrapping_sub(self.next)
+    }
+
+    /// Reads the next value, if there is one. Its slot stays in use until it is
+    /// [freed](Self::free).
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<&T> {
+        if self.is_empty() {
+            return None;
+        }
+        let slot = (self.next & self.ring.mask) as usize;
+        self.next = self.next.wrapping_add(1);
+        // SAFETY: the slot is from `head` to `tail`: completely written, and not touched by the
+        // producer until `head` passes it. This takes `&mut self`, and so the end of this loan.
+        Some(self.ring.slots[slot].with(|at| unsafe { (*at).assume_init_ref() }))
+    }
+
+    /// Reads as [`next`](Self::next), with the first `len(value)` elements of its list. Beyond the
+    /// elements put with the value follow elements of earlier lists, or default ones.
+    #[inline]
+    pub(crate) fn next_with(
+        &mut self,
+        list: &mut [Sge],
+        len: impl FnOnce(&T) -> usize,
+    ) -> Option<(T, usize)> {
+        let value = *self.next()?;
+        let slot = (self.next.wrapping_sub(1) & self.ring.mask) as usize;
+        let len = len(&value).min(list.len()).min(self.ring.stride);
+        let places = &self.ring.lists[slot * self.ring.stride..][..len];
+        for (sge, place) in list.iter_mut().zip(places) {
+            // SAFETY: the place belongs to the slot, which is from `head` to `tail` and so not
+            // touched by the producer; it was initialised with the ring, whatever the number of
+            // elements put.
+            *sge = place.with(|at| unsafe { *at });
+        }
+        Some((value, len))
+    }
+
+    /// Returns the oldest `count` read slots to the producer.
+    #[inline]
+    pub(crate) fn free(&mut self, count: u32) {
+        let in_use = self.next.wrapping_sub(self.head);
+        self.head = self.head.wrapping_add(count.min(in_use));
+        self.ring.head.0.store(self.head, Ordering::Release);
+    }
+
+    /// Returns all read slots to the producer.
+    #[inline]
+    pub(crate) fn free_all(&mut self) {
+        if self.head != self.next {
+            self.head = self.next;
+            self.ring.head.0.store(self.head, Ordering::Release);
+        }
+    }
+
+    /// Drops the unread values rejected by `keep`. The others stay in order. Values already read
+    /// are freed.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        let slot = |index: u32| &self.ring.slots[(index & self.ring.mask) as usize];
+        self.tail = self.published.count();
+        // From newest to oldest, the remaining values move up to the tail.
+        let mut kept = self.tail;
+        let mut index = self.tail;
+        while index != self.next {
+            index = index.wrapping_sub(1);
+            // SAFETY: the slot is from `next` to `tail`: completely written, and not touched by the
+            // producer until `head` passes it.
+            let value = slot(index).with(|at| unsafe { *(*at).assume_init_ref() });
+            if keep(&value) {
+                kept = kept.wrapping_sub(1);
+                // SAFETY: as above, and `&mut self` is the consumer.
+                slot(kept).with_mut(|at| unsafe { (*at).write(value) });
+            }
+        }
+        self.next = kept;
+        self.free_all();
+    }
+
+    /// Drops all published values and returns their slots.
+    pub(crate) fn clear(&mut self) {
+        self.tail = self.published.count();
+        self.next = self.tail;
+        self.free_all();
+    }
+}
+
+impl<T> core::fmt::Debug for Producer<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Producer")
+            .field("capacity", &self.capacity)
+            .field("tail", &self.tail)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> core::fmt::Debug for Consumer<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Consumer").field("head", &self.head).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn sge(addr: u64) -> Sge {
+        Sge { addr, length: 1, lkey: 2 }
+    }
+
+    #[test]
+    fn values_and_their_lists_come_out_in_order_round_the_ring() {
+        let (mut producer, mut consumer) = ring::<u32>(3, 2).unwrap();
+        let mut list = [Sge::default(); 2];
+        for n in 0..20 {
+            assert!(producer.has_room());
+            producer.put(n, [sge(n.into()), sge(100)].into_iter().take((n % 3) as usize));
+            assert_eq!(consumer.next_with(&mut list, |_| 0), None, "not published");
+            producer.publish();
+            let taken = consumer.next_with(&mut list, |n| (n % 3) as usize);
+            assert_eq!(taken, Some((n, (n % 3) as usize)));
+            if n % 3 > 0 {
+                assert_eq!(list[0], sge(n.into()));
+            }
+            consumer.free(1);
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_read_too_far_has_old_elements() {
+        let (mut producer, mut consumer) = ring::<u32>(1, 2).unwrap();
+        let mut list = [sge(9); 2];
+        producer.put(0, [sge(1)].into_iter());
+        producer.publish();
+        assert_eq!(consumer.next_with(&mut list, |_| 2), Some((0, 2)));
+        assert_eq!(list, [sge(1), Sge::default()]);
+        consumer.free(1);
+        assert!(producer.has_room());
+        producer.put(1, [].into_iter());
+        producer.publish();
+        assert_eq!(consumer.next_with(&mut list, |_| usize::MAX), Some((1, 2)));
+        assert_eq!(list, [sge(1), Sge::default()]);
+    }
+
+    #[test]
+    fn values_that_are_dropped_leave_the_others_in_order_and_their_slots_free() {
+        let (mut producer, mut consumer) = ring::<u32>(4, 0).unwrap();
+        for round in 0..7 {
+            for n in 0..4 {
+                assert!(producer.has_room(), "round {round}");
+                producer.put(10 * round + n, [].into_iter());
+            }
+            producer.publish();
+            assert_eq!(consumer.next(), Some(&(10 * round)));
+            consumer.retain(|n| n % 10 != 2);
+            assert_eq!(consumer.len(), 2);
+            assert_eq!(consumer.next(), Some(&(10 * round + 1)));
+            assert_eq!(consumer.next(), Some(&(10 * round + 3)));
+            assert_eq!(consumer.next(), None);
+            consumer.free_all();
+        }
+    }
+
+    #[test]
+    fn a_slot_is_free_once_it_was_given_back_and_not_once_it_was_read() {
+        let (mut producer, mut consumer) = ring::<u32>(2, 0).unwrap();
+        for n in 0..2 {
+            assert!(producer.has_room());
+            producer.put(n, [].into_iter());
+        }
+        producer.publish();
+        assert!(consumer.next().is_some() && !producer.has_room());
+        consumer.free(5);
+        assert!(producer.has_room(), "what was read is free, and no more");
+        producer.put(2, [].into_iter());
+        assert!(!producer.has_room());
+    }
+
+    #[test]
+    fn a_ring_that_was_cleared_is_empty() {
+        let (mut producer, mut consumer) = ring::<u32>(2, 0).unwrap();
+        producer.put(1, [].into_iter());
+        producer.publish();
+        producer.put(2, [].into_iter());
+        consumer.clear();
+        producer.resync();
+        assert!(consumer.next().is_none() && producer.has_room());
+        producer.put(3, [].into_iter());
+        producer.publish();
+        assert_eq!(consumer.next(), Some(&3));
+    }
+
+    /// Returns an empty ring with both ends at an index.
+    fn ring_from(index: u32, capacity: u32, stride: usize) -> (Producer<u32>, Consumer<u32>) {
+        let (mut writer, mut reader) = ring(capacity, stride).unwrap();
+        writer.published.0.0.store(index, Ordering::Relaxed);
+        writer.ring.head.0.store(index, Ordering::Relaxed);
+        (writer.tail, writer.head) = (index, index);
+        (reader.head, reader.next, reader.tail) = (index, index, index);
+        (writer, reader)
+    }
+
+    #[test]
+    fn what_was_rolled_back_is_never_read_and_its_slots_are_written_again() {
+        // Round the slots and across the wrap of the indices.
+        for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
+            for kept in 0..=4 {
+                for aborted in 0..=4 - kept {
+                    let (mut writer, mut reader) = ring_from(start, 4, 1);
+                    let mut list = [Sge::default()];
+                    let put = |writer: &mut Producer<u32>, n: u32| {
+                        assert!(writer.has_room());
+                        writer.put(n, [sge(n.into())].into_iter());
+                    };
+                    (0..kept).for_each(|n| put(&mut writer, n));
+                    writer.publish();
+                    assert_eq!(writer.rollback(u32::MAX), 0, "what was published stays");
+                    (0..aborted).for_each(|n| put(&mut writer, 100 + n));
+                    assert_eq!(writer.rollback(u32::MAX), aborted, "from {start}, behind {kept}");
+                    assert_eq!(writer.rollback(u32::MAX), 0, "it is taken back once");
+                    writer.publish();
+                    for n in 0..kept {
+                        assert_eq!(reader.next_with(&mut list, |_| 1), Some((n, 1)));
+                        assert_eq!(list, [sge(n.into())]);
+                    }
+                    assert!(reader.is_empty(), "from {start}, behind {kept}, without {aborted}");
+                    (kept..4).for_each(|n| put(&mut writer, n));
+                    assert!(!writer.has_room(), "all room is back, and no more");
+                    writer.publish();
+                    for n in kept..4 {
+                        assert_eq!(reader.next_with(&mut list, |_| 1), Some((n, 1)));
+                        assert_eq!(list, [sge(n.into())]);
+                    }
+                    assert!(reader.is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_values_are_rolled_back_and_those_before_them_stay() {
+        // Round the slots and across the wrap of the indices.
+        for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
+            let (mut writer, mut reader) = ring_from(start, 4, 0);
+            for n in 0..4 {
+                assert!(writer.has_room());
+                writer.put(n, [].into_iter());
+                if n == 0 {
+                    writer.publish();
+                }
+            }
+            assert_eq!((writer.rollback(0), writer.rollback(2)), (0, 2));
+            assert!(writer.has_room());
+            writer.put(9, [].into_iter());
+            writer.publish();
+            assert_eq!(writer.rollback(1), 0, "what was published stays");
+            for n in [0, 1, 9] {
+                assert_eq!(reader.next(), Some(&n), "from {start}");
+            }
+            assert!(reader.is_empty());
+        }
+    }
+
+    #[test]
+    fn after_a_clear_there_is_nothing_to_roll_back() {
+        let (mut writer, mut reader) = ring::<u32>(2, 0).unwrap();
+        writer.put(1, [].into_iter());
+        writer.publish();
+        writer.put(2, [].into_iter());
+        reader.clear();
+        writer.resync();
+        assert_eq!(writer.rollback(u32::MAX), 0);
+        writer.put(3, [].into_iter());
+        assert_eq!(writer.rollback(u32::MAX), 1);
+        writer.publish();
+        assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn slots_in_use_from_the_start_are_free_after_the_consumer_freed_them() {
+        let (mut producer, mut consumer) = ring_in_use::<u32>(3, 1, 2).unwrap();
+        let mut list = [Sge::default()];
+        producer.put(7, [sge(7)].into_iter());
+        assert!(!producer.has_room());
+        producer.publish();
+        assert_eq!(consumer.next_with(&mut list, |_| 1).map(|(value, _)| value), Some(7));
+        consumer.free(2);
+        for n in [8, 9] {
+            assert!(producer.has_room());
+            producer.put(n, [sge(n.into())].into_iter());
+        }
+        assert!(!producer.has_room());
+        producer.publish();
+        for n in [8, 9] {
+            assert_eq!(consumer.next_with(&mut list, |_| 1).map(|(value, _)| value), Some(n));
+        }
+    }
+
+    #[test]
+    fn values_that_were_not_read_stay_in_order_and_counts_go_on_in_a_ring_that_replaces_another() {
+        // Round the slots and across the wrap of the indices.
+        for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
+            for read in 0..=4 {
+                let (mut writer, mut reader) = ring_from(start, 4, 0);
+                let put = |writer: &mut Producer<u32>, n: u32| {
+                    assert!(writer.has_room());
+                    writer.put(n, [].into_iter());
+                    writer.publish();
+                };
+                (0..4).for_each(|n| put(&mut writer, n));
+                (0..read).for_each(|n| assert_eq!(reader.next(), Some(&n)));
+                let published = reader.published();
+                replace(&mut writer, &mut reader, Spare::new(16).unwrap());
+                let count = start.wrapping_add(4);
+                assert_eq!((published.count(), writer.count()), (count, count), "from {start}");
+                (4..16 + read).for_each(|n| put(&mut writer, n));
+                assert!(!writer.has_room(), "what was read is free, and no more");
+                replace(&mut writer, &mut reader, Spare::new(16).unwrap());
+                for n in read..16 + read {
+                    assert_eq!(reader.next(), Some(&n), "from {start}, {read} were read");
+                }
+                assert!(reader.is_empty() && !writer.has_room());
+                reader.free(1);
+                put(&mut writer, 99);
+                assert_eq!((reader.next(), published.count()), (Some(&99), start.wrapping_add(17 + read)));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn values_that_do_not_fit_into_the_ring_that_replaces_theirs_are_a_defect() {
+        let (mut producer, mut consumer) = ring::<u32>(2, 0).unwrap();
+        producer.put(1, [].into_iter());
+        producer.put(2, [].into_iter());
+        producer.publish();
+        replace(&mut producer, &mut consumer, Spare::new(1).unwrap());
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion failed")]
+    fn a_value_too_many_is_a_defect() {
+        let (mut producer, _consumer) = ring::<u32>(1, 0).unwrap();
+        producer.put(1, [].into_iter());
+        producer.put(2, [].into_iter());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::sync::primitives::thread;
+
+    #[test]
+    fn no_slot_is_written_while_it_is_read() {
+        loom::model(|| {
+            let (mut producer, mut consumer) = ring::<u32>(2, 1).unwrap();
+            let producing = thread::spawn(move || {
+                for n in 0..3 {
+                    while !producer.has_room() {
+                        thread::yield_now();
+                    }
+                    producer.put(n, [Sge { addr: n.into(), ..Sge::default() }].into_iter());
+                    producer.publish();
+                }
+            });
+            let mut list = [Sge::default()];
+            for n in 0..3 {
+                let (value, _) = loop {
+                    match consumer.next_with(&mut list, |_| 1) {
+                        Some(taken) => break taken,
+                        None => thread::yield_now(),
+                    }
+                };
+                assert_eq!((value, list[0].addr), (n, n.into()));
+                consumer.free(1);
+            }
+            producing.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn no_slot_is_read_that_was_rolled_back() {
+        loom::model(|| {
+            let (mut writer, mut reader) = ring::<u32>(2, 1).unwrap();
+            let writing = thread::spawn(move || {
+                let put = |writer: &mut Producer<u32>, n: u32| {
+                    writer.put(n, [Sge { addr: n.into(), ..Sge::default() }].into_iter());
+                };
+                put(&mut writer, 1);
+                writer.publish();
+                put(&mut writer, 99);
+                assert_eq!(writer.rollback(u32::MAX), 1);
+                put(&mut writer, 2);
+                writer.publish();
+            });
+            let mut list = [Sge::default()];
+            for n in 1..3 {
+                let (value, _) = loop {
+                    match reader.next_with(&mut list, |_| 1) {
+                        Some(taken) => break taken,
+                        None => thread::yield_now(),
+                    }
+                };
+                assert_eq!((value, list[0].addr), (n, n.into()));
+            }
+            writing.join().unwrap();
+        });
+    }
+}
