@@ -85,15 +85,12 @@ pub use objects::mw::Mw;
 pub use objects::pd::Pd;
 pub use objects::qp::Qp;
 pub use objects::rq::Rq;
+pub use objects::soft::Soft;
 pub use objects::sq::Sq;
 pub use objects::srq::{Srq, SrqQueue};
 pub use objects::td::Td;
 pub use objects::xrcd::Xrcd;
 pub use registration::{CheckedMemory, SoftBuilder, SoftDevice};
-
-/// The provider for devices in userspace.
-#[derive(Debug)]
-pub enum Soft {}
 
 // SAFETY: the argument is about the engine and about this crate, which passes the engine's results
 // on. "The device" is the thread holding the device's lock. By number:
@@ -195,7 +192,3 @@ unsafe impl Provider for Soft {
     type Counters = Unsupported;
     type CompCntr = Unsupported;
 }
-
-/// The driver id. The kernel assigns small numbers; this one spells `soft`. Address vectors carry
-/// it too.
-pub(crate) const DRIVER_ID: u32 = 0x736f_6674;

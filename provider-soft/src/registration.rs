@@ -22,7 +22,7 @@ use crate::device::fork::ForkMark;
 use crate::io::Socket;
 use crate::memory::paged;
 use crate::objects::context::Context;
-use crate::{DRIVER_ID, Soft};
+use crate::objects::soft::{DRIVER_ID, Soft};
 
 /// A device in userspace: one IP address, UDP port 4791.
 ///

@@ -9,7 +9,8 @@ use verbs_core::{Errno, Result};
 
 use super::gsi::Gsi;
 use crate::device::{Device, limits};
-use crate::{DRIVER_ID, registration};
+use crate::objects::soft::DRIVER_ID;
+use crate::registration;
 
 /// The only port of a soft device of this process. It keeps the device and its address alive.
 #[derive(Clone, Debug)]

@@ -7,11 +7,11 @@ use verbs_core::provider::{AhOps, Destroy};
 use verbs_core::types::{AhAttr, Av, Gid, LinkLayer};
 use verbs_core::{Cause, Errno, Error, Result, explain};
 
-use crate::DRIVER_ID;
 use crate::device::shared::Shared;
 use crate::device::{Device, limits};
 use crate::io::address::destination;
 use crate::objects::pd::Pd;
+use crate::objects::soft::DRIVER_ID;
 
 /// An address handle: a value in the program's memory, unknown to the device. It keeps its
 /// protection domain alive, as with kernel devices.

@@ -17,7 +17,6 @@ use verbs_core::types::{
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::Soft;
 use crate::device::event_pipe::EventPipe;
 use crate::device::shared::Shared;
 use crate::device::sink::Channel;
@@ -32,6 +31,7 @@ use crate::objects::mr::Mr;
 use crate::objects::mw::Mw;
 use crate::objects::pd::{Pd, refusal};
 use crate::objects::qp::Qp;
+use crate::objects::soft::Soft;
 use crate::objects::srq::Srq;
 use crate::objects::td::Td;
 use crate::objects::xrcd::Xrcd;

@@ -9,6 +9,7 @@
 //! | [`mr`], [`mw`], [`dm`] | memory regions and windows, device memory |
 //! | [`pd`], [`td`], [`xrcd`] | domains: protection, thread, XRC |
 //! | [`ah`] | the path of a datagram |
+//! | [`soft`] | the provider as a type |
 
 pub(crate) mod ah;
 pub(crate) mod comp_channel;
@@ -20,6 +21,7 @@ pub(crate) mod mw;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod rq;
+pub(crate) mod soft;
 pub(crate) mod sq;
 pub(crate) mod srq;
 pub(crate) mod td;

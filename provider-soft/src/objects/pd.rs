@@ -6,10 +6,10 @@ use roce::engine::Refused;
 use verbs_core::provider::{Destroy, ParentDomainAttr, PdOps};
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::Soft;
 use crate::device::device_core::DeviceCore;
 use crate::device::shared::Shared;
 use crate::device::{Device, limits};
+use crate::objects::soft::Soft;
 use crate::sync::ring::NoMemory;
 
 /// A protection domain, or a parent domain, which is another name for its protection domain.

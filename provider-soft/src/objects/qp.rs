@@ -22,7 +22,6 @@ use verbs_core::types::{
 };
 use verbs_core::{Cause, Errno, Error, Result, explain, transition};
 
-use crate::Soft;
 use crate::device::device_core::{AttachError, DeviceCore};
 use crate::device::shared::Shared;
 use crate::device::sink::{Channel, QpEnd, Sharer};
@@ -33,6 +32,7 @@ use crate::objects::ah::path;
 use crate::objects::context::{check_port, within};
 use crate::objects::pd::{allocation, destroyed, refusal};
 use crate::objects::rq::Rq;
+use crate::objects::soft::Soft;
 use crate::objects::sq::Sq;
 use crate::objects::xrcd::{XrcHandle, Xrcd};
 use crate::sync::ring::ring;

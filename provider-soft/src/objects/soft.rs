@@ -1,0 +1,9 @@
+//! [`Soft`]: the name of the provider in the types of its objects.
+
+/// The provider for devices in userspace.
+#[derive(Debug)]
+pub enum Soft {}
+
+/// The driver id. The kernel assigns small numbers; this one spells `soft`. Address vectors carry
+/// it too.
+pub(crate) const DRIVER_ID: u32 = 0x736f_6674;
