@@ -76,6 +76,7 @@ mod sync;
 use verbs_core::provider::{Provider, Unsupported};
 
 pub use io::Counters;
+pub use memory::checked::CheckedMemory;
 pub use objects::ah::Ah;
 pub use objects::context::Context;
 pub use objects::cq::{Completion, Cq, CqHandle};
@@ -90,7 +91,7 @@ pub use objects::sq::Sq;
 pub use objects::srq::{Srq, SrqQueue};
 pub use objects::td::Td;
 pub use objects::xrcd::Xrcd;
-pub use registration::{CheckedMemory, SoftBuilder, SoftDevice};
+pub use registration::{SoftBuilder, SoftDevice};
 
 // SAFETY: the argument is about the engine and about this crate, which passes the engine's results
 // on. "The device" is the thread holding the device's lock. By number:

@@ -14,13 +14,14 @@ use roce::wire::UDP_PORT;
 use verbs_core::discovery::{DeviceInfo, OwnDevice, SkipReason, Skipped};
 use verbs_core::fork::ForkLock;
 use verbs_core::provider::{Driver, NamedProvider, OpenedContext, erase};
-use verbs_core::types::{AtomicCap, Guid};
+use verbs_core::types::Guid;
 use verbs_core::{Errno, Error, Result, environment};
 
 use crate::device::Device;
 use crate::device::fork::ForkMark;
+use crate::device::settings::Settings;
 use crate::io::Socket;
-use crate::memory::paged;
+use crate::memory::checked::CheckedMemory;
 use crate::objects::context::Context;
 use crate::objects::soft::{DRIVER_ID, Soft};
 
@@ -61,50 +62,6 @@ impl SoftDevice {
     }
 }
 
-/// Registered memory whose pages may disappear without ending the process.
-///
-/// Unlike hardware, a soft device pins no pages: it accesses the memory of the process when a
-/// packet arrives. An ordinary access to a missing page ends the process with SIGBUS or SIGSEGV.
-/// Checked memory is accessed by the kernel (`process_vm_readv`): a request with a missing page
-/// fails but the process continues. The price is a system call per packet. Atomics on checked
-/// memory are atomic only among the accesses of one device. Atomic writes to it are rejected.
-///
-/// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, memory of
-/// files is not recognised. A seccomp filter may forbid `process_vm_readv` and `process_vm_writev`
-/// ([`is_supported`](Self::is_supported)). They are called only for memory to be checked, for
-/// on-demand paged regions, and by a query of the extended device attributes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CheckedMemory {
-    /// None: mapped files are never truncated.
-    None,
-    /// Memory of files, which any process with write access to a file can truncate. If the kernel
-    /// does not access memory for the process, such memory is accessed like any other: otherwise a
-    /// program could not even register its static data, which belongs to a file.
-    ///
-    /// A mapping of a file that the kernel cannot access, such as a device's memory (a PCI BAR), is
-    /// not registered (`EFAULT`).
-    #[default]
-    Files,
-    /// All registered memory: the program may unmap or protect it while it is registered. If the
-    /// kernel does not access memory for the process, registration fails (`EOPNOTSUPP`).
-    All,
-}
-
-impl CheckedMemory {
-    /// Returns whether the kernel accesses memory for this process. If not, memory cannot be
-    /// checked.
-    pub fn is_supported() -> bool {
-        paged::is_supported()
-    }
-
-    /// Returns the reach of atomics valid for all registered memory. On checked memory they are
-    /// atomic only among the accesses of one device.
-    pub(crate) fn atomic_cap(self) -> AtomicCap {
-        if self == Self::None { AtomicCap::GLOB } else { AtomicCap::HCA }
-    }
-}
-
 /// The settings of a new device.
 ///
 /// # Examples
@@ -114,8 +71,7 @@ impl CheckedMemory {
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftBuilder {
-    pub(crate) strict_ports: bool,
-    pub(crate) checked_memory: CheckedMemory,
+    settings: Settings,
     scope_id: u32,
 }
 
@@ -137,13 +93,13 @@ impl SoftBuilder {
     ///
     /// Datagram queue pairs have no peer and accept packets from every port.
     pub fn strict_ports(mut self, strict: bool) -> Self {
-        self.strict_ports = strict;
+        self.settings.strict_ports = strict;
         self
     }
 
     /// Sets which registered memory may lose its pages. The default is memory of files.
     pub fn checked_memory(mut self, checked: CheckedMemory) -> Self {
-        self.checked_memory = checked;
+        self.settings.checked_memory = checked;
         self
     }
 
@@ -194,7 +150,7 @@ impl SoftBuilder {
                 return Err(SkipReason::Request { variable: CHECKED_MEMORY, asked, expected });
             }
         };
-        Ok(Self { strict_ports, checked_memory, scope_id: 0 })
+        Ok(Self { settings: Settings { strict_ports, checked_memory }, scope_id: 0 })
     }
 
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
@@ -211,8 +167,8 @@ impl SoftBuilder {
         let address = socket.address();
         // Equal addresses on two interfaces are two devices.
         let guid = Guid(guid_of(address).0 ^ u64::from(self.scope_id) << 32);
-        let device =
-            Device::new(name, socket, guid, self, is_auto).map_err(|errno| left_out(name, address, errno))?;
+        let device = Device::new(name, socket, guid, self.settings, is_auto)
+            .map_err(|errno| left_out(name, address, errno))?;
         Ok(DeviceInfo::brought(name, DRIVER_ID, guid, OwnDevice::new(device)))
     }
 }
@@ -399,7 +355,7 @@ mod tests {
     fn strict_ports_are_on_or_off_and_a_misspelled_value_makes_no_device() {
         for (value, strict) in [(None, false), (Some(""), false), (Some("0"), false), (Some(" 1 "), true)] {
             let made = SoftBuilder::from_environment(value, None);
-            assert_eq!(made.map(|builder| builder.strict_ports), Ok(strict));
+            assert_eq!(made.map(|builder| builder.settings.strict_ports), Ok(strict));
         }
         let made = asked_for("auto,127.0.0.1", &SoftBuilder::from_environment(Some("yes"), None));
         assert_eq!(made.len(), 2);
@@ -420,7 +376,7 @@ mod tests {
             (Some("none"), Unchecked),
         ] {
             let made = SoftBuilder::from_environment(None, value);
-            assert_eq!(made.map(|builder| builder.checked_memory), Ok(checked));
+            assert_eq!(made.map(|builder| builder.settings.checked_memory), Ok(checked));
         }
         let made = asked_for("auto", &SoftBuilder::from_environment(None, Some("1")));
         let reason = made[0].as_ref().unwrap_err().to_string();

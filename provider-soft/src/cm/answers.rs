@@ -50,9 +50,8 @@ use super::owner::Owner;
 use super::port::Port;
 use super::process::PeerProcess;
 use super::rendezvous::{Token, Watch, device_name, is_reached, name, name_at, second_name, stream};
-use super::resolve::{
-    Lookup, Question, Resolution, Route, best_route, canonical, is_local, loopback_of, route, unspecified_of,
-};
+use super::resolve::{Lookup, Question, Resolution, Route, best_route, canonical, is_local, route};
+use crate::io::address::{loopback_of, unspecified_of};
 
 /// The answers of listeners. A connection manager keeps one record for all its resolutions.
 #[derive(Debug, Default)]

@@ -19,15 +19,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use roce::engine::{self, MadDestination, MadsFull, Path, PostRefused};
+use roce::engine::{self, MadDestination, Path, PostRefused};
 use verbs_core::types::Gid;
 use verbs_core::{Cause, Errno, Result};
 
 use super::port::Port;
 use crate::device::Device;
 use crate::device::device_core::DeviceCore;
-use crate::objects::pd::{allocation, refusal};
-use crate::sync::ring::{Consumer, Producer, ring};
+use crate::device::error::{allocation, refusal};
+use crate::device::gsi_end::GsiEnd;
+use crate::sync::ring::{Consumer, ring};
 use crate::sync::signal::Signal;
 
 /// The length of a management datagram in bytes.
@@ -89,7 +90,7 @@ impl Gsi {
         let readable = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| device.error(TAKE, errno.into()))?;
         let signal = Arc::new(Signal::new(readable));
-        let end = GsiEnd { producer, signal: Arc::clone(&signal), has_new: false };
+        let end = GsiEnd::new(producer, Arc::clone(&signal));
         device.control(TAKE, |core, _| {
             core.engine.open_gsi().map_err(|refused| match refused {
                 engine::Refused::Busy => device
@@ -193,38 +194,6 @@ fn take_next(received: &mut Consumer<engine::ReceivedMad>) -> Option<ReceivedMad
     received.free(1);
     let (gid, traffic_class) = (Gid(arrival.remote), arrival.traffic_class);
     Some(ReceivedMad { from: MadAddress { gid, qpn: src_qpn, traffic_class, hop_limit: 0 }, pkey, mad })
-}
-
-/// The end of the interface owned by the device's lock.
-#[derive(Debug)]
-pub(crate) struct GsiEnd {
-    producer: Producer<engine::ReceivedMad>,
-    signal: Arc<Signal>,
-    /// MADs were passed on in this turn.
-    has_new: bool,
-}
-
-impl GsiEnd {
-    /// Passes a MAD on. The [signal](Self::take_signal) wakes the receiver.
-    ///
-    /// # Errors
-    /// [`MadsFull`] if the ring is full.
-    pub(crate) fn push(&mut self, mad: &engine::ReceivedMad) -> Result<(), MadsFull> {
-        if !self.producer.has_room() {
-            return Err(MadsFull);
-        }
-        self.producer.put(*mad, core::iter::empty());
-        self.producer.publish();
-        self.has_new = true;
-        Ok(())
-    }
-
-    /// Returns the signal for the MADs of this turn, if there are any. The holder of the lock sets
-    /// it after releasing the lock.
-    #[inline]
-    pub(crate) fn take_signal(&mut self) -> Option<Arc<Signal>> {
-        core::mem::take(&mut self.has_new).then(|| Arc::clone(&self.signal))
-    }
 }
 
 const TAKE: &str = "take_gsi";

@@ -56,14 +56,13 @@ mod process;
 mod rendezvous;
 mod resolve;
 
+pub use crate::device::at_new_port;
 pub use crate::device::exit::at_exit;
 pub use crate::device::fork::ForkMark;
 pub use answers::{Answers, Found};
-pub(crate) use gsi::GsiEnd;
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use port::Port;
-pub(crate) use presence::report_new;
-pub use presence::{AddressWatch, at_new_port};
+pub use presence::AddressWatch;
 pub use process::{DeviceOwner, PeerProcess};
 pub use rendezvous::{Listening, is_taken};
 pub use resolve::{Lookup, Question, Resolution, Route, ports_of, resolve};

@@ -1,8 +1,6 @@
-//! Devices that come and go: [`AddressWatch`] notices that addresses leave their interfaces,
-//! [`at_new_port`] that the process has created a device.
+//! [`AddressWatch`]: notices that addresses leave their interfaces.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
 
 use super::port::Port;
 use crate::io::link::{LinkWatch, PortLink};
@@ -39,19 +37,3 @@ impl Port {
         PortLink::on(self.address(), self.scope_id()).has_gid
     }
 }
-
-/// Registers a function to run when the process has created a device and [`Port::all`] includes it.
-/// Only the first registration counts. The function runs in the thread creating the device, above
-/// calls of this module, so it must neither wait for a lock nor call this module.
-pub fn at_new_port(notice: fn()) {
-    let _ = NOTICE.set(notice);
-}
-
-/// Reports a new device.
-pub(crate) fn report_new() {
-    if let Some(notice) = NOTICE.get() {
-        notice();
-    }
-}
-
-static NOTICE: OnceLock<fn()> = OnceLock::new();

@@ -50,8 +50,7 @@ use verbs_core::Errno;
 
 use super::owner::Owner;
 use super::port::Port;
-use super::resolve::{loopback_of, unspecified_of};
-use crate::io::address::gid_of;
+use crate::io::address::{gid_of, loopback_of, unspecified_of};
 
 /// The name of a listener of this process. Dropping it frees the name.
 ///

@@ -360,20 +360,6 @@ pub(super) fn is_local(address: IpAddr) -> bool {
     address.is_loopback() || matches!(Interface::of(address), Ok(Some(_)))
 }
 
-pub(super) fn loopback_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    }
-}
-
-pub(super) fn unspecified_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    }
-}
-
 /// Converts an IPv4 address mapped into IPv6 to plain IPv4.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {

@@ -11,41 +11,48 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`error`] | rejections as errors with the kernel's errno |
 //! | [`worker`] | the background thread |
 //! | [`exit`] | acknowledgements sent while the process exits |
 //! | [`shared`] | **start here**: the state of a live device and the threads working on it |
 //! | [`device_core`] | the state under the lock: the engine of [`roce`], packets in and out |
 //! | [`sink`] | the engine's results: completions, retired work requests, events |
+//! | [`gsi_end`] | received management datagrams, for a connection manager |
+//! | [`xrc_domains`] | the XRC domains and the users of their handles |
 //! | [`event_pipe`] | events, through a file that a program can wait on |
+//! | [`settings`] | the choices made when a device is created |
 //! | [`limits`] | the device's limits and attributes |
 //! | [`wqe`] | a work request on its way through a ring |
 //! | [`random`] | the source of queue pair numbers and keys |
 //! | [`fork`] | detects a forked child of the process that created the device |
 
 pub(crate) mod device_core;
+pub(crate) mod error;
 pub(crate) mod event_pipe;
 pub(crate) mod exit;
 pub(crate) mod fork;
+pub(crate) mod gsi_end;
 pub(crate) mod limits;
 pub(crate) mod random;
+pub(crate) mod settings;
 pub(crate) mod shared;
 pub(crate) mod sink;
 pub(crate) mod worker;
 pub(crate) mod wqe;
+pub(crate) mod xrc_domains;
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use verbs_core::fork::ForkLock;
 use verbs_core::types::Guid;
 use verbs_core::{Errno, room, thread};
 
-use crate::cm;
+use crate::device::settings::Settings;
 use crate::device::shared::Shared;
 use crate::io::Socket;
-use crate::registration::SoftBuilder;
 
 /// A live device. Dropping the last reference stops it.
 #[derive(Debug)]
@@ -66,7 +73,7 @@ impl Device {
         name: &str,
         socket: Socket,
         guid: Guid,
-        settings: SoftBuilder,
+        settings: Settings,
         is_auto: bool,
     ) -> Result<Arc<Self>, Errno> {
         let shared = Arc::new(Shared::new(name, socket, guid, settings)?);
@@ -82,7 +89,9 @@ impl Device {
         devices.retain(|device| device.strong_count() > 0);
         devices.push(Arc::downgrade(&device));
         drop(devices);
-        cm::report_new();
+        if let Some(notice) = NOTICE.get() {
+            notice();
+        }
         Ok(device)
     }
 
@@ -123,6 +132,16 @@ impl Drop for Device {
         }
     }
 }
+
+/// Registers a function to run when the process has created a device and
+/// [`Port::all`](crate::cm::Port::all) includes it. Only the first registration counts. The
+/// function runs in the thread creating the device, above calls of [`cm`](crate::cm), so it must
+/// neither wait for a lock nor call that module.
+pub fn at_new_port(notice: fn()) {
+    let _ = NOTICE.set(notice);
+}
+
+static NOTICE: OnceLock<fn()> = OnceLock::new();
 
 /// All devices created, including some that may be gone.
 static DEVICES: ForkLock<Vec<Weak<Device>>> = ForkLock::new(Vec::new());

@@ -31,15 +31,16 @@ use roce::engine::{CqId, Gid, Time};
 use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result, room};
 
-use crate::cm::GsiEnd;
 use crate::device::device_core::{Acks, DeviceCore, Sleep, Spent};
 use crate::device::fork::ForkMark;
+use crate::device::gsi_end::GsiEnd;
 use crate::device::limits;
+use crate::device::settings::Settings;
 use crate::device::sink::{cq_slot, elapsed};
 use crate::io::Socket;
 use crate::io::link::{LinkWatch, PortLink, listed};
-use crate::objects::dm::Budget;
-use crate::registration::{CheckedMemory, SoftBuilder};
+use crate::memory::checked::CheckedMemory;
+use crate::memory::device_memory::Budget;
 use crate::sync::combining_lock::{CombiningLock, Guard};
 use crate::sync::pending::PendingSet;
 
@@ -99,7 +100,7 @@ impl Shared {
     ///
     /// # Errors
     /// `ENOMEM`; the errno of a failed system call, notably `EMFILE`.
-    pub(crate) fn new(name: &str, socket: Socket, guid: Guid, settings: SoftBuilder) -> Result<Self, Errno> {
+    pub(crate) fn new(name: &str, socket: Socket, guid: Guid, settings: Settings) -> Result<Self, Errno> {
         room::check(MEMORY)?;
         let config = limits::config(socket.rcvbuf(), settings.strict_ports);
         // Watched before the state is read, so no change is lost in between.
@@ -116,7 +117,7 @@ impl Shared {
             pending: PendingSet::new(PendingSet::MAX),
             pending_srqs: PendingSet::new(limits::MAX_SRQ as usize),
             pending_cqs: PendingSet::new(PendingSet::MAX),
-            dm: Budget::new(),
+            dm: Budget::new(limits::MAX_DM_SIZE),
             polls: AtomicU32::new(0),
             idle_polls: AtomicU32::new(0),
             mark: ForkMark::new()?,

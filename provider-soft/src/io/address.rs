@@ -1,6 +1,6 @@
 //! GIDs, IP addresses, and socket names in the kernel's format.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use roce::engine::Gid;
 
@@ -28,6 +28,22 @@ pub(crate) fn destination(device: &Gid, gid: Gid) -> Gid {
         return gid;
     }
     gid_of([239, gid[13], gid[14], gid[15]].into())
+}
+
+/// Returns 127.0.0.1 or ::1, of the family of an address.
+pub(crate) fn loopback_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+/// Returns 0.0.0.0 or ::, of the family of an address.
+pub(crate) fn unspecified_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
 }
 
 /// A `sockaddr_in` or `sockaddr_in6`, as bytes.

@@ -36,8 +36,8 @@ use roce::engine::{Fault, Memory};
 use verbs_core::exposed::ExposedBytes;
 use verbs_core::words::{load_words, store_words};
 
+use crate::memory::device_memory::DeviceMemory;
 use crate::memory::paged;
-use crate::objects::dm::DeviceMemory;
 
 /// A registered piece of this process' memory, or a null region.
 #[derive(Debug)]

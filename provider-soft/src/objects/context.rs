@@ -15,8 +15,9 @@ use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, DmAttr, Gid, GidEntry,
     GidType, MwType, PortAttr, QpInitAttr, RtValues, Sge, SrqInitAttr,
 };
-use verbs_core::{Cause, Errno, Error, Result};
+use verbs_core::{Cause, Errno, Result};
 
+use crate::device::error::{check_port, refusal, within};
 use crate::device::event_pipe::EventPipe;
 use crate::device::shared::Shared;
 use crate::device::sink::Channel;
@@ -29,7 +30,7 @@ use crate::objects::cq::{Cq, CqHandle};
 use crate::objects::dm::Dm;
 use crate::objects::mr::Mr;
 use crate::objects::mw::Mw;
-use crate::objects::pd::{Pd, refusal};
+use crate::objects::pd::Pd;
 use crate::objects::qp::Qp;
 use crate::objects::soft::Soft;
 use crate::objects::srq::Srq;
@@ -259,31 +260,4 @@ fn gid_entry(device: &Shared) -> Option<GidEntry> {
         gid_type: GidType::ROCE_V2,
         ndev_ifindex: index.unwrap_or(0),
     })
-}
-
-/// Checks a port number.
-///
-/// # Errors
-/// `EINVAL` with [`Cause::Limit`] for any port other than the only one.
-pub(crate) fn check_port(device: &Shared, verb: &'static str, port_num: u8) -> Result<()> {
-    let port = limits::PORT.into();
-    within(device, verb, "port_num", port_num.into(), port, port)
-}
-
-/// Checks a value against a limit.
-///
-/// # Errors
-/// `EINVAL` with [`Cause::Limit`] for a value outside `min..=max`.
-pub(crate) fn within(
-    device: &Shared,
-    verb: &'static str,
-    name: &'static str,
-    asked: u64,
-    min: u64,
-    max: u64,
-) -> Result<(), Error> {
-    if (min..=max).contains(&asked) {
-        return Ok(());
-    }
-    Err(device.error(verb, Errno::INVAL).because(Cause::Limit { name, asked, min, max }))
 }

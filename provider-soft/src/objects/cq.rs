@@ -18,10 +18,9 @@ use verbs_core::provider::{Completion as CompletionOps, CqOps, Destroy, EventsRe
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Cause, Errno, Error, Result, explain};
 
+use crate::device::error::{allocation, destroyed, foreign, refusal, within};
 use crate::device::sink::{Channel, CqEnd, Entry};
 use crate::device::{Device, limits};
-use crate::objects::context::within;
-use crate::objects::pd::{allocation, destroyed, foreign, refusal};
 use crate::sync::event_requests::EventRequests;
 use crate::sync::notify::{Armed, Notify};
 use crate::sync::ring::{Consumer, Published, Spare, replace, ring};
@@ -277,14 +276,14 @@ mod tests {
     use verbs_core::types::Guid;
 
     use super::*;
+    use crate::device::settings::Settings;
     use crate::io::Socket;
     use crate::objects::context::Context;
-    use crate::registration::SoftBuilder;
 
     #[test]
     fn a_request_for_an_event_does_not_wait_for_the_lock() {
         let socket = Socket::auto().expect("a free address");
-        let device = Device::new("soft", socket, Guid(1), SoftBuilder::default(), true).unwrap();
+        let device = Device::new("soft", socket, Guid(1), Settings::default(), true).unwrap();
         let context = Context::open(&device).unwrap();
         let channel = context.create_comp_channel().unwrap();
         let attr = CqInitAttr { channel: Some(channel.as_fd()), ..CqInitAttr::new(4) };

@@ -8,31 +8,22 @@
 //!   Region of the engine┘
 //! ```
 //!
-//! Every access by a region or a copy goes through the one [`ExposedBytes`] of the whole
-//! allocation. All accesses to a byte thus have the same size; none of them race. Copies are
-//! limited to multiples of 4 bytes, as on ConnectX, so programs that work here also work there.
-//!
-//! # Safety
-//! The allocation belongs to [`DeviceMemory`] alone and is freed with its last owner. Regions are
-//! owners, so no key outlives the bytes.
+//! Copies are limited to multiples of 4 bytes, as on ConnectX, so programs that work here also work
+//! there.
 //!
 //! # References
 //! `ibv_alloc_dm(3)`; rdma-core's `providers/mlx5/verbs.c` (`mlx5_access_dm`, the multiples of 4)
-#![allow(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use verbs_core::exposed::ExposedBytes;
 use verbs_core::provider::{Destroy, DmOps};
 use verbs_core::types::DmAttr;
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::device::error::{foreign, within};
 use crate::device::{Device, limits};
-use crate::objects::context::within;
-use crate::objects::pd::foreign;
+use crate::memory::device_memory::DeviceMemory;
 
 /// Device memory.
 #[derive(Debug)]
@@ -59,7 +50,7 @@ impl Dm {
         within(device, VERB, "log_align", attr.log_align.into(), 0, limits::MAX_DM_LOG_ALIGN.into())?;
         let memory = DeviceMemory::new(attr.length, 1 << attr.log_align, &device.dm)
             .ok_or_else(|| device.error(VERB, Errno::NOMEM).because(device.dm.shortage()))?;
-        let handle = device.dm.handles.fetch_add(1, Ordering::Relaxed);
+        let handle = device.dm.next_handle();
         let is_of_child = device.is_forked();
         Ok(Self { device: Arc::clone(device), handle, memory: Arc::new(memory), is_of_child })
     }
@@ -87,7 +78,7 @@ impl Dm {
         if !self.is_of_child {
             self.device.check(verb)?;
         }
-        let total = self.memory.length;
+        let total = self.memory.length();
         if offset.checked_add(length).is_some_and(|end| end <= total) {
             return Ok(());
         }
@@ -112,7 +103,7 @@ impl DmOps for Dm {
     }
 
     fn length(&self) -> u64 {
-        self.memory.length
+        self.memory.length()
     }
 
     fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -148,81 +139,6 @@ impl Destroy for Dm {
         Err((self, error))
     }
 }
-
-/// The bytes of device memory.
-#[derive(Debug)]
-pub(crate) struct DeviceMemory {
-    /// All accesses: `length` rounded up to words.
-    pub(crate) bytes: ExposedBytes,
-    start: *mut u8,
-    layout: Layout,
-    length: u64,
-    budget: Arc<Budget>,
-}
-
-// SAFETY: `start` blocked the auto impl. It is followed through `bytes` alone, whose accesses are
-// atomic, until the last owner frees it.
-unsafe impl Send for DeviceMemory {}
-// SAFETY: as above.
-unsafe impl Sync for DeviceMemory {}
-
-impl DeviceMemory {
-    /// Allocates zeros. Returns `None` if the budget or the process has too little left.
-    fn new(length: u64, align: usize, budget: &Arc<Budget>) -> Option<Self> {
-        let size = usize::try_from(length).ok()?.checked_next_multiple_of(WORD)?;
-        let layout = Layout::from_size_align(size, align.max(WORD)).ok().filter(|_| length > 0)?;
-        budget.take(length)?;
-        // SAFETY: the size is not zero, because the length is not.
-        let start = unsafe { alloc_zeroed(layout) };
-        if start.is_null() {
-            budget.put_back(length);
-            return None;
-        }
-        // SAFETY: the bytes were just allocated with this size. The value lives as long as they do,
-        // and its copies only as long as a borrow of it; nothing else accesses them.
-        let bytes = unsafe { ExposedBytes::new(start, size) };
-        Some(Self { bytes, start, layout, length, budget: Arc::clone(budget) })
-    }
-}
-
-impl Drop for DeviceMemory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout; this was the last owner.
-        unsafe { dealloc(self.start, self.layout) };
-        self.budget.put_back(self.length);
-    }
-}
-
-/// A device's unallocated memory and the number of its next allocation. A region that is never
-/// deregistered keeps its share, but not the device.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    free: AtomicU64,
-    handles: AtomicU32,
-}
-
-impl Budget {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { free: AtomicU64::new(limits::MAX_DM_SIZE), handles: AtomicU32::new(1) })
-    }
-
-    fn take(&self, length: u64) -> Option<()> {
-        let less = |free: u64| free.checked_sub(length);
-        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok().map(drop)
-    }
-
-    fn put_back(&self, length: u64) {
-        self.free.fetch_add(length, Ordering::Relaxed);
-    }
-
-    fn shortage(&self) -> Cause {
-        let (free, total) = (self.free.load(Ordering::Relaxed), limits::MAX_DM_SIZE);
-        Cause::Other { reason: format!("{free} of the device's {total} bytes are free").into() }
-    }
-}
-
-/// The size of the atomic accesses.
-const WORD: usize = 8;
 
 /// The granularity of copies, in bytes.
 const GRANULE: u64 = 4;

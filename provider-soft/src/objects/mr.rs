@@ -13,15 +13,15 @@ use verbs_core::ring::page_size;
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, Sge};
 use verbs_core::{Cause, Errno, Error, Result, explain};
 
+use crate::device::error::{destroyed, foreign, refusal, within};
 use crate::device::{Device, limits};
+use crate::memory::checked::CheckedMemory;
 use crate::memory::mapped::{self, Backing, Inaccessible};
 use crate::memory::paged;
 use crate::memory::region::Region;
-use crate::objects::context::within;
 use crate::objects::dm::Dm;
-use crate::objects::pd::{Pd, destroyed, foreign, refusal};
+use crate::objects::pd::Pd;
 use crate::objects::soft::Soft;
-use crate::registration::CheckedMemory;
 
 /// A memory region. Nothing is pinned: it is memory of this process, accessed by this process.
 #[derive(Debug)]

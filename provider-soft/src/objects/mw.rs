@@ -7,7 +7,8 @@ use verbs_core::types::MwType;
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::device::Device;
-use crate::objects::pd::{Pd, destroyed, refusal};
+use crate::device::error::{destroyed, refusal};
+use crate::objects::pd::Pd;
 
 /// A memory window. The engine has its present key; work requests change it.
 #[derive(Debug)]

@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use roce::engine::Refused;
 use verbs_core::provider::{Destroy, ParentDomainAttr, PdOps};
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::device::device_core::DeviceCore;
-use crate::device::shared::Shared;
-use crate::device::{Device, limits};
+use crate::device::Device;
+use crate::device::error::{destroyed, foreign, refusal};
 use crate::objects::soft::Soft;
-use crate::sync::ring::NoMemory;
 
 /// A protection domain, or a parent domain, which is another name for its protection domain.
 #[derive(Debug)]
@@ -128,44 +125,4 @@ impl Destroy for Pd {
         }
         destroyed(device, "dealloc_pd", |core| core.engine.dealloc_pd(pd)).map_err(|error| (self, error))
     }
-}
-
-/// Destroys an object and returns the result of `destroy`. Does nothing in a forked child, because
-/// the object is the parent's.
-///
-/// # Errors
-/// The engine's [error](refusal); notably `EBUSY` while another object uses it.
-pub(crate) fn destroyed<T: Default>(
-    device: &Shared,
-    verb: &'static str,
-    destroy: impl FnOnce(&mut DeviceCore) -> Result<T, Refused>,
-) -> Result<T> {
-    if device.is_forked() {
-        return Ok(T::default());
-    }
-    device.control(verb, |core, _| destroy(core).map_err(|refused| refusal(device, verb, refused)))
-}
-
-/// Converts the engine's rejection into an error with the kernel's errno.
-pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
-    let (errno, cause) = match refused {
-        Refused::NoRoom => (Errno::NOMEM, limits::all_in_use(verb)),
-        Refused::NoMemory { bytes } => (Errno::NOMEM, Cause::Allocation { bytes }),
-        Refused::NoNumbers => (Errno::IO, Cause::Unknown),
-        Refused::Busy => (Errno::BUSY, Cause::Unknown),
-        Refused::NoSuchObject | Refused::Transition { .. } | Refused::Invalid(_) => {
-            (Errno::INVAL, Cause::Unknown)
-        }
-    };
-    device.error(verb, errno).because(cause)
-}
-
-/// Returns the error of a failed allocation of this many bytes.
-pub(crate) fn allocation(device: &Shared, verb: &'static str, NoMemory { bytes }: NoMemory) -> Error {
-    device.error(verb, Errno::NOMEM).because(Cause::Allocation { bytes })
-}
-
-/// Returns the error for an object of another device.
-pub(crate) fn foreign(device: &Shared, verb: &'static str, what: &'static str) -> Error {
-    device.error(verb, Errno::INVAL).because(Cause::Foreign { what })
 }

@@ -23,18 +23,18 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Error, Result, explain, transition};
 
 use crate::device::device_core::{AttachError, DeviceCore};
+use crate::device::error::{allocation, check_port, destroyed, refusal, within};
 use crate::device::shared::Shared;
 use crate::device::sink::{Channel, QpEnd, Sharer};
 use crate::device::wqe::{element_bytes, inline_len};
+use crate::device::xrc_domains::XrcHandle;
 use crate::device::{Device, limits};
 use crate::io::address::{address_of, destination};
 use crate::objects::ah::path;
-use crate::objects::context::{check_port, within};
-use crate::objects::pd::{allocation, destroyed, refusal};
 use crate::objects::rq::Rq;
 use crate::objects::soft::Soft;
 use crate::objects::sq::Sq;
-use crate::objects::xrcd::{XrcHandle, Xrcd};
+use crate::objects::xrcd::Xrcd;
 use crate::sync::ring::ring;
 
 /// A queue pair.

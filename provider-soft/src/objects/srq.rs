@@ -19,13 +19,12 @@ use verbs_core::provider::{Destroy, EventsRead, RecvQueue, SrqOps, SrqParents, S
 use verbs_core::types::{PostError, PostReason, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::device::error::{allocation, destroyed, foreign, refusal, within};
 use crate::device::sink::{Channel, SrqEnd};
+use crate::device::xrc_domains::XrcHandle;
 use crate::device::{Device, limits};
-use crate::objects::context::within;
-use crate::objects::pd::{allocation, destroyed, foreign, refusal};
 use crate::objects::rq::Rq;
 use crate::objects::soft::Soft;
-use crate::objects::xrcd::XrcHandle;
 use crate::sync::ring::{ring, ring_in_use};
 
 /// A shared receive queue without its queue.

@@ -9,7 +9,7 @@ use verbs_core::provider::{Destroy, TdOps};
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::device::Device;
-use crate::objects::pd::foreign;
+use crate::device::error::foreign;
 
 /// A thread domain.
 #[derive(Debug)]

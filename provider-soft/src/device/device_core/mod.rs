@@ -42,9 +42,9 @@ use crate::device::limits;
 use crate::device::random::SystemRandom;
 use crate::device::sink::EngineSink;
 use crate::device::wqe::SendWqe;
+use crate::device::xrc_domains::Domains;
 use crate::io::{Backlog, Flush, Groups, Inbox, Outbox, Socket};
 use crate::memory::region::ProcessMemory;
-use crate::objects::xrcd::Domains;
 use crate::sync::pending::PendingSet;
 
 /// The state under a device's lock.

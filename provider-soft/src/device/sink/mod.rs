@@ -15,8 +15,8 @@ use verbs_core::room;
 use verbs_core::types::{AsyncEventType, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::cm::GsiEnd;
 use crate::device::event_pipe::{EventPipe, Written};
+use crate::device::gsi_end::GsiEnd;
 use crate::device::limits::{self, QPN_MODULUS, SRQN_MODULUS};
 use crate::device::wqe::{RecvWqe, SendWqe};
 use crate::sync::event_requests::EventRequests;

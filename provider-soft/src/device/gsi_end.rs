@@ -1,0 +1,45 @@
+//! [`GsiEnd`]: passes management datagrams (MADs) on to the holder of the general services
+//! interface.
+
+use std::sync::Arc;
+
+use roce::engine::{MadsFull, ReceivedMad};
+
+use crate::sync::ring::Producer;
+use crate::sync::signal::Signal;
+
+/// The end of the interface owned by the device's lock.
+#[derive(Debug)]
+pub(crate) struct GsiEnd {
+    producer: Producer<ReceivedMad>,
+    signal: Arc<Signal>,
+    /// MADs were passed on in this turn.
+    has_new: bool,
+}
+
+impl GsiEnd {
+    pub(crate) fn new(producer: Producer<ReceivedMad>, signal: Arc<Signal>) -> Self {
+        Self { producer, signal, has_new: false }
+    }
+
+    /// Passes a MAD on. The [signal](Self::take_signal) wakes the receiver.
+    ///
+    /// # Errors
+    /// [`MadsFull`] if the ring is full.
+    pub(crate) fn push(&mut self, mad: &ReceivedMad) -> Result<(), MadsFull> {
+        if !self.producer.has_room() {
+            return Err(MadsFull);
+        }
+        self.producer.put(*mad, core::iter::empty());
+        self.producer.publish();
+        self.has_new = true;
+        Ok(())
+    }
+
+    /// Returns the signal for the MADs of this turn, if there are any. The holder of the lock sets
+    /// it after releasing the lock.
+    #[inline]
+    pub(crate) fn take_signal(&mut self) -> Option<Arc<Signal>> {
+        core::mem::take(&mut self.has_new).then(|| Arc::clone(&self.signal))
+    }
+}

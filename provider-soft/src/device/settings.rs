@@ -1,0 +1,12 @@
+//! [`Settings`]: the choices made when a device is created.
+
+use crate::memory::checked::CheckedMemory;
+
+/// The settings of a device, made by [`SoftBuilder`](crate::SoftBuilder).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Settings {
+    /// Connected queue pairs accept packets from only one UDP source port of their peer.
+    pub(crate) strict_ports: bool,
+    /// The registered memory accessed by the kernel.
+    pub(crate) checked_memory: CheckedMemory,
+}

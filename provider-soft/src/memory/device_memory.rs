@@ -1,0 +1,106 @@
+//! [`DeviceMemory`]: the bytes of device memory, and the [`Budget`] they come from.
+//!
+//! Every access by a region or a copy goes through the one [`ExposedBytes`] of the whole
+//! allocation. All accesses to a byte thus have the same size; none of them race.
+//!
+//! # Safety
+//! The allocation belongs to [`DeviceMemory`] alone and is freed with its last owner. Regions are
+//! owners, so no key outlives the bytes.
+//!
+//! # References
+//! `ibv_alloc_dm(3)`
+#![allow(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::Arc;
+
+use verbs_core::Cause;
+use verbs_core::exposed::ExposedBytes;
+
+/// The bytes of device memory.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory {
+    /// All accesses: `length` rounded up to words.
+    pub(crate) bytes: ExposedBytes,
+    start: *mut u8,
+    layout: Layout,
+    length: u64,
+    budget: Arc<Budget>,
+}
+
+// SAFETY: `start` blocked the auto impl. It is followed through `bytes` alone, whose accesses are
+// atomic, until the last owner frees it.
+unsafe impl Send for DeviceMemory {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceMemory {}
+
+impl DeviceMemory {
+    /// Allocates zeros. Returns `None` if the budget or the process has too little left.
+    pub(crate) fn new(length: u64, align: usize, budget: &Arc<Budget>) -> Option<Self> {
+        let size = usize::try_from(length).ok()?.checked_next_multiple_of(WORD)?;
+        let layout = Layout::from_size_align(size, align.max(WORD)).ok().filter(|_| length > 0)?;
+        budget.take(length)?;
+        // SAFETY: the size is not zero, because the length is not.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            budget.put_back(length);
+            return None;
+        }
+        // SAFETY: the bytes were just allocated with this size. The value lives as long as they do,
+        // and its copies only as long as a borrow of it; nothing else accesses them.
+        let bytes = unsafe { ExposedBytes::new(start, size) };
+        Some(Self { bytes, start, layout, length, budget: Arc::clone(budget) })
+    }
+
+    /// Returns the number of bytes requested.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; this was the last owner.
+        unsafe { dealloc(self.start, self.layout) };
+        self.budget.put_back(self.length);
+    }
+}
+
+/// A device's unallocated memory and the number of its next allocation. A region that is never
+/// deregistered keeps its share, but not the device.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    total: u64,
+    free: AtomicU64,
+    handles: AtomicU32,
+}
+
+impl Budget {
+    pub(crate) fn new(total: u64) -> Arc<Self> {
+        Arc::new(Self { total, free: AtomicU64::new(total), handles: AtomicU32::new(1) })
+    }
+
+    /// Returns the number of the next allocation.
+    pub(crate) fn next_handle(&self) -> u32 {
+        self.handles.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn take(&self, length: u64) -> Option<()> {
+        let less = |free: u64| free.checked_sub(length);
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok().map(drop)
+    }
+
+    fn put_back(&self, length: u64) {
+        self.free.fetch_add(length, Ordering::Relaxed);
+    }
+
+    /// Returns the cause of a failed allocation.
+    pub(crate) fn shortage(&self) -> Cause {
+        let (free, total) = (self.free.load(Ordering::Relaxed), self.total);
+        Cause::Other { reason: format!("{free} of the device's {total} bytes are free").into() }
+    }
+}
+
+/// The size of the atomic accesses.
+const WORD: usize = 8;
