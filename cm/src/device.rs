@@ -13,10 +13,10 @@
 
 use std::sync::{Arc, Weak};
 
-use verbs::soft::{self, cm::Port};
 use verbs::{Cause, Context, Device, Errno, Error, Result, devices};
 use verbs_core::fork::ForkLock;
 
+use crate::backend::{Port, verbs_device};
 use crate::cmd::query::DeviceKey;
 
 /// An open device, with the limits for connections.
@@ -59,7 +59,7 @@ pub(crate) fn find(key: DeviceKey) -> Result<Device> {
     if key.index.is_none()
         && let Some(port) = Port::all().into_iter().find(|port| port.node_guid() == key.guid)
     {
-        return Ok(soft::device_of(&port));
+        return Ok(verbs_device(&port));
     }
     let list = devices()?;
     let found = list.iter().find(|device| is_it(key, device.index(), device.guid())).cloned();

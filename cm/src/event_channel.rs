@@ -20,11 +20,12 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use verbs::soft::cm::Port;
 use verbs::{Cause, Error, QpType, Result};
 use verbs_core::room::{self, CALL};
 
-use crate::backend::{Choice, Kernel, RawEvent, Soft, Source};
+#[cfg(feature = "soft")]
+use crate::backend::{Choice, Soft};
+use crate::backend::{Kernel, Port, RawEvent, Source};
 use crate::channel::Ucma;
 use crate::dispatch;
 use crate::event::Event;
@@ -107,17 +108,28 @@ impl EventChannel {
     /// Returns a channel of the available backends.
     fn with(kernel: Result<Arc<Ucma>>, has_soft: bool) -> Result<Self> {
         match kernel {
-            Ok(ucma) if has_soft => {
+            #[cfg(feature = "soft")]
+            kernel if has_soft => Self::with_soft(kernel),
+            kernel => {
+                debug_assert!(!has_soft, "no port exists without the feature");
+                Self::of(Arc::new(Kernel(kernel?)), Vec::new())
+            }
+        }
+    }
+
+    /// Returns a channel for soft devices, and for the kernel's if its connection manager is there.
+    #[cfg(feature = "soft")]
+    fn with_soft(kernel: Result<Arc<Ucma>>) -> Result<Self> {
+        match kernel {
+            Ok(ucma) => {
                 let soft = Soft::new()?;
                 Self::of(Arc::new(Choice::new(Kernel(ucma), Arc::clone(&soft))), vec![soft])
             }
-            Ok(ucma) => Self::of(Arc::new(Kernel(ucma)), Vec::new()),
-            Err(error) if has_soft => {
+            Err(error) => {
                 let error = Arc::new(error);
                 let channel = Self::of(Soft::without_kernel(&error)?, Vec::new())?;
                 Ok(Self { kernel_error: Some(error), ..channel })
             }
-            Err(error) => Err(error),
         }
     }
 
@@ -134,7 +146,10 @@ impl EventChannel {
 
     /// Returns whether ids of this channel may use soft devices.
     pub fn has_soft(&self) -> bool {
-        self.first.soft().is_some()
+        #[cfg(feature = "soft")]
+        return self.first.soft().is_some();
+        #[cfg(not(feature = "soft"))]
+        false
     }
 
     /// Returns a channel of one or several sources.

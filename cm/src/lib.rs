@@ -1,6 +1,6 @@
 //! RDMA connections by address, in pure Rust: one program listens at an IP address and a port,
 //! another connects to it. Both get a connected queue pair. The crate does the work of librdmacm,
-//! through the kernel's connection manager or, between soft devices ([`verbs::soft`]), without it.
+//! through the kernel's connection manager or, between soft devices (`verbs::soft`), without it.
 //! No C library is compiled or linked.
 //!
 //! ```
@@ -41,8 +41,8 @@
 //! # }
 //! ```
 //!
-//! The features `mlx5` and `rxe`, both on by default, select the providers of hardware devices.
-//! Soft devices are always available, because their connection manager is part of this crate.
+//! The features `mlx5`, `rxe` and `soft`, all on by default, select the devices. `soft` includes the
+//! connection manager of soft devices, which is part of this crate.
 //!
 //! [`guide`] describes connections and shows each function of librdmacm beside ours. [`Listener`]
 //! and [`Connector`] are built on lower types, which programs with other needs use directly: an

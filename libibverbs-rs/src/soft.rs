@@ -23,7 +23,11 @@
 
 use std::net::IpAddr;
 
-pub use provider_soft::*;
+pub use provider_soft::{
+    Ah, CheckedMemory, Completion, Context, Counters, Cq, CqHandle, Dm, Mr, Mw, Pd, Qp, Rq, Soft,
+    SoftBuilder, SoftDevice, Sq, Srq, SrqQueue, Td, Xrcd,
+};
+use verbs_core::discovery::DeviceInfo;
 
 use crate::{Device, Result};
 
@@ -51,9 +55,10 @@ pub fn auto() -> Result<Device> {
     builder().auto()
 }
 
-/// Returns the device of a [`Port`](cm::Port), found by connection managers by its address.
-pub fn device_of(port: &cm::Port) -> Device {
-    Device::brought::<Soft>(port.device())
+/// Returns the device that a connection manager found by its address. Opening it fails with `ENODEV`
+/// if it is not a soft device of this process.
+pub fn device_of(info: DeviceInfo) -> Device {
+    Device::brought::<Soft>(info)
 }
 
 /// Returns a builder for a device with non-default settings.

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use verbs::soft::cm::{Port, Resolution, resolve};
+use provider_soft::cm::{Port, Resolution, resolve};
 use verbs::{Cause, Errno, QpType, Result};
 
 use super::{Backend, Kernel, RawEvent, Soft, Source};

@@ -3,9 +3,9 @@
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use verbs::soft::cm::Port;
 use verbs::{Cause, Errno, Error};
 
+use crate::backend::Port;
 use crate::event::Rejection;
 
 /// The reason why [`Connector::connect`](crate::Connector::connect) made no connection. With
@@ -191,6 +191,7 @@ mod tests {
         assert!(!silent.to_string().contains("EACCES"));
     }
 
+    #[cfg(feature = "soft")]
     #[test]
     fn a_process_with_soft_devices_alone_is_not_advised_to_make_the_one_that_it_has() {
         let device = verbs::soft::auto().unwrap();

@@ -164,6 +164,7 @@ fn a_channel_and_its_ids_may_be_used_by_any_thread() {
     sent::<Event>();
 }
 
+#[cfg(feature = "soft")]
 #[test]
 fn an_address_that_no_soft_device_reaches_says_why_the_kernel_does_not_open() {
     let _device = verbs::soft::auto().unwrap();

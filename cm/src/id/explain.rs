@@ -2,9 +2,9 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use verbs::soft::cm::Port;
 use verbs::{Cause, Errno, Error};
 
+use crate::backend::Port;
 use crate::types::Address;
 
 /// Returns the error with a cause, if the call and the errno identify one.

@@ -8,12 +8,12 @@ use ib_cm::wire::{
     sidr_rep, sidr_req,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use provider_soft::cm::{Gsi, Listening, MAD_LEN, MadAddress, Port};
 use rdmacm::{
     ConnParam, ConnectRequest, Connector, EventChannel, EventKind, Incoming, Listener, ListenerInit,
     PortSpace,
 };
 use verbs::Errno;
-use verbs::soft::cm::{Gsi, Listening, MAD_LEN, MadAddress, Port};
 
 use crate::process::{Process, start_on};
 use crate::support::{

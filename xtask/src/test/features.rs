@@ -86,10 +86,10 @@ mod tests {
     #[test]
     fn the_providers_of_the_libraries_are_features() {
         let libraries = packages::libraries(cargo::root()).unwrap();
-        for (name, providers) in [("libibverbs-rs", ["rxe", "soft"]), ("rdma-cm", ["mlx5", "rxe"])] {
+        for name in ["libibverbs-rs", "rdma-cm"] {
             let library = libraries.iter().find(|library| library.name == name).unwrap();
             let names = features(&library.manifest);
-            for provider in providers {
+            for provider in ["mlx5", "rxe", "soft"] {
                 assert!(names.iter().any(|found| found == provider), "{provider} is not in {names:?}");
             }
         }

@@ -15,7 +15,7 @@ use ib_cm::cm::{Address, Cm, CmId, Config, ListenId};
 use ib_cm::intake::{Intake, is_request};
 use ib_cm::time::Time;
 use ib_cm::wire::{Ece as WireEce, Mtu, ServiceId};
-use verbs::soft::cm::{Gsi, MAD_LEN, MadAddress, Port};
+use provider_soft::cm::{Gsi, MAD_LEN, MadAddress, Port};
 use verbs::{Ece, Errno, Gid};
 
 use super::record::Key;

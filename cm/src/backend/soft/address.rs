@@ -6,8 +6,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ib_cm::time::{MILLISECOND, Time};
+use provider_soft::cm::{Port, Question, Resolution, Route, is_taken, ports_of};
 use verbs::Errno;
-use verbs::soft::cm::{Port, Question, Resolution, Route, is_taken, ports_of};
 
 use super::ports::Owner;
 use super::record::{IdState, Key};

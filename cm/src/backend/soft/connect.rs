@@ -11,7 +11,7 @@ use ib_cm::cm::{
 use ib_cm::time::{MILLISECOND, Time};
 use ib_cm::wire::ip::Addresses;
 use ib_cm::wire::{Reason, dreq, ip, rej, rep, req, rtu, sidr_rep, sidr_req};
-use verbs::soft::cm::{Found, Route};
+use provider_soft::cm::{Found, Route};
 use verbs::{AsyncEventType, Ece, Errno, Gid, QpType};
 
 use super::adapter::{Adapter, ece_to_wire};

@@ -6,8 +6,8 @@
 use core::slice::from_ref;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use provider_soft::cm::{Listening, Port};
 use verbs::Errno;
-use verbs::soft::cm::{Listening, Port};
 
 use super::address::address_of;
 use super::backlog::Backlog;

@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use ib_cm::time::{MILLISECOND, Time};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use verbs::soft::cm::{ForkMark, at_exit, at_new_port};
+use provider_soft::cm::{ForkMark, at_exit, at_new_port};
 use verbs::{Cause, Errno, Error, Result};
 use verbs_core::fork::ForkLock;
 use verbs_core::thread;

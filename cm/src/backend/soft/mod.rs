@@ -20,7 +20,7 @@
 //! | [`ports`] | the ports used by ids |
 //! | [`queue`], [`param`] | unread events, and their parameters |
 //!
-//! [`ib_cm`] implements the protocol; [`verbs::soft::cm`] implements management datagrams and the
+//! [`ib_cm`] implements the protocol; [`provider_soft::cm`] implements management datagrams and the
 //! lookup of devices by address. Events, states and errnos match Linux' `cma.c` on RoCE, so
 //! programs see no difference:
 //!
@@ -35,7 +35,7 @@
 //!   privilege ([`ports`]).
 //! - InfiniBand addresses (`AF_IB`) are `EAFNOSUPPORT`. A path set by the program is `EOPNOTSUPP`.
 //! - A request to an address of this machine without a listener is rejected without a message if no
-//!   device would reply. Listeners have names ([`verbs::soft::cm::Answers::find`]). A request
+//!   device would reply. Listeners have names ([`provider_soft::cm::Answers::find`]). A request
 //!   therefore also finds a listener that appeared on another device after the address was
 //!   resolved. A silent peer on another machine times out, as on Linux.
 //! - The kernel notifies the peers of a killed process. Here peers on the same machine watch the

@@ -10,7 +10,7 @@
 //! | target | an address of the device's interface, not loopback | any address of this machine |
 //! | source | the packet's source | any address of this machine |
 //!
-//! Programs on one machine reach each other by all its addresses ([`verbs::soft::cm`]), hence the
+//! Programs on one machine reach each other by all its addresses ([`provider_soft::cm`]), hence the
 //! last column. There, source and target must be of one family: `::1` also leads to devices with
 //! IPv4 addresses. The kernel drops packets from the network whose source is a loopback address or
 //! one of the machine's IPv4 addresses.

@@ -12,8 +12,8 @@
 //! An id keeps watching the process that had the device at the time of the request, because another
 //! process may have the address later.
 
+use provider_soft::cm::{DeviceOwner, Found, PeerProcess, Port};
 use verbs::Gid;
-use verbs::soft::cm::{DeviceOwner, Found, PeerProcess, Port};
 
 use super::adapter::{INTAKE, OTHERS, RECEIVED, ROUND};
 use super::record::Key;

@@ -14,7 +14,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use verbs::soft::cm::{AddressWatch, Port};
+use provider_soft::cm::{AddressWatch, Port};
 
 use super::adapter::Adapter;
 use super::queue::Entry;

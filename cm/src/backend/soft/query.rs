@@ -4,7 +4,7 @@
 //! linux `ucma_query_addr`, `cma_resolve_iboe_route`, `rdma_init_qp_attr`, `ib_cm_init_qp_attr`
 
 use ib_cm::cm::State as CmState;
-use verbs::soft::cm::Port;
+use provider_soft::cm::Port;
 use verbs::{AccessFlags, AhAttr, Errno, Gid, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpState, QpType, Rate};
 
 use super::record::{HOP_LIMIT, Id, IdState, Key};

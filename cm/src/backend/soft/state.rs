@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ib_cm::time::Time;
 use nix::sys::epoll::Epoll;
-use verbs::soft::cm::{AddressWatch, Answers, Listening, Lookup, Port, Question};
+use provider_soft::cm::{AddressWatch, Answers, Listening, Lookup, Port, Question};
 use verbs::{Ece, Errno, QpType};
 
 use super::SoftId;

@@ -11,7 +11,7 @@ use ib_cm::cm::Address as MadSource;
 use ib_cm::wire::{Message, Mtu, PortSpace as WireSpace, ServiceId, ip, path, req};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use nix::sys::socket::{Backlog, listen};
-use verbs::soft::cm::Port;
+use provider_soft::cm::Port;
 use verbs::{AccessFlags, Gid};
 
 use super::record::Key;
