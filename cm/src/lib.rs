@@ -41,8 +41,8 @@
 //! # }
 //! ```
 //!
-//! The features `mlx5`, `rxe` and `soft`, all on by default, select the devices. `soft` includes the
-//! connection manager of soft devices, which is part of this crate.
+//! The features `mlx5`, `rxe` and `soft`, all on by default, select the devices. `soft` includes
+//! the connection manager of soft devices, which is part of this crate.
 //!
 //! [`guide`] describes connections and shows each function of librdmacm beside ours. [`Listener`]
 //! and [`Connector`] are built on lower types, which programs with other needs use directly: an

@@ -2,11 +2,12 @@
 //!
 //! The program has a descriptor for reading records of a fixed size, like the kernel's completion
 //! channels and asynchronous files. For asynchronous events it is one end of a stream socket; a
-//! completion channel is a socket [connected to itself](crate::objects::comp_channel). Writing never blocks
-//! and never raises a signal. Records that do not fit are kept in order and written when the worker
-//! finds room again: no event is lost while the process has memory. Once the program has closed its
-//! end, records are dropped. When an object is destroyed, its unread records are removed, as in the
-//! kernel: a program that finds its end readable reads an event without waiting.
+//! completion channel is a socket [connected to itself](crate::objects::comp_channel). Writing
+//! never blocks and never raises a signal. Records that do not fit are kept in order and written
+//! when the worker finds room again: no event is lost while the process has memory. Once the
+//! program has closed its end, records are dropped. When an object is destroyed, its unread records
+//! are removed, as in the kernel: a program that finds its end readable reads an event without
+//! waiting.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,11 +1,11 @@
 //! Sends owed acknowledgements when the process exits, and lets a connection manager disconnect.
 //!
-//! Acknowledgements wait until they can leave at no extra cost (see [`crate::device::device_core`]). A
-//! program that takes its last message and exits, with its handles leaked or in a static, never
-//! reaches that point. Its peer would end with a retry error, while a network card would have
-//! acknowledged long ago. Owed acknowledgements are therefore sent from `atexit(3)`, which runs in
-//! `exit(3)` and on return from `main`. A process that aborts or is killed within 8 ms of its last
-//! message does not acknowledge it.
+//! Acknowledgements wait until they can leave at no extra cost (see
+//! [`crate::device::device_core`]). A program that takes its last message and exits, with its
+//! handles leaked or in a static, never reaches that point. Its peer would end with a retry error,
+//! while a network card would have acknowledged long ago. Owed acknowledgements are therefore sent
+//! from `atexit(3)`, which runs in `exit(3)` and on return from `main`. A process that aborts or is
+//! killed within 8 ms of its last message does not acknowledge it.
 //!
 //! # Safety
 //! `atexit` gets a function without arguments that touches only a static and the devices in it.

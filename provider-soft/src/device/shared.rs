@@ -1,11 +1,11 @@
 //! [`Shared`]: the state of a live device, shared by the worker and the threads calling verbs.
 //!
-//! The [device core](crate::device::device_core) does the work; one thread at a time holds its lock. A
-//! *turn* is one hold of the lock, from acquire to release. A turn ends when its share of packets
-//! is used up, possibly with work left. This work is not lost. If the worker would sleep too long
-//! ([`DeviceCore::must_wake_worker`]), the holder wakes it before releasing the lock. This is
-//! unnecessary if the worker is awake, or has left the device to a polling program, which continues
-//! with its next poll.
+//! The [device core](crate::device::device_core) does the work; one thread at a time holds its
+//! lock. A *turn* is one hold of the lock, from acquire to release. A turn ends when its share of
+//! packets is used up, possibly with work left. This work is not lost. If the worker would sleep
+//! too long ([`DeviceCore::must_wake_worker`]), the holder wakes it before releasing the lock. This
+//! is unnecessary if the worker is awake, or has left the device to a polling program, which
+//! continues with its next poll.
 //!
 //! | thread | acquires the lock by | with the lock, it |
 //! |---|---|---|

@@ -17,16 +17,15 @@
 //!
 //! With the lock held, the worker stores the events that wake it in the device core. A thread that
 //! adds another event sees this with the lock held
-//! ([`DeviceCore::must_wake_worker`](crate::device::device_core::DeviceCore::must_wake_worker)) and sets
-//! the alarm, which stays set until the worker reads it. So no event is lost between the decision
-//! to sleep and the sleep.
+//! ([`DeviceCore::must_wake_worker`](crate::device::device_core::DeviceCore::must_wake_worker)) and
+//! sets the alarm, which stays set until the worker reads it. So no event is lost between the
+//! decision to sleep and the sleep.
 //!
 //! When a turn has ended with work left, the worker sleeps until a time in the past: it lets other
 //! threads have the lock, then continues.
 //!
 //! A program waiting for events also polls a few times for each event. Only more frequent polls
 //! count as polling.
-//! polls count as polling.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -16,9 +16,9 @@
 //! | of a device's memory, or of `memfd_secret(2)` | any | `EFAULT`, as with pinned pages |
 //!
 //! The pages of a mapped file disappear when any process truncates the file; an access then raises
-//! SIGBUS. [`check`] reports such memory, so that the kernel can access it ([`crate::memory::paged`]).
-//! Shared mappings without a descriptor cannot be truncated: `MAP_SHARED` with `MAP_ANONYMOUS`,
-//! huge pages without a file, and System V segments.
+//! SIGBUS. [`check`] reports such memory, so that the kernel can access it
+//! ([`crate::memory::paged`]). Shared mappings without a descriptor cannot be truncated:
+//! `MAP_SHARED` with `MAP_ANONYMOUS`, huge pages without a file, and System V segments.
 //!
 //! The kernel refuses accesses to a device's memory (a PCI BAR, `VM_PFNMAP`), like drivers that pin
 //! pages. If such memory were registered and checked, each request would fail. [`check`] therefore

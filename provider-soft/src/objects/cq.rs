@@ -2,8 +2,8 @@
 //! progress if the ring is empty.
 //!
 //! Requesting an event does not wait for the device's lock
-//! ([`event_requests`](crate::sync::event_requests)): a completion from before the request is in the
-//! ring; a later one raises the event. Therefore the order "request an event, poll until empty,
+//! ([`event_requests`](crate::sync::event_requests)): a completion from before the request is in
+//! the ring; a later one raises the event. Therefore the order "request an event, poll until empty,
 //! wait" misses no completion.
 //!
 //! The queue is resized with the lock held: no completion comes in while unpolled ones move from

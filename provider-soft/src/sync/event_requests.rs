@@ -1,10 +1,10 @@
 //! [`EventRequests`]: requests for a completion queue's event, made without waiting for the
 //! device's lock.
 //!
-//! A thread notes its request here and [announces](crate::sync::combining_lock) it, like posted work. The
-//! holder of the lock takes the request and [arms](crate::sync::notify) the queue. In between, the holder
-//! may have put completions into the queue, perhaps already polled by the program. A request
-//! therefore carries two numbers:
+//! A thread notes its request here and [announces](crate::sync::combining_lock) it, like posted
+//! work. The holder of the lock takes the request and [arms](crate::sync::notify) the queue. In
+//! between, the holder may have put completions into the queue, perhaps already polled by the
+//! program. A request therefore carries two numbers:
 //!
 //! - the number of completions [published](Published) before it. Only later ones, polled or not,
 //!   count for the request.

@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`combining_lock`] | gives the device to one thread at a time; others leave work and continue |
+//! | [`combining_lock`] | lends the device to one thread at a time; others leave their work |
 //! | [`pending`] | the queue pairs whose rings hold new work requests |
 //! | [`event_requests`] | requests for events of completion queues |
 //! | [`notify`] | when a completion raises an event |

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Without moderation n is 1. Only the holder of the device's lock makes changes. If a request is
-//! taken late, [`event_requests`](crate::sync::event_requests) decides which completions count for it.
+//! taken late, [`event_requests`](crate::sync::event_requests) decides which completions count for
+//! it.
 
 use roce::engine::Time;
 use verbs_core::types::CqModeration;

@@ -5,8 +5,8 @@
 //! empty set reads one word. An inserting thread sets the lower bit first and then the upper one
 //! with release. A taking thread reads and clears the upper bits with acquire and then the lower
 //! ones, so a taken upper bit never hides a lower one. The
-//! [`CombiningLock`](crate::sync::combining_lock::CombiningLock) guarantees that some thread takes every
-//! inserted slot.
+//! [`CombiningLock`](crate::sync::combining_lock::CombiningLock) guarantees that some thread takes
+//! every inserted slot.
 
 use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 
