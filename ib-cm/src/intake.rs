@@ -60,7 +60,8 @@ impl Intake {
         if self.waiting.len() >= self.capacity && self.waiting.pop_greediest().is_some() {
             self.displaced += 1;
         }
-        self.waiting.push(from.remote, (*from, *mad));
+        // A datagram without memory is lost, like one that a socket has no room for.
+        self.waiting.try_push(from.remote, (*from, *mad));
         true
     }
 

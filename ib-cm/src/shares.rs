@@ -93,6 +93,17 @@ impl<T> Shares<T> {
         self.change(source, |of| of.push_back(value));
     }
 
+    /// Adds a value of a source, unless there is no memory for it. Returns whether it did.
+    pub fn try_push(&mut self, source: Gid, value: T) -> bool {
+        self.change(source, |of| {
+            let has_memory = of.try_reserve(1).is_ok();
+            if has_memory {
+                of.push_back(value);
+            }
+            has_memory
+        })
+    }
+
     /// Takes the oldest value of a source.
     pub fn pop(&mut self, source: &Gid) -> Option<T> {
         self.change(*source, VecDeque::pop_front)

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use roce::engine::Gid;
-use verbs_core::Errno;
+use verbs_core::{Errno, room};
 
 use super::address::address_of;
 use super::inbox::{Inbox, Received};
@@ -69,6 +69,7 @@ impl Groups {
     /// # Errors
     /// - `ENETUNREACH`: the group's address is of the other family.
     /// - `EADDRNOTAVAIL`: the interface with the device's address is gone.
+    /// - `ENOMEM`
     /// - any other errno of `socket(2)`, `setsockopt(2)`, `bind(2)` and `epoll_ctl(2)`, notably
     ///   `EMFILE`, and `EADDRINUSE` if another program has the port without sharing it.
     pub(crate) fn add(&mut self, gid: Gid, device: &Socket) -> Result<Arc<Epoll>, Errno> {
@@ -76,6 +77,7 @@ impl Groups {
             Some(readable) => Arc::clone(readable),
             None => Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?),
         };
+        room::reserve(&mut self.list, 1)?;
         let socket = device.of_group(address_of(gid))?;
         readable.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         let inbox = Inbox::with_size(&socket, SLOTS, SLOT);

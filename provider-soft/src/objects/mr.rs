@@ -11,7 +11,7 @@ use roce::engine::{Access, MemoryAttr};
 use verbs_core::provider::{Destroy, MrChange, MrOps, ReregError};
 use verbs_core::ring::page_size;
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, Sge};
-use verbs_core::{Cause, Errno, Error, Result, explain};
+use verbs_core::{Cause, Errno, Error, Result, explain, room};
 
 use crate::device::error::{destroyed, foreign, refusal, within};
 use crate::device::{Device, limits};
@@ -280,7 +280,12 @@ impl Mr {
                 let start = offset.and_then(|offset| region.paged_at(offset, sge.length as usize).ok());
                 Ok((start.ok_or_else(|| failed(Errno::FAULT))?, u64::from(sge.length)))
             };
-            sges.iter().map(range).collect::<Result<Vec<_>>>()
+            let mut ranges = Vec::new();
+            room::reserve(&mut ranges, sges.len()).map_err(failed)?;
+            for sge in sges {
+                ranges.push(range(sge)?);
+            }
+            Ok(ranges)
         })?;
         if advice == Advice::PREFETCH_NO_FAULT {
             return Ok(());

@@ -35,6 +35,7 @@ use zerocopy::IntoBytes;
 use super::{Destroy, write_only};
 use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
 use crate::error::Result;
+use crate::room;
 use crate::types::{AccessFlags, Advice, AdviseFlags, MrAttr, Sge};
 
 /// The kernel's reply for a new memory region.
@@ -293,8 +294,9 @@ pub fn advise_mr(
     flags: AdviseFlags,
     sges: &[Sge],
 ) -> Result<()> {
-    let list: Vec<IbUverbsSge> =
-        sges.iter().map(|sge| IbUverbsSge { addr: sge.addr, length: sge.length, lkey: sge.lkey }).collect();
+    let mut list = Vec::new();
+    room::reserve(&mut list, sges.len()).map_err(|errno| uverbs.error("advise_mr", errno))?;
+    list.extend(sges.iter().map(|sge| IbUverbsSge { addr: sge.addr, length: sge.length, lkey: sge.lkey }));
     let mut attrs = [
         Attr::handle(UVERBS_ATTR_ADVISE_MR_PD_HANDLE, pd_handle),
         Attr::u64(UVERBS_ATTR_ADVISE_MR_ADVICE, advice.0.into()),

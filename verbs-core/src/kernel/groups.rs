@@ -4,7 +4,7 @@ use crate::channel::Uverbs;
 use crate::errno::Errno;
 use crate::error::{Cause, Result};
 use crate::types::{Gid, QpType};
-use crate::{cmd, explain};
+use crate::{cmd, explain, room};
 
 /// The multicast groups of a queue pair.
 ///
@@ -30,6 +30,7 @@ impl Groups {
         gid: &Gid,
         lid: u16,
     ) -> Result<()> {
+        room::reserve(&mut self.0, 1).map_err(|errno| uverbs.error("attach_mcast", errno))?;
         cmd::mcast::attach_mcast(uverbs, handle, gid, lid).map_err(|error| {
             match explain::group(qp_type, gid) {
                 Err(cause) if error.errno == Errno::INVAL => error.because(cause),

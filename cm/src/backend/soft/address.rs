@@ -73,6 +73,7 @@ impl State {
         fails_at_once: bool,
     ) -> Result<()> {
         let destination = ip_of(destination)?;
+        self.id(key)?.queue.reserve()?;
         self.follow_devices();
         match self.id(key)?.state {
             IdState::AddrBound => {}
@@ -230,6 +231,7 @@ impl State {
         if id.state != IdState::AddrResolved {
             return Err(Errno::INVAL);
         }
+        id.queue.reserve()?;
         id.state = IdState::RouteResolved;
         self.report_outcome(key, EventType::ROUTE_RESOLVED, Ok(()));
         Ok(())

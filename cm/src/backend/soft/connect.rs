@@ -29,6 +29,7 @@ impl State {
         if id.state != IdState::RouteResolved {
             return Err(Errno::INVAL);
         }
+        id.queue.reserve()?;
         let request = Request::new(id, param, ece)?;
         id.responder_resources = param.responder_resources;
         if !id.is_local {

@@ -30,6 +30,7 @@ impl State {
         if !is_ready || id.adapter.is_none() || id.qp_type != QpType::UD || !ip.is_multicast() {
             return Err(Errno::INVAL);
         }
+        id.queue.reserve()?;
         if self.group_obstacle(key, ip).is_some() {
             return Err(Errno::NETUNREACH);
         }

@@ -137,6 +137,7 @@ impl State {
     /// Queues an event written by the program.
     pub(super) fn write_event(&mut self, key: Key, event: EventType, status: i32, arg: u64) -> Result<()> {
         let id = self.id(key)?;
+        id.queue.reserve()?;
         let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
         let (param, ece) = (SoftParam { arg, ..SoftParam::default() }, Ece::default());
         self.push(queue, Entry { owner: key, cookie, event, status, param, ece, request: None });

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nix::errno::Errno as NixErrno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use verbs::{Ece, Error, Result};
+use verbs::{Ece, Errno, Error, Result};
 
 use super::backlog::Place;
 use super::param::SoftParam;
@@ -79,9 +79,24 @@ impl Queue {
         Ok(Arc::new(Self { entries: Mutex::default(), readable }))
     }
 
-    /// Adds an event. [`signal`](Self::signal) then wakes threads waiting for the descriptor.
-    pub(super) fn push(&self, entry: Entry) {
-        self.lock().list.push_back(entry);
+    /// Makes sure of memory for one more event.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn reserve(&self) -> Result<(), Errno> {
+        self.lock().list.try_reserve(1).map_err(|_| Errno::NOMEM)
+    }
+
+    /// Adds an event, or returns it if there is no memory. [`signal`](Self::signal) then wakes
+    /// threads waiting for the descriptor.
+    #[must_use]
+    pub(super) fn push(&self, entry: Entry) -> Option<Entry> {
+        let mut entries = self.lock();
+        if entries.list.try_reserve(1).is_err() {
+            return Some(entry);
+        }
+        entries.list.push_back(entry);
+        None
     }
 
     /// Makes the descriptor readable if there is an event.
@@ -111,8 +126,15 @@ impl Queue {
         if !entries.list.iter().any(&is_taken) {
             return Vec::new();
         }
-        let (taken, kept): (Vec<_>, Vec<_>) = entries.list.drain(..).partition(is_taken);
-        entries.list.extend(kept);
+        let mut taken = Vec::new();
+        // Those that stay are moved within the queue, which needs no memory.
+        for _ in 0..entries.list.len() {
+            match entries.list.pop_front() {
+                Some(entry) if is_taken(&entry) => taken.push(entry),
+                Some(entry) => entries.list.push_back(entry),
+                None => break,
+            }
+        }
         self.settle(entries);
         taken
     }
@@ -177,14 +199,14 @@ mod tests {
     #[test]
     fn the_descriptor_is_readable_from_the_signal_to_the_last_event() {
         let queue = Queue::new().unwrap();
-        queue.push(entry(7));
-        queue.push(entry(8));
+        assert!(queue.push(entry(7)).is_none());
+        assert!(queue.push(entry(8)).is_none());
         assert!(!is_readable(&queue), "before the signal");
         queue.signal();
         assert_eq!((queue.next().map(|event| event.uid), is_readable(&queue)), (Some(7), true));
         assert_eq!((queue.next().map(|event| event.uid), is_readable(&queue)), (Some(8), false));
         assert!(queue.next().is_none());
-        queue.push(entry(9));
+        assert!(queue.push(entry(9)).is_none());
         queue.signal();
         assert_eq!((queue.take(|_| true).len(), is_readable(&queue)), (1, false));
     }
@@ -192,7 +214,7 @@ mod tests {
     #[test]
     fn an_event_that_is_read_before_its_signal_leaves_none() {
         let queue = Queue::new().unwrap();
-        queue.push(entry(7));
+        assert!(queue.push(entry(7)).is_none());
         assert!(queue.next().is_some());
         queue.signal();
         assert!(!is_readable(&queue));
@@ -205,7 +227,7 @@ mod tests {
         let queue = Queue::new().unwrap();
         let (left, is_over) = (AtomicUsize::new(2 * EVENTS), AtomicBool::new(false));
         let push = || {
-            queue.push(entry(1));
+            assert!(queue.push(entry(1)).is_none());
             queue.signal();
         };
         let read = || {

@@ -250,9 +250,11 @@ impl State {
         }
     }
 
-    /// Queues an event.
+    /// Queues an event. One without memory is lost.
     pub(super) fn push(&mut self, queue: Arc<Queue>, entry: Entry) {
-        queue.push(entry);
+        if let Some(lost) = queue.push(entry) {
+            return self.garbage.push(Garbage::Entries(vec![lost]));
+        }
         // There is rarely a second queue.
         if let Some(before) = self.told.replace(queue) {
             let is_same = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &before));
