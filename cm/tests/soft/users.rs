@@ -7,11 +7,13 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::process::ChildStdout;
+use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
 use nix::unistd::geteuid;
 use rdmacm::{EventChannel, EventKind, PortSpace};
+use verbs::Errno;
 
 use crate::process::{Process, command_on, line, send};
 use crate::support::{Host, is_inside, next, resolved};
@@ -52,7 +54,8 @@ fn unix(name: impl AsRef<[u8]>) -> UnixAddress {
 pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let has_devices = match mode {
         Some("bound") => return bind_silently(port),
-        Some("full") => return fill(port),
+        Some("full") => return fill(port, Ipv4Addr::UNSPECIFIED),
+        Some("third-full") => return fill(port, THIRD),
         mode => mode.is_some(),
     };
     let (mut taken, mut devices) = (Vec::new(), Vec::new());
@@ -90,9 +93,9 @@ fn bind_silently(port: u16) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// Takes the name of all addresses and fills its queue of clients.
-fn fill(port: u16) {
-    let all = name(Ipv4Addr::UNSPECIFIED, port);
+/// Takes the name of an address, or of all, and fills its queue of clients.
+fn fill(port: u16, address: Ipv4Addr) {
+    let all = name(address, port);
     let listener = UnixListener::bind_addr(&unix(&all)).unwrap();
     listen(&listener, Backlog::new(0).unwrap()).unwrap();
     let mut clients = Vec::new();
@@ -314,6 +317,28 @@ fn another_user_whose_queue_of_clients_is_full_keeps_none_from_a_device() {
     let (service, mut output) = start_as_on(1000, &device, &format!("listen {port}"));
     line(&mut output, "listening");
     be_served(service, output, (device.parse().unwrap(), port));
+}
+
+#[test]
+fn another_user_whose_queue_of_clients_is_full_keeps_none_from_a_listener_on_all_addresses() {
+    const TEST: &str =
+        "users::another_user_whose_queue_of_clients_is_full_keeps_none_from_a_listener_on_all_addresses";
+    if !may_be_others(TEST) {
+        return;
+    }
+    let (_host, port) = (Host::new(), port(1));
+    let (_squatter, mut its_output) = start_as(1001, &format!("squat {port} third-full"));
+    line(&mut its_output, "squats full");
+    // Without a listener on all addresses, the client may try again.
+    let channel = EventChannel::new().unwrap();
+    let id = channel.create_id(PortSpace::TCP).unwrap();
+    let error = id.resolve_addr(None, (THIRD, port), Duration::from_secs(10)).unwrap_err();
+    assert_eq!(error.errno, Errno::AGAIN);
+    for user in [0, 1000] {
+        let (service, mut output) = start_as(user, &format!("listen {port}"));
+        line(&mut output, "listening");
+        be_served(service, output, (THIRD, port));
+    }
 }
 
 #[test]

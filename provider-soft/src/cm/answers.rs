@@ -242,6 +242,7 @@ impl Answers {
     /// # Errors
     /// As [`find`](Self::find).
     fn look(&mut self, space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Seen, Errno> {
+        let mut is_full = false;
         for (on, name) in names_of(space, destination) {
             self.collect(&name);
             let seen = match (self.known(&name), self.unhurried.get(&name)) {
@@ -260,8 +261,11 @@ impl Answers {
                 return Ok(Seen::Shared(Question(name)));
             }
             let stream = match self.ask(&name) {
-                // Otherwise any user could keep clients from the other names.
-                Err(Errno::AGAIN) if on == On::Second => continue,
+                // Any user can hold this name, and would keep clients from the names behind it.
+                Err(Errno::AGAIN) if on != On::All => {
+                    is_full |= on == On::Address;
+                    continue;
+                }
                 stream => stream?,
             };
             let Some(stream) = stream else { continue };
@@ -278,7 +282,7 @@ impl Answers {
             }
             return Ok(Seen::Asked(lookup));
         }
-        Ok(Seen::Nobody)
+        if is_full { Err(Errno::AGAIN) } else { Ok(Seen::Nobody) }
     }
 
     /// Keeps the answer to a question without a waiting resolution, if it has arrived. Drops the
