@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `time` | [`Time`], nanoseconds since an origin chosen by the caller |
 //! | `random` | [`Random`], a source of unguessable numbers |
-//! | `rng` | [`Rng`], a seeded source for simulators, fuzzing and tests; [`Chance`], a probability |
+//! | `rng` | [`Rng`], a seeded source for simulators and tests; [`Chance`], a probability |
 //!
 //! # Example
 //! The same seed gives the same numbers:
