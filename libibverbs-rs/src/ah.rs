@@ -4,10 +4,11 @@ use verbs_core::provider::{AhOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{AhAttr, Av, Grh, UdAddr, Wc, WcFlags};
 use verbs_core::{Cause, Errno, Result};
 
-use crate::HandleError;
+use crate::context::Context;
+use crate::handle_error::HandleError;
 use crate::kernel_handle::KernelHandle;
+use crate::pd::Pd;
 use crate::registry::Child;
-use crate::{Context, Pd};
 
 /// An address handle: the resolved path to a peer. A work request copies the parts it needs.
 ///

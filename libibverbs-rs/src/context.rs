@@ -10,8 +10,15 @@ use verbs_core::types::{
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::comp_channel::CompChannel;
+use crate::cq::{Cq, CqInit};
+use crate::event::AsyncEvents;
+use crate::exposed::RemoteAccess;
+use crate::gid;
+use crate::handle_error::HandleError;
+use crate::pd::Pd;
 use crate::registry::{Child, Parent, Registry, Tally};
-use crate::{AsyncEvents, CompChannel, Cq, CqInit, HandleError, Pd, RemoteAccess, Xrcd, XrcdInit, gid};
+use crate::xrcd::{Xrcd, XrcdInit};
 
 /// An open device. Cheap to clone; everything made from it keeps it open.
 ///

@@ -8,11 +8,14 @@ use verbs_core::types::{
     CompCntrAttachOps, CompCntrCaps, CompCntrEntry, CompCntrType, CounterAttachAttr, ReadCountersFlags,
 };
 
+use crate::context::Context;
+use crate::flow::Flow;
 use crate::flow::RULES;
+use crate::handle_error::HandleError;
+use crate::qp::Qp;
 use crate::qp::state::State;
 use crate::registry::{Child, Registry};
 use crate::shared::Shared;
-use crate::{Context, Flow, HandleError, Qp};
 
 /// A set of counters for flow rules, named by [`ActionCount`](crate::FlowSpec::ActionCount).
 ///

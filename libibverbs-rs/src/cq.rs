@@ -25,10 +25,15 @@ use verbs_core::provider::{
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc, WcError, WcFlags, WcStatus};
 use verbs_core::{Cause, Errno, Error, Result, for_each_completion_field, for_each_optional_field};
 
+use crate::buffer::Buf;
+use crate::comp_channel::{self, CompChannel};
+use crate::context::Context;
+use crate::handle_error::HandleError;
 use crate::in_flight::{Directory, Returned, Routes};
 use crate::kernel_handle::KernelHandle;
+use crate::pd::Pd;
 use crate::registry::{self, Child, CqId, Kind, Registry};
-use crate::{CompChannel, Context, HandleError, Invalidated, Pd, Window, comp_channel};
+use crate::window::{Invalidated, Window};
 
 /// The attributes of a new completion queue:
 /// `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.
@@ -831,7 +836,7 @@ impl Completed {
     /// `ENODATA` with [`Cause::NotReturned`] for a request without a buffer, such as a raw or an
     /// inline one, or one of a queue pair closed or reset before the poll. Other memory of the
     /// request is released; [`returned`](Self::returned) holds all of it.
-    pub fn into_buf(self) -> Result<crate::Buf> {
+    pub fn into_buf(self) -> Result<Buf> {
         let (wr_id, device) = (self.wc.wr_id, self.device);
         self.returned.and_then(Returned::into_buf).ok_or_else(|| not_returned(device, wr_id, "buffer"))
     }

@@ -14,7 +14,7 @@ use verbs_core::provider::{Driver, NamedProvider};
 use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result, room};
 
-use crate::Context;
+use crate::context::Context;
 
 /// Lists the RDMA devices of this machine that have a provider.
 ///

@@ -6,8 +6,9 @@ use verbs_core::Result;
 use verbs_core::provider::{ContextOps, DmOps, DmahOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{DmAttr, DmahAttr};
 
+use crate::context::Context;
+use crate::handle_error::HandleError;
 use crate::shared::Shared;
-use crate::{Context, HandleError};
 
 /// Memory of the device. Programs access it by copies, work requests by a region:
 /// [`Pd::reg_dm_mr`](crate::Pd::reg_dm_mr).

@@ -14,8 +14,8 @@ use verbs_core::types::AsyncEventType;
 use verbs_core::{Errno, Result};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::Context;
 use crate::comp_channel::{read_record, set_nonblocking, wait};
+use crate::context::Context;
 use crate::registry::{Child, CqId, QpId, Registry, SrqId, WqId};
 
 /// The stream of a device's asynchronous events. Made by [`Context::async_events`].

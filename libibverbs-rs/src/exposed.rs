@@ -24,10 +24,13 @@ use verbs_core::provider::{Destroy, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error};
 
+use crate::buffer::Buf;
+use crate::handle_error::HandleError;
 use crate::kernel_handle::KernelHandle;
+use crate::pd::Pd;
 use crate::registry::PdId;
 use crate::registry::Registry;
-use crate::{Buf, HandleError, Pd, RemoteMr};
+use crate::remote::RemoteMr;
 
 bitflags! {
     /// The accesses of peers to exposed memory.

@@ -4,9 +4,10 @@ use core::fmt;
 use core::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
+use crate::buffer::Buf;
+use crate::handle_error::HandleError;
 use crate::registry::PdId;
 use crate::stable::StableBytes;
-use crate::{Buf, HandleError};
 
 /// Registered memory, read-only and cheap to clone: one buffer for many simultaneous sends.
 ///

@@ -4,9 +4,13 @@ use core::ops::RangeBounds;
 
 use verbs_core::types::Sge;
 
+use crate::buffer::Buf;
+use crate::exposed::Exposed;
+use crate::frozen::FrozenBuf;
 use crate::post_error::PostBufReason;
+use crate::qp::scope::ScopedMemory;
 use crate::registry::PdId;
-use crate::{Buf, Exposed, FrozenBuf, ScopedMemory, Window};
+use crate::window::Window;
 pub(crate) use sealed::Registered;
 
 /// The memory of a request, returned by its completion or the end of its queue pair.

@@ -21,8 +21,15 @@ pub use provider_mlx5::{
 use verbs_core::Result;
 pub use verbs_core::kernel::KernelMw as Mw;
 
+use crate::context;
+use crate::cq::{self, CqInit};
+use crate::dm;
+use crate::pd;
+use crate::qp;
+use crate::qp::attr::QpInit;
 use crate::qp::state::{Reset, State};
-use crate::{CqInit, QpInit};
+use crate::srq;
+use crate::wq;
 use direct::{ContextDirect, CqDirect, DmDirect, PdDirect, QpDirect, SrqDirect, WqDirect};
 
 /// The completion queue options specific to ConnectX: `CqOptions { cqe_size: Some(128),
@@ -52,7 +59,7 @@ pub struct QpOptions {
     pub scatter_to_cqe: ScatterToCqe,
 }
 
-impl crate::Context<Mlx5> {
+impl context::Context<Mlx5> {
     /// Creates a completion queue as [`create_cq`](Self::create_cq) does, with options of ConnectX.
     ///
     /// # Errors
@@ -63,9 +70,9 @@ impl crate::Context<Mlx5> {
     /// # References
     /// `mlx5dv_create_cq(3)`
     #[doc(alias = "mlx5dv_create_cq")]
-    pub fn create_cq_with(&self, init: &CqInit<'_, Mlx5>, options: CqOptions) -> Result<crate::Cq<Mlx5>> {
+    pub fn create_cq_with(&self, init: &CqInit<'_, Mlx5>, options: CqOptions) -> Result<cq::Cq<Mlx5>> {
         let CqOptions { cqe_size, compression } = options;
-        crate::Cq::create_by(self, init, |parent_domain, attr| match compression {
+        cq::Cq::create_by(self, init, |parent_domain, attr| match compression {
             None => self.raw().create_cq_sized(parent_domain, attr, cqe_size),
             Some(form) => self.raw().create_cq_compressed(parent_domain, attr, cqe_size, form),
         })
@@ -81,7 +88,7 @@ impl crate::Context<Mlx5> {
     }
 }
 
-impl crate::Pd<Mlx5> {
+impl pd::Pd<Mlx5> {
     /// Creates a queue pair as [`create_qp`](Self::create_qp) does, with options of ConnectX.
     ///
     /// # Errors
@@ -90,9 +97,9 @@ impl crate::Pd<Mlx5> {
     /// # References
     /// `mlx5dv_create_qp(3)`
     #[doc(alias = "mlx5dv_create_qp")]
-    pub fn create_qp_with(&self, init: &QpInit<Mlx5>, options: QpOptions) -> Result<crate::Qp<Reset, Mlx5>> {
+    pub fn create_qp_with(&self, init: &QpInit<Mlx5>, options: QpOptions) -> Result<qp::Qp<Reset, Mlx5>> {
         let context = self.context().raw();
-        crate::Qp::create_by(self, init, |parents, attr, extras| {
+        qp::Qp::create_by(self, init, |parents, attr, extras| {
             context.create_qp_scattering(parents, attr, extras, options.scatter_to_cqe)
         })
     }
@@ -111,7 +118,7 @@ impl crate::Pd<Mlx5> {
     }
 }
 
-impl crate::Srq<Mlx5> {
+impl srq::Srq<Mlx5> {
     /// Describes the queue for [direct access](direct). The free entries are linked from the head
     /// to the tail.
     ///
@@ -143,8 +150,8 @@ macro_rules! describes {
 }
 
 describes! {
-    [S: State] crate::Qp<S, Mlx5> => QpDirect, "queue pair";
-    [] crate::Cq<Mlx5> => CqDirect, "completion queue";
-    [] crate::Wq<Mlx5> => WqDirect, "work queue";
-    [] crate::Dm<Mlx5> => DmDirect, "device memory";
+    [S: State] qp::Qp<S, Mlx5> => QpDirect, "queue pair";
+    [] cq::Cq<Mlx5> => CqDirect, "completion queue";
+    [] wq::Wq<Mlx5> => WqDirect, "work queue";
+    [] dm::Dm<Mlx5> => DmDirect, "device memory";
 }

@@ -16,9 +16,12 @@ use verbs_core::provider::{
 };
 use verbs_core::types::{AccessFlags, Sge};
 
+use crate::context::Context;
+use crate::dm::Dmah;
+use crate::handle_error::HandleError;
 use crate::kernel_handle::KernelHandle;
+use crate::pd::Pd;
 use crate::registry::Child;
-use crate::{Context, Dmah, HandleError, Pd};
 
 /// A memory region for raw posting: caller-owned memory registered with the device.
 /// [`Buf`](crate::Buf) is the safe alternative.

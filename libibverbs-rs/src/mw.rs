@@ -3,7 +3,7 @@
 use verbs_core::provider::{Erased, MwOps, NamedProvider, Provider};
 use verbs_core::types::MwType;
 
-use crate::HandleError;
+use crate::handle_error::HandleError;
 use crate::kernel_handle::KernelHandle;
 use crate::registry::Child;
 

@@ -16,14 +16,25 @@ use verbs_core::provider::{
 };
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, AhAttr, MwType, Sge, TmCap};
 
+use crate::ah::Ah;
+use crate::buffer::Buf;
+use crate::context::Context;
+use crate::cq::CqHandle;
+use crate::dm::{Dm, Dmah};
+use crate::exposed::{Exposed, RemoteAccess};
+use crate::frozen::FrozenBuf;
+use crate::handle_error::HandleError;
 use crate::kernel_handle::KernelHandle;
+use crate::mr::{self, Mr, MrInit};
+use crate::mw::Mw;
+use crate::qp::Qp;
+use crate::qp::attr::QpInit;
 use crate::qp::state::Reset;
 use crate::registry::{Child, PdId, Tally};
+use crate::srq::{Srq, SrqInit};
 use crate::stable::{StableBytes, StableMemory};
-use crate::{
-    Ah, Buf, Context, CqHandle, Dm, Dmah, Exposed, FrozenBuf, HandleError, Mr, MrInit, Mw, ParentDomainInit,
-    Qp, QpInit, RemoteAccess, Srq, SrqInit, Td, Window, mr,
-};
+use crate::td::{ParentDomainInit, Td};
+use crate::window::Window;
 
 /// A protection domain: a queue pair can access only the memory regions and address handles of its
 /// own domain. Cheap to clone.

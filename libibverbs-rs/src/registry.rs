@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbs_core::fork::ForkLock;
 use verbs_core::slots::{SlotId, Slots};
-use verbs_core::{Cause, Errno, Error, room};
+use verbs_core::{Cause, Errno, Error, Result, room};
 
 use crate::in_flight::{Directory, INDEXES, NoPlace};
 
@@ -162,7 +162,7 @@ impl Registry {
     ///
     /// # Errors
     /// `ENOMEM` with [`Cause::Allocation`].
-    pub(crate) fn room(&self, verb: &'static str) -> crate::Result<()> {
+    pub(crate) fn room(&self, verb: &'static str) -> Result<()> {
         room::check(room::CALL).map_err(|errno| self.short(verb, errno, room::CALL))
     }
 
@@ -218,7 +218,7 @@ impl Registry {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(crate) fn enter(self: &Arc<Self>, kind: Kind, verb: &'static str) -> crate::Result<Entry> {
+    pub(crate) fn enter(self: &Arc<Self>, kind: Kind, verb: &'static str) -> Result<Entry> {
         let id = self.table(kind).try_insert(None).map_err(|errno| self.error(verb, errno))?;
         Ok(Entry { id, kind, registry: Arc::clone(self) })
     }

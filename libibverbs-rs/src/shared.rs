@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use verbs_core::provider::Destroy;
 use verbs_core::{Error, Result};
 
-use crate::HandleError;
+use crate::handle_error::HandleError;
 use crate::kernel_handle::KernelHandle;
 use crate::registry::{Child, Registry, Tally};
 

@@ -29,7 +29,8 @@ pub use provider_soft::{
 };
 use verbs_core::discovery::DeviceInfo;
 
-use crate::{Device, Result};
+use crate::device::Device;
+use verbs_core::Result;
 
 /// Makes a device on one IP address of this machine, UDP port 4791.
 ///

@@ -24,14 +24,18 @@ use verbs_core::provider::{
 use verbs_core::types::{OpsWr, PostError, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
 use verbs_core::{Cause, Errno, Result};
 
+use crate::buffer::Buf;
+use crate::cq::CqHandle;
 use crate::cq::CqUse;
+use crate::handle_error::HandleError;
 use crate::in_flight::InFlight;
 use crate::kernel_handle::KernelHandle;
 use crate::memory::{Memory, PostMemory};
-use crate::post_error::PostBufError;
+use crate::pd::Pd;
+use crate::post_error::{PostBufError, PostBufReason};
 use crate::qp::Receiver;
 use crate::registry::{Child, Entry, Kind, Registry, SrqId, Tally};
-use crate::{CqHandle, HandleError, Pd, Xrcd};
+use crate::xrcd::Xrcd;
 
 /// The attributes of a new shared receive queue:
 /// `SrqInit { max_sge: 2, ..SrqInit::new(256) }`.
@@ -334,8 +338,8 @@ impl<P: Provider> Srq<P> {
     /// # References
     /// `ibv_post_srq_recv(3)`
     #[doc(alias = "ibv_post_srq_recv")]
-    pub fn post_recv_empty(&mut self) -> Result<u64, crate::PostBufReason> {
-        self.recv.post_all(Vec::<crate::Buf>::new()).map_err(|error| error.reason)
+    pub fn post_recv_empty(&mut self) -> Result<u64, PostBufReason> {
+        self.recv.post_all(Vec::<Buf>::new()).map_err(|error| error.reason)
     }
 
     /// Arms [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED), to be raised once,

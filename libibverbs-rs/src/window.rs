@@ -51,11 +51,14 @@ use verbs_core::provider::{Destroy, EventsRead, MwOps, Provider};
 use verbs_core::types::{AccessFlags, MwBindInfo, MwType, SendOp, inc_rkey};
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::exposed::{Exposed, RemoteAccess};
+use crate::handle_error::HandleError;
 use crate::in_flight::Directory;
 use crate::kernel_handle::KernelHandle;
+use crate::mw::Mw;
 use crate::post_error::PostBufReason;
 use crate::registry::{Child, PdId};
-use crate::{Exposed, HandleError, Mw, RemoteAccess, RemoteMr};
+use crate::remote::RemoteMr;
 
 /// A key for peers, bound to exposed memory and revoked by requests.
 ///

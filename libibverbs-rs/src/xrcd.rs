@@ -16,10 +16,15 @@ use nix::fcntl::OFlag;
 use verbs_core::Result;
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider};
 
+use crate::context::Context;
+use crate::cq::CqHandle;
+use crate::handle_error::HandleError;
 use crate::kernel_handle::KernelHandle;
+use crate::pd::Pd;
+use crate::qp::Qp;
 use crate::qp::state::{Reset, State};
 use crate::registry::{Child, Tally};
-use crate::{Context, CqHandle, HandleError, Pd, Qp, Srq, SrqInit};
+use crate::srq::{Srq, SrqInit};
 
 /// The attributes of opening an XRC domain. The default opens a private domain.
 #[doc(alias = "ibv_xrcd_init_attr")]

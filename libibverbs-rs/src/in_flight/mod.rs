@@ -82,10 +82,10 @@ pub use returned::Returned;
 use routes::is_safe;
 pub(crate) use routes::{Directory, INDEXES, NoPlace, Routes, is_reserved};
 
-use crate::Window;
 use crate::memory::{Memory, PostMemory};
 use crate::post_error::{PostBufError, PostBufReason};
 use crate::registry::PdId;
+use crate::window::Window;
 use table::{Posts, Table};
 
 /// The memory that a request holds.

@@ -6,8 +6,11 @@ use verbs_core::types::WcStatus;
 
 use super::table::Table;
 use super::{Entry, Held, Routes, is_safe};
+use crate::buffer::Buf;
+use crate::exposed::Exposed;
+use crate::frozen::FrozenBuf;
 use crate::memory::Memory;
-use crate::{Buf, Exposed, FrozenBuf, Window};
+use crate::window::Window;
 
 /// The memory of an ended request and of the unsignalled requests before it.
 ///

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use verbs_core::provider::Provider;
 
 use super::Dependencies;
-use crate::HandleError;
+use crate::handle_error::HandleError;
 use crate::kernel_handle::KernelHandle;
 use crate::window::WithWindows;
 

@@ -14,7 +14,9 @@ use verbs_core::{Cause, Errno, Result};
 use super::Qp;
 use super::attr::{InitAttr, RtrAttr, RtsAttr};
 use super::state::{Reset, Rts, State};
-use crate::{Context, HandleError, RemoteAccess};
+use crate::context::Context;
+use crate::exposed::RemoteAccess;
+use crate::handle_error::HandleError;
 
 /// A local port with the addresses and limits for queue pairs. Made by [`Context::port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,9 +28,10 @@ use super::post::posts_raw_requests;
 use super::post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use super::state::{CanPostRecv, CanPostSend, Rts, State};
 use super::{Core, Qp};
+use crate::handle_error::HandleError;
 use crate::memory::PostMemory;
 use crate::post_error::{PostBufError, PostBufReason};
-use crate::{HandleError, QpId};
+use crate::registry::QpId;
 
 /// The send half of a queue pair, for a separate thread. Made by [`Qp::into_split`].
 ///

@@ -166,11 +166,11 @@ macro_rules! posts_sends {
         pub fn post_bind(
             &mut self,
             flags: SendFlags,
-            window: crate::Window,
-            memory: &crate::Exposed,
+            window: crate::window::Window,
+            memory: &crate::exposed::Exposed,
             range: impl RangeBounds<usize>,
-            access: crate::RemoteAccess,
-        ) -> Result<(u64, crate::RemoteMr), PostBufError<crate::Window>> {
+            access: crate::exposed::RemoteAccess,
+        ) -> Result<(u64, crate::remote::RemoteMr), PostBufError<crate::window::Window>> {
             self.send.post_bind(self.core.get(), flags, window, memory, range, access)
         }
 
@@ -199,8 +199,8 @@ macro_rules! posts_sends {
         pub fn post_revoke(
             &mut self,
             flags: SendFlags,
-            window: crate::Window,
-        ) -> Result<u64, PostBufError<crate::Window>> {
+            window: crate::window::Window,
+        ) -> Result<u64, PostBufError<crate::window::Window>> {
             self.send.post_revoke(self.core.get(), flags, window)
         }
 
@@ -371,7 +371,7 @@ macro_rules! posts_recvs {
         /// `ibv_post_recv(3)`
         #[doc(alias = "ibv_post_recv")]
         pub fn post_recv_empty(&mut self) -> Result<u64, PostBufReason> {
-            self.recv.post_all(Vec::<crate::Buf>::new()).map_err(|error| error.reason)
+            self.recv.post_all(Vec::<crate::buffer::Buf>::new()).map_err(|error| error.reason)
         }
     };
 }
@@ -408,10 +408,15 @@ macro_rules! posts_raw_requests {
         /// # References
         /// `mlx5dv_wr_post(3)`
         #[doc(alias = "mlx5dv_wr_raw_wqe")]
-        pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), crate::PostReason> {
+        pub unsafe fn post_raw(
+            &mut self,
+            wr_id: u64,
+            request: &[[u8; 16]],
+        ) -> Result<(), verbs_core::types::PostReason> {
             // SAFETY: the caller's promise is the same.
             unsafe { self.send.queue.post_raw(wr_id, request) }?;
-            verbs_core::provider::SendQueue::ring(&mut self.send.queue).map_err(crate::PostReason::Doorbell)
+            verbs_core::provider::SendQueue::ring(&mut self.send.queue)
+                .map_err(verbs_core::types::PostReason::Doorbell)
         }
     };
 }

@@ -22,11 +22,13 @@ use core::ops::RangeBounds;
 use verbs_core::provider::{Provider, RecvQueue, SendQueue, gather};
 use verbs_core::types::{OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge};
 
+use crate::exposed::{Exposed, RemoteAccess};
 use crate::in_flight::{Poster, Use, is_postable, is_reserved, reads_back, takes_inline, takes_no_memory};
 use crate::memory::PostMemory;
 use crate::post_error::{PostBufError, PostBufReason};
+use crate::remote::RemoteMr;
+use crate::window::Window;
 use crate::window::{self, QpWindows};
-use crate::{Exposed, RemoteAccess, RemoteMr, Window};
 
 pub use batch::SendBatch;
 #[cfg(feature = "mlx5")]

@@ -55,9 +55,9 @@ use verbs_core::fork::Excluded;
 use verbs_core::provider::{Erased, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 
-use crate::Pd;
 use crate::kernel_handle::KernelHandle;
 use crate::memory::Memory;
+use crate::pd::Pd;
 use crate::registry::Child;
 use memory::Name;
 

@@ -11,10 +11,11 @@ use verbs_core::types::{SendFlags, SendOp};
 
 use super::memory::sealed::{Flight, Lent as _};
 use super::memory::{Lent, ScopedBuf, ScopedMemory, Token, given_back};
+use crate::handle_error::HandleError;
 use crate::kernel_handle::report_leak;
 use crate::post_error::{PostBufError, PostBufReason};
+use crate::qp::Qp;
 use crate::qp::state::{CanPostRecv, CanPostSend, State};
-use crate::{HandleError, Qp};
 
 /// A queue pair in a scope, for posting memory of the scope.
 ///
