@@ -143,99 +143,68 @@
 //! [`guide::fork`].
 //!
 //! # Inside
-//! | module | content |
+//! The folders from top to bottom:
+//!
+//! | folder | content |
 //! |---|---|
-//! | `device`, `context`, `pd` | the device list, an open device, a protection domain |
-//! | `kernel_handle` | **start here**: a kernel object, its dependencies, the order of release |
-//! | `registry` | the state shared by all handles of an open device; ids in events |
-//! | `shared` | a kernel object used by others, and the count of its users |
-//! | `buffer`, `numbers`, `frozen` | memory: owned, viewed as numbers, shared read-only |
-//! | `exposed`, `stable`, `mr`, `remote` | memory: open to peers, the program's, raw; a peer's |
-//! | `window`, `mw` | access of peers granted by requests: windows on exposed memory, raw windows |
-//! | `dm`, `td` | device memory and DMA handles; thread domains and parent domains |
-//! | `fork` | protection of registered memory from forks |
-//! | `qp` | queue pairs: states as types, posting, batches, scopes, halves, endpoints |
-//! | `memory`, `in_flight` | memory of safe posting, its owner, and **why safe posting is sound** |
-//! | `cq`, `comp_channel`, `event` | polling, waiting, asynchronous events |
-//! | `srq`, `xrcd`, `wq` | shared receive queues, XRC domains, receive queues of tables |
-//! | `flow`, `counters` | rules that steer packets, counters |
-//! | `ah`, `gid` | address handles, the choice of a GID |
-//! | `handle_error`, `post_error` | errors that return a handle or memory |
-//! | `mlx5`, `soft` | ConnectX features beyond verbs, soft devices |
 //! | `guide` | the manual in Markdown, whose examples are doctests on soft devices |
+//! | `mlx5`, `soft` | ConnectX features beyond verbs, soft devices |
+//! | `steering` | rules that steer packets, counters |
+//! | `qp` | queue pairs: states as types, posting, batches, scopes, halves, endpoints |
+//! | `queue` | completion queues, their events, shared receive queues, XRC domains, work queues |
+//! | `in_flight` | the owner of posted memory, and **why safe posting is sound** |
+//! | `memory` | buffers, read-only and exposed memory, windows, raw regions, device memory |
+//! | `device` | the device list, an open device, its events, protection domains, address handles |
+//! | `handle` | **start here**: a kernel object, its dependencies, the order of release |
+//!
+//! The `mod.rs` of a folder lists its files.
 
 #![allow(clippy::result_large_err)]
 
-mod ah;
-mod buffer;
-mod comp_channel;
-mod context;
-mod counters;
-mod cq;
 mod device;
-mod dm;
-mod event;
-mod exposed;
-mod flow;
-mod fork;
-mod frozen;
-mod gid;
-mod handle_error;
+mod handle;
 mod in_flight;
-mod kernel_handle;
 mod memory;
-mod mr;
-mod mw;
-mod numbers;
-mod pd;
-mod post_error;
 mod qp;
-mod registry;
-mod remote;
-mod shared;
-mod srq;
-mod stable;
-mod td;
-mod window;
-mod wq;
-mod xrcd;
+mod queue;
+mod steering;
 
-pub use ah::Ah;
-pub use buffer::Buf;
-pub use comp_channel::{CompChannel, CqEvent};
-pub use context::Context;
-pub use counters::{CompCntr, Counters};
-pub use cq::{Completed, Completion, Completions, Cq, CqHandle, CqInit};
+pub use device::ah::Ah;
+pub use device::context::Context;
+pub use device::event::{AsyncEvent, AsyncEvents, Element};
+pub use device::fork::{fork_init, is_fork_initialized};
+pub use device::pd::Pd;
+pub use device::td::{ParentDomainInit, Td};
 pub use device::{Device, DeviceList, devices, import_device, register};
-pub use dm::{Dm, Dmah};
-pub use event::{AsyncEvent, AsyncEvents, Element};
-pub use exposed::{Exposed, RemoteAccess};
-pub use flow::{Flow, FlowAction};
-pub use fork::{fork_init, is_fork_initialized};
-pub use frozen::FrozenBuf;
-pub use handle_error::HandleError;
+pub use handle::error::HandleError;
+pub use handle::kernel_handle::on_leak;
+pub use handle::registry::{CqId, QpId, SrqId, WqId};
 pub use in_flight::Returned;
-pub use kernel_handle::on_leak;
+pub use memory::buffer::Buf;
+pub use memory::dm::{Dm, Dmah};
+pub use memory::exposed::{Exposed, RemoteAccess};
+pub use memory::frozen::FrozenBuf;
+pub use memory::mr::{Mr, MrChange, MrInit};
+pub use memory::mw::Mw;
+pub use memory::numbers::Number;
+pub use memory::post_error::{PostBufError, PostBufReason};
+pub use memory::remote::RemoteMr;
+pub use memory::stable::{StableBytes, StableMemory};
+pub use memory::window::{Invalidated, Window};
 pub use memory::{Memory, PostMemory};
-pub use mr::{Mr, MrChange, MrInit};
-pub use mw::Mw;
-pub use numbers::Number;
-pub use pd::Pd;
-pub use post_error::{PostBufError, PostBufReason};
 pub use qp::attr::{InitAttr, QpInit, RtrAttr, RtsAttr};
 pub use qp::endpoint::{ConnectAttr, Endpoint, Port};
 pub use qp::post::SendBatch;
 pub use qp::scope::{Lent, QueuePairs, Scope, ScopedBuf, ScopedBytes, ScopedMemory, ScopedQp};
 pub use qp::split::{RecvHalf, SendHalf};
 pub use qp::{Qp, state};
-pub use registry::{CqId, QpId, SrqId, WqId};
-pub use remote::RemoteMr;
-pub use srq::{Srq, SrqHandle, SrqInit};
-pub use stable::{StableBytes, StableMemory};
-pub use td::{ParentDomainInit, Td};
-pub use window::{Invalidated, Window};
-pub use wq::{Rss, RwqIndTable, Wq, WqInit};
-pub use xrcd::{Xrcd, XrcdInit};
+pub use queue::comp_channel::{CompChannel, CqEvent};
+pub use queue::cq::{Completed, Completion, Completions, Cq, CqHandle, CqInit};
+pub use queue::srq::{Srq, SrqHandle, SrqInit};
+pub use queue::wq::{Rss, RwqIndTable, Wq, WqInit};
+pub use queue::xrcd::{Xrcd, XrcdInit};
+pub use steering::counters::{CompCntr, Counters};
+pub use steering::flow::{Flow, FlowAction};
 
 #[doc(hidden)]
 pub use verbs_core::discovery::DeviceParts;

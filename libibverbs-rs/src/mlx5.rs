@@ -21,15 +21,15 @@ pub use provider_mlx5::{
 use verbs_core::Result;
 pub use verbs_core::kernel::KernelMw as Mw;
 
-use crate::context;
-use crate::cq::{self, CqInit};
-use crate::dm;
-use crate::pd;
+use crate::device::context;
+use crate::device::pd;
+use crate::memory::dm;
 use crate::qp;
 use crate::qp::attr::QpInit;
 use crate::qp::state::{Reset, State};
-use crate::srq;
-use crate::wq;
+use crate::queue::cq::{self, CqInit};
+use crate::queue::srq;
+use crate::queue::wq;
 use direct::{ContextDirect, CqDirect, DmDirect, PdDirect, QpDirect, SrqDirect, WqDirect};
 
 /// The completion queue options specific to ConnectX: `CqOptions { cqe_size: Some(128),

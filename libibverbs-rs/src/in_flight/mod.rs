@@ -16,11 +16,11 @@
 //! get them as a `Buf`. Numbers in brackets refer to the Safety section of
 //! [`Provider`](verbs_core::provider::Provider).
 //!
-//! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::buffer`]), and posting takes it by
-//!    value. It is in the table before the provider is called. The poster takes it out again only
-//!    for `accepted: 0` or after a rollback: nothing was queued [1, 19]. If the provider panics,
-//!    the memory stays in the table. Inline data is not in flight: plain reads copy it during the
-//!    call [2], so exposed memory cannot be posted inline.
+//! 1. *In.* A `Buf` is the only way to its bytes (see [`crate::memory::buffer`]), and posting takes
+//!    it by value. It is in the table before the provider is called. The poster takes it out again
+//!    only for `accepted: 0` or after a rollback: nothing was queued [1, 19]. If the provider
+//!    panics, the memory stays in the table. Inline data is not in flight: plain reads copy it
+//!    during the call [2], so exposed memory cannot be posted inline.
 //! 2. *Out by completion.* Only polling takes a number out of the table: while a completion is
 //!    lent, or after its copy was handed out, which marks the slot. A provider lends a completion
 //!    only when its request has ended [5]. This queue reports to the completion queue that lends
@@ -37,8 +37,8 @@
 //!    `Ok`, or after `modify` to RESET did where the provider says that this ends requests. Its
 //!    requests have ended then [9, 14]. After another RESET the memory is kept until the queue pair
 //!    is destroyed. After an `Err` the table stays as it was. If the object cannot be destroyed, or
-//!    the provider panics, [`KernelHandle`](crate::kernel_handle::KernelHandle) leaks the table. No
-//!    poster outlives its queue pair, because the halves keep the queue pair.
+//!    the provider panics, [`KernelHandle`](crate::handle::kernel_handle::KernelHandle) leaks the
+//!    table. No poster outlives its queue pair, because the halves keep the queue pair.
 //! 5. *Not at all.* `mem::forget` of the queue pair, or of its owner, also leaks its share of the
 //!    table, so the table is never dropped [15]. Memory holds its allocation and its registration,
 //!    which hold their protection domain, so nothing below the memory is released earlier either.
@@ -51,7 +51,7 @@
 //!    again only after deregistering [12], which needs the last share, so none is in flight. A
 //!    request that writes takes a `Buf` or exposed memory; a `FrozenBuf` is only read.
 //! 8. *Nor through windows.* A window holds a share of its [`Exposed`] until the binding has ended:
-//!    see [`crate::window`].
+//!    see [`crate::memory::window`].
 //! 9. *Through a shared receive queue.* Its table is in the open device's directory, and every
 //!    completion queue of the device has a route there. A completion with a number of this
 //!    directory belongs to the receive with this number, for three reasons. The device's queues
@@ -82,10 +82,10 @@ pub use returned::Returned;
 use routes::is_safe;
 pub(crate) use routes::{Directory, INDEXES, NoPlace, Routes, is_reserved};
 
+use crate::handle::registry::PdId;
+use crate::memory::post_error::{PostBufError, PostBufReason};
+use crate::memory::window::Window;
 use crate::memory::{Memory, PostMemory};
-use crate::post_error::{PostBufError, PostBufReason};
-use crate::registry::PdId;
-use crate::window::Window;
 use table::{Posts, Table};
 
 /// The memory that a request holds.

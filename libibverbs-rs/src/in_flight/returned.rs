@@ -6,11 +6,11 @@ use verbs_core::types::WcStatus;
 
 use super::table::Table;
 use super::{Entry, Held, Routes, is_safe};
-use crate::buffer::Buf;
-use crate::exposed::Exposed;
-use crate::frozen::FrozenBuf;
 use crate::memory::Memory;
-use crate::window::Window;
+use crate::memory::buffer::Buf;
+use crate::memory::exposed::Exposed;
+use crate::memory::frozen::FrozenBuf;
+use crate::memory::window::Window;
 
 /// The memory of an ended request and of the unsignalled requests before it.
 ///

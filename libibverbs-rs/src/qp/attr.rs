@@ -4,9 +4,9 @@ use verbs_core::provider::{Erased, Provider};
 use verbs_core::transition;
 use verbs_core::types::{AccessFlags, AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpState, QpType};
 
-use crate::cq::CqHandle;
-use crate::srq::SrqHandle;
-use crate::wq::Rss;
+use crate::queue::cq::CqHandle;
+use crate::queue::srq::SrqHandle;
+use crate::queue::wq::Rss;
 
 /// The attributes of a new queue pair:
 /// `QpInit { sq_sig_all: true, ..QpInit::new(QpType::RC, &cq) }`.

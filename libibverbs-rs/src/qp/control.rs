@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use verbs_core::provider::Provider;
 
 use super::Dependencies;
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
-use crate::window::WithWindows;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::memory::window::WithWindows;
 
 /// The control object of a queue pair.
 pub(super) struct Core<P: Provider> {
@@ -77,7 +77,7 @@ impl<P: Provider> Core<P> {
     #[allow(clippy::result_large_err)]
     pub(super) fn close(mut self) -> Result<Dependencies, HandleError<Self>> {
         if self.has_rules() {
-            let error = self.dependencies().registry.in_use("destroy_qp", crate::flow::RULES);
+            let error = self.dependencies().registry.in_use("destroy_qp", crate::steering::flow::RULES);
             return Err(HandleError { handle: self, error });
         }
         let rules = Arc::clone(&self.rules);

@@ -14,9 +14,9 @@ use verbs_core::{Cause, Errno, Result};
 use super::Qp;
 use super::attr::{InitAttr, RtrAttr, RtsAttr};
 use super::state::{Reset, Rts, State};
-use crate::context::Context;
-use crate::exposed::RemoteAccess;
-use crate::handle_error::HandleError;
+use crate::device::context::Context;
+use crate::handle::error::HandleError;
+use crate::memory::exposed::RemoteAccess;
 
 /// A local port with the addresses and limits for queue pairs. Made by [`Context::port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -432,7 +432,7 @@ fn number(text: &str) -> Result<u32, ParseError> {
 }
 
 #[cfg(feature = "serde")]
-crate::remote::serde_as_text!(Endpoint);
+crate::memory::remote::serde_as_text!(Endpoint);
 
 /// The version of the byte layout.
 const VERSION: u8 = 1;

@@ -44,16 +44,16 @@ use verbs_core::types::{
 };
 use verbs_core::{Cause, Errno, Result, explain, random};
 
-use crate::cq::CqUse;
-use crate::handle_error::HandleError;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::{Child, Entry, Kind, PdId, QpId, Registry};
 use crate::in_flight::{Directory, InFlight};
-use crate::kernel_handle::KernelHandle;
+use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::{Memory, PostMemory};
-use crate::pd::Pd;
-use crate::post_error::{PostBufError, PostBufReason};
-use crate::registry::{Child, Entry, Kind, PdId, QpId, Registry};
-use crate::wq::OpenTable;
-use crate::xrcd::Xrcd;
+use crate::queue::cq::CqUse;
+use crate::queue::wq::OpenTable;
+use crate::queue::xrcd::Xrcd;
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use control::Core;
 pub(crate) use control::QpUse;

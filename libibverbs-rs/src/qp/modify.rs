@@ -17,7 +17,7 @@ use verbs_core::{Cause, Errno, Error, Result};
 
 use super::Qp;
 use super::state::{Init, Reset, Rts, Sqd, State};
-use crate::handle_error::HandleError;
+use crate::handle::error::HandleError;
 
 impl<P: Provider> Qp<Rts, P> {
     /// Moves the queue pair from RTS to SQD. Started sends end, other sends wait, and messages

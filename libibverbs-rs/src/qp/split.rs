@@ -28,10 +28,10 @@ use super::post::posts_raw_requests;
 use super::post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
 use super::state::{CanPostRecv, CanPostSend, Rts, State};
 use super::{Core, Qp};
-use crate::handle_error::HandleError;
+use crate::handle::error::HandleError;
+use crate::handle::registry::QpId;
 use crate::memory::PostMemory;
-use crate::post_error::{PostBufError, PostBufReason};
-use crate::registry::QpId;
+use crate::memory::post_error::{PostBufError, PostBufReason};
 
 /// The send half of a queue pair, for a separate thread. Made by [`Qp::into_split`].
 ///

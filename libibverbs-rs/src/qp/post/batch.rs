@@ -14,8 +14,8 @@ use verbs_core::types::{PostError, PostReason, SendFlags, SendOp, SendWr};
 
 use super::{Sender, inline, inline_list, post_held, without_memory};
 use crate::in_flight::Use;
+use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::{Memory, PostMemory};
-use crate::post_error::{PostBufError, PostBufReason};
 
 /// A batch of sends that reach the device together or not at all. Made by
 /// [`Qp::batch`](crate::Qp::batch).

@@ -166,11 +166,11 @@ macro_rules! posts_sends {
         pub fn post_bind(
             &mut self,
             flags: SendFlags,
-            window: crate::window::Window,
-            memory: &crate::exposed::Exposed,
+            window: crate::memory::window::Window,
+            memory: &crate::memory::exposed::Exposed,
             range: impl RangeBounds<usize>,
-            access: crate::exposed::RemoteAccess,
-        ) -> Result<(u64, crate::remote::RemoteMr), PostBufError<crate::window::Window>> {
+            access: crate::memory::exposed::RemoteAccess,
+        ) -> Result<(u64, crate::memory::remote::RemoteMr), PostBufError<crate::memory::window::Window>> {
             self.send.post_bind(self.core.get(), flags, window, memory, range, access)
         }
 
@@ -199,8 +199,8 @@ macro_rules! posts_sends {
         pub fn post_revoke(
             &mut self,
             flags: SendFlags,
-            window: crate::window::Window,
-        ) -> Result<u64, PostBufError<crate::window::Window>> {
+            window: crate::memory::window::Window,
+        ) -> Result<u64, PostBufError<crate::memory::window::Window>> {
             self.send.post_revoke(self.core.get(), flags, window)
         }
 
@@ -371,7 +371,7 @@ macro_rules! posts_recvs {
         /// `ibv_post_recv(3)`
         #[doc(alias = "ibv_post_recv")]
         pub fn post_recv_empty(&mut self) -> Result<u64, PostBufReason> {
-            self.recv.post_all(Vec::<crate::buffer::Buf>::new()).map_err(|error| error.reason)
+            self.recv.post_all(Vec::<crate::memory::buffer::Buf>::new()).map_err(|error| error.reason)
         }
     };
 }

@@ -22,13 +22,13 @@ use core::ops::RangeBounds;
 use verbs_core::provider::{Provider, RecvQueue, SendQueue, gather};
 use verbs_core::types::{OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge};
 
-use crate::exposed::{Exposed, RemoteAccess};
 use crate::in_flight::{Poster, Use, is_postable, is_reserved, reads_back, takes_inline, takes_no_memory};
 use crate::memory::PostMemory;
-use crate::post_error::{PostBufError, PostBufReason};
-use crate::remote::RemoteMr;
-use crate::window::Window;
-use crate::window::{self, QpWindows};
+use crate::memory::exposed::{Exposed, RemoteAccess};
+use crate::memory::post_error::{PostBufError, PostBufReason};
+use crate::memory::remote::RemoteMr;
+use crate::memory::window::Window;
+use crate::memory::window::{self, QpWindows};
 
 pub use batch::SendBatch;
 #[cfg(feature = "mlx5")]
@@ -124,7 +124,7 @@ impl<P: Provider> Sender<P> {
         let posted = self.poster.post_window(window, |wr_id| {
             let wr = SendWr { wr_id, op: request.op(), sge: &[], flags: flags | SendFlags::SIGNALED };
             // SAFETY: the request has no list. It gives peers access to exposed memory, or takes
-            // access away; the window holds a share of that memory (see `crate::window`).
+            // access away; the window holds a share of that memory (see `crate::memory::window`).
             unsafe { queue.post_send(&[wr]) }
         });
         posted.map_err(|mut error| {

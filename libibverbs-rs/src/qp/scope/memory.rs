@@ -12,9 +12,9 @@ use std::sync::Arc;
 use verbs_core::fork::ForkLock;
 use verbs_core::types::Sge;
 
+use crate::handle::registry::PdId;
+use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::{Memory, PostMemory, Registered, element};
-use crate::post_error::{PostBufError, PostBufReason};
-use crate::registry::PdId;
 use sealed::Flight;
 
 /// Borrowed bytes the device may write. It is a `&mut [u8]`; posting takes it.

@@ -55,10 +55,10 @@ use verbs_core::fork::Excluded;
 use verbs_core::provider::{Erased, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 
-use crate::kernel_handle::KernelHandle;
+use crate::device::pd::Pd;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::Child;
 use crate::memory::Memory;
-use crate::pd::Pd;
-use crate::registry::Child;
 use memory::Name;
 
 pub use memory::{Lent, ScopedBuf, ScopedBytes, ScopedMemory};

@@ -11,9 +11,9 @@ use verbs_core::types::{SendFlags, SendOp};
 
 use super::memory::sealed::{Flight, Lent as _};
 use super::memory::{Lent, ScopedBuf, ScopedMemory, Token, given_back};
-use crate::handle_error::HandleError;
-use crate::kernel_handle::report_leak;
-use crate::post_error::{PostBufError, PostBufReason};
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::report_leak;
+use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::qp::Qp;
 use crate::qp::state::{CanPostRecv, CanPostSend, State};
 

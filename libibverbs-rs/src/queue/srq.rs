@@ -24,18 +24,18 @@ use verbs_core::provider::{
 use verbs_core::types::{OpsWr, PostError, RecvWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap};
 use verbs_core::{Cause, Errno, Result};
 
-use crate::buffer::Buf;
-use crate::cq::CqHandle;
-use crate::cq::CqUse;
-use crate::handle_error::HandleError;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::{Child, Entry, Kind, Registry, SrqId, Tally};
 use crate::in_flight::InFlight;
-use crate::kernel_handle::KernelHandle;
+use crate::memory::buffer::Buf;
+use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::{Memory, PostMemory};
-use crate::pd::Pd;
-use crate::post_error::{PostBufError, PostBufReason};
 use crate::qp::Receiver;
-use crate::registry::{Child, Entry, Kind, Registry, SrqId, Tally};
-use crate::xrcd::Xrcd;
+use crate::queue::cq::CqHandle;
+use crate::queue::cq::CqUse;
+use crate::queue::xrcd::Xrcd;
 
 /// The attributes of a new shared receive queue:
 /// `SrqInit { max_sge: 2, ..SrqInit::new(256) }`.

@@ -1,5 +1,23 @@
 //! [`DeviceList`] and [`Device`]: the usable devices, their drivers, and the skipped devices with
 //! the reasons.
+//!
+//! | file | content |
+//! |---|---|
+//! | [`context`] | an open device: its queries, and the parent of all its objects |
+//! | [`event`] | the asynchronous events of a device |
+//! | [`pd`] | protection domains |
+//! | [`td`] | thread domains and parent domains |
+//! | [`ah`] | address handles |
+//! | [`gid`] | the choice of a GID |
+//! | [`fork`] | protection of registered memory from forks |
+
+pub(crate) mod ah;
+pub(crate) mod context;
+pub(crate) mod event;
+pub(crate) mod fork;
+pub(crate) mod gid;
+pub(crate) mod pd;
+pub(crate) mod td;
 
 use std::fmt;
 use std::fs::File;
@@ -14,7 +32,7 @@ use verbs_core::provider::{Driver, NamedProvider};
 use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result, room};
 
-use crate::context::Context;
+use crate::device::context::Context;
 
 /// Lists the RDMA devices of this machine that have a provider.
 ///

@@ -16,13 +16,13 @@ use verbs_core::provider::{
 use verbs_core::types::{PostError, RecvWr, RxHashConf, WqAttr, WqFlags, WqInitAttr, WqState, WqType};
 use verbs_core::{Cause, Errno, Result};
 
-use crate::context::Context;
-use crate::cq::CqHandle;
-use crate::cq::CqUse;
-use crate::handle_error::HandleError;
-use crate::pd::Pd;
-use crate::registry::{Child, Entry, Kind, Registry, WqId};
-use crate::shared::{Shared, WeakShared};
+use crate::device::context::Context;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::registry::{Child, Entry, Kind, Registry, WqId};
+use crate::handle::shared::{Shared, WeakShared};
+use crate::queue::cq::CqHandle;
+use crate::queue::cq::CqUse;
 
 /// The attributes of a new work queue: `WqInit { max_wr: 256, ..WqInit::new(&cq) }`.
 #[doc(alias = "ibv_wq_init_attr")]

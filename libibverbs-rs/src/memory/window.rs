@@ -51,14 +51,14 @@ use verbs_core::provider::{Destroy, EventsRead, MwOps, Provider};
 use verbs_core::types::{AccessFlags, MwBindInfo, MwType, SendOp, inc_rkey};
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::exposed::{Exposed, RemoteAccess};
-use crate::handle_error::HandleError;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::{Child, PdId};
 use crate::in_flight::Directory;
-use crate::kernel_handle::KernelHandle;
-use crate::mw::Mw;
-use crate::post_error::PostBufReason;
-use crate::registry::{Child, PdId};
-use crate::remote::RemoteMr;
+use crate::memory::exposed::{Exposed, RemoteAccess};
+use crate::memory::mw::Mw;
+use crate::memory::post_error::PostBufReason;
+use crate::memory::remote::RemoteMr;
 
 /// A key for peers, bound to exposed memory and revoked by requests.
 ///
@@ -340,7 +340,7 @@ impl Window {
         qp: &(impl QpWindows + ?Sized),
     ) -> Result<(Request, RemoteMr), PostBufReason> {
         let inner = &mut *self.0;
-        let (offset, length) = crate::mr::within(range, memory.len())
+        let (offset, length) = crate::memory::mr::within(range, memory.len())
             .map_err(|(start, end)| PostBufReason::OutOfRange { start, end, len: memory.len() })?;
         if memory.pd_id() != inner.pd {
             return Err(PostBufReason::Foreign);

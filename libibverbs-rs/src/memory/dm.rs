@@ -6,9 +6,9 @@ use verbs_core::Result;
 use verbs_core::provider::{ContextOps, DmOps, DmahOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{DmAttr, DmahAttr};
 
-use crate::context::Context;
-use crate::handle_error::HandleError;
-use crate::shared::Shared;
+use crate::device::context::Context;
+use crate::handle::error::HandleError;
+use crate::handle::shared::Shared;
 
 /// Memory of the device. Programs access it by copies, work requests by a region:
 /// [`Pd::reg_dm_mr`](crate::Pd::reg_dm_mr).

@@ -4,10 +4,10 @@ use core::fmt;
 use core::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
-use crate::buffer::Buf;
-use crate::handle_error::HandleError;
-use crate::registry::PdId;
-use crate::stable::StableBytes;
+use crate::handle::error::HandleError;
+use crate::handle::registry::PdId;
+use crate::memory::buffer::Buf;
+use crate::memory::stable::StableBytes;
 
 /// Registered memory, read-only and cheap to clone: one buffer for many simultaneous sends.
 ///
@@ -51,7 +51,7 @@ impl FrozenBuf {
     /// If the range lies outside the memory.
     #[must_use]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
-        let within = crate::mr::within(range, self.len);
+        let within = crate::memory::mr::within(range, self.len);
         let (offset, len) =
             within.unwrap_or_else(|(start, end)| panic!("{start}..{end} of {} bytes", self.len));
         Self { buf: Arc::clone(&self.buf), offset: self.offset + offset, len }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use verbs_core::Result;
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider, QueueAllocator};
 
-use crate::context::Context;
-use crate::handle_error::HandleError;
-use crate::shared::Shared;
+use crate::device::context::Context;
+use crate::handle::error::HandleError;
+use crate::handle::shared::Shared;
 
 /// The parts of a parent domain besides its protection domain, none by default: `ParentDomainInit {
 /// td: Some(&td), ..ParentDomainInit::default() }`.

@@ -20,7 +20,7 @@ use verbs_core::Error;
 use verbs_core::fork::ForkRwLock;
 use verbs_core::provider::Destroy;
 
-use crate::handle_error::HandleError;
+use crate::handle::error::HandleError;
 
 /// A kernel object and its dependencies. Empty only while a method takes it apart.
 #[derive(Debug)]

@@ -20,9 +20,9 @@ use nix::sys::time::TimeSpec;
 use verbs_core::provider::{ContextOps, Provider};
 use verbs_core::{Cause, Errno, Result};
 
-use crate::context::Context;
-use crate::handle_error::HandleError;
-use crate::registry::{Child, CqId, Registry};
+use crate::device::context::Context;
+use crate::handle::error::HandleError;
+use crate::handle::registry::{Child, CqId, Registry};
 
 /// A file through which armed completion queues ([`Cq::req_notify`](crate::Cq::req_notify)) signal
 /// new completions. One channel serves any number of queues of its device.

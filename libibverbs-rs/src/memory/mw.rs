@@ -3,9 +3,9 @@
 use verbs_core::provider::{Erased, MwOps, NamedProvider, Provider};
 use verbs_core::types::MwType;
 
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
-use crate::registry::Child;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::Child;
 
 /// A memory window, for raw posting. [`Window`](crate::Window) is the safe alternative.
 ///

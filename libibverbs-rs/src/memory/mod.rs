@@ -1,16 +1,39 @@
 //! [`Memory`] and [`PostMemory`]: memory that safe code posts.
+//!
+//! | file | content |
+//! |---|---|
+//! | [`window`], [`mw`] | access of peers granted by requests: windows, raw windows |
+//! | [`exposed`], [`remote`] | memory exposed to peers; memory of a peer |
+//! | [`buffer`], [`numbers`] | memory owned by the program or in flight, and viewed as numbers |
+//! | [`frozen`] | memory shared read-only |
+//! | [`stable`] | memory of the program's that stays in place |
+//! | [`mr`] | raw regions |
+//! | [`dm`] | device memory and DMA handles |
+//! | [`post_error`] | the error of posting, which returns the memory |
+
+pub(crate) mod buffer;
+pub(crate) mod dm;
+pub(crate) mod exposed;
+pub(crate) mod frozen;
+pub(crate) mod mr;
+pub(crate) mod mw;
+pub(crate) mod numbers;
+pub(crate) mod post_error;
+pub(crate) mod remote;
+pub(crate) mod stable;
+pub(crate) mod window;
 
 use core::ops::RangeBounds;
 
 use verbs_core::types::Sge;
 
-use crate::buffer::Buf;
-use crate::exposed::Exposed;
-use crate::frozen::FrozenBuf;
-use crate::post_error::PostBufReason;
+use crate::handle::registry::PdId;
+use crate::memory::buffer::Buf;
+use crate::memory::exposed::Exposed;
+use crate::memory::frozen::FrozenBuf;
+use crate::memory::post_error::PostBufReason;
+use crate::memory::window::Window;
 use crate::qp::scope::ScopedMemory;
-use crate::registry::PdId;
-use crate::window::Window;
 pub(crate) use sealed::Registered;
 
 /// The memory of a request, returned by its completion or the end of its queue pair.
@@ -168,8 +191,8 @@ pub(crate) fn element(
     len: usize,
     lkey: u32,
 ) -> Result<Sge, PostBufReason> {
-    let (offset, wanted) = crate::mr::within(range, len)
-        .map_err(|(start, end)| PostBufReason::OutOfRange { start, end, len })?;
+    let (offset, wanted) =
+        mr::within(range, len).map_err(|(start, end)| PostBufReason::OutOfRange { start, end, len })?;
     let length = u32::try_from(wanted).map_err(|_| PostBufReason::TooLong { len: wanted })?;
     Ok(Sge { addr: addr + offset as u64, length, lkey })
 }
@@ -180,7 +203,7 @@ mod sealed {
     use verbs_core::types::Sge;
 
     use super::{Memory, PostBufReason};
-    use crate::registry::PdId;
+    use crate::handle::registry::PdId;
 
     /// Registered memory. The private trait keeps the set of its kinds closed.
     pub trait Registered: Sized {

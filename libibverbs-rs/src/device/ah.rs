@@ -4,11 +4,11 @@ use verbs_core::provider::{AhOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{AhAttr, Av, Grh, UdAddr, Wc, WcFlags};
 use verbs_core::{Cause, Errno, Result};
 
-use crate::context::Context;
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
-use crate::pd::Pd;
-use crate::registry::Child;
+use crate::device::context::Context;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::Child;
 
 /// An address handle: the resolved path to a peer. A work request copies the parts it needs.
 ///

@@ -25,15 +25,15 @@ use verbs_core::provider::{
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc, WcError, WcFlags, WcStatus};
 use verbs_core::{Cause, Errno, Error, Result, for_each_completion_field, for_each_optional_field};
 
-use crate::buffer::Buf;
-use crate::comp_channel::{self, CompChannel};
-use crate::context::Context;
-use crate::handle_error::HandleError;
+use crate::device::context::Context;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::{self, Child, CqId, Kind, Registry};
 use crate::in_flight::{Directory, Returned, Routes};
-use crate::kernel_handle::KernelHandle;
-use crate::pd::Pd;
-use crate::registry::{self, Child, CqId, Kind, Registry};
-use crate::window::{Invalidated, Window};
+use crate::memory::buffer::Buf;
+use crate::memory::window::{Invalidated, Window};
+use crate::queue::comp_channel::{self, CompChannel};
 
 /// The attributes of a new completion queue:
 /// `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.

@@ -16,15 +16,15 @@ use nix::fcntl::OFlag;
 use verbs_core::Result;
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider};
 
-use crate::context::Context;
-use crate::cq::CqHandle;
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
-use crate::pd::Pd;
+use crate::device::context::Context;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::{Child, Tally};
 use crate::qp::Qp;
 use crate::qp::state::{Reset, State};
-use crate::registry::{Child, Tally};
-use crate::srq::{Srq, SrqInit};
+use crate::queue::cq::CqHandle;
+use crate::queue::srq::{Srq, SrqInit};
 
 /// The attributes of opening an XRC domain. The default opens a private domain.
 #[doc(alias = "ibv_xrcd_init_attr")]

@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 use verbs_core::provider::Destroy;
 use verbs_core::{Error, Result};
 
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
-use crate::registry::{Child, Registry, Tally};
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::{Child, Registry, Tally};
 
 /// A kernel object that lives as long as its handle and its users. `D` are its dependencies, by
 /// default its share of the open device.

@@ -16,12 +16,12 @@ use verbs_core::provider::{
 };
 use verbs_core::types::{AccessFlags, Sge};
 
-use crate::context::Context;
-use crate::dm::Dmah;
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
-use crate::pd::Pd;
-use crate::registry::Child;
+use crate::device::context::Context;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::Child;
+use crate::memory::dm::Dmah;
 
 /// A memory region for raw posting: caller-owned memory registered with the device.
 /// [`Buf`](crate::Buf) is the safe alternative.

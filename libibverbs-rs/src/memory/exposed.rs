@@ -24,13 +24,13 @@ use verbs_core::provider::{Destroy, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error};
 
-use crate::buffer::Buf;
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
-use crate::pd::Pd;
-use crate::registry::PdId;
-use crate::registry::Registry;
-use crate::remote::RemoteMr;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::PdId;
+use crate::handle::registry::Registry;
+use crate::memory::buffer::Buf;
+use crate::memory::remote::RemoteMr;
 
 bitflags! {
     /// The accesses of peers to exposed memory.
@@ -250,7 +250,7 @@ impl Exposed {
     /// # Panics
     /// If the range lies outside the memory.
     pub fn for_each_piece(&self, range: impl RangeBounds<usize>, mut each: impl FnMut(&[u8])) {
-        let within = crate::mr::within(range, self.len());
+        let within = crate::memory::mr::within(range, self.len());
         let (mut offset, len) =
             within.unwrap_or_else(|(start, end)| panic!("{start}..{end} of {} bytes", self.len()));
         let end = offset + len;
@@ -311,7 +311,7 @@ impl Exposed {
         // other share exists, and the borrow of this one keeps it so. The region has no remote
         // rights [11], so that the device accesses it for requests of this process and through
         // windows. Requests in flight and bound windows hold shares, which they release only when
-        // their accesses have ended, or after `is_lingering` was set (`crate::window`). The
+        // their accesses have ended, or after `is_lingering` was set (`crate::memory::window`). The
         // uniqueness check synchronises with the releases of all other shares.
         Ok(unsafe { core::slice::from_raw_parts_mut(start, self.inner.len) })
     }

@@ -10,15 +10,15 @@ use verbs_core::types::{
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::comp_channel::CompChannel;
-use crate::cq::{Cq, CqInit};
-use crate::event::AsyncEvents;
-use crate::exposed::RemoteAccess;
-use crate::gid;
-use crate::handle_error::HandleError;
-use crate::pd::Pd;
-use crate::registry::{Child, Parent, Registry, Tally};
-use crate::xrcd::{Xrcd, XrcdInit};
+use crate::device::event::AsyncEvents;
+use crate::device::gid;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::registry::{Child, Parent, Registry, Tally};
+use crate::memory::exposed::RemoteAccess;
+use crate::queue::comp_channel::CompChannel;
+use crate::queue::cq::{Cq, CqInit};
+use crate::queue::xrcd::{Xrcd, XrcdInit};
 
 /// An open device. Cheap to clone; everything made from it keeps it open.
 ///

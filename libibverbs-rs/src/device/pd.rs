@@ -16,25 +16,25 @@ use verbs_core::provider::{
 };
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, AhAttr, MwType, Sge, TmCap};
 
-use crate::ah::Ah;
-use crate::buffer::Buf;
-use crate::context::Context;
-use crate::cq::CqHandle;
-use crate::dm::{Dm, Dmah};
-use crate::exposed::{Exposed, RemoteAccess};
-use crate::frozen::FrozenBuf;
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
-use crate::mr::{self, Mr, MrInit};
-use crate::mw::Mw;
+use crate::device::ah::Ah;
+use crate::device::context::Context;
+use crate::device::td::{ParentDomainInit, Td};
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::{Child, PdId, Tally};
+use crate::memory::buffer::Buf;
+use crate::memory::dm::{Dm, Dmah};
+use crate::memory::exposed::{Exposed, RemoteAccess};
+use crate::memory::frozen::FrozenBuf;
+use crate::memory::mr::{self, Mr, MrInit};
+use crate::memory::mw::Mw;
+use crate::memory::stable::{StableBytes, StableMemory};
+use crate::memory::window::Window;
 use crate::qp::Qp;
 use crate::qp::attr::QpInit;
 use crate::qp::state::Reset;
-use crate::registry::{Child, PdId, Tally};
-use crate::srq::{Srq, SrqInit};
-use crate::stable::{StableBytes, StableMemory};
-use crate::td::{ParentDomainInit, Td};
-use crate::window::Window;
+use crate::queue::cq::CqHandle;
+use crate::queue::srq::{Srq, SrqInit};
 
 /// A protection domain: a queue pair can access only the memory regions and address handles of its
 /// own domain. Cheap to clone.

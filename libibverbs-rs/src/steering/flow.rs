@@ -9,15 +9,15 @@ use verbs_core::Result;
 use verbs_core::provider::{ContextOps, Erased, FlowActionOps, NamedProvider, Provider};
 use verbs_core::types::{FlowActionEspAttr, FlowAttr};
 
-use crate::context::Context;
-use crate::counters::Counters;
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
+use crate::device::context::Context;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::{Child, Registry};
+use crate::handle::shared::Shared;
 use crate::qp::Qp;
 use crate::qp::QpUse;
 use crate::qp::state::State;
-use crate::registry::{Child, Registry};
-use crate::shared::Shared;
+use crate::steering::counters::Counters;
 
 /// A flow rule of a queue pair.
 ///

@@ -8,14 +8,14 @@ use verbs_core::types::{
     CompCntrAttachOps, CompCntrCaps, CompCntrEntry, CompCntrType, CounterAttachAttr, ReadCountersFlags,
 };
 
-use crate::context::Context;
-use crate::flow::Flow;
-use crate::flow::RULES;
-use crate::handle_error::HandleError;
+use crate::device::context::Context;
+use crate::handle::error::HandleError;
+use crate::handle::registry::{Child, Registry};
+use crate::handle::shared::Shared;
 use crate::qp::Qp;
 use crate::qp::state::State;
-use crate::registry::{Child, Registry};
-use crate::shared::Shared;
+use crate::steering::flow::Flow;
+use crate::steering::flow::RULES;
 
 /// A set of counters for flow rules, named by [`ActionCount`](crate::FlowSpec::ActionCount).
 ///

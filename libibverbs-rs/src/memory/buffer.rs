@@ -33,13 +33,13 @@ use verbs_core::provider::{Destroy, MrOps, Provider};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error, Result, room};
 
-use crate::frozen::FrozenBuf;
-use crate::handle_error::HandleError;
-use crate::kernel_handle::KernelHandle;
-use crate::pd::Pd;
-use crate::registry::PdId;
-use crate::registry::{Child, Registry};
-use crate::stable::StableMemory;
+use crate::device::pd::Pd;
+use crate::handle::error::HandleError;
+use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::PdId;
+use crate::handle::registry::{Child, Registry};
+use crate::memory::frozen::FrozenBuf;
+use crate::memory::stable::StableMemory;
 
 /// Registered memory owned by this process: all or a piece of an allocation.
 ///

@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::buffer::Buf;
+use crate::memory::buffer::Buf;
 
 /// A primitive number: every bit pattern is valid.
 ///

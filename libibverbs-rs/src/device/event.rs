@@ -14,9 +14,9 @@ use verbs_core::types::AsyncEventType;
 use verbs_core::{Errno, Result};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::comp_channel::{read_record, set_nonblocking, wait};
-use crate::context::Context;
-use crate::registry::{Child, CqId, QpId, Registry, SrqId, WqId};
+use crate::device::context::Context;
+use crate::handle::registry::{Child, CqId, QpId, Registry, SrqId, WqId};
+use crate::queue::comp_channel::{read_record, set_nonblocking, wait};
 
 /// The stream of a device's asynchronous events. Made by [`Context::async_events`].
 ///

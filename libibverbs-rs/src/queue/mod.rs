@@ -1,0 +1,15 @@
+//! Queues besides those of a queue pair, and their events.
+//!
+//! | file | content |
+//! |---|---|
+//! | [`srq`] | shared receive queues |
+//! | [`xrcd`] | XRC domains |
+//! | [`wq`] | receive queues of tables |
+//! | [`cq`] | completion queues: polling, waiting |
+//! | [`comp_channel`] | files through which completion queues signal events |
+
+pub(crate) mod comp_channel;
+pub(crate) mod cq;
+pub(crate) mod srq;
+pub(crate) mod wq;
+pub(crate) mod xrcd;
