@@ -1,6 +1,6 @@
 //! [`Ah`]: the path of datagrams, including the path back to a sender.
 
-use verbs_core::provider::{AhOps, Erased, NamedProvider, Provider};
+use verbs_core::provider::{AhOps, ContextOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{AhAttr, Av, Grh, UdAddr, Wc, WcFlags};
 use verbs_core::{Cause, Errno, Result};
 
@@ -94,6 +94,24 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> Pd<P> {
+    /// Creates an address handle: the path to a peer, for datagrams.
+    ///
+    /// # Errors
+    /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port or a GID index
+    ///   beyond 255, with [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on RoCE,
+    ///   with [`Cause::Gid`](crate::Cause::Gid) for a source GID index outside the table.
+    /// - `ENODATA` with [`Cause::Gid`](crate::Cause::Gid) for an empty entry of the GID table.
+    /// - Any other errno the kernel returns; notably `ENETUNREACH` and `EHOSTUNREACH` for a
+    ///   destination without a route.
+    ///
+    /// # References
+    /// `ibv_create_ah(3)`
+    #[doc(alias = "ibv_create_ah")]
+    pub fn create_ah(&self, attr: &AhAttr) -> Result<Ah<P>> {
+        let raw = self.context().creating("create_ah")?.create_ah(self.raw(), attr)?;
+        Ok(Ah::new(raw, self.child_ah()))
+    }
+
     /// Creates an address handle for the path back to the sender of a datagram:
     /// [`Context::init_ah_from_wc`], then [`create_ah`](Self::create_ah).
     ///

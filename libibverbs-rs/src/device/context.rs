@@ -1,24 +1,17 @@
-//! [`Context`]: an open device, its queries, and the objects made from it.
+//! [`Context`]: an open device and its queries. The files of its objects have the methods that make
+//! them.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, OpenedContext, Provider};
-use verbs_core::types::{
-    AtomicCap, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Gid, GidEntry, PortAttr, RtValues,
-};
+use verbs_core::types::{DeviceAttr, DeviceAttrEx, Gid, GidEntry, PortAttr, RtValues};
 use verbs_core::{Cause, Errno, Error, Result};
 
-use crate::device::event::AsyncEvents;
 use crate::device::gid;
-use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::registry::{Child, Parent, Registry, Tally};
-use crate::memory::exposed::RemoteAccess;
-use crate::queue::comp_channel::CompChannel;
-use crate::queue::cq::{Cq, CqInit};
-use crate::queue::xrcd::{Xrcd, XrcdInit};
 
 /// An open device. Cheap to clone; everything made from it keeps it open.
 ///
@@ -108,7 +101,8 @@ impl<P: Provider> Context<P> {
         self.raw().vendor_err_text(vendor_err)
     }
 
-    /// Returns the number of completion vectors to select from with [`CqInit::comp_vector`].
+    /// Returns the number of completion vectors to select from with
+    /// [`CqInit::comp_vector`](crate::CqInit::comp_vector).
     pub fn num_comp_vectors(&self) -> u32 {
         self.raw().device().num_comp_vectors()
     }
@@ -136,39 +130,6 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device_ex(&self) -> Result<DeviceAttrEx> {
         self.raw().device().query_device_ex()
-    }
-
-    /// Returns the peer accesses supported by this device. Use it for
-    /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose) to
-    /// permit everything the device supports; [`RemoteAccess::all`] includes rights refused by most
-    /// devices.
-    ///
-    /// ```
-    /// # #[cfg(feature = "soft")]
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use verbs::RemoteAccess;
-    ///
-    /// let context = verbs::soft::auto()?.open()?;
-    /// let access = context.remote_access()?;
-    /// assert!(access.contains(RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC));
-    /// let memory = context.alloc_pd()?;
-    /// let exposed = memory.expose(memory.alloc_buf(4096)?, access)?;
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "soft"))]
-    /// # fn main() {}
-    /// ```
-    ///
-    /// # Errors
-    /// As [`query_device`](Self::query_device).
-    pub fn remote_access(&self) -> Result<RemoteAccess> {
-        let device = self.query_device_ex()?;
-        let caps = device.device_cap_flags_ex | device.orig_attr.device_cap_flags;
-        let mut access = RemoteAccess::READ | RemoteAccess::WRITE;
-        access.set(RemoteAccess::ATOMIC, device.orig_attr.atomic_cap != AtomicCap::NONE);
-        access.set(RemoteAccess::FLUSH_GLOBAL, caps.contains(DeviceCapFlags::FLUSH_GLOBAL));
-        access.set(RemoteAccess::FLUSH_PERSISTENT, caps.contains(DeviceCapFlags::FLUSH_PERSISTENT));
-        Ok(access)
     }
 
     /// Queries the state and the attributes of a port, counted from 1.
@@ -305,33 +266,6 @@ impl<P: Provider> Context<P> {
         Err(self.error("get_pkey_index", Errno::NODATA))
     }
 
-    /// Allocates a protection domain for memory regions, queue pairs and address handles.
-    ///
-    /// # Errors
-    /// Any errno the kernel returns; notably `ENOMEM` if the device has no protection domain left.
-    ///
-    /// # References
-    /// `ibv_alloc_pd(3)`
-    #[doc(alias = "ibv_alloc_pd")]
-    pub fn alloc_pd(&self) -> Result<Pd<P>> {
-        Pd::alloc(self)
-    }
-
-    /// Returns a protection domain allocated by another owner of the same context, by its handle.
-    /// Dropping it deallocates nothing.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` if the provider imports none. An invalid handle is reported only when an object
-    /// is created in the domain.
-    ///
-    /// # References
-    /// `ibv_import_pd(3)`
-    #[doc(alias = "ibv_import_pd")]
-    #[doc(alias = "ibv_unimport_pd")]
-    pub fn import_pd(&self, handle: u32) -> Result<Pd<P>> {
-        Pd::import(self, handle)
-    }
-
     /// Returns a copy of the device file's descriptor, for sharing this context with another
     /// process or library ([`import_device`](crate::import_device)). The kernel's driver must
     /// support that; rxe's does not, and importing its file fails.
@@ -350,66 +284,6 @@ impl<P: Provider> Context<P> {
     pub unsafe fn export_device(&self) -> Result<OwnedFd> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.raw().export_device() }
-    }
-
-    /// Creates a completion channel: a file through which completion queues signal new completions.
-    ///
-    /// # Errors
-    /// Any errno the kernel returns; notably `EMFILE` if the process has no descriptor left.
-    ///
-    /// # References
-    /// `ibv_create_comp_channel(3)`
-    #[doc(alias = "ibv_create_comp_channel")]
-    pub fn create_comp_channel(&self) -> Result<CompChannel> {
-        CompChannel::create(self)
-    }
-
-    /// Creates a completion queue.
-    ///
-    /// # Errors
-    /// - `EINVAL` with [`Cause::Limit`] for a size of 0 or beyond the device's
-    ///   [`max_cqe`](DeviceAttr::max_cqe), or a completion vector the device lacks.
-    /// - `EOPNOTSUPP` with [`Cause::CqWcFlags`] for completion fields the device lacks;
-    ///   `EOPNOTSUPP` or `EINVAL` with [`Cause::CqFlags`] for an unsupported flag.
-    /// - `EINVAL` with [`Cause::Foreign`] for the completion channel or the parent domain of
-    ///   another open device.
-    /// - `EINVAL` for a [`parent_domain`](CqInit::parent_domain) that is an ordinary domain;
-    ///   `EOPNOTSUPP` if the provider, such as rxe, has no parent domains.
-    /// - Any other errno the kernel returns; notably `ENOMEM`.
-    ///
-    /// # References
-    /// `ibv_create_cq(3)`
-    #[doc(alias = "ibv_create_cq")]
-    #[doc(alias = "ibv_create_cq_ex")]
-    pub fn create_cq(&self, init: &CqInit<'_, P>) -> Result<Cq<P>> {
-        Cq::create(self, init)
-    }
-
-    /// Opens an XRC domain: a private one, or one identified by a file.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for a device without XRC; `EAGAIN` for a file without a domain and without
-    /// [`create`](XrcdInit::create), `EINVAL` for one with a domain and with
-    /// [`exclusive`](XrcdInit::exclusive); any other errno the kernel returns.
-    ///
-    /// # References
-    /// `ibv_open_xrcd(3)`
-    #[doc(alias = "ibv_open_xrcd")]
-    pub fn open_xrcd(&self, init: &XrcdInit<'_>) -> Result<Xrcd<P>> {
-        Xrcd::open(self, init)
-    }
-
-    /// Opens a stream of the device's asynchronous events. If a program has several streams, each
-    /// event goes to one of them.
-    ///
-    /// # Errors
-    /// Any errno the kernel returns; notably `EMFILE` if the process has no descriptor left.
-    ///
-    /// # References
-    /// `ibv_get_async_event(3)`
-    #[doc(alias = "ibv_get_async_event")]
-    pub fn async_events(&self) -> Result<AsyncEvents> {
-        AsyncEvents::open(self)
     }
 
     /// Closes the device if this is its last handle and no object made from it is left. Otherwise

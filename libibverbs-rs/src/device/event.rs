@@ -64,6 +64,21 @@ pub enum Element {
     Unknown(u64),
 }
 
+impl<P: Provider> Context<P> {
+    /// Opens a stream of the device's asynchronous events. If a program has several streams, each
+    /// event goes to one of them.
+    ///
+    /// # Errors
+    /// Any errno the kernel returns; notably `EMFILE` if the process has no descriptor left.
+    ///
+    /// # References
+    /// `ibv_get_async_event(3)`
+    #[doc(alias = "ibv_get_async_event")]
+    pub fn async_events(&self) -> Result<AsyncEvents> {
+        AsyncEvents::open(self)
+    }
+}
+
 impl AsyncEvents {
     pub(crate) fn open<P: Provider>(context: &Context<P>) -> Result<Self> {
         let registry = Arc::clone(context.registry());

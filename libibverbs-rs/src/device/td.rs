@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use verbs_core::Result;
-use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider, QueueAllocator};
+use verbs_core::provider::{ContextOps, Erased, NamedProvider, ParentDomainAttr, Provider, QueueAllocator};
 
 use crate::device::context::Context;
+use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::shared::Shared;
 
@@ -108,3 +109,41 @@ impl<P: Provider> Context<P> {
 }
 
 const PARENTS: &str = "parent domains";
+
+impl<P: Provider> Pd<P> {
+    /// Allocates a parent domain: the same protection domain, with a thread domain and a queue
+    /// allocator for the objects made in it. Queue pairs of both domains can use memory registered
+    /// in either. Completion queues join it by
+    /// [`CqInit::parent_domain`](crate::CqInit::parent_domain).
+    ///
+    /// ```
+    /// # #[cfg(feature = "soft")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use verbs::{CqInit, ParentDomainInit};
+    /// let context = verbs::soft::auto()?.open()?;
+    /// let (pd, td) = (context.alloc_pd()?, context.alloc_td()?);
+    /// let init = ParentDomainInit { td: Some(&td), ..ParentDomainInit::default() };
+    /// let parent = pd.alloc_parent_domain(&init)?;
+    /// let cq = context.create_cq(&CqInit { parent_domain: Some(&parent), ..CqInit::new(16) })?;
+    /// let buf = parent.alloc_buf(4096)?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "soft"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider has none (rxe), or cannot use the allocator (soft devices);
+    /// `EINVAL` for a thread domain of another device.
+    ///
+    /// # References
+    /// `ibv_alloc_parent_domain(3)`
+    #[doc(alias = "ibv_alloc_parent_domain")]
+    pub fn alloc_parent_domain(&self, init: &ParentDomainInit<'_, P>) -> Result<Self> {
+        let ParentDomainInit { td, allocator, allow_cc_unprotected_alloc } = *init;
+        let td_of = td.map(Td::raw);
+        let attr = ParentDomainAttr { pd: self.raw(), td: td_of, allocator, allow_cc_unprotected_alloc };
+        let raw = self.context().creating("alloc_parent_domain")?.alloc_parent_domain(&attr)?;
+        Ok(self.parent_domain(raw, td.map(|td| td.shared.user())))
+    }
+}

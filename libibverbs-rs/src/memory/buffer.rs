@@ -11,8 +11,8 @@
 //!
 //! Invariant: the pieces of one allocation are disjoint, and each has exactly one owner. The owner
 //! of a `Buf` is the only code that reads or writes its bytes. While the device may access them,
-//! the `Buf` is inside a table in flight, a [`FrozenBuf`] or an [`Exposed`](crate::Exposed), where
-//! no code can reach it.
+//! the `Buf` is inside a table in flight, a [`FrozenBuf`](crate::FrozenBuf) or an
+//! [`Exposed`](crate::Exposed), where no code can reach it.
 //!
 //! # Safety
 //! The unsafe code here registers memory and makes slices of it, justified by the invariant above.
@@ -36,9 +36,7 @@ use verbs_core::{Cause, Errno, Error, Result, room};
 use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
-use crate::handle::registry::PdId;
-use crate::handle::registry::{Child, Registry};
-use crate::memory::frozen::FrozenBuf;
+use crate::handle::registry::{Child, PdId, Registry};
 use crate::memory::stable::StableMemory;
 
 /// Registered memory owned by this process: all or a piece of an allocation.
@@ -115,6 +113,56 @@ impl<T: MrOps + Destroy, M: Send + 'static> Registration for KernelHandle<T, Reg
 
     fn memory_name(&self) -> &'static str {
         type_name::<M>()
+    }
+}
+
+impl<P: Provider> Pd<P> {
+    /// Allocates zeroed, page-aligned memory registered for local use, for safe posting.
+    ///
+    /// It is ordinary memory of the process, as `ibv_alloc_buf` allocates, except for mlx5 devices
+    /// of confidential guests ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)).
+    ///
+    /// # Errors
+    /// `ENOMEM`: with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small,
+    /// otherwise if the system has no memory or the device no region left; any other errno the
+    /// kernel returns.
+    ///
+    /// # References
+    /// `ibv_reg_mr(3)`, `ibv_alloc_buf(3)`
+    #[doc(alias = "ibv_reg_mr")]
+    #[doc(alias = "ibv_alloc_buf")]
+    #[doc(alias = "ibv_reg_buf_mr")]
+    #[doc(alias = "IBV_REG_MR_MASK_BUF")]
+    pub fn alloc_buf(&self, len: usize) -> Result<Buf> {
+        Buf::alloc(self, len)
+    }
+
+    /// Registers the program's memory for local use, in place and without copying.
+    /// [`Buf::into_memory`] returns the memory.
+    ///
+    /// ```
+    /// # #[cfg(feature = "soft")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pd = verbs::soft::auto()?.open()?.alloc_pd()?;
+    /// let buf = pd.register(vec![7_u8; 4096])?;
+    /// assert_eq!(buf[4095], 7);
+    /// let bytes: Vec<u8> = buf.into_memory()?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "soft"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// The memory: `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is
+    /// too small, or without the cause if the device has no region left; any other errno the kernel
+    /// returns.
+    ///
+    /// # References
+    /// `ibv_reg_mr(3)`
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register<M: StableMemory>(&self, memory: M) -> Result<Buf, HandleError<M>> {
+        Buf::register(self, memory)
     }
 }
 
@@ -242,11 +290,6 @@ impl Buf {
         Ok(())
     }
 
-    /// Makes the memory read-only and cheap to clone, for sending to many peers at once.
-    pub fn freeze(self) -> FrozenBuf {
-        FrozenBuf::new(self)
-    }
-
     /// Deregisters and releases the allocation. Dropping its last piece does the same, and leaks
     /// memory the kernel refuses to deregister.
     ///
@@ -302,7 +345,7 @@ impl Buf {
     }
 
     /// Returns whether the device and the owner may write the memory: false only inside a
-    /// [`FrozenBuf`].
+    /// [`FrozenBuf`](crate::FrozenBuf).
     pub(crate) fn is_writable(&self) -> bool {
         self.region.is_writable
     }

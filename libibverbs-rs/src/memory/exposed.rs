@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bitflags::bitflags;
 use verbs_core::exposed::ExposedBytes;
 use verbs_core::provider::{Destroy, MrOps, Provider};
-use verbs_core::types::AccessFlags;
-use verbs_core::{Cause, Errno, Error};
+use verbs_core::types::{AccessFlags, AtomicCap, DeviceCapFlags};
+use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::device::context::Context;
 use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
-use crate::handle::registry::PdId;
-use crate::handle::registry::Registry;
+use crate::handle::registry::{PdId, Registry};
 use crate::memory::buffer::Buf;
 use crate::memory::remote::RemoteMr;
 
@@ -113,6 +113,63 @@ impl<T: MrOps + Destroy> Registration for KernelHandle<T, Buf> {
     fn deregister(self: Box<Self>) -> Result<Buf, (Box<dyn Registration>, Error)> {
         self.close()
             .map_err(|HandleError { handle, error }| (Box::new(handle) as Box<dyn Registration>, error))
+    }
+}
+
+impl<P: Provider> Context<P> {
+    /// Returns the peer accesses supported by this device. Use it for
+    /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose) to
+    /// permit everything the device supports; [`RemoteAccess::all`] includes rights refused by most
+    /// devices.
+    ///
+    /// ```
+    /// # #[cfg(feature = "soft")]
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use verbs::RemoteAccess;
+    ///
+    /// let context = verbs::soft::auto()?.open()?;
+    /// let access = context.remote_access()?;
+    /// assert!(access.contains(RemoteAccess::READ | RemoteAccess::WRITE | RemoteAccess::ATOMIC));
+    /// let memory = context.alloc_pd()?;
+    /// let exposed = memory.expose(memory.alloc_buf(4096)?, access)?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "soft"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// As [`query_device`](Self::query_device).
+    pub fn remote_access(&self) -> Result<RemoteAccess> {
+        let device = self.query_device_ex()?;
+        let caps = device.device_cap_flags_ex | device.orig_attr.device_cap_flags;
+        let mut access = RemoteAccess::READ | RemoteAccess::WRITE;
+        access.set(RemoteAccess::ATOMIC, device.orig_attr.atomic_cap != AtomicCap::NONE);
+        access.set(RemoteAccess::FLUSH_GLOBAL, caps.contains(DeviceCapFlags::FLUSH_GLOBAL));
+        access.set(RemoteAccess::FLUSH_PERSISTENT, caps.contains(DeviceCapFlags::FLUSH_PERSISTENT));
+        Ok(access)
+    }
+}
+
+impl<P: Provider> Pd<P> {
+    /// Lets peers access a piece of memory. They have the rights in both `access` and the queue
+    /// pair's access flags.
+    ///
+    /// # Errors
+    /// The piece: `EINVAL` for no right at all; otherwise as [`register`](Self::register).
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn expose(&self, buf: Buf, access: RemoteAccess) -> Result<Exposed, HandleError<Buf>> {
+        Exposed::new(self, buf, access)
+    }
+
+    /// Exposes a piece of memory to peers only through bound [`Window`](crate::Window)s. The memory
+    /// is registered once for all bindings.
+    ///
+    /// # Errors
+    /// The piece: as [`register`](Self::register).
+    #[doc(alias = "IBV_ACCESS_MW_BIND")]
+    pub fn expose_to_windows(&self, buf: Buf) -> Result<Exposed, HandleError<Buf>> {
+        Exposed::to_windows(self, buf)
     }
 }
 

@@ -1,9 +1,18 @@
 //! [`FrozenBuf`]: registered memory, read-only and shared.
+//!
+//! # Safety
+//! The unsafe code here registers read-only bytes, which neither this file nor the device writes.
+
+#![allow(unsafe_code)]
 
 use core::fmt;
 use core::ops::{Deref, RangeBounds};
 use std::sync::Arc;
 
+use verbs_core::provider::Provider;
+use verbs_core::types::AccessFlags;
+
+use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::registry::PdId;
 use crate::memory::buffer::Buf;
@@ -27,6 +36,36 @@ pub struct FrozenBuf {
     buf: Arc<Buf>,
     offset: usize,
     len: usize,
+}
+
+impl<P: Provider> Pd<P> {
+    /// Registers read-only memory of the program, in place: a mapped file, shared or static bytes.
+    /// [`FrozenBuf::into_memory`] returns it.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register).
+    ///
+    /// # References
+    /// `ibv_reg_mr(3)`
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register_bytes<M: StableBytes>(&self, memory: M) -> Result<FrozenBuf, HandleError<M>> {
+        if let Err(error) = self.context().registry().room("reg_mr") {
+            return Err(HandleError { handle: memory, error });
+        }
+        let memory = Box::new(memory);
+        let (base, len) = (memory.stable_ptr().cast_mut(), memory.stable_len());
+        // SAFETY: `StableBytes` says that the bytes stay mapped, and are not written, until the
+        // value is used, which happens after the region is deregistered. A frozen buffer only
+        // reads, and without `LOCAL_WRITE` so does the device.
+        unsafe { Buf::register_at(self, memory, base, len, AccessFlags::empty()) }.map(Buf::freeze)
+    }
+}
+
+impl Buf {
+    /// Makes the memory read-only and cheap to clone, for sending to many peers at once.
+    pub fn freeze(self) -> FrozenBuf {
+        FrozenBuf::new(self)
+    }
 }
 
 impl FrozenBuf {

@@ -2,7 +2,7 @@
 //! change one.
 //!
 //! # Safety
-//! The unsafe code here changes a region and relies on its caller's promise.
+//! The unsafe code here registers memory or changes a region, and relies on its caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -10,18 +10,19 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::BorrowedFd;
 
+use verbs_core::Result;
 use verbs_core::fork::Excluded;
 use verbs_core::provider::{
-    self, ContextOps, Erased, MrMemory, MrOps, NamedProvider, Provider, RegionState, ReregError,
+    self, ContextOps, Erased, MrInitAttr, MrMemory, MrOps, NamedProvider, Provider, RegionState, ReregError,
 };
-use verbs_core::types::{AccessFlags, Sge};
+use verbs_core::types::{AccessFlags, Advice, AdviseFlags, Sge};
 
 use crate::device::context::Context;
 use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::Child;
-use crate::memory::dm::Dmah;
+use crate::memory::dm::{Dm, Dmah};
 
 /// A memory region for raw posting: caller-owned memory registered with the device.
 /// [`Buf`](crate::Buf) is the safe alternative.
@@ -44,7 +45,7 @@ struct Place<P: Provider> {
 }
 
 /// The dependencies of a region. Pages go back to forks before the caller may unmap them.
-pub(crate) struct Parents {
+struct Parents {
     excluded: Vec<Excluded>,
     pd: Child,
     /// Device memory, a DMA handle, or the protection domain of a failed change.
@@ -52,13 +53,245 @@ pub(crate) struct Parents {
 }
 
 impl Parents {
-    pub(crate) fn new(pd: Child, excluded: Excluded, other: Option<Child>) -> Self {
+    fn new(pd: Child, excluded: Excluded, other: Option<Child>) -> Self {
         Self { excluded: vec![excluded], pd, others: other.into_iter().collect() }
     }
 }
 
+impl<P: Provider> Pd<P> {
+    /// Registers memory of the caller, for raw posting with any scheme of ownership.
+    /// [`alloc_buf`](Self::alloc_buf) and [`register`](Self::register) are the safe alternatives.
+    ///
+    /// # Safety
+    /// While the region is registered, the device may read the bytes and, with
+    /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE), write them: whenever a work request names them
+    /// or, with remote rights, a peer does. The bytes must stay mapped, and every other access to
+    /// them must tolerate this. The bytes of an [on-demand paged](AccessFlags::ON_DEMAND) region
+    /// need not stay mapped: the device accesses the current mapping at their addresses, and a
+    /// request to an unmapped address fails. With the address 0 and `usize::MAX` bytes such a
+    /// region covers all memory of this process, and the same rules apply to every byte named by a
+    /// request or a peer.
+    ///
+    /// On rxe (seen on Linux 7.2), the device accesses the start of each page of an [on-demand
+    /// paged](AccessFlags::ON_DEMAND) region, ignoring the offset in the page. There such a region
+    /// must not share its pages, and each packet must begin at the start of one.
+    ///
+    /// # Errors
+    /// - `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small.
+    /// - `EFAULT` for unmapped memory, or read-only memory registered for writing; soft devices add
+    ///   [`Cause::Inaccessible`](crate::Cause::Inaccessible).
+    /// - `EINVAL` with [`Cause::NeedsLocalWrite`](crate::Cause::NeedsLocalWrite) for remote writes
+    ///   or atomics without local writes, and with [`Cause::Limit`](crate::Cause::Limit) for a
+    ///   region longer than the device's [`max_mr_size`](crate::DeviceAttr::max_mr_size).
+    /// - `EOPNOTSUPP` with [`Cause::Access`](crate::Cause::Access) for access rights the device
+    ///   lacks; `EINVAL` for rights that no device has.
+    /// - Any other errno the kernel returns; notably `ENOMEM` if the device has no region left.
+    ///
+    /// # References
+    /// `ibv_reg_mr(3)`
+    #[doc(alias = "ibv_reg_mr")]
+    pub unsafe fn reg_mr(&self, addr: *mut u8, length: usize, access: AccessFlags) -> Result<Mr<P>> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.reg_mr_iova(addr, length, addr.expose_provenance() as u64, access) }
+    }
+
+    /// Registers memory as [`reg_mr`](Self::reg_mr) does. Work requests and peers address its first
+    /// byte as `iova`.
+    ///
+    /// # Safety
+    /// As [`reg_mr`](Self::reg_mr).
+    ///
+    /// # Errors
+    /// As [`reg_mr`](Self::reg_mr).
+    ///
+    /// # References
+    /// `ibv_reg_mr_iova(3)`
+    #[doc(alias = "ibv_reg_mr_iova")]
+    pub unsafe fn reg_mr_iova(
+        &self,
+        addr: *mut u8,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Mr<P>> {
+        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
+        let excluded = self.exclude("reg_mr", addr, length, access)?;
+        // SAFETY: the caller's promise is the same.
+        let raw = unsafe { self.register_raw(addr, length, iova, access) }?;
+        let parents = Parents::new(self.child_mr(), excluded, None);
+        Ok(Mr::new(self, raw, parents, iova, length, access))
+    }
+
+    /// Registers memory in the extended form: of a dma-buf, or with a DMA handle.
+    ///
+    /// # Safety
+    /// As [`reg_mr`](Self::reg_mr), also for the bytes of a dma-buf.
+    ///
+    /// # Errors
+    /// As [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP` for a
+    /// DMA handle unsupported by the device or the kernel (before 6.17).
+    ///
+    /// # References
+    /// `ibv_reg_mr_ex(3)`
+    #[doc(alias = "ibv_reg_mr_ex")]
+    pub unsafe fn reg_mr_ex(&self, init: &MrInit<'_, P>) -> Result<Mr<P>> {
+        let MrInit { memory, length, access, iova, dmah } = *init;
+        let (excluded, default) = match memory {
+            MrMemory::Addr(addr) => {
+                (self.exclude("reg_mr", addr, length, access)?, addr.expose_provenance() as u64)
+            }
+            MrMemory::DmaBuf { offset, .. } => (Excluded::NONE, offset),
+        };
+        let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova.unwrap_or(default) };
+        let attr = MrInitAttr { memory, length, iova, access, dmah: dmah.map(Dmah::raw) };
+        // SAFETY: the caller's promise is the same.
+        let raw = unsafe { self.context().creating("reg_mr")?.reg_mr_ex(self.raw(), &attr) }?;
+        let dmah = dmah.map(|dmah| dmah.shared.user());
+        let parents = Parents::new(self.child_mr(), excluded, dmah);
+        Ok(Mr::new(self, raw, parents, iova, length, access))
+    }
+
+    /// Registers `length` bytes of a dma-buf, for example of a GPU's memory, from `offset` on. Work
+    /// requests and peers address its first byte as `iova`.
+    ///
+    /// # Safety
+    /// As [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device registers no dma-bufs (rxe and soft devices); `EINVAL` if
+    /// `offset` and `iova` have different offsets in their pages; any other errno the kernel
+    /// returns, notably `EBADF` for a file of another kind.
+    ///
+    /// # References
+    /// `ibv_reg_dmabuf_mr(3)`
+    #[doc(alias = "ibv_reg_dmabuf_mr")]
+    pub unsafe fn reg_dmabuf_mr(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<Mr<P>> {
+        let context = self.context().raw();
+        // SAFETY: the caller's promise is the same.
+        let raw = unsafe { context.reg_dmabuf_mr(self.raw(), fd, offset, length, iova, access) }?;
+        let parents = Parents::new(self.child_mr(), Excluded::NONE, None);
+        Ok(Mr::new(self, raw, parents, iova, length, access))
+    }
+
+    /// Registers `length` bytes of device memory from `offset` on. Work requests and peers address
+    /// them from 0 on.
+    ///
+    /// # Errors
+    /// `EINVAL` for a range outside the memory, or memory of another device; `EOPNOTSUPP` for
+    /// rights the device lacks; any other errno the kernel returns.
+    ///
+    /// # References
+    /// `ibv_reg_dm_mr(3)`
+    #[doc(alias = "ibv_reg_dm_mr")]
+    pub fn reg_dm_mr(&self, dm: &Dm<P>, offset: u64, length: usize, access: AccessFlags) -> Result<Mr<P>> {
+        let access = access | AccessFlags::ZERO_BASED;
+        let raw = self.context().creating("reg_dm_mr")?.reg_dm_mr(
+            self.raw(),
+            dm.raw(),
+            offset,
+            length as u64,
+            access,
+        )?;
+        let parents = Parents::new(self.child_mr(), Excluded::NONE, Some(dm.shared.user()));
+        Ok(Mr::new(self, raw, parents, 0, length, access))
+    }
+
+    /// Allocates a null region: elements with its local key read as zeros and discard writes, at
+    /// any address. Its remote key gives peers no access; with the local key peers read zeros, and
+    /// their writes are discarded.
+    ///
+    /// An element with its key lets a receive skip a part of a message.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device has none (rxe); `ENOMEM` if the device has no region left.
+    ///
+    /// # References
+    /// `ibv_alloc_null_mr(3)`
+    #[doc(alias = "ibv_alloc_null_mr")]
+    pub fn alloc_null_mr(&self) -> Result<Mr<P>> {
+        let raw = self.context().creating("alloc_null_mr")?.alloc_null_mr(self.raw())?;
+        let parents = Parents::new(self.child_mr(), Excluded::NONE, None);
+        Ok(Mr::new(self, raw, parents, 0, usize::MAX, AccessFlags::LOCAL_WRITE))
+    }
+
+    /// Returns a memory region registered by another owner of the same context, by its handle.
+    /// Dropping it deregisters nothing.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the provider or the kernel (before 5.9) imports none; `ENOENT` for an
+    /// invalid handle; any other errno the kernel returns.
+    ///
+    /// # References
+    /// `ibv_import_mr(3)`
+    #[doc(alias = "ibv_import_mr")]
+    pub fn import_mr(&self, handle: u32) -> Result<Mr<P>> {
+        let (raw, attr) = self.context().creating("import_mr")?.import_mr(self.raw(), handle)?;
+        let parents = Parents::new(self.child_mr(), Excluded::NONE, None);
+        let length = usize::try_from(attr.length).unwrap_or(usize::MAX);
+        // Only the other owner knows the rights.
+        Ok(Mr::new(self, raw, parents, attr.iova, length, AccessFlags::empty()))
+    }
+
+    /// Advises the device about the pages of elements in on-demand paged regions of this domain.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device takes no advice (rxe takes it since Linux 6.17) or not this kind;
+    /// `EINVAL` for a flag it does not know; `ENOENT`, `EPERM`, `EINVAL` or `EFAULT` for elements
+    /// outside such regions, with the errnos of `ibv_advise_mr(3)` on soft devices; any other errno
+    /// the kernel returns.
+    ///
+    /// # References
+    /// `ibv_advise_mr(3)`
+    #[doc(alias = "ibv_advise_mr")]
+    pub fn advise_mr(&self, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
+        self.context().raw().advise_mr(self.raw(), advice, flags, sges)
+    }
+
+    /// Registers memory and returns the provider's memory region without a handle around it.
+    ///
+    /// # Safety
+    /// As [`reg_mr`](Self::reg_mr).
+    ///
+    /// # Errors
+    /// As [`reg_mr`](Self::reg_mr).
+    pub(crate) unsafe fn register_raw(
+        &self,
+        addr: *mut u8,
+        length: usize,
+        iova: u64,
+        access: AccessFlags,
+    ) -> Result<P::Mr> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.context().creating("reg_mr")?.reg_mr(self.raw(), addr, length, iova, access) }
+    }
+
+    /// Excludes the pages of a new region from forks if necessary.
+    ///
+    /// # Errors
+    /// The errno of `madvise(2)`.
+    pub(crate) fn exclude(
+        &self,
+        verb: &'static str,
+        addr: *mut u8,
+        length: usize,
+        access: AccessFlags,
+    ) -> Result<Excluded> {
+        if !is_pinned(self.context(), access) {
+            return Ok(Excluded::NONE);
+        }
+        Excluded::new(addr, length).map_err(|errno| self.context().registry().error(verb, errno))
+    }
+}
+
 impl<P: Provider> Mr<P> {
-    pub(crate) fn new(
+    fn new(
         pd: &Pd<P>,
         raw: P::Mr,
         parents: Parents,
@@ -338,7 +571,7 @@ impl<P: Provider> Default for MrChange<'_, P> {
 }
 
 /// Returns whether registration with these rights pins pages of this process.
-pub(crate) fn is_pinned<P: Provider>(context: &Context<P>, access: AccessFlags) -> bool {
+fn is_pinned<P: Provider>(context: &Context<P>, access: AccessFlags) -> bool {
     !access.contains(AccessFlags::ON_DEMAND) && context.raw().pins_memory()
 }
 

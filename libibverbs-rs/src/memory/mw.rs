@@ -1,8 +1,10 @@
 //! [`Mw`]: a memory window, for raw posting.
 
-use verbs_core::provider::{Erased, MwOps, NamedProvider, Provider};
+use verbs_core::Result;
+use verbs_core::provider::{ContextOps, Erased, MwOps, NamedProvider, Provider};
 use verbs_core::types::MwType;
 
+use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::Child;
@@ -26,6 +28,23 @@ use crate::handle::registry::Child;
 #[derive(Debug)]
 pub struct Mw<P: Provider = Erased> {
     handle: KernelHandle<P::Mw, Child>,
+}
+
+impl<P: Provider> Pd<P> {
+    /// Allocates a memory window for raw posting, bound to no region.
+    /// [`alloc_window`](Self::alloc_window) is the safe alternative.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the device, or the kernel's driver, has no windows of the type (rxe before
+    /// Linux 6.1); any other errno the kernel returns, notably `ENOMEM`.
+    ///
+    /// # References
+    /// `ibv_alloc_mw(3)`
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn alloc_mw(&self, mw_type: MwType) -> Result<Mw<P>> {
+        let raw = self.context().creating("alloc_mw")?.alloc_mw(self.raw(), mw_type)?;
+        Ok(Mw::new(raw, self.child_mw()))
+    }
 }
 
 impl<P: Provider> Mw<P> {

@@ -51,6 +51,7 @@ use verbs_core::provider::{Destroy, EventsRead, MwOps, Provider};
 use verbs_core::types::{AccessFlags, MwBindInfo, MwType, SendOp, inc_rkey};
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::{Child, PdId};
@@ -206,6 +207,20 @@ impl Request {
             }
             None => SendOp::LocalInv { invalidate_rkey: self.rkey },
         }
+    }
+}
+
+impl<P: Provider> Pd<P> {
+    /// Allocates a memory window that the domain's queue pairs bind to exposed memory.
+    ///
+    /// # Errors
+    /// As [`alloc_mw`](Self::alloc_mw).
+    ///
+    /// # References
+    /// `ibv_alloc_mw(3)`
+    #[doc(alias = "ibv_alloc_mw")]
+    pub fn alloc_window(&self, mw_type: MwType) -> Result<Window> {
+        self.alloc_mw(mw_type).map(|mw| Window::new(mw, self.id()))
     }
 }
 

@@ -110,6 +110,68 @@ struct Tables {
     recvs: Arc<Directory>,
 }
 
+impl<P: Provider> Pd<P> {
+    /// Creates a queue pair, in the state RESET.
+    ///
+    /// # Errors
+    /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a capacity beyond the device's
+    ///   limits.
+    /// - `EOPNOTSUPP` with [`Cause::QpType`](crate::Cause::QpType) for a type the device lacks;
+    ///   `EINVAL` with the same cause for an unknown type number, and from some kernels.
+    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue, shared
+    ///   receive queue or table of work queues of another open device, with
+    ///   [`Cause::Closed`](crate::Cause::Closed) for a closed or dropped one.
+    /// - `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
+    /// - `EOPNOTSUPP` of the verb `create_qp_ex` for attributes in [`QpInit::ex`] the device lacks,
+    ///   and for [`QpInit::rss`] if it has no tables of work queues.
+    /// - Any other errno of the kernel or of the system's random source; notably `ENOMEM`.
+    ///
+    /// # References
+    /// `ibv_create_qp(3)`
+    #[doc(alias = "ibv_create_qp")]
+    #[doc(alias = "ibv_create_qp_ex")]
+    pub fn create_qp(&self, init: &QpInit<P>) -> Result<Qp<Reset, P>> {
+        Qp::create(self, init)
+    }
+}
+
+impl<P: Provider> Xrcd<P> {
+    /// Creates an XRC target ([`QpType::XRC_RECV`](crate::QpType::XRC_RECV)) in the state RESET. It
+    /// posts nothing: its peer's requests name the shared receive queue to take a receive from.
+    ///
+    /// # Errors
+    /// Any errno of the kernel or of the system's random source; notably `EOPNOTSUPP` for a device
+    /// without XRC.
+    ///
+    /// # References
+    /// `ibv_create_qp_ex(3)`
+    #[doc(alias = "ibv_create_qp_ex")]
+    #[doc(alias = "IBV_QP_INIT_ATTR_XRCD")]
+    pub fn create_target(&self) -> Result<Qp<Reset, P>> {
+        Qp::create_target(self)
+    }
+
+    /// Opens the XRC target with a number, possibly created through another context sharing the
+    /// domain. The target ends with the last queue pair created or opened for it. `S` is the
+    /// target's state.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unknown number or a target in another state; any other errno the kernel
+    /// returns.
+    ///
+    /// # References
+    /// `ibv_open_qp(3)`
+    #[doc(alias = "ibv_open_qp")]
+    #[doc(alias = "ibv_qp_open_attr")]
+    #[doc(alias = "IBV_QP_OPEN_ATTR_NUM")]
+    #[doc(alias = "IBV_QP_OPEN_ATTR_TYPE")]
+    #[doc(alias = "IBV_QP_OPEN_ATTR_XRCD")]
+    #[doc(alias = "ibv_qp_open_attr_mask")]
+    pub fn open_target<S: State>(&self, qp_num: u32) -> Result<Qp<S, P>> {
+        Qp::open_target(self, qp_num)
+    }
+}
+
 impl<P: Provider> Qp<Reset, P> {
     pub(crate) fn create(pd: &Pd<P>, init: &QpInit<P>) -> Result<Self> {
         let context = pd.context().raw();

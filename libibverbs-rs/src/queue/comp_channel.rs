@@ -97,6 +97,20 @@ pub struct CqEvent {
     pub cq: CqId,
 }
 
+impl<P: Provider> Context<P> {
+    /// Creates a completion channel: a file through which completion queues signal new completions.
+    ///
+    /// # Errors
+    /// Any errno the kernel returns; notably `EMFILE` if the process has no descriptor left.
+    ///
+    /// # References
+    /// `ibv_create_comp_channel(3)`
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_comp_channel(&self) -> Result<CompChannel> {
+        CompChannel::create(self)
+    }
+}
+
 impl CompChannel {
     pub(crate) fn create<P: Provider>(context: &Context<P>) -> Result<Self> {
         let file = context.creating("create_comp_channel")?.device().create_comp_channel()?.into();

@@ -182,6 +182,29 @@ struct Dependencies {
     _context: Child,
 }
 
+impl<P: Provider> Context<P> {
+    /// Creates a completion queue.
+    ///
+    /// # Errors
+    /// - `EINVAL` with [`Cause::Limit`] for a size of 0 or beyond the device's
+    ///   [`max_cqe`](crate::DeviceAttr::max_cqe), or a completion vector the device lacks.
+    /// - `EOPNOTSUPP` with [`Cause::CqWcFlags`] for completion fields the device lacks;
+    ///   `EOPNOTSUPP` or `EINVAL` with [`Cause::CqFlags`] for an unsupported flag.
+    /// - `EINVAL` with [`Cause::Foreign`] for the completion channel or the parent domain of
+    ///   another open device.
+    /// - `EINVAL` for a [`parent_domain`](CqInit::parent_domain) that is an ordinary domain;
+    ///   `EOPNOTSUPP` if the provider, such as rxe, has no parent domains.
+    /// - Any other errno the kernel returns; notably `ENOMEM`.
+    ///
+    /// # References
+    /// `ibv_create_cq(3)`
+    #[doc(alias = "ibv_create_cq")]
+    #[doc(alias = "ibv_create_cq_ex")]
+    pub fn create_cq(&self, init: &CqInit<'_, P>) -> Result<Cq<P>> {
+        Cq::create(self, init)
+    }
+}
+
 impl<P: Provider> Cq<P> {
     pub(crate) fn create(context: &Context<P>, init: &CqInit<'_, P>) -> Result<Self> {
         Self::create_by(context, init, |parent_domain, attr| context.raw().create_cq(parent_domain, attr))

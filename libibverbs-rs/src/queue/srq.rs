@@ -152,6 +152,71 @@ struct Dependencies {
     _pd: Child,
 }
 
+impl<P: Provider> Pd<P> {
+    /// Creates a shared receive queue, for queue pairs of any protection domain.
+    ///
+    /// The memory of its receives belongs to this domain. On rxe, its queue pairs must too.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits;
+    /// `EOPNOTSUPP` for a device without shared receive queues; any other errno the kernel returns,
+    /// notably `ENOMEM`.
+    ///
+    /// # References
+    /// `ibv_create_srq(3)`
+    #[doc(alias = "ibv_create_srq")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_PD")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_TYPE")]
+    pub fn create_srq(&self, init: &SrqInit) -> Result<Srq<P>> {
+        Srq::create(self, init)
+    }
+
+    /// Creates a shared receive queue with tag matching: a message whose tag is in the queue's tag
+    /// list arrives in the memory of that tag ([`Srq::post_srq_ops`]), any other in a receive. The
+    /// operations on the list complete in `cq`, given as a `&Cq` or a [`CqHandle`].
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
+    /// with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another open
+    /// device, with [`Cause::Closed`](crate::Cause::Closed) for a closed completion queue;
+    /// `EOPNOTSUPP` for a device without tag matching (rxe, soft devices, ConnectX with RoCE
+    /// ports); any other errno the kernel returns.
+    ///
+    /// # References
+    /// `ibv_create_srq_ex(3)`
+    #[doc(alias = "ibv_create_srq_ex")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_CQ")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_PD")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_TM")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_TYPE")]
+    pub fn create_tm_srq(&self, cq: impl Into<CqHandle<P>>, tm: TmCap, init: &SrqInit) -> Result<Srq<P>> {
+        Srq::create_tm(self, &cq.into(), tm, init)
+    }
+}
+
+impl<P: Provider> Xrcd<P> {
+    /// Creates a shared receive queue. Requests to the domain's targets name it by its
+    /// [`srq_num`](Srq::srq_num). Its receives complete in `cq`, given as a `&Cq` or a
+    /// [`CqHandle`]. The requests access memory of `pd`.
+    ///
+    /// # Errors
+    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
+    /// with [`Cause::Foreign`](crate::Cause::Foreign) for a protection domain or completion queue
+    /// of another open device, with [`Cause::Closed`](crate::Cause::Closed) for a closed completion
+    /// queue; any other errno the kernel returns.
+    ///
+    /// # References
+    /// `ibv_create_srq_ex(3)`
+    #[doc(alias = "ibv_create_srq_ex")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_CQ")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_PD")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_TYPE")]
+    #[doc(alias = "IBV_SRQ_INIT_ATTR_XRCD")]
+    pub fn create_srq(&self, pd: &Pd<P>, cq: impl Into<CqHandle<P>>, init: &SrqInit) -> Result<Srq<P>> {
+        Srq::create_xrc(pd, self, &cq.into(), init)
+    }
+}
+
 impl<P: Provider> Srq<P> {
     pub(crate) fn create(pd: &Pd<P>, init: &SrqInit) -> Result<Self> {
         Self::of_kind(pd, Special::default(), init)

@@ -17,14 +17,9 @@ use verbs_core::Result;
 use verbs_core::provider::{ContextOps, Erased, NamedProvider, Provider};
 
 use crate::device::context::Context;
-use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::{Child, Tally};
-use crate::qp::Qp;
-use crate::qp::state::{Reset, State};
-use crate::queue::cq::CqHandle;
-use crate::queue::srq::{Srq, SrqInit};
 
 /// The attributes of opening an XRC domain. The default opens a private domain.
 #[doc(alias = "ibv_xrcd_init_attr")]
@@ -66,8 +61,24 @@ enum Raw<P: Provider> {
     Within(Arc<Inner<Erased>>),
 }
 
+impl<P: Provider> Context<P> {
+    /// Opens an XRC domain: a private one, or one identified by a file.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a device without XRC; `EAGAIN` for a file without a domain and without
+    /// [`create`](XrcdInit::create), `EINVAL` for one with a domain and with
+    /// [`exclusive`](XrcdInit::exclusive); any other errno the kernel returns.
+    ///
+    /// # References
+    /// `ibv_open_xrcd(3)`
+    #[doc(alias = "ibv_open_xrcd")]
+    pub fn open_xrcd(&self, init: &XrcdInit<'_>) -> Result<Xrcd<P>> {
+        Xrcd::open(self, init)
+    }
+}
+
 impl<P: Provider> Xrcd<P> {
-    pub(crate) fn open(context: &Context<P>, init: &XrcdInit<'_>) -> Result<Self> {
+    fn open(context: &Context<P>, init: &XrcdInit<'_>) -> Result<Self> {
         let mut oflags = OFlag::empty();
         oflags.set(OFlag::O_CREAT, init.create);
         oflags.set(OFlag::O_EXCL, init.exclusive);
@@ -97,62 +108,6 @@ impl<P: Provider> Xrcd<P> {
                 Raw::Within(_) => unreachable!("an erased domain is within no other"),
             },
         }
-    }
-
-    /// Creates a shared receive queue. Requests to the domain's targets name it by its
-    /// [`srq_num`](Srq::srq_num). Its receives complete in `cq`, given as a `&Cq` or a
-    /// [`CqHandle`]. The requests access memory of `pd`.
-    ///
-    /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
-    /// with [`Cause::Foreign`](crate::Cause::Foreign) for a protection domain or completion queue
-    /// of another open device, with [`Cause::Closed`](crate::Cause::Closed) for a closed completion
-    /// queue; any other errno the kernel returns.
-    ///
-    /// # References
-    /// `ibv_create_srq_ex(3)`
-    #[doc(alias = "ibv_create_srq_ex")]
-    #[doc(alias = "IBV_SRQ_INIT_ATTR_CQ")]
-    #[doc(alias = "IBV_SRQ_INIT_ATTR_PD")]
-    #[doc(alias = "IBV_SRQ_INIT_ATTR_TYPE")]
-    #[doc(alias = "IBV_SRQ_INIT_ATTR_XRCD")]
-    pub fn create_srq(&self, pd: &Pd<P>, cq: impl Into<CqHandle<P>>, init: &SrqInit) -> Result<Srq<P>> {
-        Srq::create_xrc(pd, self, &cq.into(), init)
-    }
-
-    /// Creates an XRC target ([`QpType::XRC_RECV`](crate::QpType::XRC_RECV)) in the state RESET. It
-    /// posts nothing: its peer's requests name the shared receive queue to take a receive from.
-    ///
-    /// # Errors
-    /// Any errno of the kernel or of the system's random source; notably `EOPNOTSUPP` for a device
-    /// without XRC.
-    ///
-    /// # References
-    /// `ibv_create_qp_ex(3)`
-    #[doc(alias = "ibv_create_qp_ex")]
-    #[doc(alias = "IBV_QP_INIT_ATTR_XRCD")]
-    pub fn create_target(&self) -> Result<Qp<Reset, P>> {
-        Qp::create_target(self)
-    }
-
-    /// Opens the XRC target with a number, possibly created through another context sharing the
-    /// domain. The target ends with the last queue pair created or opened for it. `S` is the
-    /// target's state.
-    ///
-    /// # Errors
-    /// `EINVAL` for an unknown number or a target in another state; any other errno the kernel
-    /// returns.
-    ///
-    /// # References
-    /// `ibv_open_qp(3)`
-    #[doc(alias = "ibv_open_qp")]
-    #[doc(alias = "ibv_qp_open_attr")]
-    #[doc(alias = "IBV_QP_OPEN_ATTR_NUM")]
-    #[doc(alias = "IBV_QP_OPEN_ATTR_TYPE")]
-    #[doc(alias = "IBV_QP_OPEN_ATTR_XRCD")]
-    #[doc(alias = "ibv_qp_open_attr_mask")]
-    pub fn open_target<S: State>(&self, qp_num: u32) -> Result<Qp<S, P>> {
-        Qp::open_target(self, qp_num)
     }
 
     /// Closes the domain if this is its last handle and no object of it is left. Otherwise the
