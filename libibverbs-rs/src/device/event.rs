@@ -15,8 +15,8 @@ use verbs_core::{Errno, Result};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::device::context::Context;
+use crate::device::event_file::{read_record, set_nonblocking, wait};
 use crate::handle::registry::{Child, CqId, QpId, Registry, SrqId, WqId};
-use crate::queue::comp_channel::{read_record, set_nonblocking, wait};
 
 /// The stream of a device's asynchronous events. Made by [`Context::async_events`].
 ///

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`context`] | an open device: its queries, and the parent of all its objects |
 //! | [`event`] | the asynchronous events of a device |
+//! | [`event_file`] | files of events: reading a record, waiting until one comes |
 //! | [`pd`] | protection domains |
 //! | [`td`] | thread domains and parent domains |
 //! | [`ah`] | address handles |
@@ -14,6 +15,7 @@
 pub(crate) mod ah;
 pub(crate) mod context;
 pub(crate) mod event;
+pub(crate) mod event_file;
 pub(crate) mod fork;
 pub(crate) mod gid;
 pub(crate) mod pd;

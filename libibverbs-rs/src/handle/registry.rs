@@ -206,7 +206,7 @@ impl Registry {
             (&self.td_tally, "thread domains"),
             (&self.xrcd_tally, "XRC domains"),
             (&self.table_tally, "tables of work queues"),
-            (&self.flow_tally, "flow rules"),
+            (&self.flow_tally, RULES),
             (&self.action_tally, "flow actions"),
             (&self.counters_tally, "counters"),
             (&self.comp_cntr_tally, "completion counters"),
@@ -319,3 +319,6 @@ impl Tally {
         Arc::strong_count(&self.0) > 1
     }
 }
+
+/// Flow rules as the users of another object.
+pub(crate) const RULES: &str = "flow rules";

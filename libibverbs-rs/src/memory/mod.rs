@@ -6,6 +6,7 @@
 //! | [`exposed`], [`remote`] | memory exposed to peers; memory of a peer |
 //! | [`buffer`], [`numbers`] | memory owned by the program or in flight, and viewed as numbers |
 //! | [`frozen`] | memory shared read-only |
+//! | [`scoped`] | borrowed memory of a scope |
 //! | [`stable`] | memory of the program's that stays in place |
 //! | [`mr`] | raw regions |
 //! | [`dm`] | device memory and DMA handles |
@@ -20,6 +21,7 @@ pub(crate) mod mw;
 pub(crate) mod numbers;
 pub(crate) mod post_error;
 pub(crate) mod remote;
+pub(crate) mod scoped;
 pub(crate) mod stable;
 pub(crate) mod window;
 
@@ -32,8 +34,8 @@ use crate::memory::buffer::Buf;
 use crate::memory::exposed::Exposed;
 use crate::memory::frozen::FrozenBuf;
 use crate::memory::post_error::PostBufReason;
+use crate::memory::scoped::ScopedMemory;
 use crate::memory::window::Window;
-use crate::qp::scope::ScopedMemory;
 pub(crate) use sealed::Registered;
 
 /// The memory of a request, returned by its completion or the end of its queue pair.

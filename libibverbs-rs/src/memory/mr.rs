@@ -291,14 +291,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl<P: Provider> Mr<P> {
-    fn new(
-        pd: &Pd<P>,
-        raw: P::Mr,
-        parents: Parents,
-        iova: u64,
-        length: usize,
-        access: AccessFlags,
-    ) -> Self {
+    fn new(pd: &Pd<P>, raw: P::Mr, parents: Parents, iova: u64, length: usize, access: AccessFlags) -> Self {
         let place = Place { context: pd.context().clone(), iova, length, access };
         Self { handle: KernelHandle::new(raw, parents), place }
     }

@@ -19,6 +19,7 @@ use verbs_core::provider::Provider;
 use super::Dependencies;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
+use crate::handle::registry::RULES;
 use crate::memory::window::WithWindows;
 
 /// The control object of a queue pair.
@@ -77,7 +78,7 @@ impl<P: Provider> Core<P> {
     #[allow(clippy::result_large_err)]
     pub(super) fn close(mut self) -> Result<Dependencies, HandleError<Self>> {
         if self.has_rules() {
-            let error = self.dependencies().registry.in_use("destroy_qp", crate::steering::flow::RULES);
+            let error = self.dependencies().registry.in_use("destroy_qp", RULES);
             return Err(HandleError { handle: self, error });
         }
         let rules = Arc::clone(&self.rules);

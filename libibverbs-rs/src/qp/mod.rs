@@ -52,12 +52,12 @@ use crate::in_flight::{Directory, InFlight};
 use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::{Memory, PostMemory};
 use crate::queue::cq::CqUse;
+use crate::queue::receiver::Receiver;
 use crate::queue::wq::OpenTable;
 use crate::queue::xrcd::Xrcd;
 use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
 use control::Core;
 pub(crate) use control::QpUse;
-pub(crate) use post::Receiver;
 #[cfg(feature = "mlx5")]
 use post::posts_raw_requests;
 use post::{SendBatch, Sender, posts_recvs, posts_sends};

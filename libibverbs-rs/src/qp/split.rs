@@ -25,13 +25,14 @@ use verbs_core::types::{
 
 #[cfg(feature = "mlx5")]
 use super::post::posts_raw_requests;
-use super::post::{Receiver, SendBatch, Sender, posts_recvs, posts_sends};
+use super::post::{SendBatch, Sender, posts_recvs, posts_sends};
 use super::state::{CanPostRecv, CanPostSend, Rts, State};
 use super::{Core, Qp};
 use crate::handle::error::HandleError;
 use crate::handle::registry::QpId;
 use crate::memory::PostMemory;
 use crate::memory::post_error::{PostBufError, PostBufReason};
+use crate::queue::receiver::Receiver;
 
 /// The send half of a queue pair, for a separate thread. Made by [`Qp::into_split`].
 ///

@@ -5,11 +5,13 @@
 //! | [`srq`] | shared receive queues |
 //! | [`xrcd`] | XRC domains |
 //! | [`wq`] | receive queues of tables |
+//! | [`receiver`] | a receive queue and its table of memory in flight |
 //! | [`cq`] | completion queues: polling, waiting |
 //! | [`comp_channel`] | files through which completion queues signal events |
 
 pub(crate) mod comp_channel;
 pub(crate) mod cq;
+pub(crate) mod receiver;
 pub(crate) mod srq;
 pub(crate) mod wq;
 pub(crate) mod xrcd;

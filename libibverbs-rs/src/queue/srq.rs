@@ -32,9 +32,9 @@ use crate::in_flight::InFlight;
 use crate::memory::buffer::Buf;
 use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::{Memory, PostMemory};
-use crate::qp::Receiver;
 use crate::queue::cq::CqHandle;
 use crate::queue::cq::CqUse;
+use crate::queue::receiver::Receiver;
 use crate::queue::xrcd::Xrcd;
 
 /// The attributes of a new shared receive queue:

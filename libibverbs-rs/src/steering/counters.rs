@@ -10,12 +10,11 @@ use verbs_core::types::{
 
 use crate::device::context::Context;
 use crate::handle::error::HandleError;
-use crate::handle::registry::{Child, Registry};
+use crate::handle::registry::{Child, RULES, Registry};
 use crate::handle::shared::Shared;
 use crate::qp::Qp;
 use crate::qp::state::State;
 use crate::steering::flow::Flow;
-use crate::steering::flow::RULES;
 
 /// A set of counters for flow rules, named by [`ActionCount`](crate::FlowSpec::ActionCount).
 ///

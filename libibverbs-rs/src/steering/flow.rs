@@ -12,7 +12,7 @@ use verbs_core::types::{FlowActionEspAttr, FlowAttr};
 use crate::device::context::Context;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
-use crate::handle::registry::{Child, Registry};
+use crate::handle::registry::{Child, RULES, Registry};
 use crate::handle::shared::Shared;
 use crate::qp::Qp;
 use crate::qp::QpUse;
@@ -218,6 +218,3 @@ impl FlowAction<Erased> {
         }
     }
 }
-
-/// The users of a flow action.
-pub(crate) const RULES: &str = "flow rules";

@@ -1,8 +1,9 @@
 //! Posting: raw, which is unsafe, or with memory owned by the queue until its request has ended,
 //! which is safe.
 //!
-//! [`Sender`] and [`Receiver`] combine a queue of the provider with its table of memory in flight.
-//! A queue pair has both, a half has one, a shared receive queue has a [`Receiver`].
+//! [`Sender`] combines a send queue of the provider with its table of memory in flight, as
+//! [`Receiver`](crate::queue::receiver::Receiver) does a receive queue. A queue pair has both, a
+//! half has one.
 //!
 //! | file | content |
 //! |---|---|
@@ -19,8 +20,8 @@ mod methods;
 
 use core::ops::RangeBounds;
 
-use verbs_core::provider::{Provider, RecvQueue, SendQueue, gather};
-use verbs_core::types::{OpKind, PostError, PostReason, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use verbs_core::provider::{Provider, SendQueue, gather};
+use verbs_core::types::{OpKind, PostError, PostReason, SendFlags, SendOp, SendWr, Sge};
 
 use crate::in_flight::{Poster, Use, is_postable, is_reserved, reads_back, takes_inline, takes_no_memory};
 use crate::memory::PostMemory;
@@ -39,12 +40,6 @@ pub(super) use methods::{posts_recvs, posts_sends};
 pub(crate) struct Sender<P: Provider> {
     pub(super) queue: P::Sq,
     pub(super) poster: Poster,
-}
-
-/// A receive queue and the memory of its requests in flight.
-pub(crate) struct Receiver<Q> {
-    pub(crate) queue: Q,
-    pub(crate) poster: Poster,
 }
 
 impl<P: Provider> Sender<P> {
@@ -171,31 +166,6 @@ impl<P: Provider> Sender<P> {
         let queue = &mut self.queue;
         // SAFETY: the call posts this one request.
         unsafe { without_memory(wr_id, op, flags, |wr| queue.post_send(wr)) }
-    }
-}
-
-impl<Q: RecvQueue> Receiver<Q> {
-    #[inline]
-    pub(crate) fn post<M: PostMemory>(
-        &mut self,
-        memory: M,
-        range: impl RangeBounds<usize>,
-    ) -> Result<u64, PostBufError<M>> {
-        let queue = &mut self.queue;
-        self.poster.post(memory, range, Use::RECV, |wr_id, sge| {
-            // SAFETY: the table holds the memory that the element covers until the request has
-            // ended.
-            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
-        })
-    }
-
-    pub(crate) fn post_all<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
-        let queue = &mut self.queue;
-        self.poster.post_all(pieces, Use::RECV, |wr_id, sge| {
-            // SAFETY: the table holds the memory that the elements cover until the request has
-            // ended.
-            unsafe { queue.post_recv(&[RecvWr { wr_id, sge }]) }
-        })
     }
 }
 

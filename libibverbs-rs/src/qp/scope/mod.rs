@@ -8,10 +8,8 @@
 //!                                                   then the memory is deregistered
 //! ```
 //!
-//! | file | content |
-//! |---|---|
-//! | [`memory`] | the program's handles and the requests' tokens |
-//! | [`queue_pairs`] | [`ScopedQp`] and the end of queue pairs with requests |
+//! The program's handles and the requests' tokens are in [`crate::memory::scoped`]. The file
+//! [`queue_pairs`] has [`ScopedQp`] and the end of queue pairs with requests.
 //!
 //! # Safety
 //! The claim: when [`Pd::scope`] returns or unwinds, no device writes the borrowed bytes; and while
@@ -23,12 +21,13 @@
 //!   are accepted only by [`ScopedQp`] and live no longer than the scope. The scope owns the queue
 //!   pairs. A `ScopedQp` gives no access to the queue pair itself, so none can be exchanged for
 //!   another.
-//! - *A request holds a token.* Posting turns the handle into a [`ScopedMemory`], which the table
-//!   of memory in flight holds until the request has ended: see points 2 to 4 of
-//!   [`crate::in_flight`]. Each queue pair counts its tokens; the token of a rejected request does
-//!   not count, because nothing was queued. A token outside the table has no access to the bytes:
-//!   only [`Scope::reclaim`] of the same scope turns it into a handle again. A token cannot be
-//!   copied. It is foreign to every queue pair, so it cannot be posted outside the scope.
+//! - *A request holds a token.* Posting turns the handle into a
+//!   [`ScopedMemory`](crate::ScopedMemory), which the table of memory in flight holds until the
+//!   request has ended: see points 2 to 4 of [`crate::in_flight`]. Each queue pair counts its
+//!   tokens; the token of a rejected request does not count, because nothing was queued. A token
+//!   outside the table has no access to the bytes: only [`Scope::reclaim`] of the same scope turns
+//!   it into a handle again. A token cannot be copied. It is foreign to every queue pair, so it
+//!   cannot be posted outside the scope.
 //! - *No token, no request.* Only the table drops or returns tokens of requests, so a queue pair
 //!   whose count is 0 has no entry with one. The thread that takes the last token out releases the
 //!   count after the completion. The scope's thread acquires it, so the device's writes are visible
@@ -42,7 +41,6 @@
 
 #![allow(unsafe_code)]
 
-mod memory;
 mod queue_pairs;
 
 use core::fmt;
@@ -59,9 +57,8 @@ use crate::device::pd::Pd;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::Child;
 use crate::memory::Memory;
-use memory::Name;
+use crate::memory::scoped::{Name, ScopedBuf, ScopedBytes};
 
-pub use memory::{Lent, ScopedBuf, ScopedBytes, ScopedMemory};
 pub use queue_pairs::{QueuePairs, ScopedQp};
 
 impl<P: Provider> Pd<P> {
@@ -149,8 +146,8 @@ impl<P: Provider> Pd<P> {
     /// touches one receives SIGSEGV. A slice on the stack excludes pages of the stack, so a process
     /// that forks inside a scope should register heap memory.
     ///
-    /// Memory returned by a completion counts as in flight until the [`ScopedMemory`] is dropped or
-    /// [reclaimed](Scope::reclaim).
+    /// Memory returned by a completion counts as in flight until the
+    /// [`ScopedMemory`](crate::ScopedMemory) is dropped or [reclaimed](Scope::reclaim).
     ///
     /// # Panics
     /// With the panic of the closure.

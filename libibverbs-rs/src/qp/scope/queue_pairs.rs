@@ -9,11 +9,11 @@ use std::sync::Arc;
 use verbs_core::provider::{Erased, Provider};
 use verbs_core::types::{SendFlags, SendOp};
 
-use super::memory::sealed::{Flight, Lent as _};
-use super::memory::{Lent, ScopedBuf, ScopedMemory, Token, given_back};
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::report_leak;
 use crate::memory::post_error::{PostBufError, PostBufReason};
+use crate::memory::scoped::sealed::{Flight, Lent as _};
+use crate::memory::scoped::{Lent, ScopedBuf, ScopedMemory, Token, given_back};
 use crate::qp::Qp;
 use crate::qp::state::{CanPostRecv, CanPostSend, State};
 

@@ -1,7 +1,7 @@
 //! Memory of a scope, held by the program or by the table of memory in flight.
 //!
 //! # Safety
-//! Justified in [`super`]: a token becomes a reference again once no request has it.
+//! Justified in [`crate::qp::scope`]: a token becomes a reference again once no request has it.
 
 #![allow(unsafe_code)]
 
@@ -19,15 +19,15 @@ use sealed::Flight;
 
 /// Borrowed bytes the device may write. It is a `&mut [u8]`; posting takes it.
 pub struct ScopedBuf<'scope> {
-    pub(super) bytes: &'scope mut [u8],
-    pub(super) name: Name,
+    pub(crate) bytes: &'scope mut [u8],
+    pub(crate) name: Name,
 }
 
 /// Borrowed bytes the device only reads. It is a `&[u8]` and can be posted many times at once.
 #[derive(Clone)]
 pub struct ScopedBytes<'scope> {
-    pub(super) bytes: &'scope [u8],
-    pub(super) name: Name,
+    pub(crate) bytes: &'scope [u8],
+    pub(crate) name: Name,
 }
 
 /// Borrowed memory of a request, returned by a completion or a rejected post.
@@ -36,29 +36,29 @@ pub struct ScopedBytes<'scope> {
 pub struct ScopedMemory {
     addr: usize,
     len: usize,
-    pub(super) name: Name,
-    pub(super) is_writable: bool,
+    pub(crate) name: Name,
+    pub(crate) is_writable: bool,
     /// Counts until dropped; `None` after a rejected post.
     _in_flight: Option<Flight>,
 }
 
 /// The registration of borrowed memory.
 #[derive(Clone)]
-pub(super) struct Name {
-    pub(super) lkey: u32,
-    pub(super) pd: PdId,
-    pub(super) scope: Arc<()>,
+pub(crate) struct Name {
+    pub(crate) lkey: u32,
+    pub(crate) pd: PdId,
+    pub(crate) scope: Arc<()>,
 }
 
 /// Converts the error of posting a token into the program's error. The request was not queued, so
 /// the token no longer counts.
-pub(super) fn given_back(error: PostBufError<Token>) -> PostBufError<ScopedMemory> {
+pub(crate) fn given_back(error: PostBufError<Token>) -> PostBufError<ScopedMemory> {
     let returned = error.returned.map(|token| ScopedMemory { _in_flight: None, ..token.0 });
     PostBufError { returned, reason: error.reason }
 }
 
 /// A token on its way into the table.
-pub(super) struct Token(pub(super) ScopedMemory);
+pub(crate) struct Token(pub(crate) ScopedMemory);
 
 impl From<Token> for Memory {
     fn from(token: Token) -> Self {
@@ -157,7 +157,7 @@ impl ScopedBuf<'_> {
     ///
     /// # Safety
     /// The token was made of such a handle, which lived as long as this one may.
-    pub(super) unsafe fn from_memory(memory: ScopedMemory) -> Self {
+    pub(crate) unsafe fn from_memory(memory: ScopedMemory) -> Self {
         let ScopedMemory { addr, len, name, .. } = memory;
         // SAFETY: the caller passes the token made from this very reference, and no request uses
         // it.
@@ -206,7 +206,7 @@ debug! {
     ScopedMemory: "ScopedMemory", |memory| memory.len;
 }
 
-pub(super) mod sealed {
+pub(crate) mod sealed {
     use core::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::Arc;
 
@@ -216,7 +216,7 @@ pub(super) mod sealed {
     pub struct Flight(Arc<AtomicUsize>);
 
     impl Flight {
-        pub(in crate::qp::scope) fn new(count: &Arc<AtomicUsize>) -> Self {
+        pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
             count.fetch_add(1, Ordering::Relaxed);
             Self(Arc::clone(count))
         }
