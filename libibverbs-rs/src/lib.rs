@@ -143,7 +143,7 @@
 //! [`guide::fork`].
 //!
 //! # Inside
-//! The folders from top to bottom:
+//! The folders from top to bottom: none imports one above it.
 //!
 //! | folder | content |
 //! |---|---|

@@ -7,13 +7,11 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use verbs_core::fork::ForkLock;
 use verbs_core::slots::{SlotId, Slots};
 use verbs_core::{Cause, Errno, Error, Result, room};
-
-use crate::in_flight::{Directory, INDEXES, NoPlace};
 
 /// The id of a completion queue in events: [`Cq::id`](crate::Cq::id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,8 +101,8 @@ pub(crate) struct Registry {
     qps: Mutex<Slots<Counter>>,
     wqs: Mutex<Slots<Counter>>,
     srqs: Mutex<Slots<Counter>>,
-    /// The shared receive queues' tables of memory in flight.
-    srq_directory: Arc<Directory>,
+    /// State shared by the device's queues, of a type that this folder does not know.
+    queues: OnceLock<Parent>,
     pub(crate) pd_tally: Tally,
     pub(crate) cq_tally: Tally,
     pub(crate) channel_tally: Tally,
@@ -128,7 +126,7 @@ impl Registry {
             qps: Mutex::default(),
             wqs: Mutex::default(),
             srqs: Mutex::default(),
-            srq_directory: Arc::new(Directory::of_device()),
+            queues: OnceLock::new(),
             pd_tally: Tally::default(),
             cq_tally: Tally::default(),
             channel_tally: Tally::default(),
@@ -149,8 +147,11 @@ impl Registry {
         self.device
     }
 
-    pub(crate) fn srq_directory(&self) -> &Arc<Directory> {
-        &self.srq_directory
+    /// Returns the state shared by the device's queues, which the first call makes. All calls name
+    /// the same type.
+    pub(crate) fn shared_by_queues<T: Any + Send + Sync>(&self, make: fn() -> T) -> Arc<T> {
+        let state = self.queues.get_or_init(|| Arc::new(make()));
+        Arc::clone(state).downcast().unwrap_or_else(|_| unreachable!("the queues share one type of state"))
     }
 
     pub(crate) fn error(&self, verb: &'static str, errno: Errno) -> Error {
@@ -170,20 +171,6 @@ impl Registry {
     pub(crate) fn short(&self, verb: &'static str, errno: Errno, bytes: usize) -> Error {
         let error = self.error(verb, errno);
         if errno == Errno::NOMEM { error.because(Cause::Allocation { bytes: bytes as u64 }) } else { error }
-    }
-
-    /// Returns the error of a queue whose table of memory in flight has no place.
-    pub(crate) fn no_place(&self, verb: &'static str, queues: &'static str, why: NoPlace) -> Error {
-        let max = u64::from(INDEXES) - 1;
-        match why {
-            NoPlace::Full => self.error(verb, Errno::NOMEM).because(Cause::Limit {
-                name: queues,
-                asked: max + 1,
-                min: 0,
-                max,
-            }),
-            NoPlace::Memory { bytes } => self.short(verb, Errno::NOMEM, bytes),
-        }
     }
 
     pub(crate) fn in_use(&self, verb: &'static str, by: &'static str) -> Error {

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `table` | the slots of one queue: the poster inserts, pollers take, without a lock |
 //! | `routes` | from the number in a completion to the table; no number is assigned twice |
+//! | `entry` | the content of a slot |
 //! | `returned` | [`Returned`]: the memory that a completion returns |
 //! | `sync` | the real atomics, or the model checker's |
 //!
@@ -67,6 +68,7 @@
 //!    none; [25] covers the receives they took. A poster that needs a larger table adds one to the
 //!    directory. The old one keeps its place until the shared receive queue ends.
 
+mod entry;
 mod returned;
 mod routes;
 mod sync;
@@ -79,28 +81,14 @@ use verbs_core::room;
 use verbs_core::types::{PostError, PostReason, SendFlags, SendOp, Sge};
 
 pub use returned::Returned;
-use routes::is_safe;
-pub(crate) use routes::{Directory, INDEXES, NoPlace, Routes, is_reserved};
+pub(crate) use routes::{Directory, NoPlace, Routes, is_reserved};
 
 use crate::handle::registry::PdId;
 use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::window::Window;
 use crate::memory::{Memory, PostMemory};
+use entry::{Entry, Held};
 use table::{Posts, Table};
-
-/// The memory that a request holds.
-#[derive(Debug)]
-enum Held {
-    One(Memory),
-    Many(Vec<Memory>),
-}
-
-/// The content of a slot: a request's memory, and the number of the unsignalled request before it.
-#[derive(Debug)]
-struct Entry {
-    held: Held,
-    before: Option<u64>,
-}
 
 /// A queue's share of its tables, held while its queue pair or shared receive queue lives.
 ///

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use verbs_core::types::WcStatus;
 
+use super::entry::{Entry, Pieces};
+use super::routes::{Routes, is_safe};
 use super::table::Table;
-use super::{Entry, Held, Routes, is_safe};
 use crate::memory::Memory;
 use crate::memory::buffer::Buf;
 use crate::memory::exposed::Exposed;
@@ -22,13 +23,6 @@ pub struct Returned {
     pieces: Pieces,
     /// The table and the number of the next unsignalled request.
     before: Option<(Arc<Table<Entry>>, u64)>,
-}
-
-/// The remaining pieces of a request.
-#[derive(Debug)]
-enum Pieces {
-    One(Option<Memory>),
-    Many(std::vec::IntoIter<Memory>),
 }
 
 impl Returned {
@@ -103,40 +97,13 @@ impl Drop for Returned {
     }
 }
 
-impl Iterator for Pieces {
-    type Item = Memory;
-
-    fn next(&mut self) -> Option<Memory> {
-        match self {
-            Self::One(memory) => memory.take(),
-            Self::Many(pieces) => pieces.next(),
-        }
-    }
-}
-
-impl Held {
-    /// Returns the pieces in their order.
-    pub(super) fn into_iter(self) -> impl Iterator<Item = Memory> + use<> {
-        Pieces::from(self)
-    }
-}
-
-impl From<Held> for Pieces {
-    fn from(held: Held) -> Self {
-        match held {
-            Held::One(memory) => Self::One(Some(memory)),
-            Held::Many(pieces) => Self::Many(pieces.into_iter()),
-        }
-    }
-}
-
 impl Routes {
     /// Takes out the memory of a request whose completion is lent, with this status.
     #[inline]
     pub(crate) fn reclaim(&mut self, wr_id: u64, status: WcStatus) -> Option<Returned> {
         let mut returned = self.take(wr_id, Table::take)?;
         if let Pieces::One(Some(Memory::Window(window))) = &mut returned.pieces {
-            window.settle(status == WcStatus::SUCCESS, self.directory());
+            window.settle(status == WcStatus::SUCCESS, self.directory().ticks());
         }
         Some(returned)
     }

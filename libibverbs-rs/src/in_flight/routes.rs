@@ -22,10 +22,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use verbs_core::room;
+use verbs_core::{Cause, Errno, Error, room};
 
-use super::Entry;
+use super::entry::Entry;
 use super::table::{POLLED, Table};
+use crate::handle::registry::Registry;
+use crate::memory::window::Ticks;
 
 type Shared = Arc<Table<Entry>>;
 
@@ -38,8 +40,8 @@ pub(crate) struct Directory {
     places: Mutex<Places>,
     /// The number of changes of the places.
     version: AtomicU64,
-    /// The number of windows the poller took out of the tables.
-    ticks: AtomicU64,
+    /// The count of the windows the poller took out of the tables.
+    ticks: Arc<Ticks>,
 }
 
 #[derive(Debug, Default)]
@@ -68,9 +70,30 @@ pub(crate) enum NoPlace {
     },
 }
 
+impl NoPlace {
+    /// Returns the error of a verb that makes one of these queues.
+    pub(crate) fn error(self, registry: &Registry, verb: &'static str, queues: &'static str) -> Error {
+        let max = u64::from(INDEXES) - 1;
+        match self {
+            Self::Full => registry.error(verb, Errno::NOMEM).because(Cause::Limit {
+                name: queues,
+                asked: max + 1,
+                min: 0,
+                max,
+            }),
+            Self::Memory { bytes } => registry.short(verb, Errno::NOMEM, bytes),
+        }
+    }
+}
+
 impl Directory {
     /// Returns the directory of the shared receive queues of an open device.
-    pub(crate) fn of_device() -> Self {
+    pub(crate) fn for_srqs(registry: &Registry) -> Arc<Self> {
+        registry.shared_by_queues(Self::of_device)
+    }
+
+    /// Returns an empty directory for the shared receive queues of an open device.
+    pub(super) fn of_device() -> Self {
         Self { kind: SHARED, ..Self::default() }
     }
 
@@ -121,14 +144,9 @@ impl Directory {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Counts a window taken out by the poller and returns the count.
-    pub(crate) fn tick(&self) -> u64 {
-        self.ticks.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Returns the number of windows the poller took out.
-    pub(crate) fn ticks(&self) -> u64 {
-        self.ticks.load(Ordering::Relaxed)
+    /// Returns the count of the windows the poller took out.
+    pub(crate) const fn ticks(&self) -> &Arc<Ticks> {
+        &self.ticks
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
@@ -261,7 +279,7 @@ const SEQUENCE_BITS: u32 = 40;
 /// The number of sequence numbers of a place.
 const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
 /// The number of places that a directory can have.
-pub(crate) const INDEXES: u32 = 1 << 21;
+const INDEXES: u32 = 1 << 21;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

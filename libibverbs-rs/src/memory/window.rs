@@ -29,8 +29,8 @@
 //! 4. *A peer's invalidation counts only after the bind.* Keys repeat after 256 binds, so a
 //!    completion may stem from an earlier binding with the same key. The completion of an earlier
 //!    invalidation precedes the bind's execution, and the bind's own completion follows it. Both
-//!    are in one completion queue, in this order [22]. [`Directory::tick`] counts the windows taken
-//!    out by its poller, so the number of an [`Invalidated`] shows whether it precedes the bind's
+//!    are in one completion queue, in this order [22]. [`Ticks`] counts the windows taken out by
+//!    its poller, so the number of an [`Invalidated`] shows whether it precedes the bind's
 //!    completion. The queue pair is compared, because the promise covers only the queue pair of the
 //!    binding.
 //! 5. *The range does not matter.* Peers may reach the whole region instead of the bound range
@@ -45,6 +45,7 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut, RangeBounds};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use verbs_core::provider::{Destroy, EventsRead, MwOps, Provider};
@@ -55,7 +56,6 @@ use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::{Child, PdId};
-use crate::in_flight::Directory;
 use crate::memory::exposed::{Exposed, RemoteAccess};
 use crate::memory::mw::Mw;
 use crate::memory::post_error::PostBufReason;
@@ -154,7 +154,7 @@ struct Binding {
     remote: RemoteMr,
     qp_num: u32,
     /// The completion queue of the bind's completion and its count of windows at that time.
-    completed: Option<(Arc<Directory>, u64)>,
+    completed: Option<(Arc<Ticks>, u64)>,
 }
 
 /// Evidence of a peer's invalidation of a key by a message, made only by polling the receive's
@@ -164,13 +164,30 @@ struct Binding {
 pub struct Invalidated {
     rkey: u32,
     qp_num: u32,
-    directory: Arc<Directory>,
+    ticks: Arc<Ticks>,
     tick: u64,
 }
 
+/// The number of windows taken out by the poller of one completion queue. A window is taken out
+/// with its completion, so the count dates completions of that queue.
+#[derive(Debug, Default)]
+pub(crate) struct Ticks(AtomicU64);
+
+impl Ticks {
+    /// Counts a window and returns the count.
+    fn add(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns the number of windows taken out.
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 impl Invalidated {
-    pub(crate) fn new(rkey: u32, qp_num: u32, directory: &Arc<Directory>) -> Self {
-        Self { rkey, qp_num, directory: Arc::clone(directory), tick: directory.ticks() }
+    pub(crate) fn new(rkey: u32, qp_num: u32, ticks: &Arc<Ticks>) -> Self {
+        Self { rkey, qp_num, ticks: Arc::clone(ticks), tick: ticks.count() }
     }
 
     /// Returns the key.
@@ -295,12 +312,12 @@ impl Window {
         if by.rkey != self.0.rkey || by.qp_num != binding.qp_num || self.0.mw_type != MwType::TYPE_2 {
             return false;
         }
-        let Some((directory, tick)) = &binding.completed else { return false };
+        let Some((ticks, tick)) = &binding.completed else { return false };
         if self.0.cell.is_deallocated() {
             // The memory returns when the window is dropped.
             return false;
         }
-        let is_later = Arc::ptr_eq(directory, &by.directory) && by.tick >= *tick;
+        let is_later = Arc::ptr_eq(ticks, &by.ticks) && by.tick >= *tick;
         match core::mem::replace(&mut self.0.state, State::Free) {
             // The promise [22] holds for all providers.
             State::Bound(binding) if is_later => {
@@ -443,9 +460,9 @@ impl Window {
         };
     }
 
-    /// Records the end of the request in flight, as read by the poller of `directory`.
-    pub(crate) fn settle(&mut self, has_succeeded: bool, directory: &Arc<Directory>) {
-        let tick = directory.tick();
+    /// Records the end of the request in flight, as read by the poller of `ticks`.
+    pub(crate) fn settle(&mut self, has_succeeded: bool, ticks: &Arc<Ticks>) {
+        let tick = ticks.add();
         if !has_succeeded {
             // A flushed request may have been executed, so the binding is unknown.
             return;
@@ -457,7 +474,7 @@ impl Window {
                     old.release(inner.ends_access);
                 }
                 inner.rkey = new.remote.rkey;
-                State::Bound(Binding { completed: Some((Arc::clone(directory), tick)), ..new })
+                State::Bound(Binding { completed: Some((Arc::clone(ticks), tick)), ..new })
             }
             State::Revoking { old, new_rkey } => {
                 inner.rkey = new_rkey;

@@ -303,7 +303,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         let cap = qp.cap();
         let table = |directory: &Arc<Directory>, max_wr| {
             InFlight::new(tables.pd, Arc::clone(directory), max_wr)
-                .map_err(|why| registry.no_place("create_qp", "queues of a completion queue", why))
+                .map_err(|why| why.error(registry, "create_qp", "queues of a completion queue"))
         };
         let tables = table(&tables.sends, cap.max_send_wr)
             .and_then(|sends| Ok((sends, table(&tables.recvs, cap.max_recv_wr)?)));

@@ -254,7 +254,7 @@ impl<P: Provider> Cq<P> {
         };
         Ok(Self {
             handle: KernelHandle::new(raw, dependencies),
-            routes: Routes::new(directory, Arc::clone(registry.srq_directory())).named(registry.device()),
+            routes: Routes::new(directory, Directory::for_srqs(registry)).named(registry.device()),
             name,
             shared: Arc::new(shared),
         })
@@ -576,7 +576,7 @@ impl Cq<Erased> {
         };
         match self.handle.detach().try_map(|raw| raw.downcast::<P::Cq>()) {
             Ok(handle) => {
-                let srqs = Arc::clone(self.shared.registry.srq_directory());
+                let srqs = Directory::for_srqs(&self.shared.registry);
                 let directory = Arc::clone(&self.shared.directory);
                 let routes = Routes::new(directory, srqs).named(self.routes.device());
                 Ok(Cq { handle, routes, name, shared: Arc::clone(&self.shared) })
@@ -713,7 +713,7 @@ impl Drop for CqUse {
 #[inline]
 fn invalidated(wc: &Wc, routes: &Routes) -> Option<Invalidated> {
     let is_invalidation = wc.wc_flags.contains(WcFlags::WITH_INV) && wc.status == WcStatus::SUCCESS;
-    is_invalidation.then(|| Invalidated::new(wc.imm_data, wc.qp_num, routes.directory()))
+    is_invalidation.then(|| Invalidated::new(wc.imm_data, wc.qp_num, routes.directory().ticks()))
 }
 
 /// The number of polls in [`Cq::poll_within`] between two readings of the clock.

@@ -28,12 +28,11 @@ use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::{Child, Entry, Kind, Registry, SrqId, Tally};
-use crate::in_flight::InFlight;
+use crate::in_flight::{Directory, InFlight};
 use crate::memory::buffer::Buf;
 use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::{Memory, PostMemory};
-use crate::queue::cq::CqHandle;
-use crate::queue::cq::CqUse;
+use crate::queue::cq::{CqHandle, CqUse};
 use crate::queue::receiver::Receiver;
 use crate::queue::xrcd::Xrcd;
 
@@ -255,13 +254,13 @@ impl<P: Provider> Srq<P> {
         };
         let parents = SrqParents { pd: pd.raw(), xrcd: xrcd.map(Xrcd::raw), cq: cq.map(CqHandle::name) };
         let SrqParts { srq, queue } = pd.context().raw().create_srq(&parents, &attr)?;
-        let directory = Arc::clone(registry.srq_directory());
+        let directory = Directory::for_srqs(registry);
         let (recvs, poster) = match InFlight::of_srq(pd.id(), directory, srq.attr().max_wr) {
             Ok(made) => made,
             Err(why) => {
                 // Nothing was posted, so no memory depends on the end of the queue.
                 drop(KernelHandle::new(srq, ()));
-                return Err(registry.no_place(VERB, "shared receive queues", why));
+                return Err(why.error(registry, VERB, "shared receive queues"));
             }
         };
         let dependencies = Dependencies {
