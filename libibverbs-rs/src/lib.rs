@@ -132,7 +132,8 @@
 //! names it: [`Device::open_as`] and `downcast` on any handle return `Context<Rxe>`, `Qp<Rts,
 //! Rxe>`, `Cq<Rxe>`, whose data path has no indirect calls. Both paths are the same code. The
 //! features `rxe` and `soft` of this crate build providers in; [`register`] and
-//! [`DeviceList::with_drivers`] add others.
+//! [`DeviceList::with_drivers`] add others. The contract, [`provider`], is not covered by semantic
+//! versioning yet.
 //!
 //! A provider may bring its own devices: `verbs::soft` is RoCE v2 over UDP sockets, on any machine
 //! and without special rights. The environment variable `VERBS_SOFT` adds such devices to the list
@@ -218,8 +219,24 @@ pub use verbs_core::provider::{
     WrBatch, WrError,
 };
 #[doc(inline)]
-pub use verbs_core::types::*;
-pub use verbs_core::{Cause, Errno, Error, Result, provider};
+pub use verbs_core::types::{
+    AccessFlags, Advice, AdviseFlags, AesKey, AhAttr, AsyncEventType, AtomicCap, Av, CompCntrAttachOps,
+    CompCntrCaps, CompCntrEntry, CompCntrType, CounterAttachAttr, CounterDescription, CqFlags, CqInitAttr,
+    CqModeration, CqModerationCaps, CqWcFlags, DataInOrder, DeviceAttr, DeviceAttrEx, DeviceCapFlags, DmAttr,
+    DmahAttr, Ece, EspAttr, EspEncap, EspFlags, EspIvAlgo, EspKeymat, EspReplay, FlowActionEspAttr, FlowAttr,
+    FlowAttrType, FlowEspFilter, FlowEthFilter, FlowFlags, FlowGreFilter, FlowIpv4ExtFilter, FlowIpv4Filter,
+    FlowIpv6Filter, FlowMatch, FlowMplsFilter, FlowSpec, FlowSpecType, FlowTcpUdpFilter, FlowTunnelFilter,
+    FlushPlacement, FlushSelectivity, ForkStatus, Gid, GidEntry, GidType, GlobalRoute, Grh, Guid, LinkLayer,
+    MigState, MrAttr, Mtu, MwBindInfo, MwType, OdpCaps, OdpGeneralCaps, OdpTransportCaps, OpKind, OpsFlags,
+    OpsWr, PacketPacingCaps, ParseError, PciAtomicCaps, PciAtomicOpSize, PortAttr, PortCapFlags,
+    PortCapFlags2, PortFlags, PortSpeed, PortState, PortWidth, PostError, PostReason, QpAttr, QpAttrMask,
+    QpCap, QpCreateAttr, QpCreateFlags, QpInitAttr, QpInitInfo, QpSendOps, QpState, QpType, Rate, RateLimit,
+    RawPacketCaps, ReadCountersFlags, RecvWr, RssCaps, RtValues, Rvh, RxHashConf, RxHashFields,
+    RxHashFunction, SendFlags, SendOp, SendWr, Sge, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap,
+    TmCapFlags, TmCaps, TmOp, Tmh, TmhOp, TphMemType, TsoCaps, UdAddr, Wc, WcError, WcFlags, WcOpcode,
+    WcStatus, WcTmInfo, WqAttr, WqFlags, WqFlagsChange, WqInitAttr, WqState, WqType, inc_rkey,
+};
+pub use verbs_core::{Cause, Errno, Error, Result};
 
 #[cfg(feature = "mlx5")]
 pub mod mlx5;
@@ -233,6 +250,8 @@ pub mod rxe {
 }
 
 pub mod guide;
+
+pub mod provider;
 
 #[cfg(feature = "soft")]
 pub mod soft;

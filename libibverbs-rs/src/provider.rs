@@ -1,0 +1,23 @@
+//! The contract between this crate and a provider, for authors of providers and for programs that
+//! use a provider's own objects.
+//!
+//! Start at [`Provider`], which names the objects of a provider, and at [`Driver`], which opens
+//! devices. [`Erased`] is the provider of handles that hide theirs.
+//!
+//! # Stability
+//! Semantic versioning does not cover this module yet. Any release may add required methods to
+//! these traits, or change signatures. The crate root re-exports the names used in signatures of
+//! handles; those names are stable, but the items of the traits among them are not.
+
+#[doc(inline)]
+pub use verbs_core::provider::{
+    AhOps, CompCntrOps, Completion, ContextOps, CountersOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps,
+    Driver, Erased, ErasedAh, ErasedCompCntr, ErasedCompletion, ErasedCounters, ErasedCq, ErasedCqHandle,
+    ErasedDm, ErasedDmah, ErasedFlow, ErasedFlowAction, ErasedMr, ErasedMw, ErasedPd, ErasedQp,
+    ErasedRecvQueue, ErasedRwqIndTable, ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedTd, ErasedWq,
+    ErasedWqQueue, ErasedXrcd, EventsRead, FlowActionOps, FlowOps, FlowRule, MrChange, MrInitAttr, MrMemory,
+    MrOps, MwOps, NamedProvider, Notifier, OpenedContext, ParentDomainAttr, PdOps, Provider, QpExtras, QpOps,
+    QpParents, QpParts, QueueAllocator, QueueMemory, RecvQueue, RegionState, ReregError, RwqIndTableOps,
+    SendQueue, SrqOps, SrqParents, SrqParts, TdOps, Unsupported, WqOps, WqParents, WqParts, Wr, WrBatch,
+    WrError, XrcdOps, erase, unsupported,
+};
