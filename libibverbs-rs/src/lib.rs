@@ -149,7 +149,7 @@
 //! | folder | content |
 //! |---|---|
 //! | `guide` | the manual in Markdown, whose examples are doctests on soft devices |
-//! | `mlx5`, `soft` | ConnectX features beyond verbs, soft devices |
+//! | `mlx5`, `soft`, `provider` | ConnectX features beyond verbs, soft devices, the contract |
 //! | `steering` | rules that steer packets, counters |
 //! | `qp` | queue pairs: states as types, posting, batches, scopes, halves, endpoints |
 //! | `queue` | completion queues, their events, shared receive queues, XRC domains, work queues |
@@ -201,7 +201,8 @@ pub use qp::scope::{QueuePairs, Scope, ScopedQp};
 pub use qp::split::{RecvHalf, SendHalf};
 pub use qp::{Qp, state};
 pub use queue::comp_channel::{CompChannel, CqEvent};
-pub use queue::cq::{Completed, Completion, Completions, Cq, CqHandle, CqInit};
+pub use queue::completion::{Completed, Completion, Completions};
+pub use queue::cq::{Cq, CqHandle, CqInit};
 pub use queue::srq::{Srq, SrqHandle, SrqInit};
 pub use queue::wq::{Rss, RwqIndTable, Wq, WqInit};
 pub use queue::xrcd::{Xrcd, XrcdInit};

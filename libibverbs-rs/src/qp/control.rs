@@ -16,11 +16,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use verbs_core::provider::Provider;
 
-use super::Dependencies;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
-use crate::handle::registry::RULES;
+use crate::handle::registry::{Child, Entry, RULES, Registry};
+use crate::in_flight::InFlight;
+use crate::memory::Memory;
 use crate::memory::window::WithWindows;
+use crate::queue::cq::CqUse;
 
 /// The control object of a queue pair.
 pub(super) struct Core<P: Provider> {
@@ -38,6 +40,32 @@ pub(crate) struct QpUse {
 /// The provider's object, if the queue pair was dropped while rules used it.
 #[derive(Debug, Default)]
 struct Deferred(Mutex<Option<Box<dyn Any + Send>>>);
+
+/// The dependencies of a queue pair, released once it is destroyed.
+pub(super) struct Dependencies {
+    pub(super) sends: InFlight,
+    pub(super) recvs: InFlight,
+    /// Memory in flight before a RESET that does not end requests, kept until the queue pair is
+    /// destroyed.
+    pub(super) undead: Vec<Memory>,
+    pub(super) entry: Entry,
+    pub(super) registry: Arc<Registry>,
+    pub(super) psn: u32,
+    pub(super) _parents: Parents,
+    /// The queue pair's completion counters.
+    pub(super) counters: Mutex<Vec<Child>>,
+}
+
+/// The parents of a queue pair.
+pub(super) struct Parents {
+    pub(super) _send_cq: Option<CqUse>,
+    pub(super) _recv_cq: Option<CqUse>,
+    pub(super) _srq: Option<Child>,
+    /// The table of work queues to receive through.
+    pub(super) _table: Option<Child>,
+    /// The protection domain, or the XRC domain of a target.
+    pub(super) _domain: Child,
+}
 
 impl<P: Provider> Core<P> {
     pub(super) fn new(qp: P::Qp, dependencies: Dependencies) -> Self {
@@ -115,5 +143,11 @@ impl<P: Provider> Drop for Core<P> {
             let mut deferred = self.rules.0.lock().unwrap_or_else(PoisonError::into_inner);
             *deferred = Some(Box::new(self.handle.detach()));
         }
+    }
+}
+
+impl Dependencies {
+    pub(super) fn drain(&mut self) -> Vec<Memory> {
+        self.sends.drain().chain(self.recvs.drain()).collect()
     }
 }

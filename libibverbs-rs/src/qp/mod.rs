@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`state`] | the states as types, and what each permits |
 //! | [`attr`] | the attributes of creation and of each step |
+//! | [`create`] | creating queue pairs, and opening XRC targets |
 //! | [`control`] | the control object, kept alive by flow rules |
 //! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): a queue pair's address, and connecting |
 //! | [`modify`] | draining, resuming, pace, options of a connection |
@@ -20,6 +21,7 @@
 
 pub(crate) mod attr;
 mod control;
+mod create;
 pub(crate) mod endpoint;
 mod modify;
 pub(crate) mod post;
@@ -30,32 +32,22 @@ pub mod state;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::RangeBounds;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 #[cfg(feature = "mlx5")]
 use provider_mlx5::Mlx5;
-use verbs_core::provider::{
-    ContextOps, Erased, NamedProvider, Provider, QpExtras, QpOps, QpParents, QpParts, RecvQueue, SendQueue,
-    WrBatch,
-};
+use verbs_core::provider::{Erased, NamedProvider, Provider, QpOps, RecvQueue, SendQueue, WrBatch};
 use verbs_core::types::{
-    Gid, PostError, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpInitInfo, QpState, QpType, RecvWr,
-    SendFlags, SendOp, SendWr,
+    Gid, PostError, QpAttr, QpAttrMask, QpCap, QpInitInfo, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,
 };
-use verbs_core::{Cause, Errno, Result, explain, random};
+use verbs_core::{Errno, Result, explain, random};
 
-use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
-use crate::handle::kernel_handle::KernelHandle;
-use crate::handle::registry::{Child, Entry, Kind, PdId, QpId, Registry};
-use crate::in_flight::{Directory, InFlight};
+use crate::handle::registry::{Child, QpId, Registry};
 use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::{Memory, PostMemory};
-use crate::queue::cq::CqUse;
 use crate::queue::receiver::Receiver;
-use crate::queue::wq::OpenTable;
-use crate::queue::xrcd::Xrcd;
-use attr::{InitAttr, QpInit, RtrAttr, RtsAttr, Step, required};
+use attr::{InitAttr, RtrAttr, RtsAttr, Step, required};
 use control::Core;
 pub(crate) use control::QpUse;
 #[cfg(feature = "mlx5")]
@@ -75,267 +67,6 @@ pub struct Qp<S: State, P: Provider = Erased> {
     send: Sender<P>,
     recv: Receiver<P::Rq>,
     state: PhantomData<fn() -> S>,
-}
-
-/// The dependencies of a queue pair, released once it is destroyed.
-struct Dependencies {
-    sends: InFlight,
-    recvs: InFlight,
-    /// Memory in flight before a RESET that does not end requests, kept until the queue pair is
-    /// destroyed.
-    undead: Vec<Memory>,
-    entry: Entry,
-    registry: Arc<Registry>,
-    psn: u32,
-    _parents: Parents,
-    /// The queue pair's completion counters.
-    counters: Mutex<Vec<Child>>,
-}
-
-/// The parents of a queue pair.
-struct Parents {
-    _send_cq: Option<CqUse>,
-    _recv_cq: Option<CqUse>,
-    _srq: Option<Child>,
-    /// The table of work queues to receive through.
-    _table: Option<Child>,
-    /// The protection domain, or the XRC domain of a target.
-    _domain: Child,
-}
-
-/// The tables of a queue pair: one in each directory of its completion queues.
-struct Tables {
-    pd: PdId,
-    sends: Arc<Directory>,
-    recvs: Arc<Directory>,
-}
-
-impl<P: Provider> Pd<P> {
-    /// Creates a queue pair, in the state RESET.
-    ///
-    /// # Errors
-    /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a capacity beyond the device's
-    ///   limits.
-    /// - `EOPNOTSUPP` with [`Cause::QpType`](crate::Cause::QpType) for a type the device lacks;
-    ///   `EINVAL` with the same cause for an unknown type number, and from some kernels.
-    /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue, shared
-    ///   receive queue or table of work queues of another open device, with
-    ///   [`Cause::Closed`](crate::Cause::Closed) for a closed or dropped one.
-    /// - `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
-    /// - `EOPNOTSUPP` of the verb `create_qp_ex` for attributes in [`QpInit::ex`] the device lacks,
-    ///   and for [`QpInit::rss`] if it has no tables of work queues.
-    /// - Any other errno of the kernel or of the system's random source; notably `ENOMEM`.
-    ///
-    /// # References
-    /// `ibv_create_qp(3)`
-    #[doc(alias = "ibv_create_qp")]
-    #[doc(alias = "ibv_create_qp_ex")]
-    pub fn create_qp(&self, init: &QpInit<P>) -> Result<Qp<Reset, P>> {
-        Qp::create(self, init)
-    }
-}
-
-impl<P: Provider> Xrcd<P> {
-    /// Creates an XRC target ([`QpType::XRC_RECV`](crate::QpType::XRC_RECV)) in the state RESET. It
-    /// posts nothing: its peer's requests name the shared receive queue to take a receive from.
-    ///
-    /// # Errors
-    /// Any errno of the kernel or of the system's random source; notably `EOPNOTSUPP` for a device
-    /// without XRC.
-    ///
-    /// # References
-    /// `ibv_create_qp_ex(3)`
-    #[doc(alias = "ibv_create_qp_ex")]
-    #[doc(alias = "IBV_QP_INIT_ATTR_XRCD")]
-    pub fn create_target(&self) -> Result<Qp<Reset, P>> {
-        Qp::create_target(self)
-    }
-
-    /// Opens the XRC target with a number, possibly created through another context sharing the
-    /// domain. The target ends with the last queue pair created or opened for it. `S` is the
-    /// target's state.
-    ///
-    /// # Errors
-    /// `EINVAL` for an unknown number or a target in another state; any other errno the kernel
-    /// returns.
-    ///
-    /// # References
-    /// `ibv_open_qp(3)`
-    #[doc(alias = "ibv_open_qp")]
-    #[doc(alias = "ibv_qp_open_attr")]
-    #[doc(alias = "IBV_QP_OPEN_ATTR_NUM")]
-    #[doc(alias = "IBV_QP_OPEN_ATTR_TYPE")]
-    #[doc(alias = "IBV_QP_OPEN_ATTR_XRCD")]
-    #[doc(alias = "ibv_qp_open_attr_mask")]
-    pub fn open_target<S: State>(&self, qp_num: u32) -> Result<Qp<S, P>> {
-        Qp::open_target(self, qp_num)
-    }
-}
-
-impl<P: Provider> Qp<Reset, P> {
-    pub(crate) fn create(pd: &Pd<P>, init: &QpInit<P>) -> Result<Self> {
-        let context = pd.context().raw();
-        Self::create_by(pd, init, |parents, attr, extras| {
-            if extras.attr == QpCreateAttr::default() && extras.rss.is_none() {
-                context.create_qp(parents, attr)
-            } else {
-                context.create_qp_ex(parents, attr, extras)
-            }
-        })
-    }
-
-    /// Creates the queue pair by a call of the provider.
-    pub(crate) fn create_by(
-        pd: &Pd<P>,
-        init: &QpInit<P>,
-        create: impl FnOnce(&QpParents<'_, P>, &QpInitAttr, &QpExtras<'_, P>) -> Result<QpParts<P>>,
-    ) -> Result<Self> {
-        const VERB: &str = "create_qp";
-        let registry = pd.context().registry();
-        if init.qp_type == QpType::XRC_RECV {
-            let reason = "an XRC target belongs to an XRC domain: create it by Xrcd::create_target";
-            let cause = Cause::Other { reason: reason.into() };
-            return Err(registry.error(VERB, Errno::INVAL).because(cause));
-        }
-        registry.room(VERB)?;
-        let (send_cq, recv_cq) = (init.send_cq.share(registry, VERB)?, init.recv_cq.share(registry, VERB)?);
-        let srq = init.srq.as_ref().map(|srq| srq.core(registry)).transpose()?;
-        let table = init.rss.as_ref().map(|rss| rss.open(registry, VERB)).transpose()?;
-        if srq.is_some() && table.is_some() {
-            let reason = "a queue pair that receives through a table has no shared receive queue";
-            let cause = Cause::Other { reason: reason.into() };
-            return Err(registry.error(VERB, Errno::INVAL).because(cause));
-        }
-        let psn = draw_psn(registry, VERB)?;
-        let entry = registry.enter(Kind::Qp, VERB)?;
-        let cap = match table {
-            None => init.cap,
-            Some(_) => QpCap { max_recv_wr: 0, max_recv_sge: 0, ..init.cap },
-        };
-        let attr =
-            QpInitAttr { qp_type: init.qp_type, cap, sq_sig_all: init.sq_sig_all, user_handle: entry.id.0 };
-        let hash = init.rss.as_ref().map(|rss| &rss.hash);
-        let rss = table.as_ref().map(OpenTable::raw).zip(hash);
-        let parents = QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name());
-        let parents = QpParents {
-            srq: srq.as_ref().map(|srq| srq.get()),
-            // The work queues of a table have their own completion queues.
-            recv_cq: parents.recv_cq.filter(|_| rss.is_none()),
-            ..parents
-        };
-        let parts = create(&parents, &attr, &QpExtras { attr: init.ex, rss })?;
-        let tables = Tables {
-            pd: pd.id(),
-            sends: Arc::clone(init.send_cq.directory()),
-            recvs: Arc::clone(init.recv_cq.directory()),
-        };
-        let parents = Parents {
-            _send_cq: Some(send_cq),
-            _recv_cq: Some(recv_cq),
-            _srq: srq.map(|srq| srq.child()),
-            _table: table.map(|table| table.child),
-            _domain: pd.child_qp(),
-        };
-        Self::with(parts, registry, entry, psn, &tables, parents)
-    }
-
-    pub(crate) fn create_target(xrcd: &Xrcd<P>) -> Result<Self> {
-        const VERB: &str = "create_qp";
-        let context = xrcd.context();
-        let registry = context.registry();
-        let psn = draw_psn(registry, VERB)?;
-        let entry = registry.enter(Kind::Qp, VERB)?;
-        let attr = QpInitAttr {
-            qp_type: QpType::XRC_RECV,
-            cap: QpCap::default(),
-            sq_sig_all: false,
-            user_handle: entry.id.0,
-        };
-        let parents = QpParents { pd: None, send_cq: None, recv_cq: None, srq: None, xrcd: Some(xrcd.raw()) };
-        let parts = context.creating(VERB)?.create_qp(&parents, &attr)?;
-        Self::with(parts, registry, entry, psn, &Tables::of_target(), Parents::of_target(xrcd))
-    }
-}
-
-impl Tables {
-    /// Returns the tables of an XRC target, which posts nothing.
-    fn of_target() -> Self {
-        Self { pd: PdId::next(), sends: Arc::default(), recvs: Arc::default() }
-    }
-}
-
-impl Parents {
-    fn of_target<P: Provider>(xrcd: &Xrcd<P>) -> Self {
-        Self { _send_cq: None, _recv_cq: None, _srq: None, _table: None, _domain: xrcd.child_qp() }
-    }
-}
-
-impl<S: State, P: Provider> Qp<S, P> {
-    pub(crate) fn open_target(xrcd: &Xrcd<P>, qp_num: u32) -> Result<Self> {
-        const VERB: &str = "open_qp";
-        let context = xrcd.context();
-        let registry = context.registry();
-        let psn = draw_psn(registry, VERB)?;
-        let entry = registry.enter(Kind::Qp, VERB)?;
-        let parts = context.creating(VERB)?.open_qp(xrcd.raw(), qp_num, entry.id.0)?;
-        let qp = Self::with(parts, registry, entry, psn, &Tables::of_target(), Parents::of_target(xrcd))?;
-        if qp.state()? != S::STATE {
-            let reason = "the target is in another state than that of the type";
-            let cause = Cause::Other { reason: reason.into() };
-            return Err(registry.error(VERB, Errno::INVAL).because(cause));
-        }
-        Ok(qp)
-    }
-
-    /// Returns the handle of a provider's queue pair.
-    ///
-    /// # Errors
-    /// `ENOMEM` beyond a completion queue's number of queues.
-    fn with(
-        parts: QpParts<P>,
-        registry: &Arc<Registry>,
-        entry: Entry,
-        psn: u32,
-        tables: &Tables,
-        parents: Parents,
-    ) -> Result<Self> {
-        let QpParts { qp, sq, rq } = parts;
-        let cap = qp.cap();
-        let table = |directory: &Arc<Directory>, max_wr| {
-            InFlight::new(tables.pd, Arc::clone(directory), max_wr)
-                .map_err(|why| why.error(registry, "create_qp", "queues of a completion queue"))
-        };
-        let tables = table(&tables.sends, cap.max_send_wr)
-            .and_then(|sends| Ok((sends, table(&tables.recvs, cap.max_recv_wr)?)));
-        let ((sends, send_poster), (recvs, recv_poster)) = match tables {
-            Ok(tables) => tables,
-            Err(error) => {
-                // Nothing was posted, so no memory depends on the end of the queue pair.
-                drop(KernelHandle::new(qp, ()));
-                return Err(error);
-            }
-        };
-        let mut parents = parents;
-        for cq in [&mut parents._send_cq, &mut parents._recv_cq].into_iter().flatten() {
-            cq.of_qp(qp.qp_num());
-        }
-        let dependencies = Dependencies {
-            sends,
-            recvs,
-            undead: Vec::new(),
-            entry,
-            registry: Arc::clone(registry),
-            psn,
-            _parents: parents,
-            counters: Mutex::default(),
-        };
-        Ok(Self {
-            core: Core::new(qp, dependencies),
-            send: Sender { queue: sq, poster: send_poster },
-            recv: Receiver { queue: rq, poster: recv_poster },
-            state: PhantomData,
-        })
-    }
 }
 
 impl<P: Provider> Qp<Reset, P> {
@@ -724,12 +455,6 @@ impl<S: State> Qp<S, Erased> {
             recv: Receiver { queue: rq, poster: recv.poster },
             state: PhantomData,
         })
-    }
-}
-
-impl Dependencies {
-    fn drain(&mut self) -> Vec<Memory> {
-        self.sends.drain().chain(self.recvs.drain()).collect()
     }
 }
 

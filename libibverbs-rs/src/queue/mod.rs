@@ -7,9 +7,11 @@
 //! | [`wq`] | receive queues of tables |
 //! | [`receiver`] | a receive queue and its table of memory in flight |
 //! | [`cq`] | completion queues: polling, waiting |
+//! | [`completion`] | a poll in progress, and completions lent or by value |
 //! | [`comp_channel`] | files through which completion queues signal events |
 
 pub(crate) mod comp_channel;
+pub(crate) mod completion;
 pub(crate) mod cq;
 pub(crate) mod receiver;
 pub(crate) mod srq;
