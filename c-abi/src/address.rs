@@ -14,9 +14,9 @@ use verbs_core::neighbour::{self, EthPath, address_of};
 use verbs_core::provider::DeviceOps;
 use verbs_core::types::{Gid, Grh};
 
-use crate::c::{IBV_WC_GRH, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_wc};
+use crate::abi::c::{IBV_WC_GRH, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_wc};
+use crate::abi::errno::refuse;
 use crate::context::device_ops;
-use crate::errno::refuse;
 
 /// Computes the route back to the sender of a datagram received at a port. Returns 0, or -1 with
 /// `errno`:

@@ -10,11 +10,11 @@ use verbs_core::Error;
 use verbs_core::provider::{AhOps as _, ContextOps as _, Destroy as _, Provider};
 use verbs_core::types::{AhAttr, Av};
 
+use crate::abi::c::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
+use crate::abi::convert::ah_attr_from_c;
+use crate::abi::errno::{code, not_null, not_null_or_null, pointer};
 use crate::address::init_ah_from_wc;
-use crate::c::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
 use crate::context::{Provided, device_ops, verbs};
-use crate::convert::ah_attr_from_c;
-use crate::errno::{code, not_null, not_null_or_null, pointer};
 use crate::object::{Object, check_handle, public};
 use crate::pd;
 use crate::shared::Shared;

@@ -12,9 +12,9 @@ use std::os::fd::IntoRawFd as _;
 
 use verbs_core::Errno;
 
-use crate::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
+use crate::abi::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
+use crate::abi::errno::{self, fail_null, not_null, not_null_or_null};
 use crate::context::{device_ops, verbs};
-use crate::errno::{self, fail_null, not_null, not_null_or_null};
 use crate::event::with_mutex;
 use crate::object::context_of;
 use crate::wait::read_record;

@@ -20,9 +20,24 @@ use verbs_core::fork::ForkLock;
 use verbs_core::provider::{ContextOps as _, DeviceOps, Erased, OpenedContext, Provider};
 use verbs_core::{Errno, Error};
 
-use crate::c::{ibv_context, ibv_device, verbs_context};
+use crate::abi::c::{ibv_context, ibv_device, verbs_context};
+use crate::abi::errno;
+use crate::ah;
+use crate::counters;
+use crate::cq;
+use crate::device;
+use crate::dm;
+use crate::flow;
 use crate::left::Left;
-use crate::{ah, counters, cq, device, dm, errno, flow, mr, mw, pd, post, qp, query, srq, wq, xrcd};
+use crate::mr;
+use crate::mw;
+use crate::pd;
+use crate::post;
+use crate::qp;
+use crate::query;
+use crate::srq;
+use crate::wq;
+use crate::xrcd;
 
 /// The control operations of a context, for its provider.
 pub(crate) trait Verbs:

@@ -13,12 +13,12 @@ use verbs_core::types::{
 };
 use verbs_core::{Errno, Error, room};
 
-use crate::c::{
+use crate::abi::c::{
     ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr, ibv_context, ibv_counter_attach_attr,
     ibv_counters, ibv_counters_init_attr, ibv_flow, ibv_qp, ibv_qp_attach_comp_cntr_attr,
 };
+use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refused};
 use crate::context::{Provided, device_ops, verbs};
-use crate::errno::{code, not_null, not_null_or_null, pointer, refused};
 use crate::flow::FlowObject;
 use crate::object::{Object, check_handle, public};
 use crate::qp;

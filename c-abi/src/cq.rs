@@ -18,18 +18,21 @@ use verbs_core::provider::{Completion as _, ContextOps as _, CqOps, Destroy as _
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     IBV_CQ_ATTR_MODERATE, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, ibv_comp_channel,
     ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_pd, ibv_wc,
 };
+use crate::abi::convert::count;
+use crate::abi::errno::{code, fail, given_room, not_null, not_null_or_null, pointer, refused};
+use crate::channel;
 use crate::context::{Provided, Verbs as _, verbs};
-use crate::convert::count;
-use crate::errno::{code, fail, given_room, not_null, not_null_or_null, pointer, refused};
+use crate::cq_ex;
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::{Attempt, Spin};
 use crate::object::{Object, check_handle, destroy_in_place, public};
+use crate::pd;
 use crate::shared::Shared;
-use crate::{channel, cq_ex, pd, thread};
+use crate::thread;
 
 /// No thread, in [`Cq::lender`].
 pub(crate) const NOBODY: usize = 0;

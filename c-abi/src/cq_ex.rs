@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use verbs_core::provider::{Completion as _, CqOps as _, Provider};
 use verbs_core::types::WcFlags;
 
-use crate::c::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
+use crate::abi::c::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
 use crate::cq::{Cq, CqObject, Lent, NOBODY};
 use crate::lock::Attempt;
 use crate::thread;

@@ -22,10 +22,12 @@ use verbs_core::discovery::DevNum;
 use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::{Errno, Error};
 
-use crate::c::{ibv_context, ibv_device};
+use crate::abi::c::{ibv_context, ibv_device};
+use crate::abi::errno;
+use crate::abi::errno::not_null_or_null;
+use crate::abi::reserve;
+use crate::context;
 use crate::context::is_stand_in;
-use crate::errno::not_null_or_null;
-use crate::{context, errno, reserve};
 
 /// A device in the table.
 #[repr(C)]

@@ -12,13 +12,13 @@ use verbs_core::provider::{ContextOps as _, DmOps as _, Provider};
 use verbs_core::types::{AccessFlags, DmAttr, DmahAttr, TphMemType};
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     IBV_DM_MASK_HANDLE, IBV_DMAH_INIT_ATTR_MASK_CPU_ID, IBV_DMAH_INIT_ATTR_MASK_PH,
     IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_dmah,
     ibv_dmah_init_attr, ibv_mr, ibv_pd,
 };
+use crate::abi::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::context::{Provided, verbs};
-use crate::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::object::Object;
 use crate::pd;
 use crate::shared::Shared;

@@ -19,10 +19,12 @@ use verbs_core::provider::{ContextOps as _, FlowActionOps as _, FlowOps as _, Fl
 use verbs_core::types::FlowActionEspAttr;
 
 use self::spec::Rule;
-use crate::c::{ibv_context, ibv_flow, ibv_flow_action, ibv_flow_action_esp_attr, ibv_flow_attr, ibv_qp};
+use crate::abi::c::{
+    ibv_context, ibv_flow, ibv_flow_action, ibv_flow_action_esp_attr, ibv_flow_attr, ibv_qp,
+};
+use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::context::{Provided, verbs};
 use crate::counters::CountersObject;
-use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::object::{Object, check_handle, public};
 use crate::qp;
 use crate::shared::Shared;

@@ -16,8 +16,8 @@ use verbs_core::Errno;
 use verbs_core::fork::{self, Excluded};
 use verbs_core::types::{AccessFlags, ForkStatus};
 
-use crate::c::{IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED, ibv_fork_status};
-use crate::errno::refuse;
+use crate::abi::c::{IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED, ibv_fork_status};
+use crate::abi::errno::refuse;
 
 /// Protects registered memory from forks on kernels that do not. Returns 0; `EINVAL` if memory was
 /// registered without protection before; `ENOSYS` if the kernel cannot exclude pages.

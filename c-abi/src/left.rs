@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use verbs_core::provider::{Destroy as _, Provider};
 
-use crate::c::{ibv_mr, ibv_mw, ibv_qp};
+use crate::abi::c::{ibv_mr, ibv_mw, ibv_qp};
 use crate::mr::MrObject;
 use crate::mw::MwObject;
 use crate::qp::QpObject;

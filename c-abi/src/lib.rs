@@ -8,7 +8,7 @@
 //! ```
 //! | module | content |
 //! |---|---|
-//! | [`c`] | the types of `infiniband/verbs.h` |
+//! | [`abi`] | C's types, conversions, `errno`, functions without objects |
 //! | [`device`], [`context`] | the list of devices, open devices, the tables of operations |
 //! | [`query`] | queries of devices, ports, GIDs and partition keys |
 //! | [`pd`], [`mr`], [`mw`], [`dm`], [`ah`] | domains, regions, windows, device memory, addresses |
@@ -16,15 +16,13 @@
 //! | [`cq`], [`cq_ex`] | completion queues: polling into arrays, and one completion at a time |
 //! | [`qp`], [`post`], [`wr`] | queue pairs: state, `ibv_post_send`, `ibv_wr_...` |
 //! | [`srq`], [`xrcd`], [`wq`], [`flow`], [`counters`] | the other objects |
-//! | [`address`], [`fork`], [`marshall`] | functions without objects: addresses, forks, structs |
-//! | [`rates`], [`strings`], [`sysfs`] | functions without objects: numbers, names, files |
+//! | [`address`], [`fork`] | functions without objects: addresses, forks |
 //! | [`symbols`], [`facade`], [`gid_type`] | the table of symbols, and functions for it alone |
 //! | [`rdmacm`] | `librdmacm.so.1`: connections by address |
 //! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
-//! | [`reserve`] | memory for small allocations when the process has none left |
 //! | [`left`] | the end of objects that a program does not destroy |
 //! | [`wait`] | the system calls that are cancellation points |
-//! | [`object`], [`shared`], [`lock`], [`thread`], [`errno`], [`convert`] | common parts |
+//! | [`object`], [`shared`], [`lock`], [`thread`] | common parts |
 //!
 //! An object of C is a box. The public struct comes first, then the provider's object, so a pointer
 //! held by the program is a pointer to the box. A context holds the functions for its provider as a
@@ -37,20 +35,20 @@
 //! library or to the program's memory. Objects are not used after they were destroyed. Nothing is
 //! required beyond the requirements of C.
 
-pub mod c;
+pub mod abi;
 pub mod symbols;
+
+pub use self::abi::c;
 
 pub mod address;
 pub mod ah;
 pub mod channel;
 pub mod context;
-mod convert;
 pub mod counters;
 pub mod cq;
 mod cq_ex;
 pub mod device;
 pub mod dm;
-mod errno;
 pub mod event;
 mod facade;
 mod flow;
@@ -58,7 +56,6 @@ pub mod fork;
 mod gid_type;
 mod left;
 mod lock;
-pub mod marshall;
 mod mlx5dv;
 pub mod mr;
 mod mw;
@@ -67,13 +64,9 @@ pub mod pd;
 mod post;
 pub mod qp;
 pub mod query;
-pub mod rates;
 mod rdmacm;
-pub mod reserve;
 mod shared;
 pub mod srq;
-pub mod strings;
-pub mod sysfs;
 mod thread;
 mod wait;
 mod wq;

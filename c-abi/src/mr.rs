@@ -19,20 +19,21 @@ use verbs_core::ring::page_size;
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, Sge};
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF, IBV_REG_MR_MASK_DMAH, IBV_REG_MR_MASK_FD,
     IBV_REG_MR_MASK_FD_OFFSET, IBV_REG_MR_MASK_IOVA, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
     IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_DO_FORK_OLD,
     IBV_REREG_MR_ERR_DONT_FORK_NEW, IBV_REREG_MR_ERR_INPUT, ibv_buf, ibv_mr, ibv_mr_init_attr, ibv_pd,
     ibv_sge,
 };
+use crate::abi::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::abi::reserve;
 use crate::context::{Provided, verbs};
 use crate::dm::DmahObject;
-use crate::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::fork::exclude;
 use crate::object::{Object, check_handle, public};
+use crate::pd;
 use crate::shared::Shared;
-use crate::{pd, reserve};
 
 /// A provider's memory region.
 pub(crate) struct Mr<P: Provider> {

@@ -11,13 +11,13 @@ use verbs_core::provider::{ContextOps as _, MwOps as _, Provider};
 use verbs_core::types::{AccessFlags, MwType, inc_rkey};
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     IBV_MW_TYPE_1, IBV_WR_BIND_MW, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp, ibv_send_wr,
     ibv_send_wr_bind_mw, ibv_send_wr_ext,
 };
+use crate::abi::convert::narrow;
+use crate::abi::errno::{self, fail, not_null, not_null_or_null, pointer, refused};
 use crate::context::{Provided, verbs};
-use crate::convert::narrow;
-use crate::errno::{self, fail, not_null, not_null_or_null, pointer, refused};
 use crate::object::{Object, check_handle, public};
 use crate::pd;
 use crate::shared::Shared;
@@ -140,7 +140,7 @@ mod tests {
     use core::ptr::null_mut;
 
     use super::*;
-    use crate::c::{IBV_ACCESS_REMOTE_READ, IBV_ACCESS_ZERO_BASED, IBV_MW_TYPE_2, ibv_context, ibv_mr};
+    use crate::abi::c::{IBV_ACCESS_REMOTE_READ, IBV_ACCESS_ZERO_BASED, IBV_MW_TYPE_2, ibv_context, ibv_mr};
 
     thread_local! {
         /// The key and the length of the last posted bind.

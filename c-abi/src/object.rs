@@ -19,12 +19,12 @@ use core::ptr::{self, NonNull};
 use verbs_core::provider::Destroy;
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     ibv_ah, ibv_comp_cntr, ibv_context, ibv_counters, ibv_cq_ex, ibv_dm, ibv_dmah, ibv_flow, ibv_flow_action,
     ibv_mr, ibv_mw, ibv_pd, ibv_qp_ex, ibv_rwq_ind_table, ibv_srq, ibv_td, ibv_wq, ibv_xrcd, rdma_cm_event,
     rdma_cm_id, rdma_event_channel,
 };
-use crate::errno::{code, refused};
+use crate::abi::errno::{code, refused};
 use crate::shared::{Loan, Shared};
 
 /// An object of C: the public struct and the provider's object.

@@ -17,13 +17,13 @@ use verbs_core::provider::{
 };
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC,
     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td,
     ibv_td_init_attr,
 };
+use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refused};
 use crate::context::{Provided, verbs};
-use crate::errno::{code, not_null, not_null_or_null, pointer, refused};
 use crate::object::{Object, check_handle, public};
 use crate::shared::{Loan, Shared};
 

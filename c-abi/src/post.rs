@@ -20,13 +20,13 @@ use verbs_core::types::{
     AccessFlags, MwBindInfo, MwType, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
 
-use crate::ah::AhObject;
-use crate::c::{
+use crate::abi::c::{
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
     IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
-use crate::errno;
+use crate::abi::errno;
+use crate::ah::AhObject;
 use crate::lock::{Attempt, Spin};
 use crate::qp::QpObject;
 

@@ -25,7 +25,7 @@ use verbs_core::types::{
 };
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     IBV_QP_CREATE_SOURCE_QPN, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
     IBV_QP_EX_WITH_ATOMIC_WRITE, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_FLUSH, IBV_QP_EX_WITH_LOCAL_INV,
     IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
@@ -40,19 +40,21 @@ use crate::c::{
     ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_qp_rate_limit_attr,
     ibv_rx_hash_conf,
 };
+use crate::abi::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from_c, qp_attr_to_c};
+use crate::abi::errno::{self, code, fail, given_room, not_null, not_null_or_null, pointer, refused};
 use crate::context::{Provided, Verbs as _, verbs};
-use crate::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from_c, qp_attr_to_c};
-use crate::errno::{self, code, fail, given_room, not_null, not_null_or_null, pointer, refused};
+use crate::cq;
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
 use crate::mlx5dv::DvQpEx;
 use crate::object::{Object, check_handle, public};
+use crate::pd;
 use crate::post::Addressing;
 use crate::shared::{Exclusive, Loan};
+use crate::srq;
 use crate::wq::RwqIndTableObject;
 use crate::wr::{self, Batch};
 use crate::xrcd::XrcdObject;
-use crate::{cq, pd, srq};
 
 /// A provider's queue pair, with its locks.
 pub(crate) struct Qp<P: Provider> {
@@ -361,7 +363,7 @@ impl<P: Provider> QpVerbs for Provided<P> {
                 true => None,
                 false => Some(pd::of::<P>(pd_of_qp, VERB)?),
             };
-            let cq = |cq: *mut _| match <*mut crate::c::ibv_cq>::is_null(cq) {
+            let cq = |cq: *mut _| match <*mut crate::abi::c::ibv_cq>::is_null(cq) {
                 true => Ok(None),
                 false => cq::checked::<P>(cq, VERB).map(Some),
             };

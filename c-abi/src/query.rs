@@ -13,15 +13,15 @@ use verbs_core::provider::{ContextOps as _, DeviceOps, Provider};
 use verbs_core::types::{DeviceAttr, DeviceAttrEx, GidEntry, GidType, PortAttr, RtValues};
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     _compat_ibv_port_attr, IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_cq_moderation_caps, ibv_device_attr,
     ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_odp_caps, ibv_odp_caps_per_transport_caps,
     ibv_packet_pacing_caps, ibv_pci_atomic_caps, ibv_port_attr, ibv_query_device_ex_input, ibv_rss_caps,
     ibv_tm_caps, ibv_tso_caps, ibv_values_ex,
 };
+use crate::abi::convert::gid_to_c;
+use crate::abi::errno::{self, code, fail, not_null, refused};
 use crate::context::{Provided, device_ops, verbs};
-use crate::convert::gid_to_c;
-use crate::errno::{self, code, fail, not_null, refused};
 
 /// The queries specific to a provider.
 pub(crate) trait QueryVerbs {

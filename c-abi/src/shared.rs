@@ -20,7 +20,7 @@ use std::sync::{
 use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::{Errno, Error};
 
-use crate::errno::refused;
+use crate::abi::errno::refused;
 
 /// A value until it is destroyed.
 #[derive(Debug)]

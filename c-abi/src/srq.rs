@@ -14,21 +14,22 @@ use verbs_core::provider::{
 use verbs_core::types::{OpsFlags, OpsWr, SrqAttr, SrqAttrMask, SrqInitAttr, SrqType, TmCap, TmOp};
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     IBV_SRQ_INIT_ATTR_CQ, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TM, IBV_SRQ_INIT_ATTR_TYPE,
     IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQT_BASIC, IBV_SRQT_TM, IBV_SRQT_XRC, IBV_WR_TAG_ADD, IBV_WR_TAG_DEL,
     IBV_WR_TAG_SYNC, ibv_context, ibv_cq, ibv_ops_wr, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr,
     ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_tm_cap, ibv_xrcd,
 };
+use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::context::{Provided, verbs};
-use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::cq;
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
 use crate::object::{Object, check_handle, public};
+use crate::pd;
 use crate::post::{recv_locked, refuse, sges};
 use crate::shared::{Loan, Shared};
 use crate::xrcd::XrcdObject;
-use crate::{cq, pd};
 
 /// A provider's shared receive queue.
 pub(crate) struct Srq<P: Provider> {

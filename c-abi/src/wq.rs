@@ -13,19 +13,21 @@ use verbs_core::provider::{
 use verbs_core::types::{WqAttr, WqFlags, WqFlagsChange, WqInitAttr, WqState, WqType};
 use verbs_core::{Errno, Error, room};
 
-use crate::c::{
+use crate::abi::c::{
     IBV_CREATE_IND_TABLE_RESERVED, IBV_WQ_ATTR_CURR_STATE, IBV_WQ_ATTR_FLAGS, IBV_WQ_ATTR_RESERVED,
     IBV_WQ_ATTR_STATE, IBV_WQ_FLAGS_RESERVED, IBV_WQ_INIT_ATTR_FLAGS, IBV_WQ_INIT_ATTR_RESERVED, IBV_WQT_RQ,
     ibv_context, ibv_recv_wr, ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr, ibv_wq, ibv_wq_attr,
     ibv_wq_init_attr,
 };
+use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::context::{Provided, verbs};
-use crate::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::cq;
 use crate::event::{is_acknowledged, wait_acknowledged};
 use crate::lock::Spin;
 use crate::object::{Object, check_handle, public};
+use crate::pd;
+use crate::post;
 use crate::shared::{Loan, Shared};
-use crate::{cq, pd, post};
 
 /// A provider's work queue.
 pub(crate) struct Wq<P: Provider> {

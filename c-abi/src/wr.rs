@@ -23,8 +23,8 @@ use verbs_core::types::{
     UdAddr,
 };
 
+use crate::abi::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
 use crate::ah::AhObject;
-use crate::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
 use crate::lock::Attempt;
 use crate::post::{Addressing, bind_info, cut_for_atomic, refuse, send_flags, sges};
 use crate::qp::{Qp, QpObject};

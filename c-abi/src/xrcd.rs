@@ -10,12 +10,12 @@ use std::os::fd::BorrowedFd;
 use verbs_core::provider::{ContextOps as _, Provider};
 use verbs_core::{Errno, Error};
 
-use crate::c::{
+use crate::abi::c::{
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, IBV_XRCD_INIT_ATTR_RESERVED, ibv_context, ibv_xrcd,
     ibv_xrcd_init_attr,
 };
+use crate::abi::errno::{not_null, not_null_or_null, pointer, refused};
 use crate::context::{Provided, verbs};
-use crate::errno::{not_null, not_null_or_null, pointer, refused};
 use crate::object::Object;
 use crate::shared::Shared;
 

@@ -37,4 +37,4 @@ pub use ibverbs_c::*;
 /// Serves small allocations when memory is short, so that calls fail with `ENOMEM` instead of
 /// ending the process.
 #[global_allocator]
-static ALLOCATOR: reserve::Allocator = reserve::Allocator;
+static ALLOCATOR: abi::reserve::Allocator = abi::reserve::Allocator;

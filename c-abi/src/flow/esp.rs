@@ -12,7 +12,7 @@ use verbs_core::types::{
 };
 
 use super::spec::{ipv4_ext, ipv6};
-use crate::c::{
+use crate::abi::c::{
     IBV_FLOW_ACTION_ESP_KEYMAT_AES_GCM, IBV_FLOW_ACTION_ESP_MASK_ESN, IBV_FLOW_ACTION_ESP_REPLAY_BMP,
     IBV_FLOW_ACTION_ESP_REPLAY_NONE, IBV_FLOW_SPEC_IPV4, IBV_FLOW_SPEC_IPV6, ibv_flow_action_esp_attr,
     ibv_flow_action_esp_encap, ibv_flow_action_esp_keymat_aes_gcm, ibv_flow_action_esp_replay_bmp,
@@ -152,7 +152,7 @@ mod tests {
     use core::ptr::null_mut;
 
     use super::*;
-    use crate::c::{
+    use crate::abi::c::{
         IBV_FLOW_ACTION_ESP_FLAGS_ENCRYPT, IBV_FLOW_SPEC_IPV4_EXT, ibv_flow_action_esp, uapi_ptr,
     };
 

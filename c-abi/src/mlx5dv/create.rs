@@ -13,14 +13,14 @@ use verbs_core::{Errno, Error};
 
 use super::mlx5;
 use super::qp_ex::add_raw;
-use crate::c::mlx5dv::*;
-use crate::c::{
+use crate::abi::c::mlx5dv::*;
+use crate::abi::c::{
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QPT_DRIVER, ibv_alloc_dm_attr, ibv_context, ibv_cq_ex,
     ibv_cq_init_attr_ex, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex, ibv_wq, ibv_wq_init_attr,
 };
+use crate::abi::errno::{fail_null, not_null_or_null, refused};
 use crate::cq::{Entries, create_cq_of};
 use crate::dm::alloc_dm;
-use crate::errno::{fail_null, not_null_or_null, refused};
 use crate::mr::ibv_reg_dmabuf_mr;
 use crate::qp::{create_qp_ex, create_qp_scattering};
 use crate::wq::create_wq;

@@ -34,11 +34,11 @@ use uverbs_abi::mlx5_abi::{Mlx5IbMpwCaps, Mlx5IbQueryDevRespFlags};
 use verbs_core::{Errno, Error};
 use zerocopy::IntoBytes as _;
 
-use crate::c::mlx5dv::*;
-use crate::c::{ibv_context, ibv_device, ibv_qp};
+use crate::abi::c::mlx5dv::*;
+use crate::abi::c::{ibv_context, ibv_device, ibv_qp};
+use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refuse_null, refused};
 use crate::context::verbs;
 use crate::device::{driver_name, ibv_open_device};
-use crate::errno::{code, not_null, not_null_or_null, pointer, refuse_null, refused};
 
 /// Returns the provider's context.
 ///
@@ -344,7 +344,7 @@ unsafe extern "C" fn mlx5dv_modify_qp_sched_elem(
     _requestor: *const c_void,
     responder: *const c_void,
 ) -> c_int {
-    use crate::c::{IBV_QPT_RAW_PACKET, IBV_QPT_UC, IBV_QPT_UD};
+    use crate::abi::c::{IBV_QPT_RAW_PACKET, IBV_QPT_UC, IBV_QPT_UD};
     const VERB: &str = "modify_qp_sched_elem";
     not_null!(qp);
     // SAFETY: the caller's promise.

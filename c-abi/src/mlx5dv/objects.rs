@@ -16,12 +16,16 @@ use provider_mlx5::{Ah, Mlx5};
 use verbs_core::{Errno, Error};
 
 use super::mlx5;
+use crate::abi::c::mlx5dv::*;
+use crate::abi::c::{ibv_ah, ibv_cq, ibv_dm, ibv_pd, ibv_qp, ibv_srq, ibv_wq};
+use crate::abi::errno::{code, refused};
 use crate::ah::AhObject;
-use crate::c::mlx5dv::*;
-use crate::c::{ibv_ah, ibv_cq, ibv_dm, ibv_pd, ibv_qp, ibv_srq, ibv_wq};
+use crate::cq;
 use crate::dm::DmObject;
-use crate::errno::{code, refused};
-use crate::{cq, pd, qp, srq, wq};
+use crate::pd;
+use crate::qp;
+use crate::srq;
+use crate::wq;
 
 const VERB: &str = "init_obj";
 

@@ -12,9 +12,9 @@ use provider_mlx5::Mlx5;
 use verbs_core::Errno;
 
 use super::mlx5;
-use crate::c::mlx5dv::mlx5dv_qp_ex;
-use crate::c::{ibv_qp, ibv_qp_ex};
-use crate::errno::refuse_null;
+use crate::abi::c::mlx5dv::mlx5dv_qp_ex;
+use crate::abi::c::{ibv_qp, ibv_qp_ex};
+use crate::abi::errno::refuse_null;
 use crate::qp::QpObject;
 use crate::wr::put_raw;
 

@@ -15,8 +15,8 @@ use verbs_core::Errno;
 use super::device::DeviceOfId;
 use super::id::{complete_call, private};
 use super::{Result, given, given_room, logged, status};
-use crate::c::{ibv_sa_path_rec, rdma_cm_id};
-use crate::convert::gid_to_c;
+use crate::abi::c::{ibv_sa_path_rec, rdma_cm_id};
+use crate::abi::convert::gid_to_c;
 
 /// The length of an InfiniBand address.
 pub(super) const IB_LEN: usize = 48;

@@ -23,7 +23,7 @@ use verbs_core::types::QpType;
 use super::address;
 use super::id::{complete_call, private};
 use super::{Result, given, given_room, logged, minus_one, status};
-use crate::c::{
+use crate::abi::c::{
     RAI_DNS, RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP,
     RDMA_PS_UDP, rdma_addrinfo, rdma_cm_id,
 };

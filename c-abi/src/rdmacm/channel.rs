@@ -32,9 +32,11 @@ use verbs_core::fork::{ForkLock, current_generation};
 
 use super::id::{self, Claimed};
 use super::{Result, logged};
-use crate::c::rdma_event_channel;
+use crate::abi::c::rdma_event_channel;
+use crate::abi::errno;
+use crate::abi::reserve;
 use crate::object::Object;
-use crate::{errno, reserve, wait};
+use crate::wait;
 
 /// A channel, kept alive by any thread that waits on it.
 #[derive(Debug)]

@@ -14,11 +14,11 @@ use verbs_core::types::{AsyncEventType, Ece, QpState};
 
 use super::id::{self, complete_call, forget_event, private};
 use super::{Result, given, given_room, minus_one, qp, status};
-use crate::c::{
+use crate::abi::c::{
     IBV_QPT_UD, RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, RDMA_PS_TCP, ibv_ece, ibv_qp_attr, rdma_cm_id,
     rdma_conn_param,
 };
-use crate::convert::{narrow, qp_attr_to_c};
+use crate::abi::convert::{narrow, qp_attr_to_c};
 
 /// The depths that stand for the largest possible value.
 const ANY_RESPONDER: u8 = RDMA_MAX_RESP_RES as u8;

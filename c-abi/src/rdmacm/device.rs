@@ -17,17 +17,18 @@ use verbs_core::Errno;
 use verbs_core::fork::{ForkGuard, ForkLock};
 
 use super::{Result, logged, object};
-use crate::c::{
+use crate::abi::c::{
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_device, ibv_pd, ibv_xrcd,
     ibv_xrcd_init_attr, verbs_context,
 };
+use crate::abi::errno;
 use crate::context::{device_ops, ibv_close_device};
 use crate::device::{
     self, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list,
     ibv_open_device,
 };
 use crate::pd::{ibv_alloc_pd, ibv_dealloc_pd};
-use crate::{errno, xrcd};
+use crate::xrcd;
 
 /// An opened device.
 struct Entry {

@@ -14,7 +14,7 @@ use verbs_core::types::QpType;
 use super::id::{complete_call, forget_event, private};
 use super::qp::{rdma_destroy_qp, rdma_destroy_srq};
 use super::{Result, address, event, given, given_room, id, option, qp, status};
-use crate::c::{
+use crate::abi::c::{
     RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, ibv_pd,
     ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id,
 };

@@ -31,11 +31,11 @@ use super::tally::Tally;
 use super::{
     Result, address, addrinfo, channel, connect, given, given_room, minus_one, multicast, qp, status,
 };
-use crate::c::{
+use crate::abi::c::{
     RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_cm_event_param, rdma_cm_event_type, rdma_cm_id,
     rdma_conn_param, rdma_event_channel, rdma_ud_param,
 };
-use crate::convert::ah_attr_to_c;
+use crate::abi::convert::ah_attr_to_c;
 use crate::object::Object;
 
 /// The private part of an event, behind the public struct.

@@ -30,7 +30,7 @@ use super::event::{self, rdma_ack_cm_event, result_of};
 use super::multicast::Group;
 use super::tally::Tally;
 use super::{Result, given, given_room, logged, status};
-use crate::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_channel, rdma_port_space};
+use crate::abi::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_channel, rdma_port_space};
 use crate::object::Object;
 use crate::shared::{Loan, Shared};
 

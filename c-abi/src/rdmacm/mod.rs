@@ -54,7 +54,7 @@ use core::ffi::c_int;
 
 use verbs_core::{Errno, Error};
 
-use crate::errno;
+use crate::abi::errno;
 
 /// The result of a call; C programs get the error in `errno`.
 type Result<T = ()> = core::result::Result<T, Errno>;
@@ -102,7 +102,7 @@ macro_rules! given {
 /// Rejects a call when memory is short: returns -1 with `ENOMEM`.
 macro_rules! given_room {
     () => {
-        if !$crate::reserve::has_room() {
+        if !$crate::abi::reserve::has_room() {
             return $crate::rdmacm::minus_one(verbs_core::Errno::NOMEM);
         }
     };

@@ -20,11 +20,11 @@ use super::address;
 use super::id::{complete_call, private};
 use super::tally::Tally;
 use super::{Result, given, given_room, of_verb, status};
-use crate::c::{
+use crate::abi::c::{
     RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED,
     RDMA_MC_JOIN_FLAG_RESERVED, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_cm_id, rdma_cm_join_mc_attr_ex,
 };
-use crate::convert::gid_to_c;
+use crate::abi::convert::gid_to_c;
 use crate::qp::{ibv_attach_mcast, ibv_detach_mcast};
 
 /// A membership in a group.

@@ -12,7 +12,7 @@ use verbs_core::Errno;
 
 use super::id::private;
 use super::{Result, given, status};
-use crate::c::{
+use crate::abi::c::{
     RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY,
     RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, rdma_cm_id,
 };

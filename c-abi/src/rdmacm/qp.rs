@@ -21,14 +21,14 @@ use verbs_core::types::{Ece, QpAttr, QpAttrMask, QpState};
 
 use super::id::private;
 use super::{Result, given, given_room, object, of_verb, status};
-use crate::c::{
+use crate::abi::c::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_SRQ_INIT_ATTR_CQ,
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQT_BASIC, IBV_SRQT_XRC,
     IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_comp_channel, ibv_context, ibv_cq, ibv_ece, ibv_pd, ibv_qp,
     ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_xrcd, rdma_cm_id,
 };
+use crate::abi::convert::qp_attr_to_c;
 use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
-use crate::convert::qp_attr_to_c;
 use crate::cq::{ibv_create_cq, ibv_destroy_cq};
 use crate::qp::{create_qp_ex, ibv_destroy_qp, ibv_modify_qp, ibv_query_ece, ibv_set_ece};
 use crate::srq::{create_srq_ex, ibv_destroy_srq};

@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use verbs_core::Errno;
 use verbs_core::types::PostReason;
 
-use crate::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
+use crate::abi::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
 use crate::post::refuse;
 
 extern "C" fn wr_complete(_: *mut ibv_qp_ex) -> c_int {

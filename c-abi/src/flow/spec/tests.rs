@@ -41,7 +41,7 @@ fn read(spec: &[u8]) -> Result<Spec, Errno> {
     rule(&[spec]).map(|rule| rule.specs[0])
 }
 
-use crate::c::{IBV_FLOW_ATTR_FLAGS_DONT_TRAP, IBV_FLOW_ATTR_SNIFFER};
+use crate::abi::c::{IBV_FLOW_ATTR_FLAGS_DONT_TRAP, IBV_FLOW_ATTR_SNIFFER};
 
 /// A specification that matches a header, for each type: its bytes, and the expected results inside
 /// and outside of a tunnel. The values are the bytes 1, 2, 3 and so on; the mask bytes begin at

@@ -105,7 +105,7 @@ pub(crate) fn refused(verb: &'static str, errno: Errno) -> Error {
 macro_rules! not_null {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {
-            return $crate::errno::refuse(verbs_core::Errno::INVAL);
+            return $crate::abi::errno::refuse(verbs_core::Errno::INVAL);
         })+
     };
 }
@@ -115,10 +115,10 @@ macro_rules! not_null {
 macro_rules! not_null_or_null {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {
-            return $crate::errno::refuse_null(verbs_core::Errno::INVAL);
+            return $crate::abi::errno::refuse_null(verbs_core::Errno::INVAL);
         })+
-        if !$crate::reserve::has_room() {
-            return $crate::errno::refuse_null(verbs_core::Errno::NOMEM);
+        if !$crate::abi::reserve::has_room() {
+            return $crate::abi::errno::refuse_null(verbs_core::Errno::NOMEM);
         }
     };
 }
@@ -126,8 +126,8 @@ macro_rules! not_null_or_null {
 /// Rejects a call when memory is short: returns `ENOMEM` from a function that returns an errno.
 macro_rules! given_room {
     () => {
-        if !$crate::reserve::has_room() {
-            return $crate::errno::refuse(verbs_core::Errno::NOMEM);
+        if !$crate::abi::reserve::has_room() {
+            return $crate::abi::errno::refuse(verbs_core::Errno::NOMEM);
         }
     };
 }

@@ -8,7 +8,7 @@ use core::ffi::c_int;
 
 use verbs_core::types::Rate;
 
-use crate::c::{IBV_RATE_MAX, ibv_rate};
+use crate::abi::c::{IBV_RATE_MAX, ibv_rate};
 
 /// Returns a rate as a multiple of 2.5 Gbit/s; -1 for a rate that is not such a multiple, for an
 /// unknown rate, and for `IBV_RATE_MAX`.

@@ -12,7 +12,7 @@ use uverbs_abi::ib_user_sa::IbUserPathRec;
 use uverbs_abi::ib_user_verbs::{IbUverbsAhAttr, IbUverbsQpAttr};
 use uverbs_abi::{Be16, Be32};
 
-use crate::c::{ibv_ah_attr, ibv_gid, ibv_qp_attr, ibv_qp_cap, ibv_sa_path_rec};
+use crate::abi::c::{ibv_ah_attr, ibv_gid, ibv_qp_attr, ibv_qp_cap, ibv_sa_path_rec};
 
 /// Copies fields that have the same names in both structs.
 macro_rules! copy {

@@ -21,11 +21,11 @@ macro_rules! c_types {
     ($(
         $(#[$m:meta])* pub $kind:ident $name:ident $(= $path:literal)? $(: $repr:ty)? { $($body:tt)* }
     )*) => {
-        $( $crate::c::macros::item! { $kind $name [$($repr)?] [$(#[$m])*] { $($body)* } } )*
+        $( $crate::abi::c::macros::item! { $kind $name [$($repr)?] [$(#[$m])*] { $($body)* } } )*
 
         /// The layout of all definitions above.
-        pub(super) const LAYOUT: &[$crate::c::layout::Item] = &[$(
-            $crate::c::macros::item_layout! { $kind $name [$($path)?] { $($body)* } }
+        pub(super) const LAYOUT: &[$crate::abi::c::layout::Item] = &[$(
+            $crate::abi::c::macros::item_layout! { $kind $name [$($path)?] { $($body)* } }
         ),*];
     };
 }
@@ -73,21 +73,21 @@ pub(super) use item;
 /// Expands one item of [`c_types!`] to a description of its layout.
 macro_rules! item_layout {
     (enum $name:ident [] { $( $(#[$cm:meta])* $n:ident = $v:expr ),* $(,)? }) => {
-        $crate::c::layout::Item::Constants(&[$((stringify!($n), $n as i128)),*])
+        $crate::abi::c::layout::Item::Constants(&[$((stringify!($n), $n as i128)),*])
     };
 
     (consts $group:ident [] { $( $(#[$cm:meta])* $n:ident = $v:expr ),* $(,)? }) => {
-        $crate::c::layout::Item::Constants(&[$((stringify!($n), $n as i128)),*])
+        $crate::abi::c::layout::Item::Constants(&[$((stringify!($n), $n as i128)),*])
     };
 
     ($kind:ident $name:ident [$($path:literal)?] { $( $(#[$fm:meta])* $f:ident : $t:ty ),* $(,)? }) => {
-        $crate::c::layout::Item::Type($crate::c::layout::Type {
+        $crate::abi::c::layout::Item::Type($crate::abi::c::layout::Type {
             rust_name: stringify!($name),
-            path: $crate::c::layout::path(&[$($path)?]),
+            path: $crate::abi::c::layout::path(&[$($path)?]),
             size: size_of::<$name>(),
             align: align_of::<$name>(),
             fields: &[$(
-                $crate::c::layout::Field {
+                $crate::abi::c::layout::Field {
                     name: stringify!($f),
                     offset: core::mem::offset_of!($name, $f),
                     size: size_of::<$t>(),

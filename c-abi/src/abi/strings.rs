@@ -12,7 +12,7 @@ use core::ffi::c_char;
 use verbs_core::discovery::NodeType;
 use verbs_core::types::{AsyncEventType, PortState, WcStatus};
 
-use crate::c::{ibv_event_type, ibv_node_type, ibv_port_state, ibv_wc_status};
+use crate::abi::c::{ibv_event_type, ibv_node_type, ibv_port_state, ibv_wc_status};
 
 /// A name with its terminator and zero padding.
 type Name = [u8; 48];

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint};
 
 use verbs_core::types::{AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpCap, QpState, Rate};
 
-use crate::c::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
+use crate::abi::c::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
 
 /// Converts a C enumeration to its narrower type here. A value that does not fit becomes the
 /// largest one, which is unused in every enumeration.
