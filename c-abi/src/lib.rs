@@ -8,21 +8,13 @@
 //! ```
 //! | module | content |
 //! |---|---|
-//! | [`abi`] | C's types, conversions, `errno`, functions without objects |
-//! | [`device`], [`context`] | the list of devices, open devices, the tables of operations |
-//! | [`query`] | queries of devices, ports, GIDs and partition keys |
-//! | [`pd`], [`mr`], [`mw`], [`dm`], [`ah`] | domains, regions, windows, device memory, addresses |
-//! | [`channel`], [`event`] | completion channels, asynchronous events |
-//! | [`cq`], [`cq_ex`] | completion queues: polling into arrays, and one completion at a time |
-//! | [`qp`], [`post`], [`wr`] | queue pairs: state, `ibv_post_send`, `ibv_wr_...` |
-//! | [`srq`], [`xrcd`], [`wq`], [`flow`], [`counters`] | the other objects |
-//! | [`address`], [`fork`] | functions without objects: addresses, forks |
-//! | [`symbols`], [`facade`], [`gid_type`] | the table of symbols, and functions for it alone |
 //! | [`rdmacm`] | `librdmacm.so.1`: connections by address |
 //! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
-//! | [`left`] | the end of objects that a program does not destroy |
-//! | [`wait`] | the system calls that are cancellation points |
-//! | [`object`], [`shared`], [`lock`], [`thread`] | common parts |
+//! | [`symbols`], [`facade`] | the table of symbols, and functions that fail on every device |
+//! | [`tables`] | open devices: their providers and the tables of operations |
+//! | [`verbs`] | a file for each kind of object: its functions and its operations |
+//! | [`handle`] | the objects behind C's pointers, and their locks |
+//! | [`abi`] | C's types, conversions, `errno`, functions without objects |
 //!
 //! An object of C is a box. The public struct comes first, then the provider's object, so a pointer
 //! held by the program is a pointer to the box. A context holds the functions for its provider as a
@@ -37,38 +29,12 @@
 
 pub mod abi;
 pub mod symbols;
+pub mod tables;
+pub mod verbs;
 
 pub use self::abi::c;
 
-pub mod address;
-pub mod ah;
-pub mod channel;
-pub mod context;
-pub mod counters;
-pub mod cq;
-mod cq_ex;
-pub mod device;
-pub mod dm;
-pub mod event;
 mod facade;
-mod flow;
-pub mod fork;
-mod gid_type;
-mod left;
-mod lock;
+mod handle;
 mod mlx5dv;
-pub mod mr;
-mod mw;
-mod object;
-pub mod pd;
-mod post;
-pub mod qp;
-pub mod query;
 mod rdmacm;
-mod shared;
-pub mod srq;
-mod thread;
-mod wait;
-mod wq;
-mod wr;
-mod xrcd;

@@ -8,7 +8,7 @@ use core::mem::zeroed;
 use std::sync::Mutex;
 
 use ibverbs_c::c::*;
-use ibverbs_c::srq::ibv_create_srq;
+use ibverbs_c::verbs::srq::ibv_create_srq;
 use provider_rxe::paper::{PaperDevice, PaperQueue};
 use provider_rxe::{Rxe, SrqQueue};
 use uverbs_abi::rdma_user_rxe::{RxeCreateCqResp, RxeCreateQpResp, RxeCreateSrqResp};

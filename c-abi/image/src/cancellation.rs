@@ -11,7 +11,7 @@
 //! file, including calls from the crates below and from Rust's standard library.
 //! `xtask/src/c_abi/points.rs` lists the names. Programs keep their own `write`, because the image
 //! does not export one. A thread can be cancelled only in the waits, which call the C library by
-//! other names (`c-abi/src/wait.rs`).
+//! other names (`c-abi/src/handle/wait.rs`).
 //!
 //! # Safety
 //! Each function behaves like the C library function of the same name, so the caller's promise for

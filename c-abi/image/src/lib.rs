@@ -19,7 +19,7 @@
 //! - **A separate crate.** With an `rlib` beside the static library, cargo leaves bitcode without
 //!   symbols in the archive of an optimised build. Exported functions of the dependency are kept.
 //! - **A symbol in several nodes** (`ibv_query_gid_type`) uses `.symver` directives in its module
-//!   (`c-abi/src/gid_type.rs`). The version script has these nodes without symbols.
+//!   (`c-abi/src/verbs/gid_type.rs`). The version script has these nodes without symbols.
 //! - **No cancellation points except the waits.** `--wrap` replaces the C library's cancellation
 //!   points in the image ([`cancellation`]), because a thread cancelled while it holds a lock would
 //!   never release it. The link fails if the image calls one without a replacement.

@@ -19,11 +19,11 @@ use crate::abi::c::{
     ibv_cq_init_attr_ex, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex, ibv_wq, ibv_wq_init_attr,
 };
 use crate::abi::errno::{fail_null, not_null_or_null, refused};
-use crate::cq::{Entries, create_cq_of};
-use crate::dm::alloc_dm;
-use crate::mr::ibv_reg_dmabuf_mr;
-use crate::qp::{create_qp_ex, create_qp_scattering};
-use crate::wq::create_wq;
+use crate::verbs::cq::{Entries, create_cq_of};
+use crate::verbs::dm::alloc_dm;
+use crate::verbs::mr::ibv_reg_dmabuf_mr;
+use crate::verbs::qp::{create_qp_ex, create_qp_scattering};
+use crate::verbs::wq::create_wq;
 
 /// Returns null from the calling function if a check fails.
 macro_rules! checked {

@@ -37,8 +37,8 @@ use zerocopy::IntoBytes as _;
 use crate::abi::c::mlx5dv::*;
 use crate::abi::c::{ibv_context, ibv_device, ibv_qp};
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refuse_null, refused};
-use crate::context::verbs;
-use crate::device::{driver_name, ibv_open_device};
+use crate::tables::verbs;
+use crate::verbs::device::{driver_name, ibv_open_device};
 
 /// Returns the provider's context.
 ///

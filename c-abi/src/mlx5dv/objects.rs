@@ -19,13 +19,9 @@ use super::mlx5;
 use crate::abi::c::mlx5dv::*;
 use crate::abi::c::{ibv_ah, ibv_cq, ibv_dm, ibv_pd, ibv_qp, ibv_srq, ibv_wq};
 use crate::abi::errno::{code, refused};
-use crate::ah::AhObject;
-use crate::cq;
-use crate::dm::DmObject;
-use crate::pd;
-use crate::qp;
-use crate::srq;
-use crate::wq;
+use crate::verbs::ah::AhObject;
+use crate::verbs::dm::DmObject;
+use crate::verbs::{cq, pd, qp, srq, wq};
 
 const VERB: &str = "init_obj";
 

@@ -15,8 +15,8 @@ use super::mlx5;
 use crate::abi::c::mlx5dv::mlx5dv_qp_ex;
 use crate::abi::c::{ibv_qp, ibv_qp_ex};
 use crate::abi::errno::refuse_null;
-use crate::qp::QpObject;
-use crate::wr::put_raw;
+use crate::verbs::qp::QpObject;
+use crate::verbs::qp::wr::put_raw;
 
 /// The operations of a queue pair that only ConnectX devices have.
 #[repr(C)]

@@ -33,10 +33,9 @@ use verbs_core::fork::{ForkLock, current_generation};
 use super::id::{self, Claimed};
 use super::{Result, logged};
 use crate::abi::c::rdma_event_channel;
-use crate::abi::errno;
-use crate::abi::reserve;
-use crate::object::Object;
-use crate::wait;
+use crate::abi::{errno, reserve};
+use crate::handle::object::Object;
+use crate::handle::wait;
 
 /// A channel, kept alive by any thread that waits on it.
 #[derive(Debug)]

@@ -22,13 +22,13 @@ use crate::abi::c::{
     ibv_xrcd_init_attr, verbs_context,
 };
 use crate::abi::errno;
-use crate::context::{device_ops, ibv_close_device};
-use crate::device::{
+use crate::tables::{device_ops, ibv_close_device};
+use crate::verbs::device::{
     self, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list,
     ibv_open_device,
 };
-use crate::pd::{ibv_alloc_pd, ibv_dealloc_pd};
-use crate::xrcd;
+use crate::verbs::pd::{ibv_alloc_pd, ibv_dealloc_pd};
+use crate::verbs::xrcd;
 
 /// An opened device.
 struct Entry {

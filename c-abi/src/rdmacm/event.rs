@@ -36,7 +36,7 @@ use crate::abi::c::{
     rdma_conn_param, rdma_event_channel, rdma_ud_param,
 };
 use crate::abi::convert::ah_attr_to_c;
-use crate::object::Object;
+use crate::handle::object::Object;
 
 /// The private part of an event, behind the public struct.
 struct Private {

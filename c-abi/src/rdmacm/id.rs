@@ -31,8 +31,8 @@ use super::multicast::Group;
 use super::tally::Tally;
 use super::{Result, given, given_room, logged, status};
 use crate::abi::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_channel, rdma_port_space};
-use crate::object::Object;
-use crate::shared::{Loan, Shared};
+use crate::handle::object::Object;
+use crate::handle::shared::{Loan, Shared};
 
 /// The private part of an id, behind the public struct.
 pub(super) struct Private {

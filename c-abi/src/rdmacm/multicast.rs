@@ -25,7 +25,7 @@ use crate::abi::c::{
     RDMA_MC_JOIN_FLAG_RESERVED, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_cm_id, rdma_cm_join_mc_attr_ex,
 };
 use crate::abi::convert::gid_to_c;
-use crate::qp::{ibv_attach_mcast, ibv_detach_mcast};
+use crate::verbs::qp::{ibv_attach_mcast, ibv_detach_mcast};
 
 /// A membership in a group.
 #[derive(Debug)]

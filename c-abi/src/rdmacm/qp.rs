@@ -28,10 +28,10 @@ use crate::abi::c::{
     ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_xrcd, rdma_cm_id,
 };
 use crate::abi::convert::qp_attr_to_c;
-use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
-use crate::cq::{ibv_create_cq, ibv_destroy_cq};
-use crate::qp::{create_qp_ex, ibv_destroy_qp, ibv_modify_qp, ibv_query_ece, ibv_set_ece};
-use crate::srq::{create_srq_ex, ibv_destroy_srq};
+use crate::verbs::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
+use crate::verbs::cq::{ibv_create_cq, ibv_destroy_cq};
+use crate::verbs::qp::{create_qp_ex, ibv_destroy_qp, ibv_modify_qp, ibv_query_ece, ibv_set_ece};
+use crate::verbs::srq::{create_srq_ex, ibv_destroy_srq};
 
 /// Modifies a queue pair.
 ///

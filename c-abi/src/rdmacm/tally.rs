@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use verbs_core::fork::current_generation;
 
-use crate::lock::{ANY, futex_wait, futex_wake};
+use crate::handle::lock::{ANY, futex_wait, futex_wake};
 
 /// Counts of read and acknowledged events. There is no lock, because a forked child could find it
 /// taken.

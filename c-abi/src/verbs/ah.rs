@@ -13,11 +13,11 @@ use verbs_core::types::{AhAttr, Av};
 use crate::abi::c::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
 use crate::abi::convert::ah_attr_from_c;
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer};
-use crate::address::init_ah_from_wc;
-use crate::context::{Provided, device_ops, verbs};
-use crate::object::{Object, check_handle, public};
-use crate::pd;
-use crate::shared::Shared;
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::Shared;
+use crate::tables::{Provided, device_ops, verbs};
+use crate::verbs::address::init_ah_from_wc;
+use crate::verbs::pd;
 
 /// A provider's address handle.
 pub(crate) struct Ah<P: Provider> {

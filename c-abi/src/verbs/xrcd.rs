@@ -15,9 +15,9 @@ use crate::abi::c::{
     ibv_xrcd_init_attr,
 };
 use crate::abi::errno::{not_null, not_null_or_null, pointer, refused};
-use crate::context::{Provided, verbs};
-use crate::object::Object;
-use crate::shared::Shared;
+use crate::handle::object::Object;
+use crate::handle::shared::Shared;
+use crate::tables::{Provided, verbs};
 
 pub(crate) type XrcdObject<P> = Object<ibv_xrcd, Shared<<P as Provider>::Xrcd>>;
 

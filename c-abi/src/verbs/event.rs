@@ -11,7 +11,7 @@ use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::types::AsyncEventType;
 
 use crate::abi::c::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq, ibv_wq};
-use crate::wait::read_record;
+use crate::handle::wait::read_record;
 
 /// Calls `with` while holding an object's mutex.
 ///

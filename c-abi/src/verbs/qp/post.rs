@@ -26,9 +26,9 @@ use crate::abi::c::{
     IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use crate::abi::errno;
-use crate::ah::AhObject;
-use crate::lock::{Attempt, Spin};
-use crate::qp::QpObject;
+use crate::handle::lock::{Attempt, Spin};
+use crate::verbs::ah::AhObject;
+use crate::verbs::qp::QpObject;
 
 /// The addressing of a queue pair's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,14 +20,13 @@ use crate::abi::c::{
     ibv_wq_init_attr,
 };
 use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
-use crate::context::{Provided, verbs};
-use crate::cq;
-use crate::event::{is_acknowledged, wait_acknowledged};
-use crate::lock::Spin;
-use crate::object::{Object, check_handle, public};
-use crate::pd;
-use crate::post;
-use crate::shared::{Loan, Shared};
+use crate::handle::lock::Spin;
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::{Loan, Shared};
+use crate::tables::{Provided, verbs};
+use crate::verbs::event::{is_acknowledged, wait_acknowledged};
+use crate::verbs::qp::post;
+use crate::verbs::{cq, pd};
 
 /// A provider's work queue.
 pub(crate) struct Wq<P: Provider> {

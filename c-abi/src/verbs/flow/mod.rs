@@ -23,11 +23,11 @@ use crate::abi::c::{
     ibv_context, ibv_flow, ibv_flow_action, ibv_flow_action_esp_attr, ibv_flow_attr, ibv_qp,
 };
 use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
-use crate::context::{Provided, verbs};
-use crate::counters::CountersObject;
-use crate::object::{Object, check_handle, public};
-use crate::qp;
-use crate::shared::Shared;
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::Shared;
+use crate::tables::{Provided, verbs};
+use crate::verbs::counters::CountersObject;
+use crate::verbs::qp;
 
 pub(crate) type FlowObject<P> = Object<ibv_flow, Shared<<P as Provider>::Flow>>;
 type FlowActionObject<P> = Object<ibv_flow_action, Shared<<P as Provider>::FlowAction>>;

@@ -22,22 +22,9 @@ use verbs_core::{Errno, Error};
 
 use crate::abi::c::{ibv_context, ibv_device, verbs_context};
 use crate::abi::errno;
-use crate::ah;
-use crate::counters;
-use crate::cq;
-use crate::device;
-use crate::dm;
-use crate::flow;
-use crate::left::Left;
-use crate::mr;
-use crate::mw;
-use crate::pd;
-use crate::post;
-use crate::qp;
-use crate::query;
-use crate::srq;
-use crate::wq;
-use crate::xrcd;
+use crate::handle::left::Left;
+use crate::verbs::qp::post;
+use crate::verbs::{ah, counters, cq, device, dm, flow, mr, mw, pd, qp, query, srq, wq, xrcd};
 
 /// The control operations of a context, for its provider.
 pub(crate) trait Verbs:

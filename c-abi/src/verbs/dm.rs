@@ -18,10 +18,10 @@ use crate::abi::c::{
     ibv_dmah_init_attr, ibv_mr, ibv_pd,
 };
 use crate::abi::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
-use crate::context::{Provided, verbs};
-use crate::object::Object;
-use crate::pd;
-use crate::shared::Shared;
+use crate::handle::object::Object;
+use crate::handle::shared::Shared;
+use crate::tables::{Provided, verbs};
+use crate::verbs::pd;
 
 pub(crate) type DmObject<P> = Object<ibv_dm, Shared<<P as Provider>::Dm>>;
 pub(crate) type DmahObject<P> = Object<ibv_dmah, Shared<<P as Provider>::Dmah>>;

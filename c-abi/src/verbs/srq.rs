@@ -21,15 +21,14 @@ use crate::abi::c::{
     ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_tm_cap, ibv_xrcd,
 };
 use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
-use crate::context::{Provided, verbs};
-use crate::cq;
-use crate::event::{is_acknowledged, wait_acknowledged};
-use crate::lock::Spin;
-use crate::object::{Object, check_handle, public};
-use crate::pd;
-use crate::post::{recv_locked, refuse, sges};
-use crate::shared::{Loan, Shared};
-use crate::xrcd::XrcdObject;
+use crate::handle::lock::Spin;
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::{Loan, Shared};
+use crate::tables::{Provided, verbs};
+use crate::verbs::event::{is_acknowledged, wait_acknowledged};
+use crate::verbs::qp::post::{recv_locked, refuse, sges};
+use crate::verbs::xrcd::XrcdObject;
+use crate::verbs::{cq, pd};
 
 /// A provider's shared receive queue.
 pub(crate) struct Srq<P: Provider> {

@@ -23,11 +23,10 @@ use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::{Errno, Error};
 
 use crate::abi::c::{ibv_context, ibv_device};
-use crate::abi::errno;
 use crate::abi::errno::not_null_or_null;
-use crate::abi::reserve;
-use crate::context;
-use crate::context::is_stand_in;
+use crate::abi::{errno, reserve};
+use crate::tables;
+use crate::tables::is_stand_in;
 
 /// A device in the table.
 #[repr(C)]
@@ -327,7 +326,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     let known = unsafe { Known::device(device) };
     match (known.driver().open)(known.info()) {
         // SAFETY: the device is in use; the context becomes another user.
-        Ok(opened) => unsafe { context::start(device, opened) },
+        Ok(opened) => unsafe { tables::start(device, opened) },
         Err(error) => errno::fail_null(&error),
     }
 }
@@ -382,7 +381,7 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
                 (Some(import), Ok(copy)) => match import(known.info(), copy.into()) {
                     // SAFETY: the device is in use. Dropping `file` is fine: the context has its
                     // own copy.
-                    Ok(opened) => unsafe { context::start(device, opened) },
+                    Ok(opened) => unsafe { tables::start(device, opened) },
                     Err(error) => {
                         keep(file);
                         errno::fail_null(&error)

@@ -18,11 +18,11 @@ use crate::abi::c::{
     ibv_counters, ibv_counters_init_attr, ibv_flow, ibv_qp, ibv_qp_attach_comp_cntr_attr,
 };
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refused};
-use crate::context::{Provided, device_ops, verbs};
-use crate::flow::FlowObject;
-use crate::object::{Object, check_handle, public};
-use crate::qp;
-use crate::shared::{Loan, Shared};
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::{Loan, Shared};
+use crate::tables::{Provided, device_ops, verbs};
+use crate::verbs::flow::FlowObject;
+use crate::verbs::qp;
 
 pub(crate) type CountersObject<P> = Object<ibv_counters, Shared<<P as Provider>::Counters>>;
 type CompCntrObject<P> = Object<ibv_comp_cntr, Shared<<P as Provider>::CompCntr>>;

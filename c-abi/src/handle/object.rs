@@ -25,7 +25,7 @@ use crate::abi::c::{
     rdma_cm_id, rdma_event_channel,
 };
 use crate::abi::errno::{code, refused};
-use crate::shared::{Loan, Shared};
+use crate::handle::shared::{Loan, Shared};
 
 /// An object of C: the public struct and the provider's object.
 #[repr(C)]

@@ -17,10 +17,10 @@ use crate::abi::c::{
 };
 use crate::abi::convert::narrow;
 use crate::abi::errno::{self, fail, not_null, not_null_or_null, pointer, refused};
-use crate::context::{Provided, verbs};
-use crate::object::{Object, check_handle, public};
-use crate::pd;
-use crate::shared::Shared;
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::Shared;
+use crate::tables::{Provided, verbs};
+use crate::verbs::pd;
 
 pub(crate) type MwObject<P> = Object<ibv_mw, Shared<<P as Provider>::Mw>>;
 

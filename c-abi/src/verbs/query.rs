@@ -21,7 +21,7 @@ use crate::abi::c::{
 };
 use crate::abi::convert::gid_to_c;
 use crate::abi::errno::{self, code, fail, not_null, refused};
-use crate::context::{Provided, device_ops, verbs};
+use crate::tables::{Provided, device_ops, verbs};
 
 /// The queries specific to a provider.
 pub(crate) trait QueryVerbs {

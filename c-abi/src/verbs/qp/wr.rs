@@ -24,12 +24,10 @@ use verbs_core::types::{
 };
 
 use crate::abi::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
-use crate::ah::AhObject;
-use crate::lock::Attempt;
-use crate::post::{Addressing, bind_info, cut_for_atomic, refuse, send_flags, sges};
-use crate::qp::{Qp, QpObject};
-
-mod refused;
+use crate::handle::lock::Attempt;
+use crate::verbs::ah::AhObject;
+use crate::verbs::qp::post::{Addressing, bind_info, cut_for_atomic, refuse, send_flags, sges};
+use crate::verbs::qp::{Qp, QpObject, refused};
 
 /// The batch of a queue pair, guarded by the lock of its send queue.
 #[derive(Debug, Default)]

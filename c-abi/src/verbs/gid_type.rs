@@ -15,7 +15,7 @@ use core::arch::global_asm;
 use core::ffi::{c_int, c_uint};
 
 use crate::abi::c::ibv_context;
-use crate::query;
+use crate::verbs::query;
 
 /// Writes the type of a GID: 0 for InfiniBand or RoCE v1, 1 for RoCE v2.
 ///

@@ -15,10 +15,10 @@ use std::collections::BTreeSet;
 use verbs_core::provider::{Destroy as _, Provider};
 
 use crate::abi::c::{ibv_mr, ibv_mw, ibv_qp};
-use crate::mr::MrObject;
-use crate::mw::MwObject;
-use crate::qp::QpObject;
-use crate::shared::Exclusive;
+use crate::handle::shared::Exclusive;
+use crate::verbs::mr::MrObject;
+use crate::verbs::mw::MwObject;
+use crate::verbs::qp::QpObject;
 
 /// The live objects of a context that give peers access.
 #[derive(Debug)]

@@ -23,9 +23,9 @@ use crate::abi::c::{
     ibv_td_init_attr,
 };
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refused};
-use crate::context::{Provided, verbs};
-use crate::object::{Object, check_handle, public};
-use crate::shared::{Loan, Shared};
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::{Loan, Shared};
+use crate::tables::{Provided, verbs};
 
 /// A provider's protection domain.
 pub(crate) struct Pd<P: Provider> {

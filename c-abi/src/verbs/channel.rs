@@ -14,10 +14,10 @@ use verbs_core::Errno;
 
 use crate::abi::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
 use crate::abi::errno::{self, fail_null, not_null, not_null_or_null};
-use crate::context::{device_ops, verbs};
-use crate::event::with_mutex;
-use crate::object::context_of;
-use crate::wait::read_record;
+use crate::handle::object::context_of;
+use crate::handle::wait::read_record;
+use crate::tables::{device_ops, verbs};
+use crate::verbs::event::with_mutex;
 
 /// Adds `change` to a channel's number of completion queues.
 ///

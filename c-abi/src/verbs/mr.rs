@@ -28,12 +28,12 @@ use crate::abi::c::{
 };
 use crate::abi::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::abi::reserve;
-use crate::context::{Provided, verbs};
-use crate::dm::DmahObject;
-use crate::fork::exclude;
-use crate::object::{Object, check_handle, public};
-use crate::pd;
-use crate::shared::Shared;
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::Shared;
+use crate::tables::{Provided, verbs};
+use crate::verbs::dm::DmahObject;
+use crate::verbs::fork::exclude;
+use crate::verbs::pd;
 
 /// A provider's memory region.
 pub(crate) struct Mr<P: Provider> {
@@ -548,7 +548,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     }
     // SAFETY: the caller's promise; both types have the same layout.
     code(unsafe {
-        let sges = crate::post::sges(sg_list, num_sge as c_int);
+        let sges = crate::verbs::qp::post::sges(sg_list, num_sge as c_int);
         verbs((*pd).context).advise_mr(pd, Advice(advice), AdviseFlags::from_bits_retain(flags), sges)
     })
 }

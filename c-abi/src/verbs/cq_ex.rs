@@ -15,9 +15,9 @@ use verbs_core::provider::{Completion as _, CqOps as _, Provider};
 use verbs_core::types::WcFlags;
 
 use crate::abi::c::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
-use crate::cq::{Cq, CqObject, Lent, NOBODY};
-use crate::lock::Attempt;
-use crate::thread;
+use crate::handle::lock::Attempt;
+use crate::handle::thread;
+use crate::verbs::cq::{Cq, CqObject, Lent, NOBODY};
 
 /// Fills the functions of a queue.
 pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {

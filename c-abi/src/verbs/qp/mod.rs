@@ -7,6 +7,10 @@
 //! See the crate documentation. The locks guard the provider's objects.
 #![allow(unsafe_code)]
 
+pub(crate) mod post;
+mod refused;
+pub(crate) mod wr;
+
 use core::any::Any;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_uint};
@@ -42,19 +46,17 @@ use crate::abi::c::{
 };
 use crate::abi::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from_c, qp_attr_to_c};
 use crate::abi::errno::{self, code, fail, given_room, not_null, not_null_or_null, pointer, refused};
-use crate::context::{Provided, Verbs as _, verbs};
-use crate::cq;
-use crate::event::{is_acknowledged, wait_acknowledged};
-use crate::lock::Spin;
+use crate::handle::lock::Spin;
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::{Exclusive, Loan};
 use crate::mlx5dv::DvQpEx;
-use crate::object::{Object, check_handle, public};
-use crate::pd;
-use crate::post::Addressing;
-use crate::shared::{Exclusive, Loan};
-use crate::srq;
-use crate::wq::RwqIndTableObject;
-use crate::wr::{self, Batch};
-use crate::xrcd::XrcdObject;
+use crate::tables::{Provided, Verbs as _, verbs};
+use crate::verbs::event::{is_acknowledged, wait_acknowledged};
+use crate::verbs::qp::post::Addressing;
+use crate::verbs::qp::wr::Batch;
+use crate::verbs::wq::RwqIndTableObject;
+use crate::verbs::xrcd::XrcdObject;
+use crate::verbs::{cq, pd, srq};
 
 /// A provider's queue pair, with its locks.
 pub(crate) struct Qp<P: Provider> {

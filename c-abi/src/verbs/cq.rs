@@ -24,15 +24,13 @@ use crate::abi::c::{
 };
 use crate::abi::convert::count;
 use crate::abi::errno::{code, fail, given_room, not_null, not_null_or_null, pointer, refused};
-use crate::channel;
-use crate::context::{Provided, Verbs as _, verbs};
-use crate::cq_ex;
-use crate::event::{is_acknowledged, wait_acknowledged};
-use crate::lock::{Attempt, Spin};
-use crate::object::{Object, check_handle, destroy_in_place, public};
-use crate::pd;
-use crate::shared::Shared;
-use crate::thread;
+use crate::handle::lock::{Attempt, Spin};
+use crate::handle::object::{Object, check_handle, destroy_in_place, public};
+use crate::handle::shared::Shared;
+use crate::handle::thread;
+use crate::tables::{Provided, Verbs as _, verbs};
+use crate::verbs::event::{is_acknowledged, wait_acknowledged};
+use crate::verbs::{channel, cq_ex, pd};
 
 /// No thread, in [`Cq::lender`].
 pub(crate) const NOBODY: usize = 0;

@@ -1,0 +1,16 @@
+//! The handles that a program holds: objects behind C's pointers, and their locks.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`object`] | an object of C together with the provider's object |
+//! | [`left`] | the end of objects that a program does not destroy |
+//! | [`shared`] | objects that threads may use while another one destroys them |
+//! | [`lock`], [`thread`] | the lock of a queue, the calling thread's number |
+//! | [`wait`] | the system calls that are cancellation points |
+
+pub(crate) mod left;
+pub(crate) mod lock;
+pub(crate) mod object;
+pub(crate) mod shared;
+pub(crate) mod thread;
+pub(crate) mod wait;
