@@ -2,12 +2,16 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`context`] | an open device, and the call of a verb for its provider |
+//! | [`cmd_fd`] | the descriptor shown as `ibv_context.cmd_fd` |
 //! | [`object`] | an object of C together with the provider's object |
-//! | [`left`] | the end of objects that a program does not destroy |
+//! | [`left`] | the objects through which peers access a context |
 //! | [`shared`] | objects that threads may use while another one destroys them |
 //! | [`lock`], [`thread`] | the lock of a queue, the calling thread's number |
 //! | [`wait`] | the system calls that are cancellation points |
 
+pub(crate) mod cmd_fd;
+pub(crate) mod context;
 pub(crate) mod left;
 pub(crate) mod lock;
 pub(crate) mod object;

@@ -37,8 +37,9 @@ use zerocopy::IntoBytes as _;
 use crate::abi::c::mlx5dv::*;
 use crate::abi::c::{ibv_context, ibv_device, ibv_qp};
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refuse_null, refused};
-use crate::tables::verbs;
-use crate::verbs::device::{driver_name, ibv_open_device};
+use crate::handle::context;
+use crate::tables::ibv_open_device;
+use crate::verbs::device::driver_name;
 
 /// Returns the provider's context.
 ///
@@ -49,7 +50,7 @@ use crate::verbs::device::{driver_name, ibv_open_device};
 /// `context` is open.
 unsafe fn mlx5<'a>(context: *mut ibv_context, verb: &'static str) -> Result<&'a Context, Error> {
     // SAFETY: the caller's promise.
-    unsafe { verbs(context) }.mlx5().ok_or_else(|| refused(verb, Errno::OPNOTSUPP))
+    unsafe { context::mlx5(context) }.ok_or_else(|| refused(verb, Errno::OPNOTSUPP))
 }
 
 /// `mlx5dv_is_supported(3)`.

@@ -22,10 +22,10 @@ use crate::abi::c::{
     ibv_xrcd_init_attr, verbs_context,
 };
 use crate::abi::errno;
-use crate::tables::{device_ops, ibv_close_device};
+use crate::handle::context::device_ops;
+use crate::tables::{ibv_close_device, ibv_open_device, open_same};
 use crate::verbs::device::{
     self, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list,
-    ibv_open_device,
 };
 use crate::verbs::pd::{ibv_alloc_pd, ibv_dealloc_pd};
 use crate::verbs::xrcd;
@@ -111,7 +111,7 @@ impl DeviceOfId {
         let at = match known {
             Some(at) => at,
             None => {
-                let context = device::open_same(device)?;
+                let context = open_same(device)?;
                 // SAFETY: the context was just opened.
                 table.push(unsafe { Entry::new(context) }?);
                 table.len() - 1

@@ -13,9 +13,9 @@ use verbs_core::types::{AhAttr, Av};
 use crate::abi::c::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
 use crate::abi::convert::ah_attr_from_c;
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer};
+use crate::handle::context::{Provided, device_ops, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::Shared;
-use crate::tables::{Provided, device_ops, verbs};
 use crate::verbs::address::init_ah_from_wc;
 use crate::verbs::pd;
 
@@ -32,13 +32,8 @@ pub(crate) type AhObject<P> = Object<ibv_ah, Ah<P>>;
 const HANDLE: u32 = 0;
 
 /// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait AhVerbs {
-    unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah, Error>;
-    unsafe fn destroy_ah(&self, ah: *mut ibv_ah) -> c_int;
-}
-
-impl<P: Provider> AhVerbs for Provided<P> {
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah, Error> {
         // SAFETY: the domain is live.
         let (parent, context) = unsafe { (pd::of::<P>(pd, "create_ah")?, (*pd).context) };
@@ -70,7 +65,7 @@ impl<P: Provider> AhVerbs for Provided<P> {
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     not_null_or_null!(pd, attr);
     // SAFETY: the caller's promise.
-    pointer(unsafe { verbs((*pd).context).create_ah(pd, &ah_attr_from_c(&*attr)) })
+    pointer(unsafe { verb!((*pd).context, create_ah(pd, &ah_attr_from_c(&*attr))) })
 }
 
 /// `ibv_create_ah_from_wc(3)`.
@@ -103,5 +98,5 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     not_null!(ah);
     // SAFETY: the address handle is live.
-    unsafe { verbs((*ah).context).destroy_ah(ah) }
+    unsafe { verb!((*ah).context, destroy_ah(ah)) }
 }

@@ -14,9 +14,9 @@ use verbs_core::Errno;
 
 use crate::abi::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
 use crate::abi::errno::{self, fail_null, not_null, not_null_or_null};
+use crate::handle::context::{device_ops, verb};
 use crate::handle::object::context_of;
 use crate::handle::wait::read_record;
-use crate::tables::{device_ops, verbs};
 use crate::verbs::event::with_mutex;
 
 /// Adds `change` to a channel's number of completion queues.
@@ -82,7 +82,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     // SAFETY: the event carries the address of a live queue. Destroying the queue waits until the
     // program acknowledges this event.
     unsafe {
-        verbs(context_of(queue.cast::<ibv_cq_ex>())).count_event(queue);
+        verb!(context_of(queue.cast::<ibv_cq_ex>()), count_event(queue));
         *cq = queue;
         *cq_context = (*queue).cq_context;
     }

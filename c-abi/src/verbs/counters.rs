@@ -18,9 +18,9 @@ use crate::abi::c::{
     ibv_counters, ibv_counters_init_attr, ibv_flow, ibv_qp, ibv_qp_attach_comp_cntr_attr,
 };
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, device_ops, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Loan, Shared};
-use crate::tables::{Provided, device_ops, verbs};
 use crate::verbs::flow::FlowObject;
 use crate::verbs::qp;
 
@@ -44,50 +44,8 @@ unsafe fn comp_cntr<'a, P: Provider>(
 }
 
 /// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait CountersVerbs {
-    unsafe fn create_counters(&self, context: *mut ibv_context) -> Result<*mut ibv_counters, Error>;
-    unsafe fn destroy_counters(&self, counters: *mut ibv_counters) -> c_int;
-    unsafe fn attach_counters(
-        &self,
-        counters: *mut ibv_counters,
-        attr: &CounterAttachAttr,
-        flow: *mut ibv_flow,
-    ) -> Result<(), Error>;
-    unsafe fn read_counters(
-        &self,
-        counters: *mut ibv_counters,
-        values: &mut [u64],
-        flags: ReadCountersFlags,
-    ) -> Result<(), Error>;
-    unsafe fn create_comp_cntr(
-        &self,
-        context: *mut ibv_context,
-        cntr_type: CompCntrType,
-    ) -> Result<*mut ibv_comp_cntr, Error>;
-    unsafe fn destroy_comp_cntr(&self, cntr: *mut ibv_comp_cntr) -> c_int;
-    unsafe fn set_comp_cntr(
-        &self,
-        cntr: *mut ibv_comp_cntr,
-        entry: CompCntrEntry,
-        value: u64,
-    ) -> Result<(), Error>;
-    unsafe fn inc_comp_cntr(
-        &self,
-        cntr: *mut ibv_comp_cntr,
-        entry: CompCntrEntry,
-        amount: u64,
-    ) -> Result<(), Error>;
-    unsafe fn read_comp_cntr(&self, cntr: *mut ibv_comp_cntr, entry: CompCntrEntry) -> Result<u64, Error>;
-    unsafe fn qp_attach_comp_cntr(
-        &self,
-        qp: *mut ibv_qp,
-        cntr: *mut ibv_comp_cntr,
-        ops: CompCntrAttachOps,
-    ) -> Result<(), Error>;
-}
-
-impl<P: Provider> CountersVerbs for Provided<P> {
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn create_counters(&self, context: *mut ibv_context) -> Result<*mut ibv_counters, Error> {
         let counters = self.context().create_counters()?;
         Ok(CountersObject::<P>::boxed(ibv_counters { context }, Shared::new(counters)))
@@ -198,7 +156,7 @@ pub(crate) unsafe extern "C" fn create_counters(
         if (*attr).comp_mask != 0 {
             Err(refused("create_counters", Errno::OPNOTSUPP))
         } else {
-            verbs(context).create_counters(context)
+            verb!(context, create_counters(context))
         }
     })
 }
@@ -210,7 +168,7 @@ pub(crate) unsafe extern "C" fn create_counters(
 pub(crate) unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int {
     not_null!(counters);
     // SAFETY: the counters are live.
-    unsafe { verbs((*counters).context).destroy_counters(counters) }
+    unsafe { verb!((*counters).context, destroy_counters(counters)) }
 }
 
 /// `ibv_attach_counters_point_flow(3)`.
@@ -231,7 +189,7 @@ pub(crate) unsafe extern "C" fn attach_counters_point_flow(
         } else {
             let counter_desc = CounterDescription(attr.counter_desc);
             let attr = CounterAttachAttr { counter_desc, index: attr.index };
-            verbs((*counters).context).attach_counters(counters, &attr, flow)
+            verb!((*counters).context, attach_counters(counters, &attr, flow))
         }
     })
 }
@@ -263,7 +221,7 @@ pub(crate) unsafe extern "C" fn read_counters(
     let flags = ReadCountersFlags::from_bits_retain(flags);
     // SAFETY: the caller's promise.
     code(unsafe {
-        verbs((*counters).context).read_counters(counters, &mut values, flags).map(|()| {
+        verb!((*counters).context, read_counters(counters, &mut values, flags)).map(|()| {
             if !values.is_empty() {
                 counters_value.copy_from_nonoverlapping(values.as_ptr(), values.len());
             }
@@ -318,7 +276,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
         if attr.comp_mask != 0 || attr.flags != 0 {
             Err(refused("create_comp_cntr", Errno::OPNOTSUPP))
         } else {
-            verbs(context).create_comp_cntr(context, CompCntrType(attr.type_))
+            verb!(context, create_comp_cntr(context, CompCntrType(attr.type_)))
         }
     })
 }
@@ -331,7 +289,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
 pub unsafe extern "C" fn ibv_destroy_comp_cntr(comp_cntr: *mut ibv_comp_cntr) -> c_int {
     not_null!(comp_cntr);
     // SAFETY: the counter is live.
-    unsafe { verbs((*comp_cntr).context).destroy_comp_cntr(comp_cntr) }
+    unsafe { verb!((*comp_cntr).context, destroy_comp_cntr(comp_cntr)) }
 }
 
 /// `ibv_set_comp_cntr(3)`.
@@ -342,7 +300,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_cntr(comp_cntr: *mut ibv_comp_cntr) ->
 pub unsafe extern "C" fn ibv_set_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: u64) -> c_int {
     not_null!(comp_cntr);
     // SAFETY: the counter is live.
-    code(unsafe { verbs((*comp_cntr).context).set_comp_cntr(comp_cntr, CompCntrEntry::COMP, value) })
+    code(unsafe { verb!((*comp_cntr).context, set_comp_cntr(comp_cntr, CompCntrEntry::COMP, value)) })
 }
 
 /// `ibv_set_err_comp_cntr(3)`.
@@ -353,7 +311,7 @@ pub unsafe extern "C" fn ibv_set_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value:
 pub unsafe extern "C" fn ibv_set_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: u64) -> c_int {
     not_null!(comp_cntr);
     // SAFETY: the counter is live.
-    code(unsafe { verbs((*comp_cntr).context).set_comp_cntr(comp_cntr, CompCntrEntry::ERR, value) })
+    code(unsafe { verb!((*comp_cntr).context, set_comp_cntr(comp_cntr, CompCntrEntry::ERR, value)) })
 }
 
 /// `ibv_inc_comp_cntr(3)`.
@@ -364,7 +322,7 @@ pub unsafe extern "C" fn ibv_set_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, va
 pub unsafe extern "C" fn ibv_inc_comp_cntr(comp_cntr: *mut ibv_comp_cntr, amount: u64) -> c_int {
     not_null!(comp_cntr);
     // SAFETY: the counter is live.
-    code(unsafe { verbs((*comp_cntr).context).inc_comp_cntr(comp_cntr, CompCntrEntry::COMP, amount) })
+    code(unsafe { verb!((*comp_cntr).context, inc_comp_cntr(comp_cntr, CompCntrEntry::COMP, amount)) })
 }
 
 /// `ibv_inc_err_comp_cntr(3)`.
@@ -375,7 +333,7 @@ pub unsafe extern "C" fn ibv_inc_comp_cntr(comp_cntr: *mut ibv_comp_cntr, amount
 pub unsafe extern "C" fn ibv_inc_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, amount: u64) -> c_int {
     not_null!(comp_cntr);
     // SAFETY: the counter is live.
-    code(unsafe { verbs((*comp_cntr).context).inc_comp_cntr(comp_cntr, CompCntrEntry::ERR, amount) })
+    code(unsafe { verb!((*comp_cntr).context, inc_comp_cntr(comp_cntr, CompCntrEntry::ERR, amount)) })
 }
 
 /// `ibv_read_comp_cntr(3)`.
@@ -406,7 +364,7 @@ unsafe fn read_entry(comp_cntr: *mut ibv_comp_cntr, entry: CompCntrEntry, value:
     not_null!(comp_cntr, value);
     // SAFETY: the caller's promise.
     code(unsafe {
-        verbs((*comp_cntr).context).read_comp_cntr(comp_cntr, entry).map(|found| value.write(found))
+        verb!((*comp_cntr).context, read_comp_cntr(comp_cntr, entry)).map(|found| value.write(found))
     })
 }
 
@@ -430,7 +388,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
         if attr.comp_mask != 0 || !is_known {
             Err(refused("qp_attach_comp_cntr", Errno::INVAL))
         } else {
-            verbs((*qp).context).qp_attach_comp_cntr(qp, comp_cntr, ops)
+            verb!((*qp).context, qp_attach_comp_cntr(qp, comp_cntr, ops))
         }
     })
 }

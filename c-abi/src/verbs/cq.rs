@@ -24,11 +24,11 @@ use crate::abi::c::{
 };
 use crate::abi::convert::count;
 use crate::abi::errno::{code, fail, given_room, not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, verb};
 use crate::handle::lock::{Attempt, Spin};
 use crate::handle::object::{Object, check_handle, destroy_in_place, public};
 use crate::handle::shared::Shared;
 use crate::handle::thread;
-use crate::tables::{Provided, Verbs as _, verbs};
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::{channel, cq_ex, pd};
 
@@ -146,17 +146,6 @@ pub(crate) struct Init {
     entries: Entries,
 }
 
-/// # Safety
-/// As the exported functions.
-pub(crate) trait CqVerbs {
-    unsafe fn create_cq(&self, context: *mut ibv_context, init: &Init) -> Result<*mut ibv_cq_ex, Error>;
-    unsafe fn resize_cq(&self, cq: *mut ibv_cq, cqe: u32) -> Result<(), Error>;
-    /// Counts an event that was read.
-    unsafe fn count_event(&self, cq: *mut ibv_cq);
-    unsafe fn modify_cq(&self, cq: *mut ibv_cq, attr: &ibv_modify_cq_attr) -> Result<(), Error>;
-    unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> Result<(), Error>;
-}
-
 impl<P: Provider> Provided<P> {
     /// Creates a provider's queue with entries of the program's choice.
     ///
@@ -184,7 +173,9 @@ impl<P: Provider> Provided<P> {
     }
 }
 
-impl<P: Provider> CqVerbs for Provided<P> {
+/// # Safety
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn create_cq(&self, context: *mut ibv_context, init: &Init) -> Result<*mut ibv_cq_ex, Error> {
         // Events carry the address, so the box is made before the queue.
         let mut object = Box::<CqObject<P>>::new_uninit();
@@ -254,7 +245,8 @@ impl<P: Provider> CqVerbs for Provided<P> {
         resized.unwrap_or_else(|errno| Err(refused("resize_cq", errno)))
     }
 
-    unsafe fn count_event(&self, cq: *mut ibv_cq) {
+    /// Counts an event that was read.
+    pub(crate) unsafe fn count_event(&self, cq: *mut ibv_cq) {
         // SAFETY: the queue is live.
         if let Some(events) = unsafe { &of::<P>(cq).events } {
             events.fetch_add(1, Ordering::Release);
@@ -414,7 +406,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         entries: Entries::default(),
     };
     // SAFETY: the caller's promise.
-    pointer(unsafe { verbs(context).create_cq(context, &init) }).cast()
+    pointer(unsafe { verb!(context, create_cq(context, &init)) }).cast()
 }
 
 /// `ibv_create_cq_ex(3)`.
@@ -443,7 +435,7 @@ pub(crate) unsafe fn create_cq_of(
     pointer(unsafe {
         init_from_c(&*attr)
             .map_err(|errno| refused("create_cq_ex", errno))
-            .and_then(|init| verbs(context).create_cq(context, &Init { entries, ..init }))
+            .and_then(|init| verb!(context, create_cq(context, &Init { entries, ..init })))
     })
 }
 
@@ -489,7 +481,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     given_room!();
     let Some(cqe) = count(cqe) else { return fail(&refused("resize_cq", Errno::INVAL)) };
     // SAFETY: the queue is live.
-    code(unsafe { verbs((*cq).context).resize_cq(cq, cqe as u32) })
+    code(unsafe { verb!((*cq).context, resize_cq(cq, cqe as u32)) })
 }
 
 /// `ibv_modify_cq(3)`.
@@ -499,7 +491,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     not_null!(cq, attr);
     // SAFETY: the caller's promise.
-    code(unsafe { verbs((*cq).context).modify_cq(cq, &*attr) })
+    code(unsafe { verb!((*cq).context, modify_cq(cq, &*attr)) })
 }
 
 /// `ibv_destroy_cq(3)`.
@@ -510,5 +502,5 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     not_null!(cq);
     // SAFETY: the queue is live.
-    code(unsafe { verbs((*cq).context).destroy_cq(cq) })
+    code(unsafe { verb!((*cq).context, destroy_cq(cq)) })
 }

@@ -1,4 +1,4 @@
-//! The device list; opening devices.
+//! The device list.
 //!
 //! Devices are identified by pointer: librdmacm sorts and compares the pointers of two lists. A
 //! process-wide table therefore holds one [`Known`] per device, which counts the lists and open
@@ -11,22 +11,15 @@
 
 use core::ffi::{c_char, c_int};
 use core::ptr;
-use std::fs::File;
-use std::os::fd::{AsFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
 use verbs::{Device, DeviceList};
-use verbs_core::discovery::DevNum;
 use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::{Errno, Error};
 
-use crate::abi::c::{ibv_context, ibv_device};
-use crate::abi::errno::not_null_or_null;
+use crate::abi::c::ibv_device;
 use crate::abi::{errno, reserve};
-use crate::tables;
-use crate::tables::is_stand_in;
 
 /// A device in the table.
 #[repr(C)]
@@ -59,6 +52,15 @@ fn copy_text(to: &mut [c_char], text: &[u8]) {
     }
 }
 
+/// Returns the library's device behind a pointer from a list.
+///
+/// # Safety
+/// `device` belongs to a list that has not been freed, or to an open context.
+pub(crate) unsafe fn known<'a>(device: *mut ibv_device) -> &'a Device {
+    // SAFETY: the device is in use, so the table keeps it; this field never changes.
+    unsafe { &(*device.cast::<Known>()).device }
+}
+
 impl Known {
     fn new(device: Device) -> *mut Self {
         let info = device.info();
@@ -77,15 +79,6 @@ impl Known {
         }
         Box::into_raw(Box::new(Self { c, users: 0, device }))
     }
-
-    /// Returns the library's device behind a pointer from a list.
-    ///
-    /// # Safety
-    /// `device` belongs to a list that has not been freed, or to an open context.
-    unsafe fn device<'a>(device: *mut ibv_device) -> &'a Device {
-        // SAFETY: the device is in use, so the table keeps it; this field never changes.
-        unsafe { &(*device.cast::<Self>()).device }
-    }
 }
 
 /// Returns whether a device of the table equals a device named by another part of the process.
@@ -94,33 +87,9 @@ impl Known {
 /// `known` belongs to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn is(known: *mut ibv_device, device: &Device) -> bool {
     // SAFETY: the caller's promise.
-    let known = unsafe { Known::device(known) };
+    let known = unsafe { self::known(known) };
     // Soft devices of the same name are equal, even if another part has other values for them.
     (known.name(), known.guid(), known.index()) == (device.name(), device.guid(), device.index())
-}
-
-/// Opens the table's equivalent of a device named by another part of the process.
-///
-/// # Errors
-/// `ENODEV` if the list lacks it; the errors of listing and opening devices.
-pub(crate) fn open_same(device: &Device) -> Result<*mut ibv_context, Errno> {
-    let devices = list().map_err(|error| {
-        errno::log(&error);
-        error.errno
-    })?;
-    // SAFETY: `list` counted this call as a user of each.
-    let found = devices.iter().find(|known| unsafe { is(**known, device) });
-    let context = match found {
-        // SAFETY: as above.
-        Some(known) => match unsafe { ibv_open_device(*known) } {
-            context if context.is_null() => Err(Errno::last()),
-            context => Ok(context),
-        },
-        None => Err(Errno::NODEV),
-    };
-    // SAFETY: `list` counted each device once.
-    devices.iter().for_each(|device| unsafe { release(*device) });
-    context
 }
 
 /// Returns the name of a device's driver.
@@ -129,7 +98,7 @@ pub(crate) fn open_same(device: &Device) -> Result<*mut ibv_context, Errno> {
 /// `device` belongs to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn driver_name(device: *mut ibv_device) -> &'static str {
     // SAFETY: the caller's promise.
-    unsafe { Known::device(device) }.driver().name
+    unsafe { known(device) }.driver().name
 }
 
 /// Adds a user.
@@ -159,7 +128,7 @@ const CLASS: &str = "/sys/class/infiniband_verbs";
 ///
 /// # Errors
 /// `ENOMEM` when memory is short; `ENOSYS` if the kernel lacks RDMA; any error of the search.
-fn list() -> Result<Vec<*mut ibv_device>, Error> {
+pub(crate) fn list() -> Result<Vec<*mut ibv_device>, Error> {
     if !reserve::has_room() {
         return Err(errno::refused("get_device_list", Errno::NOMEM));
     }
@@ -299,7 +268,7 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
         return 0;
     }
     // SAFETY: the device is live.
-    unsafe { Known::device(device) }.guid().0.to_be()
+    unsafe { known(device) }.guid().0.to_be()
 }
 
 /// `ibv_get_device_index(3)`: -1 if the kernel does not number devices.
@@ -312,87 +281,7 @@ pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int 
         return -1;
     }
     // SAFETY: the device is live.
-    unsafe { Known::device(device) }.index().map_or(-1, |index| index as c_int)
-}
-
-/// `ibv_open_device(3)`.
-///
-/// # Safety
-/// `device` is a device from a list.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    not_null_or_null!(device);
-    // SAFETY: the device is live.
-    let known = unsafe { Known::device(device) };
-    match (known.driver().open)(known.info()) {
-        // SAFETY: the device is in use; the context becomes another user.
-        Ok(opened) => unsafe { tables::start(device, opened) },
-        Err(error) => errno::fail_null(&error),
-    }
-}
-
-/// `ibv_import_device(3)`. If the call succeeds, the context owns the descriptor.
-///
-/// # Safety
-/// `cmd_fd` is an open file owned by the caller.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-    if cmd_fd < 0 {
-        return errno::refuse_null(Errno::INVAL);
-    }
-    // SAFETY: the file is open; the caller keeps it unless the call succeeds.
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(cmd_fd) });
-    let metadata = file.metadata();
-    let keep = |file: File| _ = file.into_raw_fd();
-    let dev = match metadata {
-        Ok(metadata) if metadata.file_type().is_char_device() => DevNum::from_rdev(metadata.rdev()),
-        _ => {
-            let errno = if is_stand_in(file.as_fd()) { Errno::OPNOTSUPP } else { Errno::INVAL };
-            keep(file);
-            return errno::refuse_null(errno);
-        }
-    };
-    let devices = match list() {
-        Ok(devices) => devices,
-        Err(error) => {
-            keep(file);
-            return errno::fail_null(&error);
-        }
-    };
-    // SAFETY: `list` counted this call as a user of each.
-    let of_file = |device: &&*mut ibv_device| unsafe { Known::device(**device).info().dev() == Some(dev) };
-    let context = match devices.iter().find(of_file) {
-        None => {
-            keep(file);
-            errno::refuse_null(Errno::NODEV)
-        }
-        Some(&device) => {
-            // SAFETY: as above.
-            let known = unsafe { Known::device(device) };
-            match (known.driver().import, file.try_clone()) {
-                (None, _) => {
-                    keep(file);
-                    errno::refuse_null(Errno::OPNOTSUPP)
-                }
-                (_, Err(io)) => {
-                    keep(file);
-                    errno::refuse_null(Errno::from_io(&io))
-                }
-                (Some(import), Ok(copy)) => match import(known.info(), copy.into()) {
-                    // SAFETY: the device is in use. Dropping `file` is fine: the context has its
-                    // own copy.
-                    Ok(opened) => unsafe { tables::start(device, opened) },
-                    Err(error) => {
-                        keep(file);
-                        errno::fail_null(&error)
-                    }
-                },
-            }
-        }
-    };
-    // SAFETY: `list` counted each device once.
-    devices.iter().for_each(|device| unsafe { release(*device) });
-    context
+    unsafe { known(device) }.index().map_or(-1, |index| index as c_int)
 }
 
 /// `ibv_register_driver`: a function of libibverbs 1.0 for C providers. As in rdma-core, it does

@@ -18,32 +18,13 @@ use crate::abi::c::{
     ibv_dmah_init_attr, ibv_mr, ibv_pd,
 };
 use crate::abi::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, verb};
 use crate::handle::object::Object;
 use crate::handle::shared::Shared;
-use crate::tables::{Provided, verbs};
 use crate::verbs::pd;
 
 pub(crate) type DmObject<P> = Object<ibv_dm, Shared<<P as Provider>::Dm>>;
 pub(crate) type DmahObject<P> = Object<ibv_dmah, Shared<<P as Provider>::Dmah>>;
-
-/// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait DmVerbs {
-    unsafe fn alloc_dm(&self, context: *mut ibv_context, attr: &DmAttr) -> Result<*mut ibv_dm, Error>;
-    unsafe fn free_dm(&self, dm: *mut ibv_dm) -> c_int;
-    unsafe fn import_dm(&self, context: *mut ibv_context, handle: u32) -> Result<*mut ibv_dm, Error>;
-    unsafe fn export_dmabuf_fd(&self, dm: *mut ibv_dm) -> Result<c_int, Error>;
-    unsafe fn reg_dm_mr(
-        &self,
-        pd: *mut ibv_pd,
-        dm: *mut ibv_dm,
-        offset: u64,
-        length: usize,
-        access: AccessFlags,
-    ) -> Result<*mut ibv_mr, Error>;
-    unsafe fn alloc_dmah(&self, context: *mut ibv_context, attr: &DmahAttr) -> Result<*mut ibv_dmah, Error>;
-    unsafe fn dealloc_dmah(&self, dmah: *mut ibv_dmah) -> c_int;
-}
 
 fn boxed<P: Provider>(context: *mut ibv_context, dm: P::Dm) -> *mut ibv_dm {
     let c = ibv_dm {
@@ -56,7 +37,9 @@ fn boxed<P: Provider>(context: *mut ibv_context, dm: P::Dm) -> *mut ibv_dm {
     DmObject::<P>::boxed(c, Shared::new(dm))
 }
 
-impl<P: Provider> DmVerbs for Provided<P> {
+/// # Safety
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn alloc_dm(&self, context: *mut ibv_context, attr: &DmAttr) -> Result<*mut ibv_dm, Error> {
         Ok(boxed::<P>(context, self.context().alloc_dm(attr)?))
     }
@@ -190,7 +173,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
             Err(refused("alloc_dm", Errno::INVAL))
         } else {
             let attr = DmAttr { length: attr.length as u64, log_align: attr.log_align_req };
-            verbs(context).alloc_dm(context, &attr)
+            verb!(context, alloc_dm(context, &attr))
         }
     })
 }
@@ -202,7 +185,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     not_null!(dm);
     // SAFETY: the memory is live.
-    unsafe { verbs((*dm).context).free_dm(dm) }
+    unsafe { verb!((*dm).context, free_dm(dm)) }
 }
 
 /// `ibv_reg_dm_mr(3)`.
@@ -222,7 +205,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         return pointer(Err(refused("reg_dm_mr", Errno::INVAL)));
     }
     // SAFETY: the objects are live.
-    pointer(unsafe { verbs((*pd).context).reg_dm_mr(pd, dm, dm_offset, length, access) })
+    pointer(unsafe { verb!((*pd).context, reg_dm_mr(pd, dm, dm_offset, length, access)) })
 }
 
 /// `ibv_import_dm(3)`.
@@ -233,7 +216,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32) -> *mut ibv_dm {
     not_null_or_null!(context);
     // SAFETY: the context is open.
-    pointer(unsafe { verbs(context).import_dm(context, dm_handle) })
+    pointer(unsafe { verb!(context, import_dm(context, dm_handle)) })
 }
 
 /// `ibv_unimport_dm(3)`.
@@ -244,7 +227,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     if !dm.is_null() {
         // SAFETY: the memory is live. Freeing imported memory destroys nothing in the kernel.
-        unsafe { verbs((*dm).context).free_dm(dm) };
+        unsafe { verb!((*dm).context, free_dm(dm)) };
     }
 }
 
@@ -259,7 +242,7 @@ pub unsafe extern "C" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int {
         return -1;
     }
     // SAFETY: the memory is live.
-    unsafe { verbs((*dm).context).export_dmabuf_fd(dm) }.unwrap_or_else(|error| {
+    unsafe { verb!((*dm).context, export_dmabuf_fd(dm)) }.unwrap_or_else(|error| {
         fail(&error);
         -1
     })
@@ -279,7 +262,7 @@ pub unsafe extern "C" fn ibv_alloc_dmah(
     pointer(unsafe {
         dmah_attr_from_c(&*attr)
             .map_err(|errno| refused("alloc_dmah", errno))
-            .and_then(|attr| verbs(context).alloc_dmah(context, &attr))
+            .and_then(|attr| verb!(context, alloc_dmah(context, &attr)))
     })
 }
 
@@ -291,7 +274,7 @@ pub unsafe extern "C" fn ibv_alloc_dmah(
 pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
     not_null!(dmah);
     // SAFETY: the handle is live.
-    unsafe { verbs((*dmah).context).dealloc_dmah(dmah) }
+    unsafe { verb!((*dmah).context, dealloc_dmah(dmah)) }
 }
 
 /// Returns the hints named by the mask.

@@ -28,9 +28,9 @@ use crate::abi::c::{
 };
 use crate::abi::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::abi::reserve;
+use crate::handle::context::{Provided, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::Shared;
-use crate::tables::{Provided, verbs};
 use crate::verbs::dm::DmahObject;
 use crate::verbs::fork::exclude;
 use crate::verbs::pd;
@@ -54,38 +54,6 @@ impl<P: Provider> Destroy for Mr<P> {
 }
 
 pub(crate) type MrObject<P> = Object<ibv_mr, Shared<Mr<P>>>;
-
-/// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait MrVerbs {
-    unsafe fn reg_mr(
-        &self,
-        pd: *mut ibv_pd,
-        addr: *mut c_void,
-        length: usize,
-        iova: u64,
-        access: AccessFlags,
-    ) -> Result<*mut ibv_mr, Error>;
-    unsafe fn reg_mr_ex(&self, pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut ibv_mr, Error>;
-    unsafe fn rereg_mr(
-        &self,
-        mr: *mut ibv_mr,
-        flags: c_int,
-        pd: *mut ibv_pd,
-        memory: (*mut c_void, usize),
-        access: AccessFlags,
-    ) -> c_int;
-    unsafe fn dereg_mr(&self, mr: *mut ibv_mr) -> c_int;
-    unsafe fn alloc_null_mr(&self, pd: *mut ibv_pd) -> Result<*mut ibv_mr, Error>;
-    unsafe fn import_mr(&self, pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Error>;
-    unsafe fn advise_mr(
-        &self,
-        pd: *mut ibv_pd,
-        advice: Advice,
-        flags: AdviseFlags,
-        sges: &[Sge],
-    ) -> Result<(), Error>;
-}
 
 impl<P: Provider> Provided<P> {
     /// Boxes a region. `memory` is the program memory that it covers.
@@ -209,7 +177,9 @@ fn log_unchecked_file(mr: &dyn Any) {
     }
 }
 
-impl<P: Provider> MrVerbs for Provided<P> {
+/// # Safety
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn reg_mr(
         &self,
         pd: *mut ibv_pd,
@@ -336,7 +306,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     not_null_or_null!(pd);
     let access = AccessFlags::from_bits_retain(access);
     // SAFETY: the caller's promise.
-    pointer(unsafe { verbs((*pd).context).reg_mr(pd, addr, length, iova, access) })
+    pointer(unsafe { verb!((*pd).context, reg_mr(pd, addr, length, iova, access)) })
 }
 
 /// `ibv_reg_mr(3)`.
@@ -399,7 +369,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
         buf: null_mut(),
     };
     // SAFETY: the caller's promise.
-    pointer(unsafe { verbs((*pd).context).reg_mr_ex(pd, &attr) })
+    pointer(unsafe { verb!((*pd).context, reg_mr_ex(pd, &attr)) })
 }
 
 /// `ibv_reg_mr_ex(3)`.
@@ -411,7 +381,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
 pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
     not_null_or_null!(pd, attr);
     // SAFETY: the caller's promise.
-    pointer(unsafe { check_mr_init(pd, &*attr).and_then(|attr| verbs((*pd).context).reg_mr_ex(pd, &attr)) })
+    pointer(unsafe { check_mr_init(pd, &*attr).and_then(|attr| verb!((*pd).context, reg_mr_ex(pd, &attr))) })
 }
 
 /// Checks the mask of the attributes and resolves a buffer to its memory.
@@ -484,7 +454,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     }
     let access = AccessFlags::from_bits_retain(access as u32);
     // SAFETY: the caller's promise.
-    unsafe { verbs((*mr).context).rereg_mr(mr, flags, pd, (addr, length), access) }
+    unsafe { verb!((*mr).context, rereg_mr(mr, flags, pd, (addr, length), access)) }
 }
 
 /// `ibv_dereg_mr(3)`.
@@ -495,7 +465,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     not_null!(mr);
     // SAFETY: the region is live.
-    unsafe { verbs((*mr).context).dereg_mr(mr) }
+    unsafe { verb!((*mr).context, dereg_mr(mr)) }
 }
 
 /// `ibv_import_mr(3)`.
@@ -506,7 +476,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_mr {
     not_null_or_null!(pd);
     // SAFETY: the domain is live.
-    pointer(unsafe { verbs((*pd).context).import_mr(pd, mr_handle) })
+    pointer(unsafe { verb!((*pd).context, import_mr(pd, mr_handle)) })
 }
 
 /// `ibv_unimport_mr(3)`.
@@ -517,7 +487,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut 
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     if !mr.is_null() {
         // SAFETY: the region is live. Destroying an imported region destroys nothing in the kernel.
-        unsafe { verbs((*mr).context).dereg_mr(mr) };
+        unsafe { verb!((*mr).context, dereg_mr(mr)) };
     }
 }
 
@@ -528,7 +498,7 @@ pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     not_null_or_null!(pd);
     // SAFETY: the domain is live.
-    pointer(unsafe { verbs((*pd).context).alloc_null_mr(pd) })
+    pointer(unsafe { verb!((*pd).context, alloc_null_mr(pd)) })
 }
 
 /// `ibv_advise_mr(3)`.
@@ -549,7 +519,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     // SAFETY: the caller's promise; both types have the same layout.
     code(unsafe {
         let sges = crate::verbs::qp::post::sges(sg_list, num_sge as c_int);
-        verbs((*pd).context).advise_mr(pd, Advice(advice), AdviseFlags::from_bits_retain(flags), sges)
+        verb!((*pd).context, advise_mr(pd, Advice(advice), AdviseFlags::from_bits_retain(flags), sges))
     })
 }
 

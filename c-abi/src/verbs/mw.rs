@@ -17,21 +17,16 @@ use crate::abi::c::{
 };
 use crate::abi::convert::narrow;
 use crate::abi::errno::{self, fail, not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::Shared;
-use crate::tables::{Provided, verbs};
 use crate::verbs::pd;
 
 pub(crate) type MwObject<P> = Object<ibv_mw, Shared<<P as Provider>::Mw>>;
 
 /// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait MwVerbs {
-    unsafe fn alloc_mw(&self, pd: *mut ibv_pd, mw_type: MwType) -> Result<*mut ibv_mw, Error>;
-    unsafe fn dealloc_mw(&self, mw: *mut ibv_mw) -> c_int;
-}
-
-impl<P: Provider> MwVerbs for Provided<P> {
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn alloc_mw(&self, pd: *mut ibv_pd, mw_type: MwType) -> Result<*mut ibv_mw, Error> {
         // SAFETY: the domain is live.
         let (parent, context) = unsafe { (pd::of::<P>(pd, "alloc_mw")?, (*pd).context) };
@@ -66,7 +61,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: c_uint) -> *mut
         return pointer(Err(refused("alloc_mw", Errno::INVAL)));
     }
     // SAFETY: the domain is live.
-    pointer(unsafe { verbs((*pd).context).alloc_mw(pd, mw_type) })
+    pointer(unsafe { verb!((*pd).context, alloc_mw(pd, mw_type)) })
 }
 
 /// `ibv_dealloc_mw(3)`.
@@ -76,7 +71,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: c_uint) -> *mut
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     not_null!(mw);
     // SAFETY: the window is live.
-    unsafe { verbs((*mw).context).dealloc_mw(mw) }
+    unsafe { verb!((*mw).context, dealloc_mw(mw)) }
 }
 
 /// `ibv_bind_mw(3)`: posts a bind of a type 1 window with its next key. The window has the new key

@@ -23,9 +23,9 @@ use crate::abi::c::{
     ibv_td_init_attr,
 };
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Loan, Shared};
-use crate::tables::{Provided, verbs};
 
 /// A provider's protection domain.
 pub(crate) struct Pd<P: Provider> {
@@ -70,21 +70,8 @@ pub(crate) unsafe fn of<'a, P: Provider>(
 }
 
 /// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait PdVerbs {
-    unsafe fn alloc_pd(&self, context: *mut ibv_context) -> Result<*mut ibv_pd, Error>;
-    unsafe fn dealloc_pd(&self, pd: *mut ibv_pd) -> c_int;
-    unsafe fn import_pd(&self, context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Error>;
-    unsafe fn alloc_td(&self, context: *mut ibv_context) -> Result<*mut ibv_td, Error>;
-    unsafe fn dealloc_td(&self, td: *mut ibv_td) -> c_int;
-    unsafe fn alloc_parent_domain(
-        &self,
-        context: *mut ibv_context,
-        attr: &ibv_parent_domain_init_attr,
-    ) -> Result<*mut ibv_pd, Error>;
-}
-
-impl<P: Provider> PdVerbs for Provided<P> {
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn alloc_pd(&self, context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
         let pd = self.context().alloc_pd()?;
         let c = ibv_pd { context, handle: pd.handle() };
@@ -211,7 +198,7 @@ unsafe impl QueueAllocator for Callbacks {
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     not_null_or_null!(context);
     // SAFETY: the context is open.
-    pointer(unsafe { verbs(context).alloc_pd(context) })
+    pointer(unsafe { verb!(context, alloc_pd(context)) })
 }
 
 /// `ibv_dealloc_pd(3)`.
@@ -222,7 +209,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     not_null!(pd);
     // SAFETY: the domain is live.
-    unsafe { verbs((*pd).context).dealloc_pd(pd) }
+    unsafe { verb!((*pd).context, dealloc_pd(pd)) }
 }
 
 /// `ibv_import_pd(3)`.
@@ -233,7 +220,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd {
     not_null_or_null!(context);
     // SAFETY: the context is open.
-    pointer(unsafe { verbs(context).import_pd(context, pd_handle) })
+    pointer(unsafe { verb!(context, import_pd(context, pd_handle)) })
 }
 
 /// `ibv_unimport_pd(3)`.
@@ -244,7 +231,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     if !pd.is_null() {
         // SAFETY: the domain is live. Destroying an imported domain destroys nothing in the kernel.
-        unsafe { verbs((*pd).context).dealloc_pd(pd) };
+        unsafe { verb!((*pd).context, dealloc_pd(pd)) };
     }
 }
 
@@ -262,7 +249,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
         if (*attr).comp_mask != 0 {
             Err(refused("alloc_td", Errno::INVAL))
         } else {
-            verbs(context).alloc_td(context)
+            verb!(context, alloc_td(context))
         }
     })
 }
@@ -274,7 +261,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     not_null!(td);
     // SAFETY: the domain is live.
-    unsafe { verbs((*td).context).dealloc_td(td) }
+    unsafe { verb!((*td).context, dealloc_td(td)) }
 }
 
 /// `ibv_alloc_parent_domain(3)`.
@@ -295,7 +282,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         if attr.pd.is_null() || attr.comp_mask & !KNOWN != 0 {
             Err(refused("alloc_parent_domain", Errno::INVAL))
         } else {
-            verbs(context).alloc_parent_domain(context, attr)
+            verb!(context, alloc_parent_domain(context, attr))
         }
     })
 }

@@ -9,8 +9,8 @@ use core::mem::MaybeUninit;
 use core::ptr;
 
 use libc::{ssize_t, timespec};
-use verbs_core::provider::{ContextOps as _, DeviceOps, Provider};
-use verbs_core::types::{DeviceAttr, DeviceAttrEx, GidEntry, GidType, PortAttr, RtValues};
+use verbs_core::provider::DeviceOps;
+use verbs_core::types::{DeviceAttr, DeviceAttrEx, GidEntry, GidType, PortAttr};
 use verbs_core::{Errno, Error};
 
 use crate::abi::c::{
@@ -21,18 +21,7 @@ use crate::abi::c::{
 };
 use crate::abi::convert::gid_to_c;
 use crate::abi::errno::{self, code, fail, not_null, refused};
-use crate::tables::{Provided, device_ops, verbs};
-
-/// The queries specific to a provider.
-pub(crate) trait QueryVerbs {
-    fn query_rt_values(&self) -> Result<RtValues, Error>;
-}
-
-impl<P: Provider> QueryVerbs for Provided<P> {
-    fn query_rt_values(&self) -> Result<RtValues, Error> {
-        self.context().query_rt_values()
-    }
-}
+use crate::handle::context::{device_ops, erased};
 
 /// Writes a struct into memory of `size` bytes: either its first bytes, or all of it followed by
 /// zeros. `write` gets a zeroed struct, so padding and unwritten fields are zero as well.
@@ -321,7 +310,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     code(unsafe {
         match (*values).comp_mask {
             0 => Ok(()),
-            IBV_VALUES_MASK_RAW_CLOCK => verbs(context)
+            IBV_VALUES_MASK_RAW_CLOCK => erased(context)
                 .query_rt_values()
                 .map(|found| (*values).raw_clock = timespec { tv_sec: 0, tv_nsec: found.raw_clock as i64 })
                 .inspect_err(|_| (*values).comp_mask = 0),

@@ -21,10 +21,10 @@ use crate::abi::c::{
     ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_tm_cap, ibv_xrcd,
 };
 use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, verb};
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Loan, Shared};
-use crate::tables::{Provided, verbs};
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::qp::post::{recv_locked, refuse, sges};
 use crate::verbs::xrcd::XrcdObject;
@@ -65,20 +65,6 @@ pub(crate) struct Init {
     has_unknown: bool,
 }
 
-/// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait SrqVerbs {
-    unsafe fn create_srq(
-        &self,
-        context: *mut ibv_context,
-        init: &Init,
-    ) -> Result<(*mut ibv_srq, SrqAttr), Error>;
-    unsafe fn modify_srq(&self, srq: *mut ibv_srq, attr: &SrqAttr, mask: SrqAttrMask) -> Result<(), Error>;
-    unsafe fn query_srq(&self, srq: *mut ibv_srq) -> Result<SrqAttr, Error>;
-    unsafe fn srq_num(&self, srq: *mut ibv_srq) -> Option<u32>;
-    unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> Result<(), Error>;
-}
-
 /// Returns the provider's queue if the public struct still has its handle.
 ///
 /// # Safety
@@ -95,7 +81,9 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
     }
 }
 
-impl<P: Provider> SrqVerbs for Provided<P> {
+/// # Safety
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn create_srq(
         &self,
         context: *mut ibv_context,
@@ -311,7 +299,7 @@ unsafe fn create(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         init.map_err(|errno| refused("create_srq", errno))
-            .and_then(|init| verbs(context).create_srq(context, &init))
+            .and_then(|init| verb!(context, create_srq(context, &init)))
             .map(|(srq, granted)| {
                 (attr.max_wr, attr.max_sge) = (granted.max_wr, granted.max_sge);
                 srq
@@ -406,7 +394,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32
     not_null!(srq, srq_num);
     // SAFETY: the caller's promise.
     code(unsafe {
-        match verbs((*srq).context).srq_num(srq) {
+        match verb!((*srq).context, srq_num(srq)) {
             Some(number) => {
                 *srq_num = number;
                 Ok(())
@@ -427,7 +415,7 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_at
     code(unsafe {
         let &ibv_srq_attr { max_wr, max_sge, srq_limit } = &*attr;
         let attr = SrqAttr { max_wr, max_sge, srq_limit };
-        verbs((*srq).context).modify_srq(srq, &attr, SrqAttrMask::from_bits_retain(mask as u32))
+        verb!((*srq).context, modify_srq(srq, &attr, SrqAttrMask::from_bits_retain(mask as u32)))
     })
 }
 
@@ -440,7 +428,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
     not_null!(srq, attr);
     // SAFETY: the caller's promise.
     code(unsafe {
-        verbs((*srq).context).query_srq(srq).map(|found| {
+        verb!((*srq).context, query_srq(srq)).map(|found| {
             let SrqAttr { max_wr, max_sge, srq_limit } = found;
             attr.write(ibv_srq_attr { max_wr, max_sge, srq_limit });
         })
@@ -455,5 +443,5 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     not_null!(srq);
     // SAFETY: the queue is live.
-    code(unsafe { verbs((*srq).context).destroy_srq(srq) })
+    code(unsafe { verb!((*srq).context, destroy_srq(srq)) })
 }

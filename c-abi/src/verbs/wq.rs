@@ -20,10 +20,10 @@ use crate::abi::c::{
     ibv_wq_init_attr,
 };
 use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, verb};
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Loan, Shared};
-use crate::tables::{Provided, verbs};
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::qp::post;
 use crate::verbs::{cq, pd};
@@ -63,24 +63,8 @@ pub(crate) unsafe fn of<'a, P: Provider>(wq: *mut ibv_wq, verb: &'static str) ->
 }
 
 /// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait WqVerbs {
-    unsafe fn create_wq(
-        &self,
-        context: *mut ibv_context,
-        attr: &ibv_wq_init_attr,
-    ) -> Result<*mut ibv_wq, Error>;
-    unsafe fn modify_wq(&self, wq: *mut ibv_wq, attr: &WqAttr) -> Result<(), Error>;
-    unsafe fn destroy_wq(&self, wq: *mut ibv_wq) -> Result<(), Error>;
-    unsafe fn create_rwq_ind_table(
-        &self,
-        context: *mut ibv_context,
-        wqs: &[*mut ibv_wq],
-    ) -> Result<*mut ibv_rwq_ind_table, Error>;
-    unsafe fn destroy_rwq_ind_table(&self, table: *mut ibv_rwq_ind_table) -> c_int;
-}
-
-impl<P: Provider> WqVerbs for Provided<P> {
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn create_wq(
         &self,
         context: *mut ibv_context,
@@ -221,7 +205,7 @@ pub(crate) unsafe extern "C" fn create_wq(
         let attr = &*attr;
         check_init(attr)
             .map_err(|errno| refused("create_wq", errno))
-            .and_then(|()| verbs(context).create_wq(context, attr))
+            .and_then(|()| verb!(context, create_wq(context, attr)))
     })
 }
 
@@ -255,7 +239,7 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_att
     code(unsafe {
         attr_from_c(&*attr)
             .map_err(|errno| refused("modify_wq", errno))
-            .and_then(|attr| verbs((*wq).context).modify_wq(wq, &attr))
+            .and_then(|attr| verb!((*wq).context, modify_wq(wq, &attr)))
     })
 }
 
@@ -288,7 +272,7 @@ fn attr_from_c(attr: &ibv_wq_attr) -> Result<WqAttr, Errno> {
 pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
     not_null!(wq);
     // SAFETY: the queue is live.
-    code(unsafe { verbs((*wq).context).destroy_wq(wq) })
+    code(unsafe { verb!((*wq).context, destroy_wq(wq)) })
 }
 
 /// `ibv_create_rwq_ind_table(3)`.
@@ -304,7 +288,7 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
     pointer(unsafe {
         entries(&*attr)
             .map_err(|errno| refused("create_rwq_ind_table", errno))
-            .and_then(|wqs| verbs(context).create_rwq_ind_table(context, wqs))
+            .and_then(|wqs| verb!(context, create_rwq_ind_table(context, wqs)))
     })
 }
 
@@ -337,7 +321,7 @@ unsafe fn entries(attr: &ibv_rwq_ind_table_init_attr) -> Result<&[*mut ibv_wq], 
 pub(crate) unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
     not_null!(table);
     // SAFETY: the table is live.
-    unsafe { verbs((*table).context).destroy_rwq_ind_table(table) }
+    unsafe { verb!((*table).context, destroy_rwq_ind_table(table)) }
 }
 
 #[cfg(test)]

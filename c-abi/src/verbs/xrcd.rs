@@ -15,25 +15,15 @@ use crate::abi::c::{
     ibv_xrcd_init_attr,
 };
 use crate::abi::errno::{not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, verb};
 use crate::handle::object::Object;
 use crate::handle::shared::Shared;
-use crate::tables::{Provided, verbs};
 
 pub(crate) type XrcdObject<P> = Object<ibv_xrcd, Shared<<P as Provider>::Xrcd>>;
 
 /// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait XrcdVerbs {
-    unsafe fn open_xrcd(
-        &self,
-        context: *mut ibv_context,
-        file: Option<BorrowedFd<'_>>,
-        oflags: c_int,
-    ) -> Result<*mut ibv_xrcd, Error>;
-    unsafe fn close_xrcd(&self, xrcd: *mut ibv_xrcd) -> c_int;
-}
-
-impl<P: Provider> XrcdVerbs for Provided<P> {
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn open_xrcd(
         &self,
         context: *mut ibv_context,
@@ -82,7 +72,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
         let attr = &*attr;
         check(attr).map_err(|errno| refused("open_xrcd", errno)).and_then(|fd| {
             let file = (fd >= 0).then(|| BorrowedFd::borrow_raw(fd));
-            verbs(context).open_xrcd(context, file, attr.oflags)
+            verb!(context, open_xrcd(context, file, attr.oflags))
         })
     })
 }
@@ -94,7 +84,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     not_null!(xrcd);
     // SAFETY: the domain is live.
-    unsafe { verbs((*xrcd).context).close_xrcd(xrcd) }
+    unsafe { verb!((*xrcd).context, close_xrcd(xrcd)) }
 }
 
 #[cfg(test)]

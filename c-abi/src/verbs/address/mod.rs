@@ -16,7 +16,7 @@ use verbs_core::types::{Gid, Grh};
 
 use crate::abi::c::{IBV_WC_GRH, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_wc};
 use crate::abi::errno::refuse;
-use crate::tables::device_ops;
+use crate::handle::context::device_ops;
 
 /// Computes the route back to the sender of a datagram received at a port. Returns 0, or -1 with
 /// `errno`:

@@ -23,9 +23,9 @@ use crate::abi::c::{
     ibv_context, ibv_flow, ibv_flow_action, ibv_flow_action_esp_attr, ibv_flow_attr, ibv_qp,
 };
 use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::Shared;
-use crate::tables::{Provided, verbs};
 use crate::verbs::counters::CountersObject;
 use crate::verbs::qp;
 
@@ -38,24 +38,8 @@ pub(crate) type CreateFlow = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_flow_att
 pub(crate) type DestroyFlow = unsafe extern "C" fn(*mut ibv_flow) -> c_int;
 
 /// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait FlowVerbs {
-    unsafe fn create_flow(&self, qp: *mut ibv_qp, rule: Rule) -> Result<*mut ibv_flow, Error>;
-    unsafe fn destroy_flow(&self, flow: *mut ibv_flow) -> c_int;
-    unsafe fn create_flow_action_esp(
-        &self,
-        context: *mut ibv_context,
-        attr: &FlowActionEspAttr,
-    ) -> Result<*mut ibv_flow_action, Error>;
-    unsafe fn modify_flow_action_esp(
-        &self,
-        action: *mut ibv_flow_action,
-        attr: &FlowActionEspAttr,
-    ) -> Result<(), Error>;
-    unsafe fn destroy_flow_action(&self, action: *mut ibv_flow_action) -> c_int;
-}
-
-impl<P: Provider> FlowVerbs for Provided<P> {
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn create_flow(&self, qp: *mut ibv_qp, rule: Rule) -> Result<*mut ibv_flow, Error> {
         const VERB: &str = "create_flow";
         let (mut actions, mut counters) = (Vec::new(), Vec::new());
@@ -131,7 +115,7 @@ pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow
     pointer(unsafe {
         spec::rule_from_c(attr)
             .map_err(|errno| refused("create_flow", errno))
-            .and_then(|rule| verbs((*qp).context).create_flow(qp, rule))
+            .and_then(|rule| verb!((*qp).context, create_flow(qp, rule)))
     })
 }
 
@@ -142,7 +126,7 @@ pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow
 pub(crate) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
     not_null!(flow);
     // SAFETY: the rule is live.
-    unsafe { verbs((*flow).context).destroy_flow(flow) }
+    unsafe { verb!((*flow).context, destroy_flow(flow)) }
 }
 
 /// `ibv_create_flow_action_esp(3)`.
@@ -159,7 +143,7 @@ pub(crate) unsafe extern "C" fn create_flow_action_esp(
     pointer(unsafe {
         esp::attr_from_c(&*attr)
             .map_err(|errno| refused("create_flow_action_esp", errno))
-            .and_then(|attr| verbs(context).create_flow_action_esp(context, &attr))
+            .and_then(|attr| verb!(context, create_flow_action_esp(context, &attr)))
     })
 }
 
@@ -176,7 +160,7 @@ pub(crate) unsafe extern "C" fn modify_flow_action_esp(
     code(unsafe {
         esp::attr_from_c(&*attr)
             .map_err(|errno| refused("modify_flow_action_esp", errno))
-            .and_then(|attr| verbs((*action).context).modify_flow_action_esp(action, &attr))
+            .and_then(|attr| verb!((*action).context, modify_flow_action_esp(action, &attr)))
     })
 }
 
@@ -187,5 +171,5 @@ pub(crate) unsafe extern "C" fn modify_flow_action_esp(
 pub(crate) unsafe extern "C" fn destroy_flow_action(action: *mut ibv_flow_action) -> c_int {
     not_null!(action);
     // SAFETY: the action is live.
-    unsafe { verbs((*action).context).destroy_flow_action(action) }
+    unsafe { verb!((*action).context, destroy_flow_action(action)) }
 }

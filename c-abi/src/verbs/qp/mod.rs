@@ -46,11 +46,11 @@ use crate::abi::c::{
 };
 use crate::abi::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from_c, qp_attr_to_c};
 use crate::abi::errno::{self, code, fail, given_room, not_null, not_null_or_null, pointer, refused};
+use crate::handle::context::{Provided, verb};
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Exclusive, Loan};
 use crate::mlx5dv::DvQpEx;
-use crate::tables::{Provided, Verbs as _, verbs};
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::qp::post::Addressing;
 use crate::verbs::qp::wr::Batch;
@@ -148,37 +148,6 @@ unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
             }
         }
     }
-}
-
-/// # Safety
-/// Same contract as the exported functions.
-pub(crate) trait QpVerbs {
-    unsafe fn create_qp(
-        &self,
-        context: *mut ibv_context,
-        attr: &mut ibv_qp_init_attr_ex,
-        scatter: ScatterToCqe,
-    ) -> Result<*mut ibv_qp, Error>;
-    unsafe fn open_qp(
-        &self,
-        context: *mut ibv_context,
-        attr: &ibv_qp_open_attr,
-    ) -> Result<*mut ibv_qp, Error>;
-    unsafe fn modify_qp(&self, qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error>;
-    unsafe fn query_qp(
-        &self,
-        qp: *mut ibv_qp,
-        attr: *mut ibv_qp_attr,
-        mask: QpAttrMask,
-        init: *mut ibv_qp_init_attr,
-    ) -> Result<(), Error>;
-    unsafe fn modify_qp_rate_limit(&self, qp: *mut ibv_qp, attr: &RateLimit) -> Result<(), Error>;
-    unsafe fn attach_mcast(&self, qp: *mut ibv_qp, gid: &Gid, lid: u16) -> Result<(), Error>;
-    unsafe fn detach_mcast(&self, qp: *mut ibv_qp, gid: &Gid, lid: u16) -> Result<(), Error>;
-    unsafe fn set_ece(&self, qp: *mut ibv_qp, ece: &Ece) -> Result<(), Error>;
-    unsafe fn query_ece(&self, qp: *mut ibv_qp) -> Result<Ece, Error>;
-    unsafe fn data_in_order(&self, qp: *mut ibv_qp, op: OpKind) -> DataInOrder;
-    unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> Result<(), Error>;
 }
 
 /// Returns the `ibv_wr_...` operations of a queue pair type with a provider: libmlx5 creates no
@@ -333,7 +302,9 @@ impl<P: Provider> Provided<P> {
     }
 }
 
-impl<P: Provider> QpVerbs for Provided<P> {
+/// # Safety
+/// The methods have the contract of the exported functions.
+impl<P: Provider> Provided<P> {
     unsafe fn create_qp(
         &self,
         context: *mut ibv_context,
@@ -628,7 +599,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_a
         ex.comp_mask = IBV_QP_INIT_ATTR_PD;
         ex.pd = pd;
         let context = (*pd).context;
-        let made = verbs(context).create_qp(context, &mut ex, ScatterToCqe::Usual);
+        let made = verb!(context, create_qp(context, &mut ex, ScatterToCqe::Usual));
         if made.is_ok() {
             init.cap = ex.cap;
         }
@@ -671,7 +642,7 @@ pub(crate) unsafe fn create_qp_scattering(
         if (*attr).comp_mask & !KNOWN != 0 {
             Err(refused("create_qp_ex", Errno::OPNOTSUPP))
         } else {
-            verbs(context).create_qp(context, &mut *attr, scatter)
+            verb!(context, create_qp(context, &mut *attr, scatter))
         }
     })
 }
@@ -694,7 +665,7 @@ pub(crate) unsafe extern "C" fn open_qp(
             && attr.comp_mask & NEEDED == NEEDED
             && !attr.xrcd.is_null()
             && attr.qp_type == IBV_QPT_XRC_RECV;
-        if !is_whole { Err(refused("open_qp", Errno::INVAL)) } else { verbs(context).open_qp(context, attr) }
+        if !is_whole { Err(refused("open_qp", Errno::INVAL)) } else { verb!(context, open_qp(context, attr)) }
     })
 }
 
@@ -724,7 +695,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
     // SAFETY: the caller's promise.
     unsafe {
         let attr = qp_attr_from_c(&*attr);
-        let result = verbs((*qp).context).modify_qp(qp, &attr, mask);
+        let result = verb!((*qp).context, modify_qp(qp, &attr, mask));
         if result.is_ok() && mask.contains(QpAttrMask::STATE) {
             (*qp).state = attr.qp_state.0.into();
         }
@@ -745,7 +716,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 ) -> c_int {
     not_null!(qp, attr);
     // SAFETY: the caller's promise.
-    code(unsafe { verbs((*qp).context).query_qp(qp, attr, QpAttrMask::from_bits_retain(mask as u32), init) })
+    code(unsafe { verb!((*qp).context, query_qp(qp, attr, QpAttrMask::from_bits_retain(mask as u32), init)) })
 }
 
 /// `ibv_modify_qp_rate_limit(3)`.
@@ -768,7 +739,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
                 max_burst_sz: attr.max_burst_sz,
                 typical_pkt_sz: attr.typical_pkt_sz,
             };
-            verbs((*qp).context).modify_qp_rate_limit(qp, &limit)
+            verb!((*qp).context, modify_qp_rate_limit(qp, &limit))
         }
     })
 }
@@ -782,7 +753,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
     not_null!(qp, gid);
     given_room!();
     // SAFETY: the caller's promise.
-    code(unsafe { verbs((*qp).context).attach_mcast(qp, &gid_from_c(&gid.read_unaligned()), lid) })
+    code(unsafe { verb!((*qp).context, attach_mcast(qp, &gid_from_c(&gid.read_unaligned()), lid)) })
 }
 
 /// `ibv_detach_mcast(3)`.
@@ -793,7 +764,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     not_null!(qp, gid);
     // SAFETY: the caller's promise.
-    code(unsafe { verbs((*qp).context).detach_mcast(qp, &gid_from_c(&gid.read_unaligned()), lid) })
+    code(unsafe { verb!((*qp).context, detach_mcast(qp, &gid_from_c(&gid.read_unaligned()), lid)) })
 }
 
 /// `ibv_set_ece(3)`.
@@ -808,13 +779,13 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
         if (*ece).vendor_id == 0 {
             return errno::refuse(Errno::OPNOTSUPP);
         }
-        let verbs = verbs((*qp).context);
         if (*ece).comp_mask != 0 {
             // Only providers with such options check the mask.
-            return verbs.query_ece(qp).map_or_else(|error| fail(&error), |_| errno::refuse(Errno::INVAL));
+            return verb!((*qp).context, query_ece(qp))
+                .map_or_else(|error| fail(&error), |_| errno::refuse(Errno::INVAL));
         }
         let ece = Ece { vendor_id: (*ece).vendor_id, options: (*ece).options };
-        code(verbs.set_ece(qp, &ece))
+        code(verb!((*qp).context, set_ece(qp, &ece)))
     }
 }
 
@@ -827,7 +798,7 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
     not_null!(qp, ece);
     // SAFETY: the caller's promise.
     unsafe {
-        match verbs((*qp).context).query_ece(qp) {
+        match verb!((*qp).context, query_ece(qp)) {
             Ok(found) => {
                 *ece = ibv_ece { vendor_id: found.vendor_id, options: found.options, comp_mask: 0 };
                 0
@@ -857,7 +828,7 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: c_uint,
     }
     let Some(op) = op_kind(op) else { return 0 };
     // SAFETY: the queue pair is live.
-    let mut caps = unsafe { verbs((*qp).context).data_in_order(qp, op) };
+    let mut caps = unsafe { verb!((*qp).context, data_in_order(qp, op)) };
     if caps.contains(DataInOrder::WHOLE_MSG) {
         caps |= DataInOrder::ALIGNED_128_BYTES;
     }
@@ -888,5 +859,5 @@ const fn op_kind(op: c_uint) -> Option<OpKind> {
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     not_null!(qp);
     // SAFETY: the queue pair is live.
-    code(unsafe { verbs((*qp).context).destroy_qp(qp) })
+    code(unsafe { verb!((*qp).context, destroy_qp(qp)) })
 }

@@ -1,0 +1,66 @@
+//! [`CmdFd`]: the descriptor shown as `ibv_context.cmd_fd`.
+//!
+//! Programs duplicate it before they query the device's capabilities. A device without a file
+//! therefore shows the file of its events instead, as a stand-in.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+
+use verbs_core::fork::ForkLock;
+use verbs_core::provider::DeviceOps;
+use verbs_core::{Errno, Error};
+
+/// The descriptor shown as `ibv_context.cmd_fd`.
+pub(crate) struct CmdFd {
+    file: OwnedFd,
+    /// The entry of [`STAND_INS`], for a device without a file.
+    stands_for: Option<(u64, u64)>,
+}
+
+/// The files that represent devices without a file.
+static STAND_INS: ForkLock<Vec<(u64, u64)>> = ForkLock::new(Vec::new());
+
+impl CmdFd {
+    /// Takes the file of a kernel device.
+    pub(crate) const fn new(file: OwnedFd) -> Self {
+        Self { file, stands_for: None }
+    }
+
+    /// Returns a descriptor that represents a device without a file.
+    ///
+    /// # Errors
+    /// Any errno from opening the device's events.
+    pub(crate) fn stand_in(device: &dyn DeviceOps) -> Result<Self, Error> {
+        let error = |errno| Error::new("open_device", device.device_name(), errno);
+        let file = device.async_fd()?.try_clone_to_owned().map_err(|io| error(Errno::from_io(&io)))?;
+        let identity = identity(file.as_fd()).map_err(error)?;
+        STAND_INS.lock_or(Vec::new).push(identity);
+        Ok(Self { file, stands_for: Some(identity) })
+    }
+
+    pub(crate) fn raw(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+impl Drop for CmdFd {
+    fn drop(&mut self) {
+        if let Some(identity) = self.stands_for {
+            let mut stand_ins = STAND_INS.lock_or(Vec::new);
+            if let Some(index) = stand_ins.iter().position(|other| *other == identity) {
+                stand_ins.swap_remove(index);
+            }
+        }
+    }
+}
+
+/// Returns the device and inode numbers of a file.
+fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
+    let stat = nix::sys::stat::fstat(file)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Returns whether a file represents a device without a file.
+pub(crate) fn is_stand_in(file: BorrowedFd<'_>) -> bool {
+    let stand_ins = STAND_INS.lock_or(Vec::new);
+    identity(file).is_ok_and(|identity| stand_ins.contains(&identity))
+}
