@@ -24,7 +24,8 @@ use crate::handle::context::{AnyProvided, Opened, Provided, dispatch, verb};
 use crate::verbs::device::{self, known};
 use crate::verbs::mr::MrObject;
 use crate::verbs::mw::MwObject;
-use crate::verbs::qp::{QpObject, post};
+use crate::verbs::qp::object::QpObject;
+use crate::verbs::qp::post;
 use crate::verbs::{counters, cq, dm, flow, mr, mw, pd, qp, query, srq, wq, xrcd};
 
 impl<P: Provider> Provided<P> {

@@ -23,8 +23,6 @@ mod create;
 mod objects;
 mod qp_ex;
 
-pub(crate) use self::qp_ex::DvQpEx;
-
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;
 

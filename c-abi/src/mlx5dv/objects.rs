@@ -21,7 +21,8 @@ use crate::abi::c::{ibv_ah, ibv_cq, ibv_dm, ibv_pd, ibv_qp, ibv_srq, ibv_wq};
 use crate::abi::errno::{code, refused};
 use crate::verbs::ah::AhObject;
 use crate::verbs::dm::DmObject;
-use crate::verbs::{cq, pd, qp, srq, wq};
+use crate::verbs::qp::object::checked;
+use crate::verbs::{cq, pd, srq, wq};
 
 const VERB: &str = "init_obj";
 
@@ -78,7 +79,7 @@ fn queue(queue: &QueueDirect) -> mlx5dv_qp_queue {
 unsafe fn qp(in_: *mut ibv_qp, out: *mut mlx5dv_qp) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
-        let direct = qp::checked::<Mlx5>(in_, VERB)?.control(VERB, |control| Ok(control.direct()))?;
+        let direct = checked::<Mlx5>(in_, VERB)?.control(VERB, |control| Ok(control.direct()))?;
         let (asked, register) = ((*out).comp_mask, direct.register);
         (*out).dbrec = direct.records.as_ptr();
         (*out).sq = queue(&direct.sq);

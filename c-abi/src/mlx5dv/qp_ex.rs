@@ -15,16 +15,8 @@ use super::mlx5;
 use crate::abi::c::mlx5dv::mlx5dv_qp_ex;
 use crate::abi::c::{ibv_qp, ibv_qp_ex};
 use crate::abi::errno::refuse_null;
-use crate::verbs::qp::QpObject;
+use crate::verbs::qp::object::{DvQpEx, QpObject};
 use crate::verbs::qp::wr::put_raw;
-
-/// The operations of a queue pair that only ConnectX devices have.
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct DvQpEx {
-    c: mlx5dv_qp_ex,
-    qp: *mut ibv_qp_ex,
-}
 
 /// Adds the operation `wr_raw_wqe` to a queue pair.
 ///

@@ -22,7 +22,7 @@ use crate::handle::context::{Provided, device_ops, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Loan, Shared};
 use crate::verbs::flow::FlowObject;
-use crate::verbs::qp;
+use crate::verbs::qp::object::checked;
 
 pub(crate) type CountersObject<P> = Object<ibv_counters, Shared<<P as Provider>::Counters>>;
 type CompCntrObject<P> = Object<ibv_comp_cntr, Shared<<P as Provider>::CompCntr>>;
@@ -137,7 +137,7 @@ impl<P: Provider> Provided<P> {
         // SAFETY: the objects are live.
         unsafe {
             let cntr = comp_cntr::<P>(cntr, VERB)?;
-            qp::checked::<P>(qp, VERB)?.control(VERB, |qp| self.context().qp_attach_comp_cntr(qp, &cntr, ops))
+            checked::<P>(qp, VERB)?.control(VERB, |qp| self.context().qp_attach_comp_cntr(qp, &cntr, ops))
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | [`event`], [`channel`] | asynchronous events, completion channels |
 //! | [`flow`], [`counters`] | flow rules and actions, counters |
 //! | [`qp`] | queue pairs: state, `ibv_post_send`, `ibv_wr_...` |
+//! | [`receives`] | lists of receives, for all queues that take them |
 //! | [`srq`], [`wq`] | shared receive queues, work queues and their tables |
 //! | [`cq`], [`cq_ex`] | completion queues: polling into arrays, and one completion at a time |
 //! | [`mr`], [`mw`], [`dm`] | memory regions, windows, device memory |
@@ -32,6 +33,7 @@ pub mod srq;
 pub(crate) mod cq_ex;
 pub(crate) mod flow;
 pub(crate) mod mw;
+pub(crate) mod receives;
 pub(crate) mod wq;
 pub(crate) mod xrcd;
 

@@ -518,7 +518,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     }
     // SAFETY: the caller's promise; both types have the same layout.
     code(unsafe {
-        let sges = crate::verbs::qp::post::sges(sg_list, num_sge as c_int);
+        let sges = crate::verbs::receives::sges(sg_list, num_sge as c_int);
         verb!((*pd).context, advise_mr(pd, Advice(advice), AdviseFlags::from_bits_retain(flags), sges))
     })
 }

@@ -26,7 +26,7 @@ use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Loan, Shared};
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
-use crate::verbs::qp::post::{recv_locked, refuse, sges};
+use crate::verbs::receives::{recv_locked, refuse, sges};
 use crate::verbs::xrcd::XrcdObject;
 use crate::verbs::{cq, pd};
 

@@ -25,7 +25,7 @@ use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Loan, Shared};
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
-use crate::verbs::qp::post;
+use crate::verbs::receives::recv_locked;
 use crate::verbs::{cq, pd};
 
 /// A provider's work queue.
@@ -187,7 +187,7 @@ unsafe extern "C" fn post_recv<P: Provider>(
     bad_recv_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { post::recv_locked(&WqObject::<P>::inner(wq).queue, recv_wr, bad_recv_wr) }
+    unsafe { recv_locked(&WqObject::<P>::inner(wq).queue, recv_wr, bad_recv_wr) }
 }
 
 /// `ibv_create_wq(3)`. The inline function in verbs.h initialises the mutex and the condition

@@ -27,7 +27,7 @@ use crate::handle::context::{Provided, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::Shared;
 use crate::verbs::counters::CountersObject;
-use crate::verbs::qp;
+use crate::verbs::qp::object::checked;
 
 pub(crate) type FlowObject<P> = Object<ibv_flow, Shared<<P as Provider>::Flow>>;
 type FlowActionObject<P> = Object<ibv_flow_action, Shared<<P as Provider>::FlowAction>>;
@@ -60,7 +60,7 @@ impl<P: Provider> Provided<P> {
                     Ok(value)
                 },
             );
-            (qp::checked::<P>(qp, VERB)?, (*qp).context, rule?)
+            (checked::<P>(qp, VERB)?, (*qp).context, rule?)
         };
         let flow = inner.control(VERB, |qp| self.context().create_flow(qp, rule))?;
         let c = ibv_flow { comp_mask: 0, context, handle: flow.handle() };

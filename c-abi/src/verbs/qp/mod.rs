@@ -3,10 +3,18 @@
 //! Each of the two queues has a lock, and the control object has a lock that sleeps in the kernel.
 //! A state change takes all three, in the order send, receive, control.
 //!
+//! | module | content |
+//! |---|---|
+//! | [`post`] | `ibv_post_send` and `ibv_post_recv` |
+//! | [`wr`], [`refused`] | `ibv_wr_...`, and their replacements in a forked child without the lock |
+//! | [`object`], [`batch`] | a queue pair and the batch of its `ibv_wr_...` |
+//!
 //! # Safety
 //! See the crate documentation. The locks guard the provider's objects.
 #![allow(unsafe_code)]
 
+mod batch;
+pub(crate) mod object;
 pub(crate) mod post;
 mod refused;
 pub(crate) mod wr;
@@ -20,8 +28,7 @@ use std::sync::{Arc, OnceLock};
 
 use provider_mlx5::ScatterToCqe;
 use verbs_core::provider::{
-    ContextOps as _, CqOps as _, Destroy as _, EventsRead, Provider, QpExtras, QpOps as _, QpParents,
-    QpParts, SendQueue as _,
+    ContextOps as _, CqOps as _, Provider, QpExtras, QpOps as _, QpParents, QpParts, SendQueue as _,
 };
 use verbs_core::types::{
     DataInOrder, Ece, Gid, OpKind, QpAttr, QpAttrMask, QpCreateAttr, QpCreateFlags, QpInitAttr, QpSendOps,
@@ -48,81 +55,13 @@ use crate::abi::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from
 use crate::abi::errno::{self, code, fail, given_room, not_null, not_null_or_null, pointer, refused};
 use crate::handle::context::{Provided, verb};
 use crate::handle::lock::Spin;
-use crate::handle::object::{Object, check_handle, public};
+use crate::handle::object::Object;
 use crate::handle::shared::{Exclusive, Loan};
-use crate::mlx5dv::DvQpEx;
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
-use crate::verbs::qp::post::Addressing;
-use crate::verbs::qp::wr::Batch;
+use crate::verbs::qp::object::{Addressing, Qp, QpObject, checked};
 use crate::verbs::wq::RwqIndTableObject;
 use crate::verbs::xrcd::XrcdObject;
 use crate::verbs::{cq, pd, srq};
-
-/// A provider's queue pair, with its locks.
-pub(crate) struct Qp<P: Provider> {
-    pub(crate) sq: Spin<P::Sq>,
-    pub(crate) rq: Spin<P::Rq>,
-    /// The batch of `ibv_wr_start`, guarded by the lock of `sq`.
-    pub(crate) batch: UnsafeCell<Batch>,
-    /// Whether batches are rejected: this is a forked child, and its parent held the lock of `sq`.
-    pub(crate) is_refused: AtomicBool,
-    pub(crate) addressing: Addressing,
-    pub(crate) max_inline_data: u32,
-    handle: u32,
-    /// `None` once destroyed, while destruction waits for events to be acknowledged.
-    control: Exclusive<Option<P::Qp>>,
-    /// Keeps the parent domain in use.
-    parent: Option<Arc<()>>,
-    /// The ConnectX-specific operations, if the program requested them.
-    pub(crate) dv: OnceLock<Box<DvQpEx>>,
-    /// Keep the completion queues in use until destruction has removed the completions from them.
-    cqs: [Option<Arc<()>>; 2],
-}
-
-pub(crate) type QpObject<P> = Object<ibv_qp_ex, Qp<P>>;
-
-impl<P: Provider> Qp<P> {
-    /// Calls `with` with the control object.
-    ///
-    /// # Errors
-    /// `EINVAL` if another thread destroyed it while this one handles its last event; `ENODEV` in a
-    /// forked child, if a thread of the parent was using it.
-    pub(crate) fn control<R>(
-        &self,
-        verb: &'static str,
-        with: impl FnOnce(&mut P::Qp) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let mut control = self.control.lock().map_err(|errno| refused(verb, errno))?;
-        control.as_mut().ok_or_else(|| refused(verb, Errno::INVAL)).and_then(with)
-    }
-
-    /// Destroys the control object, or leaves it unchanged.
-    pub(crate) fn destroy_control(&self) -> Result<EventsRead, Error> {
-        const VERB: &str = "destroy_qp";
-        let mut control = self.control.lock().map_err(|errno| refused(VERB, errno))?;
-        let qp = control.take().ok_or_else(|| refused(VERB, Errno::INVAL))?;
-        qp.destroy_counting_events().map_err(|(qp, error)| {
-            *control = Some(qp);
-            error
-        })
-    }
-}
-
-/// Returns the provider's queue pair if the public struct still has its handle.
-///
-/// # Safety
-/// `qp` is a live queue pair of the provider.
-pub(crate) unsafe fn checked<'a, P: Provider>(
-    qp: *mut ibv_qp,
-    verb: &'static str,
-) -> Result<&'a Qp<P>, Error> {
-    // SAFETY: an `ibv_qp` is the head of an `ibv_qp_ex`.
-    unsafe {
-        let inner: &Qp<P> = QpObject::<P>::own(qp.cast(), verb)?;
-        check_handle(public(&raw const (*qp).handle), inner.handle, verb)?;
-        Ok(inner)
-    }
-}
 
 /// Removes the completions of a queue pair that was reset or destroyed, as libmlx5 does: after a
 /// restart, a program finds no completions from before the reset.

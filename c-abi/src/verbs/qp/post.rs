@@ -13,62 +13,20 @@ use core::ffi::c_int;
 use core::slice;
 use std::borrow::Cow;
 
-use verbs_core::Errno;
 use verbs_core::checks::ATOMIC_LENGTH;
-use verbs_core::provider::{Provider, RecvQueue, SendQueue};
+use verbs_core::provider::{Provider, SendQueue};
 use verbs_core::types::{
-    AccessFlags, MwBindInfo, MwType, PostReason, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, UdAddr,
+    AccessFlags, MwBindInfo, MwType, PostReason, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
 
 use crate::abi::c::{
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
-    IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    IBV_WR_SEND_WITH_INV, IBV_WR_TSO, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr,
 };
-use crate::abi::errno;
-use crate::handle::lock::{Attempt, Spin};
 use crate::verbs::ah::AhObject;
-use crate::verbs::qp::QpObject;
-
-/// The addressing of a queue pair's requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Addressing {
-    /// The queue pair has a peer.
-    Connected,
-    /// Each request names its destination.
-    Datagram,
-    /// Each request names a shared receive queue of the peer.
-    Xrc,
-}
-
-impl Addressing {
-    pub(crate) const fn of(qp_type: QpType) -> Self {
-        match qp_type {
-            QpType::UD => Self::Datagram,
-            QpType::XRC_SEND => Self::Xrc,
-            _ => Self::Connected,
-        }
-    }
-}
-
-/// Returns the elements of a list.
-///
-/// # Safety
-/// The list has that many elements, and lives as long as the result.
-#[inline(always)]
-pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> &'a [Sge] {
-    if count <= 0 || list.is_null() {
-        return &[];
-    }
-    // SAFETY: the caller's promise; both types have the same layout.
-    unsafe { slice::from_raw_parts(list.cast(), count as usize) }
-}
-
-/// Returns whether a list of elements is one.
-#[inline(always)]
-fn is_list(list: *const ibv_sge, count: c_int) -> bool {
-    count == 0 || (count > 0 && !list.is_null())
-}
+use crate::verbs::qp::object::{Addressing, QpObject};
+use crate::verbs::receives::{UNREADABLE, is_list, recv_locked, sges, stop};
 
 /// Returns the part of a region that a window is bound to. Devices ignore rights that a window
 /// cannot give, such as that of local writes.
@@ -178,30 +136,6 @@ unsafe fn send_list<P: Provider>(
         Err(errno) => unsafe { stop(next, bad_wr, "post_send", PostReason::Doorbell(errno)) },
     }
 }
-
-/// Names the request that ends a list, and returns the errno.
-///
-/// # Safety
-/// `bad_wr` is null or points to a pointer.
-#[cold]
-#[inline(never)]
-unsafe fn stop<W>(wr: *mut W, bad_wr: *mut *mut W, verb: &'static str, reason: PostReason) -> c_int {
-    if !bad_wr.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { *bad_wr = wr };
-    }
-    refuse(verb, reason)
-}
-
-/// Returns the errno of a request that was not accepted.
-#[cold]
-pub(crate) fn refuse(verb: &'static str, reason: PostReason) -> c_int {
-    errno::log(&format_args!("{verb}: {reason}"));
-    errno::refuse(reason.errno())
-}
-
-/// The reason of a request that no provider could read.
-const UNREADABLE: PostReason = PostReason::Doorbell(Errno::INVAL);
 
 /// Puts a request of C into a queue.
 ///
@@ -388,140 +322,6 @@ pub(crate) fn cut_for_atomic(list: &[Sge]) -> Cow<'_, [Sge]> {
         Sge { length: length as u32, ..*sge }
     };
     Cow::Owned(list.iter().map(cut).collect())
-}
-
-/// Posts a list of receives to a queue whose lock this thread has, and returns the lock.
-///
-/// Most lists have one receive, so the loop over more is out of line.
-///
-/// # Safety
-/// The program's promise for each request; the list is not empty; `bad_wr` is null or points to a
-/// pointer.
-#[inline(always)]
-unsafe fn recv_list<Q: RecvQueue>(
-    queue: &Spin<Q>,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: this thread has the lock until `unlock`. The program does not change its list during
-    // the call, and keeps its promise for the request.
-    unsafe {
-        let rq = queue.get();
-        match recv_one(rq, &*wr) {
-            Ok(()) if (*wr).next.is_null() => {
-                rq.ring();
-                queue.unlock();
-                0
-            }
-            first => recv_more(queue, first, wr, bad_wr),
-        }
-    }
-}
-
-/// Posts the receives behind the first, whose result is known, rings, and returns the lock.
-///
-/// # Safety
-/// As [`recv_list`].
-#[inline(never)]
-unsafe fn recv_more<Q: RecvQueue>(
-    queue: &Spin<Q>,
-    first: Result<(), PostReason>,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: as there.
-    unsafe {
-        let rq = queue.get();
-        let (mut bad, mut result) = (wr, first);
-        while result.is_ok() {
-            bad = (*bad).next;
-            if bad.is_null() {
-                break;
-            }
-            result = recv_one(rq, &*bad);
-        }
-        // Without a first receive, nothing is new to the device.
-        if bad != wr {
-            rq.ring();
-        }
-        queue.unlock();
-        result.map_or_else(|reason| stop(bad, bad_wr, "post_recv", reason), |()| 0)
-    }
-}
-
-/// Puts a receive of C into a queue. The compiler knows the length of lists of one element.
-///
-/// # Safety
-/// The program's promise for the request.
-#[inline(always)]
-unsafe fn recv_one<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
-    let wr_id = wr.wr_id;
-    if wr.num_sge == 1 && !wr.sg_list.is_null() {
-        // SAFETY: the list has one element; both types have the same layout.
-        let sge = unsafe { slice::from_ref(&*wr.sg_list.cast::<Sge>()) };
-        // SAFETY: the caller's promise.
-        return unsafe { rq.post_one(&RecvWr { wr_id, sge }) };
-    }
-    // SAFETY: as above.
-    unsafe { recv_any(rq, wr) }
-}
-
-/// Puts a receive with any list into a queue.
-///
-/// # Safety
-/// The program's promise for the request.
-#[inline(never)]
-unsafe fn recv_any<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
-    if !is_list(wr.sg_list, wr.num_sge) {
-        return Err(UNREADABLE);
-    }
-    // SAFETY: the caller's promise.
-    unsafe { rq.post_one(&RecvWr { wr_id: wr.wr_id, sge: sges(wr.sg_list, wr.num_sge) }) }
-}
-
-/// Posts a list of receives to a queue behind its lock.
-///
-/// # Safety
-/// As [`recv_list`].
-#[inline(always)]
-pub(crate) unsafe fn recv_locked<Q: RecvQueue>(
-    queue: &Spin<Q>,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    if wr.is_null() {
-        return 0;
-    }
-    // SAFETY: the caller's promise. This is not a closure, which the compiler might keep out of
-    // line.
-    unsafe {
-        let attempt = queue.attempt();
-        if !attempt.has_lock() {
-            return recv_waiting(queue, wr, bad_wr, attempt);
-        }
-        recv_list(queue, wr, bad_wr)
-    }
-}
-
-/// As [`recv_locked`], where another thread has the lock.
-///
-/// # Safety
-/// As [`recv_list`].
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn recv_waiting<Q: RecvQueue>(
-    queue: &Spin<Q>,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-    attempt: Attempt,
-) -> c_int {
-    // SAFETY: as there.
-    unsafe {
-        if !queue.wait(attempt) {
-            return stop(wr, bad_wr, "post_recv", PostReason::Doorbell(queue.why_not()));
-        }
-        recv_list(queue, wr, bad_wr)
-    }
 }
 
 /// `ibv_post_recv(3)`.

@@ -17,7 +17,7 @@ use verbs_core::Errno;
 use verbs_core::types::PostReason;
 
 use crate::abi::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
-use crate::verbs::qp::post::refuse;
+use crate::verbs::receives::refuse;
 
 extern "C" fn wr_complete(_: *mut ibv_qp_ex) -> c_int {
     refuse("wr_complete", PostReason::Doorbell(Errno::NODEV))

@@ -19,129 +19,17 @@ use provider_mlx5::Mlx5;
 use verbs_core::Errno;
 use verbs_core::provider::{Provider, SendQueue as _};
 use verbs_core::types::{
-    Av, FlushPlacement, FlushSelectivity, MwBindInfo, MwType, PostReason, SendFlags, SendOp, SendWr, Sge,
-    UdAddr,
+    Av, FlushPlacement, FlushSelectivity, MwType, PostReason, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
 
 use crate::abi::c::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_sge};
 use crate::handle::lock::Attempt;
 use crate::verbs::ah::AhObject;
-use crate::verbs::qp::post::{Addressing, bind_info, cut_for_atomic, refuse, send_flags, sges};
-use crate::verbs::qp::{Qp, QpObject, refused};
-
-/// The batch of a queue pair, guarded by the lock of its send queue.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub(crate) struct Batch {
-    request: Request,
-    /// The first reason, while the state is [`State::Refused`].
-    refused: Option<PostReason>,
-    /// The elements of the request, where it waits for its address.
-    list: Vec<Sge>,
-    /// The inline data of the request, where it waits for its address.
-    bytes: Vec<u8>,
-}
-
-impl Batch {
-    /// Drops the request. Returns the reason why the batch ended.
-    fn end(&mut self) -> Option<PostReason> {
-        self.request = Request::default();
-        self.refused.take()
-    }
-}
-
-/// A request that is not in the queue yet. What is behind `op` is unset where none is.
-#[derive(Debug, Default)]
-#[repr(C)]
-struct Request {
-    state: State,
-    flags: u32,
-    wr_id: u64,
-    /// The operands of a common operation. Those that it lacks are unset.
-    remote_addr: u64,
-    rkey: u32,
-    imm_data: u32,
-    /// An operation that is not common.
-    op: Op,
-    memory: Memory,
-    /// The destination of a datagram.
-    to: Option<(*const Av, u32, u32)>,
-    remote_srqn: Option<u32>,
-}
-
-// SAFETY: the address vector is one of an address handle, which any thread may read.
-unsafe impl Send for Request {}
-
-/// The state of the request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-enum State {
-    /// None was started since `ibv_wr_start`.
-    #[default]
-    None,
-    /// All that were started are in the queue, at least one.
-    Queued,
-    /// The batch has ended: [`Batch::refused`] has the reason.
-    Refused,
-    Send,
-    SendWithImm,
-    RdmaWrite,
-    RdmaWriteWithImm,
-    RdmaRead,
-    /// [`Request::op`].
-    Other,
-}
-
-impl State {
-    /// Returns whether there is a request that is not in the queue yet.
-    #[inline(always)]
-    const fn is_waiting(self) -> bool {
-        !matches!(self, Self::None | Self::Queued | Self::Refused)
-    }
-
-    /// Returns whether another request may start at once.
-    #[inline(always)]
-    const fn is_free(self) -> bool {
-        matches!(self, Self::None | Self::Queued)
-    }
-
-    /// Returns whether it is a common operation on the peer's memory.
-    #[inline(always)]
-    const fn is_remote(self) -> bool {
-        matches!(self, Self::RdmaWrite | Self::RdmaWriteWithImm | Self::RdmaRead)
-    }
-
-    /// Returns whether it is a common operation with immediate data.
-    #[inline(always)]
-    const fn has_imm_data(self) -> bool {
-        matches!(self, Self::SendWithImm | Self::RdmaWriteWithImm)
-    }
-}
-
-/// The memory of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Memory {
-    #[default]
-    Unset,
-    /// [`Batch::list`].
-    List,
-    /// [`Batch::bytes`].
-    Inline,
-}
-
-/// An operation that is not common, which lives until its request is in the queue.
-#[derive(Clone, Copy, Debug, Default)]
-enum Op {
-    #[default]
-    None,
-    Any(SendOp<'static>),
-    Bind {
-        mw_type: MwType,
-        rkey: u32,
-        new_rkey: u32,
-        bind_info: MwBindInfo,
-    },
-}
+use crate::verbs::qp::batch::{Batch, Memory, Op, Request, State};
+use crate::verbs::qp::object::{Addressing, Qp, QpObject};
+use crate::verbs::qp::post::{bind_info, cut_for_atomic, send_flags};
+use crate::verbs::qp::refused;
+use crate::verbs::receives::{refuse, sges};
 
 /// Fills the functions of a queue pair.
 pub(crate) fn fill<P: Provider>(c: &mut ibv_qp_ex, addressing: Addressing) {

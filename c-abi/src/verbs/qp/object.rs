@@ -1,0 +1,116 @@
+//! [`Qp`]: a provider's queue pair behind C's pointer.
+//!
+//! # Safety
+//! See the crate documentation. The locks guard the provider's objects.
+#![allow(unsafe_code)]
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use verbs_core::provider::{Destroy as _, EventsRead, Provider};
+use verbs_core::types::QpType;
+use verbs_core::{Errno, Error};
+
+use crate::abi::c::mlx5dv::mlx5dv_qp_ex;
+use crate::abi::c::{ibv_qp, ibv_qp_ex};
+use crate::abi::errno::refused;
+use crate::handle::lock::Spin;
+use crate::handle::object::{Object, check_handle, public};
+use crate::handle::shared::Exclusive;
+use crate::verbs::qp::batch::Batch;
+
+/// A provider's queue pair, with its locks.
+pub(crate) struct Qp<P: Provider> {
+    pub(crate) sq: Spin<P::Sq>,
+    pub(crate) rq: Spin<P::Rq>,
+    /// The batch of `ibv_wr_start`, guarded by the lock of `sq`.
+    pub(crate) batch: UnsafeCell<Batch>,
+    /// Whether batches are rejected: this is a forked child, and its parent held the lock of `sq`.
+    pub(crate) is_refused: AtomicBool,
+    pub(crate) addressing: Addressing,
+    pub(crate) max_inline_data: u32,
+    pub(super) handle: u32,
+    /// `None` once destroyed, while destruction waits for events to be acknowledged.
+    pub(super) control: Exclusive<Option<P::Qp>>,
+    /// Keeps the parent domain in use.
+    pub(super) parent: Option<Arc<()>>,
+    /// The ConnectX-specific operations, if the program requested them.
+    pub(crate) dv: OnceLock<Box<DvQpEx>>,
+    /// Keep the completion queues in use until destruction has removed the completions from them.
+    pub(super) cqs: [Option<Arc<()>>; 2],
+}
+
+pub(crate) type QpObject<P> = Object<ibv_qp_ex, Qp<P>>;
+
+impl<P: Provider> Qp<P> {
+    /// Calls `with` with the control object.
+    ///
+    /// # Errors
+    /// `EINVAL` if another thread destroyed it while this one handles its last event; `ENODEV` in a
+    /// forked child, if a thread of the parent was using it.
+    pub(crate) fn control<R>(
+        &self,
+        verb: &'static str,
+        with: impl FnOnce(&mut P::Qp) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut control = self.control.lock().map_err(|errno| refused(verb, errno))?;
+        control.as_mut().ok_or_else(|| refused(verb, Errno::INVAL)).and_then(with)
+    }
+
+    /// Destroys the control object, or leaves it unchanged.
+    pub(crate) fn destroy_control(&self) -> Result<EventsRead, Error> {
+        const VERB: &str = "destroy_qp";
+        let mut control = self.control.lock().map_err(|errno| refused(VERB, errno))?;
+        let qp = control.take().ok_or_else(|| refused(VERB, Errno::INVAL))?;
+        qp.destroy_counting_events().map_err(|(qp, error)| {
+            *control = Some(qp);
+            error
+        })
+    }
+}
+
+/// Returns the provider's queue pair if the public struct still has its handle.
+///
+/// # Safety
+/// `qp` is a live queue pair of the provider.
+pub(crate) unsafe fn checked<'a, P: Provider>(
+    qp: *mut ibv_qp,
+    verb: &'static str,
+) -> Result<&'a Qp<P>, Error> {
+    // SAFETY: an `ibv_qp` is the head of an `ibv_qp_ex`.
+    unsafe {
+        let inner: &Qp<P> = QpObject::<P>::own(qp.cast(), verb)?;
+        check_handle(public(&raw const (*qp).handle), inner.handle, verb)?;
+        Ok(inner)
+    }
+}
+
+/// The operations of a queue pair that only ConnectX devices have.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct DvQpEx {
+    pub(crate) c: mlx5dv_qp_ex,
+    pub(crate) qp: *mut ibv_qp_ex,
+}
+
+/// The addressing of a queue pair's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Addressing {
+    /// The queue pair has a peer.
+    Connected,
+    /// Each request names its destination.
+    Datagram,
+    /// Each request names a shared receive queue of the peer.
+    Xrc,
+}
+
+impl Addressing {
+    pub(crate) const fn of(qp_type: QpType) -> Self {
+        match qp_type {
+            QpType::UD => Self::Datagram,
+            QpType::XRC_SEND => Self::Xrc,
+            _ => Self::Connected,
+        }
+    }
+}
