@@ -84,8 +84,8 @@ impl<P: Provider> Provided<P> {
         c.destroy_counters = Some(counters::destroy_counters);
         c.attach_counters_point_flow = Some(counters::attach_counters_point_flow);
         c.read_counters = Some(counters::read_counters);
-        // Programs built in 2013 look for the flow operations in the two placeholders. SAFETY: only the
-        // function pointer type differs; the program casts it back before the call.
+        // Programs built in 2013 look for the flow operations in the two placeholders. SAFETY: only
+        // the function pointer type differs; the program casts it back before the call.
         unsafe {
             c.ABI_placeholder1 = core::mem::transmute::<
                 Option<flow::CreateFlow>,

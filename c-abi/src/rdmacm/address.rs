@@ -1,209 +1,27 @@
-//! Binding, resolving, listening, and keeping the struct of an id up to date.
+//! Binding, resolving, listening.
 //!
 //! # Safety
-//! See [`rdmacm`](super). The length of a `sockaddr` follows from its family; the address fields of
-//! an id have room for any family.
+//! See [`rdmacm`](super).
 #![allow(unsafe_code)]
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::{c_char, c_int, c_uint};
 use std::time::Duration;
 
-use libc::{sockaddr, sockaddr_storage};
-use rdmacm::{Address, CmId, PathRecord};
+use libc::sockaddr;
+use rdmacm::{Address, EventType};
 use verbs_core::Errno;
 
-use super::device::DeviceOfId;
-use super::id::{complete_call, private};
-use super::{Result, given, given_room, logged, status};
-use crate::abi::c::{ibv_sa_path_rec, rdma_cm_id};
-use crate::abi::convert::gid_to_c;
-
-/// The length of an InfiniBand address.
-pub(super) const IB_LEN: usize = 48;
-
-/// Returns the bytes of a C address; `None` for null and for an unknown family.
-///
-/// # Safety
-/// `address` is null, or as long as its family requires.
-pub(super) unsafe fn bytes<'a>(address: *const sockaddr) -> Option<&'a [u8]> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: the family is present in each address.
-    let len = match c_int::from(unsafe { (&raw const (*address).sa_family).read_unaligned() }) {
-        libc::AF_INET => size_of::<libc::sockaddr_in>(),
-        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
-        libc::AF_IB => IB_LEN,
-        _ => return None,
-    };
-    // SAFETY: the caller's promise.
-    Some(unsafe { core::slice::from_raw_parts(address.cast(), len) })
-}
-
-/// Reads a C address.
-///
-/// # Errors
-/// `EINVAL` for null and for an unknown family.
-///
-/// # Safety
-/// Same as [`bytes`].
-pub(super) unsafe fn read(address: *const sockaddr) -> Result<Address> {
-    // SAFETY: the caller's promise.
-    unsafe { bytes(address) }.and_then(Address::from_sockaddr).ok_or(Errno::INVAL)
-}
-
-/// Writes an address into the struct of an id.
-///
-/// # Safety
-/// `to` has room for a `sockaddr_storage`.
-unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) {
-    if let Some((bytes, len)) = address.and_then(|address| address.to_sockaddr()) {
-        // SAFETY: the caller's promise; no address is longer.
-        unsafe { to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), len) };
-    }
-}
-
-/// Copies the addresses of an id into its struct and sets the id's device once it is known.
-///
-/// # Errors
-/// The errors of the queries and of opening the device.
-///
-/// # Safety
-/// `id` is live.
-pub(super) unsafe fn copy_addresses(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let private = private(id);
-        let cm = private.cm()?;
-        write(&raw mut (*id).route.addr.src.src_storage, cm.local_addr().map_err(logged)?);
-        write(&raw mut (*id).route.addr.dst.dst_storage, cm.peer_addr().map_err(logged)?);
-        let mut state = private.state();
-        if state.device.is_some() {
-            return Ok(());
-        }
-        if let Some(port_num) = cm.port_num().map_err(logged)? {
-            let device = DeviceOfId::get(&cm.device().map_err(logged)?)?;
-            (*id).verbs = device.context;
-            (*id).pd = device.pd;
-            (*id).port_num = port_num;
-            state.device = Some(device);
-            let pkey = cm.pkey().map_err(logged)?.unwrap_or_default();
-            (*id).route.addr.addr.ibaddr.pkey = pkey.to_be();
-        }
-    }
-    Ok(())
-}
-
-/// Copies the GIDs of an id into its struct.
-///
-/// # Errors
-/// The errors of the query.
-///
-/// # Safety
-/// `id` is live.
-unsafe fn copy_gids(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let (local, peer) = private(id).call(CmId::gids)?;
-        (*id).route.addr.addr.ibaddr.sgid = gid_to_c(&local);
-        (*id).route.addr.addr.ibaddr.dgid = gid_to_c(&peer);
-    }
-    Ok(())
-}
-
-/// Copies the paths of an id into its struct.
-///
-/// # Errors
-/// The errors of the query; `ENOMEM`.
-///
-/// # Safety
-/// `id` is live.
-pub(super) unsafe fn copy_paths(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise; the memory has room for that many records.
-    unsafe {
-        let paths = private(id).call(CmId::paths)?;
-        if paths.is_empty() {
-            return Ok(());
-        }
-        let records: *mut ibv_sa_path_rec = libc::calloc(paths.len(), size_of::<ibv_sa_path_rec>()).cast();
-        if records.is_null() {
-            return Err(Errno::NOMEM);
-        }
-        for (at, path) in paths.iter().enumerate() {
-            records.add(at).write(record(path));
-        }
-        libc::free((*id).route.path_rec.cast());
-        (*id).route.path_rec = records;
-        (*id).route.num_paths = paths.len() as c_int;
-    }
-    Ok(())
-}
-
-/// Converts a path to C's form.
-fn record(path: &PathRecord) -> ibv_sa_path_rec {
-    /// The selector for an exact value.
-    const EXACTLY: u8 = 2;
-    ibv_sa_path_rec {
-        dgid: gid_to_c(&path.dgid),
-        sgid: gid_to_c(&path.sgid),
-        dlid: path.dlid.to_be(),
-        slid: path.slid.to_be(),
-        raw_traffic: 0,
-        flow_label: path.flow_label.to_be(),
-        hop_limit: path.hop_limit,
-        traffic_class: path.traffic_class,
-        reversible: path.reversible.into(),
-        numb_path: 1,
-        pkey: path.pkey.to_be(),
-        sl: path.sl,
-        mtu_selector: EXACTLY,
-        mtu: path.mtu.0,
-        rate_selector: EXACTLY,
-        rate: path.rate.0,
-        packet_life_time_selector: EXACTLY,
-        packet_life_time: path.packet_life_time,
-        preference: path.preference,
-    }
-}
-
-/// Updates the struct of an id whose address has been resolved.
-///
-/// # Errors
-/// `ENODEV` for an id without a device; the errors of the queries.
-///
-/// # Safety
-/// `id` is live.
-pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
-    unsafe {
-        copy_addresses(id)?;
-        if (*id).verbs.is_null() {
-            return Err(Errno::NODEV);
-        }
-        copy_gids(id)
-    }
-}
-
-/// Fills the struct of a connection request's id.
-///
-/// # Errors
-/// The errors of the queries.
-///
-/// # Safety
-/// `id` is live.
-pub(super) unsafe fn requested(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
-    unsafe {
-        copy_addresses(id)?;
-        copy_gids(id)?;
-        copy_paths(id)
-    }
-}
+use super::addrinfo::{Failure, look_up, rdma_freeaddrinfo, text_of};
+use super::id::private;
+use super::lifecycle::complete_call;
+use super::route::{copy_addresses, copy_gids, read, write};
+use super::{Result, given, given_room, minus_one, status};
+use crate::abi::c::{RAI_DNS, RAI_SA, rdma_addrinfo, rdma_cm_id};
 
 /// Binds an id.
 ///
 /// # Errors
-/// Same as [`CmId::bind_addr`].
+/// Same as [`CmId::bind_addr`](rdmacm::CmId::bind_addr).
 ///
 /// # Safety
 /// `id` is live; `address` is as long as its family requires.
@@ -250,7 +68,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
 /// Starts to resolve a peer's address. For a synchronous id, waits for the result.
 ///
 /// # Errors
-/// Same as [`CmId::resolve_addr`] and [`complete_call`].
+/// Same as [`CmId::resolve_addr`](rdmacm::CmId::resolve_addr) and [`complete_call`].
 ///
 /// # Safety
 /// Same as [`rdma_resolve_addr`].
@@ -289,7 +107,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_
 /// Starts to resolve the route. For a synchronous id, waits for the result.
 ///
 /// # Errors
-/// Same as [`CmId::resolve_route`] and [`complete_call`].
+/// Same as [`CmId::resolve_route`](rdmacm::CmId::resolve_route) and [`complete_call`].
 ///
 /// # Safety
 /// `id` is live.
@@ -350,70 +168,74 @@ pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     port(unsafe { read(&raw const (*id).route.addr.dst.dst_addr) })
 }
 
+/// `rdma_resolve_addrinfo(3)`: like [`rdma_getaddrinfo`](super::addrinfo::rdma_getaddrinfo), with
+/// an event when the lookup is done.
+///
+/// # Safety
+/// `id` is null or live; otherwise same as
+/// [`rdma_getaddrinfo`](super::addrinfo::rdma_getaddrinfo).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
+    id: *mut rdma_cm_id,
+    node: *const c_char,
+    service: *const c_char,
+    hints: *const rdma_addrinfo,
+) -> c_int {
+    given!(id);
+    given_room!();
+    // SAFETY: the caller's promise.
+    status(unsafe {
+        let private = private(id);
+        if core::mem::replace(&mut private.state().is_resolving, true) {
+            return minus_one(Errno::BUSY);
+        }
+        resolve_names(id, node, service, hints.as_ref()).inspect_err(|_| private.state().is_resolving = false)
+    })
+}
+
+/// # Errors
+/// `EOPNOTSUPP` for contradictory hints; the errors of the lookup, with those of `getaddrinfo(3)`
+/// reported as `ENOENT`; the errors of writing the event.
+///
+/// # Safety
+/// Same as [`rdma_resolve_addrinfo`].
+unsafe fn resolve_names(
+    id: *mut rdma_cm_id,
+    node: *const c_char,
+    service: *const c_char,
+    hints: Option<&rdma_addrinfo>,
+) -> Result {
+    let flags = hints.map_or(0, |hints| hints.ai_flags);
+    let by_administrator = flags & RAI_SA != 0;
+    if by_administrator && (flags & RAI_DNS != 0 || !node.is_null()) {
+        return Err(Errno::OPNOTSUPP);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let private = private(id);
+        if by_administrator {
+            let service = text_of(service)?;
+            private.call(|cm| cm.resolve_service(service))?;
+        } else {
+            let found = look_up(node, service, hints).map_err(|failure| match failure {
+                Failure::Errno(errno) => errno,
+                Failure::Names(_) => Errno::NOENT,
+            })?;
+            let before = core::mem::replace(&mut private.state().resolved.0, found);
+            rdma_freeaddrinfo(before);
+            let told = private.call(|cm| cm.write_internal_event(0, EventType::ADDRINFO_RESOLVED.0.into()));
+            if let Err(errno) = told {
+                rdma_freeaddrinfo(core::mem::take(&mut private.state().resolved).0);
+                return Err(errno);
+            }
+        }
+        complete_call(id)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use rdmacm::IbAddress;
-    use verbs_core::types::{Gid, Mtu, Rate};
-
     use super::*;
-
-    #[repr(align(8))]
-    struct Storage([u8; 128]);
-
-    fn stored(address: Address) -> Storage {
-        let mut storage = Storage([0; 128]);
-        // SAFETY: the storage is large enough.
-        unsafe { write((&raw mut storage.0).cast(), Some(address)) };
-        storage
-    }
-
-    #[test]
-    fn addresses_of_each_family_survive_the_way_to_c_and_back() {
-        let ib = IbAddress::new(Gid([7; 16]), rdmacm::PortSpace::TCP, 80);
-        for address in [
-            Address::from(([192, 0, 2, 1], 7471)),
-            Address::from((std::net::Ipv6Addr::LOCALHOST, 7471)),
-            ib.into(),
-        ] {
-            let storage = stored(address);
-            // SAFETY: the storage holds an address.
-            assert_eq!(unsafe { read((&raw const storage.0).cast()) }, Ok(address));
-        }
-    }
-
-    #[test]
-    fn an_address_of_an_unknown_family_and_none_are_refused() {
-        let storage = Storage([77; 128]);
-        // SAFETY: null is allowed; the storage holds a family.
-        unsafe {
-            assert_eq!(read((&raw const storage.0).cast()), Err(Errno::INVAL));
-            assert_eq!(read(core::ptr::null()), Err(Errno::INVAL));
-        }
-    }
-
-    #[test]
-    fn a_path_has_its_numbers_in_network_order() {
-        let path = PathRecord {
-            dgid: Gid([1; 16]),
-            sgid: Gid([2; 16]),
-            dlid: 0x304,
-            slid: 0x506,
-            flow_label: 0xa_bcde,
-            hop_limit: 64,
-            traffic_class: 104,
-            reversible: true,
-            pkey: 0xfffe,
-            sl: 3,
-            mtu: Mtu::MTU_4096,
-            rate: Rate(2),
-            packet_life_time: 18,
-            preference: 1,
-        };
-        let record = record(&path);
-        assert_eq!(record.flow_label.to_ne_bytes(), [0, 0x0a, 0xbc, 0xde]);
-        assert_eq!((record.dlid.to_ne_bytes(), record.pkey.to_ne_bytes()), ([3, 4], [0xff, 0xfe]));
-        assert_eq!((record.mtu_selector, record.mtu, record.reversible), (2, 5, 1));
-    }
 
     #[test]
     fn a_negative_timeout_is_none() {

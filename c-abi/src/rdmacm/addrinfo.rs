@@ -13,15 +13,13 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
 
 use libc::{addrinfo, sockaddr, socklen_t};
-use rdmacm::{
-    Address, CmId, EventChannel, EventKind, EventType, IbAddress, PortSpace, Service, ServiceRecord,
-};
+use rdmacm::{Address, CmId, EventChannel, EventKind, IbAddress, PortSpace, Service, ServiceRecord};
 use verbs::{Context, Gid, LinkLayer, PortState};
 use verbs_core::Errno;
 use verbs_core::types::QpType;
 
-use super::address;
-use super::id::{complete_call, private};
+use super::id::private;
+use super::route;
 use super::{Result, given, given_room, logged, minus_one, status};
 use crate::abi::c::{
     RAI_DNS, RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP,
@@ -183,7 +181,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
 }
 
 /// A failed lookup.
-enum Failure {
+pub(super) enum Failure {
     Errno(Errno),
     /// An error number for `gai_strerror(3)`.
     Names(c_int),
@@ -197,7 +195,7 @@ impl From<Errno> for Failure {
 
 /// # Safety
 /// Same as [`rdma_getaddrinfo`].
-unsafe fn look_up(
+pub(super) unsafe fn look_up(
     node: *const c_char,
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
@@ -408,75 +406,12 @@ fn services_of(channel: &EventChannel, gid: Gid, service: Service<'_>) -> Result
 ///
 /// # Safety
 /// `text` is null or a string.
-unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
+pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
     if text.is_null() {
         return Err(Errno::INVAL);
     }
     // SAFETY: the caller's promise.
     unsafe { CStr::from_ptr(text) }.to_str().map(service_of).map_err(|_| Errno::INVAL)
-}
-
-/// `rdma_resolve_addrinfo(3)`: like [`rdma_getaddrinfo`], with an event when the lookup is done.
-///
-/// # Safety
-/// `id` is null or live; otherwise same as [`rdma_getaddrinfo`].
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
-    id: *mut rdma_cm_id,
-    node: *const c_char,
-    service: *const c_char,
-    hints: *const rdma_addrinfo,
-) -> c_int {
-    given!(id);
-    given_room!();
-    // SAFETY: the caller's promise.
-    status(unsafe {
-        let private = private(id);
-        if core::mem::replace(&mut private.state().is_resolving, true) {
-            return minus_one(Errno::BUSY);
-        }
-        resolve(id, node, service, hints.as_ref()).inspect_err(|_| private.state().is_resolving = false)
-    })
-}
-
-/// # Errors
-/// `EOPNOTSUPP` for contradictory hints; the errors of the lookup, with those of `getaddrinfo(3)`
-/// reported as `ENOENT`; the errors of writing the event.
-///
-/// # Safety
-/// Same as [`rdma_resolve_addrinfo`].
-unsafe fn resolve(
-    id: *mut rdma_cm_id,
-    node: *const c_char,
-    service: *const c_char,
-    hints: Option<&rdma_addrinfo>,
-) -> Result {
-    let flags = hints.map_or(0, |hints| hints.ai_flags);
-    let by_administrator = flags & RAI_SA != 0;
-    if by_administrator && (flags & RAI_DNS != 0 || !node.is_null()) {
-        return Err(Errno::OPNOTSUPP);
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        let private = private(id);
-        if by_administrator {
-            let service = text_of(service)?;
-            private.call(|cm| cm.resolve_service(service))?;
-        } else {
-            let found = look_up(node, service, hints).map_err(|failure| match failure {
-                Failure::Errno(errno) => errno,
-                Failure::Names(_) => Errno::NOENT,
-            })?;
-            let before = core::mem::replace(&mut private.state().resolved.0, found);
-            rdma_freeaddrinfo(before);
-            let told = private.call(|cm| cm.write_internal_event(0, EventType::ADDRINFO_RESOLVED.0.into()));
-            if let Err(errno) = told {
-                rdma_freeaddrinfo(core::mem::take(&mut private.state().resolved).0);
-                return Err(errno);
-            }
-        }
-        complete_call(id)
-    }
 }
 
 /// Fetches the resolved services, unless the addresses are there already.
@@ -498,7 +433,7 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
             if services.is_empty() {
                 return Err(Errno::NOENT);
             }
-            address::copy_addresses(id)?;
+            route::copy_addresses(id)?;
             list_of(&services, None)
         });
         let mut state = private.state();
@@ -515,7 +450,7 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
     }
 }
 
-/// `rdma_query_addrinfo(3)`: the result of [`rdma_resolve_addrinfo`], to be freed by the program.
+/// `rdma_query_addrinfo(3)`: the result of `rdma_resolve_addrinfo`, to be freed by the program.
 ///
 /// # Safety
 /// `id` is null or live; `info` is null or points to a pointer.
@@ -590,7 +525,7 @@ mod tests {
             assert!(second.ai_next.is_null());
             for (info, id) in [(first, 1), (second, 2)] {
                 assert_eq!((info.ai_family, info.ai_dst_len, info.ai_src_len), (libc::AF_IB, 48, 48));
-                let Ok(Address::Ib(to)) = address::read(info.ai_dst_addr) else { panic!() };
+                let Ok(Address::Ib(to)) = route::read(info.ai_dst_addr) else { panic!() };
                 assert_eq!((to.service_id, to.gid), (id, Gid([7; 16])));
             }
             rdma_freeaddrinfo(list);

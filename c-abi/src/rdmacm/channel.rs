@@ -30,7 +30,7 @@ use rdmacm::EventChannel;
 use verbs_core::Errno;
 use verbs_core::fork::{ForkLock, current_generation};
 
-use super::id::{self, Claimed};
+use super::id::{self, Claimed, of_parent};
 use super::{Result, logged};
 use crate::abi::c::rdma_event_channel;
 use crate::abi::{errno, reserve};
@@ -173,13 +173,6 @@ fn handler_restarts(signal: c_int) -> bool {
 /// The signals of faults.
 const FAULTS: [c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
-
-/// Returns the errno of a forked child's calls on inherited ids and channels: `ENODEV` with soft
-/// devices, and otherwise `EACCES`, as from the kernel for another process's file. The calls stop
-/// there, because threads of the parent may have held locks.
-pub(super) const fn of_parent(has_soft: bool) -> Errno {
-    if has_soft { Errno::NODEV } else { Errno::ACCESS }
-}
 
 /// Creates a channel.
 ///

@@ -12,7 +12,8 @@ use verbs_core::Errno;
 use verbs_core::explain::BITS_24;
 use verbs_core::types::{AsyncEventType, Ece, QpState};
 
-use super::id::{self, complete_call, forget_event, private};
+use super::id::{self, private};
+use super::lifecycle::{complete_call, forget_event};
 use super::{Result, given, given_room, minus_one, qp, status};
 use crate::abi::c::{
     IBV_QPT_UD, RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, RDMA_PS_TCP, ibv_ece, ibv_qp_attr, rdma_cm_id,
@@ -194,41 +195,6 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
             return Ok(());
         }
         complete_call(id)
-    }
-}
-
-/// Moves the queue pair of an id to RTS after the peer's reply and sends the confirmation.
-///
-/// # Errors
-/// `EINVAL` for a reply with another vendor's options; the errors of moving the queue pair, and of
-/// [`CmId::establish`](rdmacm::CmId::establish). After an error, the queue pair is in ERR.
-///
-/// # Safety
-/// `id` is live.
-pub(super) unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let private = private(id);
-        let local = private.state().local_ece;
-        let agreed = match remote.vendor_id {
-            // The peer, or some part of the path, has no options.
-            0 => Ece { options: 0, ..local },
-            vendor if vendor == local.vendor_id => remote,
-            _ => {
-                let _ = qp::modify_to_error(id);
-                return Err(Errno::INVAL);
-            }
-        };
-        let own = (*id).qp;
-        let told = qp::set_ece(own, agreed)
-            .and_then(|()| qp::modify_to_rts(id, None))
-            .and_then(|()| private.call(|cm| cm.establish()))
-            .and_then(|()| qp::ece_of(own))
-            .and_then(|Ece { options, .. }| private.set_local_ece(Ece { options, ..local }));
-        told.inspect_err(|_| {
-            // The error of the move is the one to report.
-            let _ = qp::modify_to_error(id);
-        })
     }
 }
 

@@ -11,9 +11,10 @@ use core::ptr::null_mut;
 use verbs_core::Errno;
 use verbs_core::types::QpType;
 
-use super::id::{complete_call, forget_event, private};
+use super::id::private;
+use super::lifecycle::{complete_call, forget_event};
 use super::qp::{rdma_destroy_qp, rdma_destroy_srq};
-use super::{Result, address, event, given, given_room, id, option, qp, status};
+use super::{Result, address, event, given, given_room, lifecycle, option, qp, status};
 use crate::abi::c::{
     RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, ibv_pd,
     ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id,
@@ -50,7 +51,7 @@ unsafe fn create(
     let space = u32::try_from(info.ai_port_space).map_err(|_| Errno::INVAL)?;
     // SAFETY: the caller's promise; a failed endpoint is not used.
     unsafe {
-        let made = id::create(null_mut(), null_mut(), space, qp_type)?;
+        let made = lifecycle::create(null_mut(), null_mut(), space, qp_type)?;
         if let Err(errno) = prepare(made, info, pd, attr) {
             rdma_destroy_ep(made);
             return Err(errno);
@@ -128,7 +129,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
         if !(*id).srq.is_null() {
             rdma_destroy_srq(id);
         }
-        id::destroy(id);
+        lifecycle::destroy(id);
     }
 }
 

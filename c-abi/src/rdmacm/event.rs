@@ -22,21 +22,21 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use rdmacm::{EventKind, EventType, Peer, PeerParam, PeerUd};
+use rdmacm::{EventKind, EventType, GroupKey, Peer, PeerParam, PeerUd};
 use verbs_core::Errno;
+use verbs_core::types::{Ece, Gid};
 
+use super::group::Group;
 use super::id::{self, Claimed, Kind, private};
-use super::multicast::Group;
 use super::tally::Tally;
-use super::{
-    Result, address, addrinfo, channel, connect, given, given_room, minus_one, multicast, qp, status,
-};
+use super::{Result, addrinfo, channel, given, given_room, lifecycle, minus_one, of_verb, qp, route, status};
 use crate::abi::c::{
     RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_cm_event_param, rdma_cm_event_type, rdma_cm_id,
     rdma_conn_param, rdma_event_channel, rdma_ud_param,
 };
-use crate::abi::convert::ah_attr_to_c;
+use crate::abi::convert::{ah_attr_to_c, gid_to_c};
 use crate::handle::object::Object;
+use crate::verbs::qp::ibv_attach_mcast;
 
 /// The private part of an event, behind the public struct.
 struct Private {
@@ -110,17 +110,17 @@ impl Draft {
             let has_failed = private(id).state().has_failed;
             match kind {
                 EventKind::AddrResolved => {
-                    draft.judge(address::resolved(id), EventType::ADDR_ERROR);
+                    draft.judge(route::resolved(id), EventType::ADDR_ERROR);
                 }
                 EventKind::RouteResolved => {
-                    draft.judge(address::copy_paths(id), EventType::ROUTE_ERROR);
+                    draft.judge(route::copy_paths(id), EventType::ROUTE_ERROR);
                 }
                 EventKind::ConnectResponse(param) => {
                     draft.param = Param::Conn(param);
                     if !(*id).qp.is_null() {
                         draft.event = EventType::ESTABLISHED;
                         draft.status = 0;
-                        let responded = connect::respond(id, ece);
+                        let responded = respond(id, ece);
                         private(id).state().has_failed = responded.is_err();
                         draft.judge(responded, EventType::CONNECT_ERROR);
                     }
@@ -132,10 +132,10 @@ impl Draft {
                     let _ = qp::modify_to_error(id);
                 }
                 EventKind::MulticastJoin { group, ud } => {
-                    draft.join(multicast::find(id, group)?, ud);
+                    draft.join(find(id, group)?, ud);
                 }
                 EventKind::MulticastError { group } => {
-                    let group = multicast::find(id, group)?;
+                    let group = find(id, group)?;
                     draft.param = Param::Group(PeerUd::default(), group.context());
                     draft.group = Some(group);
                 }
@@ -174,9 +174,9 @@ impl Draft {
                 state.initiator_depth = param.initiator_depth;
             }
             let is_sync = private(listener).state().is_sync;
-            let moved = if is_sync { id::migrate(id, null_mut()) } else { Ok(()) };
-            if moved.and_then(|()| address::requested(id)).is_err() {
-                id::destroy(id);
+            let moved = if is_sync { lifecycle::migrate(id, null_mut()) } else { Ok(()) };
+            if moved.and_then(|()| route::requested(id)).is_err() {
+                lifecycle::destroy(id);
                 return None;
             }
         }
@@ -199,7 +199,7 @@ impl Draft {
     unsafe fn join(&mut self, group: Arc<Group>, ud: PeerUd) {
         self.status = 0;
         // SAFETY: the caller's promise.
-        let attached = unsafe { multicast::attach(self.id, &group, &ud) };
+        let attached = unsafe { attach(self.id, &group, &ud) };
         self.judge(attached, EventType::MULTICAST_ERROR);
         self.param = Param::Group(ud, group.context());
         self.group = Some(group);
@@ -212,6 +212,75 @@ impl Draft {
         let c = rdma_cm_event { id, listen_id: listener, event: event.0, status, param };
         EventObject::boxed(c, Private { tally, group, _data: data })
     }
+}
+
+/// Moves the queue pair of an id to RTS after the peer's reply and sends the confirmation.
+///
+/// # Errors
+/// `EINVAL` for a reply with another vendor's options; the errors of moving the queue pair, and of
+/// [`CmId::establish`](rdmacm::CmId::establish). After an error, the queue pair is in ERR.
+///
+/// # Safety
+/// `id` is live.
+unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let private = private(id);
+        let local = private.state().local_ece;
+        let agreed = match remote.vendor_id {
+            // The peer, or some part of the path, has no options.
+            0 => Ece { options: 0, ..local },
+            vendor if vendor == local.vendor_id => remote,
+            _ => {
+                let _ = qp::modify_to_error(id);
+                return Err(Errno::INVAL);
+            }
+        };
+        let own = (*id).qp;
+        let told = qp::set_ece(own, agreed)
+            .and_then(|()| qp::modify_to_rts(id, None))
+            .and_then(|()| private.call(|cm| cm.establish()))
+            .and_then(|()| qp::ece_of(own))
+            .and_then(|Ece { options, .. }| private.set_local_ece(Ece { options, ..local }));
+        told.inspect_err(|_| {
+            // The error of the move is the one to report.
+            let _ = qp::modify_to_error(id);
+        })
+    }
+}
+
+/// Finds the membership of an event and counts the event there. Returns `None` if the program has
+/// left the group.
+///
+/// # Safety
+/// `id` is live.
+unsafe fn find(id: *mut rdma_cm_id, key: GroupKey) -> Option<Arc<Group>> {
+    // SAFETY: the caller's promise.
+    let groups = unsafe { private(id) }.groups();
+    let group = groups.iter().find(|group| group.key == key)?;
+    group.tally.read();
+    Some(Arc::clone(group))
+}
+
+/// Attaches the queue pair of an id to a joined group, unless the membership is send-only.
+///
+/// # Errors
+/// Same as `ibv_attach_mcast(3)`.
+///
+/// # Safety
+/// `id` is live.
+unsafe fn attach(id: *mut rdma_cm_id, group: &Group, ud: &PeerUd) -> Result {
+    // SAFETY: the caller's promise.
+    let qp = unsafe { (*id).qp };
+    if qp.is_null() || group.only_sends {
+        return Ok(());
+    }
+    let (gid, lid) = (ud.ah_attr.grh.map_or(Gid::ZERO, |grh| grh.dgid), ud.ah_attr.dlid);
+    let of_c = gid_to_c(&gid);
+    // SAFETY: the queue pair is live.
+    of_verb(unsafe { ibv_attach_mcast(qp, &raw const of_c, lid) })?;
+    *group.attached.lock_or(|| None) = Some((gid, lid));
+    Ok(())
 }
 
 impl Param {

@@ -1,4 +1,4 @@
-//! Ids: their struct, their destruction, and their channel.
+//! Ids: their struct, and the table of those whose events are delivered.
 //!
 //! ```text
 //!   create, accept ─► IDS ─► events are counted (claim) ─► the program acknowledges
@@ -18,26 +18,23 @@ use core::ptr::null_mut;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rdmacm::{CmId, Event, EventKind, EventType, IdKey, Peer, PortSpace};
+use rdmacm::{CmId, Event, EventKind, EventType, IdKey, Peer};
 use verbs_core::fork::{ForkGuard, ForkLock, current_generation};
-use verbs_core::types::{Ece, QpType};
+use verbs_core::types::Ece;
 use verbs_core::{Errno, Error};
 
-use super::addrinfo::rdma_freeaddrinfo;
-use super::channel::{self, rdma_destroy_event_channel};
 use super::device::DeviceOfId;
-use super::event::{self, rdma_ack_cm_event, result_of};
-use super::multicast::Group;
+use super::group::Group;
 use super::tally::Tally;
-use super::{Result, given, given_room, logged, status};
-use crate::abi::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_channel, rdma_port_space};
+use super::{Result, logged};
+use crate::abi::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_channel};
 use crate::handle::object::Object;
 use crate::handle::shared::{Loan, Shared};
 
 /// The private part of an id, behind the public struct.
 pub(super) struct Private {
-    cm: Shared<CmId>,
-    key: IdKey,
+    pub(super) cm: Shared<CmId>,
+    pub(super) key: IdKey,
     state: ForkLock<State>,
     /// The process that created the id; forked children cannot use it.
     generation: u32,
@@ -84,7 +81,7 @@ pub(super) type IdObject = Object<rdma_cm_id, Private>;
 /// The ids whose events are delivered to programs.
 static IDS: ForkLock<BTreeMap<IdKey, usize>> = ForkLock::new(BTreeMap::new());
 
-fn ids() -> ForkGuard<'static, BTreeMap<IdKey, usize>> {
+pub(super) fn ids() -> ForkGuard<'static, BTreeMap<IdKey, usize>> {
     IDS.lock_or(BTreeMap::new)
 }
 
@@ -138,7 +135,7 @@ pub(super) fn claim(event: Event, has_soft: bool) -> Option<Claimed> {
 
 /// Creates the struct of an id. Does not access the channel, because the program may have destroyed
 /// it while a thread waits for events on it.
-fn make(
+pub(super) fn make(
     cm: CmId,
     channel: *mut rdma_event_channel,
     has_soft: bool,
@@ -196,7 +193,7 @@ impl Private {
     }
 
     /// Returns whether the id belongs to a parent process.
-    fn is_inherited(&self) -> bool {
+    pub(super) fn is_inherited(&self) -> bool {
         self.generation != current_generation()
     }
 
@@ -204,10 +201,10 @@ impl Private {
     ///
     /// # Errors
     /// `EINVAL` if another thread is destroying the id while this one handles an event of it; the
-    /// errno of [`channel::of_parent`] in a forked child that inherited the id.
+    /// errno of [`of_parent`] in a forked child that inherited the id.
     pub(super) fn cm(&self) -> Result<Loan<'_, CmId>> {
         if self.is_inherited() {
-            return Err(channel::of_parent(self.has_soft));
+            return Err(of_parent(self.has_soft));
         }
         self.cm.lend("rdma_cm_id").map_err(logged)
     }
@@ -231,193 +228,9 @@ impl Private {
     }
 }
 
-/// Creates an id for a transport service.
-///
-/// # Errors
-/// Same as [`EventChannel::create_id_of`](rdmacm::EventChannel::create_id_of).
-///
-/// # Safety
-/// `channel` is null or live.
-pub(super) unsafe fn create(
-    channel: *mut rdma_event_channel,
-    context: *mut c_void,
-    space: rdma_port_space,
-    qp_type: QpType,
-) -> Result<*mut rdma_cm_id> {
-    let space = PortSpace(u16::try_from(space).map_err(|_| Errno::INVAL)?);
-    let is_sync = channel.is_null();
-    let own = if is_sync { channel::create()? } else { channel };
-    // SAFETY: the channel is live.
-    let shared = unsafe { channel::share(own) };
-    let made = shared.events().and_then(|events| events.create_id_of(space, qp_type).map_err(logged));
-    match made {
-        Ok(cm) => {
-            let id = make(cm, own, shared.has_soft(), context, is_sync);
-            // SAFETY: the id was just created.
-            unsafe { enter(id) };
-            Ok(id)
-        }
-        Err(errno) => {
-            if is_sync {
-                // SAFETY: the channel is not used by any id.
-                unsafe { rdma_destroy_event_channel(own) };
-            }
-            Err(errno)
-        }
-    }
-}
-
-/// Destroys an id, after waiting until its events are acknowledged.
-///
-/// # Safety
-/// `id` is live and not used afterwards.
-pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
-    // SAFETY: the id is live until its box is dropped.
-    unsafe {
-        let private = private(id);
-        ids().remove(&private.key);
-        if private.is_inherited() {
-            // The id belongs to the parent, whose threads may have held locks inside. Its memory is
-            // leaked.
-            return;
-        }
-        // As in C, the peer is notified before the wait. Ids of the crate have no other way to end.
-        let _ = private.cm.destroy_waiting("destroy_id", |cm| {
-            drop(cm);
-            Ok::<_, (CmId, Error)>(())
-        });
-        forget_event(id);
-        private.tally.wait();
-        let (resolved, is_sync) = {
-            let mut state = private.state();
-            (core::mem::take(&mut state.resolved).0, state.is_sync)
-        };
-        rdma_freeaddrinfo(resolved);
-        libc::free((*id).route.path_rec.cast());
-        if is_sync {
-            rdma_destroy_event_channel((*id).channel);
-        }
-        drop(Box::from_raw(id.cast::<IdObject>()));
-    }
-}
-
-/// Acknowledges the event of a synchronous id's last call.
-///
-/// # Safety
-/// `id` is live.
-pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's promise; the event has not been acknowledged.
-    unsafe {
-        let event = core::mem::replace(&mut (*id).event, null_mut());
-        if !event.is_null() {
-            rdma_ack_cm_event(event);
-        }
-    }
-}
-
-/// Moves an id to another channel, or with null to a private one.
-///
-/// # Errors
-/// `EINVAL` for null if the id already has a private channel; the errors of [`CmId::migrate`].
-///
-/// # Safety
-/// `id` is live; `channel` is null or live.
-pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> Result {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let private = private(id);
-        let was_sync = private.state().is_sync;
-        let is_sync = channel.is_null();
-        if was_sync && is_sync {
-            return Err(Errno::INVAL);
-        }
-        let to = if is_sync { channel::create()? } else { channel };
-        let target = channel::share(to);
-        let moved = target
-            .events()
-            .and_then(|events| private.call(|cm| cm.migrate(events)))
-            .and_then(|()| target.look_again());
-        if let Err(errno) = moved {
-            if is_sync {
-                rdma_destroy_event_channel(to);
-            }
-            return Err(errno);
-        }
-        if was_sync {
-            forget_event(id);
-            rdma_destroy_event_channel((*id).channel);
-        }
-        private.state().is_sync = is_sync;
-        (*id).channel = to;
-        // As in C, threads that handle events of the old channel finish first.
-        private.tally.wait();
-    }
-    Ok(())
-}
-
-/// `rdma_create_id(3)`. Without a channel, calls on the id wait for their events.
-///
-/// # Safety
-/// `channel` is null or live; `id` points to a pointer.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rdma_create_id(
-    channel: *mut rdma_event_channel,
-    id: *mut *mut rdma_cm_id,
-    context: *mut c_void,
-    ps: rdma_port_space,
-) -> c_int {
-    given!(id);
-    given_room!();
-    let space = PortSpace(u16::try_from(ps).unwrap_or(u16::MAX));
-    // SAFETY: the caller's promise.
-    status(unsafe { create(channel, context, ps, space.qp_type()).map(|made| *id = made) })
-}
-
-/// `rdma_destroy_id(3)`.
-///
-/// # Safety
-/// `id` is live and not used afterwards.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    given!(id);
-    // SAFETY: the caller's promise.
-    unsafe { destroy(id) };
-    0
-}
-
-/// `rdma_migrate_id(3)`.
-///
-/// # Safety
-/// `id` is live; `channel` is null or live.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rdma_migrate_id(
-    id: *mut rdma_cm_id,
-    channel: *mut rdma_event_channel,
-) -> c_int {
-    given!(id);
-    given_room!();
-    // SAFETY: the caller's promise.
-    status(unsafe { migrate(id, channel) })
-}
-
-/// Waits for the event of a call on a synchronous id. The event stays in the struct until the next
-/// call. Does nothing for other ids.
-///
-/// # Errors
-/// `ECONNREFUSED` for a reject, otherwise the errno in the event's status; the errors of reading
-/// events.
-///
-/// # Safety
-/// `id` is live.
-pub(super) unsafe fn complete_call(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if !private(id).state().is_sync {
-            return Ok(());
-        }
-        forget_event(id);
-        let event = event::next((*id).channel)?;
-        (*id).event = event;
-        result_of(&*event)
-    }
+/// Returns the errno of a forked child's calls on inherited ids and channels: `ENODEV` with soft
+/// devices, and otherwise `EACCES`, as from the kernel for another process's file. The calls stop
+/// there, because threads of the parent may have held locks.
+pub(super) const fn of_parent(has_soft: bool) -> Errno {
+    if has_soft { Errno::NODEV } else { Errno::ACCESS }
 }

@@ -7,18 +7,20 @@
 //!
 //! | file | functions |
 //! |---|---|
-//! | [`channel`] | event channels |
-//! | [`id`] | ids: their struct, their destruction, their channel |
-//! | [`device`] | the context and the protection domain that all ids of a device share |
-//! | [`address`] | binding, resolving, listening |
-//! | [`option`] | options |
-//! | [`qp`] | queue pairs and their completion queues, shared receive queues |
-//! | [`connect`] | connecting, accepting, rejecting, disconnecting |
-//! | [`event`] | events: reading, work before delivery, acknowledgement |
-//! | [`multicast`] | groups |
 //! | [`endpoint`] | `rdma_create_ep` and related calls |
+//! | [`connect`] | connecting, accepting, rejecting, disconnecting |
+//! | [`multicast`] | joining and leaving groups |
+//! | [`address`] | binding, resolving, listening |
+//! | [`lifecycle`] | creation and destruction of ids, calls of synchronous ids |
+//! | [`event`] | events: reading, work before delivery, acknowledgement |
 //! | [`addrinfo`] | names of hosts and services |
-//! | [`tally`] | the count of events |
+//! | [`qp`] | queue pairs and their completion queues, shared receive queues |
+//! | [`channel`] | event channels |
+//! | [`route`] | the addresses and paths in the struct of an id |
+//! | [`option`] | options |
+//! | [`id`] | ids: their struct and their table |
+//! | [`device`] | the context and the protection domain that all ids of a device share |
+//! | [`group`], [`tally`] | a membership in a group, the count of events |
 //!
 //! The queue pair of an id belongs to this library, because C programs post to it. For the crate
 //! `rdmacm` it is an external queue pair: this module moves it, with the attributes from
@@ -44,10 +46,13 @@ pub(crate) mod connect;
 pub(crate) mod device;
 pub(crate) mod endpoint;
 pub(crate) mod event;
+mod group;
 pub(crate) mod id;
+pub(crate) mod lifecycle;
 pub(crate) mod multicast;
 pub(crate) mod option;
 pub(crate) mod qp;
+mod route;
 mod tally;
 
 use core::ffi::c_int;

@@ -11,76 +11,21 @@ use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use libc::sockaddr;
-use rdmacm::{GroupKey, PeerUd};
 use verbs_core::Errno;
 use verbs_core::fork::ForkLock;
-use verbs_core::types::Gid;
 
-use super::address;
-use super::id::{complete_call, private};
+use super::group::Group;
+use super::id::private;
+use super::lifecycle::complete_call;
+use super::route;
 use super::tally::Tally;
-use super::{Result, given, given_room, of_verb, status};
+use super::{Result, given, given_room, status};
 use crate::abi::c::{
     RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED,
     RDMA_MC_JOIN_FLAG_RESERVED, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_cm_id, rdma_cm_join_mc_attr_ex,
 };
 use crate::abi::convert::gid_to_c;
-use crate::verbs::qp::{ibv_attach_mcast, ibv_detach_mcast};
-
-/// A membership in a group.
-#[derive(Debug)]
-pub(super) struct Group {
-    key: GroupKey,
-    /// The address by which the program identifies it when leaving.
-    address: Vec<u8>,
-    /// The address of the context that the program passed.
-    context: usize,
-    only_sends: bool,
-    /// The group the queue pair is attached to: its GID and LID.
-    attached: ForkLock<Option<(Gid, u16)>>,
-    pub(super) tally: Tally,
-}
-
-impl Group {
-    /// Returns the context pointer that the program passed.
-    pub(super) fn context(&self) -> *mut c_void {
-        core::ptr::with_exposed_provenance_mut(self.context)
-    }
-}
-
-/// Finds the membership of an event and counts the event there. Returns `None` if the program has
-/// left the group.
-///
-/// # Safety
-/// `id` is live.
-pub(super) unsafe fn find(id: *mut rdma_cm_id, key: GroupKey) -> Option<Arc<Group>> {
-    // SAFETY: the caller's promise.
-    let groups = unsafe { private(id) }.groups();
-    let group = groups.iter().find(|group| group.key == key)?;
-    group.tally.read();
-    Some(Arc::clone(group))
-}
-
-/// Attaches the queue pair of an id to a joined group, unless the membership is send-only.
-///
-/// # Errors
-/// Same as `ibv_attach_mcast(3)`.
-///
-/// # Safety
-/// `id` is live.
-pub(super) unsafe fn attach(id: *mut rdma_cm_id, group: &Group, ud: &PeerUd) -> Result {
-    // SAFETY: the caller's promise.
-    let qp = unsafe { (*id).qp };
-    if qp.is_null() || group.only_sends {
-        return Ok(());
-    }
-    let (gid, lid) = (ud.ah_attr.grh.map_or(Gid::ZERO, |grh| grh.dgid), ud.ah_attr.dlid);
-    let of_c = gid_to_c(&gid);
-    // SAFETY: the queue pair is live.
-    of_verb(unsafe { ibv_attach_mcast(qp, &raw const of_c, lid) })?;
-    *group.attached.lock_or(|| None) = Some((gid, lid));
-    Ok(())
-}
+use crate::verbs::qp::ibv_detach_mcast;
 
 /// Joins a group. For a synchronous id, waits for the result.
 ///
@@ -98,8 +43,8 @@ unsafe fn join(
 ) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
-        let to = address::read(address)?;
-        let address = address::bytes(address).unwrap_or_default().to_vec();
+        let to = route::read(address)?;
+        let address = route::bytes(address).unwrap_or_default().to_vec();
         let private = private(id);
         {
             let mut groups = private.groups();
@@ -185,7 +130,7 @@ pub(crate) unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: 
 unsafe fn leave(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
-        let address = address::bytes(address).ok_or(Errno::INVAL)?;
+        let address = route::bytes(address).ok_or(Errno::INVAL)?;
         let private = private(id);
         let group = {
             let mut groups = private.groups();

@@ -3,7 +3,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`device`], [`query`] | the list of devices; queries of devices, ports, GIDs and partition keys |
+//! | [`device`], [`query`] | the list of devices; queries of devices, ports, GIDs, partition keys |
 //! | [`event`], [`channel`] | asynchronous events, completion channels |
 //! | [`flow`], [`counters`] | flow rules and actions, counters |
 //! | [`qp`] | queue pairs: state, `ibv_post_send`, `ibv_wr_...` |

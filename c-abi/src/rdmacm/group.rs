@@ -1,0 +1,30 @@
+//! [`Group`]: a membership in a multicast group.
+
+use core::ffi::c_void;
+
+use rdmacm::GroupKey;
+use verbs_core::fork::ForkLock;
+use verbs_core::types::Gid;
+
+use super::tally::Tally;
+
+/// A membership in a group.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) key: GroupKey,
+    /// The address by which the program identifies it when leaving.
+    pub(super) address: Vec<u8>,
+    /// The address of the context that the program passed.
+    pub(super) context: usize,
+    pub(super) only_sends: bool,
+    /// The group the queue pair is attached to: its GID and LID.
+    pub(super) attached: ForkLock<Option<(Gid, u16)>>,
+    pub(super) tally: Tally,
+}
+
+impl Group {
+    /// Returns the context pointer that the program passed.
+    pub(super) fn context(&self) -> *mut c_void {
+        core::ptr::with_exposed_provenance_mut(self.context)
+    }
+}
