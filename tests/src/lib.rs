@@ -35,7 +35,7 @@
 //! # Tests in other places
 //! | test | place |
 //! |---|---|
-//! | pages and lists compared with the sources | `tests/tests`, `c-abi/tests`, `cm/tests/names` |
+//! | pages compared with sources | `tests/tests`, `tests/paths`, `c-abi/tests`, `cm/tests/names` |
 //! | C programs on our libraries and soft devices | `c-abi/tests/programs`, `c-abi/tests/c` |
 //! | interleavings of threads (loom) | `provider-soft`, `verbs-core`, `libibverbs-rs` |
 //! | protocols in virtual time, with faults | `roce/tests/sim`, `ib-cm/tests/sim.rs` |

@@ -1,11 +1,11 @@
 //! Generates code that names an item and therefore does not compile without it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use quote::ToTokens;
 use syn::{FnArg, GenericParam, Signature, Type, TypeParamBound, WherePredicate};
 
+use super::page::Paths;
 use super::scan::{Kind, Scan};
 
 /// Arguments for types whose parameters have no default.
@@ -33,56 +33,47 @@ const BOUNDS: &[(&str, &str)] = &[
     ("State", "Rts"),
 ];
 
-/// The files of code, each with its head.
-pub(crate) const FILES: &[(&str, &str)] = &[
-    ("constants", "//! Every constant that the pages name.\n"),
-    ("fields", "//! Every field that the pages name.\n\nuse std::mem::offset_of;\n"),
-    (
-        "functions",
-        "//! Every function and method that the pages name.\n\n\
-         use std::net::TcpStream;\nuse std::ops::RangeFull;\n\nuse verbs::state::*;\n",
-    ),
-    ("types", "//! Every type and module that the pages name.\n\n#![allow(unused_imports)]\n"),
-    ("variants", "//! Every variant of an enumeration that the pages name.\n"),
-];
-
-/// Returns the contents of each of [`FILES`], with a line for each path.
-pub(crate) fn files(scan: &Scan, paths: &BTreeSet<&str>) -> BTreeMap<&'static str, String> {
-    let mut lines = BTreeMap::<_, String>::new();
-    for path in paths {
-        let (file, line) = line(path, &scan.items[*path]);
-        let indent = if file == "types" { "" } else { "    " };
-        let _ = writeln!(lines.entry(file).or_default(), "{indent}{line}");
+/// Returns the code: imports of types and modules, and a test with a statement for each other path.
+/// A word that names no item is an error of the compiler.
+pub(crate) fn code(scan: &Scan, paths: &Paths<'_>) -> String {
+    let mut imports = "use std::mem::offset_of;\nuse std::net::TcpStream;\nuse std::ops::RangeFull;\n\n\
+                       use verbs::state::*;\n"
+        .to_owned();
+    let mut statements = String::new();
+    for path in &paths.items {
+        let line = line(path, &scan.items[*path]);
+        let to = if line.starts_with("use ") { &mut imports } else { &mut statements };
+        let _ = writeln!(to, "{line}");
     }
-    let file = |(name, head): &(&'static str, _)| {
-        let lines = lines.remove(name).unwrap_or_default();
-        let text = match *name {
-            "types" => format!("{head}\n{lines}"),
-            _ => format!("{head}\n#[test]\nfn every_path_compiles() {{\n{lines}}}\n"),
-        };
-        (*name, text)
-    };
-    FILES.iter().map(file).collect()
+    for word in &paths.unknown {
+        let _ = writeln!(imports, "{};", error(&format!("{word} is neither an item nor a row of NO_PATHS")));
+    }
+    format!("{imports}\n#[test]\nfn every_path_compiles() {{\n{statements}}}\n")
 }
 
-/// Returns the file for an item and the line that names it.
-fn line(path: &str, kind: &Kind) -> (&'static str, String) {
+/// Returns code that is an error of the compiler, as a statement, an item or a type.
+fn error(why: &str) -> String {
+    format!("compile_error!({why:?})")
+}
+
+/// Returns the code that names an item.
+fn line(path: &str, kind: &Kind) -> String {
     let (owner, name) = path.rsplit_once("::").unwrap_or(("", path));
     match kind {
-        Kind::Module => ("types", format!("use {path} as _;")),
-        Kind::Type => ("types", format!("use verbs::{path} as _;")),
-        Kind::Constant => ("constants", format!("let _ = verbs::{path};")),
-        Kind::Field => ("fields", format!("let _ = offset_of!({}, {name});", instance(owner))),
-        Kind::Reader => ("functions", format!("let _ = <{}>::{name};", instance(owner))),
+        Kind::Module => format!("use {path} as _;"),
+        Kind::Type => format!("use verbs::{path} as _;"),
+        Kind::Constant => format!("let _ = verbs::{path};"),
+        Kind::Field => format!("let _ = offset_of!({}, {name});", instance(owner)),
+        Kind::Reader => format!("let _ = <{}>::{name};", instance(owner)),
         Kind::Variant { fields } => {
-            ("variants", format!("let _ = |x: &{}| matches!(x, verbs::{path}{fields});", instance(owner)))
+            format!("let _ = |x: &{}| matches!(x, verbs::{path}{fields});", instance(owner))
         }
         Kind::Function { of, signature } => {
             let item = match of.as_deref().unwrap_or(owner) {
                 "" => format!("verbs::{name}"),
                 of => format!("<{}>::{name}", instance(of)),
             };
-            ("functions", function(path, &item, signature))
+            function(path, &item, signature)
         }
     }
 }
@@ -103,8 +94,10 @@ fn instance(of: &str) -> String {
 /// Returns the line for a function. Its type parameters get types that meet their bounds; types for
 /// `impl Trait` are in the type of a function pointer.
 fn function(path: &str, item: &str, signature: &str) -> String {
-    let signature: Signature =
-        syn::parse_str(signature).unwrap_or_else(|e| panic!("{path}: {signature}: {e}"));
+    let signature: Signature = match syn::parse_str(signature) {
+        Ok(signature) => signature,
+        Err(why) => return format!("{};", error(&format!("{path}: {signature}: {why}"))),
+    };
     let turbofish: Vec<_> = parameters(&signature).into_iter().map(|bounds| meets(path, &bounds)).collect();
     let turbofish =
         if turbofish.is_empty() { String::new() } else { format!("::<{}>", turbofish.join(", ")) };
@@ -112,9 +105,7 @@ fn function(path: &str, item: &str, signature: &str) -> String {
     let any = arguments.iter().any(|argument| argument != "_");
     let is_unsafe = if signature.unsafety.is_some() { "unsafe " } else { "" };
     let of = if any { format!(": {is_unsafe}fn({}) -> _", arguments.join(", ")) } else { String::new() };
-    let line = format!("let _{of} = {item}{turbofish};");
-    // Breaks the line like rustfmt.
-    if line.len() + 4 > 110 { line.replace(" = ", " =\n        ") } else { line }
+    format!("let _{of} = {item}{turbofish};")
 }
 
 /// Returns the type of an argument in a function pointer: `_` unless it has an `impl Trait`.
@@ -162,41 +153,6 @@ fn text<'a>(bounds: impl IntoIterator<Item = &'a TypeParamBound>) -> String {
 /// Returns a type that meets bounds.
 fn meets(path: &str, bounds: &str) -> String {
     let found = BOUNDS.iter().find(|(of, _)| *of == bounds);
-    found.unwrap_or_else(|| panic!("{path}: BOUNDS lacks a type for {bounds}")).1.to_owned()
-}
-
-#[test]
-fn each_kind_of_item_is_named_in_its_own_way() {
-    let function = |of: Option<&str>, signature: &str| Kind::Function {
-        of: of.map(str::to_owned),
-        signature: signature.to_owned(),
-    };
-    let batch = "let _ = offset_of!(verbs::WrBatch<<verbs::Erased as verbs::Provider>::Sq>, wr_id);";
-    for (path, kind, want) in [
-        ("verbs_core::cmd", Kind::Module, "use verbs_core::cmd as _;"),
-        ("Ah", Kind::Type, "use verbs::Ah as _;"),
-        ("Rate::MAX", Kind::Constant, "let _ = verbs::Rate::MAX;"),
-        ("WrBatch::wr_id", Kind::Field, batch),
-        ("Completion::wr_id", Kind::Reader, "let _ = <verbs::Completion>::wr_id;"),
-        (
-            "TmOp::Sync",
-            Kind::Variant { fields: "(..)" },
-            "let _ = |x: &verbs::TmOp| matches!(x, verbs::TmOp::Sync(..));",
-        ),
-        ("devices", function(None, "fn devices() -> List"), "let _ = verbs::devices;"),
-        ("Pd::close", function(Some("Pd<P>"), "fn close(self)"), "let _ = <verbs::Pd>::close;"),
-        ("Qp::resume", function(Some("Qp<Sqd, P>"), "fn resume(self)"), "let _ = <verbs::Qp<Sqd>>::resume;"),
-        (
-            "Qp::post_recv_buf",
-            function(None, "fn post_recv_buf<M: PostMemory>(&mut self, m: M, r: impl RangeBounds<usize>)"),
-            "let _: fn(_, _, RangeFull) -> _ = <verbs::Qp<Rts>>::post_recv_buf::<verbs::Buf>;",
-        ),
-        (
-            "Qp::modify_to",
-            function(Some("Qp<S, P>"), "unsafe fn modify_to<T>(self, from: impl State) where T: State"),
-            "let _: unsafe fn(_, Rts) -> _ = <verbs::Qp<Rts>>::modify_to::<Rts>;",
-        ),
-    ] {
-        assert_eq!(line(path, &kind).1, want);
-    }
+    let lacks = || error(&format!("{path}: BOUNDS lacks a type for {bounds}"));
+    found.map_or_else(lacks, |(_, with)| (*with).to_owned())
 }
