@@ -3,9 +3,10 @@
 //! The program may unmap, protect and remap the memory of an on-demand paged region at any time,
 //! even between a check and the following access. An instruction accessing a missing page ends the
 //! process with SIGSEGV or SIGBUS. So the kernel makes all accesses, by `process_vm_readv(2)` and
-//! `process_vm_writev(2)` on this process. These calls fault pages in like the program's accesses,
-//! and fail with `EFAULT` instead of raising a signal. A failed write may have changed the pages
-//! before the missing one, as a device's may.
+//! `process_vm_writev(2)` on the calling thread, because the process's number names the main thread,
+//! which may have ended. These calls fault pages in like the program's accesses, and fail with
+//! `EFAULT` instead of raising a signal. A failed write may have changed the pages before the
+//! missing one, as a device's may.
 //!
 //! | alternative | reason against it |
 //! |---|---|
@@ -61,7 +62,7 @@ pub(crate) fn read(from: u64, into: &mut [u8]) -> Result<(), Fault> {
     // SAFETY: `local` is a slice of the caller's, written by the kernel; it reads `remote`, and
     // checks it.
     let copied =
-        unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+        unsafe { libc::process_vm_readv(libc::gettid(), &raw const local, 1, &raw const remote, 1, 0) };
     is_whole(copied, into.len())
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn write(to: u64, from: &[u8]) -> Result<(), Fault> {
     // SAFETY: `local` is a slice of the caller's, only read by the kernel. It writes `remote`,
     // which is registered for writing, and checks it.
     let copied =
-        unsafe { libc::process_vm_writev(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+        unsafe { libc::process_vm_writev(libc::gettid(), &raw const local, 1, &raw const remote, 1, 0) };
     is_whole(copied, from.len())
 }
 

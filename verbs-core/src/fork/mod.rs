@@ -356,7 +356,7 @@ fn page_size_at(addr: usize) -> usize {
     if !HUGE.get_or_init(|| environment::variable_os("RDMAV_HUGEPAGES_SAFE").is_some()) {
         return ordinary;
     }
-    File::open("/proc/self/smaps")
+    File::open("/proc/thread-self/smaps")
         .ok()
         .and_then(|smaps| page_size_in(BufReader::new(smaps), addr))
         .unwrap_or(ordinary)
