@@ -376,7 +376,10 @@ impl fmt::Display for Cause {
                 write!(f, "{name} {asked} is out of range: the device has {min}")?;
                 if min == max { f.write_str(" alone") } else { write!(f, " to {max}") }
             }
-            Self::Limit { name, asked, max, .. } if asked > max => match bits(*max) {
+            Self::Limit { name: name @ "length of private_data", asked, max, .. } if asked > max => {
+                write!(f, "{name} {asked} exceeds the {max} bytes of a message of connection management")
+            }
+            Self::Limit { name, asked, max, .. } if asked > max => match bits(name, *max) {
                 Some(bits) => write!(f, "{name} {asked} does not fit into {bits} bits: the most is {max}"),
                 None => write!(f, "{name} {asked} exceeds the device's {max}"),
             },
@@ -519,11 +522,13 @@ impl fmt::Display for Cause {
 }
 
 /// Returns the width of a field whose largest value is `max`, for widths of packets and commands:
-/// queue pair numbers, packet sequence numbers, GID indexes.
-const fn bits(max: u64) -> Option<u32> {
-    match max {
-        0xff => Some(8),
-        0xff_ffff => Some(24),
+/// queue pair numbers, packet sequence numbers, GID indexes, timers and retries.
+fn bits(name: &str, max: u64) -> Option<u32> {
+    match (name, max) {
+        (_, 0xff) => Some(8),
+        (_, 0xff_ffff) => Some(24),
+        ("timeout" | "min_rnr_timer", 31) => Some(5),
+        ("retry_cnt" | "rnr_retry", 7) => Some(3),
         _ => None,
     }
 }

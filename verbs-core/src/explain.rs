@@ -225,10 +225,10 @@ mod tests {
             ..QpAttr::default()
         };
         for (mask, text) in [
-            (QpAttrMask::TIMEOUT, "timeout 32 exceeds the device's 31"),
-            (QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer 63 exceeds the device's 31"),
-            (QpAttrMask::RETRY_CNT, "retry_cnt 8 exceeds the device's 7"),
-            (QpAttrMask::RNR_RETRY, "rnr_retry 255 exceeds the device's 7"),
+            (QpAttrMask::TIMEOUT, "timeout 32 does not fit into 5 bits: the most is 31"),
+            (QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer 63 does not fit into 5 bits: the most is 31"),
+            (QpAttrMask::RETRY_CNT, "retry_cnt 8 does not fit into 3 bits: the most is 7"),
+            (QpAttrMask::RNR_RETRY, "rnr_retry 255 does not fit into 3 bits: the most is 7"),
         ] {
             assert_eq!(numbers_fit(&attr, mask).unwrap_err().to_string(), text);
         }

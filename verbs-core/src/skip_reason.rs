@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 
+use nix::sys::resource::{Resource, getrlimit};
+
 use crate::errno::Errno;
 
 /// The reason for skipping a device. `Display` is a sentence with advice for an operator.
@@ -106,7 +108,7 @@ impl fmt::Display for SkipReason {
             ),
             Self::NodeMissing { path, errno: Errno::MFILE }
             | Self::Unreadable { path, errno: Errno::MFILE } => {
-                write!(f, "{}: {MANY_DESCRIPTORS}", path.display())
+                write!(f, "{}: {}", path.display(), AllDescriptors)
             }
             Self::NodeMissing { path, errno } => {
                 write!(
@@ -160,7 +162,7 @@ impl fmt::Display for SkipReason {
                 write!(f, "{address} is not an address of this machine: use one that it has (ip address)")
             }
             Self::Address { address, port, errno: Errno::MFILE } => {
-                write!(f, "UDP port {port} of {address}: {MANY_DESCRIPTORS}")
+                write!(f, "UDP port {port} of {address}: {AllDescriptors}")
             }
             Self::Address { address, port, errno: errno @ (Errno::PERM | Errno::ACCESS) } => write!(
                 f,
@@ -180,6 +182,22 @@ impl fmt::Display for SkipReason {
 /// The advice for `EMFILE`.
 pub const MANY_DESCRIPTORS: &str =
     "the process has as many open descriptors as it may have: raise its limit (ulimit -n, LimitNOFILE=)";
+
+/// The advice for `EMFILE`, with the limit.
+struct AllDescriptors;
+
+impl fmt::Display for AllDescriptors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match getrlimit(Resource::RLIMIT_NOFILE) {
+            Ok((limit, _)) => write!(
+                f,
+                "the process has all of the {limit} descriptors that it may have open: raise the limit (ulimit -n, \
+                 LimitNOFILE=)"
+            ),
+            Err(_) => f.write_str(MANY_DESCRIPTORS),
+        }
+    }
+}
 
 /// Returns the kernel driver's name as spelled by rdma-core.
 fn driver_name(id: RdmaDriverId) -> Option<String> {
@@ -243,7 +261,10 @@ mod tests {
         let filtered = sentence(of(Errno::PERM));
         assert!(filtered.contains("(EPERM)") && filtered.contains("seccomp"), "{filtered}");
         let full = sentence(of(Errno::MFILE));
-        assert!(full.contains("ulimit -n") && !full.contains("another address"), "{full}");
+        assert!(
+            full.contains("ulimit -n") && full.contains("all of the ") && !full.contains("another address"),
+            "{full}"
+        );
         let request = SkipReason::Request {
             variable: "VERBS_SOFT",
             asked: "300.1.1.1\n".into(),

@@ -14,9 +14,11 @@ pub(super) fn explain(error: Error) -> Error {
     }
     let reason = match (error.verb, error.errno) {
         ("connect", Errno::INVAL) => {
-            "the id has no route to a peer: wait for ROUTE_RESOLVED before connecting"
+            "the id has no route to a peer, or connects already: connect once, behind ROUTE_RESOLVED"
         }
-        ("resolve_route", Errno::INVAL) => "the id has no resolved address: wait for ADDR_RESOLVED first",
+        ("resolve_route", Errno::INVAL) => {
+            "the id has no resolved address, or has a route already: call once, behind ADDR_RESOLVED"
+        }
         ("resolve_addr", Errno::INVAL) => "the id is resolved, listening or connected already: make another",
         ("establish", Errno::INVAL) => "the peer has not accepted: wait for CONNECT_RESPONSE first",
         ("notify", Errno::INVAL) => "the id has no connection, or the event says nothing about one",
@@ -205,7 +207,8 @@ mod tests {
         let error = explain(Error::new("connect", "rxe0", Errno::INVAL));
         assert_eq!(
             error.to_string(),
-            "connect on rxe0: the id has no route to a peer: wait for ROUTE_RESOLVED before connecting (EINVAL)"
+            "connect on rxe0: the id has no route to a peer, or connects already: connect once, behind ROUTE_RESOLVED \
+             (EINVAL)"
         );
         let address = Address::from(([192, 0, 2, 1], 80));
         let error = bind(Error::new("bind_addr", "", Errno::ADDRINUSE), &address);
@@ -313,6 +316,9 @@ mod tests {
         let refused = Error::new("connect", "", Errno::INVAL);
         assert_eq!(private_data(refused.clone(), 56, || 56), refused);
         let long = private_data(refused, 57, || 56);
-        assert_eq!(long.to_string(), "connect: length of private_data 57 exceeds the device's 56 (EINVAL)");
+        assert_eq!(
+            long.to_string(),
+            "connect: length of private_data 57 exceeds the 56 bytes of a message of connection management (EINVAL)"
+        );
     }
 }

@@ -104,7 +104,7 @@ fn a_request_over_xrc_carries_the_header_of_ip_besides_private_data() {
     let qp = client.create_qp(&end.pd, &QpInit::new(QpType::XRC_SEND, &end.cq)).unwrap();
     let param = ConnParam { private_data: &[0; 57], ..ConnParam::default() };
     let error = client.connect(qp, &param).unwrap_err();
-    assert!(error.to_string().contains("length of private_data 57 exceeds the device's 56"), "{error}");
+    assert!(error.to_string().contains("length of private_data 57 exceeds the 56 bytes"), "{error}");
 }
 
 #[test]

@@ -119,8 +119,9 @@ impl<T: MrOps + Destroy> Registration for KernelHandle<T, Buf> {
 impl<P: Provider> Context<P> {
     /// Returns the peer accesses supported by this device. Use it for
     /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose) to
-    /// permit everything the device supports; [`RemoteAccess::all`] includes rights refused by most
-    /// devices.
+    /// permit everything the device supports for ordinary memory; [`RemoteAccess::all`] includes
+    /// rights refused by most devices. [`RemoteAccess::FLUSH_PERSISTENT`] is not included, because it
+    /// needs persistent memory.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
@@ -146,7 +147,6 @@ impl<P: Provider> Context<P> {
         let mut access = RemoteAccess::READ | RemoteAccess::WRITE;
         access.set(RemoteAccess::ATOMIC, device.orig_attr.atomic_cap != AtomicCap::NONE);
         access.set(RemoteAccess::FLUSH_GLOBAL, caps.contains(DeviceCapFlags::FLUSH_GLOBAL));
-        access.set(RemoteAccess::FLUSH_PERSISTENT, caps.contains(DeviceCapFlags::FLUSH_PERSISTENT));
         Ok(access)
     }
 }

@@ -107,6 +107,7 @@ pub(crate) fn all_in_use(verb: &str) -> Cause {
         "create_cq" => ("completion queues", MAX_CQ),
         "create_srq" => ("shared receive queues", MAX_SRQ),
         "alloc_pd" => ("protection domains", MAX_PD),
+        "open_xrcd" => ("protection domains, of which each XRC domain has one", MAX_PD),
         "reg_mr" | "rereg_mr" | "reg_dm_mr" | "alloc_null_mr" | "alloc_mw" => {
             ("memory regions and windows", MAX_MR)
         }

@@ -278,7 +278,10 @@ fn a_number_beyond_what_the_device_has_is_named() {
     let (context, scripted) = context(0);
     scripted.expect([Expect::anything(Reply::ok())]);
     let error = context.explain_modify_qp(invalid("modify_qp"), QpType::RC, QpState::INIT, &attr, TO_RTR);
-    assert_eq!(error.to_string(), "modify_qp on rxe0: min_rnr_timer 32 exceeds the device's 31 (EINVAL)");
+    assert_eq!(
+        error.to_string(),
+        "modify_qp on rxe0: min_rnr_timer 32 does not fit into 5 bits: the most is 31 (EINVAL)"
+    );
 }
 
 #[test]

@@ -107,7 +107,10 @@ fn a_timer_of_more_than_5_bits_is_refused_by_name() {
     let host = Host::new();
     let init = ListenerInit { min_rnr_timer: Some(32), ..ListenerInit::default() };
     let error = Listener::bind_with(host.at(0), &init, |_| Ok(None::<()>)).unwrap_err();
-    assert_eq!(error.to_string(), "set_option: min_rnr_timer 32 exceeds the device's 31 (EINVAL)");
+    assert_eq!(
+        error.to_string(),
+        "set_option: min_rnr_timer 32 does not fit into 5 bits: the most is 31 (EINVAL)"
+    );
     let listener = Listener::bind(host.at(0)).unwrap();
     let param = ConnParam { min_rnr_timer: Some(32), ..ConnParam::default() };
     let error = Connector { param, ..Connector::default() }.connect(listener.local_addr()).unwrap_err();
