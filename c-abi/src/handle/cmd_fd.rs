@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use verbs_core::fork::ForkLock;
 use verbs_core::provider::DeviceOps;
-use verbs_core::{Errno, Error};
+use verbs_core::{Errno, Error, room};
 
 /// The descriptor shown as `ibv_context.cmd_fd`.
 pub(crate) struct CmdFd {
@@ -33,7 +33,9 @@ impl CmdFd {
         let error = |errno| Error::new("open_device", device.device_name(), errno);
         let file = device.async_fd()?.try_clone_to_owned().map_err(|io| error(Errno::from_io(&io)))?;
         let identity = identity(file.as_fd()).map_err(error)?;
-        STAND_INS.lock_or(Vec::new).push(identity);
+        let mut stand_ins = STAND_INS.lock_or(Vec::new);
+        room::reserve(&mut stand_ins, 1).map_err(error)?;
+        stand_ins.push(identity);
         Ok(Self { file, stands_for: Some(identity) })
     }
 

@@ -120,8 +120,8 @@ impl<P: Provider> Context<P> {
     /// Returns the peer accesses supported by this device. Use it for
     /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose) to
     /// permit everything the device supports for ordinary memory; [`RemoteAccess::all`] includes
-    /// rights refused by most devices. [`RemoteAccess::FLUSH_PERSISTENT`] is not included, because it
-    /// needs persistent memory.
+    /// rights refused by most devices. [`RemoteAccess::FLUSH_PERSISTENT`] is not included, because
+    /// it needs persistent memory.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]

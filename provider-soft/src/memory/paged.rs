@@ -3,7 +3,7 @@
 //! The program may unmap, protect and remap the memory of an on-demand paged region at any time,
 //! even between a check and the following access. An instruction accessing a missing page ends the
 //! process with SIGSEGV or SIGBUS. So the kernel makes all accesses, by `process_vm_readv(2)` and
-//! `process_vm_writev(2)` on the calling thread, because the process's number names the main thread,
+//! `process_vm_writev(2)` on the calling thread. The process's number would name the main thread,
 //! which may have ended. These calls fault pages in like the program's accesses, and fail with
 //! `EFAULT` instead of raising a signal. A failed write may have changed the pages before the
 //! missing one, as a device's may.
