@@ -28,3 +28,8 @@ mod time;
 pub use random::Random;
 pub use rng::{Chance, Rng};
 pub use time::Time;
+
+/// Compiles the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
