@@ -26,6 +26,7 @@ const SERVICES_MAX: u64 = 1 << 22;
 
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Family {
     /// IPv4.
     Ipv4,

@@ -112,6 +112,7 @@ pub struct ConnectRequest {
 
 /// The parameters of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Peer {
     /// The parameters of a connection.
     Conn(PeerParam),

@@ -53,6 +53,7 @@ impl QueueDirect {
 
 /// A doorbell register of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RegisterDirect {
     /// Its first half. The second one follows after `size` bytes.
     pub register: NonNull<u8>,
@@ -92,6 +93,7 @@ impl UarDirect {
 /// The numbers of a raw packet queue pair's parts in the device; 0 for missing parts and if the
 /// driver does not report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RawQpDirect {
     /// The transport interface for receives.
     pub tirn: u32,
@@ -107,6 +109,7 @@ pub struct RawQpDirect {
 
 /// A queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QpDirect {
     /// Its doorbell records, big-endian: receives, followed by sends.
     pub records: NonNull<u32>,
@@ -122,6 +125,7 @@ pub struct QpDirect {
 
 /// A completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CqDirect {
     /// The ring of entries.
     pub ring: QueueDirect,
@@ -135,6 +139,7 @@ pub struct CqDirect {
 
 /// A shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SrqDirect {
     /// Its entries, linked by their first 16 bytes.
     pub queue: QueueDirect,
@@ -150,6 +155,7 @@ pub struct SrqDirect {
 
 /// A work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WqDirect {
     /// Its entries.
     pub queue: QueueDirect,
@@ -159,6 +165,7 @@ pub struct WqDirect {
 
 /// A protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PdDirect {
     /// Its number in the device.
     pub pdn: u32,
@@ -166,6 +173,7 @@ pub struct PdDirect {
 
 /// Device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DmDirect {
     /// The first byte. The device only takes accesses of 4 bytes.
     pub buf: NonNull<u8>,
@@ -175,6 +183,7 @@ pub struct DmDirect {
 
 /// An open device.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ContextDirect {
     /// The version of entries of completion queues.
     pub cqe_version: u8,
@@ -196,6 +205,7 @@ pub struct ContextDirect {
 
 /// A snapshot of the kernel's conversion of the device's clock to the time since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClockInfo {
     /// The time in nanoseconds.
     pub nsec: u64,

@@ -72,6 +72,7 @@ const SCATTER_TO_CQE: &str = "MLX5_SCATTER_TO_CQE";
 /// pair stays unchanged. The same happens for memory out of this process's reach. The feature is
 /// therefore for programs that request it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ScatterToCqe {
     /// No data, unless the environment variable `MLX5_SCATTER_TO_CQE` is set to a value other than
     /// 0. With it, as in libmlx5: receives of RC and UC and reads and atomics of an RC queue pair

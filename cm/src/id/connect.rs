@@ -11,6 +11,7 @@ use crate::types::{Address, ConnParam};
 
 /// A message with private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Message {
     /// The request of [`connect`](CmId::connect).
     Connect,

@@ -86,6 +86,7 @@ impl Default for ConnParam<'_> {
 /// [`initiator_depth`](Self::initiator_depth) limits the requests that this side has outstanding.
 #[doc(alias = "rdma_conn_param")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PeerParam {
     /// Bytes of the peer's program. InfiniBand and RoCE pad them with zeros to the fixed length
     /// that the protocol has for the message.
@@ -109,6 +110,7 @@ pub struct PeerParam {
 /// The address of a peer's datagram service, or of a multicast group.
 #[doc(alias = "rdma_ud_param")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PeerUd {
     /// Bytes of the peer's program; see [`PeerParam::private_data`].
     pub private_data: Vec<u8>,

@@ -11,6 +11,7 @@ use super::IbAddress;
 
 /// A service to look up, by number or by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Service<'a> {
     /// The service id.
     Id(u64),

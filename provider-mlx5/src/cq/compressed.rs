@@ -51,6 +51,7 @@ use crate::device::Device;
 /// have only one form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_cqe_comp_res_format")]
+#[non_exhaustive]
 pub enum CqeCompression {
     /// The hash of the received packet.
     #[doc(alias = "MLX5DV_CQE_RES_FORMAT_HASH")]

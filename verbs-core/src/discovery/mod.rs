@@ -77,6 +77,7 @@ pub struct Found {
 
 /// The source of a device list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Source {
     /// Netlink alone.
     Netlink,

@@ -66,6 +66,7 @@ pub struct Wr<'b, 'q, 'a, Q: SendQueue> {
 
 /// The reason for not posting a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WrError {
     /// The position of the rejected request in the batch; the number of requests if their doorbell
     /// failed.

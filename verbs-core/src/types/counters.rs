@@ -108,6 +108,7 @@ bitflags! {
 /// `ibv_query_comp_cntr_caps(3)`
 #[doc(alias = "ibv_comp_cntr_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CompCntrCaps {
     /// The largest value of a counter.
     pub max_value: u64,

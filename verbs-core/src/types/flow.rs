@@ -256,6 +256,7 @@ pub struct FlowMatch<T> {
 /// `ibv_create_flow(3)`
 #[doc(alias = "ibv_flow_spec")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FlowSpec<A = u32, C = u32> {
     /// An Ethernet header.
     #[doc(alias = "ibv_flow_spec_eth")]
@@ -546,6 +547,7 @@ pub struct EspKeymat {
 /// The replay protection of an ESP flow action.
 #[doc(alias = "ibv_flow_action_esp_replay")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EspReplay {
     /// None.
     #[doc(alias = "IBV_FLOW_ACTION_ESP_REPLAY_NONE")]
@@ -562,6 +564,7 @@ pub enum EspReplay {
 /// The outer header in tunnel mode of ESP.
 #[doc(alias = "ibv_flow_action_esp_encap")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EspEncap {
     /// An IPv4 header.
     Ipv4(FlowIpv4ExtFilter),

@@ -7,6 +7,7 @@ use core::fmt;
 /// `Display` names the value and its form: `a GID is an IPv6 or IPv4 address`. The text itself is
 /// omitted because it may come from an untrusted source.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ParseError {
     /// The name of the value (`"GID"`).
     pub what: &'static str,
