@@ -112,7 +112,6 @@ pub struct ConnectRequest {
 
 /// The parameters of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Peer {
     /// The parameters of a connection.
     Conn(PeerParam),

@@ -407,7 +407,10 @@ fn caught(run: &dyn Fn() -> CaseResult) -> CaseResult {
     let before = panic::take_hook();
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(|l| format!("{}:{}: ", l.file(), l.line())).unwrap_or_default();
-        let text = info.payload_as_str().unwrap_or("a panic without a message");
+        let payload = info.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let text = text.unwrap_or("a panic without a message");
         WHERE.with_borrow_mut(|whole| *whole = format!("{place}{text}"));
         // The panic may be in another thread, whose `WHERE` is never read.
         eprintln!("panic at {place}{text}");

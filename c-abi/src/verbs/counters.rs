@@ -400,7 +400,8 @@ mod tests {
     #[test]
     fn capabilities_keep_every_field() {
         let ops = CompCntrAttachOps::SEND | CompCntrAttachOps::REMOTE_RDMA_WRITE;
-        let caps = CompCntrCaps { max_value: u64::MAX - 1, max_counters: 9, supported_qp_attach_ops: ops };
+        let mut caps = CompCntrCaps::default();
+        (caps.max_value, caps.max_counters, caps.supported_qp_attach_ops) = (u64::MAX - 1, 9, ops);
         let c = caps_to_c(&caps);
         assert_eq!((c.max_value, c.max_counters, c.supported_qp_attach_ops), (u64::MAX - 1, 9, 0b10_0001));
     }

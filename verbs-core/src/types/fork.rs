@@ -3,7 +3,6 @@
 /// The state of the protection of registered memory from forks.
 #[doc(alias = "ibv_fork_status")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ForkStatus {
     /// Forks are unsafe: neither the kernel nor this library protects registered memory.
     #[doc(alias = "IBV_FORK_DISABLED")]

@@ -6,7 +6,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`post`] | `ibv_post_send` and `ibv_post_recv` |
-//! | [`wr`], [`refused`] | `ibv_wr_...`, and their replacements in a child without the lock |
+//! | [`wr`], `refused` | `ibv_wr_...`, and their replacements in a child without the lock |
 //! | [`object`], [`batch`] | a queue pair and the batch of its `ibv_wr_...` |
 //!
 //! # Safety
