@@ -211,13 +211,12 @@ impl QpOps for Qp {
 
     fn modify(&mut self, sq: &mut Sq, rq: &mut Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let uverbs = self.context.uverbs();
-        let (from, to) = transition::endpoints(self.state, attr, mask);
-        if let Err(cause) = transition::check(self.qp_type, from, to, mask) {
-            return Err(uverbs.error("modify_qp", Errno::INVAL).because(cause));
-        }
         let responder_table = if mask.contains(QpAttrMask::MAX_DEST_RD_ATOMIC) {
-            let resized = self.responder_table.resized(attr.max_dest_rd_atomic);
-            resized.map_err(|cause| uverbs.error("modify_qp", Errno::INVAL).because(cause))?
+            // Newer kernels check only masks with a state, and would free a table in use.
+            let (from, to) = transition::endpoints(self.state, attr, mask);
+            transition::check(self.qp_type, from, to, mask)
+                .and_then(|()| self.responder_table.resized(attr.max_dest_rd_atomic))
+                .map_err(|cause| uverbs.error("modify_qp", Errno::INVAL).because(cause))?
         } else {
             self.responder_table
         };

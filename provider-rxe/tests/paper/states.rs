@@ -127,13 +127,15 @@ fn only_what_is_signaled_completes_unless_all_are() {
 }
 
 #[test]
-fn an_impossible_transition_is_told_without_asking_the_kernel() {
+fn an_impossible_transition_is_explained_after_the_kernel_refused_it() {
     let mut fixture = Fixture::of_type(QpType::RC);
     let to = |qp_state| QpAttr { qp_state, path_mtu: Mtu::MTU_1024, ..QpAttr::default() };
-    // The script expects no command, so one would panic.
+    let refused = |state| [Expect::anything(Reply::Errno(Errno::INVAL)), PaperDevice::state_reply(state)];
+    fixture.device.script.expect(refused(QpState::RTS));
     let error = fixture.qp.modify(&to(QpState::INIT), QpAttrMask::STATE).unwrap_err();
     assert_eq!(error.to_string(), "modify_qp on rxe0: an RC queue pair cannot go from RTS to INIT (EINVAL)");
     fixture.device.move_to(&mut fixture.qp, QpState::RESET);
+    fixture.device.script.expect(refused(QpState::RESET));
     let error = fixture
         .qp
         .modify(&to(QpState::INIT), QpAttrMask::STATE | QpAttrMask::QKEY | QpAttrMask::PORT)
@@ -143,6 +145,30 @@ fn an_impossible_transition_is_told_without_asking_the_kernel() {
         "modify_qp on rxe0: RC RESET to INIT misses ACCESS_FLAGS, PKEY_INDEX and does not take QKEY (EINVAL)"
     );
     assert_eq!(fixture.qp.parts.qp.state(), QpState::RESET);
+}
+
+#[test]
+fn the_kernel_decides_about_masks_without_a_state() {
+    for (qp_type, mask) in [
+        (QpType::RC, QpAttrMask::QKEY),
+        (QpType::RC, QpAttrMask::AV),
+        (QpType::RC, QpAttrMask::TIMEOUT),
+        (QpType::UC, QpAttrMask::MIN_RNR_TIMER),
+        (QpType::UD, QpAttrMask::PATH_MIG_STATE),
+    ] {
+        let mut fixture = Fixture::of_type(qp_type);
+        fixture.device.script.expect([Expect::anything(Reply::ok())]);
+        fixture.qp.modify(&QpAttr::default(), mask).unwrap();
+        assert_eq!(fixture.device.script.remaining(), 0, "{qp_type:?} {mask:?}");
+    }
+}
+
+#[test]
+fn a_running_queue_pair_keeps_its_table_for_reads() {
+    let mut fixture = Fixture::of_type(QpType::RC);
+    // The script expects no command, so one would panic.
+    let error = fixture.qp.modify(&QpAttr::default(), QpAttrMask::MAX_DEST_RD_ATOMIC).unwrap_err();
+    assert_eq!(error.errno, Errno::INVAL);
 }
 
 #[test]
