@@ -95,8 +95,8 @@ impl Srq {
     /// Changes the size and, if in the mask, the limit.
     ///
     /// # Errors
-    /// [`Cause::Limit`] for a size below the number of receives in the queue; `ENOMEM` after a
-    /// change whose new queue could not be mapped; any errno of the kernel and of `mmap(2)`.
+    /// [`Cause::Limit`] for a size whose queue has no room for the queued receives; `ENOMEM` after
+    /// a change whose new queue could not be mapped; any errno of the kernel and of `mmap(2)`.
     fn resize(&self, queue: &mut Rq, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
         const VERB: &str = "modify_srq";
         let uverbs = self.context.uverbs();
@@ -109,13 +109,10 @@ impl Srq {
             let cause = Cause::Other { reason: reason.into() };
             return Err(uverbs.error(VERB, Errno::NOMEM).because(cause));
         }
-        explain::within(
-            "max_wr",
-            attr.max_wr.into(),
-            queue.outstanding().max(1).into(),
-            device.max_srq_wr.into(),
-        )
-        .map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
+        // The kernel makes a power of two of slots, one more than receives.
+        let least = (queue.outstanding() + 1).next_power_of_two() / 2;
+        explain::within("max_wr", attr.max_wr.into(), least.max(1).into(), device.max_srq_wr.into())
+            .map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
         let mut mapping = Mminfo::default();
         let command = RxeModifySrqCmd { mmap_info_addr: (&raw mut mapping).expose_provenance() as u64 };
         // SAFETY: rxe writes an `Mminfo` at the address in the input, during the command.

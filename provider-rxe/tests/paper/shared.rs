@@ -167,6 +167,21 @@ fn a_size_below_the_receives_in_the_queue_never_reaches_the_kernel() {
 }
 
 #[test]
+fn a_size_whose_rounded_queue_holds_the_receives_reaches_the_kernel() {
+    let limits = IbUverbsQueryDeviceResp { max_srq_wr: 100, ..Default::default() };
+    for (receives, max_wr) in [(1, 1), (2, 2), (3, 2), (4, 4), (5, 4), (7, 4)] {
+        let device = crate::device();
+        let SrqParts { srq, mut queue } = create(&device, &PaperQueue::new(8, 128), None).unwrap();
+        (0..receives).for_each(|wr_id| post(&mut queue, wr_id, 1).unwrap());
+        let replies = [Reply::outputs([limits.as_bytes()]), Reply::Errno(Errno::NOSYS)];
+        device.script.expect(replies.map(Expect::anything));
+        let attr = SrqAttr { max_wr, ..SrqAttr::default() };
+        let error = srq.modify(&mut queue, &attr, SrqAttrMask::MAX_WR).unwrap_err();
+        assert_eq!((error.errno, device.script.remaining()), (Errno::NOSYS, 0), "{receives} to {max_wr}");
+    }
+}
+
+#[test]
 fn after_a_change_of_the_size_without_a_mapping_the_queue_accepts_nothing() {
     let device = crate::device();
     let paper = PaperQueue::new(8, 128);
