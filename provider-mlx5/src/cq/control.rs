@@ -245,7 +245,8 @@ impl Cq {
         let error = |errno| self.device.error(VERB, errno);
         let unread = self.poller.unread();
         let entries = entries_for(cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
-        explain::within("cqe", cqe.into(), unread.max(1).into(), (MAX_ENTRIES - 1).into())
+        let least = (unread + 1).next_power_of_two() / 2;
+        explain::within("cqe", cqe.into(), least.max(1).into(), (MAX_ENTRIES - 1).into())
             .map_err(|cause| error(Errno::INVAL).because(cause))?;
         if entries == self.entries {
             return Ok(());
@@ -529,9 +530,11 @@ mod tests {
                 unsafe { cq.memory.region().write((entry + 1) * STRIDE - 1, 0_u8) };
             }
         };
-        arrive(&cq, 3);
-        let error = cq.resize(2).unwrap_err();
-        assert!(matches!(error.cause, Cause::Limit { name: "cqe", min: 3, .. }), "{error}");
+        arrive(&cq, 5);
+        let error = cq.resize(3).unwrap_err();
+        assert!(matches!(error.cause, Cause::Limit { name: "cqe", min: 4, .. }), "{error}");
+        // Five completions have room among the entries of 4, which are rounded up to 8.
+        cq.resize(4).unwrap();
         cq.resize(7).unwrap();
         arrive(&cq, 8);
         assert_eq!(cq.resize(20).unwrap_err().errno, Errno::BUSY);
