@@ -289,8 +289,8 @@ impl<P: Provider> Srq<P> {
         SrqHandle { id: self.core.id, core: Link::Own(Arc::downgrade(&self.core)) }
     }
 
-    /// Returns the queue's number for XRC initiators ([`SendOp::Xrc`](crate::SendOp::Xrc)); `None`
-    /// if it was not created in an XRC domain.
+    /// Returns the queue's number for XRC initiators ([`SendOp::Xrc`](crate::SendOp::Xrc)). Queues
+    /// created without an XRC domain have one on ConnectX, and `None` elsewhere.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn srq_num(&self) -> Option<u32> {
         self.core.get().srq_num()

@@ -63,18 +63,10 @@ pub struct Srq {
     shape: Shape,
     requests: Arc<SrqRecord>,
     /// The completion queue, for the kinds XRC and TM.
-    own: Option<OwnCq>,
+    own: Option<Arc<Shared>>,
     /// The queue pair for operations on the tag list, for the kind TM.
     commands: Option<Qp>,
     life: Arc<Life>,
-}
-
-/// The parts specific to a shared receive queue with its own completion queue.
-#[derive(Debug)]
-struct OwnCq {
-    /// The number, for the kind XRC.
-    srq_num: Option<u32>,
-    cq: Arc<Shared>,
 }
 
 impl Srq {
@@ -152,8 +144,7 @@ impl Srq {
         let record = unsafe { life.records().record(Slot::FIRST) };
         let queue = SrqQueue::new(shape, record, Arc::clone(&life));
         let requests = Arc::clone(queue.requests());
-        let srq_num = (attr.srq_type == SrqType::XRC).then_some(info.srq_num);
-        let own = cq.map(|cq| OwnCq { srq_num, cq: Arc::clone(&cq.shared) });
+        let own = cq.map(|cq| Arc::clone(&cq.shared));
         let mut srq = Self {
             device: Arc::clone(device),
             handle: info.handle,
@@ -186,7 +177,7 @@ impl Srq {
                 }
             }
         }
-        if let (Some(OwnCq { cq, .. }), Some(user_index)) = (&srq.own, srq.life.user_index()) {
+        if let (Some(cq), Some(user_index)) = (&srq.own, srq.life.user_index()) {
             cq.begin(user_index, Queues { send: None, recv: Some(recv), ..Queues::default() });
         }
         Ok(SrqParts { srq, queue })
@@ -268,7 +259,7 @@ impl SrqOps for Srq {
     }
 
     fn srq_num(&self) -> Option<u32> {
-        self.own.as_ref()?.srq_num
+        Some(self.srqn)
     }
 
     fn attr(&self) -> SrqAttr {
@@ -314,7 +305,7 @@ impl Destroy for Srq {
         }
         match cmd::srq::destroy_srq(self.device.kernel.uverbs(), self.handle) {
             Ok(events) => {
-                if let (Some(OwnCq { cq, .. }), Some(user_index)) = (&self.own, self.life.user_index()) {
+                if let (Some(cq), Some(user_index)) = (&self.own, self.life.user_index()) {
                     cq.end(user_index, None);
                 }
                 self.life.end();
@@ -425,7 +416,7 @@ mod tests {
         let requests = SrqRecord::new(8);
         let recv = Some(Receives::Shared(Arc::clone(&requests)));
         handle.shared.begin(number, Queues { recv, ..Queues::default() });
-        let own = Some(OwnCq { srq_num: Some(1), cq: Arc::clone(&handle.shared) });
+        let own = Some(Arc::clone(&handle.shared));
         let device = Arc::clone(&device);
         let srq = Srq { device, handle: 4, srqn: 7, pd: 3, shape, requests, own, commands: None, life };
         let received = |entry| {
@@ -433,6 +424,7 @@ mod tests {
             srq.requests.mark(0, 1);
             complete(&of_cq, entry, 2, number);
         };
+        assert_eq!(srq.srq_num(), Some(7));
         received(0);
         assert_eq!(polled(&mut poller), [7]);
         received(1);

@@ -38,7 +38,8 @@ pub trait SrqOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the number that XRC initiators address it by; `None` for other kinds.
+    /// Returns the number that XRC initiators address it by. Queues of other kinds have one on
+    /// ConnectX, and `None` elsewhere.
     fn srq_num(&self) -> Option<u32>;
 
     /// Returns its capacity as granted by the device and 0 for the limit.
