@@ -50,11 +50,11 @@ impl CmId {
     }
 
     /// Sets the acknowledgement time-out of the connection: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 5 bits. On a
-    /// listener, it applies to its connections.
+    /// listener, it applies to its connections. Soft devices ignore higher bits.
     ///
     /// # Errors
-    /// `EINVAL` for a service other than RC, or for more than 31 on soft devices, which Linux does
-    /// not check; `ENOSYS` from kernels without the option; any other errno the kernel returns.
+    /// `EINVAL` for a service other than RC; `ENOSYS` from kernels without the option; any other
+    /// errno the kernel returns.
     ///
     /// # References
     /// `rdma_set_option(3)`

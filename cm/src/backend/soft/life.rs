@@ -121,10 +121,9 @@ impl State {
             IdOption::AfOnly(on) if matches!(id.state, IdState::Idle | IdState::AddrBound) => {
                 id.options.af_only = Some(on);
             }
-            IdOption::AckTimeout(timeout)
-                if timeout <= 31 && matches!(id.qp_type, QpType::RC | QpType::XRC_SEND) =>
-            {
-                id.options.ack_timeout = Some(timeout);
+            IdOption::AckTimeout(timeout) if matches!(id.qp_type, QpType::RC | QpType::XRC_SEND) => {
+                // The lower 5 bits, as in `modify_qp`.
+                id.options.ack_timeout = Some(timeout & 31);
             }
             IdOption::ReuseAddr(_) | IdOption::AfOnly(_) | IdOption::AckTimeout(_) => {
                 return Err(Errno::INVAL);
