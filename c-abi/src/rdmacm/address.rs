@@ -119,8 +119,9 @@ pub(super) unsafe fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> Re
     }
 }
 
+/// Returns a timeout as taken by the kernel, which treats a negative one as endless.
 fn milliseconds(timeout: c_int) -> Duration {
-    Duration::from_millis(timeout.try_into().unwrap_or(0))
+    u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis)
 }
 
 /// `rdma_listen(3)`.
@@ -238,7 +239,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_negative_timeout_is_none() {
-        assert_eq!((milliseconds(-1), milliseconds(2000)), (Duration::ZERO, Duration::from_secs(2)));
+    fn a_negative_timeout_is_endless() {
+        assert_eq!(milliseconds(-1), Duration::MAX);
+        assert_eq!([0, 2000].map(milliseconds), [Duration::ZERO, Duration::from_secs(2)]);
     }
 }

@@ -33,7 +33,7 @@ pub(super) unsafe fn create(
     space: rdma_port_space,
     qp_type: QpType,
 ) -> Result<*mut rdma_cm_id> {
-    let space = PortSpace(u16::try_from(space).map_err(|_| Errno::INVAL)?);
+    let space = port_space(space);
     let is_sync = channel.is_null();
     let own = if is_sync { channel::create()? } else { channel };
     // SAFETY: the channel is live.
@@ -54,6 +54,11 @@ pub(super) unsafe fn create(
             Err(errno)
         }
     }
+}
+
+/// Returns a port space: the lower 16 bits, which the kernel's command has room for.
+const fn port_space(space: rdma_port_space) -> PortSpace {
+    PortSpace(space as u16)
 }
 
 /// Destroys an id, after waiting until its events are acknowledged.
@@ -157,9 +162,9 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
 ) -> c_int {
     given!(id);
     given_room!();
-    let space = PortSpace(u16::try_from(ps).unwrap_or(u16::MAX));
+    let qp_type = port_space(ps).qp_type();
     // SAFETY: the caller's promise.
-    status(unsafe { create(channel, context, ps, space.qp_type()).map(|made| *id = made) })
+    status(unsafe { create(channel, context, ps, qp_type).map(|made| *id = made) })
 }
 
 /// `rdma_destroy_id(3)`.

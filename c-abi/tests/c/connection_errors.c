@@ -359,10 +359,12 @@ static void calls_at_the_wrong_time_and_wrong_values_are_refused(void)
 	struct ibv_qp_init_attr attr = plain_qp(IBV_QPT_RC);
 	struct ibv_qp_attr qp = { .qp_state = IBV_QPS_RTR };
 	int mask, on = 1;
-	uint8_t tos = 8;
+	uint8_t tos = 8, timeout = 255;
 	FAILS(rdma_create_id(channel, NULL, NULL, RDMA_PS_TCP), EINVAL);
 	FAILS(rdma_create_id(channel, &id, NULL, 7), EINVAL);
-	IS(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), 0);
+	/* The kernel's command has 16 bits for it. */
+	IS(rdma_create_id(channel, &id, NULL, 0x10000 | RDMA_PS_TCP), 0);
+	IS(id->ps, RDMA_PS_TCP);
 	FAILS(rdma_bind_addr(id, NULL), EINVAL);
 	FAILS(rdma_bind_addr(id, &unknown), EINVAL);
 	FAILS(rdma_resolve_route(id, TIMEOUT_MS), EINVAL);
@@ -374,6 +376,7 @@ static void calls_at_the_wrong_time_and_wrong_values_are_refused(void)
 	FAILS(rdma_init_qp_attr(id, &qp, &mask), EINVAL);
 	FAILS(rdma_get_request(id, &more), EINVAL);
 	IS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof tos), 0);
+	IS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout), 0);
 	IS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on), 0);
 	FAILS(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &on, sizeof on), EINVAL);
 	FAILS(rdma_set_option(id, RDMA_OPTION_ID, 99, &on, sizeof on), ENOSYS);
