@@ -18,6 +18,7 @@
 //! | [`uc`] | unreliable connections |
 //! | [`datagram`] | unreliable datagrams and multicast |
 //! | [`device`] | queries of a device, its ports and tables; a device opened twice |
+//! | [`edges`] | edge-triggered event loops around every kind of descriptor |
 //! | [`atomics`] | atomics: values, atomicity, rights, bounds, order |
 //! | [`placement`] | flushes and atomic writes |
 //! | [`shapes`] | lists, inline data, lengths, batches, scopes |
@@ -52,6 +53,7 @@ pub mod cq_events;
 pub mod cq_resize;
 pub mod datagram;
 pub mod device;
+pub mod edges;
 pub mod events;
 pub mod failures;
 pub mod flushes;
@@ -99,6 +101,7 @@ pub fn cases() -> Vec<Case> {
         cq_resize,
         datagram,
         device,
+        edges,
         events,
         failures,
         flushes,
