@@ -205,7 +205,7 @@ fn an_event_channel_makes_an_edge_for_each_event_after_the_last_look() -> CaseRe
     EdgeLoop::around(&channel)?.follow(ROUNDS, make, || is_resolved(&channel))
 }
 
-/// The events that an id brings cause no edge on a channel that has only kernel ids, so a loop reads
+/// Events that an id brings cause no edge on a channel that has only kernel ids, so a loop reads
 /// the channel once after the move, as [`CmId::migrate`] requires.
 fn a_channel_that_is_read_after_a_move_of_ids_makes_an_edge_for_each_later_event() -> CaseResult {
     let (address, from, to) = (resolvable()?, EventChannel::new()?, EventChannel::new()?);
