@@ -211,12 +211,15 @@ impl QpOps for Qp {
 
     fn modify(&mut self, sq: &mut Sq, rq: &mut Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let uverbs = self.context.uverbs();
-        let responder_table = if mask.contains(QpAttrMask::MAX_DEST_RD_ATOMIC) {
-            // Newer kernels check only masks with a state, and would free a table in use.
+        let refused = |cause| uverbs.error("modify_qp", Errno::INVAL).because(cause);
+        if mask.intersects(QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::CAP) {
+            // Newer kernels check only masks with a state. They would free a table in use, and
+            // ignore capacities.
             let (from, to) = transition::endpoints(self.state, attr, mask);
-            transition::check(self.qp_type, from, to, mask)
-                .and_then(|()| self.responder_table.resized(attr.max_dest_rd_atomic))
-                .map_err(|cause| uverbs.error("modify_qp", Errno::INVAL).because(cause))?
+            transition::check(self.qp_type, from, to, mask).map_err(refused)?;
+        }
+        let responder_table = if mask.contains(QpAttrMask::MAX_DEST_RD_ATOMIC) {
+            self.responder_table.resized(attr.max_dest_rd_atomic).map_err(refused)?
         } else {
             self.responder_table
         };
