@@ -147,6 +147,7 @@ const OTHER_CONFORMANCE: &[&str] = &[
     "connect",
     "cq",
     "datagram",
+    "edges",
     "events",
     "failures",
     "flushes",
