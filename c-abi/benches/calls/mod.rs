@@ -1,4 +1,4 @@
-//! The measured calls: those of the static API, and those of C, made like the inline functions of
+//! The measured calls of the static API and of C, made like the inline functions of
 //! verbs.h.
 //!
 //! # Safety

@@ -152,7 +152,7 @@ fn c_objects() -> ([PaperQueue; 3], PaperQueue, CObjects) {
     }
 }
 
-/// Expects the next mapping to be that of a queue.
+/// Expects the next mapping to map a queue.
 ///
 /// # Safety
 /// Same as [`PaperQueue::region`].

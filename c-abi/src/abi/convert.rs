@@ -1,4 +1,4 @@
-//! Conversions between C's attributes and those of `verbs_core`.
+//! Conversions between the attributes of C and of `verbs_core`.
 
 use core::ffi::{c_int, c_uint};
 

@@ -1,4 +1,4 @@
-//! Conversions between the structs of the kernel's connection management and those of verbs.
+//! Conversions between structs of the kernel's connection management and of verbs.
 //!
 //! A null pointer converts nothing. Fields that the kernel's struct lacks stay unchanged:
 //! `qp_state` and `rate_limit` of queue pair attributes.

@@ -99,7 +99,7 @@ mod tests {
     fn every_number_has_the_rate_of_the_c_library_or_none() {
         for number in (-2..1_300_000).chain([c_int::MIN, c_int::MAX]) {
             let rate = |column: fn(&(ibv_rate, c_int, c_int)) -> c_int| {
-                // -1 means that there is no multiple.
+                // -1: the rate has no multiple.
                 RATES.iter().find(|row| number > 0 && column(row) == number).map_or(IBV_RATE_MAX, |row| row.0)
             };
             assert_eq!(mult_to_ibv_rate(number), rate(|row| row.1), "{number}");

@@ -1,6 +1,6 @@
 //! Names of completion statuses, events, port states and node types, as C strings.
 //!
-//! The names are those of `verbs_core` and identical to rdma-core's, because programs compare and
+//! The names come from `verbs_core` and are identical to rdma-core's, because programs compare and
 //! parse them.
 //!
 //! # Safety

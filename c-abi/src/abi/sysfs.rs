@@ -74,7 +74,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     }
 }
 
-/// Returns the length of the contents, or `None` if there is no room for a terminator.
+/// Returns the length of the contents, or `None` if the buffer is too short for a terminator.
 ///
 /// # Errors
 /// The errno of `open(2)` or `read(2)`.

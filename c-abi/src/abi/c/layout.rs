@@ -24,7 +24,7 @@ pub enum Item {
 pub struct Type {
     /// The name of the Rust type. It is also C's tag unless `path` differs.
     pub rust_name: &'static str,
-    /// The path that leads to the type in C, if C gives it no tag: empty if there is no such path,
+    /// The path that leads to the type in C, for a type without a tag. Empty without such a path,
     /// and `None` if the type has a tag.
     pub path: Option<&'static str>,
     /// Size in bytes.

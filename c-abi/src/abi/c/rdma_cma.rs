@@ -97,7 +97,7 @@ c_types! {
         num_paths: c_int,
     }
 
-    /// The channel through which events arrive.
+    /// The channel of its events.
     pub struct rdma_event_channel {
         fd: c_int,
     }
