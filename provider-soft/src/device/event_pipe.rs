@@ -78,31 +78,36 @@ impl EventPipe {
     /// Takes unread records out through the reading end, drops the ones selected by `dropped`, and
     /// returns their number. A program reading at the same time gets the remaining records, but
     /// perhaps not in order. Even then the number is exact, because the socket gives each record to
-    /// one reader.
+    /// one reader. Where memory is short, records that stay may be lost, as others then.
     pub(crate) fn take_back(
         &self,
         reader: BorrowedFd<'_>,
         dropped: impl Fn(&[u8]) -> bool,
     ) -> (u32, Written) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut unread = VecDeque::new();
+        let (mut unread, mut count) = (VecDeque::new(), 0);
         loop {
             let mut record = Record { bytes: [0; 16], len: self.record_len };
             match recv(reader.as_raw_fd(), &mut record.bytes[..self.record_len], MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => break,
+                Ok(len) if dropped(&record.bytes[..len]) => count += 1,
                 Ok(len) => {
                     record.len = len;
-                    unread.push_back(record);
+                    if unread.try_reserve(1).is_ok() {
+                        unread.push_back(record);
+                    }
                 }
                 Err(NixErrno::EINTR) => {}
                 Err(_) => break,
             }
         }
-        unread.extend(kept.drain(..));
-        let all = unread.len();
-        unread.retain(|record| !dropped(&record.bytes[..record.len]));
-        let count = (all - unread.len()) as u32;
-        *kept = unread;
+        let all = kept.len();
+        kept.retain(|record| !dropped(&record.bytes[..record.len]));
+        count += (all - kept.len()) as u32;
+        // Those from the socket are older.
+        if kept.try_reserve(unread.len()).is_ok() {
+            unread.into_iter().rev().for_each(|record| kept.push_front(record));
+        }
         (count, self.write_kept(&mut kept))
     }
 

@@ -201,7 +201,10 @@ fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<Ev
     }
     let sleep = guard.sleep_from(now);
     guard.sleep = sleep;
-    let clogged = guard.sink.clogged.clone();
+    let mut clogged = Vec::new();
+    if clogged.try_reserve_exact(guard.sink.clogged.len()).is_ok() {
+        clogged.extend_from_slice(&guard.sink.clogged);
+    }
     shared.leave(guard, now);
     (sleep, clogged)
 }
@@ -209,18 +212,38 @@ fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<Ev
 /// Sleeps and returns whether the alarm was set. Raises the events of the port if its interface
 /// changed meanwhile.
 fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
-    let mut fds = vec![PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN)];
-    fds.extend(shared.link.iter().map(|link| PollFd::new(link.as_fd(), PollFlags::POLLIN)));
+    let alarm = PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN);
+    let mut few: [_; FEW] = core::array::from_fn(|_| alarm.clone());
+    let mut count = 1;
+    let mut add = |file| {
+        few[count] = file;
+        count += 1;
+    };
+    shared.link.iter().for_each(|link| add(PollFd::new(link.as_fd(), PollFlags::POLLIN)));
     if sleep.for_packets {
         let mut events = PollFlags::POLLIN;
         events.set(PollFlags::POLLOUT, sleep.for_room);
-        fds.push(PollFd::new(shared.socket.as_fd(), events));
+        add(PollFd::new(shared.socket.as_fd(), events));
         let groups = shared.group_packets.get();
-        fds.extend(groups.map(|groups| PollFd::new(groups.0.as_fd(), PollFlags::POLLIN)));
-        fds.extend(clogged.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
+        groups.into_iter().for_each(|groups| add(PollFd::new(groups.0.as_fd(), PollFlags::POLLIN)));
+    }
+    let mut all = Vec::new();
+    let has_memory = !clogged.is_empty() && all.try_reserve_exact(count + clogged.len()).is_ok();
+    let fds = if has_memory {
+        all.extend_from_slice(&few[..count]);
+        all.extend(clogged.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
+        &mut all[..]
+    } else {
+        &mut few[..count]
+    };
+    let mut until = sleep.until;
+    if sleep.for_pipes > fds.len() - count {
+        // Without memory for the pipes, the worker looks at them in a while.
+        let soon = Time(shared.now().0 + TICK);
+        until = Some(until.map_or(soon, |until| until.min(soon)));
     }
     // Whatever ended the sleep, the worker looks at everything.
-    let _ = ppoll(&mut fds, sleep.until.map(|until| timeout(shared.now(), until)), None);
+    let _ = ppoll(fds, until.map(|until| timeout(shared.now(), until)), None);
     let is_ready = |at: usize| fds.get(at).is_some_and(|file| file.any() == Some(true));
     if shared.link.is_some() && is_ready(1) || shared.has_link_changed() {
         shared.follow_link();
@@ -232,6 +255,9 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
 fn timeout(now: Time, until: Time) -> TimeSpec {
     Duration::from_nanos(until.0.saturating_sub(now.0)).into()
 }
+
+/// The files that the worker always waits for, at most.
+const FEW: usize = 4;
 
 /// The polls per [`TICK`] from which a program counts as polling, rather than as waiting for events
 /// or looking now and then.

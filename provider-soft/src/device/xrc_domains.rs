@@ -74,7 +74,7 @@ impl Domains {
     ///
     /// # Errors
     /// `failed` of the kernel's errnos: `EINVAL` with `O_EXCL` for a file with a domain, `EAGAIN`
-    /// without `O_CREAT` for a file without one. Any error of `alloc_pd`.
+    /// without `O_CREAT` for a file without one, `ENOMEM`. Any error of `alloc_pd`.
     pub(crate) fn open(
         &mut self,
         file: Option<DomainFile>,
@@ -91,12 +91,14 @@ impl Domains {
             if oflags & libc::O_EXCL != 0 {
                 return Err(failed(Errno::INVAL));
             }
+            open.handles.try_reserve(1).map_err(|_| failed(Errno::NOMEM))?;
             open.handles.push(handle);
             return Ok(XrcHandle { domain: open.domain, number });
         }
         if file.is_some() && oflags & libc::O_CREAT == 0 {
             return Err(failed(Errno::AGAIN));
         }
+        self.open.try_reserve(1).map_err(|_| failed(Errno::NOMEM))?;
         let pd = alloc_pd()?;
         let domain = XrcDomain(self.next);
         self.next = self.next.wrapping_add(1);

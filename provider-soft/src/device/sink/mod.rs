@@ -167,16 +167,26 @@ impl EngineSink {
     pub(crate) fn add_context(&mut self, events: &Arc<EventPipe>) -> Result<(), Refused> {
         self.contexts.retain(|context| context.strong_count() > 0);
         one_more(&mut self.contexts)?;
+        self.reserve_clogged()?;
         self.contexts.push(Arc::downgrade(events));
         Ok(())
     }
 
     /// Raises an event of the only port, for every open of the device.
     pub(crate) fn raise_for_port(&mut self, event_type: AsyncEventType) {
-        let pipes: Vec<_> = self.contexts.iter().filter_map(Weak::upgrade).collect();
-        for pipe in &pipes {
-            self.raise(pipe, event_type, limits::PORT.into());
+        for at in 0..self.contexts.len() {
+            if let Some(pipe) = self.contexts[at].upgrade() {
+                self.raise(&pipe, event_type, limits::PORT.into());
+            }
         }
+    }
+
+    /// Makes sure of memory for all pipes that may keep events once there is one more: one for each
+    /// completion queue and each open of the device.
+    fn reserve_clogged(&mut self) -> Result<(), Refused> {
+        let more = (self.cqs.len() + self.contexts.len() + 1).saturating_sub(self.clogged.len());
+        let bytes = (more as u64).saturating_mul(size_of::<Arc<EventPipe>>() as u64);
+        room::reserve(&mut self.clogged, more).map_err(|_| Refused::NoMemory { bytes })
     }
 
     /// Adds a completion queue.
@@ -188,6 +198,7 @@ impl EngineSink {
             Some(index) => index,
             None if self.cqs.len() < max as usize => {
                 one_more(&mut self.cqs)?;
+                self.reserve_clogged()?;
                 self.cqs.push(None);
                 self.cqs.len() - 1
             }
@@ -470,7 +481,9 @@ impl EngineSink {
     }
 
     fn clog(&mut self, pipe: &Arc<EventPipe>) {
-        if !self.clogged.iter().any(|other| Arc::ptr_eq(other, pipe)) {
+        // There is a place for each, except those of objects that are gone. One without a place
+        // writes its events with the next one.
+        if !self.clogged.iter().any(|other| Arc::ptr_eq(other, pipe)) && self.clogged.try_reserve(1).is_ok() {
             self.clogged.push(Arc::clone(pipe));
         }
     }
@@ -491,12 +504,11 @@ impl EngineSink {
     }
 
     fn raise_for_qp(&mut self, qpn: Qpn, event_type: AsyncEventType) {
-        let Some(end) = self.qp(qpn) else { return };
-        let raised = end.sharers.iter_mut().map(|sharer| {
+        let mut at = 0;
+        while let Some(sharer) = self.qp(qpn).and_then(|end| end.sharers.get_mut(at)) {
+            at += 1;
             sharer.raised = sharer.raised.wrapping_add(1);
-            (Arc::clone(&sharer.events.pipe), sharer.user_handle)
-        });
-        for (pipe, user_handle) in raised.collect::<Vec<_>>() {
+            let (pipe, user_handle) = (Arc::clone(&sharer.events.pipe), sharer.user_handle);
             self.raise(&pipe, event_type, user_handle);
         }
     }
