@@ -4,7 +4,10 @@
 #include "connections.h"
 
 #include <stdint.h>
+#include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Allocations above this size fail. */
 static _Atomic size_t limit = SIZE_MAX;
@@ -137,6 +140,85 @@ static void events(void)
 	rdma_destroy_event_channel(channel);
 }
 
+/* Ids that share a port. Binding begins only where 64 KiB are left in one piece. */
+static void ports(void)
+{
+	enum { MOST = 2500 };
+	static struct rdma_cm_id *ids[MOST];
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct sockaddr_in address = own_address(4791);
+	int bound = 1, on = 1;
+	for (int i = 0; i < MOST; i++) {
+		IS(rdma_create_id(channel, &ids[i], NULL, RDMA_PS_TCP), 0);
+		IS(rdma_set_option(ids[i], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on), 0);
+	}
+	/* The first one opens the device. */
+	IS(rdma_bind_addr(ids[0], (struct sockaddr *)&address), 0);
+	limit = 65536;
+	while (bound < MOST && !rdma_bind_addr(ids[bound], (struct sockaddr *)&address))
+		bound++;
+	int error = errno;
+	limit = SIZE_MAX;
+	if (bound < MOST)
+		IS(error, ENOMEM);
+	for (int i = 0; i < MOST; i++)
+		IS(rdma_destroy_id(ids[i]), 0);
+	rdma_destroy_event_channel(channel);
+}
+
+/* Stops this process for some seconds, so that all timers of that time expire at once. */
+static void stop_for(int seconds)
+{
+	pid_t own = getpid(), child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		kill(own, SIGSTOP);
+		sleep(seconds);
+		_exit(kill(own, SIGCONT));
+	}
+	int status;
+	IS(waitpid(child, &status, 0), child);
+	IS(status, 0);
+}
+
+/* Timers of many connections that expire at once. */
+static void timers(void)
+{
+	enum { MOST = 100 };
+	static struct rdma_cm_id *ids[2 * MOST];
+	struct rdma_event_channel *channels[] = { rdma_create_event_channel(), rdma_create_event_channel() };
+	struct rdma_cm_id *listener = listener_on(channels[0], RDMA_PS_TCP);
+	for (int i = 0; i < MOST; i++) {
+		struct rdma_conn_param param = { .qp_num = 100 + i };
+		struct rdma_cm_id *client = client_of(channels[1], RDMA_PS_TCP, ntohs(rdma_get_src_port(listener)));
+		IS(rdma_connect(client, &param), 0);
+		struct rdma_cm_id *server = request_of(channels[0], listener);
+		param.qp_num += MOST;
+		IS(rdma_accept(server, &param), 0);
+		pass(channels[1], RDMA_CM_EVENT_CONNECT_RESPONSE);
+		IS(rdma_establish(client), 0);
+		pass(channels[0], RDMA_CM_EVENT_ESTABLISHED);
+		ids[2 * i] = client;
+		ids[2 * i + 1] = server;
+	}
+	limit = 16384;
+	for (int i = 0; i < 2 * MOST; i++)
+		IS(rdma_disconnect(ids[i]), 0);
+	stop_for(3);
+	for (int side = 0; side < 2; side++) {
+		for (int i = 0; i < MOST; i++)
+			pass(channels[side], RDMA_CM_EVENT_DISCONNECTED);
+		for (int i = 0; i < MOST; i++)
+			pass(channels[side], RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	}
+	limit = SIZE_MAX;
+	for (int i = 0; i < 2 * MOST; i++)
+		IS(rdma_destroy_id(ids[i]), 0);
+	IS(rdma_destroy_id(listener), 0);
+	rdma_destroy_event_channel(channels[0]);
+	rdma_destroy_event_channel(channels[1]);
+}
+
 int main(void)
 {
 	struct rlimit files;
@@ -148,6 +230,8 @@ int main(void)
 	groups();
 	devices();
 	events();
+	ports();
+	timers();
 	struct side side = make_side(context, IBV_QPT_RC, 4096);
 	to_init(side.qp);
 	connect_qp(side.qp, side.qp->qp_num);

@@ -190,8 +190,8 @@ impl Cm {
             random: Box::new(random),
             table: Table::default(),
             listeners: Listeners::default(),
-            transmits: VecDeque::new(),
-            events: VecDeque::new(),
+            transmits: VecDeque::with_capacity(output::EVENTS_OF_A_CALL),
+            events: VecDeque::with_capacity(output::EVENTS_OF_A_CALL),
             counters: Counters::default(),
         }
     }

@@ -1,10 +1,16 @@
 //! Outgoing messages and events. Both queues are bounded. Messages beyond the limit are lost, as on
 //! a network. Strangers' requests are dropped while there are too many events. Every other event
 //! belongs to a connection, which has few of them.
+//!
+//! Both queues begin with memory for one call and grow while there is memory. A message without
+//! memory is lost. A caller that fetches all events after each call loses none.
+
+use std::collections::VecDeque;
 
 use super::Cm;
+use super::config::Config;
 use super::event::Event;
-use super::types::{Address, CmId};
+use super::types::{Address, CmId, Counters};
 use crate::time::Time;
 use crate::wire::{Mad, Message};
 
@@ -15,6 +21,19 @@ pub struct Transmit {
     pub to: Address,
     /// The message: the payload of a datagram from the local queue pair 1.
     pub mad: Mad,
+}
+
+/// The most events that one call adds, except [`Cm::handle_timeout`].
+pub(super) const EVENTS_OF_A_CALL: usize = 4;
+
+/// Queues a message, if there is room and memory.
+fn transmit(queue: &mut VecDeque<Transmit>, config: &Config, counters: &mut Counters, message: Transmit) {
+    if queue.len() < config.max_transmits && queue.try_reserve(1).is_ok() {
+        queue.push_back(message);
+        counters.sent += 1;
+    } else {
+        counters.unsent += 1;
+    }
 }
 
 impl Cm {
@@ -28,13 +47,22 @@ impl Cm {
         self.events.pop_front()
     }
 
+    /// Returns whether there is memory for the events of another call. If not, fetch the present
+    /// ones first: one of [`input`](Self::input) or [`peer_ended`](Self::peer_ended) would be lost.
+    pub fn has_room(&mut self) -> bool {
+        self.events.try_reserve(EVENTS_OF_A_CALL).is_ok()
+    }
+
     /// Queues bytes to an address.
     pub(super) fn transmit(&mut self, to: Address, mad: Mad) {
-        if self.transmits.len() < self.config.max_transmits {
-            self.transmits.push_back(Transmit { to, mad });
-            self.counters.sent += 1;
-        } else {
-            self.counters.unsent += 1;
+        transmit(&mut self.transmits, &self.config, &mut self.counters, Transmit { to, mad });
+    }
+
+    /// Repeats the unanswered messages of destroyed connections.
+    pub(super) fn transmit_orphans(&mut self) {
+        for (to, mad) in self.table.orphans() {
+            self.counters.retries += 1;
+            transmit(&mut self.transmits, &self.config, &mut self.counters, Transmit { to, mad });
         }
     }
 
@@ -78,7 +106,9 @@ impl Cm {
 
     /// Queues an event for a connection in the table.
     pub(super) fn report(&mut self, event: Event) {
-        if self.table.get(event.id()).is_some_and(|connection| !connection.orphan) {
+        if self.table.get(event.id()).is_some_and(|connection| !connection.orphan)
+            && self.events.try_reserve(1).is_ok()
+        {
             self.events.push_back(event);
         }
     }

@@ -79,10 +79,7 @@ impl Cm {
 
     /// Repeats the pending DREQs of destroyed connections early, for a caller about to exit.
     pub fn repeat_releases(&mut self) {
-        for (to, mad) in self.table.orphans().collect::<Vec<_>>() {
-            self.counters.retries += 1;
-            self.transmit(to, mad);
-        }
+        self.transmit_orphans();
     }
 
     /// Drops a request without a response, because the caller has no room for it. The peer sends it

@@ -8,10 +8,14 @@ use crate::time::Time;
 impl Cm {
     /// Executes everything due at `now`. Call it once [`deadline`](Self::deadline) has passed;
     /// earlier calls have no effect.
+    ///
+    /// Without memory for more events it ends early, and the deadline stays in the past. Fetch the
+    /// events, then call it again.
     pub fn handle_timeout(&mut self, now: Time) {
         // Each iteration ends the connection or moves its deadline beyond `now`.
         while let Some((deadline, id)) = self.table.first_timer()
             && deadline <= now
+            && self.has_room()
         {
             self.table.set_deadline(id, None);
             self.fire(now, id);

@@ -361,6 +361,6 @@ pub struct Counters {
     pub dropped: u64,
     /// Requests dropped because a backlog or another limit was reached.
     pub overflowed: u64,
-    /// Messages lost because the caller did not fetch earlier ones.
+    /// Messages lost because the caller did not fetch earlier ones, or for lack of memory.
     pub unsent: u64,
 }

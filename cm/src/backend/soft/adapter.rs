@@ -105,15 +105,15 @@ impl Adapter {
     }
 
     /// Passes MADs from queue pair 1 to the communication manager: at most [`OTHERS`] other
-    /// messages, then at most [`ROUND`] requests. Returns whether more may be pending without the
-    /// descriptor being readable.
+    /// messages, then at most [`ROUND`] requests, and fewer if memory for their events is short.
+    /// Returns whether more may be pending without the descriptor being readable.
     ///
     /// Queue pair 1 drops MADs that do not fit, regardless of their sender, so it is emptied first.
     pub(super) fn receive(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
         let (mut has_more, mut others) = (true, 0);
         for _ in 0..RECEIVED {
-            if others == OTHERS {
+            if others == OTHERS || !self.cm.has_room() {
                 break;
             }
             let Some(received) = self.gsi.recv() else {
@@ -132,6 +132,9 @@ impl Adapter {
             }
         }
         for _ in 0..ROUND {
+            if !self.cm.has_room() {
+                return true;
+            }
             let Some((from, mad)) = self.intake.take() else { return has_more };
             self.cm.input(now, &from, &mad);
             self.send();
@@ -198,6 +201,7 @@ impl Adapter {
     /// `ENOMEM` if the communication manager has no room for another service.
     pub(super) fn listen(&mut self, service: ServiceId, key: Key) -> Result<(), Errno> {
         if let Some((_, keys)) = self.services.get_mut(&service) {
+            keys.try_reserve(1).map_err(|_| Errno::NOMEM)?;
             keys.push(key);
             return Ok(());
         }

@@ -224,11 +224,11 @@ impl State {
     /// already left the backlog.
     fn forget_unread(&mut self, queue: &Queue, request: Key) {
         let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|(id, _)| id.key == request);
-        for (id, place) in queue.take(is_it).into_iter().filter_map(|entry| entry.request) {
+        for (id, place) in queue.discard(is_it) {
             // Immediately, because the next request may need another place.
             drop(place);
             self.forget(request);
-            self.garbage.push(Garbage::Request(id));
+            self.garbage.push_back(Garbage::Request(id));
         }
     }
 

@@ -60,8 +60,8 @@ impl State {
     pub(super) fn leave(&mut self, key: Key, membership: u32) -> Result<()> {
         let id = self.id(key)?;
         let cookie = id.groups.remove(&membership).ok_or(Errno::ADDRNOTAVAIL)?;
-        let taken = id.queue.take(|entry| entry.cookie == cookie);
-        self.garbage.push(Garbage::Entries(taken));
+        let requests = id.queue.discard(|entry| entry.cookie == cookie);
+        self.garbage.push_back(Garbage::Requests(requests));
         Ok(())
     }
 }

@@ -39,8 +39,8 @@ impl State {
         }
         self.detach(id.adapter);
         self.unwatch(id.watch);
-        self.garbage.push(Garbage::Entries(id.queue.take(|entry| entry.owner == key)));
-        self.garbage.push(Garbage::Id(Box::new(id)));
+        self.garbage.push_back(Garbage::Requests(id.queue.discard(|entry| entry.owner == key)));
+        self.garbage.push_back(Garbage::Id(Box::new(id)));
     }
 
     /// Ends all connections and requests because the process exits. Notifies their peers, as the
@@ -144,19 +144,23 @@ impl State {
     }
 
     /// Moves an id to another channel, with its unread events and a listener's unread requests.
+    ///
+    /// # Errors
+    /// `ENOMEM`; the id stays, and so do the events without memory.
     pub(super) fn migrate(&mut self, key: Key, to: &Arc<Queue>) -> Result<()> {
-        let from = core::mem::replace(&mut self.id(key)?.queue, Arc::clone(to));
+        let from = Arc::clone(&self.id(key)?.queue);
         if Arc::ptr_eq(&from, to) {
             return Ok(());
         }
-        let moved = from.take(|entry| entry.owner == key);
-        for entry in moved {
+        let move_request = |entry: &Entry| {
             let request = entry.request.as_ref().map(|(id, _)| id.key);
             if let Some(id) = request.and_then(|request| self.ids.get_mut(&request)) {
                 id.queue = Arc::clone(to);
             }
-            self.push(Arc::clone(to), entry);
-        }
+        };
+        from.move_to(to, |entry| entry.owner == key, move_request)?;
+        self.id(key)?.queue = Arc::clone(to);
+        self.tell(Arc::clone(to));
         Ok(())
     }
 

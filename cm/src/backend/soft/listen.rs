@@ -64,8 +64,8 @@ impl State {
         if id.state == IdState::Listen {
             id.state = IdState::AddrBound;
         }
-        let requests = id.queue.take(|entry| entry.owner == key && entry.request.is_some());
-        self.garbage.push(Garbage::Entries(requests));
+        let requests = id.queue.discard(|entry| entry.owner == key && entry.request.is_some());
+        self.garbage.push_back(Garbage::Requests(requests));
         Ok(())
     }
 

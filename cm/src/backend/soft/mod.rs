@@ -18,7 +18,7 @@
 //! | [`group`] | multicast groups |
 //! | [`adapter`] | a device in use: queue pair 1 and the protocol's state machine |
 //! | [`ports`] | the ports used by ids |
-//! | [`queue`], [`param`] | unread events, and their parameters |
+//! | [`queue`], [`chunks`], [`param`] | unread events, and their parameters |
 //!
 //! [`ib_cm`] implements the protocol; [`provider_soft::cm`] implements management datagrams and the
 //! lookup of devices by address. Events, states and errnos match Linux' `cma.c` on RoCE, so
@@ -49,6 +49,7 @@
 mod adapter;
 mod address;
 mod backlog;
+mod chunks;
 mod connect;
 mod event;
 mod group;

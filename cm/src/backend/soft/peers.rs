@@ -16,7 +16,7 @@ use provider_soft::cm::{DeviceOwner, Found, PeerProcess, Port};
 use verbs::Gid;
 
 use super::adapter::{INTAKE, OTHERS, RECEIVED, ROUND};
-use super::record::Key;
+use super::record::{Id, Key};
 use super::state::State;
 use super::wait::Token;
 
@@ -115,17 +115,21 @@ impl State {
         }
         // They may have sent data and disconnected before.
         let now = self.now();
-        for adapter in self.adapters.values_mut() {
-            adapter.gsi.catch_up();
-            // Strangers may send more meanwhile.
-            let _ = (0..ROUNDS).all(|_| adapter.receive(now));
+        self.adapters.values_mut().for_each(|adapter| adapter.gsi.catch_up());
+        // Strangers may send more meanwhile.
+        for _ in 0..ROUNDS {
+            let has_more =
+                self.adapters.values_mut().fold(false, |has_more, adapter| adapter.receive(now) | has_more);
+            // Creates the ids of requests among these messages.
+            self.flush();
+            if !has_more {
+                break;
+            }
         }
-        // Creates the ids of requests among these messages.
-        self.flush();
         let ended = core::mem::take(&mut self.ended_peers);
-        let is_of = |watch: Option<u64>| watch.is_some_and(|number| ended.contains(&number));
-        let keys: Vec<_> = self.ids.iter().filter(|(_, id)| is_of(id.watch)).map(|(key, _)| *key).collect();
-        for key in keys {
+        let mut next = Key::default();
+        let is_of = |_, id: &Id| id.watch.is_some_and(|number| ended.contains(&number));
+        while let Some(key) = self.next_id(&mut next, is_of) {
             if let Some(id) = self.ids.get_mut(&key) {
                 id.watch = None;
             }
@@ -148,8 +152,9 @@ impl State {
     /// Searches for the listeners of unanswered requests whose next search is due.
     pub(super) fn look_again(&mut self) {
         let now = self.now();
-        let due: Vec<_> = self.looks.iter().filter(|(_, at)| **at <= now).map(|(key, _)| *key).collect();
-        for key in due {
+        let mut next = Key::default();
+        while let Some((&key, _)) = self.looks.range(next..).find(|(_, at)| **at <= now) {
+            next = Key(key.0 + 1);
             self.looks.remove(&key);
             if !self.is_unanswered(key) {
                 continue;
@@ -186,8 +191,13 @@ impl State {
     /// Ends an id's connection, or its attempt, because its peer's process has ended.
     pub(super) fn end_with_peer(&mut self, key: Key) {
         let now = self.now();
+        let mut has_room = true;
         if let Ok((adapter, connection)) = self.connection(key) {
             adapter.cm.peer_ended(now, connection);
+            has_room = adapter.cm.has_room();
+        }
+        if !has_room {
+            self.flush();
         }
     }
 }

@@ -57,7 +57,7 @@ impl Ports {
     /// these.
     ///
     /// # Errors
-    /// `EADDRINUSE` if the port is taken; `EADDRNOTAVAIL` if no ephemeral port is free.
+    /// `EADDRINUSE` if the port is taken; `EADDRNOTAVAIL` if no ephemeral port is free; `ENOMEM`.
     pub(super) fn take(
         &mut self,
         space: u16,
@@ -70,7 +70,15 @@ impl Ports {
         if owners.iter().any(|other| owner.collides(other)) {
             return Err(Errno::ADDRINUSE);
         }
-        owners.push(owner);
+        let has_memory = owners.try_reserve(1).is_ok();
+        if has_memory {
+            owners.push(owner);
+        } else if owners.is_empty() {
+            self.owners.remove(&(space, port));
+        }
+        if !has_memory {
+            return Err(Errno::NOMEM);
+        }
         Ok(port)
     }
 

@@ -46,8 +46,8 @@ impl State {
             self.remove_device(number);
         }
         let ports = self.present_ports();
-        let listens_on_all = self.ids.iter().filter(|(_, id)| id.listens_on_all()).map(|(key, _)| *key);
-        for key in listens_on_all.collect::<Vec<_>>() {
+        let mut next = Key::default();
+        while let Some(key) = self.next_id(&mut next, |_, id| id.listens_on_all()) {
             // Skips a device whose queue pair 1 is used by another part of the process.
             let _ = self.take_ports(key, &ports);
             self.answer_with(key, &ports);
@@ -75,8 +75,8 @@ impl State {
 
     /// Ends all users of a device.
     fn remove_device(&mut self, number: u64) {
-        let keys = self.ids.iter().filter(|(_, id)| id.adapter == Some(number)).map(|(key, _)| *key);
-        for key in keys.collect::<Vec<_>>() {
+        let mut next = Key::default();
+        while let Some(key) = self.next_id(&mut next, |_, id| id.adapter == Some(number)) {
             self.remove_id(key);
         }
         for id in self.ids.values_mut() {
@@ -89,7 +89,7 @@ impl State {
             let _ = self.epoll.delete(&gsi);
             drop(gsi);
             self.forget_name(number);
-            self.garbage.push(Garbage::Port(port));
+            self.garbage.push_back(Garbage::Port(port));
         }
     }
 
@@ -102,7 +102,7 @@ impl State {
         let watch = id.watch.take();
         // An unread request can no longer be accepted.
         let is_of = |entry: &Entry| entry.request.as_ref().is_some_and(|(request, _)| request.key == key);
-        self.garbage.push(Garbage::Entries(id.queue.take(is_of)));
+        self.garbage.push_back(Garbage::Requests(id.queue.discard(is_of)));
         if let Some(local) = id.local {
             self.ports.release(id.space.0, local.port(), key);
         }

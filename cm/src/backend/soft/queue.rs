@@ -20,10 +20,11 @@
 //! gets every entry: events of a pending request are dropped before they get here
 //! ([`Id::is_silent`](super::record::Id::is_silent)), as in `ucma_event_handler`.
 //!
-//! A queue may be locked while the manager's lock is held, but never the other way round. Removed
-//! entries are dropped without the manager's lock, because dropping a request's id takes it.
+//! A queue may be locked while the manager's lock is held, but never the other way round. Only
+//! [`move_to`](Queue::move_to) locks two queues at once, under the manager's lock. Removed requests
+//! are dropped without the manager's lock, because dropping a request's id takes it.
 
-use std::collections::VecDeque;
+use std::collections::LinkedList;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,6 +34,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use verbs::{Ece, Errno, Error, Result};
 
 use super::backlog::Place;
+use super::chunks::Chunks;
 use super::param::SoftParam;
 use super::record::Key;
 use super::{RawEvent, SoftId};
@@ -48,7 +50,7 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Entries {
-    list: VecDeque<Entry>,
+    list: Chunks<Entry>,
     /// Whether the descriptor is readable or a thread is about to make it so. This saves the system
     /// call for all events but the first.
     is_readable: bool,
@@ -69,6 +71,10 @@ pub(super) struct Entry {
     pub(super) request: Option<(SoftId, Place)>,
 }
 
+/// Requests whose events were removed. Each takes a small allocation, so that destruction works
+/// where memory is short.
+pub(super) type Requests = LinkedList<(SoftId, Place)>;
+
 impl Queue {
     /// # Errors
     /// Any errno of `eventfd(2)`.
@@ -84,19 +90,14 @@ impl Queue {
     /// # Errors
     /// `ENOMEM`.
     pub(super) fn reserve(&self) -> Result<(), Errno> {
-        self.lock().list.try_reserve(1).map_err(|_| Errno::NOMEM)
+        self.lock().list.reserve().map_err(|_| Errno::NOMEM)
     }
 
     /// Adds an event, or returns it if there is no memory. [`signal`](Self::signal) then wakes
     /// threads waiting for the descriptor.
     #[must_use]
     pub(super) fn push(&self, entry: Entry) -> Option<Entry> {
-        let mut entries = self.lock();
-        if entries.list.try_reserve(1).is_err() {
-            return Some(entry);
-        }
-        entries.list.push_back(entry);
-        None
+        self.lock().list.push(entry).err()
     }
 
     /// Makes the descriptor readable if there is an event.
@@ -107,7 +108,7 @@ impl Queue {
     /// Returns the next event; `None` if there is none now.
     pub(super) fn next(&self) -> Option<RawEvent> {
         let mut entries = self.lock();
-        let entry = entries.list.pop_front()?;
+        let entry = entries.list.pop()?;
         self.settle(entries);
         Some(RawEvent {
             uid: entry.cookie,
@@ -120,23 +121,52 @@ impl Queue {
         })
     }
 
-    /// Removes and returns the events selected by `is_taken`.
-    pub(super) fn take(&self, is_taken: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+    /// Removes the events selected by `is_taken`, and returns the requests among them.
+    pub(super) fn discard(&self, is_taken: impl Fn(&Entry) -> bool) -> Requests {
         let mut entries = self.lock();
-        if !entries.list.iter().any(&is_taken) {
-            return Vec::new();
-        }
-        let mut taken = Vec::new();
-        // Those that stay are moved within the queue, which needs no memory.
-        for _ in 0..entries.list.len() {
-            match entries.list.pop_front() {
-                Some(entry) if is_taken(&entry) => taken.push(entry),
-                Some(entry) => entries.list.push_back(entry),
-                None => break,
+        let mut requests = Requests::new();
+        entries.list.retain(|entry| {
+            let is_taken = is_taken(entry);
+            if is_taken {
+                requests.extend(entry.request.take());
+            }
+            !is_taken
+        });
+        self.settle(entries);
+        requests
+    }
+
+    /// Moves the events selected by `is_moved` to another queue, and calls `each` with them.
+    /// [`signal`](Self::signal) of that queue then wakes its readers.
+    ///
+    /// # Errors
+    /// `ENOMEM`; the first one that did not fit stays, and all behind it.
+    pub(super) fn move_to(
+        &self,
+        to: &Self,
+        is_moved: impl Fn(&Entry) -> bool,
+        mut each: impl FnMut(&Entry),
+    ) -> Result<(), Errno> {
+        let (mut entries, mut others) = (self.lock(), to.lock());
+        // Those that stay go round the queue, which takes one more chunk at most.
+        entries.list.reserve().map_err(|_| Errno::NOMEM)?;
+        let mut result = Ok(());
+        for _ in 0..entries.list.iter().count() {
+            let Some(entry) = entries.list.pop() else { break };
+            let is_moved = result.is_ok() && is_moved(&entry);
+            if is_moved {
+                result = others.list.reserve();
+            }
+            if is_moved && result.is_ok() {
+                each(&entry);
+                let _ = others.list.push(entry);
+            } else {
+                let _ = entries.list.push(entry);
             }
         }
+        drop(others);
         self.settle(entries);
-        taken
+        result.map_err(|_| Errno::NOMEM)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -208,7 +238,26 @@ mod tests {
         assert!(queue.next().is_none());
         assert!(queue.push(entry(9)).is_none());
         queue.signal();
-        assert_eq!((queue.take(|_| true).len(), is_readable(&queue)), (1, false));
+        assert!(queue.discard(|_| true).is_empty(), "it is no request");
+        assert!(queue.next().is_none() && !is_readable(&queue));
+    }
+
+    #[test]
+    fn events_that_move_are_in_the_other_queue_in_order_and_the_rest_stay() {
+        let (from, to) = (Queue::new().unwrap(), Queue::new().unwrap());
+        for cookie in 0..6 {
+            assert!(from.push(entry(cookie)).is_none());
+        }
+        from.signal();
+        let mut seen = Vec::new();
+        from.move_to(&to, |entry| entry.cookie % 2 == 0, |entry| seen.push(entry.cookie)).unwrap();
+        to.signal();
+        let cookies = |queue: &Queue| -> Vec<_> {
+            assert!(is_readable(queue));
+            core::iter::from_fn(|| queue.next()).map(|event| event.uid).collect()
+        };
+        assert_eq!((cookies(&from), cookies(&to), seen), (vec![1, 3, 5], vec![0, 2, 4], vec![0, 2, 4]));
+        assert!(!is_readable(&from) && !is_readable(&to));
     }
 
     #[test]

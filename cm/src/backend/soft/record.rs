@@ -25,7 +25,7 @@ use super::queue::Queue;
 use crate::types::PortSpace;
 
 /// The manager's number of an id. Numbers are never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(pub(super) u64);
 
 /// The state of an id, as in `cma.c`.

@@ -1,6 +1,6 @@
 //! [`State`]: everything protected by the manager's lock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, LinkedList};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::origin::InterfaceAddress;
 use super::param::SoftParam;
 use super::peers::Peer;
 use super::ports::Ports;
-use super::queue::{Entry, Queue};
+use super::queue::{Entry, Queue, Requests};
 use super::record::{Id, IdState, Key};
 use super::wait::Token;
 use crate::types::{EventType, PortSpace};
@@ -91,8 +91,8 @@ pub(super) struct State {
     pub(super) epoll: Arc<Epoll>,
     /// The time until which that thread sleeps.
     pub(super) sleeps_until: Time,
-    /// Values to drop after the lock is released.
-    pub(super) garbage: Vec<Garbage>,
+    /// Values to drop after the lock is released. Each takes a small allocation, as [`Requests`].
+    pub(super) garbage: LinkedList<Garbage>,
     /// The queue with new events, to signal after the lock is released.
     pub(super) told: Option<Arc<Queue>>,
     origin: Instant,
@@ -104,7 +104,7 @@ pub(super) struct State {
 #[expect(dead_code, reason = "it is kept to be dropped")]
 pub(super) enum Garbage {
     Id(Box<Id>),
-    Entries(Vec<Entry>),
+    Requests(Requests),
     Request(SoftId),
     Port(Port),
 }
@@ -133,7 +133,7 @@ impl State {
             addresses: None,
             epoll,
             sleeps_until: Time(0),
-            garbage: Vec::new(),
+            garbage: LinkedList::new(),
             told: None,
             origin: Instant::now(),
             last: 0,
@@ -168,6 +168,14 @@ impl State {
         let id = Id::new(queue, cookie, space, qp_type, starting_psn);
         self.ids.insert(key, id);
         Ok(key)
+    }
+
+    /// Returns the first id from `next` on that satisfies `is_it`, and moves `next` behind it. So a
+    /// loop that changes ids needs no list of them.
+    pub(super) fn next_id(&self, next: &mut Key, is_it: impl Fn(Key, &Id) -> bool) -> Option<Key> {
+        let (&key, _) = self.ids.range(*next..).find(|(key, id)| is_it(**key, id))?;
+        *next = Key(key.0 + 1);
+        Some(key)
     }
 
     /// Returns an id.
@@ -253,8 +261,14 @@ impl State {
     /// Queues an event. One without memory is lost.
     pub(super) fn push(&mut self, queue: Arc<Queue>, entry: Entry) {
         if let Some(lost) = queue.push(entry) {
-            return self.garbage.push(Garbage::Entries(vec![lost]));
+            self.garbage.extend(lost.request.map(|(id, _)| Garbage::Request(id)));
+            return;
         }
+        self.tell(queue);
+    }
+
+    /// Lets the readers of a queue wake up after the lock is released.
+    pub(super) fn tell(&mut self, queue: Arc<Queue>) {
         // There is rarely a second queue.
         if let Some(before) = self.told.replace(queue) {
             let is_same = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &before));
@@ -313,7 +327,7 @@ impl State {
                 // Dropped under the lock, so that the next adapter finds queue pair 1 free.
                 drop(gsi);
                 self.forget_name(number);
-                self.garbage.push(Garbage::Port(port));
+                self.garbage.push_back(Garbage::Port(port));
             }
         }
     }

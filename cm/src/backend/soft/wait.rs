@@ -75,14 +75,17 @@ impl State {
         for adapter in self.adapters.values_mut() {
             adapter.cm.handle_timeout(now);
         }
-        let late = self.lookups.iter().filter(|(_, lookup)| lookup.deadline <= now);
         // Ids that wait for another id's query come first: otherwise, ending the querying id could
         // start a new query for an id that is also late.
-        let (asking, waiting): (Vec<_>, Vec<_>) =
-            late.partition(|(_, lookup)| matches!(lookup.asks, Asks::Own(_)));
-        let late: Vec<_> = waiting.into_iter().chain(asking).map(|(key, _)| *key).collect();
-        for key in late {
-            self.end_lookup(key, Err(Errno::TIMEDOUT));
+        for is_asking in [false, true] {
+            let is_late = |lookup: &PendingLookup| {
+                lookup.deadline <= now && matches!(lookup.asks, Asks::Own(_)) == is_asking
+            };
+            let mut next = Key::default();
+            while let Some((&key, _)) = self.lookups.range(next..).find(|(_, lookup)| is_late(lookup)) {
+                next = Key(key.0 + 1);
+                self.end_lookup(key, Err(Errno::TIMEDOUT));
+            }
         }
         self.look_again();
         self.take_first_names();
