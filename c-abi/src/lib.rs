@@ -6,6 +6,9 @@
 //!          ──► ibv_context.ops, inlines    ─┼─► this crate, generic over the provider ──► provider
 //!          ──► verbs_context, ibv_cq_ex, …  ─┘
 //! ```
+//!
+//! From top to bottom; a folder imports only folders below it:
+//!
 //! | module | content |
 //! |---|---|
 //! | [`rdmacm`] | `librdmacm.so.1`: connections by address |

@@ -1,13 +1,15 @@
 //! InfiniBand communication management without I/O: programs find each other by service and get
 //! connected queue pairs. No clock, socket, thread or lock is involved.
 //!
+//! From top to bottom; a module imports only modules below it, except in unit tests:
+//!
 //! | module | contents |
 //! |---|---|
-//! | [`wire`] | messages as bytes and as meaning, service ids, the header of RDMA IP CM |
-//! | [`cm`] | **start here**: [`Cm`](cm::Cm), the state machine of a device, for both sides |
-//! | [`intake`] | an order for strangers' requests, which no sender can dominate |
-//! | [`shares`] | a queue for each source, so none dominates |
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
+//! | [`intake`] | an order for strangers' requests, which no sender can dominate |
+//! | [`cm`] | **start here**: [`Cm`](cm::Cm), the state machine of a device, for both sides |
+//! | [`shares`] | a queue for each source, so none dominates |
+//! | [`wire`] | messages as bytes and as meaning, service ids, the header of RDMA IP CM |
 //! | [`time`] | points in time; the protocol's timeout codes |
 //!
 //! A device whose queue pair 1 passes its messages to a [`Cm`](cm::Cm) interoperates with other

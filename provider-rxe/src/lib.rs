@@ -1,21 +1,23 @@
 //! The provider for Soft-RoCE (`rdma_rxe`), the kernel's RDMA over UDP: mapped queues and a system
 //! call, the kick.
 //!
+//! From top to bottom; a module imports only modules below it:
+//!
 //! | module | content |
 //! |---|---|
+//! | `paper` | the kernel's side of the queues in plain memory, for tests and benchmarks |
 //! | `context` | [`Context`], the open device, and the recognition of rxe devices |
-//! | `queue` | a mapped queue: its slots and its header, checked once |
-//! | `wqe` | the parts of a work queue entry |
+//! | `qp` | [`Qp`], its states and its limits |
+//! | `srq` | [`Srq`], a receive queue for many queue pairs |
 //! | `sq` | [`Sq`], posting sends |
-//! | `kick` | the one system call of each `post_send` |
 //! | `rq` | [`Rq`], posting receives |
 //! | `cq` | [`Cq`], polling without a system call |
-//! | `qp` | [`Qp`], its states and its limits |
-//! | `ah` | [`Ah`], the path of a datagram, in two forms |
 //! | `mr` | [`Mr`], a memory region, and whether its deregistration can be trusted |
-//! | `srq` | [`Srq`], a receive queue for many queue pairs |
+//! | `ah` | [`Ah`], the path of a datagram, in two forms |
+//! | `wqe` | the parts of a work queue entry |
+//! | `queue` | a mapped queue: its slots and its header, checked once |
+//! | `kick` | the one system call of each `post_send` |
 //! | `settle` | waiting for tasks the kernel does not wait for |
-//! | `paper` | the kernel's side of the queues in plain memory, for tests and benchmarks |
 //!
 //! Protection domains, memory windows and DMA handles have no driver-specific data: they are
 //! [`KernelPd`], [`KernelMw`] and [`KernelDmah`].

@@ -1,11 +1,13 @@
 //! RoCEv2 without I/O: wire formats, a transport engine and a fabric simulator. No clock, socket,
 //! thread or lock is involved.
 //!
+//! From top to bottom; a module imports only modules below it, except in unit tests:
+//!
 //! | module | contents |
 //! |---|---|
-//! | [`wire`] | packets as bytes and as meaning, packet sequence numbers, the invariant CRC |
-//! | [`engine`] | **start here**: queue pairs, memory keys, requester and responder |
 //! | [`sim`] | a fabric of many engines in virtual time, with seeded faults |
+//! | [`engine`] | **start here**: queue pairs, memory keys, requester and responder |
+//! | [`wire`] | packets as bytes and as meaning, packet sequence numbers, the invariant CRC |
 //!
 //! # References
 //! InfiniBand Architecture Specification volume 1, release 1.4 ("IBTA"), and its annex A17, RoCEv2.

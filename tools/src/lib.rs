@@ -5,19 +5,21 @@
 //! - For connections by address: `cmtime`, `mckey`, `rdma_client`, `rdma_server`, `rdma_xclient`,
 //!   `rdma_xserver`, `rping`, `ucmatose` and `udaddy`.
 //!
+//! From top to bottom; a file imports only files below it:
+//!
 //! | file | content |
 //! |---|---|
 //! | [`asyncwatch`] | `ibv_asyncwatch` |
-//! | [`devices`] | `ibv_devices` |
 //! | [`devinfo`] | `ibv_devinfo` |
-//! | [`pingpong`] | the five ping-pongs |
+//! | [`devices`] | `ibv_devices` |
 //! | [`rping`] | `rping` |
-//! | [`cm`] | `rdma_client`, `rdma_server`, `rdma_xclient`, `rdma_xserver`; shared parts |
-//! | [`cmatose`] | `ucmatose`, `udaddy` and `mckey` |
 //! | [`cmtime`] | `cmtime` |
-//! | [`getopt`] | command lines, parsed like GNU `getopt_long(3)` |
+//! | [`cmatose`] | `ucmatose`, `udaddy` and `mckey` |
+//! | [`pingpong`] | the five ping-pongs |
+//! | [`cm`] | `rdma_client`, `rdma_server`, `rdma_xclient`, `rdma_xserver`; shared parts |
 //! | [`ctext`] | numbers and addresses, parsed and printed like the C library |
 //! | [`console`] | standard output and standard error, in order |
+//! | [`getopt`] | command lines, parsed like GNU `getopt_long(3)` |
 //!
 //! A new tool needs a module here, a file in `src/bin/` and its name in [`PROGRAMS`]. Tests then
 //! report every place where it is missing.

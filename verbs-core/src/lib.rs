@@ -11,10 +11,10 @@
 //! | system calls | [`cmd`] | one function per kernel method |
 //! | | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
 //! | | [`neighbour`] | the Ethernet address of a RoCE destination |
-//! | | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
-//! | process | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
+//! | | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
 //! | | [`fork`] | pages of registered memory, excluded from forks; locks that survive a fork |
-//! | | [`thread`] | threads of the libraries |
+//! | | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
+//! | process | [`thread`] | threads of the libraries |
 //! | | [`room`] | a check for free memory before a call |
 //! | | [`random`] | unguessable numbers |
 //! | | [`environment`] | environment variables, ignored in set-user-ID programs |
