@@ -45,7 +45,6 @@ const WORKSPACE: &[Stage] = &[
             result.say(&format!("{error:#}"));
         }
         host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
-        result.device = Some("soft".to_owned());
     }),
 ];
 

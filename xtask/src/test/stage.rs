@@ -51,10 +51,8 @@ pub(super) struct StageResult {
     pub(super) notes: Vec<String>,
     /// The parts that took longest, with their times.
     pub(super) times: Option<String>,
-    /// The device whose conformance cases were all run, and their results.
-    pub(super) device: Option<String>,
-    /// The lines of conformance cases: `ok NAME`, `skip NAME: why` or `FAIL NAME: why`.
-    pub(super) conformance: Vec<String>,
+    /// The lines of cases: `ok NAME`, `skip NAME: why` or `FAIL NAME: why`.
+    pub(super) cases: Vec<String>,
 }
 
 impl StageResult {
@@ -68,15 +66,12 @@ impl StageResult {
         println!("{}{line}", self.prefix);
     }
 
-    /// Takes a line of a case's result: what goes into the summary, and into the table of
-    /// conformance results.
+    /// Takes a line of a case's result.
     pub(super) fn case(&mut self, line: &str) {
         if line.starts_with("FAIL ") || line.starts_with("skip ") {
             self.notes.push(line.to_owned());
         }
-        if super::table::is_result(line) {
-            self.conformance.push(line.to_owned());
-        }
+        self.cases.push(line.to_owned());
     }
 
     pub(super) fn skip(&mut self, why: impl Into<String>) {
