@@ -7,7 +7,6 @@
 //! |---|---|---|
 //! | `vm` | [`vm`] | boots a guest with an RDMA device and runs one command in it |
 //! | `test` | [`mod@test`] | every check, on the host and in guests |
-//! | `ci` | [`mod@test`] | `test`, which fails if no VM is available |
 //! | `demo` | [`demo`] | shows a device, a verified ping-pong and a connection by address |
 //! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
@@ -67,8 +66,6 @@ enum Command {
     Vm(vm::Args),
     /// Run every check, on the host and in guests
     Test(test::Args),
-    /// Run every check, and fail if no VM is available
-    Ci(test::Args),
     /// Show a device and a verified ping-pong
     Demo(demo::Args),
     /// Run random traffic for a long time on a soft device
@@ -119,7 +116,6 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Vm(args) => vm::run(&args),
         Command::Test(args) => test::run(&args),
-        Command::Ci(args) => test::run_ci(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
