@@ -6,7 +6,7 @@
 //! | subcommand | module | what it does |
 //! |---|---|---|
 //! | `vm` | [`vm`] | boots a guest with an RDMA device and runs one command in it |
-//! | `test` | [`mod@test`] | every check, on the host and in guests |
+//! | `test` | [`mod@test`] | every check, on the host and in guests: a fixed list, and named parts |
 //! | `demo` | [`demo`] | shows a device, a verified ping-pong and a connection by address |
 //! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
@@ -26,7 +26,6 @@
 //! | [`cache`] | downloads, and everything derived from them |
 //! | [`cargo`], [`process`] | calls of cargo; programs that run beside this one |
 //! | [`arch`] | the architectures of programs and guests |
-//! | [`commit`] | the commit as a number, which chooses the checks of a run |
 
 mod aarch64;
 mod abi;
@@ -36,7 +35,6 @@ mod bench;
 mod c_abi;
 mod cache;
 mod cargo;
-mod commit;
 mod demo;
 mod fuzz;
 mod musl;

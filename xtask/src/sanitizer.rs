@@ -42,7 +42,7 @@ pub(crate) enum Sanitizer {
 }
 
 /// The tests of the libraries whose objects threads share.
-const TESTS: &[&str] = &[
+pub(crate) const TESTS: &[&str] = &[
     "test",
     "--release",
     "--no-fail-fast",

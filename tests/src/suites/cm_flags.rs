@@ -1,6 +1,6 @@
 //! `cm_flags`: further flags of the tools for connections by address, which change the wire or the
-//! connection's states. [`cm_tools`] and [`cm_rates`] have the common ones. On rxe, one commit in
-//! four runs this suite; on ConnectX, only runs that name a kernel do.
+//! connection's states. [`cm_tools`] and [`cm_rates`] have the common ones. Only `cargo xtask test
+//! --whole` runs this suite.
 //!
 //! All flags of rdma-core's tools and the cases that try them, with ours and theirs in either role:
 //!

@@ -86,17 +86,6 @@ pub(crate) const TARGETS: [&str; 6] = ["packet", "responder", "cm", "ucma", "gue
 /// The target that does not use libFuzzer.
 pub(crate) const API: &str = "api";
 
-/// Returns the turn of a target in runs of everything: of three workspaces, one each; the model
-/// takes minutes to build.
-pub(crate) fn turn_of(target: &str) -> usize {
-    match target {
-        "guest" => 0,
-        "cm" => 2,
-        "ucma" => 3,
-        _ => 1,
-    }
-}
-
 /// The folder of a target's workspace.
 fn workspace(target: &str) -> &'static str {
     match target {

@@ -1,33 +1,33 @@
 //! Each library without features, and with each of its features alone: code and tests; and its
-//! documentation without features. Commits take turns with them.
+//! documentation without features.
 //!
 //! Clippy and rustdoc check all features together in other stages, where a link or an import that
 //! needs a feature goes unnoticed.
 
 use super::packages::{self, Library};
 use super::stage::StageResult;
-use crate::{cargo, commit};
+use crate::cargo;
 
-/// Checks each feature; a result for clippy each, and one for rustdoc without features.
-pub(super) fn check(result: &mut StageResult) {
+/// The features that a check turns on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    None,
+    Each,
+}
+
+/// Checks each library that has features; a result for clippy each, and one for rustdoc without
+/// features.
+pub(super) fn check(result: &mut StageResult, which: Which) {
     let libraries = match packages::libraries(cargo::root()) {
         Ok(libraries) => libraries,
         Err(error) => return result.fail(format!("{error:#}")),
     };
-    let mut each: Vec<(String, Option<String>)> = Vec::new();
     for Library { name, manifest } in libraries {
         let features = features(&manifest);
-        let alone = (!features.is_empty()).then_some(None);
-        each.extend(alone.into_iter().chain(features.into_iter().map(Some)).map(|one| (name.clone(), one)));
-    }
-    let turn = commit::turn();
-    for (at, (library, feature)) in each.iter().enumerate() {
-        if turn.is_some_and(|turn| at % commit::TURNS != turn) {
-            let what =
-                feature.as_ref().map_or("without features".to_owned(), |one| format!("with {one} alone"));
-            result.skip(format!("{library} {what}: other commits check it"));
-        } else {
-            check_one(library, feature.as_deref(), result);
+        match which {
+            Which::None if features.is_empty() => {}
+            Which::None => check_one(&name, None, result),
+            Which::Each => features.iter().for_each(|feature| check_one(&name, Some(feature), result)),
         }
     }
 }

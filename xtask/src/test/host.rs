@@ -1,45 +1,41 @@
-//! The host part: formatting, lints, documentation, and every test that needs no device.
-//!
-//! Two lanes after the [texts](TEXT): what builds in [the workspace's folder](WORKSPACE), and [what
-//! builds elsewhere](BESIDE).
+//! Stages on the host: formatting, lints, documentation, and every test that needs no device.
 
 use std::process::{Command, Stdio};
-use std::thread;
 
+use anyhow::Result;
+
+use super::part::Part;
 use super::stage::{Counts, StageResult, follow, stage};
 use super::{commits, features, msrv, packages, prose};
-use crate::sanitizer::SANITIZERS;
-use crate::{aarch64, apt, c_abi, cargo, commit, fuzz, musl, mutants};
+use crate::sanitizer::{self, SANITIZERS, Sanitizer};
+use crate::{aarch64, apt, c_abi, cargo, fuzz, musl, mutants};
 
-/// A stage: its name, the turns of commits that run it, and what it does.
-type Stage = (&'static str, &'static [usize], fn(&mut StageResult));
+/// A stage: its name and its work.
+pub(super) type Stage = (&'static str, fn(&mut StageResult));
 
-/// All turns.
-const EVERY: &[usize] = &[0, 1, 2, 3];
-
-/// The stages that need seconds and no build: what a commit is looked at for.
-const TEXT: &[Stage] = &[
-    ("formatting", EVERY, |result| cargo_succeeds(&["fmt", "--all", "--check"], result)),
-    ("commit messages", EVERY, commits::check),
-    ("comments", EVERY, prose::check),
+/// The stages of the fixed list that need seconds and no build: what a commit is looked at for.
+pub(super) const TEXT: &[Stage] = &[
+    ("formatting", |result| cargo_succeeds(&["fmt", "--all", "--check"], result)),
+    ("commit messages", commits::check),
+    ("comments", prose::check),
 ];
 
-/// The stages that build the workspace in its own folder, one after the other, because a build
-/// keeps others out of the folder.
-const WORKSPACE: &[Stage] = &[
-    ("clippy", EVERY, |result| {
+/// The stages of the fixed list that build the workspace in its own folder, one after the other,
+/// because a build keeps others out of the folder.
+pub(super) const WORKSPACE: &[Stage] = &[
+    ("clippy", |result| {
         let all = ["clippy", "--workspace", "--all-targets", "--all-features", "--quiet"];
         cargo_succeeds(&[&all as &[&str], &["--", "-D", "warnings"]].concat(), result);
     }),
-    ("rustdoc", EVERY, |result| cargo_succeeds(&["doc", "--workspace", "--no-deps", "--quiet"], result)),
-    ("features, each alone", EVERY, features::check),
-    ("packages", EVERY, packages::check),
-    ("no crate that builds C", EVERY, no_native_crates),
-    ("symbols of libibverbs.so.1", EVERY, |result| match c_abi::build("dev") {
+    ("rustdoc", |result| cargo_succeeds(&["doc", "--workspace", "--no-deps", "--quiet"], result)),
+    ("libraries without features", |result| features::check(result, features::Which::None)),
+    ("packages", packages::check),
+    ("no crate that builds C", no_native_crates),
+    ("symbols of libibverbs.so.1", |result| match c_abi::build("dev") {
         Ok(_) => result.counts.passed += 1,
         Err(error) => result.fail(format!("{error:#}")),
     }),
-    ("tests without a device", EVERY, |result| {
+    ("tests without a device", |result| {
         // Cases whose programs are missing are skipped, with the reason.
         if let Err(error) = apt::ensure_tools(&[apt::C_BUILD, apt::C_PROGRAMS], |line| result.say(line)) {
             result.say(&format!("{error:#}"));
@@ -48,19 +44,10 @@ const WORKSPACE: &[Stage] = &[
     }),
 ];
 
-/// The stages in the emulator of another architecture.
-const UNITS_ON_AARCH64: Stage =
-    ("unit tests on aarch64", &[1], |result| on_aarch64(aarch64::Part::Units, result));
-const SUITES_ON_AARCH64: Stage = ("conformance and programs on aarch64", &[3], |result| {
-    on_aarch64(aarch64::Part::Conformance, result);
-    on_aarch64(aarch64::Part::Programs, result);
-});
-
-/// The stages that build elsewhere, except one small program. They run beside those of the
-/// workspace, which leave a processor idle while they link, and while a test waits.
-const BESIDE: &[Stage] = &[
-    ("the oldest Rust that is stated", EVERY, msrv::check),
-    ("rings and tables under the model checker", &[2], |result| {
+/// The stages of the fixed list that build elsewhere, except one small program. They run beside
+/// [`WORKSPACE`], which leaves a processor idle while it links, and while a test waits.
+pub(super) const BESIDE: &[Stage] = &[
+    ("rings and tables under the model checker", |result| {
         for arguments in [
             &["--package", "verbs-core", "--test", "loom"] as &[&str],
             &["--package", "libibverbs-rs", "--lib", "models"],
@@ -73,26 +60,33 @@ const BESIDE: &[Stage] = &[
             host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
         }
     }),
-    ("barriers in the built code", &[1], |result| {
-        host_tests(cargo::command().args(aarch64::SITES), result);
+    ("barriers in the built code", |result| host_tests(cargo::command().args(aarch64::SITES), result)),
+    ("barriers and the ConnectX provider on aarch64", |result| {
         on_aarch64(aarch64::Part::Sites, result);
-    }),
-    UNITS_ON_AARCH64,
-    SUITES_ON_AARCH64,
-    ("static programs with musl", &[0], |result| {
-        match musl::command() {
-            Ok(mut command) => host_tests(command.args(musl::TESTS), result),
-            Err(error) => return result.skip(format!("static programs with musl: {error:#}")),
+        // With the profile of the barriers' benchmark, so that dependencies are built once.
+        match aarch64::command() {
+            Ok(mut command) => {
+                host_tests(
+                    command.args(["test", "--release", "--package", "provider-mlx5", "--lib"]),
+                    result,
+                );
+            }
+            Err(error) => result.skip(format!("unit tests on aarch64: {error:#}")),
         }
+    }),
+    ("static programs with musl in an empty root", |result| {
         if let Some(why) = musl::bare_root::obstacle() {
             return result.skip(format!("static programs in an empty root: {why}"));
+        }
+        if let Err(error) = musl::command() {
+            return result.skip(format!("static programs with musl: {error:#}"));
         }
         match musl::build_tools().and_then(|tools| musl::bare_root::check(&tools)) {
             Ok(checks) => result.counts.passed += checks,
             Err(error) => result.fail(format!("{error:#}")),
         }
     }),
-    ("instructions of the ConnectX data path", EVERY, |result| {
+    ("instructions of the ConnectX data path", |result| {
         if let Err(error) = apt::ensure_tools(&[apt::C_PROGRAMS], |line| result.say(line)) {
             return result.skip(format!("callgrind: {error:#}"));
         }
@@ -101,124 +95,144 @@ const BESIDE: &[Stage] = &[
             result,
         );
     }),
-    ("mutants of the ConnectX provider, a few", EVERY, |result| match mutants::mlx5::check(MUTANTS) {
+    ("mutants of the ConnectX provider, a few", |result| {
+        mutants_are_killed(mutants::mlx5::check(mutants::mlx5::FEW), result);
+    }),
+    ("10,000 simulated fabrics", |result| simulate("roce", "ROCE_SIM_SEEDS", "10000", result)),
+    ("10,000 simulated networks that connect", |result| {
+        simulate("ib-cm", "IB_CM_SIM_SEEDS", "10000", result);
+    }),
+    ("fuzz targets, for a moment", |result| fuzz_each(FUZZ_SECONDS, result)),
+    ("random calls under sanitizers, for a moment", |result| {
+        SANITIZERS.into_iter().for_each(|sanitizer| random_calls(sanitizer, SANITIZER_SECONDS, result));
+        if result.counts.skipped == SANITIZERS.len() as u64 {
+            // They would run nowhere.
+            fuzz_one(fuzz::API, FUZZ_SECONDS, result);
+        }
+    }),
+    // Last, when the other lane has built the workspace's tests, of which it runs some.
+    ("libibverbs.so.1 as it is shipped", shipped),
+];
+
+/// Returns the stages of a part of `--whole` that build in the workspace's folder, and those that
+/// build elsewhere.
+pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
+    match part {
+        Part::Builds => (
+            &[("features, each alone", |result| features::check(result, features::Which::Each))],
+            &[
+                ("the oldest Rust that is stated", msrv::check),
+                ("tests of static programs with musl", |result| match musl::command() {
+                    Ok(mut command) => host_tests(command.args(musl::TESTS), result),
+                    Err(error) => result.skip(format!("static programs with musl: {error:#}")),
+                }),
+            ],
+        ),
+        Part::Fuzz => (
+            &[
+                ("100,000 simulated fabrics", |result| simulate("roce", "ROCE_SIM_SEEDS", "100000", result)),
+                ("100,000 simulated networks that connect", |result| {
+                    simulate("ib-cm", "IB_CM_SIM_SEEDS", "100000", result);
+                }),
+                ("random calls", |result| fuzz_one(fuzz::API, LONG_SECONDS, result)),
+            ],
+            &[("fuzz targets", |result| fuzz_each(LONG_SECONDS, result))],
+        ),
+        Part::Sanitizers => (
+            // One after the other, because some tests measure what threads do in a time.
+            &[
+                ("AddressSanitizer", |result| under_sanitizer(Sanitizer::Address, result)),
+                ("ThreadSanitizer", |result| under_sanitizer(Sanitizer::Thread, result)),
+            ],
+            &[],
+        ),
+        Part::Mutants => (
+            &[("mutants of the ConnectX provider, all", |result| {
+                mutants_are_killed(mutants::mlx5::check(&[]), result);
+            })],
+            &[],
+        ),
+        Part::Aarch64 => (
+            &[],
+            &[
+                ("unit tests on aarch64", |result| on_aarch64(aarch64::Part::Units, result)),
+                ("conformance and programs on aarch64", |result| {
+                    on_aarch64(aarch64::Part::Conformance, result);
+                    on_aarch64(aarch64::Part::Programs, result);
+                }),
+            ],
+        ),
+        _ => (&[], &[]),
+    }
+}
+
+/// Runs stages one after the other, and begins the lines of their tests with `prefix`.
+pub(super) fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
+    let one = |&(name, work): &Stage| {
+        stage(name, |result| {
+            result.prefix = prefix;
+            work(result);
+        })
+    };
+    stages.iter().map(one).collect()
+}
+
+/// Runs the simulations of a package with so many seeds.
+fn simulate(package: &str, variable: &str, seeds: &str, result: &mut StageResult) {
+    let mut command = cargo::command();
+    command.args(["test", "--release", "--package", package, "--test", "sim"]);
+    host_tests(command.env(variable, seeds), result);
+}
+
+/// Runs each fuzz target that uses libFuzzer for so many seconds.
+fn fuzz_each(seconds: u64, result: &mut StageResult) {
+    // Missing tools skip the targets. With them, each target has to build and to run.
+    if let Err(error) = apt::ensure_tools(&[apt::FUZZ_TOOLS], |line| result.say(line)) {
+        return result.skip(format!("fuzz targets: {error:#}"));
+    }
+    let targets = fuzz::TARGETS.into_iter().filter(|target| *target != fuzz::API);
+    targets.for_each(|target| fuzz_one(target, seconds, result));
+}
+
+fn fuzz_one(target: &str, seconds: u64, result: &mut StageResult) {
+    match fuzz::check(target, seconds) {
+        Ok(true) => result.counts.passed += 1,
+        Ok(false) => result.fail(format!("the fuzz target {target} crashed")),
+        Err(error) => result.fail(format!("the fuzz target {target}: {error:#}")),
+    }
+}
+
+/// Makes random calls under a sanitizer for so many seconds.
+fn random_calls(sanitizer: Sanitizer, seconds: u64, result: &mut StageResult) {
+    let name = sanitizer.name();
+    if let Err(error) = sanitizer.cargo() {
+        return result.skip(format!("the {name} sanitizer: {error:#}"));
+    }
+    match fuzz::check_under(sanitizer, seconds) {
+        Ok(None) => result.counts.passed += 1,
+        Ok(Some(failed)) => result.fail(format!("random calls failed under the {name} sanitizer: {failed}")),
+        Err(error) => result.fail(format!("the {name} sanitizer: {error:#}")),
+    }
+}
+
+/// Runs the tests of the libraries under a sanitizer, and random calls.
+fn under_sanitizer(sanitizer: Sanitizer, result: &mut StageResult) {
+    match sanitizer.cargo() {
+        Ok(mut command) => host_tests(command.args(sanitizer::TESTS), result),
+        Err(error) => result.skip(format!("tests under the {} sanitizer: {error:#}", sanitizer.name())),
+    }
+    random_calls(sanitizer, LONG_SECONDS, result);
+}
+
+/// Takes the number of mutants that the tests kill, and the problems of the others.
+fn mutants_are_killed(judged: Result<(u64, Vec<String>)>, result: &mut StageResult) {
+    match judged {
         Ok((killed, problems)) => {
             result.counts.passed += killed;
             problems.into_iter().for_each(|problem| result.fail(problem));
         }
         Err(error) => result.fail(format!("{error:#}")),
-    }),
-    ("10,000 simulated fabrics", EVERY, |result| {
-        let mut command = cargo::command();
-        command.args(["test", "--release", "--package", "roce", "--test", "sim"]);
-        host_tests(command.env("ROCE_SIM_SEEDS", "10000"), result);
-    }),
-    ("10,000 simulated networks that connect", EVERY, |result| {
-        let mut command = cargo::command();
-        command.args(["test", "--release", "--package", "ib-cm", "--test", "sim"]);
-        host_tests(command.env("IB_CM_SIM_SEEDS", "10000"), result);
-    }),
-    ("fuzz targets, for a moment", EVERY, |result| {
-        let turn = commit::turn();
-        // What is not to be had is skipped; what is there has to build and to run.
-        let tools = apt::ensure_tools(&[apt::FUZZ_TOOLS], |line| result.say(line));
-        for target in fuzz::TARGETS {
-            if target == fuzz::API {
-                // The sanitizers' stage has it.
-                continue;
-            }
-            if turn.is_some_and(|turn| fuzz::turn_of(target) != turn) {
-                let command = format!("cargo xtask fuzz {target}");
-                result.skip(format!("the fuzz target {target}: other commits run it ({command})"));
-                continue;
-            }
-            if let Err(error) = &tools {
-                result.skip(format!("the fuzz target {target}: {error:#}"));
-                continue;
-            }
-            match fuzz::check(target, FUZZ_SECONDS) {
-                Ok(true) => result.counts.passed += 1,
-                Ok(false) => result.fail(format!("the fuzz target {target} crashed")),
-                Err(error) => result.fail(format!("the fuzz target {target}: {error:#}")),
-            }
-        }
-    }),
-    ("random calls under sanitizers, for a moment", EVERY, |result| {
-        let mut has_run = false;
-        for sanitizer in SANITIZERS {
-            let name = sanitizer.name();
-            if let Err(error) = sanitizer.cargo() {
-                result.skip(format!("the {name} sanitizer: {error:#}"));
-                continue;
-            }
-            has_run = true;
-            match fuzz::check_under(sanitizer, SANITIZER_SECONDS) {
-                Ok(None) => result.counts.passed += 1,
-                Ok(Some(failed)) => {
-                    result.fail(format!("random calls failed under the {name} sanitizer: {failed}"));
-                }
-                Err(error) => result.fail(format!("the {name} sanitizer: {error:#}")),
-            }
-        }
-        if !has_run {
-            // They would run nowhere.
-            match fuzz::check(fuzz::API, FUZZ_SECONDS) {
-                Ok(true) => result.counts.passed += 1,
-                Ok(false) => result.fail("random calls failed"),
-                Err(error) => result.fail(format!("random calls: {error:#}")),
-            }
-        }
-    }),
-    // Last, when the other lane has built the workspace's tests, of which it runs some.
-    ("libibverbs.so.1 as it is shipped", &[1, 3], shipped),
-];
-
-/// Runs every stage of the host part, and `last` behind those that build elsewhere.
-pub(super) fn stages(last: impl FnOnce() + Send) -> Vec<StageResult> {
-    let mut results = text();
-    let (workspace, beside) = thread::scope(|scope| {
-        let beside = scope.spawn(|| {
-            let results = run(BESIDE, "[beside] ");
-            last();
-            results
-        });
-        let workspace = run(WORKSPACE, "");
-        (workspace, beside.join())
-    });
-    results.extend(workspace);
-    results.extend(beside.unwrap_or_else(|_| {
-        vec![stage("stages beside", |result| result.fail("one of them panicked: see above"))]
-    }));
-    results
-}
-
-/// Runs the stages of another architecture in the emulator.
-pub(super) fn aarch64() -> Vec<StageResult> {
-    let sites: Stage =
-        ("barriers in the built code of aarch64", EVERY, |result| on_aarch64(aarch64::Part::Sites, result));
-    run(&[sites, UNITS_ON_AARCH64, SUITES_ON_AARCH64], "")
-}
-
-/// Runs the stages that need no build.
-pub(super) fn text() -> Vec<StageResult> {
-    run(TEXT, "")
-}
-
-/// Runs stages one after the other, and begins the lines of their tests with `prefix`.
-fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
-    let turn = commit::turn();
-    let one = |&(name, turns, work): &Stage| {
-        stage(name, |result| {
-            result.prefix = prefix;
-            match turn {
-                Some(turn) if !turns.contains(&turn) => {
-                    result.skip(format!("{name}: other commits have it (cargo xtask test --whole)"));
-                }
-                _ => work(result),
-            }
-        })
-    };
-    stages.iter().map(one).collect()
+    }
 }
 
 /// Runs a part of the tests for another architecture, in an emulator.
@@ -302,16 +316,14 @@ fn is_of(line: &str, case: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
 }
 
-/// The number of mutants, each of which costs a build of the provider's tests. Every commit has
-/// others.
-const MUTANTS: usize = 2;
-
 /// Twice as long as without a sanitizer, which slows the calls down.
 const SANITIZER_SECONDS: u64 = 20;
 
-/// Enough to run the committed inputs and to see that the targets work; `cargo xtask fuzz` runs
-/// longer.
-const FUZZ_SECONDS: u64 = 10;
+/// Enough to run the committed inputs and to see that the targets work.
+const FUZZ_SECONDS: u64 = 5;
+
+/// The time of each target and sanitizer in `--whole`.
+const LONG_SECONDS: u64 = 240;
 
 /// Crates whose presence means that a C compiler or a C library takes part in the build.
 const NATIVE: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "vcpkg"];

@@ -1,11 +1,15 @@
-//! `cargo xtask test`: every check, and one line with the result.
+//! `cargo xtask test`: a fixed list of checks, the same on every commit, and one line with the
+//! result. `--whole` runs the checks that take too long for every commit, in named parts.
 //!
-//! | part | stages |
+//! docs/testing.md shows the list and the parts.
+//!
+//! | module | content |
 //! |---|---|
-//! | host | lints, documentation, commit messages, dependencies, tests, models ([`host`]) |
-//! | vm | the guest suites: on rxe, then on mlx5 ([`guest`]) |
-//!
-//! Kernels are downloaded while the host part runs.
+//! | [`plan`] | the list and the parts: their stages and guests |
+//! | [`part`] | the parts' names |
+//! | [`host`] | stages on the host: lints, documentation, tests, models |
+//! | [`guest`] | guests, and the suites in them |
+//! | [`stage`], [`summary`] | counts, and the end of the output |
 //!
 //! Invariant: a check that did not run is counted and shown as skipped, with the reason; in CI a
 //! missing VM is a failure.
@@ -16,89 +20,70 @@ mod guest;
 mod host;
 mod msrv;
 mod packages;
+mod part;
+mod plan;
 mod prose;
 mod stage;
 mod summary;
 
 use std::process::ExitCode;
-use std::str::FromStr;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use clap::ValueEnum as _;
 
+use self::part::Part;
+use self::plan::Plan;
 use self::stage::{Counts, StageResult};
-use crate::{cargo, commit, vm};
+use crate::{cargo, vm};
 
-/// Runs every check.
+/// Runs every check of the fixed list, or a part of the others.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Kernels of the guests, or `all`: 5.10 (not with mlx5), 6.1, 6.12 and 7.2 [default: 6.1 and
-    /// 7.2, with one kind of port of mlx5 devices each]
-    #[arg(long, value_name = "KERNEL")]
-    kernel: Vec<Kernels>,
+    /// Run parts of the checks that take too long for every commit, all of them without a name
+    // The conflicts keep a guest's options out of runs that have their own guests.
+    #[arg(long, value_enum, value_name = "PART", num_args = 0.., conflicts_with_all = ["only", "kernel", "device", "port", "suites"])]
+    whole: Option<Vec<Part>>,
 
-    /// Device of the guests [default: rxe, then mlx5]
+    /// Run a part of the fixed list only
     #[arg(long, value_enum)]
+    only: Option<Only>,
+
+    /// List the stages and guests, and run none
+    #[arg(long)]
+    list: bool,
+
+    /// Run the suites on these kernels only: 5.10, 6.1, 6.12, 7.2, or a directory [default with a
+    /// suite, device or port: 6.1]
+    #[arg(long, value_name = "KERNEL", conflicts_with = "only")]
+    kernel: Vec<vm::kernel::Choice>,
+
+    /// Run the suites on this device only [default with a suite or kernel: rxe]
+    #[arg(long, value_enum, conflicts_with = "only")]
     device: Option<vm::Device>,
 
-    /// Kind of port of mlx5 devices [default: ib, then roce]
-    #[arg(long, value_enum)]
+    /// Kind of port of mlx5 devices [default: both]
+    #[arg(long, value_enum, conflicts_with = "only")]
     port: Option<vm::connectx::Port>,
-
-    /// Run what commits share by turns as well
-    #[arg(long)]
-    whole: bool,
-
-    /// Run one part only
-    #[arg(long, value_enum)]
-    only: Option<Part>,
 
     /// Time limit in seconds for the suites in one guest
     #[arg(long, default_value_t = 5400, value_name = "SECS")]
     timeout: u64,
 
-    /// Guest suites to run, those of rxe unless --device names another [default: all]
-    #[arg(value_name = "SUITE")]
+    /// Guest suites to run [default: all]
+    #[arg(value_name = "SUITE", conflicts_with = "only")]
     suites: Vec<String>,
-}
-
-/// Values of `--kernel`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Kernels {
-    All,
-    One(vm::kernel::Choice),
-}
-
-impl FromStr for Kernels {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "all" {
-            return Ok(Self::All);
-        }
-        let choice: vm::kernel::Choice = text.parse()?;
-        if choice.is_for_aarch64_alone() {
-            return Err(format!(
-                "the guests here are of x86-64, and {text} is for aarch64: `cargo xtask vm --arch aarch64 --kernel \
-                 {text}` boots it, and `cargo xtask test --only aarch64` tests on it"
-            ));
-        }
-        Ok(Self::One(choice))
-    }
 }
 
 /// Values of `--only`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Part {
+enum Only {
     /// Formatting, commit messages, comments: seconds
     Text,
     /// Formatting, lints, documentation, tests without a device
     Host,
     /// The guest suites
     Vm,
-    /// Everything for aarch64, which QEMU emulates
-    Aarch64,
 }
 
 /// Runs `test`.
@@ -106,49 +91,21 @@ enum Part {
 /// # Errors
 /// cargo cannot be run, or the cases' results cannot be written. A failed check is counted instead.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let vm_required = std::env::var_os("CI").is_some_and(|v| v == "true" || v == "1");
     let started = Instant::now();
-    if args.whole || args.only == Some(Part::Aarch64) {
-        commit::take_all_turns();
+    let plans: Vec<Plan> = match &args.whole {
+        None => vec![Plan::without_parts(args)],
+        Some(parts) if parts.is_empty() => {
+            Part::value_variants().iter().copied().map(Plan::of_part).collect()
+        }
+        Some(parts) => parts.iter().copied().map(Plan::of_part).collect(),
+    };
+    if args.list {
+        plans.iter().flat_map(Plan::names).for_each(|name| println!("{name}"));
+        return Ok(ExitCode::SUCCESS);
     }
-    let guests = if matches!(args.only, None | Some(Part::Vm)) { guest::plan(args) } else { Vec::new() };
-    let emulate = || guest::aarch64::stages(args, vm_required);
-    let results = thread::scope(|scope| -> Result<Vec<StageResult>> {
-        let prepared = {
-            let guests = &guests;
-            scope.spawn(move || guest::prepare(guests))
-        };
-        let build = || {
-            let ready = prepared
-                .join()
-                .unwrap_or_else(|_| guests.iter().map(|_| Err("preparing it panicked".to_owned())).collect());
-            guest::build(args, &guests, &ready, vm_required)
-        };
-        let (mut results, built) = match args.only {
-            Some(Part::Vm) => {
-                let built = build();
-                (emulate(), built)
-            }
-            Some(Part::Text) => (host::text(), guest::Built::default()),
-            Some(Part::Aarch64) => {
-                (host::aarch64().into_iter().chain(emulate()).collect(), guest::Built::default())
-            }
-            Some(Part::Host) | None => {
-                // A processor is idle while a test waits: the guests' programs are built beside.
-                let (mut built, mut emulated) = (guest::Built::default(), Vec::new());
-                let mut results = host::stages(|| {
-                    built = build();
-                    if args.only.is_none() {
-                        emulated = emulate();
-                    }
-                });
-                results.extend(emulated);
-                (results, built)
-            }
-        };
-        results.extend(guest::stages(args, built));
-        Ok(results)
-    })?;
+    let vm_required = std::env::var_os("CI").is_some_and(|v| v == "true" || v == "1");
+    let results: Vec<StageResult> =
+        plans.iter().flat_map(|plan| plan.run(args.timeout, vm_required)).collect();
     save(&results)?;
     Ok(summary(&results, started.elapsed()))
 }
@@ -156,13 +113,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Writes each case's result below `target/results`, with its stage in front.
 fn save(results: &[StageResult]) -> Result<()> {
     let dir = cargo::root().join("target/results");
-    let of_stage = |stage: &StageResult| -> String {
-        stage.cases.iter().map(|line| format!("{}: {line}\n", stage.name)).collect()
-    };
+    let lines =
+        results.iter().flat_map(|stage| stage.cases.iter().map(|line| format!("{}: {line}\n", stage.name)));
     std::fs::create_dir_all(&dir)
-        .and_then(|()| {
-            std::fs::write(dir.join("cases.txt"), results.iter().map(of_stage).collect::<String>())
-        })
+        .and_then(|()| std::fs::write(dir.join("cases.txt"), lines.collect::<String>()))
         .with_context(|| format!("cannot write to {}", dir.display()))
 }
 
@@ -177,21 +131,4 @@ fn summary(results: &[StageResult], took: Duration) -> ExitCode {
     }
     println!("\n{total}");
     ExitCode::from(u8::from(total.failed > 0 || total.passed == 0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kernel_for_aarch64_alone_is_refused_with_the_commands_that_have_it() {
-        let error = "7.2-16k".parse::<Kernels>().unwrap_err();
-        for command in ["cargo xtask vm --arch aarch64 --kernel 7.2-16k", "cargo xtask test --only aarch64"] {
-            assert!(error.contains(command), "{error}");
-        }
-        assert_eq!("all".parse(), Ok(Kernels::All));
-        for series in &vm::kernel::SERIES {
-            assert_eq!(series.name.parse(), Ok(Kernels::One(vm::kernel::Choice::Series(series))));
-        }
-    }
 }

@@ -7,13 +7,10 @@
 use std::process::Command;
 
 use super::stage::StageResult;
-use crate::{cargo, commit};
+use crate::cargo;
 
 /// A version of Rust without its last number.
 type Version = (u32, u32);
-
-/// The turn of commits that checks with another compiler.
-const TURN: usize = 0;
 
 /// Compares the stated version with the compiler of this run.
 pub(super) fn check(result: &mut StageResult) {
@@ -35,9 +32,6 @@ pub(super) fn check(result: &mut StageResult) {
             "Rust {major}.{minor}, the oldest that is stated, is not what builds here \
              (rustup toolchain install {major}.{minor})"
         )),
-        Some(_) if commit::turn().is_some_and(|turn| turn != TURN) => {
-            result.skip(format!("Rust {major}.{minor}: other commits have it (cargo xtask test --whole)"));
-        }
         Some(toolchain) => {
             let status = Command::new("rustup")
                 .args(["run", toolchain, "cargo", "check", "--workspace", "--quiet"])

@@ -31,7 +31,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
 /// The suites, plus C's programs on our library.
 const SUITES: &[&str] = &["cm.", "listener.", "cm_tools.", "cm_rates.", "cm_flags.", "c_abi.rdmacm."];
 
-/// The cases of a run that names no kernel: one tool of each role; XRC.
+/// The cases of a guest with `--usual`: one tool of each role; XRC.
 const SHORT: &[&str] = &[
     "cm.a_connection_by_ipv6_address_carries_messages_both_ways",
     "cm.the_unread_requests_of_a_listener_and_the_threads_that_wait_follow_it",
@@ -43,7 +43,7 @@ const SHORT: &[&str] = &[
     "c_abi.rdmacm.rping -S 4000 served by the peer",
 ];
 
-/// Returns whether a case of these suites is left to runs that name a kernel.
+/// Returns whether a case of these suites is left to guests without `--usual`.
 pub fn is_long(name: &str) -> bool {
     SUITES.iter().any(|suite| name.starts_with(suite)) && !SHORT.contains(&name)
 }

@@ -25,8 +25,8 @@
 //!
 //! After each case, the model's complaints and the kernel's messages are read. A complaint fails
 //! the case that caused it; a failure includes the kernel's messages. A case that breaks a rule on
-//! purpose names the rule. A run that names no kernel divides the suites between its two guests and
-//! counts the omitted cases as skipped ([`left_out`]).
+//! purpose names the rule. With `--usual` two guests divide the suites, and omitted cases count as
+//! skipped ([`left_out`]).
 
 pub mod attributes;
 pub mod beyond;
@@ -193,8 +193,8 @@ pub fn all(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Returns the cases left out of a run that names no kernel, each with the reason. Two guests share
-/// the time of such a run:
+/// Returns the cases left out of a guest with `--usual`, each with the reason. Two guests share the
+/// time of such a run:
 ///
 /// - The guest with InfiniBand ports runs our API with its provider named, also with compressed
 ///   completions and other registers. It runs C programs on C's libraries: in the differential,
@@ -203,8 +203,8 @@ pub fn all(setup: Setup) -> Vec<Case> {
 ///   completions contain data. It runs C programs on our libraries, including pyverbs and faults,
 ///   whose last case removes the device. It also runs the differential of frames.
 ///
-/// Ping-pongs and perftest on C's libraries test only the model, so they are left to runs that name
-/// a kernel.
+/// Ping-pongs and perftest on C's libraries test only the model, so they are left to guests without
+/// `--usual`.
 pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.pyverbs", "c_abi.faults"];
@@ -229,7 +229,7 @@ pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     let is_in = |suites: &[&str], name: &str| suites.iter().any(|suite| name.starts_with(suite));
     let why = |name: &str| {
         if is_in(LONG, name) || connections::is_long(name) {
-            return Some("left to runs that name a kernel");
+            return Some("cargo xtask test --whole mlx5-6.1 runs it");
         }
         let is_here = setup.port == Port::Roce && is_of_frames(name);
         (is_in(elsewhere, name) && !is_here).then_some("left to the guest with the other kind of port")
@@ -238,7 +238,7 @@ pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     names.filter_map(|name| why(&name).map(|why| (name.clone(), why.to_owned()))).collect()
 }
 
-/// Returns the form of the cases on our API in a run that names no kernel.
+/// Returns the form of the cases on our API with `--usual`.
 pub fn usual_form(setup: Setup) -> Form {
     match setup.port {
         Port::Ib => Form::Static,

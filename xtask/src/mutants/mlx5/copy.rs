@@ -146,7 +146,7 @@ impl Copy {
     fn suites(&self) -> Result<Verdict> {
         let output = self
             .cargo()
-            .args(["run", "--quiet", "--package", "xtask", "--", "test", "--only", "vm"])
+            .args(["run", "--quiet", "--package", "xtask", "--", "test"])
             .args(["--device", "mlx5", "--kernel", "6.1", "--port", "ib"])
             .args(SUITES)
             .stderr(Stdio::inherit())

@@ -20,11 +20,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use self::copy::{Copy, Verdict};
 use self::list::Mutant;
-use crate::commit;
 
 /// Mutates the ConnectX provider at places chosen by hand.
 #[derive(clap::Args)]
@@ -32,14 +31,6 @@ pub(crate) struct Args {
     /// Mutants to test, by their names or the beginnings of them [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-
-    /// Test only this many of them, chosen at random
-    #[arg(long, value_name = "N")]
-    sample: Option<usize>,
-
-    /// Seed of the choice [default: the beginning of the commit's hash]
-    #[arg(long, value_name = "SEED", requires = "sample")]
-    seed: Option<u64>,
 
     /// Let the suite `differential` judge the survivors of the unit tests, in a guest with the
     /// ConnectX model for each
@@ -57,13 +48,7 @@ pub(crate) struct Args {
 /// # Errors
 /// The tree cannot be copied, or fails its tests without a mutant.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
-    let mut chosen: Vec<&Mutant> = list::all()
-        .filter(|mutant| args.names.is_empty() || args.names.iter().any(|name| mutant.name.starts_with(name)))
-        .collect();
-    ensure!(!chosen.is_empty(), "no mutant's name begins with {}", args.names.join(" or "));
-    if let Some(count) = args.sample {
-        chosen = sample(chosen, count, args.seed)?;
-    }
+    let chosen = chosen(&args.names)?;
     if args.list {
         for Mutant { name, kind, file, .. } in chosen {
             println!("{name:34} {kind:14} {file}");
@@ -75,15 +60,31 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(results.iter().any(|result| result.problem().is_some()))))
 }
 
-/// Tests a few mutants, chosen by the commit, and returns the number of those without a problem,
-/// and the problems of the others.
+/// The mutants of every commit: a field of a completion, a bit of an entry, and a bound.
+pub(crate) const FEW: &[&str] = &["completion-status-flush", "owner-round", "overflow-send-limit"];
+
+/// Tests mutants by their names or the beginnings of them, all without a name. Returns the number
+/// of those without a problem, and the problems of the others.
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn check(count: usize) -> Result<(u64, Vec<String>)> {
-    let results = judge(&sample(list::all().collect(), count, None)?, false)?;
+pub(crate) fn check(names: &[&str]) -> Result<(u64, Vec<String>)> {
+    let results = judge(&chosen(names)?, false)?;
     let problems: Vec<String> = results.iter().filter_map(Outcome::problem).collect();
     Ok(((results.len() - problems.len()) as u64, problems))
+}
+
+/// Returns the mutants whose names begin with one of `names`, all without a name.
+///
+/// # Errors
+/// No name has such a beginning.
+fn chosen(names: &[impl AsRef<str>]) -> Result<Vec<&'static Mutant>> {
+    let is_chosen = |mutant: &&Mutant| {
+        names.is_empty() || names.iter().any(|name| mutant.name.starts_with(name.as_ref()))
+    };
+    let chosen: Vec<_> = list::all().filter(is_chosen).collect();
+    ensure!(!chosen.is_empty(), "no mutant's name begins with one of these");
+    Ok(chosen)
 }
 
 /// A mutant and what became of it.
@@ -154,47 +155,16 @@ fn table(results: &[Outcome]) -> String {
     text
 }
 
-/// Chooses `count` of the mutants, by a seed or else by the commit.
-fn sample(mut of: Vec<&'static Mutant>, count: usize, seed: Option<u64>) -> Result<Vec<&'static Mutant>> {
-    let seed = seed
-        .map_or_else(commit::number, Ok)
-        .context("no commit chooses the mutants: give a seed with --seed")?;
-    println!("{count} of {} mutants, by the seed {seed}", of.len());
-    let mut state = seed;
-    let count = count.min(of.len());
-    for at in 0..count {
-        let left = of.len() - at;
-        of.swap(at, at + (random(&mut state) % left as u64) as usize);
-    }
-    of.truncate(count);
-    Ok(of)
-}
-
-/// Returns the next number of SplitMix64.
-const fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_the_same_for_the_same_seed_and_has_no_mutant_twice() {
-        let names = |seed, count| -> Vec<&str> {
-            let chosen = sample(list::all().collect(), count, Some(seed)).unwrap();
-            chosen.iter().map(|mutant| mutant.name.as_str()).collect()
-        };
-        assert_eq!(names(1, 6), names(1, 6));
-        assert_ne!(names(1, 6), names(2, 6));
-        let mut every = names(1, usize::MAX);
-        every.sort_unstable();
-        every.dedup();
-        assert_eq!(every.len(), list::all().count());
+    fn the_mutants_of_every_commit_have_these_names_and_are_none_of_the_equivalent_ones() {
+        let few = chosen(FEW).unwrap();
+        assert!(few.iter().map(|mutant| &mutant.name).eq(FEW), "{few:?}");
+        assert!(few.iter().all(|mutant| mutant.equivalent.is_none()));
+        assert!(chosen(&["no-such-name"]).is_err());
     }
 
     #[test]

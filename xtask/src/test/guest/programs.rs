@@ -1,15 +1,16 @@
 //! The programs of guests, built on the host.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Guest, shares};
+use anyhow::Result;
+
+use super::{Built, Guest};
+use crate::arch::Arch;
 use crate::cargo::{self, GUEST_PROFILE};
-use crate::test::Args;
 use crate::test::stage::{StageResult, stage};
 use crate::vm::connectx;
-use crate::{apt, c_abi, musl};
+use crate::{aarch64, apt, c_abi, musl};
 
 /// Programs of the guest suites.
 pub(super) struct Programs {
@@ -26,35 +27,48 @@ pub(super) struct Programs {
     pub(super) model: Option<PathBuf>,
 }
 
-/// Builds the programs of the waiting guests, and removes guests whose programs cannot be built.
-/// Returns `None` if no guest is left.
-pub(super) fn build(
-    args: &Args,
-    waiting: &mut VecDeque<(usize, &Guest)>,
-    results: &mut Vec<StageResult>,
-) -> Option<Programs> {
+/// Builds the programs of the waiting guests of an architecture, and removes the guests whose
+/// programs cannot be built.
+pub(super) fn build(arch: Arch, built: &mut Built<'_>) {
+    let programs = match arch {
+        Arch::X86_64 => of_x86_64(built),
+        Arch::Aarch64 => {
+            let mut programs = None;
+            let stage = stage("building the guest suites for aarch64", |result| match of_aarch64() {
+                Ok(some) => programs = Some(some),
+                Err(error) => result.fail(format!("{error:#}")),
+            });
+            built.results.extend((stage.counts.failed > 0).then_some(stage));
+            programs
+        }
+    };
+    match programs {
+        Some(programs) => built.programs.push((arch, programs)),
+        None => give_up(built, |guest| guest.arch == arch),
+    }
+}
+
+/// Builds the programs of aarch64, whose guests have rdma-core of Debian.
+fn of_aarch64() -> Result<Programs> {
+    let bin_dir = aarch64::build(aarch64::PROGRAMS)?;
+    let c_abi_dir = Some(c_abi::link_for_aarch64(&bin_dir.join(c_abi::ARCHIVE))?);
+    let model = Some(connectx::build()?.join("connectx-model"));
+    Ok(Programs { bin_dir, static_dir: None, musl_dir: None, rdma_core_dir: None, c_abi_dir, model })
+}
+
+fn of_x86_64(built: &mut Built<'_>) -> Option<Programs> {
     let mut bin_dir = None;
     let suites = stage("building the guest suites", |result| {
         let packages = ["--package", "verbs-tests", "--package", "rdma-tools", "--bins"];
         // Without the provider of soft devices, which guests' cases do not name.
-        let features = ["--no-default-features", "--features", shares::named(args)];
+        let features = ["--no-default-features", "--features", "verbs-tests/kernel"];
         let quiet = ["--quiet", "--profile", GUEST_PROFILE];
         match cargo::build(&[&quiet as &[&str], &packages, &features].concat()) {
             Ok(dir) => bin_dir = Some(dir),
             Err(error) => result.fail(format!("{error:#}")),
         }
-        for program in ["guest", "guest-mlx5"] {
-            let Some(dir) = &bin_dir else { break };
-            if !dir.join(program).exists() && waiting.iter().any(|(_, guest)| guest.program() == program) {
-                result.fail(format!("there is no {}", dir.join(program).display()));
-            }
-        }
     });
-    if suites.counts.failed > 0 {
-        results.push(suites);
-    }
-    let exists = |guest: &Guest| bin_dir.as_ref().is_some_and(|dir| dir.join(guest.program()).exists());
-    give_up(waiting, results, |guest| !exists(guest));
+    built.results.extend((suites.counts.failed > 0).then_some(suites));
     let mut programs = Programs {
         bin_dir: bin_dir?,
         static_dir: None,
@@ -63,44 +77,43 @@ pub(super) fn build(
         c_abi_dir: None,
         model: None,
     };
-    if waiting.iter().any(|(_, guest)| guest.has_model()) {
+    let is_waiting = |built: &Built<'_>, has_model| {
+        built.waiting.iter().any(|(_, guest)| guest.arch == Arch::X86_64 && guest.has_model() == has_model)
+    };
+    if is_waiting(built, true) {
         let model = stage("building the ConnectX model", |result| match connectx::build() {
             Ok(dir) => programs.model = Some(dir.join("connectx-model")),
             Err(error) => result.fail(format!("{error:#}")),
         });
         if model.counts.failed > 0 {
-            results.push(model);
-            give_up(waiting, results, Guest::has_model);
+            built.results.push(model);
+            give_up(built, Guest::has_model);
         }
         compile(&programs.bin_dir.join("guest-mlx5"));
     }
-    if waiting.iter().any(|(_, guest)| !guest.has_model()) {
+    if is_waiting(built, false) {
         let builds = static_builds();
-        results.push(builds.stage);
+        built.results.push(builds.stage);
         (programs.static_dir, programs.musl_dir) = (builds.glibc, builds.musl);
         compile(&programs.bin_dir.join("guest"));
     }
-    if !waiting.is_empty() {
-        results.push(stage(apt::RDMA_CORE.name, |result| {
-            match apt::RDMA_CORE.root(&|line| println!("{line}")) {
-                Ok(root) => {
-                    result.counts.passed += 1;
-                    programs.rdma_core_dir = Some(root);
-                }
-                Err(error) => result.skip(format!("{error:#}")),
-            }
-        }));
-    }
-    if !waiting.is_empty() {
-        results.push(stage("linking libibverbs.so.1", |result| match c_abi::build(GUEST_PROFILE) {
-            Ok(dir) => {
+    built.results.push(stage(apt::RDMA_CORE.name, |result| {
+        match apt::RDMA_CORE.root(&|line| println!("{line}")) {
+            Ok(root) => {
                 result.counts.passed += 1;
-                programs.c_abi_dir = Some(dir);
+                programs.rdma_core_dir = Some(root);
             }
-            Err(error) => result.fail(format!("{error:#}")),
-        }));
-    }
-    (!waiting.is_empty()).then_some(programs)
+            Err(error) => result.skip(format!("{error:#}")),
+        }
+    }));
+    built.results.push(stage("linking libibverbs.so.1", |result| match c_abi::build(GUEST_PROFILE) {
+        Ok(dir) => {
+            result.counts.passed += 1;
+            programs.c_abi_dir = Some(dir);
+        }
+        Err(error) => result.fail(format!("{error:#}")),
+    }));
+    Some(programs)
 }
 
 /// Compiles the C programs of a guest's suites. Without them a case compiles them, slowly.
@@ -113,17 +126,13 @@ fn compile(guest: &Path) {
 
 /// Removes guests whose programs could not be built, which has been counted as a failure, from the
 /// queue.
-fn give_up(
-    waiting: &mut VecDeque<(usize, &Guest)>,
-    results: &mut Vec<StageResult>,
-    which: impl Fn(&Guest) -> bool,
-) {
-    for (_, guest) in waiting.iter().filter(|(_, guest)| which(guest)) {
+fn give_up(built: &mut Built<'_>, which: impl Fn(&Guest) -> bool) {
+    for (_, guest) in built.waiting.iter().filter(|(_, guest)| which(guest)) {
         let mut result = StageResult { name: guest.stage(), ..StageResult::default() };
         result.skip("its programs could not be built");
-        results.push(result);
+        built.results.push(result);
     }
-    waiting.retain(|(_, guest)| !which(guest));
+    built.waiting.retain(|(_, guest)| !which(guest));
 }
 
 /// The tools as static programs, which the suites run in an empty root.
@@ -158,22 +167,19 @@ fn static_builds() -> StaticBuilds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test::guest::Device;
     use crate::test::stage::Counts;
+    use crate::vm::Device;
     use crate::vm::connectx::Port;
-    use crate::vm::kernel::{Choice, SERIES};
 
     #[test]
     fn guests_that_cannot_run_are_skipped_by_name_and_the_others_wait_on() {
-        let guest = |device| Guest { kernel: Choice::Series(&SERIES[1]), device };
-        let (rxe, mlx5) = (guest(Device::Rxe), guest(Device::Mlx5(Port::Ib)));
-        let (mut waiting, mut results) = (VecDeque::from([(0, &rxe), (1, &mlx5)]), Vec::new());
-        give_up(&mut waiting, &mut results, Guest::has_model);
-        assert_eq!(waiting, [(0, &rxe)]);
-        assert_eq!(results.len(), 1);
-        assert_eq!(
-            (results[0].name.as_str(), results[0].counts),
-            ("guest suites on 6.1 mlx5 ib", Counts { passed: 0, failed: 0, skipped: 1 })
-        );
+        let guest = |device| Guest::new("6.1".parse().unwrap(), device, Port::Ib);
+        let (rxe, mlx5) = (guest(Device::Rxe), guest(Device::Mlx5));
+        let mut built = Built { waiting: [(0, &rxe), (1, &mlx5)].into(), ..Built::default() };
+        give_up(&mut built, Guest::has_model);
+        assert_eq!(built.waiting, [(0, &rxe)]);
+        let skipped = (built.results[0].name.as_str(), built.results[0].counts);
+        let one = Counts { passed: 0, failed: 0, skipped: 1 };
+        assert_eq!((built.results.len(), skipped), (1, ("guest suites on 6.1 mlx5 ib", one)));
     }
 }
