@@ -497,8 +497,8 @@ fn table<P: Measured>(
     Ok(are_met)
 }
 
-/// Makes each measured call in a separate process without counting. `cargo test` runs this, so that
-/// changes to the paper devices' commands are noticed there.
+/// Runs each measured call in a separate process without counting. `cargo test` runs this to catch
+/// changes to the paper devices' commands.
 fn try_calls() -> ExitCode {
     let symbols = symbols(ON_PAPER).chain(symbols(ON_MLX5)).chain(symbols(ON_SOFT));
     let (mut passed, mut failed) = (0, 0);

@@ -44,7 +44,7 @@ pub struct Symbol {
 /// The implemented part of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// The function does what its man page says, on every device that has the feature.
+    /// The function works as its man page says on every device with the feature.
     Served,
     /// The function lacks a part, for this reason.
     Partial(&'static str),
@@ -78,7 +78,7 @@ const NO_SOCKETS: &str = "sockets over RDMA are not built: `EOPNOTSUPP`";
 const NO_ACM: &str = "ibacm is not asked for a route";
 const NO_EFA: &str = "no provider of EFA devices: `EOPNOTSUPP`";
 
-/// Returns every node of the image: those of libibverbs, of librdmacm, then of the providers'
+/// Returns every node of the image: first libibverbs, then librdmacm, then the providers'
 /// libraries.
 pub fn nodes() -> impl Iterator<Item = &'static Node> {
     [IBVERBS, PRIVATE, RDMACM, MLX5, EFA].into_iter().flatten()
@@ -201,7 +201,7 @@ pub const IBVERBS: &[Node] = &[
 /// The nodes of libibverbs' private symbols, one per group of releases, from 22 to 65.
 ///
 /// Programs import only one private symbol: `ibv_devinfo` and pyverbs import `ibv_query_gid_type`
-/// from the node of their own release. A program runs on the image if its node is listed here.
+/// from the node of their release. A program runs on the image if its node is listed here.
 pub const PRIVATE: &[Node] = &[
     node("IBVERBS_PRIVATE_22", &[served("ibv_query_gid_type")]),
     node("IBVERBS_PRIVATE_25", &[served("ibv_query_gid_type")]),

@@ -98,8 +98,8 @@ impl<P: Provider> Provided<P> {
         }
     }
 
-    /// Destroys the objects through which peers have access. Their structs stay, leaked by the
-    /// program.
+    /// Destroys the objects that give peers access. Their structs stay allocated, because the
+    /// program leaked them.
     ///
     /// # Safety
     /// The program no longer uses the objects.

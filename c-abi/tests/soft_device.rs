@@ -5,8 +5,8 @@
 //! device.
 //!
 //! # Safety
-//! The functions are those of this library under their C names, with their types in verbs.h. The
-//! tests pass live objects and memory of the stated sizes.
+//! The tests call this library's functions by their C names, with the types of verbs.h. They pass
+//! live objects and memory of the stated sizes.
 #![allow(unsafe_code)]
 
 mod abi;

@@ -57,8 +57,8 @@ impl Libmlx5 {
         Ok(Some(library))
     }
 
-    /// Returns the instructions of one call of a function of `cost.c`, minus those of the empty
-    /// function.
+    /// Returns the instructions that one call of a `cost.c` function takes, less the cost of the
+    /// empty function.
     ///
     /// # Errors
     /// The C program or valgrind failed.

@@ -58,7 +58,7 @@ pub(crate) fn table() -> Result<bool, String> {
     Ok(are_met)
 }
 
-/// Returns the folder in which `cargo xtask c-abi` links the library.
+/// Returns the folder where `cargo xtask c-abi` links the library.
 fn library() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     // This program is TARGET/PROFILE/deps/NAME.

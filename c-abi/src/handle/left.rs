@@ -1,8 +1,8 @@
-//! [`Left`]: the objects through which peers access a context.
+//! [`Left`]: the objects that give peers access to a context.
 //!
 //! In C, `ibv_close_device` closes the kernel device's file, and the kernel destroys the remaining
-//! objects. Here objects keep their device open, so closing destroys whatever gives peers access:
-//! queue pairs, then windows, then regions. Other remaining objects stay until the process ends.
+//! objects. Here objects keep their device open, so closing destroys only the objects that give
+//! peers access: queue pairs, then windows, then regions. The others stay until the process ends.
 
 use core::marker::PhantomData;
 use std::collections::BTreeSet;

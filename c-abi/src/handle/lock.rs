@@ -98,7 +98,7 @@ impl<T> Spin<T> {
         if !self.lock() {
             return Err(self.why_not());
         }
-        // SAFETY: this call has the lock, and `unlock` follows the end of the borrow.
+        // SAFETY: this call holds the lock, and releases it after the end of the borrow.
         let result = with(unsafe { &mut *self.value.get() });
         // SAFETY: `lock` returned true above.
         unsafe { self.unlock() };
@@ -113,7 +113,7 @@ impl<T> Spin<T> {
             self.note(attempt);
         }
         is_locked.then(|| {
-            // SAFETY: this call has the lock, and `unlock` follows the end of the borrow.
+            // SAFETY: this call holds the lock, and releases it after the end of the borrow.
             let result = with(unsafe { &mut *self.value.get() });
             // SAFETY: taken above, or not needed.
             unsafe { self.unlock() };
@@ -129,24 +129,25 @@ impl<T> Spin<T> {
         attempt.has_lock() || self.wait(attempt)
     }
 
-    /// Returns the reason why the lock could not be taken: `EINVAL` if the value has ended,
-    /// `ENODEV` in a forked child, if a thread of its parent had the lock or waited for it.
+    /// Returns why the lock could not be taken: `EINVAL` if the value has ended; `ENODEV` in a
+    /// forked child if a thread of its parent held the lock or waited for it.
     #[cold]
     pub(crate) fn why_not(&self) -> Errno {
         if self.has_ended.load(Ordering::Acquire) { Errno::INVAL } else { Errno::NODEV }
     }
 
-    /// Tells threads that wait for the lock that there is no value any more.
+    /// Marks the value as ended and wakes the first waiting thread.
     ///
     /// # Safety
-    /// The caller has the lock, and never returns it.
+    /// The caller holds the lock, and never releases it.
     pub(crate) unsafe fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
         self.wake_first();
     }
 
-    /// Takes the lock if it is free and no thread waits. An attempt without success goes to
-    /// [`wait`](Self::wait), also for queues that need no lock: one test less for the others.
+    /// Takes the lock if it is free and no thread waits. Otherwise the caller calls
+    /// [`wait`](Self::wait). Queues that need no lock go there too, which saves the other queues a
+    /// test.
     #[inline(always)]
     pub(crate) fn attempt(&self) -> Attempt {
         match self.waiting.load(Ordering::Relaxed) {
@@ -170,7 +171,7 @@ impl<T> Spin<T> {
         }
     }
 
-    /// Takes the lock if it is free, and returns whether it did.
+    /// Takes the lock if it is free. Returns whether it did.
     fn take(&self) -> bool {
         let attempt = self.swap();
         if !attempt.has_lock() {
@@ -180,7 +181,7 @@ impl<T> Spin<T> {
     }
 
     /// Returns whether no thread of this process will release the lock: the value has ended, or a
-    /// parent's thread had the lock at the fork, or waited for it.
+    /// thread of the parent held the lock or waited for it at the fork.
     pub(crate) fn is_hopeless(&self) -> bool {
         let own = current_generation();
         let holder = self.holder.load(Ordering::Relaxed);
@@ -193,44 +194,43 @@ impl<T> Spin<T> {
             || self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Returns the lock.
+    /// Releases the lock.
     ///
     /// # Safety
-    /// The caller has the lock, and no reference that [`get`](Self::get) returned is used
+    /// The caller holds the lock, and no reference returned by [`get`](Self::get) is used
     /// afterwards.
     #[inline(always)]
     pub(crate) unsafe fn unlock(&self) {
         self.holder.store(0, Ordering::Release);
     }
 
-    /// Returns the value of a lock that is taken, to be read.
+    /// Returns the value for reading. The lock is held.
     ///
     /// # Safety
-    /// The caller has the lock for the life of the reference, and no other reference is used
-    /// meanwhile that may write.
+    /// The caller holds the lock for the life of the reference, and no mutable reference is used
+    /// meanwhile.
     pub(crate) unsafe fn get_shared(&self) -> &T {
-        // SAFETY: the caller has the lock, and nothing writes.
+        // SAFETY: the caller holds the lock, and no mutable reference is used.
         unsafe { &*self.value.get() }
     }
 
-    /// Returns the value of a lock that is taken.
+    /// Returns the value. The lock is held.
     ///
     /// # Safety
-    /// The caller has the lock for the life of the reference, and has no other reference.
+    /// The caller holds the lock for the life of the reference, and has no other reference.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn get(&self) -> &mut T {
-        // SAFETY: the caller has the lock, and no other reference.
+        // SAFETY: the caller holds the lock, and has no other reference.
         unsafe { &mut *self.value.get() }
     }
 
-    /// Returns where the value lies, for an owner that ends it.
+    /// Returns the address of the value, for an owner that ends it.
     pub(crate) const fn as_ptr(&self) -> *mut T {
         self.value.get()
     }
 
-    /// Waits for the lock after an attempt without success. Returns false if no thread will release
-    /// it.
+    /// Waits for the lock after a failed attempt. Returns false if no thread will release it.
     #[cold]
     #[inline(never)]
     pub(crate) fn wait(&self, attempt: Attempt) -> bool {
@@ -243,7 +243,7 @@ impl<T> Spin<T> {
             if self.is_hopeless() {
                 return false;
             } else if self.waiting.load(Ordering::Relaxed) < 0 {
-                // The other threads go first: only a running thread can take its turn.
+                // Other threads go first, because only a running thread can take its turn.
                 self.wake_first();
                 if yields == YIELDS {
                     break;
@@ -264,10 +264,10 @@ impl<T> Spin<T> {
 
     /// Counts this thread as waiting, and returns its number.
     fn enter_line(&self) -> u32 {
-        // No thread waits, or one of this process does: a child whose parent's threads waited has
-        // given up.
+        // Any waiting thread belongs to this process: after a fork with waiting threads, the child
+        // has given up.
         self.line.store(current_generation(), Ordering::Relaxed);
-        // In one order with the turns: see `wait_in_line`.
+        // In one total order with the turns: see `wait_in_line`.
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -289,12 +289,13 @@ impl<T> Spin<T> {
             }
         }
         let is_taken = self.take_turn();
-        // Before the next turn begins: a thread that finds no waiting thread then finds the lock
+        // This precedes the next turn, so a thread that finds no waiting thread finds the lock
         // taken.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let next = number.wrapping_add(1);
-        // Either this thread finds the next one counted, or that one finds its turn before it
-        // sleeps: both write, and then read what the other wrote, in one order of all four.
+        // Either this thread sees the next one counted, or the next one sees its turn before it
+        // sleeps. Each thread writes before it reads the other's value, and all four accesses have
+        // one total order.
         self.turn.swap(next, Ordering::SeqCst);
         // The next thread may sleep. Once awake, it takes the lock soon after this thread has
         // released it.
@@ -435,7 +436,7 @@ mod tests {
                 thread
             })
             .collect();
-        // SAFETY: this thread has the lock, and keeps it.
+        // SAFETY: this thread holds the lock, and keeps it.
         unsafe { lock.end() };
         for thread in waiting {
             assert_eq!(thread.join().unwrap(), Err(Errno::INVAL));

@@ -5,7 +5,7 @@
 //! | [`context`] | an open device, and the call of a verb for its provider |
 //! | [`cmd_fd`] | the descriptor shown as `ibv_context.cmd_fd` |
 //! | [`object`] | an object of C together with the provider's object |
-//! | [`left`] | the objects through which peers access a context |
+//! | [`left`] | the objects that give peers access to a context |
 //! | [`shared`] | objects that threads may use while another one destroys them |
 //! | [`lock`], [`thread`] | the lock of a queue, the calling thread's number |
 //! | [`wait`] | the system calls that are cancellation points |

@@ -5,7 +5,7 @@
 //!
 //! # Safety
 //! See the parent module: the objects are live and belong to this library. Their device is a
-//! ConnectX device, so their types are those of the provider `mlx5`.
+//! ConnectX device, so they have the types of the provider `mlx5`.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;

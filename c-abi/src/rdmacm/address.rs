@@ -119,7 +119,7 @@ pub(super) unsafe fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> Re
     }
 }
 
-/// Returns a timeout as taken by the kernel, which treats a negative one as endless.
+/// Converts a timeout in milliseconds. Like the kernel, treats a negative one as infinite.
 fn milliseconds(timeout: c_int) -> Duration {
     u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis)
 }
@@ -195,8 +195,8 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
 }
 
 /// # Errors
-/// `EOPNOTSUPP` for contradictory hints; the errors of the lookup, with those of `getaddrinfo(3)`
-/// reported as `ENOENT`; the errors of writing the event.
+/// `EOPNOTSUPP` for contradictory hints; `ENOENT` if `getaddrinfo(3)` fails; the other errors of
+/// the lookup; the errors of writing the event.
 ///
 /// # Safety
 /// Same as [`rdma_resolve_addrinfo`].

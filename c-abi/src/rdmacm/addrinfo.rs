@@ -71,7 +71,7 @@ fn set_ib(to: &mut *mut sockaddr, len: &mut socklen_t, ib: IbAddress) -> Result 
     set_address(to, len, &bytes[..used])
 }
 
-/// Converts hints to those of `getaddrinfo(3)`.
+/// Converts hints to hints for `getaddrinfo(3)`.
 fn wishes(hints: &rdma_addrinfo) -> addrinfo {
     // SAFETY: zeroed integers and null pointers are valid.
     let mut wishes: addrinfo = unsafe { core::mem::zeroed() };
@@ -417,8 +417,8 @@ pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
 /// Fetches the resolved services, unless the addresses are there already.
 ///
 /// # Errors
-/// `ENOENT` if there is no service; the errors of the query. `rdma_resolve_addrinfo` may then be
-/// called again.
+/// `ENOENT` if the query finds no service; the errors of the query. `rdma_resolve_addrinfo` may
+/// then be called again.
 ///
 /// # Safety
 /// `id` is live.

@@ -53,7 +53,7 @@ type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
 
 impl Channel {
     /// # Errors
-    /// The errors of [`EventChannel::new`]; `ENODEV` if there is no device at all, as in C.
+    /// The errors of [`EventChannel::new`]; `ENODEV` if the system has no RDMA device, as in C.
     fn new() -> Result<Self> {
         let events = EventChannel::new().map_err(|error| match logged(error) {
             Errno::NOENT if !Path::new(CLASS).exists() => Errno::NODEV,

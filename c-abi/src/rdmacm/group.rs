@@ -12,7 +12,7 @@ use super::tally::Tally;
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) key: GroupKey,
-    /// The address by which the program identifies it when leaving.
+    /// The address that the program passes to leave the group.
     pub(super) address: Vec<u8>,
     /// The address of the context that the program passed.
     pub(super) context: usize,

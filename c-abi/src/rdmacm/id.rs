@@ -55,7 +55,7 @@ pub(super) struct State {
     pub(super) connect: Vec<u8>,
     /// The attributes for the queue pairs of a listener's requests.
     pub(super) qp_init: Option<ibv_qp_init_attr>,
-    /// The depths requested by the peer, and later those of the connection.
+    /// The depths requested by the peer, replaced by the depths agreed for the connection.
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
     pub(super) local_ece: Ece,

@@ -9,8 +9,8 @@ use verbs_core::fork::current_generation;
 
 use crate::handle::lock::{ANY, futex_wait, futex_wake};
 
-/// Counts of read and acknowledged events. There is no lock, because a forked child could find it
-/// taken.
+/// Counts of read and acknowledged events. They are atomic instead of locked, because a forked
+/// child could inherit a taken lock.
 #[derive(Debug)]
 pub(super) struct Tally {
     read: AtomicU32,

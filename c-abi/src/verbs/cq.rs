@@ -55,7 +55,7 @@ pub(crate) struct Cq<P: Provider> {
     /// Requests events without the lock of the queue, if the provider can: a poller that has lost
     /// its processor then delays no request.
     notifier: Option<Shared<Box<dyn Notifier>>>,
-    /// The number of events that were read, where the provider asks for it.
+    /// The number of events read, for providers that need it.
     events: Option<Arc<AtomicU32>>,
     handle: u32,
 }
@@ -87,8 +87,8 @@ impl<P: Provider> Cq<P> {
         if !is_lender && !self.queue.lock() {
             return Err(refused(verb, self.queue.why_not()));
         }
-        // SAFETY: this thread has the lock, perhaps since `start_poll`, and reads lent completions
-        // alone.
+        // SAFETY: this thread holds the lock, perhaps since `start_poll`, and reads lent
+        // completions alone.
         let result = with(unsafe { self.queue.get_shared() });
         if !is_lender {
             // SAFETY: `lock` returned true above.
@@ -125,7 +125,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
     }
 }
 
-/// The entries of a new queue, which programs choose for ConnectX devices alone.
+/// The entries of a new queue. Programs can choose them only for ConnectX devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entries {
     /// The size of an entry in bytes.
@@ -327,7 +327,7 @@ pub(crate) unsafe extern "C" fn poll<P: Provider>(
     }
 }
 
-/// As [`poll`], where another thread has the lock.
+/// Same as [`poll`], for when another thread holds the lock.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn poll_waiting<P: Provider>(
@@ -351,7 +351,7 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
 /// Completions are lent and copied one by one, because most calls find one or two.
 ///
 /// # Safety
-/// The caller has the lock, and `wc` has room for `num_entries` completions.
+/// The caller holds the lock, and `wc` has room for `num_entries` completions.
 #[inline(always)]
 unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's promise. Both types of completions have the same layout, and consist of

@@ -4,7 +4,8 @@
 //! readers read the completion that the queue lends.
 //!
 //! # Safety
-//! As the crate. C programs call the readers only between the two, in the thread that has the lock.
+//! Same as the crate. C programs call the readers only between the two, in the thread that holds
+//! the lock.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint};
@@ -79,7 +80,7 @@ unsafe extern "C" fn start_poll<P: Provider>(cq: *mut ibv_cq_ex, attr: *mut ibv_
     }
 }
 
-/// As [`start_poll`], where another thread has the lock.
+/// Same as [`start_poll`], for when another thread holds the lock.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex, attempt: Attempt) -> c_int {
@@ -92,7 +93,7 @@ unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex, attempt
     }
 }
 
-/// Borrows the first completion, or returns the lock of a queue that has none.
+/// Borrows the first completion. Releases the lock if the queue has none.
 ///
 /// # Safety
 /// As [`advance`].

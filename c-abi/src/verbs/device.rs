@@ -213,7 +213,7 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     unsafe { free_list(list, |device| release(device)) }
 }
 
-/// Copies pointers into a null-terminated C list; `None` if there is no memory.
+/// Copies pointers into a null-terminated C list. Returns `None` if out of memory.
 pub(crate) fn list_to_c<T>(items: &[*mut T]) -> Option<*mut *mut T> {
     // SAFETY: `calloc` returns zeroed memory of that many pointers, or null.
     let array: *mut *mut T = unsafe { libc::calloc(items.len() + 1, size_of::<*mut T>()) }.cast();

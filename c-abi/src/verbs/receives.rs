@@ -64,7 +64,7 @@ pub(crate) fn refuse(verb: &'static str, reason: PostReason) -> c_int {
 /// The reason of a request that no provider could read.
 pub(crate) const UNREADABLE: PostReason = PostReason::Doorbell(Errno::INVAL);
 
-/// Posts a list of receives to a queue whose lock this thread has, and returns the lock.
+/// Posts a list of receives to a queue whose lock this thread holds, then releases the lock.
 ///
 /// Most lists have one receive, so the loop over more is out of line.
 ///
@@ -77,8 +77,8 @@ unsafe fn recv_list<Q: RecvQueue>(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: this thread has the lock until `unlock`. The program does not change its list during
-    // the call, and keeps its promise for the request.
+    // SAFETY: this thread holds the lock until `unlock`. The program does not change its list
+    // during the call, and keeps its promise for the request.
     unsafe {
         let rq = queue.get();
         match recv_one(rq, &*wr) {
@@ -92,7 +92,8 @@ unsafe fn recv_list<Q: RecvQueue>(
     }
 }
 
-/// Posts the receives behind the first, whose result is known, rings, and returns the lock.
+/// Posts the receives behind the first, whose result is known, rings the doorbell, then releases
+/// the lock.
 ///
 /// # Safety
 /// As [`recv_list`].
@@ -177,7 +178,7 @@ pub(crate) unsafe fn recv_locked<Q: RecvQueue>(
     }
 }
 
-/// As [`recv_locked`], where another thread has the lock.
+/// Same as [`recv_locked`], for when another thread holds the lock.
 ///
 /// # Safety
 /// As [`recv_list`].

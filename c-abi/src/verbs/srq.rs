@@ -158,8 +158,8 @@ impl<P: Provider> Provided<P> {
     unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> Result<(), Error> {
         const VERB: &str = "destroy_srq";
         // SAFETY: the queue is live. Threads that handle its last events may use it until they
-        // acknowledge them. They find the control object gone, and a queue from which no message
-        // takes receives.
+        // acknowledge them. They find the control object gone, and no message takes receives from
+        // the queue.
         unsafe {
             let control = &checked::<P>(srq, VERB)?.srq;
             let read = control.destroy_waiting(VERB, P::Srq::destroy_counting_events)?;

@@ -1,7 +1,7 @@
 //! The functions of this library under their C names and the inline functions of verbs.h.
 //!
 //! # Safety
-//! The declarations are those of verbs.h. Callers pass live objects and memory of the stated sizes.
+//! The declarations match verbs.h. Callers pass live objects and memory of the stated sizes.
 #![allow(unsafe_code)]
 #![allow(dead_code, unreachable_pub, missing_docs)]
 

@@ -1,10 +1,9 @@
 //! A ping-pong between two queue pairs of one device through libibverbs' C API: sends, receives,
-//! and polling. The declarations are those that bindgen generates from `verbs.h`, as far as this
-//! program needs them.
+//! and polling. It contains the declarations it needs, as bindgen generates them from `verbs.h`.
 //!
 //! # Safety
-//! The declarations are those of `verbs.h`. Objects are used only between creation and destruction,
-//! on one thread, and registered memory is freed after its region.
+//! The declarations match `verbs.h`. Objects are used only between creation and destruction, on one
+//! thread, and registered memory is freed after its region.
 #![allow(non_camel_case_types, unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -7,7 +7,7 @@
 //! `arguments.c` prints the results of calls with odd arguments, which are compared with the
 //! results of rdma-core's library on kernel devices.
 //!
-//! `no_device.c` prints results that do not depend on a device. The output must equal that of
+//! `no_device.c` prints results that do not depend on a device. The output must be the same as with
 //! rdma-core's library.
 
 use std::fs;
@@ -36,7 +36,7 @@ const WITH_ALLOCATOR: &str = "large_tables";
 /// The program that forks while its threads allocate.
 const FORKS: &str = "fork_locks";
 
-/// The mode in which a program is compiled and run.
+/// A way to compile and run a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Plain,

@@ -80,7 +80,7 @@ struct Verb {
 }
 
 impl Verb {
-    /// Returns the message with which perftest rejects a transport or a flag for this operation.
+    /// Returns perftest's message if it rejects this transport or flag for the operation.
     fn refusal(&self, flag: &str) -> Option<&'static str> {
         match (self.name, flag) {
             ("read" | "atomic", "UC") => Some("UC connection not possible in READ/ATOMIC verbs"),

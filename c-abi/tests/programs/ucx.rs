@@ -7,7 +7,7 @@
 //! Each case creates a mount namespace and a network namespace, which needs root:
 //!
 //! - UCX only opens devices with a file of their name in `/dev/infiniband`.
-//! - It finds the destination of a datagram by `wc.sl`, in which libmlx5 reports the type of the IP
+//! - It finds the destination of a datagram by `wc.sl`, where libmlx5 reports the type of the IP
 //!   header. Reliable connections start with datagrams as well. Both address families are therefore
 //!   tested.
 

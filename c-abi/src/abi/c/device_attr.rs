@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_uint};
 use super::macros::c_types;
 
 c_types! {
-    /// The scope in which atomic operations are atomic.
+    /// The level of atomicity that a device supports.
     pub enum ibv_atomic_cap: c_uint {
         IBV_ATOMIC_NONE = 0,
         IBV_ATOMIC_HCA = 1,

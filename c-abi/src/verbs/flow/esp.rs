@@ -60,7 +60,7 @@ unsafe fn keymat(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspKeymat>, E
     if usize::from(attr.keymat_len) != size_of::<ibv_flow_action_esp_keymat_aes_gcm>() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the length was compared with that of the struct.
+    // SAFETY: the length equals the size of the struct.
     let keymat = unsafe { attr.keymat_ptr.cast::<ibv_flow_action_esp_keymat_aes_gcm>().read_unaligned() };
     // The key is a byte array stored as words.
     let mut key = [0; 32];
@@ -103,7 +103,7 @@ unsafe fn replay(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspReplay>, E
     if length == 0 {
         return Ok(Some(EspReplay::None));
     }
-    // SAFETY: the length was compared with that of the struct.
+    // SAFETY: the length equals the size of the struct.
     let bitmap = unsafe { attr.replay_ptr.cast::<ibv_flow_action_esp_replay_bmp>().read_unaligned() };
     Ok(Some(EspReplay::Bitmap { size: bitmap.size }))
 }

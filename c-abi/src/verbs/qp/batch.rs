@@ -53,7 +53,7 @@ unsafe impl Send for Request {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
-    /// None was started since `ibv_wr_start`.
+    /// No request was started since `ibv_wr_start`.
     #[default]
     None,
     /// All that were started are in the queue, at least one.

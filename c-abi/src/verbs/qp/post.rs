@@ -29,7 +29,7 @@ use crate::verbs::qp::object::{Addressing, QpObject};
 use crate::verbs::receives::{UNREADABLE, is_list, recv_locked, sges, stop};
 
 /// Returns the part of a region that a window is bound to. Devices ignore rights that a window
-/// cannot give, such as that of local writes.
+/// cannot grant, such as local write.
 ///
 /// # Safety
 /// The region is null or live.
@@ -46,7 +46,7 @@ pub(crate) unsafe fn bind_info(info: &ibv_mw_bind_info) -> MwBindInfo {
     }
 }
 
-/// Returns the flags of a request. C ignores those that it does not know.
+/// Returns the flags of a request. As in C, unknown flags are ignored.
 #[inline(always)]
 pub(crate) const fn send_flags(flags: u32) -> SendFlags {
     SendFlags::from_bits_truncate(flags)
@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
         // SAFETY: `bad_wr` is one pointer or null.
         return unsafe { stop(wr, bad_wr, "post_send", PostReason::Doorbell(queue.why_not())) };
     }
-    // SAFETY: this call has the lock until the last use of the queue. The program does not change
+    // SAFETY: this call holds the lock until the last use of the queue. The program does not change
     // its list during the call, and keeps its promise for each request; `bad_wr` is one pointer or
     // null.
     unsafe {
@@ -139,9 +139,9 @@ unsafe fn send_list<P: Provider>(
 
 /// Puts a request of C into a queue.
 ///
-/// Sends, writes and reads with one element each have a call of [`SendQueue::post_quick`] of their
-/// own, in which the compiler knows the operation and the length of the list. Inline data does not
-/// take a queue's short way.
+/// Sends, writes and reads with one element each call [`SendQueue::post_quick`] from a separate
+/// place, where the compiler knows the operation and the length of the list. Inline data does not
+/// take a queue's fast path.
 ///
 /// # Safety
 /// The program's promise for the request.
@@ -308,8 +308,8 @@ unsafe fn post_any<P: Provider>(
     unsafe { sq.post_one(&SendWr { wr_id: wr.wr_id, op, sge: list, flags }) }
 }
 
-/// Cuts a list to the 8 bytes that an atomic writes. C's providers accept longer lists, of which
-/// the device writes the first bytes.
+/// Cuts a list to the 8 bytes that an atomic writes. C's providers accept longer lists, but the
+/// device writes only their first bytes.
 pub(crate) fn cut_for_atomic(list: &[Sge]) -> Cow<'_, [Sge]> {
     let mut left = ATOMIC_LENGTH;
     let fits = list.iter().map(|sge| u64::from(sge.length)).sum::<u64>() <= left;

@@ -1,13 +1,13 @@
 //! `ibv_wr_...`: work requests that are built by calls, and posted together or not at all.
 //!
-//! `ibv_wr_start` takes the lock of the send queue. A call that starts a request keeps the
-//! operation; the call that completes it, which is the one that sets its memory or the last of
-//! those that address it, puts it into the queue. The first error ends the batch:
-//! `ibv_wr_complete` takes everything back and returns it.
+//! `ibv_wr_start` takes the lock of the send queue. One call starts a request and sets its
+//! operation; others set its memory and its destination. The call that completes the request puts
+//! it into the queue. The first error ends the batch: `ibv_wr_complete` then removes all its
+//! requests and returns the error.
 //!
 //! # Safety
-//! As the crate. C programs call these functions between `ibv_wr_start` and `ibv_wr_complete` or
-//! `ibv_wr_abort`, in the thread that has the lock.
+//! Same as the crate. C programs call these functions between `ibv_wr_start` and `ibv_wr_complete`
+//! or `ibv_wr_abort`, in the thread that holds the lock.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -80,13 +80,13 @@ impl<P: Provider> Clone for Building<'_, P> {
 
 impl<P: Provider> Copy for Building<'_, P> {}
 
-/// Puts a request of the program's own making into the queue of a ConnectX device, behind the one
-/// before.
+/// Appends a request in the device's format, built by the program itself, to the queue of a
+/// ConnectX device.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, whose lock this thread has unless it was refused.
-/// `entry` has as many units of 16 bytes as its control segment tells, and asks for what the device
-/// may do.
+/// `qp` is a live queue pair of the provider, whose lock this thread holds unless it was refused.
+/// `entry` has as many 16-byte units as its control segment states, and requests only operations
+/// that the device may execute.
 pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -107,7 +107,7 @@ pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
 /// Returns the batch of a queue pair.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, whose lock this thread has.
+/// `qp` is a live queue pair of the provider, whose lock this thread holds.
 #[inline(always)]
 const unsafe fn building<'a, P: Provider>(qp: *mut ibv_qp_ex) -> Building<'a, P> {
     Building { c: qp, _qp: PhantomData }
@@ -124,7 +124,7 @@ impl<'a, P: Provider> Building<'a, P> {
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     fn batch(&mut self) -> &mut Batch {
-        // SAFETY: this thread has the lock, which guards the batch, and no other reference.
+        // SAFETY: this thread holds the lock, which guards the batch, and has no other reference.
         unsafe { &mut *self.qp().batch.get() }
     }
 
@@ -134,14 +134,14 @@ impl<'a, P: Provider> Building<'a, P> {
         self.batch().request.state = State::None;
     }
 
-    /// Posts the requests in the queue, of which there is one, and returns the lock.
+    /// Posts the requests in the queue, at least one, then releases the lock.
     ///
     /// # Safety
     /// `start` took the lock, and the batch is not used afterwards.
     #[inline(always)]
     unsafe fn complete(self) -> c_int {
         let sq = &self.qp().sq;
-        // SAFETY: this thread has the lock, until the last line.
+        // SAFETY: this thread holds the lock until `unlock`.
         let result = unsafe {
             let result = sq.get().ring();
             sq.unlock();
@@ -153,8 +153,9 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Starts a common request, behind the one before. Operands that it lacks may be anything. The
-    /// compiler knows the operation, and stores only the operands that it has.
+    /// Starts a common request behind the previous one. Operands without a meaning for the
+    /// operation are ignored. The compiler knows the operation, and stores only the operands that
+    /// it has.
     #[inline(always)]
     fn begin_common(mut self, state: State, remote_addr: u64, rkey: u32, imm_data: u32) {
         if !self.batch().request.state.is_free() {
@@ -172,9 +173,9 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// As [`begin_common`](Self::begin_common), behind a request that is not in the queue yet, or
-    /// in a batch that has ended. A function of C, because these do not unwind: a caller can end
-    /// with a jump to it.
+    /// Same as [`begin_common`](Self::begin_common), behind a request that is not in the queue yet,
+    /// or in a batch that has ended. The function has the C ABI and therefore does not unwind, so a
+    /// caller can end with a jump to it.
     #[inline(never)]
     extern "C" fn begin_behind(mut self, state: State, remote_addr: u64, rkey: u32, imm_data: u32) {
         if self.put_waiting() {
@@ -182,7 +183,7 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Starts a request, behind the one before.
+    /// Starts a request behind the previous one.
     fn begin(mut self, op: Op) {
         if self.put_waiting() {
             self.begin_common(State::Other, 0, 0, 0);
@@ -198,7 +199,7 @@ impl<'a, P: Provider> Building<'a, P> {
         batch.request.state = State::Refused;
     }
 
-    /// Returns whether there is a request; refuses address and memory of none.
+    /// Returns whether a request is waiting to be completed. Otherwise the batch fails.
     fn is_waiting(mut self) -> bool {
         let state = self.batch().request.state;
         if state.is_free() {
@@ -216,8 +217,8 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Puts the request into the queue if it was not put there yet, and returns whether another one
-    /// may start.
+    /// Puts the request into the queue unless it is there already. Returns whether another one may
+    /// start.
     fn put_waiting(&mut self) -> bool {
         if self.batch().request.state.is_waiting() {
             self.put_kept();
@@ -301,7 +302,7 @@ impl<'a, P: Provider> Building<'a, P> {
     fn post(mut self, op: SendOp<'_>, sge: &[Sge], flags: SendFlags) {
         let Request { wr_id, flags: own, .. } = self.batch().request;
         let flags = send_flags(own).difference(SendFlags::INLINE).union(flags);
-        // SAFETY: this thread has the lock, and the program keeps the memory as C requires.
+        // SAFETY: this thread holds the lock, and the program keeps the memory as C requires.
         match unsafe { self.qp().sq.get().post_one(&SendWr { wr_id, op, sge, flags }) } {
             Ok(()) => self.batch().request.state = State::Queued,
             Err(reason) => self.refuse(reason),
@@ -317,7 +318,7 @@ impl<'a, P: Provider> Building<'a, P> {
         if !QUICK_FLAGS.contains(flags) {
             return false;
         }
-        // SAFETY: this thread has the lock, and the program keeps the memory as C requires.
+        // SAFETY: this thread holds the lock, and the program keeps the memory as C requires.
         let is_put = unsafe { self.qp().sq.get().post_quick(&SendWr { wr_id, op, sge: &[sge], flags }) };
         if is_put {
             self.batch().request.state = State::Queued;
@@ -345,10 +346,9 @@ impl<'a, P: Provider> Building<'a, P> {
         self.post_quick(op, sge)
     }
 
-    /// Puts a common request of a queue pair that has a peer into the queue, and returns whether it
-    /// was one.
+    /// Puts a common request of a connected queue pair into the queue. Returns whether it was one.
     ///
-    /// Each operation has a call of [`post_one`](SendQueue::post_one) of its own, in which the
+    /// Each operation calls [`post_one`](SendQueue::post_one) from a separate place, where the
     /// compiler knows the operation. The caller knows the length of the list.
     #[inline(always)]
     fn put_common(mut self, list: &[Sge], flags: SendFlags) -> bool {
@@ -433,7 +433,7 @@ unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
     }
 }
 
-/// As [`start`], where another thread has the lock.
+/// Same as [`start`], for when another thread holds the lock.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex, attempt: Attempt) {

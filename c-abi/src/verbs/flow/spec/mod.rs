@@ -1,9 +1,9 @@
 //! Reading a flow rule: the attributes, and the list of specifications behind them.
 //!
-//! Each specification begins with its type and its size; the size leads to the next one. If the
-//! size differs from that of the type's struct, the rule is rejected before anything else is read.
-//! Three filters may grow: their specification may be larger than in this library if the mask is
-//! zero in the unknown fields. As in C, the size of the whole rule is ignored.
+//! Each specification begins with its type and its size; the next one follows at that distance. If
+//! the size differs from the struct of that type, the rule is rejected before anything else is
+//! read. Three filters may grow: their specification may be larger than in this library if the mask
+//! is zero in the unknown fields. As in C, the size of the whole rule is ignored.
 //!
 //! # Safety
 //! Specifications may be unaligned, because programs pack them behind the attributes.

@@ -322,7 +322,7 @@ fn a_type_that_no_release_has_is_refused_wherever_it_stands() {
 #[test]
 fn a_member_that_no_release_has_is_refused() {
     let mut attr = [0_u32; 5];
-    // SAFETY: there are no specifications.
+    // SAFETY: the rule has no specifications.
     unsafe {
         assert!(rule_from_c(attr.as_ptr().cast()).is_ok());
         attr[0] = 1;
