@@ -10,7 +10,7 @@
 //! queues, and function calls, forbidden in the form `constant`.
 //!
 //! callgrind counts instructions: the program runs itself under `valgrind`, once for each case. It
-//! counts the instructions inside the measured function, including all callees, minus those of an
+//! counts the instructions inside the measured function, including all callees, less the cost of an
 //! empty function. Doorbells are stores into plain memory. The caller checks whether posting
 //! succeeded.
 //!

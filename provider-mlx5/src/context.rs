@@ -1,4 +1,4 @@
-//! The open device: the kernel's context, from which ConnectX's objects are created.
+//! The open device: the kernel's context and the creation of ConnectX's objects.
 //!
 //! # Safety
 //! The caller's promises about registered memory are passed on unchanged.
@@ -179,7 +179,7 @@ impl Context {
         Cq::create(&self.device, parent, attr, cqe_size, compression)
     }
 
-    /// Creates a queue pair and selects whether its data may come with completions.
+    /// Creates a queue pair and selects whether completions may contain its data.
     ///
     /// # Errors
     /// As [`create_qp_ex`](ContextOps::create_qp_ex).

@@ -26,8 +26,8 @@
 //! Here the crate takes the right to command the context, once for all its files. The [`Kernel`]
 //! does not leave the crate. The objects keep the promises of
 //! [`Uverbs`](verbs_core::channel::Uverbs): each changes and destroys only the kernel object that
-//! it created, when its owner requests it. A queue posts only requests for which the callers of the
-//! unsafe posting functions made their promises.
+//! it created, when its owner requests it. A queue posts only requests covered by the promises of
+//! the unsafe posting functions' callers.
 //!
 //! # References
 //! rdma-core `providers/mlx5/mlx5.c` (`mlx5_alloc_context`); Linux
@@ -96,7 +96,7 @@ pub(crate) struct Device {
     pub(crate) has_real_time: bool,
     /// The bytes of a frame's header required by the device in an entry.
     min_inline: u32,
-    /// The key under which elements read as zeros and writes are discarded.
+    /// The key of elements that read as zeros and discard writes.
     pub(crate) null_key: Option<u32>,
     /// Whether the driver resolves the Ethernet address of an address handle.
     pub(crate) resolves_ah: bool,

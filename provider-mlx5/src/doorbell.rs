@@ -29,7 +29,7 @@ use verbs_core::ring::{Region, barrier};
 
 use crate::wqe::BLOCK;
 
-/// A big-endian word in memory that tells the device how far a queue is filled.
+/// A big-endian word in memory from which the device reads how far a queue is filled.
 #[derive(Clone)]
 pub(crate) struct Record {
     word: NonNull<u32>,
@@ -46,8 +46,8 @@ impl Record {
     /// Returns the record at `offset` bytes of a region.
     ///
     /// # Safety
-    /// As long as the record lives, this process accesses the word through records alone, and the
-    /// code that holds it stores the counters of its own queue.
+    /// As long as the record lives, this process accesses the word only through records, and the
+    /// record's owner stores only the counters of its queue.
     ///
     /// # Panics
     /// If the word does not lie within the region, or is not aligned.
@@ -110,9 +110,9 @@ impl BlueFlame {
     /// 0 for a register without halves. `takes_requests`: whole requests may be stored into it.
     ///
     /// # Safety
-    /// As long as this value lives, the code that holds it rings for requests of its own queue
-    /// alone. No other code of this process accesses the register, except other values like this
-    /// one if it takes no requests.
+    /// As long as this value lives, its owner rings only for requests of its queue. No other code
+    /// of this process accesses the register, except other values of this type if it takes no
+    /// requests.
     ///
     /// # Panics
     /// If the register does not lie within the region, is not aligned to its size, or its halves

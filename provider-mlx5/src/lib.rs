@@ -57,7 +57,7 @@
 //! - **Sends with invalidate on UC**: `post_send` rejects them. IBTA has no such packet (volume 1,
 //!   table 38).
 //! - **The state SQD**: the Linux driver has no transition to it, so libmlx5 cannot enter it
-//!   either. Conformance cases that need it are skipped, including the one in which SQD takes reads
+//!   either. Conformance cases that need it are skipped, including the case where SQD takes reads
 //!   away from a responder.
 //!
 //! # Safety
@@ -194,8 +194,8 @@ pub enum Mlx5 {}
 //   rewritten only after a poller has cleared its bit, when it returned or skipped the completion
 //   of its receive; a second completion of one receive is dropped. The device compares keys with
 //   the protection domain of the shared receive queue. Receives complete in the completion queue
-//   named by the command that created the queue pair, or the queue of the kind XRC or TM. Among the
-//   completions of tag matching, those of messages that match no tag are receives; the others end
+//   named by the command that created the queue pair, or the queue of the kind XRC or TM. In tag
+//   matching, the completion of a message that matches no tag is a receive; the others end
 //   operations or tags and leave all entries unchanged (`TagRecord::complete`).
 // - 25: the driver rejects the end of a shared receive queue used by queue pairs created with it;
 //   the device has ended the receives taken by the others before. It confirms the end of a queue of

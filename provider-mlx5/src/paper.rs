@@ -88,7 +88,7 @@ pub struct PaperShape {
     pub cqes: u32,
     /// The size of a completion queue entry, in bytes.
     pub cqe_size: usize,
-    /// The form in which the device compresses completions.
+    /// The format of compressed completions.
     pub compression: Option<CqeCompression>,
 }
 

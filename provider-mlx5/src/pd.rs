@@ -54,9 +54,9 @@ impl Destroy for Td {
 
 /// A protection domain, or a parent domain, which is another name for its protection domain.
 ///
-/// The resource types passed to the allocator of a parent domain are those of `mlx5dv.h`, above the
-/// driver's number in the upper half: 1 a queue pair, 2 a work queue, 3 doorbell records, 4 a
-/// shared receive queue, 5 a completion queue.
+/// The allocator of a parent domain receives the resource types of `mlx5dv.h`. The upper half is
+/// the driver's number, and the lower half is 1 for a queue pair, 2 for a work queue, 3 for
+/// doorbell records, 4 for a shared receive queue and 5 for a completion queue.
 #[derive(Debug)]
 pub struct Pd {
     device: Arc<Device>,

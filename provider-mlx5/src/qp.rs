@@ -399,7 +399,7 @@ impl Qp {
         Self::without_queues(device, &attr, &info, RawQpDirect::default(), VERB)
     }
 
-    /// Returns a kernel queue pair to which nothing can be posted.
+    /// Wraps a kernel queue pair without queues, so that nothing can be posted to it.
     fn without_queues(
         device: &Arc<Device>,
         attr: &QpInitAttr,
@@ -540,7 +540,7 @@ fn raw(reply: &Mlx5IbCreateQpResp) -> RawQpDirect {
     }
 }
 
-/// Returns the lists of a new queue pair's requests.
+/// Returns the shapes of a new queue pair's request lists.
 fn lists(device: &Device, parents: &QpParents<'_, Mlx5>, shapes: &Shapes, life: &Arc<Life>) -> Lists {
     let pd = parents.pd.map_or(0, PdOps::handle);
     let own = || Arc::downgrade(life);

@@ -424,7 +424,7 @@ impl SrqRecord {
 
     /// Returns the first free entries behind one, in the order of the queue and across its end: a
     /// run of entries within one word, excluding the entry itself. All are below the length of the
-    /// queue, whatever was completed.
+    /// queue, regardless of the completions.
     pub(crate) fn free_behind(&self, entry: u32) -> Option<RangeInclusive<u32>> {
         let (word, own) = (entry / WORD, bit(entry));
         let behind = !own & !(own - 1);

@@ -60,7 +60,7 @@ const ARM: usize = 0x20;
 /// The default number of registers for one queue pair each.
 const DEDICATED: usize = 128;
 
-/// The default total, from libmlx5, of which the environment may set the dedicated number.
+/// libmlx5's default total. The environment can set how many of them are dedicated.
 const TOTAL: usize = 16;
 
 /// The most of these that libmlx5 lets queue pairs share.

@@ -55,7 +55,7 @@ pub struct Rq {
     capacity: u32,
     /// The number of receives put in.
     head: u32,
-    /// The `head` at which the queue may be full.
+    /// The value of `head` where the queue may be full.
     limit: u32,
     /// The bits of `head` in the doorbell record: none while receives are held back.
     published: u32,

@@ -20,7 +20,7 @@ struct Numbers {
     next: u32,
 }
 
-/// The first invalid number: the device has 24 bits, and the last number stands for none.
+/// The first invalid number: the device has 24 bits, and the last number means "none".
 const END: u32 = 0xff_ffff;
 
 impl UserIndices {

@@ -37,7 +37,7 @@ use crate::record::{Kind, RecvRecord};
 use crate::wqe::UNIT;
 use crate::{Mlx5, Rq, rq, sizes};
 
-/// A work queue without its queue.
+/// A work queue as a kernel object, separate from its [`Rq`].
 #[derive(Debug)]
 pub struct Wq {
     device: Arc<Device>,

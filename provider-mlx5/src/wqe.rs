@@ -214,7 +214,7 @@ pub(crate) unsafe fn store_inline(at: NonNull<u8>, from: *const u8, length: u32)
     // SAFETY: the caller's promise.
     unsafe {
         let to = at.add(size_of::<u32>());
-        // The most common length, for which everything but the data is constant.
+        // The most common length: everything except the data is constant.
         if length == 8 {
             at.cast::<u32>().write(header(8));
             copy_at::<u64>(from, to, 0);
@@ -289,7 +289,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Starts at a unit of a queue.
+    /// Returns a cursor at a unit of a queue.
     ///
     /// # Safety
     /// As stated in the type's documentation.

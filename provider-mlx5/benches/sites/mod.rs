@@ -133,7 +133,7 @@ impl Site {
     }
 }
 
-/// The beginning of a word in which a completion is read before its owner or the barrier.
+/// The beginning of the word for a path that reads a completion before its owner or the barrier.
 const TOO_EARLY: &str = "U behind ";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

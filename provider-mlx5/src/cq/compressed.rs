@@ -10,7 +10,7 @@
 //!
 //! A block occupies as many places as completions. Its title is the first completion, with the
 //! number of completions as its length and all bits of [`FORMAT`](cqe::FORMAT). A mini entry of 8
-//! bytes has the fields in which a completion differs from the title. The other places keep their
+//! bytes has the fields of a completion that differ from the title. The other places keep their
 //! contents of the previous round, and only the title's owner bit is valid.
 //!
 //! The fast paths of the poller do not support the format and leave the title to the slow path,
@@ -19,8 +19,8 @@
 //! moved by a resize, or skipped if its queue pair has ended. A queue without compression has no
 //! title.
 //!
-//! Only one thread expands: it holds the lock of [`Shared`](super::Shared), under which other
-//! threads look for the end of the completions. They pass a block by its size.
+//! Only one thread expands: it holds the lock of [`Shared`](super::Shared). Other threads take the
+//! same lock to look for the end of the completions, and skip a block by its size.
 //!
 //! # Safety
 //! The device has written all of a block before its title and writes none of the places before the

@@ -71,7 +71,7 @@ pub(crate) struct Poller {
     ring: Ring,
     /// The place of the next entry; continues across the end of the ring.
     index: u32,
-    /// The place up to which entries were returned to the device.
+    /// The place of the first entry not returned to the device.
     returned: u32,
     /// The record of the consumer's index, also held by `shared`.
     consumer: Record,
@@ -93,11 +93,11 @@ pub(crate) struct Poller {
 struct Current {
     /// The number in its completions, as returned by [`Cqe::raw_user_index`]; never `u32::MAX`.
     user_index: u32,
-    /// The number in its send completions: `u32::MAX` if the sends complete elsewhere.
+    /// The number in its send completions; `u32::MAX` if the sends complete elsewhere.
     of_sends: u32,
-    /// The same for receives of its own receive queue.
+    /// The same for receives from its private receive queue.
     of_receives: u32,
-    /// The same for receives of a shared receive queue.
+    /// The same for receives from a shared receive queue.
     of_shared: u32,
     /// The kind of the receives.
     recv_kind: Kind,

@@ -210,7 +210,7 @@ pub(crate) struct Shared {
     /// Whether there is news, or the poller has not passed the places of former news.
     has_news: AtomicBool,
     inner: ForkLock<Inner>,
-    /// The consumer's index, up to which entries were returned to the device.
+    /// The consumer's index: the place of the first entry not returned to the device.
     pub(super) consumer: Record,
     /// Whether the completion queue was destroyed, or is being destroyed.
     is_over: AtomicBool,

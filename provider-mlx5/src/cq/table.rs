@@ -27,7 +27,7 @@ impl Default for Queues {
 /// The receives of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) enum Receives {
-    /// Receives of its own receive queue.
+    /// Receives from its private receive queue.
     Own(Arc<RecvRecord>),
     /// Receives taken from a shared receive queue.
     Shared(Arc<SrqRecord>),
@@ -62,7 +62,7 @@ pub(super) struct Entry {
 /// An ended life.
 #[derive(Debug)]
 struct Life {
-    /// Its completions lie before this place and after those of the previous life.
+    /// Its completions lie before this place and behind the previous life's completions.
     until: u32,
     /// The shared receive queue that supplied its receives.
     srq: Option<Arc<SrqRecord>>,

@@ -2,9 +2,9 @@
 //! [`TagRecord`], shared with the poller of the completion queue.
 //!
 //! ```text
-//!   Add   the index of the Add before, ──► device ──► "added", if signaled
-//!         and that of the next Add     ──► device ──► "received", once or twice
-//!   Del   the index                    ──► device ──► "removed", with or without success
+//!   Add   the index of the previous Add, ──► device ──► "added", if signaled
+//!         and the index of the next Add  ──► device ──► "received", once or twice
+//!   Del   the index                      ──► device ──► "removed", with or without success
 //! ```
 //!
 //! Operations are entries of a hidden queue pair's send queue. They complete in order, in the
@@ -118,7 +118,7 @@ pub(crate) struct Completed {
 }
 
 impl TagRecord {
-    /// Returns the size of the record of a list of `max_tags` without its operations, in bytes.
+    /// Returns the size in bytes of the record of a list of `max_tags`, without its operations.
     pub(crate) fn size(max_tags: u32) -> usize {
         size_of::<Index>() * (max_tags.min(MAX_TAGS) as usize + 1)
     }

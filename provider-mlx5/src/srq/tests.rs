@@ -133,8 +133,8 @@ fn receives_that_one_doorbell_announces_complete_in_any_order() {
     }
 }
 
-/// The order in which libmlx5 links entries: one at a time if the next one is free, otherwise a run
-/// of them.
+/// libmlx5's order of linking entries: one at a time if the next one is free, otherwise a run of
+/// them.
 struct Libmlx5 {
     head: usize,
     tail: usize,
