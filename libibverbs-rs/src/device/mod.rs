@@ -251,7 +251,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Wraps a device that a provider brought.
+    /// Wraps a device supplied by a provider.
     #[cfg(feature = "soft")]
     pub(crate) fn brought<P: NamedProvider>(info: DeviceInfo) -> Self {
         Self { info, driver: P::DRIVER }

@@ -1,4 +1,5 @@
-//! [`Pd`]: a protection domain. The files of its objects have the methods that make them.
+//! [`Pd`]: a protection domain. The methods that create its objects are in the files of those
+//! objects.
 
 use std::fmt;
 use std::sync::Arc;

@@ -97,7 +97,7 @@ impl From<ScopedMemory> for Memory {
 }
 
 impl ScopedMemory {
-    /// Returns an id of no protection domain: outside a [`ScopedQp`] it is foreign everywhere.
+    /// Returns an id that matches no protection domain, so only a [`ScopedQp`] accepts the memory.
     pub(crate) fn pd_id(&self) -> PdId {
         static NONE: ForkLock<Option<PdId>> = ForkLock::new(None);
         NONE.get_or_init(PdId::next)

@@ -93,9 +93,9 @@ impl Default for InitAttr {
 
 /// The attributes of the step from INIT to RTR, which connects the queue pair with its peer's.
 ///
-/// There is no default. With a known sequence number such as 0, an attacker would need 16 million
-/// times fewer packets until the queue pair accepts one. [`new`](Self::new) takes the peer's values
-/// and sets the others to usual values:
+/// The type has no default: with a known sequence number such as 0, an attacker would need 16
+/// million times fewer packets until the queue pair accepts one. [`new`](Self::new) takes the
+/// peer's values and sets the others to usual values:
 ///
 /// ```
 /// # fn f(ah_attr: verbs::AhAttr, qp_num: u32, psn: u32) {

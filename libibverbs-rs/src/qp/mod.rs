@@ -287,7 +287,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     ///
     /// A datagram to the group has a path to the group's address ([`AhAttr::new`]) and the
     /// destination [`UdAddr::MULTICAST_QPN`]. Each attached queue pair with the right Q_Key
-    /// receives it once, including those of the sending device.
+    /// receives it once, including queue pairs of the sending device.
     ///
     /// ```
     /// use verbs::{AhAttr, CqInit, Gid, QpInit, QpType, UdAddr};

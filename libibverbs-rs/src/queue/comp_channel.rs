@@ -21,8 +21,9 @@ use crate::device::event_file::{read_record, set_nonblocking, wait};
 use crate::handle::error::HandleError;
 use crate::handle::registry::{Child, CqId, Registry};
 
-/// A file through which armed completion queues ([`Cq::req_notify`](crate::Cq::req_notify)) signal
-/// new completions. One channel serves any number of queues of its device.
+/// A file that signals new completions of armed completion queues
+/// ([`Cq::req_notify`](crate::Cq::req_notify)). One channel serves any number of queues of its
+/// device.
 ///
 /// A queue raises one event each time it is armed. To miss no completion, arm the queue first and
 /// then poll it until it is empty ([`Cq::arm`](crate::Cq::arm) does both). Then wait for an event
@@ -95,7 +96,7 @@ pub struct CqEvent {
 }
 
 impl<P: Provider> Context<P> {
-    /// Creates a completion channel: a file through which completion queues signal new completions.
+    /// Creates a completion channel: a file that signals new completions of its queues.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EMFILE` if the process has no descriptor left.

@@ -210,7 +210,7 @@ impl<P: Provider> Cq<P> {
         Self::create_by(context, init, |parent_domain, attr| context.raw().create_cq(parent_domain, attr))
     }
 
-    /// Creates the queue by a call of the provider.
+    /// Creates the queue with the given call of the provider.
     pub(crate) fn create_by(
         context: &Context<P>,
         init: &CqInit<'_, P>,

@@ -1,4 +1,4 @@
-//! Queues besides those of a queue pair, and their events.
+//! Queues that exist apart from a queue pair, and their events.
 //!
 //! | file | content |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | [`receiver`] | a receive queue and its table of memory in flight |
 //! | [`cq`] | completion queues: polling, waiting |
 //! | [`completion`] | a poll in progress, and completions lent or by value |
-//! | [`comp_channel`] | files through which completion queues signal events |
+//! | [`comp_channel`] | files that signal events of completion queues |
 
 pub(crate) mod comp_channel;
 pub(crate) mod completion;

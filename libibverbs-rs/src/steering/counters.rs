@@ -112,7 +112,7 @@ impl<P: Provider> Counters<P> {
         self.shared.get()
     }
 
-    /// Returns a rule's share of the set.
+    /// Returns a share of the set for a rule.
     ///
     /// # Errors
     /// `EINVAL` for a set of another open device.

@@ -32,7 +32,7 @@ fn bufs<P: Provider>(s: &Setup<P>) -> [verbs::Buf; 2] {
     [s.buf(&[1]), s.buf(&[2])]
 }
 
-/// The number of requests seen by the device, and of doorbells.
+/// Returns the numbers of requests and doorbells that the device has seen.
 fn seen(world: &World) -> (usize, usize) {
     let state = world.state();
     (state.requests.len(), state.rings)
