@@ -32,7 +32,7 @@ pub struct Fabric<B: Bus> {
 const PACKETS: usize = 1 << 13;
 /// Maximum length of a packet: headers, path MTU, trailer.
 const PACKET: usize = 4096 + 256;
-/// Length of the checksum. Its value is not checked, because this wire corrupts no bits.
+/// Length of the checksum. Its value is not checked, because this wire never corrupts bits.
 const ICRC: usize = 4;
 /// First LID of multicast groups.
 const MULTICAST_LID: u16 = 0xc000;

@@ -93,7 +93,7 @@ impl<T> Shares<T> {
         self.change(source, |of| of.push_back(value));
     }
 
-    /// Adds a value of a source, unless there is no memory for it. Returns whether it did.
+    /// Adds a value of a source. Returns false without a change if out of memory.
     pub fn try_push(&mut self, source: Gid, value: T) -> bool {
         self.change(source, |of| {
             let has_memory = of.try_reserve(1).is_ok();

@@ -136,7 +136,7 @@ impl PaperQueue {
         (start..start + self.stride).map(|at| self.peek::<u8>(at)).collect()
     }
 
-    /// Overwrites all bytes of all slots, like earlier uses.
+    /// Fills all slots with a byte, as a stand-in for the contents left by earlier use.
     pub fn fill(&self, byte: u8) {
         (DATA..DATA + (self.mask as usize + 1) * self.stride).for_each(|at| self.poke(at, byte));
     }

@@ -34,11 +34,11 @@ use crate::Rxe;
 use crate::queue::Queue;
 use crate::rq::Rq;
 
-/// A shared receive queue without its queue.
+/// A shared receive queue as a kernel object, separate from its [`SrqQueue`].
 ///
-/// Its queue owns the mapping and may be dropped before it. This is sound while the kernel still
-/// takes receives: it uses its own mapping and counts this process's mapping as a reference to the
-/// pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`).
+/// The [`SrqQueue`] owns the mapping and may be dropped first. This is sound while the kernel still
+/// takes receives: the kernel uses a separate mapping and counts this process's mapping as a
+/// reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`).
 #[derive(Debug)]
 pub struct Srq {
     context: Kernel,

@@ -19,11 +19,11 @@
 //! # Local loopback
 //! A frame to a group also comes back to its sender. A frame to an address of the port comes back
 //! instead of leaving. The port's context can disable either loopback. A TIR does not receive
-//! frames of its own transport domain: a driver with one domain for all its queues never receives
-//! its own frames, and processes with separate domains receive each other's. Two bits of a TIR, one
-//! for each kind of address, enable frames of the TIR's domain. They are called `self_lb_block`,
-//! but Linux sets them to get frames back (the loopback test of `en_selftest.c`, `ipoib.c`, queue
-//! pairs with `TIR_ALLOW_SELF_LB`), and otherwise clears them.
+//! frames sent in the same transport domain. A driver with one domain for all its queues therefore
+//! never receives its own frames, and processes with separate domains receive each other's. Two
+//! bits of a TIR, one for each kind of address, enable frames of the TIR's domain. They are called
+//! `self_lb_block`, but Linux sets them to get frames back (the loopback test of `en_selftest.c`,
+//! `ipoib.c`, queue pairs with `TIR_ALLOW_SELF_LB`), and otherwise clears them.
 //!
 //! Invariant: numbers of send and receive queues differ from all queue pair numbers of the
 //! transport engine, because a doorbell identifies its queue only by number.

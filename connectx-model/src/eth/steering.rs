@@ -46,7 +46,7 @@ pub(crate) struct Steering {
     pub(crate) roots: BTreeMap<u8, u32>,
     /// Packets and bytes of each counter.
     pub(crate) counters: BTreeMap<u32, (u64, u64)>,
-    /// Number of groups, entries, and their destinations and counters, of all tables.
+    /// Total number of groups, entries, destinations and counters in all tables.
     pub(crate) parts: usize,
 }
 

@@ -244,7 +244,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Notes receives that were placed in the buffer but never announced by the doorbell record,
+    /// Records receives that were placed in the buffer but never announced by the doorbell record,
     /// although a peer received "receiver not ready". The queue pair is about to leave its state.
     ///
     /// A program killed between the two stores of its provider leaves the same traces.

@@ -3,7 +3,7 @@
 //! Fields fall into three classes:
 //! - omitted: fields without meaning, or with a meaning also carried by another field (raw bytes of
 //!   a decoded line, operands that the driver did not write, addresses);
-//! - mapped: handles (numbers and keys of objects, UAR pages), each of which must correspond to one
+//! - mapped: handles (numbers and keys of objects, UAR pages). Each must correspond to the same
 //!   handle of the other trace throughout;
 //! - compared: all others.
 //!

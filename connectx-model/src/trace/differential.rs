@@ -1,4 +1,4 @@
-//! [`compare`]: compares the traces of one program on two libraries, each of which opened the
+//! [`compare`]: compares the traces of one program run with two libraries. Each run opened the
 //! device separately.
 //!
 //! Both traces are translated into one form, and the resulting lines must be equal:

@@ -21,12 +21,12 @@
 //!
 //! # Lifecycle of a connection
 //! ```text
-//! asks      connect ──► ReqSent ──REP──► RepRcvd ──ready_to_use──► Established
+//! active    connect ──► ReqSent ──REP──► RepRcvd ──ready_to_use──► Established
 //!                          │ MRA            │ mra                      ▲
 //!                          ▼                ▼                          │
 //!                      MraReqRcvd ─REP─►  MraRepSent ──ready_to_use────┤
 //!                                                                      │
-//! is asked  REQ ──────► ReqRcvd ──accept──► RepSent ──RTU, established─┤
+//! passive   REQ ──────► ReqRcvd ──accept──► RepSent ──RTU, established─┤
 //!                          │ mra              │ MRA                    │
 //!                          ▼                  ▼                        │
 //!                      MraReqSent ─accept─► MraRepRcvd ──RTU───────────┘

@@ -35,7 +35,8 @@ pub const CLASS: u8 = 0x07;
 /// The version of communication management's class.
 pub const CLASS_VERSION: u8 = 2;
 
-/// The status of a response to an unsupported method, or method with this attribute.
+/// The status of a response to an unsupported method, or to a method unsupported with this
+/// attribute.
 pub const STATUS_UNSUPPORTED: u16 = 0x000c;
 
 impl Repr {

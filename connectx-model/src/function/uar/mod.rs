@@ -220,7 +220,7 @@ impl<B: Bus> Function<B> {
         self.core.uars.registers.insert((uar, number), register);
     }
 
-    /// Returns whether the halves of a register alternate, over all stores or only over those of
+    /// Returns whether the halves of a register alternate, over all stores or over the stores of
     /// one queue pair.
     fn takes_turns(&mut self, uar: u32, number: u64, half: u64, before: Option<u64>, qpn: u32) -> bool {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return true };

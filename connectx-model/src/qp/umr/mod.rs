@@ -88,7 +88,7 @@ const KEY: u32 = 13;
 const QPN: u32 = 14;
 pub(super) const FREE: u32 = 29;
 
-/// Queue pair number in the context of a key for all queue pairs.
+/// Queue pair number in the context of a key that every queue pair may use.
 const ANY_QP: u32 = 0xff_ffff;
 
 /// Decodes a UMR from the segments behind the control segment.

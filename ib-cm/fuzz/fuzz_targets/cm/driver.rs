@@ -1,5 +1,5 @@
-//! One communication manager with a program and peers driven by the bytes. Connections
-//! in every state get messages from their peers and from strangers, correct and wrong ones.
+//! One communication manager with a program and peers driven by the bytes. Connections in every
+//! state receive correct and wrong messages from their peers and from strangers.
 //!
 //! Afterwards everything is destroyed, and nothing may remain. No step may panic, send more than a
 //! few messages, or report an event of an ended connection.
@@ -30,7 +30,7 @@ pub(crate) struct Step {
     /// Bit 3: for a service without a listener. Bit 4: with another queue pair. Bits 5 and 6: the
     /// transport. Bit 7: byte `at` of the message is `value`.
     pub(crate) flags: u8,
-    /// The number in the message: reason, message being answered, timeout or status.
+    /// The number in the message: reason, acknowledged or rejected message, timeout or status.
     pub(crate) number: u8,
     pub(crate) at: u8,
     pub(crate) value: u8,

@@ -213,7 +213,7 @@ fn a_request_can_be_given_up_before_and_after_the_peer_has_accepted() {
         .reject(alice.now, a, &RejectParams { reason: Reason::TIMEOUT, ..RejectParams::default() })
         .unwrap();
     alice.has_nothing_left();
-    // Without the GUID the peer cannot tell which request is meant. `destroy` sends it.
+    // Without the GUID, the peer cannot identify the request. `destroy` sends it.
     bob.takes(&alice.sends(Attribute::REJ));
     bob.no_event();
 
