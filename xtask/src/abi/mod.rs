@@ -3,8 +3,8 @@
 //! releases.
 //!
 //! ```text
-//! linux-libc-dev ──► parse: definitions ──► probe: a C program ──► gcc ──► uverbs-abi/golden/*.txt
-//! libibverbs-dev ──► parse::library ──────►      "                  "    c-abi/golden/verbs-*.txt
+//! linux-libc-dev ──► gcc ──► header: definitions ──► a C program ──► uverbs-abi/golden/*.txt
+//! libibverbs-dev ──►  "           "                       "          c-abi/golden/verbs-*.txt
 //! ```
 //!
 //! The files hold the C compiler's values for every constant, struct and union of the [`HEADERS`],
@@ -12,8 +12,7 @@
 //! their types with them and need neither headers nor compiler. Two runs on the same headers write
 //! the same bytes.
 
-mod parse;
-mod probe;
+mod header;
 mod verbs;
 
 use std::fs;
@@ -24,7 +23,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::apt::{self, Archive, PackageVersion, PrivateApt};
 use crate::cache;
-use parse::{Item, Member, Root, Type};
+use header::{Definition, Unit};
 
 /// Command line of `cargo xtask abi`.
 #[derive(clap::Args)]
@@ -55,12 +54,8 @@ const HEADERS: &[&str] = &[
     "rdma/mlx5_user_ioctl_verbs.h",
 ];
 
-/// Types of other headers that structs of [`HEADERS`] contain, with their members.
-const SOCKET: &[(&str, &[&str])] = &[
-    ("sockaddr_in", &["sin_family", "sin_port", "sin_addr", "__pad"]),
-    ("sockaddr_in6", &["sin6_family", "sin6_port", "sin6_flowinfo", "sin6_addr", "sin6_scope_id"]),
-    ("__kernel_sockaddr_storage", &["ss_family", "__data"]),
-];
+/// Types of other headers that structs of [`HEADERS`] contain.
+const SOCKET: &[&str] = &["sockaddr_in", "sockaddr_in6", "__kernel_sockaddr_storage"];
 const SOCKET_HEADERS: &[&str] = &["linux/in.h", "linux/in6.h", "linux/socket.h"];
 
 /// Definitions that have neither a value nor a layout, and their counterparts in uverbs-abi. A
@@ -84,7 +79,7 @@ const PACKAGE: &str = "linux-libc-dev";
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The headers cannot be downloaded or parsed, or the compiler rejects the probe.
+/// The headers cannot be downloaded, or the compiler rejects them.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     ensure!(
         cfg!(target_pointer_width = "64"),
@@ -187,80 +182,56 @@ fn unpacked(apt: &PrivateApt, package: PackageVersion, home: &Path) -> Result<He
 }
 
 fn golden_files(headers: &Headers, scratch: &Path) -> Result<Vec<Golden>> {
-    let mut files = Vec::new();
-    for header in HEADERS {
-        let path = headers.include.join(header);
-        let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let items = parse::parse(&source).with_context(|| format!("cannot understand {}", path.display()))?;
-        let stem = header.trim_start_matches("rdma/").trim_end_matches(".h").replace('-', "_");
-        files.push(kernel_golden(&stem, &[header], &items, headers, scratch)?);
-    }
-    files.push(kernel_golden("socket", SOCKET_HEADERS, &socket_items(), headers, scratch)?);
-    Ok(files)
-}
-
-fn kernel_golden(
-    stem: &str,
-    includes: &[&str],
-    items: &[Item],
-    headers: &Headers,
-    scratch: &Path,
-) -> Result<Golden> {
     let preamble = format!(
         "# From {}; 64 bit, little-endian.\n\
          # Left out of uverbs-abi: flexible array members (the lines `flex`); what follows a struct starts there.\n",
         headers.origin
     );
     let asm = headers.include.join(format!("{}-linux-gnu", std::env::consts::ARCH));
-    golden(stem, includes, items, LEFT_OUT, &preamble, &[&headers.include, &asm], scratch)
+    let directories = [headers.include.as_path(), &asm];
+    let mut files = Vec::new();
+    for header in HEADERS {
+        let includes = [*header];
+        let unit = Unit::new(&includes, &directories, scratch)?;
+        let stem = header.trim_start_matches("rdma/").trim_end_matches(".h").replace('-', "_");
+        files.push(golden(&stem, &includes, &unit, &unit.definitions(header), LEFT_OUT, &preamble)?);
+    }
+    let unit = Unit::new(SOCKET_HEADERS, &directories, scratch)?;
+    let socket = SOCKET.iter().map(|tag| unit.renamed(tag, tag).with_context(|| format!("no type {tag}")));
+    let socket = socket.collect::<Result<Vec<_>>>()?;
+    files.push(golden("socket", SOCKET_HEADERS, &unit, &socket, LEFT_OUT, &preamble)?);
+    Ok(files)
 }
 
-fn socket_items() -> Vec<Item> {
-    let member = |name: &&str| Member { name: (*name).to_owned(), flexible: false };
-    SOCKET
-        .iter()
-        .map(|(tag, members)| {
-            let root = Root { union: false, tag: (*tag).to_owned() };
-            Item::Type(Type {
-                union: false,
-                root,
-                path: Vec::new(),
-                members: members.iter().map(member).collect(),
-            })
-        })
-        .collect()
-}
-
-/// Compiles and runs the probe of `items`, which `includes` define.
+/// Returns the golden file of definitions.
 fn golden(
     stem: &str,
     includes: &[&str],
-    items: &[Item],
+    unit: &Unit<'_>,
+    definitions: &[Definition],
     left_out: &[(&str, &str)],
     preamble: &str,
-    directories: &[&Path],
-    scratch: &Path,
 ) -> Result<Golden> {
     let mut text =
         format!("# Layout of {}, written by `cargo xtask abi`: do not edit.\n{preamble}", includes.join(" "));
-    let mut probed = Vec::new();
-    for item in items {
-        let explanation = |name: &str| left_out.iter().find(|(left_out, _)| *left_out == name);
-        match item {
-            Item::Define(name) | Item::FunctionMacro(name) | Item::Typedef(name) => {
-                match (explanation(name), item) {
-                    (Some((_, why)), _) => text.push_str(&format!("# Left out: {name}: {why}.\n")),
-                    (None, Item::Define(_)) => probed.push(item),
-                    (None, _) => bail!(
-                        "{}: {name} has no layout; say in LEFT_OUT what our types do about it",
-                        includes.join(" ")
-                    ),
-                }
+    let mut statements = String::new();
+    for definition in definitions {
+        let (Definition::Macro(name) | Definition::Other(name)) = definition else {
+            if let Definition::Printed(printed) = definition {
+                statements += printed;
             }
-            Item::Enum { .. } | Item::Type(_) => probed.push(item),
+            continue;
+        };
+        match (left_out.iter().find(|(left_out, _)| left_out == name), definition) {
+            (Some((_, why)), _) => text.push_str(&format!("# Left out: {name}: {why}.\n")),
+            (None, Definition::Macro(_)) => statements += &header::constant("define", name),
+            (None, _) => bail!(
+                "{}: {name} has no layout; say in LEFT_OUT what our types do about it",
+                includes.join(" ")
+            ),
         }
     }
-    text.push_str(&probe::run(&probe::program(includes, &probed), directories, scratch)?);
+    text.push_str(&unit.run(&statements)?);
     Ok(Golden { name: format!("{stem}.txt"), text })
 }
 

@@ -5,12 +5,11 @@
 //! which are those of the newest release, are compared with old ones too.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use super::parse::{self, Item};
+use super::header::{Definition, Unit};
 use super::{Golden, Headers, Set, golden, say, unpacked};
 use crate::apt::{self, Archive, PrivateApt};
 use crate::cache;
@@ -26,8 +25,6 @@ const SA: &str = "infiniband/sa.h";
 const PATH_RECORD: &str = "ibv_sa_path_rec";
 /// Renames definitions of the kernel's header.
 const NAMES: &str = "infiniband/verbs_api.h";
-/// The kernel's header as libibverbs ships it.
-const KERNEL: &str = "infiniband/ib_user_ioctl_verbs.h";
 /// Connections by address.
 const RDMA: &str = "rdma/rdma_cma.h";
 
@@ -88,92 +85,48 @@ fn release_of(version: &str) -> Result<u32> {
     release.parse().with_context(|| format!("{version} is not a version of rdma-core"))
 }
 
-/// Returns the definitions of a header.
-fn parsed(headers: &Headers, header: &str, parse: fn(&str) -> Result<Vec<Item>>) -> Result<Vec<Item>> {
-    let path = headers.include.join(header);
-    let source = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&source).with_context(|| format!("cannot understand {}", path.display()))
-}
-
 /// `verbs` has the headers that librdmacm's includes.
 fn rdma_golden_of(release: u32, headers: &Headers, verbs: &Headers, scratch: &Path) -> Result<Golden> {
-    let items = parsed(headers, RDMA, parse::library::parse)?;
-    let preamble = format!("# From {}; x86-64, glibc.\n", headers.origin);
     let directories = [headers.include.as_path(), verbs.include.as_path()];
-    golden(&format!("rdmacm-{release}"), &[RDMA], &items, LEFT_OUT, &preamble, &directories, scratch)
+    let unit = Unit::new(&[RDMA], &directories, scratch)?;
+    let preamble = format!("# From {}; x86-64, glibc.\n", headers.origin);
+    golden(&format!("rdmacm-{release}"), &[RDMA], &unit, &unit.definitions(RDMA), LEFT_OUT, &preamble)
 }
 
 fn golden_of(release: u32, headers: &Headers, scratch: &Path) -> Result<Golden> {
-    let parsed = |header: &str, parse: fn(&str) -> Result<Vec<Item>>| parsed(headers, header, parse);
-    let mut items = named(parsed(NAMES, parse::library::parse)?, &parsed(KERNEL, parse::parse)?)?;
-    items.extend(parsed(VERBS, parse::library::parse)?);
-    let path_record = |item: &Item| matches!(item, Item::Type(ty) if ty.root.tag == PATH_RECORD);
-    items.extend(parsed(SA, parse::library::parse)?.into_iter().filter(path_record));
+    let directories = [headers.include.as_path()];
+    let unit = Unit::new(&[VERBS, SA], &directories, scratch)?;
+    let mut definitions = renamed(&unit)?;
+    definitions.extend(unit.definitions(VERBS));
+    definitions.extend(unit.renamed(PATH_RECORD, PATH_RECORD));
     let preamble = format!("# From {}; x86-64, glibc.\n", headers.origin);
-    golden(
-        &format!("verbs-{release}"),
-        &[VERBS, SA],
-        &items,
-        LEFT_OUT,
-        &preamble,
-        &[&headers.include],
-        scratch,
-    )
+    golden(&format!("verbs-{release}"), &[VERBS, SA], &unit, &definitions, LEFT_OUT, &preamble)
 }
 
 /// Returns the definitions that libibverbs renames: constants as they are, and the kernel's
 /// `ib_uverbs_x` under its new name `ibv_x`.
-fn named(names: Vec<Item>, kernel: &[Item]) -> Result<Vec<Item>> {
-    let mut items = Vec::new();
-    for item in names {
-        let Item::Define(name) = &item else {
+fn renamed(unit: &Unit<'_>) -> Result<Vec<Definition>> {
+    let mut definitions = Vec::new();
+    for definition in unit.definitions(NAMES) {
+        let Definition::Macro(name) = &definition else {
             // The macro that declares a pointer of 64 bits; the members it declares are covered.
-            ensure!(item == Item::FunctionMacro("RDMA_UAPI_PTR".into()), "{NAMES}: unexpected {item:?}");
+            let is_pointer = definition == Definition::Other("RDMA_UAPI_PTR".into());
+            ensure!(is_pointer, "{NAMES}: unexpected {definition:?}");
             continue;
         };
         let Some(stem) = name.strip_prefix("ibv_") else {
-            items.push(item);
+            definitions.push(definition);
             continue;
         };
-        let of_kernel = format!("ib_uverbs_{stem}");
-        let is = |candidate: &&Item| match candidate {
-            Item::Type(ty) => ty.root.tag == of_kernel,
-            Item::Enum { tag, .. } => tag.as_ref() == Some(&of_kernel),
-            _ => false,
-        };
-        match kernel.iter().find(is) {
-            Some(Item::Type(ty)) => {
-                let mut ty = ty.clone();
-                ty.root.tag.clone_from(name);
-                items.push(Item::Type(ty));
-            }
-            // Its constants have names of their own.
-            Some(_) => {}
-            None => bail!("{NAMES}: {name} names nothing in {KERNEL}"),
-        }
+        let of_kernel = unit.renamed(&format!("ib_uverbs_{stem}"), name);
+        definitions.push(of_kernel.with_context(|| format!("{NAMES}: {name} names no type of the kernel"))?);
     }
-    Ok(items)
+    Ok(definitions)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_kernels_types_are_probed_under_the_names_of_libibverbs() {
-        let names = "#define ibv_s ib_uverbs_s\n#define ibv_e ib_uverbs_e\n#define IBV_A IB_UVERBS_A\n\
-                     #define RDMA_UAPI_PTR(t, n) t n\n";
-        let kernel = "enum ib_uverbs_e { IB_UVERBS_A };\nstruct ib_uverbs_s {\n\t__u32 x;\n};\n";
-        let parsed = parse::parse(kernel).unwrap();
-        let items = named(parse::library::parse(names).unwrap(), &parsed).unwrap();
-        assert_eq!(items.len(), 2);
-        assert!(matches!(&items[0], Item::Type(ty) if ty.root.tag == "ibv_s" && ty.members[0].name == "x"));
-        assert_eq!(items[1], Item::Define("IBV_A".into()));
-
-        let unknown = parse::library::parse("#define ibv_t ib_uverbs_t\n").unwrap();
-        let error = named(unknown, &parsed).unwrap_err();
-        assert!(error.to_string().contains("ibv_t"), "{error}");
-    }
 
     #[test]
     fn a_version_starts_with_the_release() {

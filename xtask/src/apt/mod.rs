@@ -44,7 +44,7 @@ pub(crate) const VM_TOOLS: &[HostTool] = &[
 
 /// Tools that compile and run the layout probe, besides apt-get itself.
 pub(crate) const ABI_TOOLS: &[HostTool] =
-    &[tool("gcc", "gcc"), tool("/usr/include/stdio.h", "libc6-dev"), tool("dpkg-deb", "dpkg")];
+    &[tool("gcc", "gcc"), tool("/usr/include/stdio.h", "libc6-dev"), tool("readelf", "binutils")];
 
 /// Further tools of the guest suites: rdma-core's own programs as peers, strace and valgrind to
 /// measure with.
