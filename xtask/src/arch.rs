@@ -27,12 +27,4 @@ impl Arch {
             Arch::Aarch64 => "aarch64",
         }
     }
-
-    /// The file name of the loader of its dynamic programs.
-    pub(crate) fn loader(self) -> &'static str {
-        match self {
-            Arch::X86_64 => "ld-linux-x86-64.so.2",
-            Arch::Aarch64 => "ld-linux-aarch64.so.1",
-        }
-    }
 }

@@ -3,11 +3,8 @@
 //!
 //! ```text
 //! ${XDG_CACHE_HOME:-~/.cache}/libibverbs-rs/
-//!   apt/SERIES/          private apt state for one kernel series, and for QEMU
-//!   kernels/SERIES/VER/  unpacked kernel packages; complete, because renamed into place
-//!   qemu/VERSION/        a QEMU with its libraries, where the host's QEMU is too old
-//!   qemu-arm/VERSION/    the same for guests of aarch64
-//!   debian/ARCH-SUITE-H/ Debian's programs of another architecture or suite, unpacked
+//!   apt/NAME-ARCH/       private apt state
+//!   debian/NAME-ARCH-H/  unpacked packages: kernels, newer QEMUs, programs; renamed into place
 //!   toolchain/VERSION/   a nightly toolchain with the source of its standard library
 //!   musl/                a link to the unwinder of static programs
 //!   cargo-mutants/       cargo-mutants, where the host has none

@@ -17,7 +17,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 pub(crate) use self::report::{Args, run};
-use crate::apt::{self, Archive, PrivateApt};
+use crate::apt::{self, Packages};
+use crate::arch::Arch;
 use crate::{cache, cargo};
 
 /// The crates of the standard library that are built with a program, as cargo's `build-std` takes
@@ -96,21 +97,13 @@ fn compiler(toolchain: &Path) -> Result<String> {
 fn copy_with_source(toolchain: &Path, dir: &Path) -> Result<()> {
     let making = dir.with_extension("making");
     let _ = fs::remove_dir_all(&making);
-    let (debs, root, copy) = (making.join("debs"), making.join("root"), making.join("toolchain"));
-    for folder in [&debs, &root] {
-        fs::create_dir_all(folder)?;
-    }
-    let apt = PrivateApt::new(cache::dir()?.join("apt/rust-src"), &[(Archive::Main, "sid")])?;
-    println!("downloading rust-src");
-    apt.update()?;
-    let mut versions = apt.versions("rust-src")?;
-    versions.sort_by(|a, b| apt::compare_versions(&a.version, &b.version));
-    let newest = versions.pop().context("Debian's sid has no rust-src")?;
-    let (version, compiler) = (newest.version.clone(), compiler(toolchain)?);
+    let (root, copy) = (making.join("root"), making.join("toolchain"));
+    let only = &["rust-src"];
+    let source = Packages { name: "rust-src", arch: Arch::X86_64, suites: &["sid"], packages: only, only };
+    source.fetch(&root, &|line| println!("{line}"))?;
+    let (version, compiler) = (apt::version(&root, "rust-src")?, compiler(toolchain)?);
     let releases = [&*version, compiler.trim_start_matches("rustc ")].map(release);
     ensure!(releases[0] == releases[1], "Debian's is {version}, and the compiler {compiler}");
-    apt.download(&[newest], &debs, false)?;
-    apt::unpack(&debs, &root)?;
     let sources = fs::read_dir(root.join("usr/src"))?.next().context("the package holds no source")??.path();
     copy_beside(toolchain, &sources, &copy)?;
     fs::write(copy.join(PACKAGE_VERSION), version)?;

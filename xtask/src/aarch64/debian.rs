@@ -10,11 +10,11 @@ use anyhow::Result;
 use crate::apt;
 use crate::arch::Arch;
 
-const PROGRAMS: apt::Programs = apt::Programs {
+const PROGRAMS: apt::Packages<'static> = apt::Packages {
     name: "programs for aarch64",
     arch: Arch::Aarch64,
     // The C library of the programs' own build is not newer than this one's.
-    suite: "trixie",
+    suites: &["trixie"],
     packages: &[
         // What every machine has: a shell and its commands.
         "bash",
@@ -29,12 +29,13 @@ const PROGRAMS: apt::Programs = apt::Programs {
         "ibverbs-utils",
         "rdmacm-utils",
     ],
+    only: &[],
 };
 
 /// Returns the folder of Debian's programs for aarch64, and downloads them if the cache has none.
 ///
 /// # Errors
-/// As [`apt::Programs::root`].
+/// As [`apt::Packages::root`].
 pub(crate) fn root(say: &dyn Fn(&str)) -> Result<PathBuf> {
     PROGRAMS.root(say)
 }

@@ -21,7 +21,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::apt::{self, Archive, PackageVersion, PrivateApt};
+use crate::apt::{self, Packages};
+use crate::arch::Arch;
 use crate::cache;
 use header::{Definition, Unit};
 
@@ -73,9 +74,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("packed_ulong", "typedef of one member's type; the member is covered"),
 ];
 
-const SUITES: &[(Archive, &str)] = &[(Archive::Main, "sid"), (Archive::Main, "trixie-backports")];
-const PACKAGE: &str = "linux-libc-dev";
-
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -86,13 +84,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         "the golden files describe 64-bit machines, and this machine is not one"
     );
     apt::ensure_tools(&[apt::ABI_TOOLS], say)?;
-    let headers = match &args.headers {
-        Some(dir) => Headers { include: dir.clone(), origin: "a directory given with --headers".into() },
-        None => newest_headers()?,
-    };
-    say(&format!("probing {}", headers.origin));
     let scratch = cache::dir()?.join(format!("abi-{}", std::process::id()));
     fs::create_dir_all(&scratch)?;
+    let headers = match &args.headers {
+        Some(dir) => Headers { include: dir.clone(), origin: "a directory given with --headers".into() },
+        None => Headers::newest("linux-libc-dev", &["sid", "trixie-backports"], &scratch)?,
+    };
+    say(&format!("probing {}", headers.origin));
     // The folder stays on failure, because an error of gcc names the program.
     let mut sets = vec![Set {
         package: "uverbs-abi",
@@ -149,36 +147,16 @@ struct Headers {
     origin: String,
 }
 
-/// Downloads and unpacks the newest linux-libc-dev, unless the cache has that version.
-fn newest_headers() -> Result<Headers> {
-    let _lock = cache::lock(PACKAGE, || say("waiting for another xtask to download headers"))?;
-    let apt = PrivateApt::new(cache::dir()?.join("apt").join(PACKAGE), SUITES)?;
-    say("reading the package lists of sid and trixie-backports");
-    apt.update()?;
-    let mut versions = apt.versions(PACKAGE)?;
-    versions.sort_by(|a, b| apt::compare_versions(&a.version, &b.version));
-    let newest = versions.pop().with_context(|| format!("no suite carries {PACKAGE}"))?;
-    unpacked(&apt, newest, &cache::dir()?.join("headers"))
-}
-
-/// Returns the headers of a package, which it downloads and unpacks below `home` unless they are
-/// there.
-fn unpacked(apt: &PrivateApt, package: PackageVersion, home: &Path) -> Result<Headers> {
-    let origin = format!("{} {}", package.name, package.version);
-    let complete = home.join(&package.version);
-    if !complete.exists() {
-        say(&format!("downloading {origin}"));
-        let temporary = home.join(format!(".{}", package.version));
-        let (debs, root) = (temporary.join("debs"), temporary.join("root"));
-        for dir in [&debs, &root] {
-            fs::create_dir_all(dir)?;
-        }
-        apt.download(&[package], &debs, false)?;
-        apt::unpack(&debs, &root)?;
-        fs::rename(&root, &complete)?;
-        fs::remove_dir_all(&temporary)?;
+impl Headers {
+    /// Downloads and unpacks the newest version of a package.
+    fn newest(package: &str, suites: &[&str], scratch: &Path) -> Result<Headers> {
+        let name = format!("{package} of {}", suites.join(" and "));
+        let root = scratch.join(&name);
+        Packages { name: &name, arch: Arch::X86_64, suites, packages: &[package], only: &[package] }
+            .fetch(&root, &say)?;
+        let origin = format!("{package} {}", apt::version(&root, package)?);
+        Ok(Headers { include: root.join("usr/include"), origin })
     }
-    Ok(Headers { include: complete.join("usr/include"), origin })
 }
 
 fn golden_files(headers: &Headers, scratch: &Path) -> Result<Vec<Golden>> {

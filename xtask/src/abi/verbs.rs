@@ -10,12 +10,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 use super::header::{Definition, Unit};
-use super::{Golden, Headers, Set, golden, say, unpacked};
-use crate::apt::{self, Archive, PrivateApt};
-use crate::cache;
+use super::{Golden, Headers, Set, golden, say};
 
-const SUITES: &[(Archive, &str)] =
-    &[(Archive::Main, "bookworm"), (Archive::Main, "trixie"), (Archive::Main, "sid")];
+const SUITES: &[&str] = &["bookworm", "trixie", "sid"];
 const PACKAGE: &str = "libibverbs-dev";
 const RDMA_PACKAGE: &str = "librdmacm-dev";
 
@@ -47,7 +44,7 @@ pub(super) fn set(scratch: &Path) -> Result<Option<Set>> {
         say("leaving out c-abi, whose golden files describe x86-64");
         return Ok(None);
     }
-    let (verbs, mut rdma) = (releases(PACKAGE)?, releases(RDMA_PACKAGE)?);
+    let (verbs, mut rdma) = (releases(PACKAGE, scratch)?, releases(RDMA_PACKAGE, scratch)?);
     let mut files = Vec::new();
     for (release, headers) in &verbs {
         say(&format!("probing {}", headers.origin));
@@ -63,17 +60,11 @@ pub(super) fn set(scratch: &Path) -> Result<Option<Set>> {
 }
 
 /// Returns Debian's headers of a package by release of rdma-core.
-fn releases(package: &str) -> Result<BTreeMap<u32, Headers>> {
-    let _lock = cache::lock(package, || say("waiting for another xtask to download headers"))?;
-    let apt = PrivateApt::new(cache::dir()?.join("apt").join(package), SUITES)?;
-    say("reading the package lists of bookworm, trixie and sid");
-    apt.update()?;
-    let mut versions = apt.versions(package)?;
-    versions.sort_by(|a, b| apt::compare_versions(&a.version, &b.version));
-    let home = cache::dir()?.join(format!("headers-{}", package.trim_end_matches("-dev")));
+fn releases(package: &str, scratch: &Path) -> Result<BTreeMap<u32, Headers>> {
     let mut releases = BTreeMap::new();
-    for version in versions {
-        releases.insert(release_of(&version.version)?, unpacked(&apt, version, &home)?);
+    for suite in SUITES {
+        let headers = Headers::newest(package, &[suite], scratch)?;
+        releases.insert(release_of(headers.origin.rsplit(' ').next().unwrap_or_default())?, headers);
     }
     ensure!(releases.len() >= 2, "the suites carry fewer than two releases of {package}");
     Ok(releases)

@@ -1,13 +1,10 @@
-//! Debian's package tools: host packages that the other commands need, and in [`archive`] a private
-//! apt configuration that resolves and downloads packages of other Debian suites. It touches
-//! neither /etc/apt nor the machine's package state.
+//! Debian's package tools: host packages that the other commands need, and in [`packages`] those of
+//! other Debian suites, which touch neither /etc/apt nor the machine's package state.
 //!
 //! Invariant: nothing here writes below /etc/apt or /var/lib/apt, except `apt-get` when it installs
 //! a missing host package as root.
 
-mod archive;
-mod root;
-mod version;
+mod packages;
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -16,9 +13,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-pub(crate) use self::archive::{Archive, PackageVersion, PrivateApt, unpack};
-pub(crate) use self::root::{Programs, RDMA_CORE};
-pub(crate) use self::version::compare_versions;
+pub(crate) use self::packages::{Packages, RDMA_CORE, version};
 use crate::cache;
 
 /// A program that must exist on the host, and its Debian package.
@@ -224,43 +219,7 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 /// Returns the host's busybox if it is static, as the initramfs requires.
 pub(crate) fn static_busybox() -> Option<PathBuf> {
     let path = find_program("busybox")?;
-    is_static_elf(&fs::read(&path).ok()?).then_some(path)
-}
-
-/// Returns whether a 64-bit little-endian ELF image names no program interpreter.
-fn is_static_elf(image: &[u8]) -> bool {
-    const PT_INTERP: u32 = 3;
-    let u16_at = |at: usize| image.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-    let Some(phoff) = image.get(32..40).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default())) else {
-        return false;
-    };
-    let (Some(size), Some(count)) = (u16_at(54), u16_at(56)) else { return false };
-    if !image.starts_with(b"\x7fELF\x02\x01") {
-        return false;
-    }
-    (0..u64::from(count)).all(|i| {
-        let at = usize::try_from(phoff + i * u64::from(size)).unwrap_or(usize::MAX - 4);
-        image.get(at..at + 4).is_some_and(|b| b != PT_INTERP.to_le_bytes())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_interpreter_makes_an_elf_dynamic() {
-        let mut elf = vec![0u8; 64 + 2 * 56];
-        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        elf[32] = 64; // e_phoff
-        elf[54] = 56; // e_phentsize
-        elf[56] = 2; // e_phnum
-        elf[64] = 1; // PT_LOAD
-        elf[64 + 56] = 6; // PT_PHDR
-        assert!(is_static_elf(&elf));
-        elf[64 + 56] = 3; // PT_INTERP
-        assert!(!is_static_elf(&elf));
-        assert!(!is_static_elf(&elf[..70]));
-        assert!(!is_static_elf(b"#!/bin/sh\n"));
-    }
+    // It fails for a program without an interpreter.
+    let ldd = Command::new("ldd").arg(&path).stdin(Stdio::null()).output().ok()?;
+    (!ldd.status.success()).then_some(path)
 }

@@ -17,9 +17,4 @@ impl Progress {
             eprintln!("vm: {line}");
         }
     }
-
-    /// Returns whether messages are hidden.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.quiet
-    }
 }

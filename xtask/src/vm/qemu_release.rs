@@ -6,23 +6,16 @@
 //! dependencies. It runs with its own program interpreter and C library, and so does not depend on
 //! the host's libraries. Guests of aarch64 take the same version, because hosts rarely have a QEMU
 //! for them.
-//!
-//! Invariant: a copy in the cache is used as long as it is there; `packages` in it lists the
-//! version of every package in it.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::progress::Progress;
-use crate::apt::{self, Archive, PackageVersion, PrivateApt};
+use crate::apt::Packages;
 use crate::arch::Arch;
-use crate::cache;
 
 /// A QEMU that can be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,8 +30,7 @@ pub(crate) struct Release {
 
 /// The first version with `vfio-user-pci`.
 const FIRST: (u32, u32) = (10, 1);
-const SUITES: &[(Archive, &str)] = &[(Archive::Main, "trixie"), (Archive::Main, "trixie-backports")];
-const SUITE: &str = "trixie-backports";
+const SUITES: &[&str] = &["trixie", "trixie-backports"];
 
 impl Release {
     /// The QEMU in PATH for guests of an architecture, of any version.
@@ -55,8 +47,8 @@ impl Release {
         if self.check().is_ok() {
             return Ok(self);
         }
-        let home = home(self.arch)?;
-        Ok(if home.exists() { newest_in_cache(self.arch, &home)?.unwrap_or(self) } else { self })
+        let root = packages(self.arch).folder()?;
+        Ok(if root.exists() { Release::unpacked(self.arch, &root) } else { self })
     }
 
     /// A QEMU with devices over vfio-user: the host's, else one from the cache, which is downloaded
@@ -68,11 +60,15 @@ impl Release {
     pub(crate) fn with_vfio_user(arch: Arch, progress: &Progress) -> Result<Release> {
         let own = Release::of_this_machine(arch);
         let Err(why_not) = own.check() else { return Ok(own) };
-        find_in_cache_or_download(arch, progress).with_context(|| {
-            let ((major, minor), program) = (FIRST, program(arch));
+        let check = |root: &Path| {
+            Release::unpacked(arch, root).check().context("the unpacked QEMU does not run here")
+        };
+        let root = packages(arch).root_with(&|line| progress.say(line), &check);
+        root.map(|root| Release::unpacked(arch, &root)).with_context(|| {
+            let ((major, minor), program, suite) = (FIRST, program(arch), SUITES[1]);
             format!(
                 "an mlx5 device, or a guest of aarch64, needs QEMU {major}.{minor} or newer ({why_not:#}), \
-                 and Debian's from {SUITE} is not available; install a newer {program}, or make a mirror of Debian reachable that carries {SUITE}"
+                 and Debian's from {suite} is not available; install a newer {program}, or make a mirror of Debian reachable that carries {suite}"
             )
         })
     }
@@ -132,91 +128,14 @@ fn program(arch: Arch) -> String {
     format!("qemu-system-{}", arch.name())
 }
 
-/// Returns the name of its package.
-fn package(arch: Arch) -> &'static str {
-    match arch {
-        Arch::X86_64 => "qemu-system-x86",
-        Arch::Aarch64 => "qemu-system-arm",
-    }
-}
-
-fn home(arch: Arch) -> Result<PathBuf> {
-    let name = match arch {
-        Arch::X86_64 => "qemu",
-        Arch::Aarch64 => "qemu-arm",
+/// Returns the packages of the newest QEMU.
+fn packages(arch: Arch) -> Packages<'static> {
+    let (name, packages): (_, &[_]) = match arch {
+        Arch::X86_64 => ("QEMU", &["qemu-system-x86"]),
+        Arch::Aarch64 => ("QEMU for aarch64", &["qemu-system-arm"]),
     };
-    Ok(cache::dir()?.join(name))
-}
-
-fn find_in_cache_or_download(arch: Arch, progress: &Progress) -> Result<Release> {
-    let home = home(arch)?;
-    fs::create_dir_all(&home)?;
-    if let Some(release) = newest_in_cache(arch, &home)? {
-        return Ok(release);
-    }
-    let _lock = cache::lock("qemu", || progress.say("another xtask is downloading QEMU, waiting for it"))?;
-    if let Some(release) = newest_in_cache(arch, &home)? {
-        return Ok(release);
-    }
-    download(arch, &home, progress)
-}
-
-/// Returns the newest version in the cache's directory. Incomplete ones have a name with a leading
-/// dot.
-fn newest_in_cache(arch: Arch, home: &Path) -> Result<Option<Release>> {
-    let mut versions: Vec<String> =
-        fs::read_dir(home)?.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    versions.retain(|version| !version.starts_with('.'));
-    versions.sort_by(|a, b| apt::compare_versions(a, b));
-    Ok(versions.pop().map(|version| Release::unpacked(arch, &home.join(version))))
-}
-
-fn download(arch: Arch, home: &Path, progress: &Progress) -> Result<Release> {
-    let started = Instant::now();
-    progress.say(&format!("QEMU: reading the package lists of {SUITE}"));
-    let apt = PrivateApt::new(cache::dir()?.join("apt/qemu"), SUITES)?;
-    apt.update()?;
-    let packages = apt.with_dependencies(&[package(arch)], SUITE)?;
-    let version = packages
-        .iter()
-        .find(|package| package.name == self::package(arch))
-        .map(|package| directory_name(&package.version))
-        .context("apt-get would install everything but QEMU")?;
-    progress.say(&format!("QEMU: downloading {version} in {} packages", packages.len()));
-
-    let temporary = home.join(format!(".{version}-{}", std::process::id()));
-    let (debs, root) = (temporary.join("debs"), temporary.join("root"));
-    let result = (|| -> Result<Release> {
-        fs::create_dir_all(&debs)?;
-        fs::create_dir_all(&root)?;
-        apt.download(&packages, &debs, progress.is_quiet())?;
-        apt::unpack(&debs, &root)?;
-        fs::write(root.join("packages"), list(&packages))?;
-        Release::unpacked(arch, &root).check().context("the unpacked QEMU does not run here")?;
-        let complete = home.join(&version);
-        fs::rename(&root, &complete).with_context(|| format!("cannot rename to {}", complete.display()))?;
-        Ok(Release::unpacked(arch, &complete))
-    })();
-    // Best effort: a leftover costs space, and its name keeps it from being used as a QEMU.
-    let _ = fs::remove_dir_all(&temporary);
-    let release = result?;
-    progress.say(&format!("QEMU: {version} ready after {:.1} s", started.elapsed().as_secs_f64()));
-    Ok(release)
-}
-
-/// Returns a version as a directory's name. A colon would end the directory in the program
-/// interpreter's list.
-fn directory_name(version: &str) -> String {
-    version.split_once(':').map_or(version, |(_epoch, rest)| rest).to_owned()
-}
-
-fn list(packages: &[PackageVersion]) -> String {
-    let mut text = String::new();
-    for package in packages {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{} {}", package.name, package.version);
-    }
-    text
+    // It runs on this machine.
+    Packages { name, arch: Arch::X86_64, suites: SUITES, packages, only: &[] }
 }
 
 /// Returns the major and minor number in `QEMU emulator version 10.1.0 (Debian ...)`.
@@ -255,22 +174,5 @@ mod tests {
         assert!(arguments[3..].iter().any(|a| a == "/c/11.1.3/usr/share/seabios"));
         assert_eq!(command.get_envs().count(), 1);
         assert_eq!(Release::of_this_machine(Arch::X86_64).command().get_args().count(), 0);
-    }
-
-    #[test]
-    fn the_directory_of_a_version_holds_no_colon() {
-        assert_eq!(directory_name("1:11.1.3+ds-1~bpo13+1"), "11.1.3+ds-1~bpo13+1");
-        assert_eq!(directory_name("11.1.3"), "11.1.3");
-    }
-
-    #[test]
-    fn the_newest_complete_copy_is_taken() {
-        let home = std::env::temp_dir().join(format!("xtask-qemu-{}", std::process::id()));
-        for version in ["10.1.0-1", "11.1.3+ds-1~bpo13+1", "9.9", ".12.0-1-77"] {
-            fs::create_dir_all(home.join(version)).unwrap();
-        }
-        let newest = newest_in_cache(Arch::X86_64, &home);
-        fs::remove_dir_all(&home).unwrap();
-        assert_eq!(newest.unwrap(), Some(Release::unpacked(Arch::X86_64, &home.join("11.1.3+ds-1~bpo13+1"))));
     }
 }

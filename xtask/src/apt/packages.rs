@@ -1,0 +1,260 @@
+//! [`Packages`] of Debian's suites: resolved and downloaded with a private configuration of apt,
+//! unpacked, and never installed.
+//!
+//! Invariant: the machine's own apt provides its mirrors and its settings (proxies), and nothing
+//! else.
+//!
+//! Invariant: a folder in the cache is complete, because it is renamed into place. It is used as
+//! long as it is there; its file `packages` lists the versions of its packages.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::arch::Arch;
+use crate::cache;
+
+/// Packages, and those that apt would install with them on an empty machine.
+pub(crate) struct Packages<'a> {
+    /// Their name in messages and in the cache.
+    pub(crate) name: &'a str,
+    pub(crate) arch: Arch,
+    pub(crate) suites: &'a [&'a str],
+    pub(crate) packages: &'a [&'a str],
+    /// The beginnings of the names of those to unpack; empty for all, down to the C library.
+    pub(crate) only: &'a [&'a str],
+}
+
+/// Programs of rdma-core that are newer than this machine's: the `cmtime` of Debian 12 is another
+/// program.
+pub(crate) const RDMA_CORE: Packages<'static> = Packages {
+    name: "rdma-core's newest programs",
+    arch: Arch::X86_64,
+    suites: &["sid"],
+    packages: &["ibverbs-providers", "rdmacm-utils"],
+    only: &[],
+};
+
+impl Packages<'_> {
+    /// Returns the folder in which they are unpacked, and downloads them if the cache has none.
+    ///
+    /// # Errors
+    /// As [`Packages::root_with`].
+    pub(crate) fn root(&self, say: &dyn Fn(&str)) -> Result<PathBuf> {
+        self.root_with(say, &|_| Ok(()))
+    }
+
+    /// The same, with a step that completes or checks a folder that has just been unpacked.
+    ///
+    /// # Errors
+    /// The packages cannot be downloaded or unpacked, or the step fails.
+    pub(crate) fn root_with(
+        &self,
+        say: &dyn Fn(&str),
+        complete: &dyn Fn(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let root = self.folder()?;
+        if root.exists() {
+            return Ok(root);
+        }
+        let name = self.name;
+        let waiting = || say(&format!("another xtask is downloading {name}, waiting for it"));
+        let _lock = cache::lock(&root.file_name().unwrap_or_default().to_string_lossy(), waiting)?;
+        if !root.exists() {
+            let temporary = root.with_extension("making");
+            let _ = fs::remove_dir_all(&temporary);
+            self.fetch(&temporary, say).with_context(|| format!("{name}: not available"))?;
+            complete(&temporary)?;
+            fs::rename(&temporary, &root).with_context(|| format!("cannot rename to {}", root.display()))?;
+        }
+        Ok(root)
+    }
+
+    /// Returns the folder of the cache in which they are unpacked, or would be.
+    ///
+    /// # Errors
+    /// The cache cannot be used.
+    pub(crate) fn folder(&self) -> Result<PathBuf> {
+        let words = self.packages.iter().chain(self.suites).map(|word| word.as_bytes());
+        let hash = cache::hash(&words.collect::<Vec<_>>());
+        Ok(cache::dir()?.join("debian").join(format!("{}-{}-{hash:016x}", self.short(), self.arch.debian())))
+    }
+
+    fn short(&self) -> String {
+        self.name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
+    }
+
+    /// Downloads the newest versions, and unpacks them below `root`.
+    ///
+    /// # Errors
+    /// apt's sources name no mirror of Debian, the packages cannot be had, or dpkg-deb fails.
+    pub(crate) fn fetch(&self, root: &Path, say: &dyn Fn(&str)) -> Result<()> {
+        let name = self.name;
+        say(&format!("{name}: reading the package lists of {}", self.suites.join(", ")));
+        let configuration = self.configuration()?;
+        let apt = |arguments: &[&str]| {
+            let mut command = Command::new("apt-get");
+            command.arg("-c").arg(&configuration).args(["-q", "-y"]).args(arguments).env("LC_ALL", "C.UTF-8");
+            command
+        };
+        output(&mut apt(&["-o", "APT::Update::Error-Mode=any", "update"]))?;
+        let install = ["--simulate", "--no-install-recommends", "install"];
+        let mut packages = installs(&output(&mut apt(&[&install as &[_], self.packages].concat()))?);
+        packages.retain(|(name, _)| self.only.is_empty() || self.only.iter().any(|p| name.starts_with(p)));
+        say(&format!("{name}: downloading {} packages", packages.len()));
+        let debs = root.join("debs");
+        fs::create_dir_all(&debs)?;
+        let specs = packages.iter().map(|(name, version)| format!("{name}={version}"));
+        output(apt(&["download"]).args(specs).current_dir(&debs))?;
+        for deb in fs::read_dir(&debs)? {
+            output(Command::new("dpkg-deb").arg("-x").arg(deb?.path()).arg(root))?;
+        }
+        fs::remove_dir_all(&debs)?;
+        // Packages of newer suites have all files below /usr, and expect these links.
+        for name in ["bin", "lib", "lib64", "sbin"] {
+            if root.join("usr").join(name).exists() && !root.join(name).exists() {
+                symlink(Path::new("usr").join(name), root.join(name))?;
+            }
+        }
+        let lines = packages.iter().map(|(name, version)| format!("{name} {version}\n"));
+        Ok(fs::write(root.join("packages"), lines.collect::<String>())?)
+    }
+
+    /// Writes a private configuration, and returns its path. apt reads it after the machine's own
+    /// (proxies stay in force), so it clears or sets every hook and directory that must not apply.
+    /// Suites have equal rights, so that the newest version is taken.
+    fn configuration(&self) -> Result<PathBuf> {
+        let dir = cache::dir()?.join("apt").join(format!("{}-{}", self.short(), self.arch.debian()));
+        for sub in ["empty", "state/lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(dir.join(sub))?;
+        }
+        let signed_by =
+            if Path::new(KEYRING).exists() { format!("[signed-by={KEYRING}] ") } else { String::new() };
+        let (known, mut sources) = (sources_of_this_machine(), String::new());
+        for suite in self.suites {
+            let archive = if suite.ends_with("-security") { "/debian-security" } else { "/debian" };
+            let mirror = mirror(&known, archive).context(
+                "apt's sources name no mirror of Debian: add one (an http address that ends in /debian)",
+            )?;
+            sources += &format!("deb {signed_by}{mirror}{archive}/ {suite} main\n");
+        }
+        fs::write(dir.join("sources.list"), sources)?;
+        fs::write(dir.join("status"), "")?;
+        let (path, dir, arch) = (dir.join("apt.conf"), dir.display(), self.arch.debian());
+        let text = format!(
+            r#"Dir::Etc::sourcelist "{dir}/sources.list";
+Dir::Etc::sourceparts "{dir}/empty";
+Dir::Etc::preferences "{dir}/empty/none";
+Dir::Etc::preferencesparts "{dir}/empty";
+Dir::State "{dir}/state";
+Dir::State::lists "{dir}/state/lists";
+Dir::State::status "{dir}/status";
+Dir::Cache "{dir}/cache";
+Dir::Cache::archives "{dir}/cache/archives";
+Dir::Log "{dir}/state";
+APT::Architecture "{arch}";
+#clear APT::Architectures;
+APT::Architectures {{ "{arch}"; }};
+APT::Sandbox::User "root";
+APT::Default-Release "/./";
+Acquire::Languages "none";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+Acquire::Retries "3";
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear APT::Update::Pre-Invoke;
+#clear DPkg::Post-Invoke;
+"#
+        );
+        fs::write(&path, text)?;
+        Ok(path)
+    }
+}
+
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Returns the version of the first unpacked package whose name starts with `prefix`.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
+    let list = fs::read_to_string(root.join("packages")).unwrap_or_default();
+    let version = list.lines().find(|line| line.starts_with(prefix)).and_then(|line| line.split(' ').nth(1));
+    version.map(str::to_owned).with_context(|| format!("no {prefix} in {}", root.display()))
+}
+
+/// Runs a program, and returns its output; the error has its messages.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    // A command that names a hundred packages would hide its error.
+    let words: Vec<_> = command.get_args().take(12).map(|word| word.to_string_lossy()).collect();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(
+        output.status.success(),
+        "{} {} failed ({}):\n{stdout}{}",
+        command.get_program().display(),
+        words.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(stdout)
+}
+
+/// Returns the text of the machine's own sources.
+fn sources_of_this_machine() -> String {
+    let parts = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
+    let paths = parts.map(|entry| entry.path()).chain([PathBuf::from("/etc/apt/sources.list")]);
+    paths.map(|path| fs::read_to_string(path).unwrap_or_default() + "\n").collect()
+}
+
+/// Returns the address that an archive of Debian's (`/debian`, `/debian-security`) is below, from
+/// apt's sources in either of their formats. If only the other archive is named, this one is
+/// expected beside it. The archive's name at the end keeps third parties from being asked.
+fn mirror<'a>(sources: &'a str, archive: &str) -> Option<&'a str> {
+    let lines = || sources.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let words = || lines().flat_map(str::split_whitespace).filter(|word| word.starts_with("http"));
+    let above = |archive: &str| words().find_map(|uri| uri.trim_end_matches('/').strip_suffix(archive));
+    above(archive).or_else(|| above("/debian")).or_else(|| above("/debian-security"))
+}
+
+/// Reads `Inst NAME [OLD] (VERSION SUITE [ARCHITECTURE])` lines of `apt-get --simulate install`.
+fn installs(text: &str) -> Vec<(String, String)> {
+    let package = |line: &str| {
+        let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
+        Some((name.to_owned(), rest.split_once('(')?.1.split([' ', ')']).next()?.to_owned()))
+    };
+    text.lines().filter_map(package).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_apt_would_install_is_read_with_its_versions() {
+        let text = "NOTE: This is only a simulation!\n\
+                    The following NEW packages will be installed:\n  libc6 qemu-system-x86\n\
+                    Inst libc6 (2.41-12+deb13u4 Debian:13.7/stable [amd64]) []\n\
+                    Inst tzdata [2024a] (2025b-4 Debian:13.7/stable [all])\n\
+                    Conf libc6 (2.41-12+deb13u4 Debian:13.7/stable [amd64])\nInst broken\n";
+        let expected = [("libc6", "2.41-12+deb13u4"), ("tzdata", "2025b-4")];
+        assert_eq!(installs(text), expected.map(|(name, version)| (name.to_owned(), version.to_owned())));
+    }
+
+    #[test]
+    fn the_machines_own_mirror_is_used_and_third_parties_are_not() {
+        let sources = "# deb http://old.example/debian bullseye main\n\
+                       deb https://third.example/apt stable main\n\
+                       Types: deb\nURIs: https://mirror.example/pub/debian/\nSuites: bookworm\n\
+                       deb http://security.example/debian-security bookworm-security main\n";
+        assert_eq!(mirror(sources, "/debian"), Some("https://mirror.example/pub"));
+        assert_eq!(mirror(sources, "/debian-security"), Some("http://security.example"));
+        let one = "deb http://m/debian-security bookworm-security main\n";
+        assert_eq!(mirror(one, "/debian"), Some("http://m"));
+        assert_eq!(mirror("", "/debian"), None);
+    }
+}
