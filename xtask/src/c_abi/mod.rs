@@ -25,9 +25,9 @@ mod symbols;
 mod verify;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 
 use self::link::Binutils;
 use crate::cargo;
@@ -77,6 +77,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 fn say(line: &str) {
     eprintln!("c-abi: {line}");
+}
+
+/// Runs a program, and returns its standard output.
+///
+/// # Errors
+/// It cannot be run, or fails.
+fn run_tool(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    // The words of readelf depend on the language.
+    let output = command.stdin(Stdio::null()).env("LC_ALL", "C").output();
+    let output = output.with_context(|| format!("cannot run {name}"))?;
+    let why = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name}: {} {}", output.status, why.trim_end());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Builds, links and checks the libraries with a Cargo profile, as far as they are not up to date,

@@ -31,10 +31,7 @@ pub(crate) fn make() -> Result<Shipped> {
     if unpacked.exists() {
         std::fs::remove_dir_all(&unpacked)?;
     }
-    let mut command = Command::new("dpkg-deb");
-    let status = command.arg("--extract").arg(&package).arg(&unpacked).stdin(Stdio::null()).status();
-    let status = status.context("cannot run dpkg-deb")?;
-    ensure!(status.success(), "dpkg-deb cannot unpack {} ({status})", package.display());
+    super::run_tool(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&unpacked))?;
     Ok(Shipped { libraries: unpacked.join(deb::FOLDER), package: Some(package) })
 }
 

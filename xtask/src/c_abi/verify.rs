@@ -2,14 +2,14 @@
 //! `readelf`.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::link::Binutils;
 use super::points::{GUARDED, POINTS, WAITS};
+use super::run_tool;
 use super::symbols::{self, EFA, IBVERBS, MLX5, Node, RDMACM};
 
 /// Libraries that the image may need at run time: those of C and of the language.
@@ -172,18 +172,7 @@ fn bracketed<'a>(text: &'a str, tag: &'a str) -> impl Iterator<Item = &'a str> {
 }
 
 fn words(program: &str, arguments: &[&str], path: &Path) -> Result<String> {
-    let output = Command::new(program)
-        .args(arguments.iter().map(OsStr::new).chain([path.as_os_str()]))
-        // The words of readelf depend on the language.
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {program}"))?;
-    // nm also warns of each object file without symbols.
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    let complaint = complaint.lines().last().unwrap_or_default();
-    ensure!(output.status.success(), "{program} {}: {} {complaint}", path.display(), output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    run_tool(Command::new(program).args(arguments).arg(path))
 }
 
 #[cfg(test)]
@@ -223,16 +212,6 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_symbol_and_an_unlisted_one_are_errors_that_name_them() {
-        let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
-        assert!(compare("x", &set(&["a", "b"]), &set(&["a", "b"])).is_ok());
-        let missing = compare("x", &set(&["a", "b", "c"]), &set(&["a"])).unwrap_err();
-        assert_eq!(missing.to_string(), "x lacks what c-abi/src/symbols.rs lists: b, c");
-        let extra = compare("x", &set(&["a"]), &set(&["a", "d"])).unwrap_err();
-        assert_eq!(extra.to_string(), "x has what c-abi/src/symbols.rs does not list: d");
-    }
-
-    #[test]
     fn nodes_are_read_from_definitions_and_glibc_from_needs() {
         let text = "Version definition section '.gnu.version_d' contains 3 entries:\n\
             \x20 000000: Rev: 1  Flags: BASE  Index: 1  Cnt: 1  Name: libefa.so.1\n\
@@ -247,17 +226,5 @@ mod tests {
         assert_eq!(defined_nodes(text).into_iter().collect::<Vec<_>>(), ["EFA_1.0", "EFA_1.1"]);
         assert_eq!(newest_glibc(text).as_deref(), Some("2.34"));
         assert_eq!(newest_glibc("Name: GCC_3.0"), None);
-    }
-
-    #[test]
-    fn the_symbols_of_nodes_are_told_from_functions() {
-        assert!(is_node("IBVERBS_1.1") && is_node("MLX5_1.25.1@@MLX5_1.25.1"));
-        assert!(!is_node("ibv_open_device@@IBVERBS_1.1") && !is_node("IBVERBS_1.2"));
-    }
-
-    #[test]
-    fn needed_libraries_stand_in_brackets() {
-        let text = " 0x1 (NEEDED)  Shared library: [libc.so.6]\n 0xe (SONAME)  Library soname: [libx.so.1]\n";
-        assert_eq!(bracketed(text, "(NEEDED)").collect::<Vec<_>>(), ["libc.so.6"]);
     }
 }
