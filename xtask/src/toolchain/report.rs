@@ -102,28 +102,3 @@ impl Served {
         (!path.exists()).then(|| format!("missing: {runtime}, which nightly toolchains of this target have"))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sanitizer_without_its_runtime_is_missing_by_the_runtimes_name() {
-        let nowhere = Path::new("/nonexistent");
-        let missing: Vec<_> = served()
-            .iter()
-            .filter(|served| served.sanitizer.is_some())
-            .map(|served| served.missing(nowhere).unwrap())
-            .collect();
-        assert_eq!(missing.len(), 2);
-        assert!(missing[0].contains("librustc-nightly_rt.asan.a"), "{}", missing[0]);
-        assert!(missing[1].contains("librustc-nightly_rt.tsan.a"), "{}", missing[1]);
-    }
-
-    #[test]
-    fn a_copy_names_the_package_that_its_source_comes_from() {
-        let nightly = Path::new("/nonexistent");
-        assert_eq!(source(nightly, nightly), "rustup's rust-src");
-        assert_eq!(source(Path::new("/nonexistent/copy"), nightly), "Debian's rust-src");
-    }
-}
