@@ -10,7 +10,7 @@
 //!   cargo-mutants/       cargo-mutants, where the host has none
 //!   images/, initramfs/  boot files, named by kernel and a hash of their inputs
 //!   run/PID-N/           one running guest: its job, its console log, its device model's files
-//!   consoles/            of failed guests: consoles, ends of traces, complaints of the model
+//!   failed/PID-N/        of failed guests: consoles, ends of traces, complaints of the model
 //!   kvm                  whether guests start under KVM, since this boot of the host
 //!   *.lock               held while the entry beside it is being made
 //! ```

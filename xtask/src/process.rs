@@ -1,5 +1,6 @@
 //! Programs that run beside this one, and the ports at which two of them find each other.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -11,6 +12,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 /// The time between two looks at something that no event announces.
 const PERIOD: Duration = Duration::from_millis(10);
+
+/// Returns a command of a program that the kernel kills when the calling thread ends, for whatever
+/// reason.
+pub(crate) fn tied(program: &OsStr) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
 
 /// A program that runs. Dropping it kills it.
 pub(crate) struct Process {

@@ -263,14 +263,6 @@ WARNING: CPU: 0 PID: 1 at kernel/smp.c:1 f+0x1/0x2
     }
 
     #[test]
-    fn the_tail_is_the_end_of_the_text() {
-        let text: String = (0..100).map(|n| format!("line {n}\r\n")).collect();
-        assert!(tail(&text).starts_with("line 60\nline 61"));
-        assert!(tail(&text).ends_with("line 99"));
-        assert_eq!(tail("one"), "one");
-    }
-
-    #[test]
     fn an_announced_warning_of_a_function_is_counted_until_the_end_of_the_announcement() {
         let known = format!("[   11.0] {KNOWN}refcount_warn_saturate rxe_pool_cleanup\n");
         let end = format!("[   11.0] {KNOWN_END}\n");

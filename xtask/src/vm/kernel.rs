@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::progress::Progress;
+use super::Progress;
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
 use crate::cache;
@@ -132,7 +132,7 @@ impl Kernel {
 
     /// Finds a kernel in a directory as `dpkg-deb -x` leaves it.
     fn in_directory(root: &Path) -> Result<Kernel> {
-        let modules = ["usr/lib/modules", "lib/modules"]
+        let modules = ["lib/modules", "usr/lib/modules"]
             .map(|dir| root.join(dir))
             .into_iter()
             .find(|dir| dir.is_dir())

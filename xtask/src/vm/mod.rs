@@ -4,10 +4,10 @@
 //! kernel  ── finds or downloads a kernel        image     ── unpacks it to boot faster
 //! initramfs ── busybox, modules, init.sh
 //! accel   ── KVM or emulation                   job       ── the guest's command and device
-//! qemu    ── the process (child.rs starts it)   qemu_release ── the QEMU to use
+//! qemu    ── the process                        qemu_release ── the QEMU to use
 //! connectx ── the model of an mlx5 device       guest     ── process 1 in the guest
 //! supervise ── follows the guest to its end     console ── finds kernel failures
-//! run_dir ── the guest's files                  device, progress ── device kinds, messages
+//! run_dir ── the guest's files
 //! ```
 //!
 //! The guest sees the host's root read-only under a tmpfs: programs run at their own path, and
@@ -22,23 +22,21 @@
 //! warned about the infiniband drivers, or if the guest broke the rules of the device's model.
 
 mod accel;
-mod child;
 pub(crate) mod connectx;
 pub(crate) mod console;
-mod device;
 pub(crate) mod guest;
 mod image;
 mod initramfs;
 mod job;
 pub(crate) mod kernel;
-mod progress;
 mod qemu;
 mod qemu_release;
 mod run_dir;
 mod supervise;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, mpsc};
@@ -47,10 +45,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 pub(crate) use self::accel::Accel;
-pub(crate) use self::device::Device;
 use self::job::Job;
 use self::kernel::Kernel;
-pub(crate) use self::progress::Progress;
 use self::qemu::{Machine, Qemu};
 use self::qemu_release::Release;
 use self::run_dir::RunDir;
@@ -158,6 +154,37 @@ impl Args {
     }
 }
 
+/// Values of `--device`: the kinds of RDMA device that a guest can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Device {
+    /// rxe0 on a veth with 10.9.9.1/24
+    Rxe,
+    /// A software model of a ConnectX under the kernel's mlx5 driver: mlx5_0, and mlx5_1 with
+    /// --functions 2
+    Mlx5,
+    /// No device; the modules are loaded
+    None,
+}
+
+/// Progress messages on stderr, which `--quiet` hides.
+pub(crate) struct Progress {
+    quiet: bool,
+}
+
+impl Progress {
+    /// Shows messages, or hides them if `quiet`.
+    pub(crate) fn new(quiet: bool) -> Self {
+        Progress { quiet }
+    }
+
+    /// Shows a line, unless messages are hidden.
+    pub(crate) fn say(&self, line: &str) {
+        if !self.quiet {
+            eprintln!("vm: {line}");
+        }
+    }
+}
+
 /// Returns whether a console names drivers under test, in which case the failure is no accident of
 /// booting.
 fn names_drivers(console: &str) -> bool {
@@ -260,7 +287,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let share = run_dir.path.join("job");
     fs::create_dir(&share)?;
-    fs::write(share.join("job"), job(args, &kernel)?.encode())?;
+    fs::write(share.join("job"), serde_json::to_vec(&job(args, &kernel)?)?)?;
     let program = match args.arch {
         Arch::X86_64 => "/proc/self/exe".into(),
         Arch::Aarch64 => aarch64::build(aarch64::XTASK)?.join("xtask"),
@@ -334,8 +361,8 @@ fn job(args: &Args, kernel: &Kernel) -> Result<Job> {
     Ok(Job {
         argv: args.command.clone(),
         env: environment(&args.env),
-        cwd: std::env::current_dir().context("no current directory")?,
-        modules: kernel.modules.clone(),
+        cwd: std::env::current_dir().context("no current directory")?.into(),
+        modules: kernel.modules.clone().into(),
         device: match args.device {
             Device::Rxe => job::Device::Rxe,
             Device::Mlx5 => {
@@ -394,52 +421,32 @@ fn report(
             eprintln!("vm: QEMU said:\n{}", qemu.trim_end());
         }
     }
-    for (what, kept) in [
-        ("the whole console is", run_dir.keep_console(console).map(Some)),
-        ("the end of the device's trace is", run_dir.keep_trace()),
-        ("all complaints are", run_dir.keep_complaints()),
-    ] {
-        match kept {
-            Ok(Some(path)) => progress.say(&format!("{what} in {}", path.display())),
-            Ok(None) => {}
-            Err(error) => eprintln!("vm: {what} lost: {error:#}"),
-        }
+    match run_dir.keep() {
+        Ok(path) => progress.say(&format!("the console and other files are in {}", path.display())),
+        Err(error) => eprintln!("vm: the console is lost: {error:#}"),
     }
     status
 }
 
 /// Returns the command's environment: variables that programs need to find others, and those that
 /// the caller chose.
-fn environment(chosen: &[OsString]) -> Vec<OsString> {
+fn environment(chosen: &[OsString]) -> Vec<(OsString, OsString)> {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    let mut env = Vec::new();
-    let mut set = |name: &str, value: &std::ffi::OsStr| {
-        let mut variable = OsString::from(name);
-        variable.push("=");
-        variable.push(value);
-        env.push(variable);
-    };
-    set("PATH", &path);
-    set("HOME", "/root".as_ref());
-    set("USER", "root".as_ref());
-    set("LANG", "C.UTF-8".as_ref());
-    for name in ["RUST_BACKTRACE", "RUST_LOG"] {
-        if let Some(value) = std::env::var_os(name) {
-            set(name, &value);
+    let fixed = [("HOME", "/root"), ("USER", "root"), ("LANG", "C.UTF-8")];
+    let mut env: Vec<(OsString, OsString)> = vec![("PATH".into(), path)];
+    env.extend(fixed.map(|(name, value)| (name.into(), value.into())));
+    let passed_on = |name: OsString| std::env::var_os(&name).map(|value| (name, value));
+    env.extend(["RUST_BACKTRACE", "RUST_LOG"].into_iter().filter_map(|name| passed_on(name.into())));
+    env.extend(chosen.iter().filter_map(|variable| {
+        let bytes = variable.as_bytes();
+        match bytes.iter().position(|byte| *byte == b'=') {
+            Some(at) => {
+                Some((OsStr::from_bytes(&bytes[..at]).into(), OsStr::from_bytes(&bytes[at + 1..]).into()))
+            }
+            None => passed_on(variable.clone()),
         }
-    }
-    for variable in chosen {
-        use std::os::unix::ffi::OsStrExt as _;
-        if variable.as_bytes().contains(&b'=') {
-            env.push(variable.clone());
-        } else if let Some(value) = std::env::var_os(variable) {
-            let mut whole = variable.clone();
-            whole.push("=");
-            whole.push(value);
-            env.push(whole);
-        }
-    }
+    }));
     env
 }
 
@@ -450,8 +457,8 @@ mod tests {
     #[test]
     fn chosen_variables_are_set_or_passed_on_and_unknown_ones_are_left_out() {
         let env = environment(&["A=b=c".into(), "PATH".into(), "XTASK_SURELY_UNSET".into()]);
-        assert!(env.contains(&"A=b=c".into()));
-        assert!(env.iter().filter(|v| v.to_string_lossy().starts_with("PATH=")).count() == 2);
-        assert!(!env.iter().any(|v| v.to_string_lossy().contains("XTASK_SURELY_UNSET")));
+        assert!(env.contains(&("A".into(), "b=c".into())));
+        assert_eq!(env.iter().filter(|(name, _)| name == "PATH").count(), 2);
+        assert!(!env.iter().any(|(name, _)| name == "XTASK_SURELY_UNSET"));
     }
 }

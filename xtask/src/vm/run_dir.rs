@@ -1,18 +1,18 @@
-//! A guest's files in the cache, and the files that are kept of a failed guest.
+//! A guest's files in the cache, which are kept if it fails.
 
-use std::fs::{self, File};
-use std::io::{Read as _, Seek as _, SeekFrom};
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::cache;
 
-/// The number of files of failed guests that the cache keeps.
-const KEPT: usize = 60;
+/// The number of failed guests whose files the cache keeps.
+const KEPT: usize = 20;
 
 /// The size of the part that is kept of the end of a trace.
-const TRACE_KEPT: u64 = 4 << 20;
+const TRACE_KEPT: usize = 4 << 20;
 
 /// A guest's files, removed with this value. The next process removes those that a killed one
 /// leaves.
@@ -26,71 +26,45 @@ impl RunDir {
     /// # Errors
     /// The cache cannot be written.
     pub(super) fn new() -> Result<RunDir> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         let home = cache::dir()?.join("run");
         fs::create_dir_all(&home)?;
         for entry in fs::read_dir(&home)?.flatten() {
-            let name = entry.file_name();
-            let pid = name.to_str().and_then(|n| n.split('-').next()).and_then(|n| n.parse::<u32>().ok());
-            if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let process = Path::new("/proc").join(name.split('-').next().unwrap_or_default());
+            if !process.exists() {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
-        for n in 0..1000 {
-            let path = home.join(format!("{}-{n}", std::process::id()));
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(RunDir { path }),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| format!("cannot create {}", path.display())),
-            }
-        }
-        bail!("{} is full of this process's own directories", home.display())
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = home.join(format!("{}-{n}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(RunDir { path })
     }
 
-    /// Writes a failed guest's console to the folder where the newest ones are kept.
+    /// Keeps the files of a failed guest, and returns their directory: the console, QEMU's
+    /// messages, and of a ConnectX model the complaints and the end of its trace.
     ///
     /// # Errors
     /// The cache cannot be written.
-    pub(super) fn keep_console(&self, console: &str) -> Result<PathBuf> {
-        self.keep("log", console.as_bytes())
-    }
-
-    /// Keeps the end of the ConnectX model's trace, if there is one.
-    ///
-    /// # Errors
-    /// The cache cannot be written.
-    pub(super) fn keep_trace(&self) -> Result<Option<PathBuf>> {
-        let Ok(mut file) = File::open(self.path.join("trace")) else { return Ok(None) };
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(TRACE_KEPT)))?;
-        let mut end = Vec::new();
-        file.take(TRACE_KEPT).read_to_end(&mut end)?;
-        self.keep("trace", &end).map(Some)
-    }
-
-    /// Keeps all complaints of the ConnectX model, if there are any.
-    ///
-    /// # Errors
-    /// The cache cannot be written.
-    pub(super) fn keep_complaints(&self) -> Result<Option<PathBuf>> {
-        match fs::read(self.path.join("complaints")) {
-            Ok(text) if !text.is_empty() => self.keep("complaints", &text).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    fn keep(&self, extension: &str, content: &[u8]) -> Result<PathBuf> {
-        let name = self.path.file_name().context("no name")?.to_string_lossy().into_owned();
-        let home = cache::dir()?.join("consoles");
+    pub(super) fn keep(&self) -> Result<PathBuf> {
+        let home = cache::dir()?.join("failed");
         fs::create_dir_all(&home)?;
-        let path = home.join(format!("{name}.{extension}"));
-        fs::write(&path, content)?;
-        let mut kept: Vec<_> = fs::read_dir(&home)?
-            .flatten()
-            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-            .collect();
+        let path = home.join(self.path.file_name().context("no name")?);
+        let _ = fs::remove_dir_all(&path);
+        let _ = fs::remove_dir_all(self.path.join("job"));
+        let trace = fs::read(self.path.join("trace")).unwrap_or_default();
+        if trace.len() > TRACE_KEPT {
+            fs::write(self.path.join("trace"), &trace[trace.len() - TRACE_KEPT..])?;
+        }
+        fs::rename(&self.path, &path)?;
+        let entries = fs::read_dir(&home)?.flatten();
+        let mut kept: Vec<_> =
+            entries.filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.path()))).collect();
         kept.sort();
         for (_, old) in kept.iter().rev().skip(KEPT) {
-            let _ = fs::remove_file(old);
+            let _ = fs::remove_dir_all(old);
         }
         Ok(path)
     }

@@ -2,18 +2,17 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use super::super::child;
 use super::options::Options;
 use super::verdict::{SHOWN, Verdict};
+use crate::process;
 
 /// The sockets on which the model listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,16 +46,13 @@ const COMPLAINTS: &str = "complaints";
 const TRACE: &str = "trace";
 const LOG: &str = "model.log";
 
-/// The limit on the model's start, in which it only opens its sockets.
-const START_LIMIT: Duration = Duration::from_secs(20);
 /// The limit on its end after QEMU's.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// The model's process; dropping it kills it.
 pub(in crate::vm) struct Model {
     child: Child,
-    /// The lines of its stdout; disconnected at their end.
-    said: Option<Receiver<String>>,
+    stdout: Option<BufReader<ChildStdout>>,
     directory: PathBuf,
 }
 
@@ -67,7 +63,7 @@ impl Model {
     /// The program cannot be run, ends early, or is not ready in time.
     pub(in crate::vm) fn start(program: &Path, options: &Options, sockets: &Sockets) -> Result<Model> {
         sockets.clear();
-        let mut command = Command::new(program);
+        let mut command = process::tied(program.as_os_str());
         command.args(arguments(options, sockets)?);
         Model::spawn(command, &sockets.directory)
     }
@@ -78,44 +74,25 @@ impl Model {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(directory.join(LOG))?);
-        let mut child = child::spawn(&mut command, &[]).context("cannot run the ConnectX model")?;
-        let stdout = child.stdout.take().context("no stdout")?;
-        let (send, said) = mpsc::channel();
-        thread::spawn(move || {
-            // Read to the end even without a receiver, because the model must not block.
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let _ = send.send(line);
-            }
-        });
-        let mut model = Model { child, said: Some(said), directory: directory.to_owned() };
-        model.wait_until_ready().map_err(|error| anyhow!("{error:#}{}", model.log()))?;
-        Ok(model)
-    }
-
-    fn wait_until_ready(&mut self) -> Result<()> {
-        let said = self.said.as_ref().context("it was ready before")?;
-        let deadline = Instant::now() + START_LIMIT;
-        loop {
-            match said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) if line == "ready" => return Ok(()),
-                Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    bail!("the ConnectX model did not get ready within {} s", START_LIMIT.as_secs())
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    let status = self.child.wait()?;
-                    bail!("the ConnectX model could not start ({status})")
-                }
-            }
+        let mut child = command.spawn().context("cannot run the ConnectX model")?;
+        let stdout = child.stdout.take().map(BufReader::new);
+        let mut model = Model { child, stdout, directory: directory.to_owned() };
+        // It only opens its sockets before.
+        let lines = model.stdout.as_mut().context("no stdout")?.lines();
+        if !lines.map_while(Result::ok).any(|line| line == "ready") {
+            let status = model.child.wait()?;
+            bail!("the ConnectX model could not start ({status}){}", model.log());
         }
+        Ok(model)
     }
 
     /// Calls `ended` on a thread of its own when the model closes its output, which it does at its
     /// end.
     pub(in crate::vm) fn on_end(&mut self, ended: impl FnOnce() + Send + 'static) {
-        if let Some(said) = self.said.take() {
+        if let Some(mut stdout) = self.stdout.take() {
             thread::spawn(move || {
-                while said.recv().is_ok() {}
+                // Read to the end, because the model must not block.
+                let _ = io::copy(&mut stdout, &mut io::sink());
                 ended();
             });
         }
@@ -212,9 +189,9 @@ mod tests {
         let script = "echo listening; echo ready; echo 'cq 5: overrun' >complaints; exit 1";
         let (directory, model) = scripted("complains", script);
         let mut model = model.unwrap();
-        let (send, ends) = mpsc::channel();
+        let (send, ends) = std::sync::mpsc::channel();
         model.on_end(move || send.send(()).unwrap());
-        assert_eq!(ends.recv_timeout(START_LIMIT), Ok(()), "the model's end was not reported");
+        assert_eq!(ends.recv_timeout(Duration::from_secs(20)), Ok(()), "the model's end was not reported");
         let verdict = model.finish();
         fs::remove_dir_all(&directory).unwrap();
         let complaints = vec!["cq 5: overrun".to_owned()];

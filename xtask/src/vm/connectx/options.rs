@@ -37,7 +37,9 @@ pub(crate) struct Options {
 }
 
 /// Values of `--port`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, serde::Serialize, serde::Deserialize,
+)]
 pub(crate) enum Port {
     /// InfiniBand
     #[default]

@@ -91,14 +91,6 @@ mod tests {
     }
 
     #[test]
-    fn many_complaints_are_counted_rather_than_shown() {
-        let text = Verdict { complaints: vec!["x".to_owned(); SHOWN + 2], ..Verdict::default() }.text();
-        assert!(text.ends_with("and 2 more"), "{text}");
-        let text = Verdict { complaints: vec!["x".to_owned(); SHOWN], ..Verdict::default() }.text();
-        assert!(text.ends_with("    x"), "{text}");
-    }
-
-    #[test]
     fn notes_are_shown_and_fail_no_run() {
         let verdict = Verdict::new("note: function 0: odd\n", Ok(ExitStatus::from_raw(0)));
         assert!(!verdict.is_failure(true) && verdict.problem.is_none());

@@ -8,7 +8,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -17,7 +16,7 @@ use nix::kmod::{ModuleInitFlags, finit_module};
 
 use super::super::connectx::Port;
 use super::super::qemu::{CONNECTX_PORT, CONNECTX_SLOT};
-use super::{SYSTEM_PATH, ip, wait_for_port, without_address_detection};
+use super::{SYSTEM_PATH, ip, wait_for, wait_for_port, without_address_detection};
 
 /// The directory in which the initramfs left the driver's modules.
 const MODULES: &str = "/run/device";
@@ -70,17 +69,6 @@ fn load_modules() -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Calls `usable` until it succeeds or the deadline passes. The kernel has no single announcement
-/// of these states.
-fn wait_for<T>(deadline: Instant, mut usable: impl FnMut() -> Result<T>) -> Result<T> {
-    loop {
-        match usable() {
-            Err(_) if Instant::now() < deadline => thread::park_timeout(Duration::from_millis(5)),
-            result => return result,
-        }
-    }
 }
 
 /// A function, by its number.

@@ -18,11 +18,9 @@
 mod mlx5;
 mod rxe;
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +31,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::mount::{MsFlags, mount};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -86,13 +83,15 @@ fn run() -> Result<()> {
 }
 
 fn run_job(control: &Control, listen: File, deadline: Instant) -> Result<()> {
-    let job = Job::decode(&fs::read("/run/vm/job").context("no job")?)?;
+    let job: Job = serde_json::from_slice(&fs::read("/run/vm/job").context("no job")?)?;
     let out = open_port("out", deadline)?;
     let err = open_port("err", deadline)?;
     let input = if job.interactive { Some(open_port("in", deadline)?) } else { None };
-    if job.modules.is_dir() {
+    let modules = Path::new(&job.modules);
+    if modules.is_dir() {
         fs::create_dir_all("/lib/modules")?;
-        bind(&job.modules, "/lib/modules")?;
+        mount(Some(modules), "/lib/modules", None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .with_context(|| format!("cannot bind {} to /lib/modules", modules.display()))?;
     }
     ip(&[], "link set lo up\n")?;
     match job.device {
@@ -195,11 +194,6 @@ fn mount_the_rest() -> Result<()> {
     Ok(())
 }
 
-fn bind(from: &Path, to: &str) -> Result<()> {
-    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-        .with_context(|| format!("cannot bind {} to {to}", from.display()))
-}
-
 /// Opens the virtio serial port called `name`.
 fn open_port(name: &str, deadline: Instant) -> Result<File> {
     let path = wait_for_port(name, deadline)?;
@@ -211,34 +205,27 @@ fn open_port(name: &str, deadline: Instant) -> Result<File> {
 }
 
 /// Returns the node of the virtio serial port called `name`. Ports appear some time after their
-/// driver was loaded.
+/// driver was loaded, and their names after their nodes.
 fn wait_for_port(name: &str, deadline: Instant) -> Result<PathBuf> {
-    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-    inotify.add_watch("/dev", AddWatchFlags::IN_CREATE)?;
-    loop {
-        if let Some(path) = find_port(name) {
-            return Ok(path);
-        }
-        // A port's name arrives after its node, so the loop looks again soon in any case.
-        let left = deadline.saturating_duration_since(Instant::now());
-        ensure!(!left.is_zero(), "there is no virtio port {name}");
-        wait_readable(&inotify, left.min(Duration::from_millis(20)))?;
-        let _ = inotify.read_events();
-    }
-}
-
-fn wait_readable(fd: &impl std::os::fd::AsFd, limit: Duration) -> Result<()> {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX))?;
-    Ok(())
-}
-
-fn find_port(name: &str) -> Option<PathBuf> {
-    fs::read_dir("/sys/class/virtio-ports").ok()?.flatten().find_map(|entry| {
-        let found = fs::read_to_string(entry.path().join("name")).ok()?;
-        (found.trim_end() == name).then(|| Path::new("/dev").join(entry.file_name()))
+    let has_name = |port: &Path| fs::read_to_string(port.join("name")).is_ok_and(|n| n.trim_end() == name);
+    wait_for(deadline, || {
+        let mut ports = fs::read_dir("/sys/class/virtio-ports").into_iter().flatten().flatten();
+        let port = ports.find(|port| has_name(&port.path()));
+        port.map(|port| Path::new("/dev").join(port.file_name()))
+            .filter(|node| node.exists())
+            .with_context(|| format!("there is no virtio port {name}"))
     })
+}
+
+/// Calls `usable` until it succeeds or the deadline passes. The kernel has no single announcement
+/// of these states.
+fn wait_for<T>(deadline: Instant, mut usable: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match usable() {
+            Err(_) if Instant::now() < deadline => thread::park_timeout(Duration::from_millis(5)),
+            result => return result,
+        }
+    }
 }
 
 /// Switches duplicate address detection off: it would delay link-local GIDs by a second, and no
@@ -274,12 +261,7 @@ const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
     let mut command = Command::new(&job.argv[0]);
     command.args(&job.argv[1..]).env_clear().current_dir(&job.cwd);
-    for variable in &job.env {
-        let bytes = variable.as_bytes();
-        let at = bytes.iter().position(|b| *b == b'=').unwrap_or(bytes.len());
-        let value = bytes.get(at + 1..).unwrap_or_default();
-        command.env(OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(value));
-    }
+    command.envs(job.env.iter().map(|(name, value)| (name, value)));
     // Pipes and not the ports themselves: a port can be opened only once, so `> /dev/stderr` would
     // fail.
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });

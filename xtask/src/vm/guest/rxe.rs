@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use super::{SYSTEM_PATH, ip, without_address_detection};
+use super::{SYSTEM_PATH, ip, wait_for, without_address_detection};
 
 /// The netdev of the device, and its address.
 const NETDEV: &str = "veth0";
@@ -37,19 +36,14 @@ pub(super) fn set_up(deadline: Instant) -> Result<()> {
         .context("cannot run rdma (package iproute2)")?;
     ensure!(output.status.success(), "rdma link add: {}", String::from_utf8_lossy(&output.stderr));
     let port = Path::new("/sys/class/infiniband/rxe0/ports/1");
-    loop {
+    wait_for(deadline, || {
         let active = fs::read_to_string(port.join("state")).is_ok_and(|s| s.contains("ACTIVE"));
         let node = Path::new("/dev/infiniband/uverbs0").exists();
         let gid = (0..8).any(|i| {
             fs::read_to_string(port.join(format!("gids/{i}"))).is_ok_and(|gid| gid.trim_end() == GID)
         });
-        if active && node && gid {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            bail!("rxe0 did not come up: active {active}, uverbs0 {node}, GID of {ADDRESS} {gid}");
-        }
-        // The kernel announces none of the three in one place; each takes milliseconds.
-        thread::park_timeout(Duration::from_millis(5));
-    }
+        let is_up = active && node && gid;
+        ensure!(is_up, "rxe0 did not come up: active {active}, uverbs0 {node}, GID of {ADDRESS} {gid}");
+        Ok(())
+    })
 }
