@@ -118,6 +118,7 @@ pub(in crate::test) fn fixed() -> Vec<Guest> {
             .without(FOR_6_1, ON_6_1)
             .without(LONG_ON_RXE, WHOLE),
         Guest { note: "in short", options: &["--form", "erased"], ..rxe("5.10") }.only(SHORT),
+        Guest { note: "without ioctls in short", options: &["--without-ioctls"], ..rxe("6.1") }.only(SHORT),
         Guest { note: "in short", options: &["--form", "erased"], ..rxe("6.12") }.only(SHORT),
     ]
 }
