@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_a_library_keep_their_alignment_and_the_librarys_own_numbers_are_left_out() {
+    fn addresses_of_a_library_keep_their_alignment_and_its_own_numbers_are_left_out() {
         let names = Names::default();
         let fields = [
             ("driver.buf_addr", number(0x7fff_1234_5000)),

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! # Safety
-//! `madvise` with the two advices changes the memory of forked children, but no byte or mapping of
-//! this process. It is called for pages that the caller registered, which stay mapped until they
-//! are released.
+//! `madvise` with `MADV_DONTFORK` or `MADV_DOFORK` changes the memory of forked children, but no
+//! byte or mapping of this process. It is called for pages that the caller registered, which stay
+//! mapped until they are released.
 //!
 //! # References
 //! `ibv_fork_init(3)`, `ibv_is_fork_initialized(3)`, `madvise(2)`
@@ -165,7 +165,7 @@ impl Advise for Kernel {
     fn advise(&self, pages: Range<usize>, exclude: bool) -> Result<(), Errno> {
         let advice = if exclude { MmapAdvise::MADV_DONTFORK } else { MmapAdvise::MADV_DOFORK };
         let start = NonNull::new(std::ptr::with_exposed_provenance_mut(pages.start)).ok_or(Errno::INVAL)?;
-        // SAFETY: the advices change the memory of a forked child and nothing in this process.
+        // SAFETY: either advice changes the memory of a forked child and nothing in this process.
         unsafe { madvise(start, pages.len(), advice) }.map_err(Errno::from)
     }
 }

@@ -6,19 +6,19 @@ use super::*;
 
 /// A kernel that records advice and rejects pages from an address on.
 struct Recording {
-    advices: RefCell<Vec<(Range<usize>, bool)>>,
+    calls: RefCell<Vec<(Range<usize>, bool)>>,
     refused_from: usize,
 }
 
 impl Recording {
     fn new(refused_from: usize) -> Self {
-        Self { advices: RefCell::default(), refused_from }
+        Self { calls: RefCell::default(), refused_from }
     }
 
-    /// Returns the advices since the last call, with page numbers for addresses.
-    fn advices(&self) -> Vec<(Range<usize>, bool)> {
+    /// Returns the calls of `advise` since the last look, with page numbers for addresses.
+    fn calls(&self) -> Vec<(Range<usize>, bool)> {
         let pages = |(range, exclude): (Range<usize>, bool)| (range.start / PAGE..range.end / PAGE, exclude);
-        self.advices.take().into_iter().map(pages).collect()
+        self.calls.take().into_iter().map(pages).collect()
     }
 }
 
@@ -27,7 +27,7 @@ impl Advise for Recording {
         if pages.end > self.refused_from {
             return Err(Errno::NOMEM);
         }
-        self.advices.borrow_mut().push((pages, exclude));
+        self.calls.borrow_mut().push((pages, exclude));
         Ok(())
     }
 }
@@ -42,17 +42,17 @@ fn numbered(pages: Range<usize>) -> Range<usize> {
 fn only_the_first_region_of_a_page_excludes_it_and_the_last_one_gives_it_back() {
     let (kernel, mut pages) = (Recording::new(usize::MAX), Pages::default());
     pages.exclude(&numbered(1..3), &kernel).unwrap();
-    assert_eq!(kernel.advices(), [(1..3, true)]);
+    assert_eq!(kernel.calls(), [(1..3, true)]);
     pages.exclude(&numbered(2..4), &kernel).unwrap();
-    assert_eq!(kernel.advices(), [(3..4, true)]);
+    assert_eq!(kernel.calls(), [(3..4, true)]);
     pages.exclude(&numbered(2..4), &kernel).unwrap();
-    assert_eq!(kernel.advices(), []);
+    assert_eq!(kernel.calls(), []);
     pages.release(&numbered(1..3), &kernel).unwrap();
-    assert_eq!(kernel.advices(), [(1..2, false)]);
+    assert_eq!(kernel.calls(), [(1..2, false)]);
     pages.release(&numbered(2..4), &kernel).unwrap();
-    assert_eq!(kernel.advices(), []);
+    assert_eq!(kernel.calls(), []);
     pages.release(&numbered(2..4), &kernel).unwrap();
-    assert_eq!(kernel.advices(), [(2..4, false)]);
+    assert_eq!(kernel.calls(), [(2..4, false)]);
     assert!(pages.0.is_empty(), "{pages:?}");
 }
 
@@ -62,15 +62,15 @@ fn a_region_around_others_excludes_the_pages_between_them() {
     for range in [2..3, 5..6] {
         pages.exclude(&numbered(range), &kernel).unwrap();
     }
-    kernel.advices();
+    kernel.calls();
     pages.exclude(&numbered(0..8), &kernel).unwrap();
-    assert_eq!(kernel.advices(), [(0..2, true), (3..5, true), (6..8, true)]);
+    assert_eq!(kernel.calls(), [(0..2, true), (3..5, true), (6..8, true)]);
     for range in [5..6, 2..3] {
         pages.release(&numbered(range), &kernel).unwrap();
     }
-    assert_eq!(kernel.advices(), []);
+    assert_eq!(kernel.calls(), []);
     pages.release(&numbered(0..8), &kernel).unwrap();
-    assert_eq!(kernel.advices(), [(0..8, false)]);
+    assert_eq!(kernel.calls(), [(0..8, false)]);
     assert!(pages.0.is_empty(), "{pages:?}");
 }
 
@@ -116,9 +116,9 @@ fn a_region_whose_pages_cannot_all_be_excluded_excludes_none() {
     let (kernel, mut pages) = (Recording::new(5 * PAGE), Pages::default());
     pages.exclude(&numbered(2..3), &kernel).unwrap();
     let before = pages.0.clone();
-    kernel.advices();
+    kernel.calls();
     assert_eq!(pages.exclude(&numbered(1..8), &kernel), Err(Errno::NOMEM));
-    assert_eq!(kernel.advices(), [(1..2, true), (1..2, false)]);
+    assert_eq!(kernel.calls(), [(1..2, true), (1..2, false)]);
     assert_eq!(pages.0, before);
 }
 
@@ -132,7 +132,7 @@ fn protection_comes_before_the_first_region_or_not_at_all() {
     assert_eq!(state.mode, Mode::Off);
     state.enable(&kernel).unwrap();
     state.enable(&kernel).unwrap();
-    assert_eq!((state.mode, kernel.advices().len()), (Mode::On, 2), "one page is tried, once");
+    assert_eq!((state.mode, kernel.calls().len()), (Mode::On, 2), "one page is tried, once");
 }
 
 #[test]

@@ -244,30 +244,30 @@ impl Actor<'_> {
         let is_send = station.qp.can_send() && self.rarely(2);
         let count = self.choices.below(5);
         let context = self.buffer_context(station);
-        let mut helds = Vec::new();
+        let mut taken = Vec::new();
         for _ in 0..count {
             let context = if self.rarely(30) { self.buffer_context(station) } else { context };
-            helds.extend(self.take_held(context)?);
+            taken.extend(self.take_held(context)?);
         }
-        let total: usize = helds.iter().map(Held::len).sum();
+        let total: usize = taken.iter().map(Held::len).sum();
         let (op, _) = self.operation(station, total);
         let what = if is_send { op.what() } else { station.recv() };
         if let What::Out = what {
             let whole = message(station.number, self.choices.any(), total);
             let mut at = 0;
-            for held in &mut helds {
+            for held in &mut taken {
                 let len = held.len();
                 held.write(0, &whole[at..at + len]);
                 at += len;
             }
         } else {
-            for held in &mut helds {
+            for held in &mut taken {
                 held.refill(self.choices.any());
             }
         }
-        let is_foreign = helds.iter().any(|held| held.context != station.context);
+        let is_foreign = taken.iter().any(|held| held.context != station.context);
         let (mut memory, mut pieces) = (Vec::new(), Vec::new());
-        for held in helds {
+        for held in taken {
             let whole = 0..held.len();
             // Pieces after the first may be read-only if the request only reads them.
             let (one, piece) = if matches!(what, What::Out) && !memory.is_empty() && self.rarely(4) {

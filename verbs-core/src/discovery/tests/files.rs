@@ -44,7 +44,7 @@ fn sysfs_alone_tells_all_but_index_driver_and_ports() {
 }
 
 #[test]
-fn sysfs_alone_lists_in_the_directorys_order() {
+fn sysfs_alone_lists_in_the_order_of_the_directory() {
     let mut files = Files::none();
     for (at, name) in ["mm", "aa", "zz", "bb", "yy", "cc"].into_iter().enumerate() {
         files = files.with_device(name, &format!("uverbs{at}"), &format!("231:{at}"));
