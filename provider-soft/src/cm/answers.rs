@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Looking at a listener is one `send(2)` on a socket kept for it. A listener on the address itself
-//! comes before one on all addresses, whatever the record says: its name is tried first. A listener
-//! of another user is compared again each time, because another listener may now be on all
+//! comes before one on all addresses, even if the record names the latter: its name is tried first. A
+//! listener of another user is compared again each time, because another listener may now be on all
 //! addresses.
 //!
 //! # One request for all resolutions
@@ -405,8 +405,7 @@ impl Answers {
         self.ask(name)?.map(|stream| Owner::of(&stream)).transpose()
     }
 
-    /// Returns whether a process still has the device by which it was found, or cannot be
-    /// inspected.
+    /// Returns whether a process still has the device that it was found by, or cannot be inspected.
     pub fn has_device(&mut self, process: &PeerProcess) -> bool {
         self.exists(&process.name, process.token)
     }

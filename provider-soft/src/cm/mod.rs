@@ -8,7 +8,7 @@
 //! | [`resolve`] | from the address that a program connects to, to a [`Route`]: port and peer |
 //! | [`Answers`] | the same, for a connection manager that sends each listener one request |
 //! | [`ports_of`] | from the address that a program listens on, to ports |
-//! | [`Listening`] | a name through which other processes of this machine find a listener |
+//! | [`Listening`] | a name that leads other processes of this machine to a listener |
 //! | [`DeviceOwner`] | the process of a device of this machine, to detect its end |
 //! | [`is_taken`] | whether a listener of this machine has an address and port |
 //! | [`AddressWatch`], [`at_new_port`] | addresses that disappear and devices that appear |

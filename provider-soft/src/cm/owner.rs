@@ -16,7 +16,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Returns the owner of the name to which a stream is connected.
+    /// Returns the owner of the name that a stream is connected to.
     ///
     /// # Errors
     /// Any errno of `getsockopt(2)`.

@@ -1,8 +1,8 @@
-//! [`Listening`]: names of listeners, through which processes of one machine find their devices.
+//! [`Listening`]: names of listeners. They lead processes of one machine to the listeners' devices.
 //!
 //! A name is an abstract address of a Unix socket. It belongs to the network namespace, like IP
 //! addresses, needs no rights or directory and ends with its process. It consists of the port
-//! space, the port and the IP address on which the program listens:
+//! space, the port and the IP address of the listener:
 //!
 //! ```text
 //!   listener:  bind \0verbs-soft/cm/2/106/7174/0.0.0.0, answer those who connect
@@ -161,7 +161,7 @@ impl Listening {
         Self::take(first.to_owned(), Token::draw()?, ports)
     }
 
-    /// Takes the name of a device, through which peers [find its process](super::DeviceOwner).
+    /// Takes the name of a device. Peers use it to [find the process](super::DeviceOwner).
     ///
     /// # Errors
     /// `EADDRINUSE`: another process has the name; any other errno of `socket(2)`, `bind(2)` and

@@ -12,8 +12,8 @@
 //! lasted. Packets do not wake the worker while a program polls. A program may wait between two
 //! polls for a byte of its memory to change. It stalls if the packet changing the byte arrives
 //! after the poll. Once the worker has found such a stall, it works as for a program that does not
-//! poll, and then checks every 30 µs for a while ([`Rests`]). Handling the packet and resting again
-//! would not help: the stalls would repeat with each message.
+//! poll, and then checks every 30 µs until [`Rests`] ends this. Handling the packet and resting
+//! again would not help: the stalls would repeat with each message.
 //!
 //! With the lock held, the worker stores the events that wake it in the device core. A thread that
 //! adds another event sees this with the lock held
@@ -259,14 +259,14 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
 /// The files that the worker always waits for, at most.
 const FEW: usize = 4;
 
-/// The polls per [`TICK`] from which a program counts as polling, rather than as waiting for events
-/// or looking now and then.
+/// The smallest number of polls per [`TICK`] of a polling program. A program with fewer waits for
+/// events or looks now and then.
 const POLLING: u64 = 8;
 
-/// The first time for which a polling program is left alone, in nanoseconds.
+/// The worker's first rest while a program polls, in nanoseconds.
 const TICK: u64 = 1_000_000;
 
-/// The longest time for which a polling program is left alone; each time is twice the previous one.
+/// The worker's longest rest while a program polls; each is twice as long as the previous one.
 /// Waking may take the poller's processor: with a tick of 1 ms a ping-pong in an emulated guest
 /// took half as long again.
 const LONGEST_TICK: u64 = 8 * TICK;

@@ -1,9 +1,9 @@
 //! [`Backlog`]: measures whether the kernel's send queue has room for read responses.
 //!
-//! Credit ([`roce::engine::Config::answer_rate`]) refills at one rate whatever the link carries. On
-//! a slower link the kernel's send queue grows until the socket's buffer is full; every packet
-//! waits behind it. Read responses therefore wait in the engine while the send queue holds more
-//! than a window; other packets do not.
+//! Credit ([`roce::engine::Config::answer_rate`]) refills at one rate on every link. On a slower
+//! link the kernel's send queue grows until the socket's buffer is full; every packet waits behind
+//! it. Read responses therefore wait in the engine while the send queue holds more than a window;
+//! other packets do not.
 //!
 //! The kernel reports the queue's length (`SIOCOUTQ`) at the cost of a system call, but sends no
 //! notice when the queue has drained to a length. The length is therefore measured once per window

@@ -103,8 +103,7 @@ impl Groups {
         }
     }
 
-    /// Removes the groups for which `stays` returns false and ends the device's membership in
-    /// them.
+    /// Removes the groups that `stays` rejects and ends the device's membership in them.
     pub(crate) fn retain(&mut self, stays: impl Fn(&Gid) -> bool) {
         let Self { list, readable } = self;
         list.retain(|group| {

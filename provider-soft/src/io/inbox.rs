@@ -64,8 +64,8 @@ struct Datagram {
 }
 
 const SLOTS: usize = 16;
-/// The length from which datagrams are received one at a time: the call is a small part of their
-/// cost, and the first slot stays in the cache.
+/// The shortest datagrams, in bytes, that are received one at a time: the call is a small part of
+/// their cost, and the first slot stays in the cache.
 const BULKY: usize = 8 << 10;
 /// The size of a slot: longer than any UDP datagram.
 const SLOT: usize = 64 << 10;

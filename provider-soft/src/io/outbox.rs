@@ -166,11 +166,11 @@ impl Outbox {
     /// Takes the first `len` bytes of [`space`](Self::space) as a packet for `path` and appends
     /// its ICRC.
     ///
-    /// The packet leaves from the socket's address, whatever the path's local address. A hop limit
-    /// of 0 is the system's default.
+    /// The packet leaves from the socket's address, even if the path has another local address. A
+    /// hop limit of 0 is the system's default.
     ///
     /// # Panics
-    /// Panics if there was no space, or less than `len` bytes.
+    /// Panics if less than `len` bytes of space are left.
     #[inline]
     pub(crate) fn push(&mut self, len: usize, path: &Path) {
         assert!(len <= MAX_PACKET_LEN - ICRC_LEN && self.pending.end < self.groups.len());

@@ -4,8 +4,8 @@
 //! The kernel reads and writes only through the addresses passed to a call, for the matching
 //! lengths, and only until the call returns. Every address here comes from a Rust reference that
 //! outlives the call, with the length of its referent. Memory written by the kernel comes from a
-//! `&mut` and consists of bytes, for which every value is valid. Header structs are created and
-//! dropped within each function.
+//! `&mut` and consists of bytes, where every value is valid. Header structs are created and dropped
+//! within each function.
 //!
 //! Data path calls are made by number. In a program with threads, the C library's functions of
 //! these names are cancellation points, which adds a tenth to the cost of looking at an empty

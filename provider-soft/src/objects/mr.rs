@@ -169,7 +169,7 @@ impl Mr {
     ///
     /// # Errors
     /// - `EINVAL` with the limit or the foreign object; for unknown access rights; for memory
-    ///   beyond the last address; and for an empty range at the start of a page, for which the
+    ///   beyond the last address; and for an empty range at the start of a page, because the
     ///   kernel would pin no page.
     /// - `EOPNOTSUPP` for an unsupported access right, and with [`CheckedMemory::All`] if the
     ///   kernel does not access memory for this process.

@@ -54,7 +54,7 @@ impl Notify {
         self.armed >= armed
     }
 
-    /// Returns the time at which the event is raised even if no more completions arrive.
+    /// Returns the time of the event if no more completions arrive.
     pub(crate) fn until(&self) -> Option<Time> {
         self.until
     }

@@ -196,7 +196,7 @@ impl<T: Copy> Producer<T> {
     /// Writes a value and its list, still hidden from the consumer.
     ///
     /// # Panics
-    /// Panics if there is no room ([`has_room`](Self::has_room)) or the list is longer than the
+    /// Panics if the ring is full ([`has_room`](Self::has_room)) or the list is longer than the
     /// ring's stride: a defect of the caller.
     #[inline]
     pub(crate) fn put(&mut self, value: T, list: impl ExactSizeIterator<Item = Sge>) {
@@ -302,8 +302,8 @@ impl<T: Copy> Consumer<T> {
         let places = &self.ring.lists[slot * self.ring.stride..][..len];
         for (sge, place) in list.iter_mut().zip(places) {
             // SAFETY: the place belongs to the slot, which is from `head` to `tail` and so not
-            // touched by the producer; it was initialised with the ring, whatever the number of
-            // elements put.
+            // touched by the producer; it was initialised with the ring, even if no element was put
+            // there.
             *sge = place.with(|at| unsafe { *at });
         }
         Some((value, len))

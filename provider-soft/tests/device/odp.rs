@@ -46,14 +46,14 @@ impl Pages {
     fn unmap(&self, page: usize) {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
         let (addr, len) = (NonZeroUsize::new(self.addr() + page * PAGE), LEN - page * PAGE);
-        // SAFETY: replaces pages of this test, to which no reference exists.
+        // SAFETY: replaces pages of this test; no reference to them exists.
         unsafe { mmap_anonymous(addr, size(len), ProtFlags::PROT_NONE, flags) }.unwrap();
     }
 
     /// Maps all pages again, as zeros.
     fn map(&self) {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED;
-        // SAFETY: replaces pages of this test, to which no reference exists.
+        // SAFETY: replaces pages of this test; no reference to them exists.
         unsafe { mmap_anonymous(NonZeroUsize::new(self.addr()), size(LEN), RW, flags) }.unwrap();
     }
 

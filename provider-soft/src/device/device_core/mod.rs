@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Order matters in one place: packets are taken from the socket *before* the rings are looked at,
-//! and handled after. A peer may send as soon as it is told about a receive. When its message
-//! arrives here, the engine must already have this receive.
+//! and handled after. A peer may send as soon as the program has announced a receive to it. When
+//! its message arrives here, the engine must already have this receive.
 //!
 //! Acknowledgements wait until they can leave at no extra cost: behind the next data, when no more
 //! packets arrive, or after [`ACKS_AFTER`] packets.
@@ -107,7 +107,7 @@ pub(crate) enum AttachError {
 /// The events that wake the worker. A thread causing an earlier deadline or another event wakes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleep {
-    /// The time of its own wake-up.
+    /// The time when it wakes without an event.
     pub(crate) until: Option<Time>,
     /// It wakes when a packet arrives.
     pub(crate) for_packets: bool,
