@@ -2,9 +2,9 @@
 //!
 //! Secret queue pair numbers, memory keys and first packet sequence numbers keep out packets of
 //! peers that do not have them, as far as their width allows. Each [`draw`] is a separate system
-//! call. This process therefore keeps no state that a child of `fork(2)` could draw a second time,
-//! or from which one number could reveal the next. Numbers are drawn when objects are created,
-//! never between post and poll.
+//! call. This process therefore keeps no state. A child of `fork(2)` cannot draw a number a second
+//! time, and no number reveals the next. Numbers are drawn when objects are created, never between
+//! post and poll.
 //!
 //! # Safety
 //! One system call, which writes four borrowed bytes.

@@ -22,7 +22,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The number of lines up to which the loop is faster than the call.
+/// The largest number of lines where the loop is faster than the call.
 const FEW: usize = 4;
 
 /// Loads words from `from` into a slice.

@@ -50,8 +50,8 @@ use core::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-// For tests, including those of providers in other crates. A feature would build this library
-// twice, and the tests would not run the code that programs get.
+// For tests, also in crates of providers. A feature would build this library twice, and the tests
+// would not run the code that programs get.
 #[doc(hidden)]
 pub use scripted::{Expect, Reply, Scripted};
 pub use uverbs::Uverbs;
@@ -66,9 +66,9 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// Sends a command through `RDMA_VERBS_IOCTL`.
     ///
     /// # Errors
-    /// Any errno the kernel returns, in which case no output has been written. Notably `ENOTTY`
-    /// without a verbs ioctl in the kernel, `EPROTONOSUPPORT` for an unsupported method, and
-    /// `E2BIG` for an oversized command.
+    /// Any errno the kernel returns; no output has been written then. Notably `ENOTTY` without a
+    /// verbs ioctl in the kernel, `EPROTONOSUPPORT` for an unsupported method, and `E2BIG` for an
+    /// oversized command.
     fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno>;
 
     /// Sends a command through `write()`.

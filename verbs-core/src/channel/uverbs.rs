@@ -22,7 +22,7 @@ use crate::errno::Errno;
 use crate::error::{Cause, Error, Result};
 use crate::ring::Region;
 
-/// The number of object ids in the core's namespace for which method support is remembered.
+/// The number of object ids in the core's namespace whose supported methods are remembered.
 const OBJECTS: usize = 32;
 const METHODS: u16 = 16;
 

@@ -76,8 +76,8 @@ pub fn query_gid_entry(
     }
 }
 
-/// Returns the kernel's reply to the query of an entry, in which drivers have no part; `None` if
-/// the kernel lacks the method.
+/// Returns the kernel's reply to the query of an entry, without data of drivers; `None` if the
+/// kernel lacks the method.
 pub(crate) fn entry(
     uverbs: &Uverbs,
     port_num: u8,

@@ -348,8 +348,8 @@ pub fn dereg_mr(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Returns the length for the kernel: all memory is `u64::MAX` bytes, whatever the width of
-/// addresses.
+/// Returns the length for the kernel: all memory is `u64::MAX` bytes, even with addresses of 32
+/// bits.
 fn length_for_kernel(addr: *mut u8, length: usize, access: AccessFlags) -> u64 {
     let is_implicit = addr.is_null() && length == usize::MAX && access.contains(AccessFlags::ON_DEMAND);
     if is_implicit { u64::MAX } else { length as u64 }

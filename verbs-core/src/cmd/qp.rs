@@ -46,8 +46,7 @@ macro_rules! cap_of {
     };
 }
 
-/// Builds a write struct for a new queue pair: the members common to both forms and those of one
-/// form.
+/// Builds a write struct for a new queue pair: the members of both forms, then the members of one.
 macro_rules! create_request {
     ($request:ident, $parents:expr, $attr:expr, $cap:expr, { $($member:ident: $value:expr),+ }) => {
         $request {
@@ -139,9 +138,9 @@ pub fn create_qp(
 pub struct QpExtra {
     /// The properties.
     pub create_flags: QpCreateFlags,
-    /// The source queue pair number in sent packets, instead of its own.
+    /// The source queue pair number in sent packets, instead of the queue pair's number.
     pub source_qpn: Option<u32>,
-    /// The table of work queues for receiving, in place of its own receive queue.
+    /// The table of work queues for receiving, in place of a receive queue.
     pub rwq_ind_tbl: Option<u32>,
 }
 

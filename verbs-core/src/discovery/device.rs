@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `dev`, `index` | the kernel's | `None` |
 //! | `ibdev_path`, `cdev_path` | in sysfs and `/dev` | empty, and never opened |
-//! | `driver_id` | `enum rdma_driver_id` | a number of its own, used by no kernel driver |
+//! | `driver_id` | `enum rdma_driver_id` | a number that no kernel driver uses |
 //! | `own` | `None` | the provider's own value |
 
 use core::any::Any;
@@ -206,7 +206,7 @@ impl DeviceInfo {
         &self.cdev_path
     }
 
-    /// Returns the value attached by the provider of its own device; `None` for kernel devices.
+    /// Returns the value that the provider of a soft device attached; `None` for kernel devices.
     pub const fn own(&self) -> Option<&OwnDevice> {
         self.own.as_ref()
     }

@@ -62,7 +62,7 @@ use crate::error::{Cause, Error, Result};
 /// The result of discovery.
 ///
 /// Any code can assemble its fields. The [`DeviceInfo`]s in it come from discovery, from a provider
-/// of its own devices, or from unsafe code.
+/// that makes devices, or from unsafe code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The devices that could be opened, in rdma-core's order.

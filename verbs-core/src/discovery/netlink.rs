@@ -187,7 +187,7 @@ impl<'w> Conversation<'w> {
     /// Requests one item with `attributes`. `parse` receives the attributes of the reply.
     ///
     /// # Errors
-    /// Any [`NetlinkError`], including those of `parse`.
+    /// Any [`NetlinkError`], including an error of `parse`.
     pub(super) fn get<T>(
         &mut self,
         message_type: u16,
@@ -201,7 +201,7 @@ impl<'w> Conversation<'w> {
     /// the request's; `parse` receives the reply's.
     ///
     /// # Errors
-    /// Any [`NetlinkError`], including those of `parse`.
+    /// Any [`NetlinkError`], including an error of `parse`.
     pub(crate) fn get_as<T>(
         &mut self,
         message_type: u16,
@@ -220,7 +220,7 @@ impl<'w> Conversation<'w> {
     /// Requests all items. `parse` receives the attributes of each.
     ///
     /// # Errors
-    /// Any [`NetlinkError`], including those of `parse`.
+    /// Any [`NetlinkError`], including an error of `parse`.
     pub(super) fn dump<T>(
         &mut self,
         message_type: u16,

@@ -86,7 +86,7 @@ impl Excluded {
     /// mapped until the value is dropped.
     ///
     /// # Errors
-    /// The errno of `madvise(2)`, in which case no page is excluded.
+    /// The errno of `madvise(2)`; no page is excluded then.
     pub fn new(addr: *mut u8, length: usize) -> Result<Self, Errno> {
         if length == 0 || addr.is_null() || kernel_copies() {
             return Ok(Self::NONE);

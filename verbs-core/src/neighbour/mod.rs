@@ -8,7 +8,7 @@
 //! group, or IPv6 link-local address ─────────────────► computed from the IP address
 //!        │ neither
 //!        ▼
-//! neighbour table ── unknown ──► a datagram makes the kernel ask; wait for the table to change
+//! neighbour table ── unknown ──► a datagram makes the kernel query; wait for the table to change
 //! ```
 //!
 //! # References

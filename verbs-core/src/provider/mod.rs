@@ -108,8 +108,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// 1. *A rejected request was never queued.* If [`post_one`](SendQueue::post_one) returned `Err`,
 ///    that request is not in the queue. If a batch returned [`PostError`](crate::types::PostError)
-///    with `accepted: n`, exactly its first n requests are in the queue, whatever the reason; if it
-///    returned `Ok`, all are. The device never accesses the memory of a request outside its queue.
+///    with `accepted: n`, exactly its first n requests are in the queue, independent of the reason;
+///    if it returned `Ok`, all are. The device never accesses the memory of a request outside its
+///    queue.
 /// 2. *Arguments are read during the call only.* This holds for the requests, their lists and their
 ///    address vectors, and with [`INLINE`](crate::types::SendFlags::INLINE) for the bytes named by
 ///    the lists. The call does not write these bytes.
@@ -131,8 +132,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// 6. *The number is the request's.* A completion's [`wr_id`](Completion::wr_id) has all 64 bits as
 ///    they were posted, each time it is read. A completion queue never returns a number that was
 ///    not posted to one of its queues.
-/// 7. *A queue lends its own completions.* Those of sends arrive in the queue pair's `send_cq`,
-///    those of receives in its `recv_cq`, and in no other queue of this or another device.
+/// 7. *A queue lends its own completions.* Completions of sends arrive in the queue pair's
+///    `send_cq`, completions of receives in its `recv_cq`, and none in another queue of this or
+///    another device.
 /// 8. *A request completes at most once,* even if its completion queue is [resized](CqOps::resize)
 ///    before its completion is polled. Safe posting does not need this, but callers of raw posting
 ///    do.
@@ -151,7 +153,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// Regions:
 ///
-/// 10. *A region is what was registered.* Its keys name the `length` bytes at `addr`, for as long
+/// 10. *A region is the registered memory.* Its keys name the `length` bytes at `addr`, for as long
 ///     as it lives, in its protection domain; [`lkey`](MrOps::lkey) and [`rkey`](MrOps::rkey) do
 ///     not change. Only [`rereg_mr`](ContextOps::rereg_mr), which is unsafe, changes any of this.
 ///     The keys of a [null region](ContextOps::alloc_null_mr) name no bytes. No two live regions of
@@ -175,7 +177,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// Objects:
 ///
 /// 14. *The result of `destroy` is true.* `Ok` means that the object is known to be gone. `Err`
-///     returns the same object, for which all of these promises still hold. `destroy` does not
+///     returns the same object, and all of these promises still hold for it. `destroy` does not
 ///     unwind. Everything these numbers state about `destroy` holds for
 ///     [`destroy_counting_events`](Destroy::destroy_counting_events) too.
 /// 15. *Dropping is not destroying.* An object that is dropped, or lost in unwinding, releases
@@ -183,7 +185,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// 16. *Descriptors are real.* An [`OwnedFd`](std::os::fd::OwnedFd) has no other owner; a
 ///     [`BorrowedFd`](std::os::fd::BorrowedFd) is open while the context lives.
 /// 17. *Objects of another context*, and destroyed completion queues, are rejected, or give objects
-///     to which only raw posting applies.
+///     that support only raw posting.
 /// 18. *A registration that failed registered nothing.* After [`reg_mr`](ContextOps::reg_mr)
 ///     returned `Err`, no key names the bytes because of that call. `reg_mr` does not unwind.
 ///
@@ -235,10 +237,10 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     of the shared receive queue returned `Ok`, the device does not write the memory of any
 ///     receive posted to it, even if a queue pair has taken it, whether or not a completion was
 ///     polled. Everything the device wrote until then is visible to the calling thread.
-///     [`SrqOps::modify`] ends no receive, whatever it returns, even if it unwinds. Its queue may
-///     be dropped before it or after it was destroyed, under the rule of number 20 for the queues
-///     of a queue pair. The caller of `modify` passes the queue created with it. Another queue of
-///     the same provider is rejected, or may accept other requests afterwards.
+///     [`SrqOps::modify`] ends no receive, even if it fails or unwinds. Its queue may be dropped
+///     before it or after it was destroyed, under the rule of number 20 for the queues of a queue
+///     pair. The caller of `modify` passes the queue created with it. Another queue of the same
+///     provider is rejected, or may accept other requests afterwards.
 ///
 /// Work queues:
 ///
@@ -248,13 +250,13 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     After [`destroy`](Destroy::destroy) of the work queue returned `Ok`, the device does not
 ///     write the memory of any receive posted to it, whether or not a completion was polled.
 ///     Everything the device wrote until then is visible to the calling thread. [`WqOps::modify`]
-///     ends no receive, whatever it returns, even if it unwinds: a receive dropped by a move to
-///     RESET has no completion, and its memory belongs to the device until the work queue is
-///     destroyed. The work queue's queue may be dropped before it or after it was destroyed, under
-///     the rule of number 20 for the queues of a queue pair. The caller of `modify` passes the
-///     queue created with the work queue. Another queue of the same provider is rejected, or
-///     `modify` may change what it accepts and drop its unpublished requests, but the device
-///     executes no request of either queue that has ended.
+///     ends no receive, even if it fails or unwinds: a receive dropped by a move to RESET has no
+///     completion, and its memory belongs to the device until the work queue is destroyed. The work
+///     queue's queue may be dropped before it or after it was destroyed, under the rule of number
+///     20 for the queues of a queue pair. The caller of `modify` passes the queue created with the
+///     work queue. Another queue of the same provider is rejected, or `modify` may change its
+///     limits and drop its unpublished requests, but the device executes no request of either queue
+///     that has ended.
 ///
 /// Safe code does not rely on handles, capacities, [`QpOps::state`], event records and their
 /// counts, or the results of queries: if these are wrong, results are wrong, but memory is safe. It

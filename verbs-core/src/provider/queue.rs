@@ -94,7 +94,7 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// Returns its capacity, as granted by the device.
     fn cap(&self) -> QpCap;
 
-    /// Returns the state to which it was last moved. The device may have moved it to
+    /// Returns the state after the last call of `modify`. The device may have moved it to
     /// [`QpState::ERR`] since.
     fn state(&self) -> QpState;
 
@@ -171,8 +171,8 @@ pub trait QpOps: Any + Debug + Send + Sync {
         Err(lacks("query_ece"))
     }
 
-    /// Returns the order in which the device writes a message of this operation to memory. Empty if
-    /// it guarantees none.
+    /// Returns the device's order of writing a message of this operation to memory. Empty if it
+    /// guarantees none.
     fn data_in_order(&self, op: OpKind) -> DataInOrder {
         let _ = op;
         DataInOrder::empty()

@@ -1,4 +1,4 @@
-//! Work queues and the tables through which queue pairs share them.
+//! Work queues, and the tables that let queue pairs share them.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -38,7 +38,7 @@ pub trait WqOps: Any + Debug + Send + Sync {
     /// Returns the device's number for it.
     fn wq_num(&self) -> u32;
 
-    /// Returns the state to which it was last moved. The device may have moved it to
+    /// Returns the state after the last call of `modify`. The device may have moved it to
     /// [`WqState::ERR`] since.
     fn state(&self) -> WqState;
 

@@ -107,7 +107,7 @@ pub fn flush_wc() {
     fence(Ordering::SeqCst);
 }
 
-/// Orders earlier reads, such as those of a completion, before later reads of write-combining MMIO,
+/// Orders earlier reads, such as reading a completion, before later reads of write-combining MMIO,
 /// which the processor could otherwise execute early.
 #[inline(always)]
 pub fn wc_read_start() {

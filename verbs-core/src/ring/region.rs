@@ -70,8 +70,8 @@ impl Drop for PlainMemory {
 
 // SAFETY: `base` and the raw allocation blocked the auto impls. No safe function of a region
 // accesses its bytes. The callers of the unsafe ones promise that no other thread accesses the same
-// bytes, or that all of them use atomics (`Region::index`). Any thread may drop the last clone and
-// thereby release the mapping.
+// bytes, or that all of them use atomics (`Region::index`). Any thread may drop the last clone,
+// which releases the mapping.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`; `&Region` gives no other access.
 unsafe impl Sync for Region {}

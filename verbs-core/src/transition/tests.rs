@@ -13,7 +13,7 @@ struct Shipped {
     optional: QpAttrMask,
 }
 
-/// The transitions in which RC queue pairs accept a rate limit since Linux 7.0.
+/// The transitions that accept a rate limit of RC queue pairs since Linux 7.0.
 const RC_PACED_SINCE_7_0: [(QpState, QpState); 3] =
     [(QpState::INIT, QpState::RTR), (QpState::RTR, QpState::RTS), (QpState::RTS, QpState::RTS)];
 

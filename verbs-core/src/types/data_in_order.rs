@@ -1,4 +1,4 @@
-//! [`DataInOrder`]: the order in which a message appears in memory.
+//! [`DataInOrder`]: the order of a message's bytes in memory.
 
 use bitflags::bitflags;
 

@@ -89,7 +89,7 @@ pub struct QpCreateAttr {
     /// The properties.
     #[doc(alias = "IBV_QP_INIT_ATTR_CREATE_FLAGS")]
     pub create_flags: QpCreateFlags,
-    /// The source queue pair number in sent packets, instead of its own (UD).
+    /// The source queue pair number in sent packets, instead of the queue pair's number (UD).
     #[doc(alias = "IBV_QP_CREATE_SOURCE_QPN")]
     pub source_qpn: Option<u32>,
     /// The longest header of a segmented send, in bytes; 0 for none.

@@ -52,7 +52,7 @@ bitflags! {
         /// The device writes the frame check sequence behind received frames.
         #[doc(alias = "IBV_WQ_FLAGS_SCATTER_FCS")]
         const SCATTER_FCS = 1 << 1;
-        /// Packets wait a while for a receive, instead of being dropped at once.
+        /// Packets wait for a receive for some time, instead of being dropped at once.
         #[doc(alias = "IBV_WQ_FLAGS_DELAY_DROP")]
         const DELAY_DROP = 1 << 2;
         /// The device pads its writes to whole cache lines.
