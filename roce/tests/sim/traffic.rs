@@ -13,7 +13,7 @@ use crate::world::{
 };
 use crate::{Check, ensure};
 
-/// Marks the `wr_id`s of receives; [`SHARED`] marks those of shared queues.
+/// Marks the `wr_id`s of receives; [`SHARED`] marks receives of shared queues.
 pub(crate) const RECV: u64 = 1 << 63;
 pub(crate) const SHARED: u64 = 1 << 62;
 
