@@ -393,7 +393,7 @@ fn event_of(source: &Arc<dyn Source>) -> Result<Option<Event>> {
 /// Queries one of several sources for an event.
 fn ask(source: &Arc<dyn Source>) -> Result<Option<RawEvent>> {
     match source.next() {
-        // The soft devices belong to the parent. The kernel reports errors of its own ids.
+        // The soft devices belong to the parent. The kernel reports errors of kernel ids.
         Err(error) if error.cause == Cause::Forked => Ok(None),
         other => other,
     }

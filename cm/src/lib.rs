@@ -76,7 +76,7 @@
 //!         _ => {}
 //!     }
 //! }
-//! let (id, cq) = waiting.expect("what is established was accepted");
+//! let (id, cq) = waiting.expect("an established id was accepted");
 //! let qp = id.take_qp().expect("the id holds the queue pair that it accepted with");
 //! # let _ = (qp, cq);
 //! # Ok(())
@@ -162,9 +162,9 @@
 //! Ids of soft devices belong to the process that created them. In a forked child, their calls fail
 //! with [`Cause::Forked`](verbs::Cause::Forked), as does reading events of a channel that has only
 //! such ids; dropping them ends nothing. Ids of the kernel's connection manager fail with `EACCES`:
-//! the kernel compares the credentials of each command with those that opened the file, of which
-//! the child has a copy. A child that connects opens another channel. On soft devices this works
-//! unless the parent has had ids on some.
+//! the child has a copy of the file, and the kernel compares the credentials of each command with
+//! the credentials that opened the file. A child that connects opens another channel. On soft
+//! devices this works unless the parent has had ids on some.
 //!
 //! # Errors
 //! Calls return [`verbs::Error`]: the call, the device, the errno and the cause, as a sentence.

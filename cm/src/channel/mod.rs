@@ -54,7 +54,7 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Returns the file, which is readable while there is an event.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Returns the file's number, by which a command refers to another channel.
+    /// Returns the file's number, which names this channel in a command of another one.
     fn number(&self) -> u32 {
         self.fd().as_raw_fd() as u32
     }

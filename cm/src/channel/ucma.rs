@@ -24,9 +24,9 @@ pub(crate) struct Ucma {
     abi_version: u32,
     /// Whether the kernel accepts InfiniBand addresses and has the commands for any address family.
     pub(super) takes_ib: OnceLock<bool>,
-    /// The files from which listeners have moved here, while these listeners exist. When a listener
-    /// moves, the kernel moves the events of unread requests, but leaves the requests at their
-    /// file.
+    /// The former files of listeners that have moved here, while these listeners exist. When a
+    /// listener moves, the kernel moves the events of unread requests, but leaves the requests at
+    /// their file.
     former: Mutex<Vec<Weak<Self>>>,
 }
 
@@ -94,7 +94,7 @@ impl Ucma {
         }
     }
 
-    /// Returns the files from which listeners have moved here.
+    /// Returns the former files of listeners that have moved here.
     pub(crate) fn former_files(&self) -> Vec<Arc<Self>> {
         self.former().iter().filter_map(Weak::upgrade).collect()
     }

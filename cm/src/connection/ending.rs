@@ -109,7 +109,7 @@ impl Ending {
         }
     }
 
-    /// Returns the time at which the connection ends without the peer's confirmation.
+    /// Returns the time when the connection ends without the peer's confirmation.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Disconnecting(deadline) => *deadline,

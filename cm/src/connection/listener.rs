@@ -162,7 +162,7 @@ struct State<T> {
     waiting: BTreeMap<IdKey, Waiting<T>>,
     /// Whether waiting threads are being woken for work that no event of the channel announces.
     is_woken: bool,
-    /// The time at which the timer becomes readable: the earliest deadline of a request, or
+    /// The time when the timer becomes readable: the earliest deadline of a request, or
     /// earlier.
     timer_at: Option<Instant>,
 }
@@ -684,7 +684,7 @@ impl<T> fmt::Debug for Listener<T> {
     }
 }
 
-/// Creates an id at the first address that can be bound and for which `then` succeeds.
+/// Creates an id at the first address that can be bound and that `then` accepts.
 pub(super) fn bind(
     channel: &EventChannel,
     addresses: Vec<SocketAddr>,

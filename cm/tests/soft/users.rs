@@ -48,9 +48,9 @@ fn unix(name: impl AsRef<[u8]>) -> UnixAddress {
     UnixAddress::from_abstract_name(name).unwrap()
 }
 
-/// Runs in a process started by a test; not a test itself. Takes all free names of a port and tells
-/// their clients that nothing listens. The mode `devices` also claims devices at these addresses;
-/// the modes of [`bind_silently`] and [`fill`] take one name.
+/// Runs in a process started by a test; not a test itself. Takes all free names of a port and
+/// reports to their clients that nothing listens. The mode `devices` also claims devices at these
+/// addresses; the modes of [`bind_silently`] and [`fill`] take one name.
 pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let has_devices = match mode {
         Some("bound") => return bind_silently(port),

@@ -38,10 +38,10 @@ pub(super) struct Adapter {
     pub(super) users: usize,
     /// Whether an interface had the address when the adapter was created.
     pub(super) has_address: bool,
-    /// The time at which an unused adapter ends, even if peers have not confirmed the release of
+    /// The time when an unused adapter ends, even if peers have not confirmed the release of
     /// its connections.
     pub(super) ends_at: Option<Time>,
-    /// The time at which requests for release are repeated.
+    /// The time when requests for release are repeated.
     pub(super) repeats_at: Option<Time>,
 }
 

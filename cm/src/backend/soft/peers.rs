@@ -215,7 +215,7 @@ const LOOK_AGAIN: u64 = 1_000_000_000;
 /// The number of rounds to handle all datagrams of a full queue and a full intake.
 const ROUNDS: usize = RECEIVED / OTHERS + INTAKE / ROUND;
 
-/// The maximum number of watched processes, each of which takes a descriptor.
+/// The maximum number of watched processes. Each takes a descriptor.
 const MAX_PEERS: usize = 256;
 
 /// The number of watched processes above which unused ones are released.

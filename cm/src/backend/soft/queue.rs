@@ -93,8 +93,8 @@ impl Queue {
         self.lock().list.reserve().map_err(|_| Errno::NOMEM)
     }
 
-    /// Adds an event, or returns it if there is no memory. [`signal`](Self::signal) then wakes
-    /// threads waiting for the descriptor.
+    /// Adds an event, or returns it if memory is short. [`signal`](Self::signal) then wakes threads
+    /// waiting for the descriptor.
     #[must_use]
     pub(super) fn push(&self, entry: Entry) -> Option<Entry> {
         self.lock().list.push(entry).err()

@@ -146,8 +146,7 @@ impl Passive {
         !self.waiting.is_empty() && self.pending.len() < self.max_pending
     }
 
-    /// Returns a waiting request for which there is now a place; the program sets it up. Addresses
-    /// take turns.
+    /// Returns a waiting request once it has a place; the program sets it up. Addresses take turns.
     pub(super) fn next_waiting(&mut self) -> Option<IdKey> {
         if !self.has_next_waiting() {
             return None;
@@ -283,7 +282,7 @@ impl Passive {
         None
     }
 
-    /// Returns the time at which the next request expires or loses its place.
+    /// Returns the time when the next request expires or loses its place.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let of_pending = self.deadlines.first().map(|(deadline, _)| *deadline);
         let of_waiting = self.waits_until.first().map(|(deadline, _)| *deadline);
