@@ -1,6 +1,6 @@
 //! Opening and closing devices: the tables of operations that programs use without a symbol.
 //!
-//! Control operations in the tables are the same for every provider. Those of the data path are
+//! Control operations in the tables are the same for every provider. Data path operations are
 //! functions of the context's provider.
 //!
 //! # Safety

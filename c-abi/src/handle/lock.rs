@@ -1,16 +1,16 @@
 //! [`Spin`]: the lock of a queue.
 //!
-//! C promises that any thread may post and poll. A call holds the lock for the time of some
-//! hundred instructions, so that a thread that finds it taken spins first.
+//! C promises that any thread may post and poll. A call holds the lock for a few hundred
+//! instructions, so a thread that finds it taken spins first.
 //!
-//! A program may poll without a pause, so the lock may be free only for moments. A thread that has
-//! spun without success therefore *waits*: it counts itself and takes a number. Waiting threads get
-//! their turns in the order of their numbers.
+//! A program may poll without pause, so the lock may be free only for moments. If spinning fails, a
+//! thread therefore *waits*: it counts itself and takes a number. Waiting threads take turns in the
+//! order of their numbers.
 //!
 //! ```text
 //!   a thread                          takes the lock
 //!   finds no waiting thread           if it is free
-//!   finds a waiting thread            when none waits any more; waits itself if that takes long
+//!   finds a waiting thread            once no thread waits; waits too if that takes long
 //!   waits, and its turn has come      if it is free
 //!   waits for its turn                not yet: it sleeps
 //! ```
@@ -20,18 +20,18 @@
 //! processors, waiting threads sleep and leave their processors to the others.
 //!
 //! Releasing the lock is a store and wakes no thread, because waking would cost each post and each
-//! poll a barrier. The thread whose turn it is is woken by the next thread that wants the lock,
-//! which a poller soon does, and also looks by itself from time to time.
+//! poll a barrier. The next thread that needs the lock, usually a poller, wakes the thread whose
+//! turn it is. That thread also wakes up by itself from time to time.
 //!
-//! A forked child has a copy of each lock, but not the threads that held some of them, or waited.
-//! A lock that is taken holds the generation of its holder's process
-//! ([`verbs_core::fork::generation`]), so that the child waits for its own threads alone. For any
-//! other, waiting ends at once. A thread checks for a fork before it waits. Taking a free lock
-//! needs no check, because the lock works with either generation. A program that opens a kernel
-//! device and calls `daemon(3)` uses its locks as before.
+//! A forked child has a copy of each lock, but not the threads that held it or waited for it. A
+//! taken lock contains the generation of its holder's process ([`verbs_core::fork::generation`]),
+//! so the child waits only for its own threads. For any other thread, waiting ends at once. A
+//! thread checks for a fork before it waits. Taking a free lock needs no check, because the lock
+//! works with either generation. A program that opens a kernel device and calls `daemon(3)` uses
+//! its locks as before.
 //!
 //! # Safety
-//! [`Spin`] gives out `&mut` to its value, to one owner at a time. `futex(2)` compares and waits;
+//! [`Spin`] gives `&mut` access to its value to one owner at a time. `futex(2)` compares and waits;
 //! it changes no memory.
 //!
 //! # References
@@ -51,10 +51,10 @@ use verbs_core::fork::{current_generation, generation};
 pub(crate) struct Spin<T> {
     /// 0, or the generation of the holder's process.
     holder: AtomicU32,
-    /// Whether the value has ended. The lock stays taken then, so that only waiting threads look.
+    /// Whether the value has ended. The lock then stays taken, so only waiting threads read this.
     has_ended: AtomicBool,
-    /// Minus the number of waiting threads, or [`SINGLE`]: one word, so that the common case costs
-    /// one test, and negative, so that it differs from every generation ([`Attempt`]).
+    /// The negated number of waiting threads, or [`SINGLE`]. One word holds both, so the common
+    /// case costs one test. It is negative to differ from every generation ([`Attempt`]).
     waiting: AtomicI32,
     /// The number that the next thread to wait takes.
     next: AtomicU32,
@@ -69,7 +69,7 @@ pub(crate) struct Spin<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is accessed by the owner of the lock alone, in whatever thread that runs.
+// SAFETY: only the owner of the lock accesses the value, whichever thread that is.
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
@@ -335,8 +335,8 @@ impl<T> Spin<T> {
     }
 }
 
-/// The result of one attempt to take a lock: the value of the holder's word before, or the negative
-/// count of waiting threads if the attempt was not made.
+/// The result of one attempt to take a lock: the previous value of the holder's word, or the
+/// negative count of waiting threads if the attempt was not made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Attempt(u32);
@@ -354,7 +354,7 @@ impl Attempt {
     }
 }
 
-/// Replaces the number of waiting threads: one thread at a time uses the value.
+/// In place of the number of waiting threads: only one thread at a time uses the value.
 const SINGLE: i32 = i32::MIN;
 /// The thread whose turn it is is asleep.
 const ASLEEP: u32 = 1;
@@ -379,7 +379,7 @@ const fn bit_of(number: u32) -> u32 {
 }
 
 /// Sleeps while the word is `expected`, until a thread wakes it by one of the bits or the given
-/// nanoseconds are over. It may also wake for no reason.
+/// nanoseconds have passed. Wakeups may be spurious.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, bits: u32, nanoseconds: Option<u32>) {
     let until = nanoseconds.map(|nanoseconds| {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -35,7 +35,7 @@ use crate::verbs::{channel, cq_ex, pd};
 /// No thread, in [`Cq::lender`].
 pub(crate) const NOBODY: usize = 0;
 
-/// A completion that `ibv_start_poll` lent. The lock of its queue is taken until `ibv_end_poll`.
+/// A completion lent by `ibv_start_poll`. The lock of its queue is held until `ibv_end_poll`.
 pub(crate) type Lent<P> = <<P as Provider>::Cq as CqOps>::Completion<'static>;
 
 /// A provider's completion queue.
@@ -44,16 +44,16 @@ pub(crate) struct Cq<P: Provider> {
     /// The completion that the readers of `ibv_cq_ex` read, between `ibv_start_poll` and
     /// `ibv_end_poll`.
     pub(crate) lent: UnsafeCell<MaybeUninit<Lent<P>>>,
-    /// The [thread](thread::current) between `ibv_start_poll` and `ibv_end_poll`; [`NOBODY`] is
-    /// there otherwise.
+    /// The [thread](thread::current) between `ibv_start_poll` and `ibv_end_poll`; otherwise
+    /// [`NOBODY`].
     pub(crate) lender: AtomicUsize,
     /// The queue's name for new queue pairs.
     pub(crate) name: P::CqHandle,
-    /// Cloned by each queue pair that completes here, until it has ended as a whole. The provider
-    /// does not know of a queue pair any more whose completions are still to be removed.
+    /// Cloned by each queue pair that completes here, until its destruction is complete. The
+    /// provider no longer counts a queue pair whose completions remain to be removed.
     pub(crate) users: Arc<()>,
-    /// Requests events without the lock of the queue, if the provider can: a poller that has lost
-    /// its processor then delays no request.
+    /// Requests events without the lock of the queue, if the provider can. A preempted poller then
+    /// delays no request.
     notifier: Option<Shared<Box<dyn Notifier>>>,
     /// The number of events read, for providers that need it.
     events: Option<Arc<AtomicU32>>,
@@ -87,8 +87,8 @@ impl<P: Provider> Cq<P> {
         if !is_lender && !self.queue.lock() {
             return Err(refused(verb, self.queue.why_not()));
         }
-        // SAFETY: this thread holds the lock, perhaps since `start_poll`, and reads lent
-        // completions alone.
+        // SAFETY: this thread holds the lock, perhaps since `start_poll`, and only reads lent
+        // completions.
         let result = with(unsafe { self.queue.get_shared() });
         if !is_lender {
             // SAFETY: `lock` returned true above.
@@ -109,7 +109,7 @@ pub(crate) unsafe fn of<'a, P: Provider>(cq: *mut ibv_cq) -> &'a Cq<P> {
     unsafe { CqObject::<P>::inner(cq.cast()) }
 }
 
-/// Returns the provider's completion queue, if the handle in the public struct is its own.
+/// Returns the provider's completion queue if the public struct still has its handle.
 ///
 /// # Safety
 /// As [`of`].
@@ -147,10 +147,10 @@ pub(crate) struct Init {
 }
 
 impl<P: Provider> Provided<P> {
-    /// Creates a provider's queue with entries of the program's choice.
+    /// Creates a provider's queue with entries chosen by the program.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` on a device that is no ConnectX device.
+    /// `EOPNOTSUPP` unless the device is a ConnectX device.
     fn create_of(
         &self,
         pd: Option<&P::Pd>,
@@ -177,7 +177,7 @@ impl<P: Provider> Provided<P> {
 /// The methods have the contract of the exported functions.
 impl<P: Provider> Provided<P> {
     unsafe fn create_cq(&self, context: *mut ibv_context, init: &Init) -> Result<*mut ibv_cq_ex, Error> {
-        // Events carry the address, so the box is made before the queue.
+        // Events carry the address, so the box is allocated before the queue.
         let mut object = Box::<CqObject<P>>::new_uninit();
         let at: *mut ibv_cq_ex = object.as_mut_ptr().cast();
         // SAFETY: the channel and the domain are null or live.
@@ -355,7 +355,7 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
 #[inline(always)]
 unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's promise. Both types of completions have the same layout, and consist of
-    // integers. The reference to the queue ends before the lock is returned.
+    // integers. The reference to the queue ends before the lock is released.
     unsafe {
         let cq = queue.get();
         let mut polled = 0;

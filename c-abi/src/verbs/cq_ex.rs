@@ -1,7 +1,7 @@
 //! `ibv_cq_ex`: completions that are read where they lie.
 //!
-//! `ibv_start_poll` takes the lock of the queue, and `ibv_end_poll` returns it. Between them the
-//! readers read the completion that the queue lends.
+//! `ibv_start_poll` takes the lock of the queue, and `ibv_end_poll` releases it. In between, the
+//! readers read the completion lent by the queue.
 //!
 //! # Safety
 //! Same as the crate. C programs call the readers only between the two, in the thread that holds
@@ -42,24 +42,23 @@ pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
     c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns::<P>);
 }
 
-/// Borrows the next completion of a queue whose lock is taken, the first since `start_poll` if
-/// `is_first`.
+/// Borrows the next completion of a locked queue. `is_first`: the first one since `start_poll`.
 ///
 /// # Safety
-/// `cq` is a live queue of the provider, and this thread has its lock.
+/// `cq` is a live queue of the provider, and this thread holds its lock.
 #[inline(always)]
 unsafe fn advance<P: Provider>(cq: *mut ibv_cq_ex, is_first: bool) -> c_int {
     // SAFETY: the queue is live, and locked by this thread.
     unsafe {
         let inner: &Cq<P> = CqObject::<P>::inner(cq);
         let queue = inner.queue.get();
-        // Nothing is lent before the first one, so that no slot has to return.
+        // No completion is lent before the first one, so no slot has to be returned.
         let next = if is_first { queue.next_of_several() } else { queue.next() };
         let Some(completion) = next else { return libc::ENOENT };
         (*cq).status = completion.status().0;
         (*cq).wr_id = completion.wr_id();
-        // SAFETY: the slot of a lent completion is the program's until `finish`, which
-        // `end_poll` calls; no reader runs afterwards. The types differ in the lifetime alone.
+        // SAFETY: the slot of a lent completion is the program's until `finish`, which `end_poll`
+        // calls; no reader runs afterwards. The types differ only in the lifetime.
         let lent = core::mem::transmute_copy::<_, Lent<P>>(&completion);
         *inner.lent.get() = MaybeUninit::new(lent);
     }

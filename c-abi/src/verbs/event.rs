@@ -32,7 +32,7 @@ pub(crate) const fn is_acknowledged(completed: u32, read: u32) -> bool {
     completed.wrapping_sub(read) as i32 >= 0
 }
 
-/// Waits until `is_done` returns true, which acknowledgements of events bring about.
+/// Waits until `is_done` returns true. It is called again after each acknowledgement of an event.
 ///
 /// # Safety
 /// `mutex` and `cond` belong to one object and are initialised.

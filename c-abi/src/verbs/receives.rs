@@ -115,7 +115,7 @@ unsafe fn recv_more<Q: RecvQueue>(
             }
             result = recv_one(rq, &*bad);
         }
-        // Without a first receive, nothing is new to the device.
+        // If the first receive failed, the queue has nothing new for the device.
         if bad != wr {
             rq.ring();
         }

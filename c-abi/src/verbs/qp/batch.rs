@@ -13,9 +13,9 @@ pub(crate) struct Batch {
     pub(super) request: Request,
     /// The first reason, while the state is [`State::Refused`].
     pub(super) refused: Option<PostReason>,
-    /// The elements of the request, where it waits for its address.
+    /// The elements of a request that waits for its address.
     pub(super) list: Vec<Sge>,
-    /// The inline data of the request, where it waits for its address.
+    /// The inline data of a request that waits for its address.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -27,14 +27,14 @@ impl Batch {
     }
 }
 
-/// A request that is not in the queue yet. What is behind `op` is unset where none is.
+/// A request that is not in the queue yet. Without one, the fields after `op` are unset.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Request {
     pub(super) state: State,
     pub(super) flags: u32,
     pub(super) wr_id: u64,
-    /// The operands of a common operation. Those that it lacks are unset.
+    /// The operands of a common operation. Operands that it lacks are meaningless.
     pub(super) remote_addr: u64,
     pub(super) rkey: u32,
     pub(super) imm_data: u32,
@@ -46,7 +46,7 @@ pub(super) struct Request {
     pub(super) remote_srqn: Option<u32>,
 }
 
-// SAFETY: the address vector is one of an address handle, which any thread may read.
+// SAFETY: the address vector belongs to an address handle, which any thread may read.
 unsafe impl Send for Request {}
 
 /// The state of the request.
@@ -56,7 +56,7 @@ pub(super) enum State {
     /// No request was started since `ibv_wr_start`.
     #[default]
     None,
-    /// All that were started are in the queue, at least one.
+    /// At least one request was started, and all of them are in the queue.
     Queued,
     /// The batch has ended: [`Batch::refused`] has the reason.
     Refused,

@@ -1,7 +1,7 @@
 //! `ibv_post_send` and `ibv_post_recv`: lists of work requests.
 //!
-//! A request of C becomes one of the contract on the stack; its list of elements is read where it
-//! lies. The requests before a bad one are posted, as in C.
+//! A request of C is converted to a [`SendWr`] on the stack; its list of elements is read in place.
+//! As in C, the requests before a bad one are posted.
 //!
 //! # Safety
 //! As the crate. The program keeps the memory of its requests as C requires, which is what
@@ -84,11 +84,11 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
     }
 }
 
-/// Posts a common request, and rings for it alone. Returns whether it did; otherwise the queue is
+/// Posts a common request with a separate doorbell. Returns whether it did; otherwise the queue is
 /// unchanged.
 ///
 /// # Safety
-/// The program's promise for the request; the queue pair has a peer.
+/// The program's promise for the request; the queue pair is connected.
 #[inline(always)]
 unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
     if wr.num_sge != 1 || wr.sg_list.is_null() {
@@ -123,7 +123,8 @@ unsafe fn send_list<P: Provider>(
         let request = unsafe { &*next };
         // SAFETY: the program's promise for this request.
         if let Err(reason) = unsafe { post_one::<P>(sq, addressing, request) } {
-            // The requests before it are posted. The doorbell's failure is not the first one.
+            // The requests before it are posted. Their doorbell may fail too, but only the first
+            // error is reported.
             let _ = if next == wr { Ok(()) } else { sq.ring() };
             // SAFETY: the program passes null or a pointer to write.
             return unsafe { stop(next, bad_wr, "post_send", reason) };

@@ -1,9 +1,9 @@
-//! The operations of a queue pair whose lock a thread of a parent process had at the fork: none
+//! The operations of a queue pair whose lock a thread of a parent process held at the fork: none
 //! touches the batch, and `ibv_wr_complete` returns `ENODEV`.
 //!
 //! A thread that forked between `ibv_wr_start` and `ibv_wr_complete` still has the batch in the
-//! child. It may be in an operation while another thread of the child is refused, so that the batch
-//! cannot note the refusal. The table of operations can.
+//! child. It may be in an operation while another thread of the child is refused, so the refusal
+//! cannot be recorded in the batch. The table of operations records it instead.
 //!
 //! # Safety
 //! The operations are words of the program's struct, which other threads may read to call them.

@@ -48,7 +48,7 @@ pub(crate) fn fill<P: Provider>(c: &mut ibv_qp_ex, addressing: Addressing) {
     c.wr_set_xrc_srqn = Some(set_xrc_srqn::<P>);
     c.wr_set_inline_data_list = Some(set_inline_data_list::<P>);
     c.wr_set_sge_list = Some(set_sge_list::<P>);
-    // Where no request needs an address, its memory completes it.
+    // If requests need no address, setting their memory completes them.
     if addressing == Addressing::Connected {
         c.wr_set_inline_data = Some(put_inline_data::<P>);
         c.wr_set_sge = Some(put_sge::<P>);
@@ -63,7 +63,7 @@ pub(crate) fn fill<P: Provider>(c: &mut ibv_qp_ex, addressing: Addressing) {
     c.wr_flush = Some(flush::<P>);
 }
 
-/// A queue pair whose batch is built by this thread: one pointer, so that calls out of line keep
+/// A queue pair whose batch this thread builds. It is a single pointer, so out-of-line calls keep
 /// it in a register.
 #[repr(transparent)]
 struct Building<'a, P: Provider> {
@@ -226,7 +226,7 @@ impl<'a, P: Provider> Building<'a, P> {
         self.batch().request.state != State::Refused
     }
 
-    /// Puts the request into the queue with the memory that was kept.
+    /// Puts the request into the queue with its kept memory.
     fn put_kept(mut self) {
         match self.batch().request.memory {
             Memory::Unset => self.put(&[], SendFlags::empty()),
@@ -309,7 +309,7 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Puts the request into the queue with this operation by the queue's short way, and returns
+    /// Puts the request into the queue with this operation, on the queue's fast path. Returns
     /// whether it did.
     #[inline(always)]
     fn post_quick(mut self, op: SendOp<'_>, sge: Sge) -> bool {
@@ -326,8 +326,8 @@ impl<'a, P: Provider> Building<'a, P> {
         is_put
     }
 
-    /// Puts a common request of a queue pair that has a peer into the queue by the queue's short
-    /// way if its operation is this one, and returns whether it did.
+    /// Puts a common request of a connected queue pair into the queue on its fast path, if the
+    /// request has this operation. Returns whether it did.
     #[inline(always)]
     fn put_quick(mut self, state: State, sge: Sge) -> bool {
         let request = &self.batch().request;
@@ -377,7 +377,7 @@ impl<'a, P: Provider> Building<'a, P> {
         true
     }
 
-    /// Sets the elements of the request, and puts it into the queue if it has its address.
+    /// Sets the elements of the request. Puts it into the queue if its address is set too.
     fn set_list(mut self, list: &[Sge]) {
         if !self.is_waiting() {
             return;
@@ -393,7 +393,7 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Puts the request into the queue if its memory is set and this was its address.
+    /// Puts the request, whose address was just set, into the queue if its memory is set too.
     fn addressed(mut self) {
         if self.batch().request.memory != Memory::Unset {
             self.put_kept();
@@ -415,7 +415,7 @@ impl<'a, P: Provider> Building<'a, P> {
 /// The reason of a request without an operation or an address.
 const UNADDRESSED: PostReason = PostReason::Doorbell(Errno::INVAL);
 
-/// The flags that every operation takes, and that mean the same whatever memory the request gets.
+/// The flags that every operation accepts, with the same meaning for every kind of memory.
 const QUICK_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
 
 fn inline_element(addr: *const u8, length: u32) -> Sge {
@@ -423,7 +423,7 @@ fn inline_element(addr: *const u8, length: u32) -> Sge {
 }
 
 unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
-    // SAFETY: the queue pair is live. The lock is returned by `complete` or `abort`.
+    // SAFETY: the queue pair is live. `complete` or `abort` releases the lock.
     unsafe {
         let attempt = QpObject::<P>::inner(qp).sq.attempt();
         if !attempt.has_lock() {
@@ -444,8 +444,8 @@ unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex, attempt: Att
         if sq.wait(attempt) {
             building.start();
         } else {
-            // The batch is out of reach: a thread of the parent was changing it, or the thread that
-            // forked is, which goes on in the child. From here on all calls are refused.
+            // The batch is inaccessible: a thread of the parent was changing it at the fork, or the
+            // thread that forked still is. From here on, all calls are refused.
             building.qp().is_refused.store(true, Ordering::Relaxed);
             refused::fill(qp);
         }
@@ -463,10 +463,11 @@ unsafe extern "C" fn complete<P: Provider>(qp: *mut ibv_qp_ex) -> c_int {
     }
 }
 
-/// As [`complete`], where a request is not in the queue yet, there is none, or the batch has ended.
+/// Same as [`complete`], for a request not yet in the queue, an empty batch, or a batch that has
+/// ended.
 #[inline(never)]
 unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: `start` took the lock, which is returned behind the last use of the queue.
+    // SAFETY: `start` took the lock, which is released after the last use of the queue.
     unsafe {
         let mut building = building::<P>(qp);
         let may_go_on = building.put_waiting();
@@ -496,7 +497,7 @@ fn doorbell_failed(errno: Errno) -> c_int {
 }
 
 unsafe extern "C" fn abort<P: Provider>(qp: *mut ibv_qp_ex) {
-    // SAFETY: `start` took the lock, which is returned behind the last use of the queue.
+    // SAFETY: `start` took the lock, which is released after the last use of the queue.
     unsafe {
         let mut building = building::<P>(qp);
         let sq = &building.qp().sq;
@@ -642,9 +643,9 @@ unsafe extern "C" fn set_sge<P: Provider>(qp: *mut ibv_qp_ex, lkey: u32, addr: u
     unsafe { building::<P>(qp) }.set_list(&[Sge { addr, length, lkey }]);
 }
 
-/// Defines [`set_sge`] for a queue pair that has a peer: a function for each common operation. It
-/// puts its request into the queue, or ends with a jump to the next function. The compiler knows
-/// the operation in each of them, and each needs few registers. The most common are the first.
+/// Defines [`set_sge`] for a connected queue pair: a function for each common operation. It puts
+/// its request into the queue or ends with a jump to the next function. The compiler knows the
+/// operation of each function, so each needs few registers. The most common operations come first.
 macro_rules! put_sge {
     ($($(#[$attr:meta])* $name:ident: $state:ident, else $next:ident;)*) => {
         $($(#[$attr])*
@@ -710,7 +711,7 @@ unsafe extern "C" fn set_inline_data<P: Provider>(qp: *mut ibv_qp_ex, addr: *mut
     }
 }
 
-/// Copies values behind those that are kept for a request.
+/// Appends values to those kept for a request.
 ///
 /// # Errors
 /// [`PostReason::NoMemory`].
@@ -721,7 +722,7 @@ fn keep<T: Copy>(kept: &mut Vec<T>, values: &[T]) -> Result<(), PostReason> {
     Ok(())
 }
 
-/// As [`set_inline_data`], for a queue pair that has a peer.
+/// Same as [`set_inline_data`], for a connected queue pair.
 unsafe extern "C" fn put_inline_data<P: Provider>(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     // SAFETY: the program passes memory of that length.
     unsafe {
