@@ -85,7 +85,7 @@ fn every_extended_attribute_of_a_device_has_its_place() {
         // SAFETY: zeroed integers are valid.
         let mut attr: ibv_device_attr_ex = unsafe { zeroed() };
         let mut query = || {
-            // SAFETY: the pointer leads to a struct of this size.
+            // SAFETY: the pointer refers to a struct of this size.
             let result = unsafe { query(context, null(), &raw mut attr, size_of_val(&attr)) };
             (result, attr)
         };
@@ -226,7 +226,7 @@ fn a_device_without_a_clock_has_no_value_in_the_mask() {
     on_paper("clock", |_, context| {
         let raw_clock = libc::timespec { tv_sec: 7, tv_nsec: 7 };
         let mut values = ibv_values_ex { comp_mask: IBV_VALUES_MASK_RAW_CLOCK, raw_clock };
-        // SAFETY: the pointer leads to a struct.
+        // SAFETY: the pointer refers to a struct.
         let result = unsafe { table(context).query_rt_values.unwrap()(context, &raw mut values) };
         assert_eq!((result, values.comp_mask, values.raw_clock.tv_nsec), (EOPNOTSUPP, 0, 7));
     });

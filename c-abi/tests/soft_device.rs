@@ -59,7 +59,7 @@ fn a_device_query_writes_as_many_bytes_as_the_program_knows() {
         let all = sized(FULL);
         assert_ne!(all[0], 0, "a version of the firmware");
         let orig = filled(|attr| {
-            // SAFETY: the pointer leads to a struct.
+            // SAFETY: the pointer refers to a struct.
             assert_eq!(unsafe { ibv_query_device(context, attr) }, 0);
         });
         assert!(untouched(&orig[ORIG..]));
@@ -123,7 +123,7 @@ fn a_port_query_writes_as_many_bytes_as_the_program_knows() {
             assert!(untouched(&bytes[size..]), "{size}");
         }
         let old = filled(|attr| {
-            // SAFETY: the pointer leads to a struct.
+            // SAFETY: the pointer refers to a struct.
             assert_eq!(unsafe { ibv_query_port(context, 1, attr) }, 0);
         });
         assert_eq!((&old[..48], untouched(&old[48..])), (&all[..48], true));
@@ -142,7 +142,7 @@ fn a_port_query_writes_as_many_bytes_as_the_program_knows() {
 fn the_speed_of_a_port_is_known_and_of_no_other() {
     on_soft(|context| {
         let mut speed = 0;
-        // SAFETY: the pointer leads to a number.
+        // SAFETY: the pointer refers to a number.
         unsafe {
             assert_eq!(ibv_query_port_speed(context, 1, &raw mut speed), 0);
             assert!(speed > 0);
@@ -222,7 +222,7 @@ fn a_gid_table_has_entries_of_the_size_that_the_program_knows() {
 fn a_partition_key_is_found_in_network_order() {
     on_soft(|context| {
         let mut pkey = 0;
-        // SAFETY: the pointer leads to a number.
+        // SAFETY: the pointer refers to a number.
         unsafe {
             assert_eq!(ibv_query_pkey(context, 1, 0, &raw mut pkey), 0);
             assert_eq!(pkey, 0xffff);
@@ -243,7 +243,7 @@ fn the_clock_is_read_if_the_mask_asks() {
         let read = |comp_mask| {
             let raw_clock = libc::timespec { tv_sec: 7, tv_nsec: 7 };
             let mut values = ibv_values_ex { comp_mask, raw_clock };
-            // SAFETY: the pointer leads to a struct.
+            // SAFETY: the pointer refers to a struct.
             let result = unsafe { query(context, &raw mut values) };
             (result, values.comp_mask, values.raw_clock.tv_sec, values.raw_clock.tv_nsec)
         };
@@ -493,7 +493,7 @@ fn an_xrc_domain_opens_with_a_file_or_without() {
         let (open, close) = (table(context).open_xrcd.unwrap(), table(context).close_xrcd.unwrap());
         let opened = |comp_mask, fd, oflags| {
             let mut attr = ibv_xrcd_init_attr { comp_mask, fd, oflags };
-            // SAFETY: the pointer leads to attributes.
+            // SAFETY: the pointer refers to attributes.
             unsafe { open(context, &raw mut attr) }
         };
         let both = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;

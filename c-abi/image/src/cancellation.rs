@@ -147,7 +147,7 @@ struct Disabled {
 impl Disabled {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: the state is one of the two valid ones; the pointer leads to a variable. The
+        // SAFETY: the state is one of the two valid ones; the pointer refers to a variable. The
         // call cannot fail otherwise.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
         Self { before }

@@ -17,7 +17,7 @@ use verbs_core::{Errno, Error, environment};
 
 /// Sets `errno`.
 pub(crate) fn set(errno: c_int) {
-    // SAFETY: the pointer leads to the calling thread's variable.
+    // SAFETY: the pointer refers to the calling thread's variable.
     unsafe { *libc::__errno_location() = errno }
 }
 

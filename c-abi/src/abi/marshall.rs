@@ -30,7 +30,7 @@ pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: 
     if dst.is_null() || src.is_null() {
         return;
     }
-    // SAFETY: both pointers lead to their structs, as the caller promises.
+    // SAFETY: both point to their structs, as the caller promises.
     unsafe {
         (*dst).grh.dgid = ibv_gid { raw: (*src).grh.dgid };
         copy!(dst <- src: grh.flow_label, grh.sgid_index, grh.hop_limit, grh.traffic_class);
@@ -47,8 +47,7 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: 
     if dst.is_null() || src.is_null() {
         return;
     }
-    // SAFETY: both pointers lead to their structs, as the caller promises, so field pointers are
-    // valid.
+    // SAFETY: both point to their structs, as the caller promises, so field pointers are valid.
     unsafe {
         copy!(dst <- src:
             cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags,
@@ -77,7 +76,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(dst: *mut ibv_sa_path_rec, 
     if dst.is_null() || src.is_null() {
         return;
     }
-    // SAFETY: both pointers lead to their structs, as the caller promises.
+    // SAFETY: both point to their structs, as the caller promises.
     unsafe {
         (*dst).dgid = ibv_gid { raw: (*src).dgid };
         (*dst).sgid = ibv_gid { raw: (*src).sgid };
@@ -104,8 +103,8 @@ pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(dst: *mut IbUserPathRec, src:
     if dst.is_null() || src.is_null() {
         return;
     }
-    // SAFETY: both pointers lead to their structs, as the caller promises, and every byte of a GID
-    // is initialised.
+    // SAFETY: both point to their structs, as the caller promises, and every byte of a GID is
+    // initialised.
     unsafe {
         (*dst).dgid = (*src).dgid.raw;
         (*dst).sgid = (*src).sgid.raw;
@@ -139,7 +138,7 @@ mod tests {
         let src = Bytes(core::array::from_fn(|at| at as u8 + 1));
         let mut dst = Bytes([0xee; 144]);
         assert!(size_of::<S>() <= src.0.len() && size_of::<D>() <= dst.0.len());
-        // SAFETY: both lead to enough bytes for their structs; any byte values are valid.
+        // SAFETY: both point to enough bytes for their structs; any byte values are valid.
         unsafe { convert((&raw mut dst).cast(), (&raw const src).cast()) };
         let (written, beyond) = dst.0.split_at(size_of::<D>());
         assert!(beyond.iter().all(|byte| *byte == 0xee), "bytes behind the struct");

@@ -92,7 +92,7 @@ impl<T> Spin<T> {
     /// Calls `with` with the value, locked.
     ///
     /// # Errors
-    /// As [`why_not`](Self::why_not).
+    /// Same as [`why_not`](Self::why_not).
     #[inline(always)]
     pub(crate) fn with<R>(&self, with: impl FnOnce(&mut T) -> R) -> Result<R, Errno> {
         if !self.lock() {

@@ -273,7 +273,7 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_init_qp_attr(3)`: returns the attributes for a move to the state `qp_state`.
 ///
 /// # Safety
-/// `id` is live; the other pointers lead to attributes and to a mask.
+/// `id` is live; the other arguments point to attributes and to a mask.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,

@@ -42,7 +42,7 @@ struct Entry {
     users: usize,
 }
 
-// SAFETY: the table's lock guards the pointers; any thread may use the objects they lead to.
+// SAFETY: the table's lock guards the pointers; any thread may use the objects they point to.
 unsafe impl Send for Entry {}
 
 static TABLE: ForkLock<Vec<Entry>> = ForkLock::new(Vec::new());

@@ -9,7 +9,7 @@
 //! for it, because it has no events before.
 //!
 //! # Safety
-//! See [`rdmacm`](super). A pointer in [`IDS`] leads to a live id: destroying an id first removes
+//! See [`rdmacm`](super). A pointer in [`IDS`] points to a live id: destroying an id first removes
 //! it from the table, and then waits until every counted event is acknowledged.
 #![allow(unsafe_code)]
 

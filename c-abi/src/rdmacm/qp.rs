@@ -249,7 +249,7 @@ unsafe fn create_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result {
 /// The errors of the verbs.
 ///
 /// # Safety
-/// `id` is live; the other pointers lead to its fields.
+/// `id` is live; the other arguments point to its fields.
 unsafe fn create_cq(
     id: *mut rdma_cm_id,
     size: u32,

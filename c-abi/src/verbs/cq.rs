@@ -1,7 +1,7 @@
 //! Completion queues, and completions in arrays.
 //!
 //! # Safety
-//! As the crate. The lock of a queue guards the provider's queue and the lent completion.
+//! Same as the crate. The lock of a queue guards the provider's queue and the lent completion.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -77,7 +77,7 @@ impl<P: Provider> Cq<P> {
     /// the lock, and keeps it.
     ///
     /// # Errors
-    /// As [`Spin::why_not`]; any error of `with`.
+    /// Same as [`Spin::why_not`]; any error of `with`.
     fn with_shared<R>(
         &self,
         verb: &'static str,
@@ -112,7 +112,7 @@ pub(crate) unsafe fn of<'a, P: Provider>(cq: *mut ibv_cq) -> &'a Cq<P> {
 /// Returns the provider's completion queue if the public struct still has its handle.
 ///
 /// # Safety
-/// As [`of`].
+/// Same as [`of`].
 pub(crate) unsafe fn checked<'a, P: Provider>(
     cq: *mut ibv_cq,
     verb: &'static str,
@@ -421,7 +421,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     unsafe { create_cq_of(context, attr, Entries::default()) }
 }
 
-/// As [`create_cq_ex`], with entries of the program's choice.
+/// Same as [`create_cq_ex`], with entries of the program's choice.
 ///
 /// # Safety
 /// As there.

@@ -95,7 +95,7 @@ unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex, attempt
 /// Borrows the first completion. Releases the lock if the queue has none.
 ///
 /// # Safety
-/// As [`advance`].
+/// Same as [`advance`].
 #[inline(always)]
 unsafe fn start_locked<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller's promise. Without a completion, nothing uses the queue afterwards.

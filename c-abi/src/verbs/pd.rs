@@ -4,7 +4,7 @@
 //! take no locks.
 //!
 //! # Safety
-//! See the crate documentation: pointers lead to live objects of this library.
+//! See the crate documentation: pointers refer to live objects of this library.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};

@@ -1,7 +1,7 @@
 //! Lists of receives, for queue pairs, shared receive queues and work queues; refused requests.
 //!
 //! # Safety
-//! As the crate. The program keeps the memory of its requests as C requires, which is what
+//! Same as the crate. The program keeps the memory of its requests as C requires, which is what
 //! [`RecvQueue::post_one`] requires.
 #![allow(unsafe_code)]
 
@@ -96,7 +96,7 @@ unsafe fn recv_list<Q: RecvQueue>(
 /// the lock.
 ///
 /// # Safety
-/// As [`recv_list`].
+/// Same as [`recv_list`].
 #[inline(never)]
 unsafe fn recv_more<Q: RecvQueue>(
     queue: &Spin<Q>,
@@ -157,7 +157,7 @@ unsafe fn recv_any<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), Pos
 /// Posts a list of receives to a queue behind its lock.
 ///
 /// # Safety
-/// As [`recv_list`].
+/// Same as [`recv_list`].
 #[inline(always)]
 pub(crate) unsafe fn recv_locked<Q: RecvQueue>(
     queue: &Spin<Q>,
@@ -181,7 +181,7 @@ pub(crate) unsafe fn recv_locked<Q: RecvQueue>(
 /// Same as [`recv_locked`], for when another thread holds the lock.
 ///
 /// # Safety
-/// As [`recv_list`].
+/// Same as [`recv_list`].
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn recv_waiting<Q: RecvQueue>(

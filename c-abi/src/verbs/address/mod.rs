@@ -30,8 +30,8 @@ use crate::handle::context::device_ops;
 /// the datagram's remaining one. IPv4 datagrams have no flow label; it is 0.
 ///
 /// # Safety
-/// `context` is null or open. The other pointers are null, or lead to a completion, the 40 bytes in
-/// front of the datagram, and memory for the attributes.
+/// `context` is null or open. The other arguments are null, or point to a completion, the 40 bytes
+/// in front of the datagram, and memory for the attributes.
 ///
 /// # References
 /// `ibv_init_ah_from_wc(3)`
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
 /// Implements [`ibv_init_ah_from_wc`] on the context's device.
 ///
 /// # Safety
-/// `wc` leads to a completion and `ah_attr` to memory for the attributes; `grh` is null or leads to
-/// 40 bytes.
+/// `wc` points to a completion and `ah_attr` to memory for the attributes; `grh` is null or points
+/// to 40 bytes.
 pub(crate) unsafe fn init_ah_from_wc(
     query: &dyn DeviceOps,
     port_num: u8,
@@ -63,7 +63,7 @@ pub(crate) unsafe fn init_ah_from_wc(
     grh: *const ibv_grh,
     ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
-    // SAFETY: both lead to their structs; all zeros are valid attributes.
+    // SAFETY: both point to their structs; all zeros are valid attributes.
     let has_grh = unsafe {
         ah_attr.write_bytes(0, 1);
         (*ah_attr).dlid = (*wc).slid;
@@ -78,7 +78,7 @@ pub(crate) unsafe fn init_ah_from_wc(
     let route = if grh.is_null() {
         Err(Errno::INVAL)
     } else {
-        // SAFETY: the pointer leads to 40 bytes; any contents are valid.
+        // SAFETY: the pointer refers to 40 bytes; any contents are valid.
         let header = unsafe { grh.cast::<[u8; Grh::LEN]>().read_unaligned() };
         route_back(query, port_num, &header)
     };
@@ -141,7 +141,7 @@ fn route_back(
 /// interface has, and for a null pointer; `-EHOSTUNREACH` if no Ethernet address is found.
 ///
 /// # Safety
-/// `context` is null or open. The other pointers are null, or lead to attributes, memory for 6
+/// `context` is null or open. The other arguments are null, or point to attributes, memory for 6
 /// bytes, and memory for the VLAN number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(

@@ -108,7 +108,7 @@ fn init(header: Option<&[u8; 40]>, wc_flags: u32) -> (c_int, NixErrno, ibv_ah_at
     let mut attr = core::mem::MaybeUninit::<ibv_ah_attr>::uninit();
     let grh = header.map_or(core::ptr::null(), |header| header.as_ptr().cast());
     NixErrno::clear();
-    // SAFETY: the pointers lead to a completion, 40 bytes or null, and memory for the result.
+    // SAFETY: the pointers refer to a completion, 40 bytes or null, and memory for the result.
     unsafe {
         let result = init_ah_from_wc(&table(), 1, &raw const wc, grh, attr.as_mut_ptr());
         (result, NixErrno::last(), attr.assume_init())

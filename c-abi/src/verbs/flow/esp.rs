@@ -1,8 +1,8 @@
 //! Reading the attributes of an ESP flow action.
 //!
 //! # Safety
-//! Each pointer in the attributes is null or leads to as many bytes as the attributes state. The
-//! pointers to the security association and to the outer header lead to their structs.
+//! Each pointer in the attributes is null or points to as many bytes as the attributes state. The
+//! pointers to the security association and to the outer header point to their structs.
 #![allow(unsafe_code)]
 
 use verbs_core::Errno;

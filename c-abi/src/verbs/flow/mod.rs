@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
 /// `ibv_create_flow_action_esp(3)`.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes, whose pointers are null or lead to as many
+/// `context` is open; `attr` points to attributes, whose pointers are null or point to as many
 /// bytes as stated.
 pub(crate) unsafe extern "C" fn create_flow_action_esp(
     context: *mut ibv_context,

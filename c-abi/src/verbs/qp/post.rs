@@ -4,7 +4,7 @@
 //! As in C, the requests before a bad one are posted.
 //!
 //! # Safety
-//! As the crate. The program keeps the memory of its requests as C requires, which is what
+//! Same as the crate. The program keeps the memory of its requests as C requires, which is what
 //! [`SendQueue::post_send`] requires, except for numbers with the top bit set: no safe code posts
 //! to these queues.
 #![allow(unsafe_code)]

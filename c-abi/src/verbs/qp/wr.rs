@@ -672,7 +672,7 @@ put_sge! {
     put_sge_write_imm: RdmaWriteWithImm, else put_sge_slowly;
 }
 
-/// As [`set_sge`], out of line.
+/// Same as [`set_sge`], out of line.
 #[inline(never)]
 unsafe extern "C" fn put_sge_slowly<P: Provider>(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     // SAFETY: as there.
