@@ -63,7 +63,7 @@ impl context::Context<Mlx5> {
     /// Creates a completion queue as [`create_cq`](Self::create_cq) does, with options of ConnectX.
     ///
     /// # Errors
-    /// As [`create_cq`](Self::create_cq); `EINVAL` for an entry size other than 64 and 128;
+    /// Same as [`create_cq`](Self::create_cq); `EINVAL` for an entry size other than 64 and 128;
     /// `EOPNOTSUPP` for an unsupported form of compressed completions or an entry size the device
     /// does not compress.
     ///
@@ -92,7 +92,7 @@ impl pd::Pd<Mlx5> {
     /// Creates a queue pair as [`create_qp`](Self::create_qp) does, with options of ConnectX.
     ///
     /// # Errors
-    /// As [`create_qp`](Self::create_qp).
+    /// Same as [`create_qp`](Self::create_qp).
     ///
     /// # References
     /// `mlx5dv_create_qp(3)`

@@ -50,7 +50,7 @@ pub fn bind(address: IpAddr) -> Result<Device> {
 /// each other without configuration.
 ///
 /// # Errors
-/// As [`bind`]; `EADDRINUSE` if the port is taken on every such address, for example by the
+/// Same as [`bind`]; `EADDRINUSE` if the port is taken on every such address, for example by the
 /// kernel's `rdma_rxe`.
 pub fn auto() -> Result<Device> {
     builder().auto()
@@ -99,7 +99,7 @@ impl Builder {
     /// Makes the device as [`bind`] does.
     ///
     /// # Errors
-    /// As [`bind`].
+    /// Same as [`bind`].
     pub fn bind(self, address: IpAddr) -> Result<Device> {
         self.0.bind(address).map(Device::brought::<Soft>)
     }
@@ -107,7 +107,7 @@ impl Builder {
     /// Makes the device as [`auto`] does.
     ///
     /// # Errors
-    /// As [`auto`].
+    /// Same as [`auto`].
     pub fn auto(self) -> Result<Device> {
         self.0.auto().map(Device::brought::<Soft>)
     }

@@ -75,7 +75,7 @@ impl<P: Provider> Context<P> {
     ///   [`Grh::LEN`](crate::Grh::LEN) bytes or an invalid header.
     /// - `ENODATA` with [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) if the datagram's destination
     ///   is not a GID of the port, such as a multicast group.
-    /// - As [`gid_table`](Self::gid_table).
+    /// - Same as [`gid_table`](Self::gid_table).
     ///
     /// # References
     /// `ibv_init_ah_from_wc(3)`

@@ -123,7 +123,7 @@ impl<P: Provider> Context<P> {
     /// kernel does not report are zero.
     ///
     /// # Errors
-    /// As [`query_device`](Self::query_device).
+    /// Same as [`query_device`](Self::query_device).
     ///
     /// # References
     /// `ibv_query_device_ex(3)`
@@ -163,8 +163,8 @@ impl<P: Provider> Context<P> {
     /// it, the result is the number of lanes times the speed of a lane.
     ///
     /// # Errors
-    /// As [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed unknown to this
-    /// library.
+    /// Same as [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed unknown to
+    /// this library.
     ///
     /// # References
     /// `ibv_query_port_speed(3)`
@@ -176,7 +176,7 @@ impl<P: Provider> Context<P> {
     /// Returns an entry of a port's GID table; [`Gid::ZERO`] for an empty one, as in C.
     ///
     /// # Errors
-    /// As [`query_gid_entry`](Self::query_gid_entry).
+    /// Same as [`query_gid_entry`](Self::query_gid_entry).
     ///
     /// # References
     /// `ibv_query_gid(3)`
@@ -204,7 +204,7 @@ impl<P: Provider> Context<P> {
     /// Returns every valid entry of every port's GID table.
     ///
     /// # Errors
-    /// As [`query_device`](Self::query_device).
+    /// Same as [`query_device`](Self::query_device).
     ///
     /// # References
     /// `ibv_query_gid_table(3)`
@@ -320,7 +320,7 @@ impl<P: Provider> Context<P> {
     /// its small allocations.
     ///
     /// # Errors
-    /// As [`Registry::room`].
+    /// Same as [`Registry::room`].
     pub(crate) fn creating(&self, verb: &'static str) -> Result<&P::Context> {
         self.registry().room(verb)?;
         Ok(self.raw())

@@ -117,7 +117,7 @@ impl AsyncEvents {
     /// timeout.
     ///
     /// # Errors
-    /// As [`next_event`](Self::next_event); any errno of `ppoll(2)`.
+    /// Same as [`next_event`](Self::next_event); any errno of `ppoll(2)`.
     #[doc(alias = "ibv_get_async_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
         wait(&self.file, timeout, VERB, &self.registry, || self.next_event())

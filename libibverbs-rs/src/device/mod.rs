@@ -60,7 +60,7 @@ pub fn devices() -> Result<DeviceList> {
 /// # Errors
 /// - `EOPNOTSUPP` if the provider or the kernel's driver shares no contexts; rxe's does not.
 /// - `ENODEV` with [`Cause::Other`] for a file of no listed device.
-/// - As [`devices`]; any other errno the kernel returns.
+/// - Same as [`devices`]; any other errno the kernel returns.
 ///
 /// # References
 /// `ibv_import_device(3)`
@@ -114,7 +114,7 @@ impl DeviceList {
     /// Lists devices as [`devices`] does, with providers tried before all others.
     ///
     /// # Errors
-    /// As [`devices`].
+    /// Same as [`devices`].
     pub fn with_drivers(drivers: &[Driver]) -> Result<Self> {
         discovery::discover().map(|found| Self::from_found(found, drivers))
     }

@@ -211,7 +211,7 @@ impl Poster {
     /// Posts any number of pieces of memory under one number, as [`post`](Self::post) does.
     ///
     /// # Errors
-    /// As [`post`](Self::post), with all pieces.
+    /// Same as [`post`](Self::post), with all pieces.
     pub(crate) fn post_all<M: PostMemory>(
         &mut self,
         pieces: Vec<M>,
@@ -342,7 +342,7 @@ impl Poster {
     /// Continues in a table of twice as many slots, if the table grows. A failure changes nothing.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Same as [`put`](Self::put).
     #[cold]
     fn grow(&mut self) -> Result<(), PostBufReason> {
         let Some(tables) = &self.grows else { return Err(PostBufReason::Unclaimed) };
@@ -384,7 +384,7 @@ impl Poster {
     /// up.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// Same as [`put`](Self::put).
     #[cold]
     fn reserve(&mut self) -> Result<(), PostBufReason> {
         self.table.allocate().map_err(no_memory)?;

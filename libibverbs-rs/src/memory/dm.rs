@@ -72,7 +72,7 @@ impl<P: Provider> Dm<P> {
     /// bytes.
     ///
     /// # Errors
-    /// As [`copy_to`](Self::copy_to).
+    /// Same as [`copy_to`](Self::copy_to).
     ///
     /// # References
     /// `ibv_memcpy_from_dm(3)`

@@ -140,7 +140,7 @@ impl<P: Provider> Context<P> {
     /// ```
     ///
     /// # Errors
-    /// As [`query_device`](Self::query_device).
+    /// Same as [`query_device`](Self::query_device).
     pub fn remote_access(&self) -> Result<RemoteAccess> {
         let device = self.query_device_ex()?;
         let caps = device.device_cap_flags_ex | device.orig_attr.device_cap_flags;

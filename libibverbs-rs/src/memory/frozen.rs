@@ -43,7 +43,7 @@ impl<P: Provider> Pd<P> {
     /// [`FrozenBuf::into_memory`] returns it.
     ///
     /// # Errors
-    /// As [`register`](Self::register).
+    /// Same as [`register`](Self::register).
     ///
     /// # References
     /// `ibv_reg_mr(3)`

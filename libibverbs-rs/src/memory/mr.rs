@@ -99,10 +99,10 @@ impl<P: Provider> Pd<P> {
     /// byte as `iova`.
     ///
     /// # Safety
-    /// As [`reg_mr`](Self::reg_mr).
+    /// Same as [`reg_mr`](Self::reg_mr).
     ///
     /// # Errors
-    /// As [`reg_mr`](Self::reg_mr).
+    /// Same as [`reg_mr`](Self::reg_mr).
     ///
     /// # References
     /// `ibv_reg_mr_iova(3)`
@@ -125,11 +125,11 @@ impl<P: Provider> Pd<P> {
     /// Registers memory in the extended form: of a dma-buf, or with a DMA handle.
     ///
     /// # Safety
-    /// As [`reg_mr`](Self::reg_mr), also for the bytes of a dma-buf.
+    /// Same as [`reg_mr`](Self::reg_mr), also for the bytes of a dma-buf.
     ///
     /// # Errors
-    /// As [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP` for a
-    /// DMA handle unsupported by the device or the kernel (before 6.17).
+    /// Same as [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP`
+    /// for a DMA handle unsupported by the device or the kernel (before 6.17).
     ///
     /// # References
     /// `ibv_reg_mr_ex(3)`
@@ -155,7 +155,7 @@ impl<P: Provider> Pd<P> {
     /// requests and peers address its first byte as `iova`.
     ///
     /// # Safety
-    /// As [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
+    /// Same as [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device registers no dma-bufs (rxe and soft devices); `EINVAL` if
@@ -257,10 +257,10 @@ impl<P: Provider> Pd<P> {
     /// Registers memory and returns the provider's memory region without a handle around it.
     ///
     /// # Safety
-    /// As [`reg_mr`](Self::reg_mr).
+    /// Same as [`reg_mr`](Self::reg_mr).
     ///
     /// # Errors
-    /// As [`reg_mr`](Self::reg_mr).
+    /// Same as [`reg_mr`](Self::reg_mr).
     pub(crate) unsafe fn register_raw(
         &self,
         addr: *mut u8,
@@ -363,9 +363,9 @@ impl<P: Provider> Mr<P> {
     /// ```
     ///
     /// # Safety
-    /// As [`Pd::reg_mr`], for new memory, and for old memory with new rights. If an error leaves
-    /// the region [unusable](RegionState::Unusable), the promise holds for both old and new memory
-    /// until the region is deregistered.
+    /// Same as [`Pd::reg_mr`], for new memory, and for old memory with new rights. If an error
+    /// leaves the region [unusable](RegionState::Unusable), the promise holds for both old and new
+    /// memory until the region is deregistered.
     ///
     /// # Errors
     /// The reason and the [state](RegionState) of the region:

@@ -53,7 +53,7 @@ impl Buf {
     /// Returns the bytes as mutable numbers, as [`as_slice_of`](Self::as_slice_of) does.
     ///
     /// # Panics
-    /// As [`as_slice_of`](Self::as_slice_of).
+    /// Same as [`as_slice_of`](Self::as_slice_of).
     pub fn as_mut_slice_of<T: Number>(&mut self) -> &mut [T] {
         let whole = self.len() / size_of::<T>();
         if !self.as_ptr().addr().is_multiple_of(align_of::<T>()) {

@@ -231,7 +231,7 @@ impl<P: Provider> Pd<P> {
     /// Allocates a memory window that the domain's queue pairs bind to exposed memory.
     ///
     /// # Errors
-    /// As [`alloc_mw`](Self::alloc_mw).
+    /// Same as [`alloc_mw`](Self::alloc_mw).
     ///
     /// # References
     /// `ibv_alloc_mw(3)`
@@ -563,8 +563,8 @@ impl Cell {
         Self::deallocate_locked(self.lock())
     }
 
-    /// As [`deallocate`](Self::deallocate), for a window that is or may be bound for the queue pair
-    /// with this list.
+    /// Same as [`deallocate`](Self::deallocate), for a window that is or may be bound for the queue
+    /// pair with this list.
     fn deallocate_for(&self, list: &Arc<List>) -> Result<()> {
         let object = self.lock();
         if core::ptr::eq(object.bound_for.as_ptr(), Arc::as_ptr(list)) {

@@ -173,7 +173,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// the error state.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// Same as [`query`](Self::query).
     pub fn state(&self) -> Result<QpState> {
         self.query(QpAttrMask::STATE).map(|(attr, _)| attr.qp_state)
     }
@@ -374,7 +374,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// [`reclaim`](crate::Completion::reclaim) returns `None` for them.
     ///
     /// # Errors
-    /// As [`close`](Self::close).
+    /// Same as [`close`](Self::close).
     #[doc(alias = "ibv_destroy_qp")]
     pub fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
         let Self { core, send, recv, state } = self;
@@ -406,7 +406,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Moves the queue pair with the step's attributes as required by the transition table.
     ///
     /// # Errors
-    /// As [`modify_to`](Self::modify_to).
+    /// Same as [`modify_to`](Self::modify_to).
     fn step<T: State>(self, step: &impl Step) -> Result<Qp<T, P>, HandleError<Self>> {
         let (attr, mask) = (step.attr(self.psn()), required(self.qp_type(), S::STATE, T::STATE));
         self.modify_to(&attr, mask)

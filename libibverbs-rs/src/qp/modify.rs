@@ -105,7 +105,7 @@ impl<P: Provider> Qp<Sqd, P> {
     /// to SQD and its ring had wrapped around before.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
+    /// Same as [`query`](Self::query).
     #[doc(alias = "ibv_query_qp")]
     pub fn is_drained(&self) -> Result<bool> {
         self.query(QpAttrMask::STATE).map(|(attr, _)| !attr.sq_draining)

@@ -135,7 +135,7 @@ macro_rules! half {
             /// pair to the error state.
             ///
             /// # Errors
-            /// As [`query`](Self::query).
+            /// Same as [`query`](Self::query).
             pub fn state(&self) -> Result<QpState> {
                 self.query(QpAttrMask::STATE).map(|(attr, _)| attr.qp_state)
             }
@@ -143,7 +143,7 @@ macro_rules! half {
             /// Queries the attributes of the queue pair.
             ///
             /// # Errors
-            /// As [`Qp::query`].
+            /// Same as [`Qp::query`].
             #[doc(alias = "ibv_query_qp")]
             pub fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
                 self.core.get().query(mask)

@@ -146,7 +146,7 @@ impl CompChannel {
     /// timeout.
     ///
     /// # Errors
-    /// As [`next_event`](Self::next_event); any errno of `ppoll(2)`.
+    /// Same as [`next_event`](Self::next_event); any errno of `ppoll(2)`.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqEvent>> {
         wait(&self.inner.file, timeout, "get_cq_event", &self.inner.registry, || self.next_event())

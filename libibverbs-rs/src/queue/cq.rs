@@ -475,7 +475,7 @@ impl<P: Provider> Cq<P> {
     /// [`CompChannel`] has the loop for many queues.
     ///
     /// # Errors
-    /// As [`req_notify`](Self::req_notify).
+    /// Same as [`req_notify`](Self::req_notify).
     ///
     /// # References
     /// `ibv_req_notify_cq(3)`, `ibv_poll_cq(3)`, `ibv_get_cq_event(3)`

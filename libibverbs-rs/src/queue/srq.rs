@@ -331,10 +331,10 @@ impl<P: Provider> Srq<P> {
     /// completion queue. Sets the `handle` of each accepted [`TmOp::Add`](crate::TmOp::Add).
     ///
     /// # Safety
-    /// As [`post_recv`](Self::post_recv), for the memory of each [`TmOp::Add`](crate::TmOp::Add):
-    /// from this call until the completion of its message, or of the operation that removes the
-    /// tag, was polled, or the shared receive queue was destroyed. Each `wr_id` and `recv_wr_id`
-    /// has its top bit clear.
+    /// Same as [`post_recv`](Self::post_recv), for the memory of each
+    /// [`TmOp::Add`](crate::TmOp::Add): from this call until the completion of its message, or of
+    /// the operation that removes the tag, was polled, or the shared receive queue was destroyed.
+    /// Each `wr_id` and `recv_wr_id` has its top bit clear.
     ///
     /// # Errors
     /// The number of accepted operations, and the [`PostReason`](crate::PostReason) why the next
@@ -380,7 +380,7 @@ impl<P: Provider> Srq<P> {
     /// [`post_recv_buf`](Self::post_recv_buf).
     ///
     /// # Errors
-    /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces;
+    /// Same as [`post_recv_buf`](Self::post_recv_buf), with all pieces;
     /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
     /// [`max_sge`](Self::max_sge).
     ///
@@ -397,7 +397,7 @@ impl<P: Provider> Srq<P> {
     /// Returns the request's number, the `wr_id` of its completion.
     ///
     /// # Errors
-    /// As [`post_recv_buf`](Self::post_recv_buf).
+    /// Same as [`post_recv_buf`](Self::post_recv_buf).
     ///
     /// # References
     /// `ibv_post_srq_recv(3)`
@@ -410,7 +410,7 @@ impl<P: Provider> Srq<P> {
     /// when fewer than `limit` receives are left. 0 disarms it.
     ///
     /// # Errors
-    /// As [`modify`](Self::modify).
+    /// Same as [`modify`](Self::modify).
     #[doc(alias = "IBV_SRQ_LIMIT")]
     pub fn arm(&mut self, limit: u32) -> Result<()> {
         self.modify(&SrqAttr { srq_limit: limit, ..SrqAttr::default() }, SrqAttrMask::LIMIT)
@@ -471,7 +471,7 @@ impl<P: Provider> Srq<P> {
     /// polled completion: those no message has taken and those a queue pair took and lost.
     ///
     /// # Errors
-    /// As [`close`](Self::close).
+    /// Same as [`close`](Self::close).
     #[doc(alias = "ibv_destroy_srq")]
     pub fn dismantle(self) -> Result<Vec<Memory>, HandleError<Self>> {
         let Self { recv, core } = self;

@@ -199,7 +199,7 @@ impl<P: Provider> CompCntr<P> {
     /// Sets the number of failed completions.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Same as [`set`](Self::set).
     ///
     /// # References
     /// `ibv_set_err_comp_cntr(3)`
@@ -211,7 +211,7 @@ impl<P: Provider> CompCntr<P> {
     /// Adds to the number of successful completions.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Same as [`set`](Self::set).
     ///
     /// # References
     /// `ibv_inc_comp_cntr(3)`
@@ -223,7 +223,7 @@ impl<P: Provider> CompCntr<P> {
     /// Adds to the number of failed completions.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Same as [`set`](Self::set).
     ///
     /// # References
     /// `ibv_inc_err_comp_cntr(3)`
@@ -247,7 +247,7 @@ impl<P: Provider> CompCntr<P> {
     /// Reads the number of failed completions.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     ///
     /// # References
     /// `ibv_read_err_comp_cntr(3)`

@@ -208,7 +208,7 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
     /// Registers borrowed bytes for reading by the device.
     ///
     /// # Errors
-    /// As [`Pd::register_bytes`].
+    /// Same as [`Pd::register_bytes`].
     #[doc(alias = "ibv_reg_mr")]
     pub fn register_bytes(&'scope self, bytes: &'env [u8]) -> Result<ScopedBytes<'scope>> {
         // SAFETY: the bytes are borrowed longer than the scope, which deregisters them; without
@@ -220,7 +220,7 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
     /// Registers borrowed bytes for writing by the device.
     ///
     /// # Errors
-    /// As [`Pd::register`].
+    /// Same as [`Pd::register`].
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(&'scope self, bytes: &'env mut [u8]) -> Result<ScopedBuf<'scope>> {
         let (start, len) = (bytes.as_mut_ptr(), bytes.len());
@@ -255,7 +255,7 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
     }
 
     /// # Safety
-    /// As [`Pd::reg_mr`], until the scope ends.
+    /// Same as [`Pd::reg_mr`], until the scope ends.
     unsafe fn add(&self, start: *mut u8, len: usize, access: AccessFlags) -> Result<Name> {
         let iova = start.expose_provenance() as u64;
         let excluded = self.pd.exclude("reg_mr", start, len, access)?;

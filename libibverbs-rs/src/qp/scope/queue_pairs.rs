@@ -43,7 +43,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
     /// completion.
     ///
     /// # Errors
-    /// As [`Qp::post_send_buf`]; the error holds the memory, which
+    /// Same as [`Qp::post_send_buf`]; the error holds the memory, which
     /// [`Scope::reclaim`](crate::Scope::reclaim) makes usable again.
     #[doc(alias = "ibv_post_send")]
     pub fn post_send_buf<M: Lent<'scope>>(
@@ -60,7 +60,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
     /// Posts a send like [`post_send_buf`](Self::post_send_buf) but without a completion.
     ///
     /// # Errors
-    /// As [`Qp::post_send_buf_unsignaled`], with the memory.
+    /// Same as [`Qp::post_send_buf_unsignaled`], with the memory.
     #[doc(alias = "ibv_post_send")]
     pub fn post_send_buf_unsignaled<M: Lent<'scope>>(
         &mut self,
@@ -76,7 +76,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
     /// Posts inline data as [`Qp::post_send_inline`] does.
     ///
     /// # Errors
-    /// As [`Qp::post_send_inline`].
+    /// Same as [`Qp::post_send_inline`].
     pub fn post_send_inline(
         &mut self,
         wr_id: u64,
@@ -93,7 +93,7 @@ impl<'scope, S: CanPostRecv, P: Provider> ScopedQp<'scope, S, P> {
     /// completion.
     ///
     /// # Errors
-    /// As [`Qp::post_recv_buf`]; the error holds the memory, which
+    /// Same as [`Qp::post_recv_buf`]; the error holds the memory, which
     /// [`Scope::reclaim`](crate::Scope::reclaim) makes usable again.
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv_buf(
@@ -110,7 +110,7 @@ impl<S: CanPostRecv, P: Provider> ScopedQp<'_, S, P> {
     /// Posts a receive without memory as [`Qp::post_recv_empty`] does.
     ///
     /// # Errors
-    /// As [`Qp::post_recv_empty`].
+    /// Same as [`Qp::post_recv_empty`].
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv_empty(&mut self) -> Result<u64, PostBufReason> {
         self.qp.post_recv_empty()
