@@ -129,7 +129,7 @@ impl Context {
     /// the number in the environment variable `MLX5_CQE_SIZE`, or 64.
     ///
     /// # Errors
-    /// As [`create_cq`](ContextOps::create_cq); `EINVAL` for another size.
+    /// Same as [`create_cq`](ContextOps::create_cq); `EINVAL` for another size.
     pub fn create_cq_sized(
         &self,
         parent_domain: Option<&Pd>,
@@ -150,8 +150,8 @@ impl Context {
     /// [hashes](CqeCompression::Hash).
     ///
     /// # Errors
-    /// As [`create_cq_sized`](Self::create_cq_sized); `EOPNOTSUPP` for a form not offered by the
-    /// device and for entries of a size that it does not compress.
+    /// Same as [`create_cq_sized`](Self::create_cq_sized); `EOPNOTSUPP` for a form not offered by
+    /// the device and for entries of a size that it does not compress.
     ///
     /// # References
     /// `mlx5dv_create_cq(3)`
@@ -182,7 +182,7 @@ impl Context {
     /// Creates a queue pair and selects whether completions may contain its data.
     ///
     /// # Errors
-    /// As [`create_qp_ex`](ContextOps::create_qp_ex).
+    /// Same as [`create_qp_ex`](ContextOps::create_qp_ex).
     pub fn create_qp_scattering(
         &self,
         parents: &QpParents<'_, Mlx5>,

@@ -73,7 +73,7 @@ impl RecordPool {
     /// Takes zeroed records for an object of a parent domain: from its allocator, if any.
     ///
     /// # Errors
-    /// As [`take`](Self::take); `ENOMEM` if the allocator has none.
+    /// Same as [`take`](Self::take); `ENOMEM` if the allocator has none.
     pub(crate) fn take_for(self: &Arc<Self>, allocator: Option<&Allocator>) -> Result<Slot, Errno> {
         if let Some(allocator) = allocator
             && let Some((region, program)) = Lent::new(allocator, Resource::Records, RECORDS, RECORDS)?

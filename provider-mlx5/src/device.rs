@@ -132,8 +132,8 @@ impl Device {
     /// Shares the context of a device's file opened by another owner.
     ///
     /// # Errors
-    /// As [`open`](Self::open); `EINVAL` for a context created with registers, because the owners
-    /// would use the same ones.
+    /// Same as [`open`](Self::open); `EINVAL` for a context created with registers, because the
+    /// owners would use the same ones.
     pub(crate) fn import(info: &DeviceInfo, file: OwnedFd) -> Result<Arc<Self>> {
         use uverbs_abi::mlx5_user_ioctl_cmds::MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX;
         let mut reply = Mlx5IbAllocUcontextResp::default();
@@ -158,7 +158,7 @@ impl Device {
     /// Creates a context over the kernel's, with the driver's reply.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Same as [`open`](Self::open).
     pub(crate) fn new(kernel: Arc<KernelContext>, reply: &Mlx5IbAllocUcontextResp) -> Result<Arc<Self>> {
         // SAFETY: the crate uses the right as argued at the head of this file.
         let kernel = unsafe { Kernel::new(kernel) };
@@ -223,7 +223,7 @@ impl Device {
     /// Prevents the creation of objects that complete to a queue.
     ///
     /// # Errors
-    /// As [`cqs`](Self::cqs).
+    /// Same as [`cqs`](Self::cqs).
     pub(crate) fn cqs_to_destroy(&self, verb: &'static str) -> Result<ForkWriteGuard<'_, ()>> {
         self.cq_names.write().map_err(|lost| self.of_parent(verb, lost))
     }
@@ -246,7 +246,7 @@ impl Device {
     /// Takes a number for use in completions.
     ///
     /// # Errors
-    /// As [`UserIndices::take`].
+    /// Same as [`UserIndices::take`].
     pub(crate) fn user_index(&self, verb: &'static str) -> Result<UserIndex> {
         self.user_indices.take().map_err(|errno| {
             if errno != Errno::NOMEM {

@@ -98,7 +98,7 @@ impl Dm {
     /// Maps device memory allocated by another owner of the same open file.
     ///
     /// # Errors
-    /// As [`query_dm`]; any errno `mmap(2)` returns.
+    /// Same as [`query_dm`]; any errno `mmap(2)` returns.
     pub(crate) fn import(device: &Arc<Device>, handle: u32) -> Result<Self> {
         let info = query_dm(device.kernel.uverbs(), handle)?;
         Self::over(device, "import_dm", handle, info, false)

@@ -140,7 +140,7 @@ impl BlueFlame {
     /// Rings with a whole request of one block.
     ///
     /// # Safety
-    /// As [`ring_request`](Self::ring_request).
+    /// Same as [`ring_request`](Self::ring_request).
     #[inline(always)]
     pub(crate) unsafe fn ring_block(&mut self, at: NonNull<u8>) {
         barrier::mmio_wc_start();
@@ -177,7 +177,7 @@ impl BlueFlame {
     /// Copies the blocks of a request after the first.
     ///
     /// # Safety
-    /// As [`ring_request`](Self::ring_request).
+    /// Same as [`ring_request`](Self::ring_request).
     #[inline(never)]
     unsafe fn copy_rest(&self, at: NonNull<u8>, start: NonNull<u8>, end: NonNull<u8>, units: u32) {
         let (mut from, mut to) = (at, self.half);

@@ -112,7 +112,7 @@ impl View {
     /// Stores a list without its empty elements, because a length of 0 means 2^31 to the device.
     ///
     /// # Safety
-    /// As [`put_one`](Self::put_one); the list has no more elements than fit into an entry.
+    /// Same as [`put_one`](Self::put_one); the list has no more elements than fit into an entry.
     #[inline(always)]
     pub(crate) unsafe fn put_list(&self, list: NonNull<u8>, sges: &[Sge]) {
         let (mut at, mut left) = (list, self.room);

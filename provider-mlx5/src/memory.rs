@@ -181,8 +181,8 @@ impl QueueMemory {
     /// caller to record the queue's requests once the object exists.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `ENOMEM` if the allocator has none, or the process has none for the
-    /// records.
+    /// Same as [`new`](Self::new); `ENOMEM` if the allocator has none, or the process has none for
+    /// the records.
     pub(crate) fn for_object(
         allocator: Option<&Allocator>,
         kind: Resource,

@@ -78,10 +78,10 @@ impl Mr {
     /// Changes the region in place, or replaces it in the kernel by another one with new keys.
     ///
     /// # Safety
-    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    /// Same as [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
     ///
     /// # Errors
-    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    /// Same as [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
     pub(crate) unsafe fn rereg(&mut self, change: Change<'_>) -> Result<(), ReregError> {
         let (memory, pd, access) = change;
         match &mut self.0 {

@@ -179,14 +179,14 @@ impl PaperQp {
     /// Creates a queue pair in RESET that takes its receives from a shared receive queue.
     ///
     /// # Safety
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub unsafe fn of_srq(shape: PaperShape, srq: &PaperSrq) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::build(shape, Some(Arc::clone(&srq.requests)), Some(srq.lists())) }
     }
 
     /// # Safety
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     unsafe fn build(shape: PaperShape, srq: Option<Arc<SrqRecord>>, srq_lists: Option<RecvLists>) -> Self {
         let units = shape.max_recv_sge.next_power_of_two();
         let sq_at = shape.entries as usize * units as usize * UNIT;

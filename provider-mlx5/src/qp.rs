@@ -82,8 +82,8 @@ pub enum ScatterToCqe {
     Usual,
     /// No data.
     Never,
-    /// As `Usual` with the variable, regardless of the regions, and with reads and atomics even if
-    /// some requests are unsignalled.
+    /// Same as `Usual` with the variable, regardless of the regions, and with reads and atomics
+    /// even if some requests are unsignalled.
     Always,
 }
 

@@ -26,7 +26,7 @@ impl Device {
     /// Returns the attributes of the device, and the driver's part of them, if any.
     ///
     /// # Errors
-    /// As [`DeviceOps::query_device_ex`].
+    /// Same as [`DeviceOps::query_device_ex`].
     pub(crate) fn query_all(&self) -> Result<(DeviceAttrEx, Mlx5IbQueryDeviceResp)> {
         let mut reply = Mlx5IbQueryDeviceResp::default();
         let uhw = if self.has_own_attrs() { Uhw::reply(reply.as_mut_bytes()) } else { Uhw::none() };

@@ -141,7 +141,7 @@ pub(crate) struct Kind(u8);
 impl Kind {
     /// The completion names the operation.
     pub(crate) const PLAIN: Self = Self(0);
-    /// As `PLAIN`, with inline data.
+    /// Same as `PLAIN`, with inline data.
     pub(crate) const INLINE: Self = Self(1);
     /// A read or an atomic, whose completion has a length.
     pub(crate) const FETCH: Self = Self(2);
@@ -157,7 +157,7 @@ impl Kind {
     pub(crate) const FRAME: Self = Self(7);
     /// A completion of tag matching, whose entry names the operation.
     pub(crate) const TAG: Self = Self(8);
-    /// As `TAG`, with the flag that requests the number of unexpected messages.
+    /// Same as `TAG`, with the flag that requests the number of unexpected messages.
     pub(crate) const TAG_OUT_OF_STEP: Self = Self(9);
 
     /// Returns the kind of a request that moves data.

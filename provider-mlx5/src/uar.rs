@@ -83,7 +83,7 @@ pub(crate) fn chosen(bfreg_index: u32) -> Option<(usize, usize)> {
 /// Allocates a page of registers, containing `count` UARs, as an object of the driver.
 ///
 /// # Errors
-/// As [`alloc_uar`]; any errno of `mmap(2)`.
+/// Same as [`alloc_uar`]; any errno of `mmap(2)`.
 pub(crate) fn alloc(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<Vec<Uar>> {
     let uverbs = kernel.uverbs();
     let info = alloc_uar(uverbs, uar_type)?;

@@ -72,7 +72,7 @@ pub(crate) mod tag {
         pub(crate) const APPEND: u8 = 0x5;
         pub(crate) const REMOVE: u8 = 0x6;
         pub(crate) const NOOP: u8 = 0x7;
-        /// As `CONSUMED`, for a rendezvous executed by the program.
+        /// Same as `CONSUMED`, for a rendezvous executed by the program.
         pub(crate) const CONSUMED_SOFTWARE: u8 = 0x9;
         /// A message matched, and its data have arrived.
         pub(crate) const CONSUMED_MESSAGE: u8 = 0xa;
@@ -135,7 +135,7 @@ pub(crate) const fn pair(first: u32, second: u32) -> u64 {
 /// doorbell's value.
 ///
 /// # Safety
-/// As [`store`].
+/// Same as [`store`].
 #[inline(always)]
 pub(crate) unsafe fn store_control(at: NonNull<u8>, index_opcode: u32, qpn_ds: u32, flags_imm: u64) {
     // SAFETY: the caller's promise.
@@ -164,7 +164,7 @@ pub(crate) unsafe fn head(at: NonNull<u8>) -> u64 {
 /// Returns the size of an entry, in units.
 ///
 /// # Safety
-/// As [`head`].
+/// Same as [`head`].
 #[inline(always)]
 pub(crate) unsafe fn size(at: NonNull<u8>) -> u32 {
     // The last of the 8 bytes has 6 bits of size.
@@ -322,7 +322,7 @@ impl Cursor {
     /// Stores the elements of a list, except empty ones.
     ///
     /// # Safety
-    /// As [`put`](Self::put), for one unit per element.
+    /// Same as [`put`](Self::put), for one unit per element.
     #[inline]
     pub(crate) unsafe fn put_list(&mut self, list: impl Iterator<Item = Sge>) {
         for sge in list {
@@ -336,7 +336,7 @@ impl Cursor {
     /// Stores the bytes of a list as inline data of `length` bytes.
     ///
     /// # Safety
-    /// As [`put`](Self::put), for [`inline_units`]. The elements are readable memory of this
+    /// Same as [`put`](Self::put), for [`inline_units`]. The elements are readable memory of this
     /// process, `length` bytes in total.
     pub(crate) unsafe fn put_inline(&mut self, list: impl Iterator<Item = Sge>, length: u32) {
         if length == 0 {

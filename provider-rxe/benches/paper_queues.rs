@@ -275,7 +275,7 @@ cases! {
 /// Builds and posts a batch of 16 requests.
 ///
 /// # Safety
-/// As [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
+/// Same as [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
 #[inline(always)]
 unsafe fn batch(queue: &mut impl SendQueue, first: u64, sge: Sge) -> usize {
     let mut batch = WrBatch::start(queue);

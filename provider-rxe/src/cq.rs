@@ -155,8 +155,8 @@ impl CqOps for Cq {
         });
     }
 
-    /// As [`CqOps::resize`]. If the new queue cannot be mapped (`ENOMEM`), nothing is polled until
-    /// another call succeeds; the kernel keeps the completions for it.
+    /// Same as [`CqOps::resize`]. If the new queue cannot be mapped (`ENOMEM`), nothing is polled
+    /// until another call succeeds; the kernel keeps the completions for it.
     fn resize(&mut self, cqe: u32) -> Result<()> {
         let uverbs = self.context.uverbs();
         self.end.give_back();

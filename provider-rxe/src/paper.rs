@@ -212,10 +212,10 @@ pub struct PaperQp {
 }
 
 impl PaperQp {
-    /// As [`QpOps::modify`].
+    /// Same as [`QpOps::modify`].
     ///
     /// # Errors
-    /// As [`QpOps::modify`].
+    /// Same as [`QpOps::modify`].
     pub fn modify(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let QpParts { qp, sq, rq } = &mut self.parts;
         qp.modify(sq, rq, attr, mask)

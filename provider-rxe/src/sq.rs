@@ -121,7 +121,7 @@ impl Sq {
     /// next does not take the short path.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`].
+    /// Same as [`SendQueue::post_send`].
     #[inline(never)]
     unsafe fn post_rest(&mut self, wrs: &[SendWr<'_>], mut accepted: usize) -> Result<(), PostError> {
         let mut refused = None;
@@ -148,7 +148,7 @@ impl Sq {
     /// Out of line, because its registers would cost the short path more than the call costs here.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`].
+    /// Same as [`SendQueue::post_one`].
     #[inline(never)]
     unsafe fn post_any(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         let length = match self.checks.check(wr) {
@@ -196,8 +196,8 @@ impl Sq {
     /// Posts an atomic, a flush, an atomic write, a datagram, or an operation on a key.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`]. The request has passed the checks, and `length` is the length of
-    /// its message.
+    /// Same as [`SendQueue::post_one`]. The request has passed the checks, and `length` is the
+    /// length of its message.
     #[inline(never)]
     unsafe fn post_special(&mut self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
         let special = match wr.op {

@@ -167,7 +167,7 @@ pub(crate) struct Datagram<'a> {
     pub(crate) imm_data: Option<u32>,
 }
 
-/// As [`put_plain`], for a datagram.
+/// Same as [`put_plain`], for a datagram.
 #[inline(always)]
 pub(crate) fn put_datagram(
     slot: &mut Slot<'_, RxeSendWqe>,
@@ -205,7 +205,7 @@ pub(crate) struct Atomic {
     pub(crate) swap: Option<u64>,
 }
 
-/// As [`put_plain`], for an atomic.
+/// Same as [`put_plain`], for an atomic.
 #[inline(always)]
 pub(crate) fn put_atomic(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, atomic: &Atomic, length: u32) {
     let opcode = match atomic.swap {
@@ -222,7 +222,7 @@ pub(crate) fn put_atomic(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, atomi
     });
 }
 
-/// As [`put_plain`], for a send that invalidates a key of the peer.
+/// Same as [`put_plain`], for a send that invalidates a key of the peer.
 pub(crate) fn put_send_with_inv(
     slot: &mut Slot<'_, RxeSendWqe>,
     wr: &SendWr<'_>,
@@ -232,7 +232,7 @@ pub(crate) fn put_send_with_inv(
     put_key(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_SEND_WITH_INV, invalidate_rkey, length);
 }
 
-/// As [`put_plain`], for the invalidation of a key of this side.
+/// Same as [`put_plain`], for the invalidation of a key of this side.
 pub(crate) fn put_local_inv(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, invalidate_rkey: u32) {
     put_key(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_LOCAL_INV, invalidate_rkey, 0);
 }
@@ -249,7 +249,7 @@ fn put_key(
     slot.put::<OP, _>(RxeSendWrRdma::default());
 }
 
-/// As [`put_plain`], for a large send with its header; the kernel completes it with
+/// Same as [`put_plain`], for a large send with its header; the kernel completes it with
 /// `IBV_WC_LOC_QP_OP_ERR`.
 pub(crate) fn put_tso(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, length: u32) {
     put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_TSO, 0, 0, length);
@@ -264,7 +264,7 @@ pub(crate) struct Bind<'a> {
     pub(crate) bind_info: &'a MwBindInfo,
 }
 
-/// As [`put_plain`], for the bind of a memory window.
+/// Same as [`put_plain`], for the bind of a memory window.
 pub(crate) fn put_bind(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, bind: &Bind<'_>) {
     put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_BIND_MW, 0, 0, 0);
     let Bind { rkey, new_rkey, bind_info } = *bind;
@@ -287,8 +287,8 @@ pub(crate) struct Flush {
     pub(crate) level: u8,
 }
 
-/// As [`put_plain`], for a flush of a range of `length` bytes. The kernel takes the length from the
-/// state of the transfer and sends no payload.
+/// Same as [`put_plain`], for a flush of a range of `length` bytes. The kernel takes the length
+/// from the state of the transfer and sends no payload.
 ///
 /// The caller stores an empty element after the entry. The kernel accepts a read response for a
 /// flush (`check_ack`) and copies its payload up to the length (`do_read`). It uses the first
@@ -306,7 +306,7 @@ pub(crate) fn put_flush(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, flush:
     });
 }
 
-/// As [`put_plain`], for an atomic write. Its bytes take the place of the list.
+/// Same as [`put_plain`], for an atomic write. Its bytes take the place of the list.
 pub(crate) fn put_atomic_write(
     slot: &mut Slot<'_, RxeSendWqe>,
     wr: &SendWr<'_>,

@@ -95,7 +95,7 @@ impl<'a> Cqe<'a> {
     /// Returns the entry with a lifetime guaranteed by the caller.
     ///
     /// # Safety
-    /// As [`new`](Self::new), for the longer time.
+    /// Same as [`new`](Self::new), for the longer time.
     #[inline(always)]
     pub(crate) const unsafe fn lent<'b>(self) -> Cqe<'b> {
         Cqe { fields: self.fields, _queue: PhantomData }

@@ -210,7 +210,7 @@ impl RecvLists {
     /// Copies received data to the elements of its request.
     ///
     /// # Safety
-    /// As [`SendLists::copy`].
+    /// Same as [`SendLists::copy`].
     unsafe fn copy(&self, life: &Life, cqe: Cqe<'_>, stride: usize, regions: &Regions) -> WcStatus {
         let (entries, units) = (self.entries as usize, self.units as usize);
         let start = life.memory().region().pointer(0, entries * units * UNIT);

@@ -249,7 +249,7 @@ impl TagList {
     /// Puts an operation into the queue and sets the handle of an `Add`.
     ///
     /// # Safety
-    /// As `RecvQueue::post_srq_ops`.
+    /// Same as `RecvQueue::post_srq_ops`.
     ///
     /// # Errors
     /// [`PostReason::QueueFull`] if the list has no room for the tag, or the queue none for the
@@ -323,7 +323,7 @@ impl TagList {
     /// announces it to the poller.
     ///
     /// # Safety
-    /// As [`post`](Self::post).
+    /// Same as [`post`](Self::post).
     unsafe fn put<const N: usize>(
         &mut self,
         wr_id: u64,

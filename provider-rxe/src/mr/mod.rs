@@ -80,10 +80,10 @@ impl Mr {
     /// the rights (later than Linux 6.4, and in 6.12), not the memory.
     ///
     /// # Safety
-    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    /// Same as [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
     ///
     /// # Errors
-    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    /// Same as [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
     pub(crate) unsafe fn rereg(&mut self, change: &MrChange<'_, Rxe>) -> Result<(), ReregError> {
         let MrChange { memory, pd, access } = *change;
         let Stage::Alive(region) = &mut self.stage else {
