@@ -26,20 +26,20 @@ pub trait Bus: Clone + fmt::Debug {
     /// 4.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Same as [`write`](Self::write).
     fn publish(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
 
     /// Stores `swap` in the 8 bytes at `address` if they equal `compare`. Returns their previous
     /// value. Values are in native byte order.
     ///
     /// # Errors
-    /// As [`write`](Self::write), and if `address` is not a multiple of 8.
+    /// Same as [`write`](Self::write), and if `address` is not a multiple of 8.
     fn compare_swap(&self, address: u64, compare: u64, swap: u64) -> Result<u64, BusFault>;
 
     /// Adds `add` to the 8 bytes at `address` and returns their previous value.
     ///
     /// # Errors
-    /// As [`compare_swap`](Self::compare_swap).
+    /// Same as [`compare_swap`](Self::compare_swap).
     fn fetch_add(&self, address: u64, add: u64) -> Result<u64, BusFault>;
 
     /// Raises an MSI-X vector. Has no effect if the guest has not set it up.

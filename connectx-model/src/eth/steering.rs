@@ -104,7 +104,7 @@ impl Steering {
         self.walk_within(frame, &mut looks).unwrap_or_default()
     }
 
-    /// As `walk`, with a limit of comparisons. `None` if the limit was reached.
+    /// Same as `walk`, with a limit of comparisons. `None` if the limit was reached.
     fn walk_within(&mut self, frame: &[u8], looks: &mut usize) -> Option<Vec<Reached>> {
         let Self { tables, roots, counters, .. } = self;
         let mut reached = Vec::new();

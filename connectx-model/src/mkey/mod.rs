@@ -394,7 +394,7 @@ impl<B: Bus> Function<B> {
     /// can change in place.
     ///
     /// # Errors
-    /// As [`Function::remap`].
+    /// Same as [`Function::remap`].
     pub(crate) fn unmap(&mut self, index: u32) -> Result<(), Refused> {
         let (_, attr) = self.engine.mr_by_index(index).ok_or(Refused::NoSuchObject)?;
         let region = Region { index, pd: attr.pd, mapping: Mapping::Nothing };

@@ -199,7 +199,7 @@ impl<B: Bus> Translated<B> {
         }
     }
 
-    /// As [`locate`](Self::locate), but records whether the page is absent.
+    /// Same as [`locate`](Self::locate), but records whether the page is absent.
     fn find(&self, region: &Region, at: u64, need: Need) -> Result<(Place, u64), Fault> {
         let found = self.locate(region, at, need);
         self.targets.absent.store(found == Err(Miss::Absent), Ordering::Relaxed);

@@ -148,9 +148,9 @@ pub(crate) struct RecvRun {
     pub(crate) taken_from: Option<u32>,
     /// Kind of the message in progress, if the shared receive queue matches tags.
     pub(crate) arriving: Option<matching::Arriving>,
-    /// As [`SendRun::forced`].
+    /// Same as [`SendRun::forced`].
     pub(crate) forced: Option<(u8, u8)>,
-    /// As [`SendRun::broken`].
+    /// Same as [`SendRun::broken`].
     pub(crate) broken: bool,
     /// First bytes of the buffer at RST2INIT.
     pub(crate) first: [u8; 16],

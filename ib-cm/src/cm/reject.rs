@@ -62,7 +62,7 @@ impl Cm {
     /// 24.
     ///
     /// # Errors
-    /// As [`send_mra`](Self::send_mra).
+    /// Same as [`send_mra`](Self::send_mra).
     ///
     /// # References
     /// linux `ib_prepare_cm_mra`, before 6.17 `IB_CM_MRA_FLAG_DELAY`.

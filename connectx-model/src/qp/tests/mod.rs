@@ -462,7 +462,7 @@ impl Bed {
         }
     }
 
-    /// As [`name`](Self::name), and drops the complaints.
+    /// Same as [`name`](Self::name), and drops the complaints.
     pub(crate) fn name_quietly(&mut self, pair: &Pair, opcode: u16) {
         let mut input = input(opcode, 16);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);
