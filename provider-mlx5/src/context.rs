@@ -83,7 +83,7 @@ impl Context {
         Self { device }
     }
 
-    /// Returns the device, not used by any object yet.
+    /// Returns the device, which no object uses yet.
     #[cfg(test)]
     pub(crate) fn into_device(self) -> Arc<Device> {
         self.device
@@ -93,7 +93,7 @@ impl Context {
         &self.device.kernel
     }
 
-    /// Rejects a region of no bytes. The driver rejects it too, but warns in the kernel's log if it
+    /// Rejects an empty region. The driver rejects it too, but warns in the kernel's log if it
     /// registers memory by work requests.
     ///
     /// # References

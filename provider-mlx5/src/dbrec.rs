@@ -85,7 +85,7 @@ impl RecordPool {
     }
 
     fn give_back(&self, page: usize, place: usize) {
-        // A child whose parent was using the pool takes no more slots of it.
+        // A child whose parent was using the pool takes no more slots from it.
         if let Ok(mut pages) = self.0.lock() {
             pages[page].used &= !(1 << (place / SLOT));
         }
@@ -136,11 +136,11 @@ impl Slot {
         self
     }
 
-    /// Returns a record of the slot, which keeps the memory alive, not the slot.
+    /// Returns a record of the slot. It keeps the memory alive, but not the slot.
     ///
     /// # Safety
-    /// As [`Record::new`]: the code that holds it stores the counters of the object that has the
-    /// slot and stops before the slot is dropped.
+    /// Same as [`Record::new`]: the record's owner stores only the counters of the slot's object,
+    /// and stops before the slot is dropped.
     pub(crate) unsafe fn record(&self, record: usize) -> Record {
         // SAFETY: the caller's promise.
         unsafe { Record::new(&self.region, self.place + record) }

@@ -17,8 +17,8 @@
 //! of this provider needs DevX, so the context is opened without it.
 //!
 //! `MLX5_DYN_UAR=0` in the environment requests registers with the context even from a driver of
-//! Linux 5.8 or newer. Such a context cannot be imported, nor does it have registers whose number
-//! in the device is known (`mlx5dv_devx_alloc_uar`).
+//! Linux 5.8 or newer. Such a context cannot be imported, and the numbers of its registers in the
+//! device are unknown (`mlx5dv_devx_alloc_uar`).
 //!
 //! # Safety
 //! The command's input contains no addresses.

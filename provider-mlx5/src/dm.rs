@@ -9,8 +9,8 @@
 //! the data has been read.
 //!
 //! # Safety
-//! The mapping is accessed through [`Dm::copy_to`] and [`Dm::copy_from`] alone, whose accesses are
-//! atomic and within it. Work requests and peers access the same bytes through the device.
+//! Only [`Dm::copy_to`] and [`Dm::copy_from`] access the mapping; their accesses are atomic and
+//! within it. Work requests and peers access the same bytes through the device.
 //!
 //! # References
 //! `ibv_alloc_dm(3)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_access_dm`, `dm_mmap`); Linux
@@ -165,7 +165,7 @@ impl Dm {
             let word = self.region.pointer(at, WORD).cast();
             // SAFETY: within the region, which lives as long as `self`, and aligned: the mapping
             // starts at a page, and `start` and the offset are multiples of 4 (`over`, above). This
-            // process accesses the memory by such words alone.
+            // process accesses the memory only by such words.
             unsafe { AtomicU32::from_ptr(word.as_ptr()) }
         }))
     }

@@ -29,7 +29,7 @@ use verbs_core::ring::{Region, barrier};
 
 use crate::wqe::BLOCK;
 
-/// A big-endian word in memory from which the device reads how far a queue is filled.
+/// A big-endian word in memory that contains the counter of a queue and is read by the device.
 #[derive(Clone)]
 pub(crate) struct Record {
     word: NonNull<u32>,
@@ -85,8 +85,8 @@ impl fmt::Debug for Record {
     }
 }
 
-/// A doorbell register for sends: dedicated to one queue, or shared between queues and for
-/// doorbells alone.
+/// A doorbell register for sends: dedicated to one queue, or shared between queues and used only
+/// for doorbells.
 pub(crate) struct BlueFlame {
     /// The half to use next. The register is aligned to its size.
     half: NonNull<u8>,
@@ -100,7 +100,7 @@ pub(crate) struct BlueFlame {
 }
 
 // SAFETY: `half` blocked the auto impls. It points into `_region`, which is `Send + Sync` and lives
-// as long; it is written through `&mut` alone.
+// as long; it is written only through `&mut`.
 unsafe impl Send for BlueFlame {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for BlueFlame {}
@@ -131,8 +131,7 @@ impl BlueFlame {
     #[inline(always)]
     pub(crate) fn ring(&mut self, head: u64) {
         barrier::mmio_wc_start();
-        // SAFETY: aligned and within the region; a shared register is accessed by such stores
-        // alone.
+        // SAFETY: aligned and within the region; a shared register is accessed only by such stores.
         unsafe { store(self.half.cast(), head) };
         self.done();
     }
@@ -208,7 +207,7 @@ impl BlueFlame {
 /// Stores a number into a register, by a single store.
 ///
 /// # Safety
-/// The register is mapped and aligned; other threads access it meanwhile by such stores alone.
+/// The register is mapped and aligned; meanwhile other threads access it only by such stores.
 #[inline(always)]
 unsafe fn store(register: NonNull<u64>, value: u64) {
     // SAFETY: the caller's promise.
@@ -232,8 +231,8 @@ impl ArmRegister {
     /// Returns the register at `offset` bytes of a page of registers.
     ///
     /// # Safety
-    /// As long as this value lives, this process accesses the register through values like this one
-    /// alone.
+    /// As long as this value lives, this process accesses the register only through values of this
+    /// type.
     ///
     /// # Panics
     /// If the register does not lie within the region, or is not aligned to 8 bytes.
@@ -248,7 +247,7 @@ impl ArmRegister {
     /// must have been stored before.
     pub(crate) fn ring(&self, word: u32, cqn: u32) {
         barrier::mmio_wc_start();
-        // SAFETY: mapped and aligned (`new`); this process accesses it by such stores alone.
+        // SAFETY: mapped and aligned (`new`); this process accesses it only by such stores.
         unsafe { store(self.register, crate::wqe::pair(word, cqn)) };
         barrier::flush_wc();
     }

@@ -172,7 +172,7 @@ pub enum Mlx5 {}
 // - 15: dropping an object unmaps at most memory whose pages the kernel has pinned for the device.
 //   Doorbell records of an object that was not destroyed are never reused, nor is the number in its
 //   completions. Memory of an allocator returns to it only after the kernel has confirmed the end
-//   of the object and nothing in this process holds the memory any more (`memory`).
+//   of the object and nothing in this process still holds the memory (`memory`).
 // - 16: the descriptors come from the kernel's replies, checked in `cmd::context`.
 // - 17: a completion queue of another context is rejected. Other handles are numbers of one file:
 //   another context's number names nothing there, or an object that the caller could have passed as

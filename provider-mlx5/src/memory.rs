@@ -17,9 +17,9 @@
 //! | others | of the usual size |
 //!
 //! # Safety
-//! Memory of an allocator returns to it when nothing in this process uses it any more and the
-//! device lacks it, which is not before the kernel has confirmed the end of the object. Memory of
-//! an object whose end was not confirmed never returns.
+//! Memory of an allocator returns to it once neither this process nor the device uses it, which is
+//! not before the kernel has confirmed the end of the object. Memory of an object whose end was not
+//! confirmed never returns.
 #![allow(unsafe_code)]
 
 use core::fmt;

@@ -170,7 +170,7 @@ impl PaperQp {
     /// Creates a queue pair in RESET.
     ///
     /// # Safety
-    /// Its queues stay on the thread that it is on, even if taken out of it.
+    /// Its queues stay on its thread, even if taken out of it.
     pub unsafe fn new(shape: PaperShape) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::build(shape, None, None) }

@@ -3,7 +3,7 @@
 //! A thread domain keeps a doorbell register for its queue pairs. One queue pair at a time has the
 //! register and stores whole requests into it. The other queue pairs of the thread domain get
 //! registers like queue pairs without a thread domain. No two queues ever store requests into one
-//! register, whatever threads use them.
+//! register, regardless of the threads that use them.
 //!
 //! # References
 //! `ibv_alloc_td(3)`, `ibv_alloc_parent_domain(3)`; rdma-core `providers/mlx5/verbs.c`

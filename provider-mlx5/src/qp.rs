@@ -60,8 +60,8 @@ const VENDOR_ID: u32 = 0x15b3;
 /// The request for the connection options offered by the device.
 const ECE_VERSION_1: u32 = 1 << 28;
 
-/// The environment variable that lets data come with completions unless it is 0. It is libmlx5's,
-/// whose default without the variable is the same as with it.
+/// The environment variable that lets data come with completions unless it is 0. It comes from
+/// libmlx5, where data comes with completions even without the variable.
 const SCATTER_TO_CQE: &str = "MLX5_SCATTER_TO_CQE";
 
 /// Whether the device may put the data of short receives, and of short replies to reads and

@@ -1,6 +1,6 @@
 //! [`SendRecord`], [`RecvRecord`] and [`SrqRecord`]: the requests in a queue, shared by its poster
-//! and the poller of its completion queue. A completion names a request by its place in the queue
-//! alone.
+//! and the poller of its completion queue. A completion names a request only by its place in the
+//! queue.
 //!
 //! ```text
 //!   poster   writes the slot ──► doorbell ──► device ──► completion ──► poller   reads the slot

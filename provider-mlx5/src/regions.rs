@@ -7,7 +7,7 @@
 //!
 //! The table contains a region from its registration until its end is requested. Requests that name
 //! it afterwards are faults of the program and end in an error. A region imported into its own
-//! context keeps its place, whatever happens to its second name.
+//! context keeps its place, regardless of its second name.
 //!
 //! In a forked child whose parent was adding or removing a region, the table is
 //! [lost](Regions::is_lost).

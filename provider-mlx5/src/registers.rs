@@ -21,13 +21,13 @@
 //!
 //! A queue may outlive its queue pair. Its register, and the other one of the same UAR, then go to
 //! no other queue pair: the device finds the queue pair by the number in the doorbell, may have
-//! reused the number, and compares the UAR alone. A queue pair created in the same UAR while the
+//! reused the number, and compares only the UAR. A queue pair created in the same UAR while the
 //! other one was being destroyed is created once more elsewhere.
 //!
 //! A late doorbell in a shared register contains no request: the device reads the records of the
-//! queue pair with the number, which cover that one's own requests. It therefore does not matter
-//! how a driver distributes the registers that came with the context, because all of them are
-//! shared.
+//! queue pair with the number, which cover only that queue pair's requests. It therefore does not
+//! matter how a driver distributes the registers that came with the context, because all of them
+//! are shared.
 //!
 //! # Safety
 //! A register belongs to one queue as long as the value lives. Shared registers are only rung with
@@ -171,7 +171,7 @@ impl Registers {
 
     /// Returns the register that arms completion queues.
     pub(crate) fn arm(&self) -> ArmRegister {
-        // SAFETY: the register is rung by single stores alone.
+        // SAFETY: the register is rung only by single stores.
         unsafe { ArmRegister::new(&self.arm_uar().region, self.arm_uar().base + ARM) }
     }
 

@@ -74,8 +74,7 @@ impl Rq {
         Self::with_checks(RecvChecks::new(&shape.cap), shape, record, life)
     }
 
-    /// Returns the queue of a queue pair without its own, because it uses a shared receive queue.
-    /// It accepts nothing.
+    /// Returns a placeholder for a queue pair that uses a shared receive queue. It accepts nothing.
     pub(crate) fn of_shared(record: Record, life: Arc<Life>) -> Self {
         let shape = Shape { entries: 1, units: 1, cap: QpCap::default() };
         Self::with_checks(RecvChecks::of_shared(), shape, record, life).full()
@@ -87,8 +86,8 @@ impl Rq {
         Self::new(shape, record, life).full()
     }
 
-    /// Holds receives back until the queue pair is in RTR. For raw packets, whose queue is ready on
-    /// the device in INIT, although a queue pair receives nothing yet in that state.
+    /// Holds receives back until the queue pair is in RTR. Needed for raw packets: on the device,
+    /// their queue is ready in INIT already, a state in which queue pairs receive nothing.
     pub(crate) fn held_back(self) -> Self {
         Self { holds_back: true, published: 0, ..self }
     }

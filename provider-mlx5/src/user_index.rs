@@ -43,7 +43,7 @@ impl UserIndices {
     }
 
     fn give_back(&self, number: u32) {
-        // A child whose parent was using the table takes no more numbers of it.
+        // A child whose parent was using the table takes no more numbers from it.
         if let Ok(mut numbers) = self.0.lock() {
             numbers.free.push(number);
         }

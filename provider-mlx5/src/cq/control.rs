@@ -324,7 +324,7 @@ impl CqOps for Cq {
         let number = (events & 3) << 28;
         let is_any = self.any_at.load(Ordering::Relaxed) == u64::from(events);
         let kind = if is_any { 0 } else { SOLICITED_ONLY };
-        // Lent completions are not among those the program waits for, nor are they returned.
+        // Lent completions are neither awaited by the program nor returned to the device.
         let word = number | kind | self.poller.place();
         self.arm_record.store(word);
         self.arm.ring(word, self.cqn);

@@ -481,7 +481,7 @@ impl Cqe<'_> {
         RECEIVED[usize::from(opcode & 7)].opcode
     }
 
-    /// Returns the immediate data, or the key, of a successful receive; 0 without.
+    /// Returns the immediate data or the key of a successful receive; 0 without either.
     #[inline(always)]
     pub(crate) fn received_imm(self, opcode: u8) -> u32 {
         self.imm_inval_pkey() & RECEIVED[usize::from(opcode & 7)].imm

@@ -148,8 +148,8 @@ impl Current {
 }
 
 // SAFETY: `current` blocked the auto impls. It points to an entry of `table`, which is boxed and of
-// a type that is `Send + Sync`, and to records kept alive by that entry. It is used through `&mut
-// self` alone.
+// a type that is `Send + Sync`, and to records kept alive by that entry. It is used only through
+// `&mut self`.
 unsafe impl Send for Poller {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Poller {}
@@ -233,7 +233,7 @@ impl Poller {
         Some(Completion { optional: Some(&self.optional), ..completion })
     }
 
-    /// Takes the next completion by the fast path: a successful request of the current queue pair's
+    /// Takes the next completion on the fast path: a successful request of the current queue pair's
     /// send queue, with its data in the request's memory.
     #[inline(always)]
     fn short<'a>(&mut self) -> Option<(Cqe<'a>, u64, Kind)> {

@@ -9,7 +9,7 @@
 //!
 //! # Safety
 //! The entries of a run were handed over by the device, and return to it when the run has been
-//! copied. Pointers move inside the ring only. The records belong to the current queue pair, whose
+//! copied. Pointers move only inside the ring. The records belong to the current queue pair, whose
 //! entry in the table keeps them alive.
 #![allow(unsafe_code)]
 
@@ -36,7 +36,7 @@ struct Run {
 
 impl Run {
     /// Returns the next entry's kind if it is a successful receive with its data in the request's
-    /// memory; otherwise a number of no receive.
+    /// memory; otherwise a number that no receive has.
     #[inline(always)]
     fn receive(&self) -> u8 {
         receive(self.last_byte(), self.round)
@@ -86,7 +86,7 @@ impl Run {
 }
 
 /// Returns the kind of an entry by its last byte, if it is a successful receive with its data in
-/// the request's memory; otherwise a number of no receive.
+/// the request's memory; otherwise a number that no receive has.
 #[inline(always)]
 const fn receive(op_own: u8, round: u8) -> u8 {
     // The rest of the byte is then 0.

@@ -234,8 +234,8 @@ impl Shared {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the part belongs to a thread of a parent process. If it did not after the
-    /// fork, it never will.
+    /// Returns whether a thread of a parent process held this part at the fork. The result stays
+    /// the same for the life of the process.
     pub(super) fn is_lost(&self) -> bool {
         self.inner.is_lost()
     }
@@ -265,7 +265,7 @@ impl Shared {
         };
         let is_in_queue = self.is_in_queue(ring, user_index, until);
         match (&mut news[last], queues) {
-            // The poller has not seen it, and need not.
+            // The poller has not seen this event and does not need it.
             (News::Begins { .. }, None) if !is_in_queue => drop(news.remove(last)),
             (News::Begins { queues: its, .. }, Some(queues)) if !is_in_queue => *its = queues,
             (News::Ends { queues: its, .. }, queues) if !is_in_queue => *its = queues,

@@ -437,7 +437,7 @@ fn what_a_broken_device_writes_is_skipped() {
         qp.write_of(user_index, PaperCqe { opcode, wqe_counter: 0xffff, ..PaperCqe::default() });
     }
     assert_eq!(numbers(&mut qp), [0_u64; 0]);
-    // A place without a request yields a number of no request.
+    // A place without a request yields a number that no request has.
     qp.write(PaperCqe { wqe_counter: 0xfff3, ..SENT });
     assert_eq!(numbers(&mut qp), [0]);
 }

@@ -11,9 +11,9 @@
 //! completion queue of the shared receive queue, without the number of their entry: [`TagRecord`]
 //! keeps them in order.
 //!
-//! An index is free when no completion of it is awaited any more. An `Add` awaits the completion of
-//! its message, and each signaled operation its own. A successful `Del` ends the wait for the
-//! message, and so does an unsignaled one, as in libmlx5.
+//! An index is free when none of its completions is awaited. An `Add` awaits the completion of its
+//! message, and each signaled operation its own. A successful `Del` ends the wait for the message,
+//! and so does an unsignaled one, as in libmlx5.
 //!
 //! Invariant: the device's index for the next `Add` is free and is not found free meanwhile.
 //!
