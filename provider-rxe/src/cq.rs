@@ -146,8 +146,8 @@ impl CqOps for Cq {
         Some(Box::new(KernelNotifier { context: self.context.clone(), handle: self.handle }))
     }
 
-    /// Compacts the completions in the queue, which belong to this process. The kernel puts in none
-    /// of a queue pair after the command that resets or destroys it has returned.
+    /// Compacts the completions in the queue, which belong to this process. The kernel adds no
+    /// completion of a queue pair after the command that resets or destroys it has returned.
     fn purge(&mut self, qp_num: u32) {
         self.end.retain(|entry| {
             let its: u32 = field!(entry, qp_num);

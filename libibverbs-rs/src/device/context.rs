@@ -1,5 +1,5 @@
-//! [`Context`]: an open device and its queries. The files of its objects have the methods that make
-//! them.
+//! [`Context`]: an open device and its queries. The methods that create its objects are in the
+//! files of those objects.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

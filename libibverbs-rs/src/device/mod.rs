@@ -119,7 +119,7 @@ impl DeviceList {
         discovery::discover().map(|found| Self::from_found(found, drivers))
     }
 
-    /// Makes the list from devices found in another way than by [`devices`]. The providers' own
+    /// Makes the list from devices found in a way other than [`devices`]. The providers' own
     /// devices ([`Driver::devices`]) follow.
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
@@ -333,7 +333,7 @@ impl Device {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {
             let why = match self.info.own() {
                 None => Skipped { name: self.name().to_owned(), reason }.to_string(),
-                // A device without a kernel driver belongs to the provider that brought it.
+                // A device without a kernel driver belongs to the provider that supplied it.
                 Some(_) => format!("{}: the provider {} brings it", self.name(), self.driver.name),
             };
             Error::new("open_device", self.name(), Errno::NODEV).because(Cause::NoDevice {
@@ -382,7 +382,8 @@ fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     Err(reason)
 }
 
-/// Written by [`register`] alone, so that a forked child loses it only with a call of that.
+/// Only [`register`] writes it, so a forked child loses it only if its parent was in that call at
+/// the fork.
 static REGISTERED: ForkRwLock<Vec<Driver>> = ForkRwLock::new(Vec::new());
 
 const BUILT_IN: &[Driver] = &[

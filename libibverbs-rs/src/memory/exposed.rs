@@ -353,7 +353,8 @@ impl Exposed {
             let error = self.inner.devices.error(VERB, Errno::INVAL);
             return Err(error.because(Cause::Other { reason }));
         }
-        // By number and not by `get_mut` alone, whose borrow would extend to the errors.
+        // This only checks uniqueness. The slice is made from the address below, because a borrow
+        // from `get_mut` would extend to the errors.
         if Arc::get_mut(&mut self.inner).is_none() {
             return Err(self.inner.devices.in_use(VERB, "windows, or other shares of the same memory"));
         }

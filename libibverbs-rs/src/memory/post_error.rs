@@ -57,7 +57,7 @@ pub enum PostBufReason {
     WindowUnbound,
     /// The window, of type 2, is bound for another queue pair: revoke it there.
     WindowElsewhere,
-    /// The window cannot be used any more, because its last request failed or ended with its queue
+    /// The window can no longer be used, because its last request failed or ended with its queue
     /// pair: close it.
     WindowLost,
     /// The table is full, although the queue is not: polled completions were not reclaimed.

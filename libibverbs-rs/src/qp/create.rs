@@ -101,7 +101,7 @@ impl<P: Provider> Qp<Reset, P> {
         })
     }
 
-    /// Creates the queue pair by a call of the provider.
+    /// Creates the queue pair with the given call of the provider.
     pub(crate) fn create_by(
         pd: &Pd<P>,
         init: &QpInit<P>,

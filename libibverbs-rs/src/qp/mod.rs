@@ -83,8 +83,7 @@ impl<P: Provider> Qp<Reset, P> {
         self.step(attr)
     }
 
-    /// Returns the memory in flight when the queue pair was reset. Its requests do not complete any
-    /// more.
+    /// Returns the memory in flight when the queue pair was reset. Its requests no longer complete.
     ///
     /// Returns no memory if the device may continue to write after a RESET
     /// ([`reset_ends_requests`](Self::reset_ends_requests)). The memory then stays with the queue

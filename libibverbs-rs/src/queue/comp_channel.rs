@@ -2,8 +2,8 @@
 //!
 //! In C, an event is a pointer to its queue, so destroying a completion queue waits until the
 //! program has acknowledged all its events. Here an event is an id that becomes stale: the kernel
-//! discards a queue's unread events when it destroys the queue, and events read before that name no
-//! queue any more. There is nothing to acknowledge.
+//! discards a queue's unread events when it destroys the queue, and events read before that no
+//! longer name a queue. There is nothing to acknowledge.
 //!
 //! The file never blocks: [`next_event`](CompChannel::next_event) returns `None` if there is no
 //! event, and [`wait`](CompChannel::wait) waits for one.

@@ -1,4 +1,4 @@
-//! Scopes: no request has borrowed memory any more when the scope returns.
+//! Scopes: when one returns, no request has its borrowed memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -137,7 +137,7 @@ impl Mr {
             Stage::Ending(_) => {}
             Stage::Forsaken(_) => return Err((at(stage), forsaken(&context))),
         }
-        // Only peers can still write the region: no request of this process names it any more.
+        // Only peers can still write the region: requests of this process no longer name it.
         if is_exposed && let Err(errno) = world.wait_for_tasks() {
             return Err((at(Stage::Ending(keys)), context.uverbs().error("dereg_mr", errno)));
         }

@@ -37,7 +37,7 @@
 //!   a frame safe code does not reach, even while the closure unwinds; if the end itself unwinds,
 //!   the process aborts as well.
 //! - *Regions come last.* They have no remote rights [11]. One that cannot be deregistered is
-//!   leaked: no request names it any more, so no device writes it [5, 9].
+//!   leaked: requests no longer name it, so no device writes it [5, 9].
 
 #![allow(unsafe_code)]
 
