@@ -196,7 +196,7 @@ pub use memory::window::{Invalidated, Window};
 pub use memory::{Memory, PostMemory};
 pub use qp::attr::{InitAttr, QpInit, RtrAttr, RtsAttr};
 pub use qp::endpoint::{ConnectAttr, Endpoint, Port};
-pub use qp::post::SendBatch;
+pub use qp::post::{RecvQueue, SendBatch, SendQueue};
 pub use qp::scope::{QueuePairs, Scope, ScopedQp};
 pub use qp::split::{RecvHalf, SendHalf};
 pub use qp::{Qp, state};

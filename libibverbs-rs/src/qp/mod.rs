@@ -13,11 +13,6 @@
 //! | [`split`] | the two halves, owned, for two threads |
 //!
 //! The argument for safe posting is in [`crate::in_flight`].
-//!
-//! # Safety
-//! The unsafe code here is raw posting, which relies on its caller's promise.
-
-#![allow(unsafe_code)]
 
 pub(crate) mod attr;
 mod control;
@@ -31,29 +26,21 @@ pub mod state;
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::ops::RangeBounds;
 use std::sync::{Arc, PoisonError};
 
-#[cfg(feature = "mlx5")]
-use provider_mlx5::Mlx5;
-use verbs_core::provider::{Erased, NamedProvider, Provider, QpOps, RecvQueue, SendQueue, WrBatch};
-use verbs_core::types::{
-    Gid, PostError, QpAttr, QpAttrMask, QpCap, QpInitInfo, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr,
-};
+use verbs_core::provider::{Erased, NamedProvider, Provider, QpOps};
+use verbs_core::types::{Gid, QpAttr, QpAttrMask, QpCap, QpInitInfo, QpState, QpType};
 use verbs_core::{Errno, Result, explain, random};
 
 use crate::handle::error::HandleError;
 use crate::handle::registry::{Child, QpId, Registry};
-use crate::memory::post_error::{PostBufError, PostBufReason};
-use crate::memory::{Memory, PostMemory};
+use crate::memory::Memory;
 use crate::queue::receiver::Receiver;
 use attr::{InitAttr, RtrAttr, RtsAttr, Step, required};
 use control::Core;
 pub(crate) use control::QpUse;
-#[cfg(feature = "mlx5")]
-use post::posts_raw_requests;
-use post::{SendBatch, Sender, posts_recvs, posts_sends};
-use state::{CanPostRecv, CanPostSend, Errored, Init, Reset, Rtr, Rts, State};
+use post::Sender;
+use state::{Errored, Init, Reset, Rtr, Rts, State};
 
 /// A queue pair. `S` is its [state](state) as set by the program, which determines what may be
 /// posted. The poster owns it: `&mut` is the lock. [`into_split`](Self::into_split) splits it for
@@ -415,19 +402,6 @@ impl<S: State, P: Provider> Qp<S, P> {
         let Self { core, send, recv, state: _ } = self;
         Qp { core, send, recv, state: PhantomData }
     }
-}
-
-impl<S: CanPostRecv, P: Provider> Qp<S, P> {
-    posts_recvs!();
-}
-
-impl<S: CanPostSend, P: Provider> Qp<S, P> {
-    posts_sends!();
-}
-
-#[cfg(feature = "mlx5")]
-impl<S: CanPostSend> Qp<S, Mlx5> {
-    posts_raw_requests!();
 }
 
 impl<S: State> Qp<S, Erased> {

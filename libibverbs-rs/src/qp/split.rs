@@ -6,32 +6,20 @@
 //! ```
 //!
 //! Each half owns its queue and a share of the queue pair. Dropping both destroys the queue pair.
-//!
-//! # Safety
-//! The unsafe code here is raw posting, which relies on its caller's promise.
-
-#![allow(unsafe_code)]
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::ops::RangeBounds;
 use std::sync::Arc;
 
 use verbs_core::Result;
-use verbs_core::provider::{Erased, Provider, QpOps, RecvQueue, SendQueue, WrBatch};
-use verbs_core::types::{
-    PostError, QpAttr, QpAttrMask, QpInitInfo, QpState, RecvWr, SendFlags, SendOp, SendWr,
-};
+use verbs_core::provider::{Erased, Provider, QpOps};
+use verbs_core::types::{QpAttr, QpAttrMask, QpInitInfo, QpState};
 
-#[cfg(feature = "mlx5")]
-use super::post::posts_raw_requests;
-use super::post::{SendBatch, Sender, posts_recvs, posts_sends};
-use super::state::{CanPostRecv, CanPostSend, Rts, State};
+use super::post::Sender;
+use super::state::{Rts, State};
 use super::{Core, Qp};
 use crate::handle::error::HandleError;
 use crate::handle::registry::QpId;
-use crate::memory::PostMemory;
-use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::queue::receiver::Receiver;
 
 /// The send half of a queue pair, for a separate thread. Made by [`Qp::into_split`].
@@ -51,8 +39,8 @@ use crate::queue::receiver::Receiver;
 /// # }
 /// ```
 pub struct SendHalf<S: State = Rts, P: Provider = Erased> {
-    send: Sender<P>,
-    core: Arc<Core<P>>,
+    pub(super) send: Sender<P>,
+    pub(super) core: Arc<Core<P>>,
     state: PhantomData<fn() -> S>,
 }
 
@@ -66,7 +54,7 @@ pub struct SendHalf<S: State = Rts, P: Provider = Erased> {
 /// # }
 /// ```
 pub struct RecvHalf<S: State = Rts, P: Provider = Erased> {
-    recv: Receiver<P::Rq>,
+    pub(super) recv: Receiver<P::Rq>,
     core: Arc<Core<P>>,
     state: PhantomData<fn() -> S>,
 }
@@ -163,16 +151,3 @@ macro_rules! half {
 
 half!(SendHalf, "SendHalf");
 half!(RecvHalf, "RecvHalf");
-
-impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
-    posts_sends!();
-}
-
-#[cfg(feature = "mlx5")]
-impl<S: CanPostSend> SendHalf<S, provider_mlx5::Mlx5> {
-    posts_raw_requests!();
-}
-
-impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
-    posts_recvs!();
-}

@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 
 /// Macros whose bodies define methods, with the type of these methods.
 const METHODS: &[(&str, &str)] = &[
-    ("posts_sends", "Qp"),
-    ("posts_recvs", "Qp"),
     ("for_each_completion_field", "Completion"),
     ("for_each_optional_field", "Completion"),
     ("half", "SendHalf"),

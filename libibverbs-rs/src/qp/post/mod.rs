@@ -8,7 +8,9 @@
 //! | file | content |
 //! |---|---|
 //! | [`batch`] | [`SendBatch`]: sends that reach the device together or not at all |
-//! | [`methods`] | the methods of queue pairs and halves: `posts_sends!` and its like |
+//! | [`send_queue`] | [`SendQueue`]: the methods for posting sends |
+//! | [`recv_queue`] | [`RecvQueue`]: the methods for posting receives |
+//! | [`methods`] | the methods of queue pairs and halves, each of which calls one of a view |
 //!
 //! # Safety
 //! The unsafe code here posts safely, justified in [`crate::in_flight`].
@@ -17,156 +19,23 @@
 
 mod batch;
 mod methods;
+mod recv_queue;
+mod send_queue;
 
-use core::ops::RangeBounds;
-
-use verbs_core::provider::{Provider, SendQueue, gather};
+use verbs_core::provider::{Provider, gather};
 use verbs_core::types::{OpKind, PostError, PostReason, SendFlags, SendOp, SendWr, Sge};
 
-use crate::in_flight::{Poster, Use, is_postable, is_reserved, reads_back, takes_inline, takes_no_memory};
-use crate::memory::PostMemory;
-use crate::memory::exposed::{Exposed, RemoteAccess};
-use crate::memory::post_error::{PostBufError, PostBufReason};
-use crate::memory::remote::RemoteMr;
-use crate::memory::window::Window;
-use crate::memory::window::{self, QpWindows};
+use crate::in_flight::{Poster, is_postable, is_reserved, reads_back, takes_inline, takes_no_memory};
+use crate::memory::post_error::PostBufReason;
 
 pub use batch::SendBatch;
-#[cfg(feature = "mlx5")]
-pub(super) use methods::posts_raw_requests;
-pub(super) use methods::{posts_recvs, posts_sends};
+pub use recv_queue::RecvQueue;
+pub use send_queue::SendQueue;
 
 /// A send queue and the memory of its requests in flight.
 pub(crate) struct Sender<P: Provider> {
     pub(super) queue: P::Sq,
     pub(super) poster: Poster,
-}
-
-impl<P: Provider> Sender<P> {
-    #[inline]
-    pub(super) fn post<M: PostMemory>(
-        &mut self,
-        op: SendOp<'_>,
-        flags: SendFlags,
-        memory: M,
-        range: impl RangeBounds<usize>,
-    ) -> Result<u64, PostBufError<M>> {
-        let queue = &mut self.queue;
-        self.poster.post(memory, range, Use::send(&op, flags), |wr_id, sge| {
-            // SAFETY: the table holds the memory that the elements cover.
-            unsafe { post_held(wr_id, op, flags, sge, |wr| queue.post_send(wr)) }
-        })
-    }
-
-    pub(super) fn post_all<M: PostMemory>(
-        &mut self,
-        op: SendOp<'_>,
-        flags: SendFlags,
-        pieces: Vec<M>,
-    ) -> Result<u64, PostBufError<Vec<M>>> {
-        let queue = &mut self.queue;
-        self.poster.post_all(pieces, Use::send(&op, flags), |wr_id, sge| {
-            // SAFETY: the table holds the memory that the elements cover.
-            unsafe { post_held(wr_id, op, flags, sge, |wr| queue.post_send(wr)) }
-        })
-    }
-
-    pub(super) fn post_bind(
-        &mut self,
-        qp: &impl QpWindows,
-        flags: SendFlags,
-        mut window: Window,
-        memory: &Exposed,
-        range: impl RangeBounds<usize>,
-        access: RemoteAccess,
-    ) -> Result<(u64, RemoteMr), PostBufError<Window>> {
-        let prepared = if window.pd_id() == self.poster.pd() {
-            window.prepare_bind(memory, range, access, qp)
-        } else {
-            Err(PostBufReason::Foreign)
-        };
-        let (request, remote) = match prepared {
-            Ok(prepared) => prepared,
-            Err(reason) => return Err(PostBufError { returned: Some(window), reason }),
-        };
-        self.post_window(flags, window, &request).map(|number| (number, remote))
-    }
-
-    pub(super) fn post_revoke(
-        &mut self,
-        qp: &impl QpWindows,
-        flags: SendFlags,
-        mut window: Window,
-    ) -> Result<u64, PostBufError<Window>> {
-        let prepared = if window.pd_id() == self.poster.pd() {
-            window.prepare_revoke(qp)
-        } else {
-            Err(PostBufReason::Foreign)
-        };
-        match prepared {
-            Ok(request) => self.post_window(flags, window, &request),
-            Err(reason) => Err(PostBufError { returned: Some(window), reason }),
-        }
-    }
-
-    fn post_window(
-        &mut self,
-        flags: SendFlags,
-        window: Window,
-        request: &window::Request,
-    ) -> Result<u64, PostBufError<Window>> {
-        let queue = &mut self.queue;
-        let posted = self.poster.post_window(window, |wr_id| {
-            let wr = SendWr { wr_id, op: request.op(), sge: &[], flags: flags | SendFlags::SIGNALED };
-            // SAFETY: the request has no list. It gives peers access to exposed memory, or takes
-            // access away; the window holds a share of that memory (see `crate::memory::window`).
-            unsafe { queue.post_send(&[wr]) }
-        });
-        posted.map_err(|mut error| {
-            if let Some(window) = &mut error.returned {
-                window.roll_back();
-            }
-            error
-        })
-    }
-
-    #[inline]
-    pub(super) fn post_inline(
-        &mut self,
-        wr_id: u64,
-        op: SendOp<'_>,
-        flags: SendFlags,
-        data: &[u8],
-    ) -> Result<(), PostBufReason> {
-        let queue = &mut self.queue;
-        // SAFETY: the call posts this one request.
-        unsafe { inline(wr_id, op, flags, data, |wr| queue.post_send(wr)) }
-    }
-}
-
-impl<P: Provider> Sender<P> {
-    pub(super) fn post_inline_list(
-        &mut self,
-        wr_id: u64,
-        op: SendOp<'_>,
-        flags: SendFlags,
-        pieces: &[&[u8]],
-    ) -> Result<(), PostBufReason> {
-        let queue = &mut self.queue;
-        // SAFETY: the call posts this one request.
-        unsafe { inline_list(wr_id, op, flags, pieces, |wr| queue.post_send(wr)) }
-    }
-
-    pub(super) fn post_op(
-        &mut self,
-        wr_id: u64,
-        op: SendOp<'_>,
-        flags: SendFlags,
-    ) -> Result<(), PostBufReason> {
-        let queue = &mut self.queue;
-        // SAFETY: the call posts this one request.
-        unsafe { without_memory(wr_id, op, flags, |wr| queue.post_send(wr)) }
-    }
 }
 
 /// Posts a request whose memory the table holds.

@@ -54,7 +54,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
         range: impl RangeBounds<usize>,
     ) -> Result<u64, PostBufError<ScopedMemory>> {
         let token = Token(memory.into_memory(Flight::new(&self.count)));
-        self.qp.send.post(op, flags | SendFlags::SIGNALED, token, range).map_err(given_back)
+        self.qp.send_queue().post_send_buf(op, flags, token, range).map_err(given_back)
     }
 
     /// Posts a send like [`post_send_buf`](Self::post_send_buf) but without a completion.
@@ -70,7 +70,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
         range: impl RangeBounds<usize>,
     ) -> Result<u64, PostBufError<ScopedMemory>> {
         let token = Token(memory.into_memory(Flight::new(&self.count)));
-        self.qp.send.post(op, flags - SendFlags::SIGNALED, token, range).map_err(given_back)
+        self.qp.send_queue().post_send_buf_unsignaled(op, flags, token, range).map_err(given_back)
     }
 
     /// Posts inline data as [`Qp::post_send_inline`] does.
@@ -84,7 +84,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
         flags: SendFlags,
         data: &[u8],
     ) -> Result<(), PostBufReason> {
-        self.qp.send.post_inline(wr_id, op, flags, data)
+        self.qp.send_queue().post_send_inline(wr_id, op, flags, data)
     }
 }
 
@@ -102,7 +102,7 @@ impl<'scope, S: CanPostRecv, P: Provider> ScopedQp<'scope, S, P> {
         range: impl RangeBounds<usize>,
     ) -> Result<u64, PostBufError<ScopedMemory>> {
         let token = Token(memory.into_memory(Flight::new(&self.count)));
-        self.qp.recv.post(token, range).map_err(given_back)
+        self.qp.recv_queue().post_recv_buf(token, range).map_err(given_back)
     }
 }
 
@@ -113,7 +113,7 @@ impl<S: CanPostRecv, P: Provider> ScopedQp<'_, S, P> {
     /// Same as [`Qp::post_recv_empty`].
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv_empty(&mut self) -> Result<u64, PostBufReason> {
-        self.qp.post_recv_empty()
+        self.qp.recv_queue().post_recv_empty()
     }
 }
 
