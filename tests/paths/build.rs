@@ -5,12 +5,12 @@
 //! item is renamed, and corrects the page.
 
 mod code;
-#[path = "../tests/libibverbs/guides.rs"]
+#[path = "../suites/tests/libibverbs/guides.rs"]
 mod guides;
-#[path = "../tests/libibverbs/page.rs"]
+#[path = "../suites/tests/libibverbs/page.rs"]
 mod page;
 #[allow(dead_code, reason = "the test reads the aliases")]
-#[path = "../tests/libibverbs/scan.rs"]
+#[path = "../suites/tests/libibverbs/scan.rs"]
 mod scan;
 
 use std::path::{Path, PathBuf};

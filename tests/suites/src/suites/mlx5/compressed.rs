@@ -23,7 +23,7 @@ const SUITE: &str = "compressed";
 
 pub(super) const PROGRAM: Program = Program {
     name: "compressed",
-    source: include_str!("../../../compressed/compressed.c"),
+    source: include_str!("../../../../compressed/compressed.c"),
     options: &["-libverbs", "-lmlx5"],
 };
 

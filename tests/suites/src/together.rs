@@ -19,7 +19,7 @@ use crate::runner::CaseResult;
 /// The library.
 pub const LIBRARY: Program = Program {
     name: "together.so",
-    source: include_str!("../together/together.c"),
+    source: include_str!("../../together/together.c"),
     options: &["-shared", "-fPIC", "-ldl"],
 };
 

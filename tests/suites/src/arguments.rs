@@ -19,11 +19,11 @@ use crate::tools::{self, Maker};
 /// The program.
 pub const PROGRAM: Program = Program {
     name: "arguments",
-    source: include_str!("../../c-abi/tests/c/arguments.c"),
+    source: include_str!("../../../c-abi/tests/c/arguments.c"),
     options: &["-libverbs"],
 };
 
-const RECORDED: &str = include_str!("../../c-abi/tests/arguments.txt");
+const RECORDED: &str = include_str!("../../../c-abi/tests/arguments.txt");
 
 /// rdma-core's output for a call that fails without setting `errno`.
 const NO_ERRNO: &str = "refused without an errno";
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_document_shows_the_decided_differences() {
-        const DOCUMENT: &str = include_str!("../../docs/c-abi.md");
+        const DOCUMENT: &str = include_str!("../../../docs/c-abi.md");
         const HEAD: &str = "| arguments | device | rdma-core | here | why |\n|---|---|---|---|---|\n";
         let table: Vec<_> = ROWS.iter().map(Row::to_markdown).collect();
         let table = format!("{HEAD}{}\n", table.join("\n"));

@@ -18,7 +18,7 @@ const ABOVE: &[&str] =
 const SENTENCE: &str = "supports 64-bit little-endian processors only";
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace")
 }
 
 /// Returns the compiler's messages for a library on a target with a property.

@@ -13,7 +13,7 @@ use crate::tools::{self, Maker};
 /// The program.
 pub const PROGRAM: Program = Program {
     name: "beside_poller",
-    source: include_str!("../differential/beside_poller.c"),
+    source: include_str!("../../differential/beside_poller.c"),
     options: &["-libverbs"],
 };
 

@@ -30,7 +30,7 @@ const SUITE: &str = "differential";
 
 pub(super) const PROGRAM: Program = Program {
     name: "attributes",
-    source: include_str!("../../../../differential/attributes.c"),
+    source: include_str!("../../../../../differential/attributes.c"),
     options: &["-libverbs"],
 };
 
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_document_shows_the_table() {
-        const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../connectx-model/README.md");
+        const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../connectx-model/README.md");
         const HEAD: &str =
             "| step | command | field | libmlx5 | ours | guests | reason |\n|---|---|---|---|---|---|---|\n";
         let text = fs::read_to_string(DOCUMENT).unwrap();

@@ -34,7 +34,7 @@ const LIBRARIES: &[&str] = &[
 const BARRIERS: &str = "verbs-core/src/ring/barrier.rs";
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace")
 }
 
 /// Returns the files below a folder, by their paths from the root, with their texts.

@@ -48,7 +48,7 @@ const SUITE: &str = "differential";
 
 pub(super) const PROGRAM: Program = Program {
     name: "differential",
-    source: include_str!("../../../differential/differential.c"),
+    source: include_str!("../../../../differential/differential.c"),
     options: &["-libverbs"],
 };
 

@@ -18,7 +18,7 @@ const SUITE: &str = "direct";
 
 pub(super) const PROGRAM: Program = Program {
     name: "direct",
-    source: include_str!("../../../direct/direct.c"),
+    source: include_str!("../../../../direct/direct.c"),
     options: &["-libverbs", "-lmlx5"],
 };
 

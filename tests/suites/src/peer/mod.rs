@@ -9,7 +9,7 @@
 //! | [`traffic`] | all operations at once, at random, checked |
 //! | [`soak`] | long-running traffic on many connections of one device |
 //!
-//! `tests/tests/soft_peers.rs` runs them on soft devices. The suite `soft_interop` pairs a soft
+//! `tests/suites/tests/soft_peers.rs` runs them on soft devices. The suite `soft_interop` pairs a soft
 //! device with the kernel's rxe, over a veth pair and under netem. The cases state the faults of
 //! rxe that they avoid.
 //!

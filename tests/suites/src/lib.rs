@@ -35,7 +35,7 @@
 //! # Tests in other places
 //! | test | place |
 //! |---|---|
-//! | pages compared with sources | `tests/tests`, `tests/paths`, `c-abi/tests`, `cm/tests/names` |
+//! | pages compared with sources | `tests/suites/tests`, `tests/paths`, `c-abi/tests`, `cm/tests/names` |
 //! | C programs on our libraries and soft devices | `c-abi/tests/programs`, `c-abi/tests/c` |
 //! | interleavings of threads (loom) | `provider-soft`, `verbs-core`, `libibverbs-rs` |
 //! | protocols in virtual time, with faults | `roce/tests/sim`, `ib-cm/tests/sim.rs` |
@@ -91,12 +91,12 @@ pub mod ucx;
 /// Compiles the examples of READMEs whose packages do not depend on the API as doctests.
 #[cfg(all(doctest, feature = "suites"))]
 mod readmes {
-    #[doc = include_str!("../../README.md")]
+    #[doc = include_str!("../../../README.md")]
     struct Project;
-    #[doc = include_str!("../../provider-mlx5/README.md")]
+    #[doc = include_str!("../../../provider-mlx5/README.md")]
     struct Mlx5;
-    #[doc = include_str!("../../provider-rxe/README.md")]
+    #[doc = include_str!("../../../provider-rxe/README.md")]
     struct Rxe;
-    #[doc = include_str!("../../provider-soft/README.md")]
+    #[doc = include_str!("../../../provider-soft/README.md")]
     struct Soft;
 }

@@ -26,7 +26,7 @@ const READER: &str = "verbs-core/src/environment.rs";
 const READS: &[&str] = &["env::var", "getenv", "env::{var", "environ()", "thread::spawn(", "thread::Builder"];
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace")
 }
 
 /// Adds the sources below a folder, except tests.
