@@ -9,7 +9,7 @@ use std::thread;
 
 use common::cm::{Program, two_addresses};
 use rdmacm::PortSpace;
-use verbs_tests::port;
+use verbs_harness::port;
 
 const UCMATOSE: &str = env!("CARGO_BIN_EXE_ucmatose");
 const UDADDY: &str = env!("CARGO_BIN_EXE_udaddy");

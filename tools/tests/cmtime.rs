@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use common::LIMIT;
 use common::cm::Program;
-use verbs_tests::{port, process};
+use verbs_harness::{port, process};
 
 const CMTIME: &str = env!("CARGO_BIN_EXE_cmtime");
 

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use verbs_tests::port;
+use verbs_harness::port;
 
 const ASYNCWATCH: &str = env!("CARGO_BIN_EXE_ibv_asyncwatch");
 const DEVICES: &str = env!("CARGO_BIN_EXE_ibv_devices");

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use verbs_tests::port;
+use verbs_harness::port;
 
 const RPING: &str = env!("CARGO_BIN_EXE_rping");
 const SERVER: &str = env!("CARGO_BIN_EXE_rdma_server");

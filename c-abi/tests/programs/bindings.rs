@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use verbs_tests::cases;
-use verbs_tests::process;
-use verbs_tests::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::cases;
+use verbs_harness::process;
+use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 
 use crate::library;
 

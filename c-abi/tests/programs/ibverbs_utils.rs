@@ -3,11 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
-use verbs_tests::cases;
-use verbs_tests::pair::meet;
-use verbs_tests::port;
-use verbs_tests::process::{self, Finished, Running};
-use verbs_tests::runner::{Case, CaseResult, Stop, fail};
+use verbs_harness::cases;
+use verbs_harness::pair::meet;
+use verbs_harness::port;
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 
 use crate::library;
 

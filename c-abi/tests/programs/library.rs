@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use verbs_tests::process;
-use verbs_tests::runner::{CaseResult, Stop, skip};
+use verbs_harness::process;
+use verbs_harness::runner::{CaseResult, Stop, skip};
 
 /// The variable with the directory of the libraries.
 pub(crate) const VARIABLE: &str = "VERBS_C_ABI_DIR";

@@ -29,7 +29,7 @@ mod ucx;
 
 use std::process::ExitCode;
 
-use verbs_tests::runner::{self, Options};
+use verbs_harness::runner::{self, Options};
 
 fn main() -> ExitCode {
     let mut options = Options::default();

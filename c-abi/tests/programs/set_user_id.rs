@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use verbs_tests::process::{self, Finished};
-use verbs_tests::runner::{Case, CaseResult, fail, skip};
+use verbs_harness::process::{self, Finished};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use crate::library;
 use crate::own::{self, Mode};

@@ -14,8 +14,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use verbs_tests::process;
-use verbs_tests::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::process;
+use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 
 use crate::library;
 

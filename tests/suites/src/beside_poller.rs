@@ -6,9 +6,10 @@
 
 use std::process::Command;
 
+use verbs_harness::runner::{CaseResult, fail};
+use verbs_harness::tools::{self, Maker};
+
 use crate::compiled::{Program, compiled};
-use crate::runner::{CaseResult, fail};
-use crate::tools::{self, Maker};
 
 /// The program.
 pub const PROGRAM: Program = Program {

@@ -20,9 +20,9 @@ use verbs::state::{CanPostRecv, Init, Rts};
 use verbs::{
     Buf, Completed, Cq, CqInit, Errno, Gid, Mtu, Pd, Qp, QpInit, QpState, QpType, Rate, SendFlags, SendOp,
 };
+use verbs_harness::runner::{CaseResult, Stop, fail, skip};
 
 use crate::fabric::{self, PATIENCE, PORT};
-use crate::runner::{CaseResult, Stop, fail, skip};
 
 /// Limit on resolving an address or a route.
 pub const RESOLVING: Duration = Duration::from_secs(10);

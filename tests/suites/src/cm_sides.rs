@@ -12,12 +12,13 @@
 use std::fs;
 use std::process::Command;
 
+use verbs_harness::process;
+use verbs_harness::runner::{CaseResult, Stop, fail, skip};
+use verbs_harness::tools::{LIMIT, run};
+
 use crate::fabric::under_test;
-use crate::process;
-use crate::runner::{CaseResult, Stop, fail, skip};
 use crate::suites::mlx5::rdmacm::in_peer;
 use crate::suites::mlx5::{Port, Setup};
-use crate::tools::{LIMIT, run};
 
 /// A kind of address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 //! | print texts of a newer rdma-core | [`REWORDED`], and flags unnamed in the older one |
 //! | print other numbers of queue pairs and packets | addresses |
 
-use crate::process::Finished;
-use crate::runner::{CaseResult, fail};
+use verbs_harness::process::Finished;
+use verbs_harness::runner::{CaseResult, fail};
 
 /// Texts changed in rdma-core since version 44, which Debian 12 has: old, new.
 const REWORDED: &[(&str, &str)] = &[

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use crate::runner::{CaseResult, Stop, skip};
-use crate::{process, tools};
+use verbs_harness::runner::{CaseResult, Stop, skip};
+use verbs_harness::{process, tools};
 
 /// Limit on a compilation.
 pub(crate) const COMPILE: Duration = Duration::from_secs(300);

@@ -5,26 +5,17 @@
 //! | [`api_fuzz`] | random calls of the public API in safe code |
 //! | [`arguments`] | C calls with odd arguments, and the decided differences from rdma-core |
 //! | [`beside_poller`] | a C program that ends a queue pair beside a poller |
-//! | [`runner`] | runs each case in a separate process with a deadline |
-//! | [`forked`] | functions in child processes |
-//! | [`process`] | commands with a deadline, servers |
-//! | [`port`] | TCP ports for servers |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
 //! | [`compiled`] | the C programs of suites, compiled |
 //! | [`together`] | two programs that disconnect together |
-//! | [`pair`] | two programs that connect over TCP |
-//! | [`pattern`] | bytes and choices derived from a seed |
 //! | [`peer`] | two processes that try every operation on each other |
 //! | [`cm_fabric`] | listeners and connected ids, like [`fabric`] for queue pairs |
 //! | [`cm_peer`] | two processes that connect by address |
 //! | [`cm_sides`] | the sides of tools that connect by address, on one device or two functions |
 //! | [`record`] | a program's commands to uverbs, recorded and compared |
-//! | [`refuse`] | programs under a filter that rejects commands to uverbs |
-//! | [`sandbox`] | a case's changes to its process: mounts, privileges |
 //! | [`perftest`], [`pyverbs`], [`ucx`] | results of programs written for rdma-core |
 //! | [`suites`] | the cases |
 //! | [`compare`] | the output of our tools compared with rdma-core's |
-//! | [`tools`] | the tools, ours and rdma-core's |
 //!
 //! Without the feature `suites`, on by default, the crate has only the modules needed by
 //! `api-fuzz`: it is built for sanitizers, which takes long. The features `soft`, `rxe` and `mlx5`
@@ -59,32 +50,18 @@ pub mod compare;
 pub mod compiled;
 #[cfg(feature = "suites")]
 pub mod fabric;
-pub mod forked;
-#[cfg(feature = "suites")]
-pub mod pair;
-pub mod pattern;
 #[cfg(feature = "suites")]
 pub mod peer;
 #[cfg(feature = "suites")]
 pub mod perftest;
 #[cfg(feature = "suites")]
-pub mod port;
-pub mod process;
-#[cfg(feature = "suites")]
 pub mod pyverbs;
 #[cfg(feature = "suites")]
 pub mod record;
 #[cfg(feature = "suites")]
-pub mod refuse;
-pub mod runner;
-#[cfg(feature = "suites")]
-pub mod sandbox;
-#[cfg(feature = "suites")]
 pub mod suites;
 #[cfg(feature = "suites")]
 pub mod together;
-#[cfg(feature = "suites")]
-pub mod tools;
 #[cfg(feature = "suites")]
 pub mod ucx;
 

@@ -12,9 +12,9 @@ use std::process::Command;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
+use verbs_harness::runner::CaseResult;
 
 use crate::compiled::{Program, compiled};
-use crate::runner::CaseResult;
 
 /// The library.
 pub const LIBRARY: Program = Program {

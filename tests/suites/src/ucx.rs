@@ -1,7 +1,7 @@
 //! Test batches for UCX's benchmark; checks of its output.
 
-use crate::process::Finished;
-use crate::runner::{CaseResult, fail};
+use verbs_harness::process::Finished;
+use verbs_harness::runner::{CaseResult, fail};
 
 /// Operations of each test.
 const COUNT: &str = "20";

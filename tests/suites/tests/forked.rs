@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use nix::unistd::{Pid, getpgrp};
-use verbs_tests::forked::run_group;
-use verbs_tests::process::{Finished, wait_until};
+use verbs_harness::forked::run_group;
+use verbs_harness::process::{Finished, wait_until};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use verbs_tests::process::{self, Finished};
+use verbs_harness::process::{self, Finished};
 
 /// Every package of this project that is part of programs.
 const PACKAGES: &[&str] = &[

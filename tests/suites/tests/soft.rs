@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use verbs_tests::runner::{self, Options};
+use verbs_harness::runner::{self, Options};
 use verbs_tests::{fabric, suites};
 
 fn main() -> ExitCode {

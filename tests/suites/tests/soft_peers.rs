@@ -6,12 +6,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use verbs::{Context, Gid, Mtu, QpType, RtsAttr, SendFlags, SendOp, WcOpcode, WcStatus};
-use verbs_tests::pattern::Choices;
+use verbs_harness::pattern::Choices;
+use verbs_harness::port;
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{CaseResult, Stop};
 use verbs_tests::peer::link::Link;
 use verbs_tests::peer::session::{DEPTH, End, Session, Shape, buf_of, loopback};
-use verbs_tests::port;
-use verbs_tests::process::{self, Finished, Running};
-use verbs_tests::runner::{CaseResult, Stop};
 
 /// Far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -183,11 +183,11 @@ fn a_queue_pair_that_goes_with_traffic_under_way_leaves_the_others_alone() {
                 drop(last);
                 receiver.qp.post_recv_buf(pd.alloc_buf(9000)?, ..)?;
                 let mut buf = pd.alloc_buf(9000)?;
-                verbs_tests::pattern::fill(7, &mut buf);
+                verbs_harness::pattern::fill(7, &mut buf);
                 sender.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..)?;
                 sender.wait_for(WcOpcode::SEND)?;
                 let buf = buf_of(receiver.wait_for(WcOpcode::RECV)?)?;
-                verbs_tests::pattern::check(7, &buf).map_err(Stop::Failed)?;
+                verbs_harness::pattern::check(7, &buf).map_err(Stop::Failed)?;
             }
         }
         Ok(())

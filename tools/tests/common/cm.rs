@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use verbs_tests::port;
+use verbs_harness::port;
 
 use super::{LIMIT, finish};
 

@@ -200,7 +200,7 @@ mod tests {
             "roce/src/engine/responder/tests/refused.rs",
             "verbs-core/src/cmd/tests/mod.rs",
             "provider-rxe/benches/paper_queues.rs",
-            "tests/suites/src/runner.rs",
+            "tests/harness/src/runner.rs",
             "xtask/src/main.rs",
             "roce/fuzz/fuzz_targets/packet.rs",
             "docs/tools.md",

@@ -13,9 +13,9 @@ use verbs::{
     Buf, Exposed, FrozenBuf, HandleError, Memory, QpType, RemoteAccess, RemoteMr, Returned, WcOpcode,
     WcStatus,
 };
+use verbs_harness::pattern::{check, fill, filled, seed_of};
 
 use super::handle::AnyRange;
-use crate::pattern::{check, fill, filled, seed_of};
 
 /// A buffer in no queue. Only its owner may change its bytes; `expected` is a copy of them.
 #[derive(Debug)]

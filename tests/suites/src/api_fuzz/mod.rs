@@ -31,9 +31,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use tally::{Tally, missing, steps};
+use verbs_harness::pattern::{Choices, seed_of};
+use verbs_harness::runner::{CaseResult, fail};
 
-use crate::pattern::{Choices, seed_of};
-use crate::runner::{CaseResult, fail};
 use actor::Actor;
 use world::World;
 

@@ -9,12 +9,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use verbs::WcStatus;
+use verbs_harness::pattern::seed_of;
+use verbs_harness::process::{self, Finished};
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::tally::{rarest, status_name};
 use super::{Fuzz, Tally, missing};
-use crate::pattern::seed_of;
-use crate::process::{self, Finished};
-use crate::runner::{CaseResult, Stop, fail};
 
 /// The rounds to run.
 #[derive(Clone, Debug)]

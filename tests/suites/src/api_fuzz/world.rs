@@ -14,11 +14,11 @@ use verbs::{
     AhAttr, ConnectAttr, Context, CqId, CqInit, Device, GidEntry, Memory, Mtu, Pd, Port, QpInit, QpType,
     Returned, RtrAttr, SendFlags, SendOp, Wc,
 };
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::handle::{self, AnyCq, AnyCqHandle, AnyQp};
 use super::memory::{Frozen, Held, Outcome, Posted, Region, Target, message, take_chain};
 use super::tally::{Kind, Tally};
-use crate::runner::{CaseResult, Stop, fail};
 
 /// The port to use.
 pub(super) const PORT: u8 = 1;

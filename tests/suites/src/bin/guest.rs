@@ -13,8 +13,8 @@
 
 use std::process::ExitCode;
 
-use verbs_tests::refuse;
-use verbs_tests::runner::{self, Form, Options, left_out};
+use verbs_harness::refuse;
+use verbs_harness::runner::{self, Form, Options, left_out};
 use verbs_tests::{arguments, beside_poller, compiled, suites, together};
 
 fn main() -> ExitCode {

@@ -2,13 +2,13 @@
 //! to the kernel.
 //!
 //! Exits with the command's status (128 + N for signal N), after a line on stderr that counts
-//! rejected calls and write commands: see [`verbs_tests::refuse::Counts`]. Exits with 125 if the
+//! rejected calls and write commands: see [`verbs_harness::refuse::Counts`]. Exits with 125 if the
 //! command could not run under the filter and with 127 if there is no such command.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitCode};
 
-use verbs_tests::refuse::{self, Mode};
+use verbs_harness::refuse::{self, Mode};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use rdmacm::{PeerUd, PortSpace};
 use verbs::state::Rts;
 use verbs::{Completed, Qp, SendOp, Wc};
+use verbs_harness::pattern;
+use verbs_harness::runner::{CaseResult, fail};
 
 use crate::cm_fabric::Parts;
 use crate::fabric::{PATIENCE, PORT};
-use crate::pattern;
-use crate::runner::{CaseResult, fail};
 
 /// The lengths of messages, by turns.
 const LENGTHS: [usize; 5] = [1, 100, 1024, 5000, 60_000];

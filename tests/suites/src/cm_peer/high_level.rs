@@ -5,12 +5,12 @@
 
 use rdmacm::{ConnParam, Connection, Connector, End, Listener, ListenerInit, Resources};
 use verbs::{Completed, Errno, Result, SendFlags, SendOp};
+use verbs_harness::pattern;
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::exchange::{LONGEST, length_of};
 use super::{Connects, Listens, Step, with_port};
 use crate::fabric::PATIENCE;
-use crate::pattern;
-use crate::runner::{CaseResult, fail};
 
 /// The step.
 pub const STEP: Step = Step { name: "listener and connector", listens, connects };

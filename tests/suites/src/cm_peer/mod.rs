@@ -21,10 +21,10 @@ pub mod steps;
 use std::net::{IpAddr, SocketAddr};
 
 use rdmacm::PortSpace;
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use crate::cm_fabric::Server;
 use crate::peer::link::Link;
-use crate::runner::{CaseResult, Stop, fail};
 use outlive::State;
 
 /// The plan of both sides, equal except for `source`, `dies` and `outlives`.

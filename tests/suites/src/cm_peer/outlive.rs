@@ -14,10 +14,10 @@ use nix::sys::signal::{Signal, raise};
 use rdmacm::{CmId, ConnParam, Event, EventChannel, EventKind, PortSpace};
 use verbs::Qp;
 use verbs::state::Rts;
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::{Connects, Listens, Plan, Step};
 use crate::cm_fabric::{Client, Parts};
-use crate::runner::{CaseResult, Stop, fail};
 
 /// The step in which a side is killed.
 pub const STEP: Step = Step { name: "outlive", listens, connects };

@@ -19,13 +19,13 @@ use rdmacm::{
     CmId, ConnParam, Event, EventChannel, EventKind, EventType, Message, Peer, PortSpace, RejectReason,
 };
 use verbs::{Errno, Qp, QpInit, QpType};
+use verbs_harness::pattern;
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::exchange::{LONGEST, answer, ask, exchange, post_receives};
 use super::{Connects, Listens, Step, high_level};
 use crate::cm_fabric::{Client, Parts, Server, accept_many, connect_many, expect, next, take};
-use crate::pattern;
 use crate::peer::link::Link;
-use crate::runner::{CaseResult, fail};
 
 /// The steps, in order.
 pub const ALL: &[Step] = &[

@@ -17,8 +17,7 @@ use verbs::{
     AccessFlags, Context, Mr, MrChange, MrInit, OpsWr, Pd, PostError, Provider, Qp, RecvWr, ReregError,
     SendFlags, SendOp, SendWr, Sge,
 };
-
-use crate::runner::{CaseResult, fail};
+use verbs_harness::runner::{CaseResult, fail};
 
 /// Registered memory that is never freed and never borrowed.
 #[derive(Debug)]

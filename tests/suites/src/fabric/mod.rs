@@ -17,10 +17,14 @@ use verbs::{
     AccessFlags, AhAttr, CompChannel, Context, Cq, CqInit, GidEntry, InitAttr, LinkLayer, Mtu, Pd, Provider,
     Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState, QpType, RtrAttr, RtsAttr,
 };
+use verbs_harness::runner::{CaseResult, fail, skip};
+use verbs_harness::tools::DEVICE;
 
-use crate::runner::{CaseResult, fail, skip};
 use crate::suites::mlx5::control;
-use crate::tools::DEVICE;
+
+/// For [`both!`](crate::both).
+#[doc(hidden)]
+pub use verbs_harness::runner::Case;
 
 pub use self::arena::{
     Arena, export, post_recv, post_recv_half, post_send, post_send_half, post_srq_ops, post_srq_recv,
@@ -206,10 +210,10 @@ pub fn group_lid() -> CaseResult<u16> {
 macro_rules! both {
     ($suite:expr, $($function:ident),* $(,)?) => {
         vec![$(
-            $crate::runner::Case::new($suite, concat!(stringify!($function), " erased"), || {
+            $crate::fabric::Case::new($suite, concat!(stringify!($function), " erased"), || {
                 $function(&$crate::fabric::open()?)
             }),
-            $crate::runner::Case::new($suite, concat!(stringify!($function), " static"), || {
+            $crate::fabric::Case::new($suite, concat!(stringify!($function), " static"), || {
                 $crate::with_named!($crate::fabric::open_named()?, |context| $function(&context))
             }),
         )*]
@@ -222,11 +226,11 @@ macro_rules! both {
 macro_rules! both_with_link {
     ($suite:expr, $($function:ident),* $(,)?) => {
         vec![$(
-            $crate::runner::Case::new($suite, concat!(stringify!($function), " erased"), || {
+            $crate::fabric::Case::new($suite, concat!(stringify!($function), " erased"), || {
                 let link = $crate::fabric::Link::own()?;
                 $function(&$crate::fabric::open()?, link)
             }),
-            $crate::runner::Case::new($suite, concat!(stringify!($function), " static"), || {
+            $crate::fabric::Case::new($suite, concat!(stringify!($function), " static"), || {
                 let link = $crate::fabric::Link::own()?;
                 $crate::with_named!($crate::fabric::open_named()?, |context| $function(&context, link))
             }),
@@ -265,7 +269,7 @@ impl Link {
         if !under_test().starts_with("soft") {
             return Ok(Self::Interface("veth0"));
         }
-        if crate::sandbox::private_network()? {
+        if verbs_harness::sandbox::private_network()? {
             Ok(Self::Interface("lo"))
         } else {
             skip("the host allows no network namespace with a link that can be taken down")
@@ -278,7 +282,7 @@ impl Link {
     /// `ip` fails, or the model does not respond.
     pub fn set(&self, state: &str) -> CaseResult {
         match self {
-            Self::Interface(name) => crate::sandbox::ip(&["link", "set", name, state]),
+            Self::Interface(name) => verbs_harness::sandbox::ip(&["link", "set", name, state]),
             Self::Cable => control::Control::tell(&format!("port {state}")).map(drop),
         }
     }

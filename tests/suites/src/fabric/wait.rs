@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use verbs::{Buf, Completed, Cq, Pd, Provider, Qp, QpState, Wc, WcFlags, WcOpcode, WcStatus};
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::{PATIENCE, is_rxe, rxe_is_before};
-use crate::runner::{CaseResult, fail};
 
 /// Polls until `count` completions have arrived.
 ///

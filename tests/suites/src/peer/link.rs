@@ -9,9 +9,8 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-use crate::process;
-use crate::runner::{CaseResult, fail};
+use verbs_harness::process;
+use verbs_harness::runner::{CaseResult, fail};
 
 /// One end of the connection.
 #[derive(Debug)]
@@ -146,8 +145,9 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
+    use verbs_harness::runner::Stop;
+
     use super::*;
-    use crate::runner::Stop;
 
     #[test]
     fn sides_in_step_meet_and_others_are_told_where_the_peer_is() {

@@ -8,10 +8,10 @@ use verbs::{
     AccessFlags, AhAttr, Buf, Completed, Context, Cq, CqInit, Exposed, Gid, GidEntry, InitAttr, Mtu, Pd,
     Provider, Qp, QpCap, QpInit, QpType, RemoteAccess, RemoteMr, RtrAttr, RtsAttr, WcOpcode, WcStatus,
 };
+use verbs_harness::pattern::{Choices, fill};
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::link::Link;
-use crate::pattern::{Choices, fill};
-use crate::runner::{CaseResult, Stop, fail};
 
 /// The port to use.
 const PORT: u8 = 1;

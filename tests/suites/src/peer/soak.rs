@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use verbs::{Context, Mtu, Pd, Provider, RemoteAccess};
+use verbs_harness::pattern::{Choices, seed_of};
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::session::loopback;
 use super::traffic::{Flow, Limits};
-use crate::pattern::{Choices, seed_of};
-use crate::runner::{CaseResult, fail};
 
 /// The parameters of a soak.
 #[derive(Clone, Copy, Debug)]

@@ -11,11 +11,11 @@ use verbs::{
     Buf, Exposed, Gid, Mtu, Provider, QpType, RemoteAccess, RemoteMr, RtsAttr, SendFlags, SendOp, WcFlags,
     WcOpcode, WcStatus,
 };
+use verbs_harness::pattern::{check, fill, filled, seed_of};
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::session::{DEPTH, End, INLINE, QKEY, Role, Session, Shape, buf_of};
 use super::traffic::{self, Limits};
-use crate::pattern::{check, fill, filled, seed_of};
-use crate::runner::{CaseResult, Stop, fail};
 
 /// A step of both sides.
 pub struct Step<P: Provider> {

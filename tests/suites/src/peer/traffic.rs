@@ -22,10 +22,10 @@ use verbs::{
     Buf, Completed, Exposed, PostBufReason, PostReason, Provider, QpType, RemoteAccess, RemoteMr, SendFlags,
     SendOp, WcFlags, WcOpcode, WcStatus,
 };
+use verbs_harness::pattern::{Choices, check, fill, filled, seed_of};
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::session::{End, INLINE, Role, Session, Shape, buf_of};
-use crate::pattern::{Choices, check, fill, filled, seed_of};
-use crate::runner::{CaseResult, Stop, fail};
 
 /// Number, length and concurrency of operations.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,9 @@
 //! | fails | fails | skips, with both reasons |
 //! | skips or fails | skips | skips |
 
+use verbs_harness::runner::{CaseResult, Stop, fail, skip};
+
 use super::Outcome;
-use crate::runner::{CaseResult, Stop, fail, skip};
 
 /// Returns the tests that passed with the C library and have no result with ours.
 pub fn missing<'a>(theirs: &'a [Outcome], ours: &[Outcome]) -> Vec<&'a str> {

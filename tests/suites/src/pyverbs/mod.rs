@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::process::{self, Finished};
-use crate::runner::{CaseResult, fail, skip};
+use verbs_harness::process::{self, Finished};
+use verbs_harness::runner::{CaseResult, fail, skip};
 
 /// Directory of Debian's copy of the tests.
 pub const SOURCE: &str = "/usr/share/doc/rdma-core/tests";

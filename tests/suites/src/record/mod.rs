@@ -18,8 +18,7 @@ pub mod schema;
 pub mod tracer;
 
 use uverbs_abi::rdma_user_ioctl_cmds::{IbUverbsAttr, IbUverbsIoctlHdr};
-
-use crate::process::Finished;
+use verbs_harness::process::Finished;
 
 /// The end of a program and its calls in order.
 #[derive(Clone, Debug)]

@@ -30,10 +30,10 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use uverbs_abi::ib_user_verbs::IbUverbsCmdHdr;
 use uverbs_abi::rdma_user_ioctl_cmds::{IbUverbsAttr, IbUverbsIoctlHdr, RDMA_VERBS_IOCTL};
+use verbs_harness::process::Finished;
 use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
 use super::{Call, Ioctl, Map, RawAttr, Recorded, Write};
-use crate::process::Finished;
 
 /// Runs a command to its end, or kills it after `limit`, and records its calls to uverbs.
 ///

@@ -25,8 +25,9 @@
 //! | | `-P -m -n -r -t` | one each |
 //! | | `-B`, `-S` | tests on soft devices |
 
+use verbs_harness::runner::Case;
+
 use super::{cm_rates, cm_tools, soft};
-use crate::runner::Case;
 
 pub(super) const SUITE: &str = "cm_flags";
 

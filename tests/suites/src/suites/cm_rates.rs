@@ -7,13 +7,14 @@
 
 use std::time::Duration;
 
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+use verbs_harness::tools::{LIMIT, Maker, run};
+
 use crate::cm_sides::{Family, Sides};
 use crate::fabric::{is_rxe, rxe_is_before};
-use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, fail, skip};
 use crate::suites::cm_flags;
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
-use crate::tools::{LIMIT, Maker, run};
 
 const SUITE: &str = "cm_rates";
 
@@ -362,7 +363,7 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     }
     // Like C's, the client needs an IPv4 address of the controller.
     let control = Sides::of(Family::V4)?;
-    let port = crate::port::free()?.to_string();
+    let port = verbs_harness::port::free()?.to_string();
     // Both ends may share one device, so the numbers of their fictitious queue pairs must differ.
     let command = |maker: &Maker, address: &str, controller: &str, base: &str| -> CaseResult<_> {
         let mut command = maker.newest_tool("cmtime")?;

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
 use verbs::QpType;
+use verbs_harness::pair::told;
+use verbs_harness::port;
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::tools::{LIMIT, Maker, run};
 
 use crate::cm_sides::{Family, Sides};
 use crate::compare::same;
 use crate::fabric::{PATIENCE, rxe_is_before};
-use crate::pair::told;
-use crate::port;
-use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::suites::cm_flags;
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
-use crate::tools::{LIMIT, Maker, run};
 
 const SUITE: &str = "cm_tools";
 

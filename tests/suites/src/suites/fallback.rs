@@ -6,11 +6,11 @@ use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_GET_CONTEXT, IB_USER_VERBS_CMD_MODIFY_QP,
     IB_USER_VERBS_CMD_REG_MR,
 };
+use verbs_harness::refuse::{Counts, Mode};
+use verbs_harness::runner::{Case, CaseResult, fail};
+use verbs_harness::tools::{Maker, PingPong, refused, run};
 
 use crate::compare::same_lines;
-use crate::refuse::{Counts, Mode};
-use crate::runner::{Case, CaseResult, fail};
-use crate::tools::{Maker, PingPong, refused, run};
 
 const SUITE: &str = "fallback";
 

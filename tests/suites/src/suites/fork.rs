@@ -21,10 +21,10 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use verbs::{Buf, Cause, Errno, ForkStatus, SendFlags, SendOp, fork_init, is_fork_initialized};
 use verbs_core::ring::page_size;
+use verbs_harness::cases;
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
-use crate::cases;
 use crate::fabric::{self, Pair, Shape, next_completed, pattern, rxe_is_before};
-use crate::runner::{Case, CaseResult, fail, skip};
 
 const SUITE: &str = "fork";
 

@@ -12,11 +12,11 @@ use rdmacm::{
     Listener, ListenerInit, PortSpace, RejectReason, Resources,
 };
 use verbs::{Errno, QpState, SendFlags, SendOp};
+use verbs_harness::cases;
+use verbs_harness::runner::{Case, CaseResult, fail};
 
-use crate::cases;
 use crate::cm_fabric::is_asleep;
 use crate::fabric::{self, PATIENCE};
-use crate::runner::{Case, CaseResult, fail};
 
 const SUITE: &str = "listener";
 

@@ -37,7 +37,7 @@ pub mod negative;
 pub mod soft;
 pub mod transition;
 
-use crate::runner::Case;
+use verbs_harness::runner::Case;
 
 /// The cases that need nothing of the kernel and therefore also run on a provider's device.
 pub fn of_any_device() -> Vec<Case> {

@@ -21,17 +21,17 @@ use verbs::{
     QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, SkipReason, Source,
 };
 use verbs_core::discovery::{self, Roots};
+use verbs_harness::cases;
+use verbs_harness::refuse;
+use verbs_harness::runner::{Case, CaseResult, Stop, fail};
+use verbs_harness::sandbox::{become_nobody, cover, private_mounts};
+use verbs_harness::tools::{DEVICE, Maker, refused, run};
 
-use crate::cases;
 use crate::compare::{same, same_but_for_reasons};
 use crate::fabric::{
     self, Arena, PORT, Pair, Remote, Shape, create_qp, eventually, init_attr, is_mlx5, is_rxe, open,
     post_recv, post_send, rtr_attr, signalled, under_test, wait, wait_for,
 };
-use crate::refuse;
-use crate::runner::{Case, CaseResult, Stop, fail};
-use crate::sandbox::{become_nobody, cover, private_mounts};
-use crate::tools::{DEVICE, Maker, refused, run};
 
 const SUITE: &str = "negative";
 

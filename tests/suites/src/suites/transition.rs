@@ -16,11 +16,11 @@ use verbs_core::cmd;
 use verbs_core::cmd::qp::QpHandles;
 use verbs_core::kernel::{KernelContext, KernelPd};
 use verbs_core::transition::{self, Transition};
+use verbs_harness::runner::{Case, CaseResult, fail};
+use verbs_harness::tools::DEVICE;
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
 use crate::fabric::{self, PORT, QKEY, Shape};
-use crate::runner::{Case, CaseResult, fail};
-use crate::tools::DEVICE;
 
 const SUITE: &str = "transition";
 
@@ -64,7 +64,7 @@ fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
         kernel.is_still(qp, from)?;
         let mask = transition.required | QpAttrMask::STATE;
         transition::check(qp_type, from, to, mask).map_err(|cause| {
-            crate::runner::Stop::Failed(format!("the table refuses its own row: {cause}"))
+            verbs_harness::runner::Stop::Failed(format!("the table refuses its own row: {cause}"))
         })?;
         if let Err(error) = kernel.modify(qp, to, mask) {
             return fail(format_args!("{qp_type} {from} to {to} with what is required: {error}"));

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use verbs::Gid;
-use verbs_tests::port;
+use verbs_harness::port;
 
 use super::*;
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use verbs::{Ah, Memory, Provider, SendBatch, SendFlags};
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::super::handle::{AnyRange, NotPosted, Posting, WithBatch};
 use super::super::memory::Posted;
@@ -9,7 +10,6 @@ use super::super::tally::Kind;
 use super::super::world::Station;
 use super::Actor;
 use super::post::{Op, into_any};
-use crate::runner::{CaseResult, fail};
 
 /// A request for a batch.
 struct Job {

@@ -3,11 +3,11 @@
 #![forbid(unsafe_code)]
 
 use verbs::{AccessFlags, InitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpType, RtsAttr};
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::super::tally::Kind;
 use super::super::world::{PORT, QKEY, Station, rtr_attr};
 use super::Actor;
-use crate::runner::{CaseResult, fail};
 
 /// The destination of a queue pair's connection.
 #[derive(Clone, Copy, Debug)]

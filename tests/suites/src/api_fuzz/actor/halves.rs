@@ -5,6 +5,7 @@ use std::thread;
 
 use verbs::state::Rts;
 use verbs::{Completed, Memory, Provider, RecvHalf, Returned, SendFlags, SendHalf};
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::super::handle::{AnyCq, AnyHalves, AnyRange, Halves, NotPosted, Posting, any};
 use super::super::memory::{Outcome, Posted, resolve};
@@ -12,7 +13,6 @@ use super::super::tally::{Kind, Tally};
 use super::super::world::{Number, Poller, Station};
 use super::Actor;
 use super::post::{Op, into_any};
-use crate::runner::{CaseResult, fail};
 
 /// The number of requests posted by each half.
 const ROUNDS: usize = 6;

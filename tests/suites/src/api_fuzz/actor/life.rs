@@ -5,13 +5,13 @@
 use std::mem;
 
 use verbs::{Cause, CqInit, HandleError, ParentDomainInit, Pd, QpCap, QpType, RemoteAccess};
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::super::handle::{AnyCq, AnyCqHandle, AnyPd, AnyQp};
 use super::super::memory::{Held, Region};
 use super::super::tally::Kind;
 use super::super::world::{Poller, Station, Thing};
 use super::{Actor, POLLERS, REGIONS, STATIONS};
-use crate::runner::{CaseResult, Stop, fail};
 
 impl Actor<'_> {
     /// Returns a new held buffer of a context; `None` if the device rejects it.

@@ -38,12 +38,12 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use verbs::{Ah, CompChannel};
+use verbs_harness::pattern::Choices;
+use verbs_harness::runner::{CaseResult, Stop};
 
 use super::memory::{Frozen, Held, Plain, Region, Target};
 use super::tally::{Kind, Tally};
 use super::world::{Number, Poller, Station, Stray, Thing, World};
-use crate::pattern::Choices;
-use crate::runner::{CaseResult, Stop};
 
 /// The numbers of objects kept by a thread.
 const STATIONS: usize = 14;

@@ -3,12 +3,12 @@
 #![forbid(unsafe_code)]
 
 use verbs::{DeviceCapFlags, FlushPlacement, PostBufReason, PostReason, RemoteAccess, SendFlags, WcStatus};
+use verbs_harness::pattern::filled;
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::super::tally::Kind;
 use super::Actor;
 use super::windows::{End, next};
-use crate::pattern::filled;
-use crate::runner::{CaseResult, fail};
 
 const LEN: usize = 64;
 

@@ -2,13 +2,13 @@
 #![forbid(unsafe_code)]
 
 use verbs::{Completed, Cq, Memory, Provider, Returned, Wc, WcStatus};
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::super::handle::{AnyCq, any};
 use super::super::memory::{Looked, Mine, Outcome, Posted, What, take_chain};
 use super::super::tally::{Kind, Tally};
 use super::super::world::{InFlight, Number, Poller, Station, Stray};
 use super::Actor;
-use crate::runner::{CaseResult, Stop, fail};
 
 /// The top bit of request numbers assigned by the library.
 pub(super) const SAFE: u64 = 1 << 63;

@@ -5,13 +5,13 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use verbs::{Memory, PostBufReason, QpType, RemoteAccess, SendFlags, SendOp};
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::super::handle::{AnyRange, NotPosted, Posting};
 use super::super::memory::{Held, Mine, Posted, Target, What, message, resolve};
 use super::super::tally::Kind;
 use super::super::world::{QKEY, Station};
 use super::Actor;
-use crate::runner::{CaseResult, fail};
 
 /// An operation without its borrowed data.
 #[derive(Clone, Debug)]

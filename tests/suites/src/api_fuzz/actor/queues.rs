@@ -6,12 +6,12 @@ use verbs::{
     CompCntrType, CqInit, CqModeration, DmahAttr, Errno, Error, FlowActionEspAttr, FlowAttr, FlowSpec,
     QpInit, QpType, WqInit,
 };
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::super::handle::{AnyCq, any};
 use super::super::tally::Kind;
 use super::super::world::PORT;
 use super::Actor;
-use crate::runner::{CaseResult, fail};
 
 /// The size up to which completion queues are enlarged. They are never made smaller, because an
 /// overrun loses completions.

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use verbs::{Ah, Provider, SendFlags, WrBatch, WrError};
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::super::handle::WithWr;
 use super::super::memory::message;
@@ -12,7 +13,6 @@ use super::super::world::Station;
 use super::Actor;
 use super::poll::{NEVER, SAFE};
 use super::post::Op;
-use crate::runner::{CaseResult, fail};
 
 /// A request of a raw batch: with inline bytes, without data, or of a kind that needs memory and is
 /// rejected.

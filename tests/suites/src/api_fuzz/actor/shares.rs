@@ -5,6 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use verbs::{HandleError, RemoteAccess};
+use verbs_harness::pattern::filled;
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::super::handle::{AnyPd, AnyRange};
 use super::super::memory::{ANYBODY, Frozen, Held, Plain, PlainBytes, Posted, What, message, resolve};
@@ -12,8 +14,6 @@ use super::super::tally::Kind;
 use super::super::world::Station;
 use super::post::{Op, into_any};
 use super::{Actor, PLAIN};
-use crate::pattern::filled;
-use crate::runner::{CaseResult, Stop, fail};
 
 impl Actor<'_> {
     /// Posts a share of read-only memory, usually for an operation that reads it.

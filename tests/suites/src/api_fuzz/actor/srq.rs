@@ -9,12 +9,12 @@ use verbs::{
     Buf, ConnectAttr, Cq, CqInit, Errno, Memory, Pd, PostBufReason, PostReason, Qp, QpInit, QpType,
     SendFlags, SendOp, Srq, SrqAttr, SrqAttrMask, SrqInit, WcStatus,
 };
+use verbs_harness::pattern::{check, filled};
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::super::tally::Kind;
 use super::super::world::PORT;
 use super::Actor;
-use crate::pattern::{check, filled};
-use crate::runner::{CaseResult, Stop, fail};
 
 const NONE: SendFlags = SendFlags::empty();
 const LEN: usize = 200;

@@ -11,12 +11,12 @@ use verbs::{
     Buf, Completed, ConnectAttr, Cq, CqInit, Errno, Exposed, HandleError, MwType, Pd, Qp, QpInit, QpType,
     RemoteAccess, RemoteMr, SendFlags, SendOp, WcStatus, Window,
 };
+use verbs_harness::pattern::fill;
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::super::tally::Kind;
 use super::super::world::PORT;
 use super::Actor;
-use crate::pattern::fill;
-use crate::runner::{CaseResult, fail};
 use Ending::{ByPeer, Close, Drop, Forget, QueuePair, Revoke};
 
 const NONE: SendFlags = SendFlags::empty();

@@ -11,14 +11,14 @@ use verbs::{
     Buf, Cq, CqInit, Errno, InitAttr, Mtu, Pd, PostBufReason, PostReason, Qp, QpInit, QpType, RemoteAccess,
     RtsAttr, SendFlags, SendOp, Srq, SrqInit, WcStatus, Xrcd, XrcdInit,
 };
+use verbs_harness::pattern::{check, filled};
+use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::super::tally::Kind;
 use super::super::world::{PORT, rtr_attr};
 use super::connect::all_access;
 use super::srq::{reclaim_all, take};
 use super::{Actor, windows};
-use crate::pattern::{check, filled};
-use crate::runner::{CaseResult, Stop, fail};
 
 const NONE: SendFlags = SendFlags::empty();
 const LEN: usize = 200;

@@ -4,13 +4,14 @@
 
 use std::process::Command;
 
+use verbs_harness::pair::meet;
+use verbs_harness::port;
+use verbs_harness::process::Finished;
+use verbs_harness::runner::{Case, CaseResult, fail};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::{PAIRS, SUITE, program, unless_c_fails};
-use crate::pair::meet;
-use crate::port;
-use crate::process::Finished;
-use crate::runner::{Case, CaseResult, fail};
 use crate::together::together;
-use crate::tools::{LIMIT, Maker};
 
 const PACKAGE: &str = "libfabric-bin";
 

@@ -22,11 +22,12 @@ mod utils;
 use std::path::Path;
 use std::process::Command;
 
+use verbs_harness::process::Finished;
+use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::tools::{DEVICE, Maker, linked_dir, run};
+
 use crate::arguments::{Device, same_on_both_libraries};
 use crate::beside_poller::waits_for_no_poller;
-use crate::process::Finished;
-use crate::runner::{Case, CaseResult, Stop, fail, skip};
-use crate::tools::{DEVICE, Maker, linked_dir, run};
 
 const SUITE: &str = "c_abi";
 

@@ -4,13 +4,14 @@
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::pair::meet;
+use verbs_harness::port;
+use verbs_harness::process::Finished;
+use verbs_harness::runner::{Case, CaseResult, Stop};
+use verbs_harness::tools::{DEVICE, Maker, gid_index};
+
 use super::{PAIRS, SUITE, program};
-use crate::pair::meet;
 use crate::perftest::row;
-use crate::port;
-use crate::process::Finished;
-use crate::runner::{Case, CaseResult, Stop};
-use crate::tools::{DEVICE, Maker, gid_index};
 
 /// Both ends poll, on the two processors of an emulated guest.
 const LIMIT: Duration = Duration::from_secs(60);

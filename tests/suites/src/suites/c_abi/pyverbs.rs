@@ -6,11 +6,12 @@
 
 use std::time::Duration;
 
+use verbs_harness::runner::{self, Case, CaseResult, Stop, fail, skip};
+use verbs_harness::tools::{DEVICE, Maker, gid_index, linked_dir};
+
 use super::SUITE;
 use crate::pyverbs::compare::{judged, missing};
 use crate::pyverbs::{self, Outcome, Run};
-use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
-use crate::tools::{DEVICE, Maker, gid_index, linked_dir};
 
 /// A run on one library takes about half a minute.
 const LIMIT: Duration = Duration::from_secs(300);

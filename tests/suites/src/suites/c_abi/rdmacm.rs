@@ -4,16 +4,17 @@
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::pair::{both, told};
+use verbs_harness::port;
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::perftest::{OPERATIONS, Way};
 use super::{PAIRS, SUITE, program};
 use crate::fabric::rxe_is_before;
-use crate::pair::{both, told};
-use crate::port;
-use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, Stop, fail, skip};
 use crate::suites::mlx5::rdmacm::{has_cmtimes_table, wait_for_listening_id};
 use crate::together::together;
-use crate::tools::{LIMIT, Maker};
 
 const PACKAGE: &str = "rdmacm-utils";
 

@@ -8,11 +8,12 @@ use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use verbs_harness::pair::meet;
+use verbs_harness::port;
+use verbs_harness::runner::{Case, CaseResult, Stop, skip};
+use verbs_harness::tools::{DEVICE, LIMIT, Maker};
+
 use super::{PAIRS, SUITE, program, unless_c_fails};
-use crate::pair::meet;
-use crate::port;
-use crate::runner::{Case, CaseResult, Stop, skip};
-use crate::tools::{DEVICE, LIMIT, Maker};
 use crate::ucx::{Test, batch, check};
 
 const PACKAGE: &str = "ucx-utils";

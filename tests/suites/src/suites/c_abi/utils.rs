@@ -3,10 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::process::Running;
+use verbs_harness::runner::{Case, CaseResult, fail};
+use verbs_harness::tools::{DEVICE, LIMIT, Maker, PingPong, run};
+
 use super::{PAIRS, SUITE, program};
-use crate::process::Running;
-use crate::runner::{Case, CaseResult, fail};
-use crate::tools::{DEVICE, LIMIT, Maker, PingPong, run};
 
 const PACKAGE: &str = "ibverbs-utils";
 

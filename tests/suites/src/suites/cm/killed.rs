@@ -9,13 +9,14 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::port;
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, Stop, fail};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::{SUITE, here};
 use crate::cm_peer::outlive::State;
-use crate::port;
-use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, Stop, fail};
 use crate::suites::lifecycle::{back_to, resources};
-use crate::tools::{LIMIT, Maker};
 
 /// The cases of devices whose connections the kernel ends.
 pub(super) fn cases() -> Vec<Case> {

@@ -5,17 +5,17 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::{ConnParam, EventChannel, EventKind, EventType, PortSpace};
+use verbs_harness::cases;
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+use verbs_harness::tools::run;
 
 use super::refuse::NOBODY;
 use super::{SUITE, at, here, server};
-use crate::cases;
 use crate::cm_fabric::{
     Client, Connected, Parts, RESOLVING, Server, accept_many, connect, connect_many, expect, next, take,
 };
 use crate::fabric;
-use crate::runner::{Case, CaseResult, fail, skip};
 use crate::suites::lifecycle::{back_to, resources};
-use crate::tools::run;
 
 /// Cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {

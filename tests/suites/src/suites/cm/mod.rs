@@ -29,9 +29,9 @@ mod threads;
 use std::net::{IpAddr, SocketAddr};
 
 use rdmacm::PortSpace;
+use verbs_harness::runner::{Case, CaseResult, skip};
 
 use crate::cm_fabric::{self, Server};
-use crate::runner::{Case, CaseResult, skip};
 
 const SUITE: &str = "cm";
 

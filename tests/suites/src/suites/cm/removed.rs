@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use rdmacm::{CmId, ConnParam, EventChannel, EventKind, EventType, IdKey, PortSpace};
+use verbs_harness::cases;
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at};
-use crate::cases;
 use crate::cm_fabric::{Client, Connected, Parts, RESOLVING, Server, arrived, connect, expect, next};
-use crate::runner::{Case, CaseResult, fail};
 use crate::suites::lifecycle::unplug::{ADDRESS, Interface, delete, spare, succeeds};
 
 pub(super) fn cases() -> Vec<Case> {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use rdmacm::{CmId, ConnParam, Event, EventChannel, EventKind, EventType, PortSpace};
+use verbs_harness::cases;
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at, here, server};
-use crate::cases;
 use crate::cm_fabric::{Client, Parts, RESOLVING, Server, arrived, connect_many, expect, is_asleep};
 use crate::fabric::PATIENCE;
-use crate::runner::{Case, CaseResult, fail};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!(

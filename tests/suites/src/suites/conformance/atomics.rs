@@ -8,6 +8,7 @@ use verbs::{
     AccessFlags, AtomicCap, Context, CqInit, PostReason, Provider, QpAttr, QpAttrMask, RemoteAccess,
     SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult};
 
 use super::SUITE;
 use crate::both;
@@ -15,7 +16,6 @@ use crate::fabric::{
     Arena, Pair, Shape, is_rxe, is_soft, post_send, signalled, wait, wait_for, wait_local_key_error,
     wait_one, wait_remote_access_error,
 };
-use crate::runner::{Case, CaseResult};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -224,7 +224,7 @@ fn atomics_and_accesses_of_the_program_do_not_lose_each_other<P: Provider>(
     const EACH: u64 = 200;
     // A soft device reports `HCA` only because of file-backed memory.
     if context.query_device()?.atomic_cap != AtomicCap::GLOB && !is_soft()? {
-        return crate::runner::skip("the device's atomics are atomic among themselves only");
+        return verbs_harness::runner::skip("the device's atomics are atomic among themselves only");
     }
     let mut pair = Pair::new(context, &Shape::default())?;
     let exposed = pair.pd.expose(pair.pd.alloc_buf(64)?, RemoteAccess::ATOMIC)?;

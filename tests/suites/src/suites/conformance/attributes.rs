@@ -7,6 +7,7 @@ use verbs::{
     QpAttr, QpAttrMask, QpCap, QpState, QpType, RateLimit, RecvWr, RtrAttr, RtsAttr, SendOp, WcOpcode,
     WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, skip};
 
 use super::SUITE;
 use super::states::queryable;
@@ -16,7 +17,6 @@ use crate::fabric::{
     init_attr, is_empty, is_ethernet, is_mlx5, is_rxe, is_soft, path, pattern, post_recv, post_send,
     rtr_attr, rxe_ignores_rnr_timer, signalled, wait, wait_for, wait_one, wait_status, wants_right,
 };
-use crate::runner::{Case, CaseResult, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -11,6 +11,7 @@ use verbs::{
     ParentDomainInit, Pd, Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr,
     Wc, WcOpcode, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
@@ -18,7 +19,6 @@ use crate::fabric::{
     Arena, Remote, Shape, connect, eventually, is_empty, is_mlx5, is_rxe, post_recv, post_send, wait,
     wait_for,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

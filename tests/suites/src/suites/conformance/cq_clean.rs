@@ -3,6 +3,7 @@
 
 use verbs::state::Rts;
 use verbs::{CompChannel, Context, Cq, CqInit, Provider, Qp, QpType, RecvWr, SendFlags, SendOp, SendWr, Wc};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
@@ -10,7 +11,6 @@ use crate::fabric::{
     Arena, PATIENCE, Remote, Shape, connect, create_qp, is_empty, is_mlx5, pattern, post_recv, post_send,
     signalled, wait,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

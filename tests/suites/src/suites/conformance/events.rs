@@ -9,6 +9,8 @@ use verbs::{
     GidEntry, PortState, Provider, Qp, QpAttr, QpAttrMask, QpState, RecvWr, RtsAttr, SendFlags, SendOp,
     SendWr, WcOpcode, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+use verbs_harness::sandbox::ip;
 
 use super::SUITE;
 use crate::fabric::{
@@ -16,8 +18,6 @@ use crate::fabric::{
     is_ethernet, is_rxe, is_soft, needs_sqd, open, post_recv, post_send, rtr_attr, wait_for,
     wait_remote_access_error, wait_status,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
-use crate::sandbox::ip;
 use crate::{both, both_with_link};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -137,7 +137,9 @@ fn a_completion_queue_that_overflows_is_told<P: Provider>(context: &Context<P>) 
         seen.extend(events.next_event().ok().flatten());
         seen.iter().any(|event| event.event_type == AsyncEventType::CQ_ERR)
     })
-    .map_err(|_| crate::runner::Stop::Failed(format!("no CQ_ERR after {sent} messages, only {seen:?}")))?;
+    .map_err(|_| {
+        verbs_harness::runner::Stop::Failed(format!("no CQ_ERR after {sent} messages, only {seen:?}"))
+    })?;
     let of_queue: Vec<_> = seen.iter().filter(|e| e.event_type == AsyncEventType::CQ_ERR).collect();
     assert_eq!(of_queue[0].element, Element::Cq(pair.b.cq.id()), "{seen:?}");
     Ok(())

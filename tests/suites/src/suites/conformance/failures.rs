@@ -4,6 +4,7 @@ use verbs::{
     AccessFlags, Buf, Context, Cq, Memory, Provider, QpAttr, QpAttrMask, QpState, QpType, RecvWr, RtsAttr,
     SendFlags, SendOp, SendWr, Sge, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
@@ -12,7 +13,6 @@ use crate::fabric::{
     pattern, post_recv, post_send, rxe_ignores_rnr_timer, rxe_is_before, signalled, wait,
     wait_local_key_error, wait_remote_access_error, wait_status, wants_right,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

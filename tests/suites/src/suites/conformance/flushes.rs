@@ -4,6 +4,7 @@ use verbs::{
     Context, Cq, CqInit, Provider, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc,
     WcOpcode, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, skip};
 
 use super::SUITE;
 use crate::both;
@@ -12,7 +13,6 @@ use crate::fabric::{
     rxe_ignores_rnr_timer, rxe_is_before, signalled, wait, wait_for, wait_one, wait_remote_access_error,
     wait_status,
 };
-use crate::runner::{Case, CaseResult, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -77,7 +77,7 @@ pub mod uc;
 pub mod unsupported;
 pub mod xrc;
 
-use crate::runner::Case;
+use verbs_harness::runner::Case;
 
 const SUITE: &str = "conformance";
 

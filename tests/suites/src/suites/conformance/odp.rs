@@ -8,13 +8,13 @@ use verbs::{
     AccessFlags, Advice, AdviseFlags, Context, Errno, OdpGeneralCaps, OdpTransportCaps, Provider, RecvWr,
     SendOp, Sge, WcOpcode,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
     Arena, Pair, Shape, is_rxe, pattern, post_recv, post_send, signalled, wait_for, wait_remote_access_error,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

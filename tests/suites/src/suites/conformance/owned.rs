@@ -8,11 +8,11 @@ use verbs::{
     Buf, Cause, CompChannel, ConnectAttr, Context, CqInit, Endpoint, HandleError, Memory, PostBufReason,
     Provider, QpInit, QpType, RemoteAccess, SendFlags, SendOp,
 };
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 use crate::both;
 use crate::fabric::{PATIENCE, PORT, Pair, Shape, filled, imm, init_attr, is_empty, next_completed, pattern};
-use crate::runner::{Case, CaseResult, fail};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -7,6 +7,7 @@ use verbs::{
     AccessFlags, Context, DeviceCapFlags, FlushPlacement, FlushSelectivity, PostReason, Provider, QpAttr,
     QpAttrMask, QpType, RecvWr, RemoteAccess, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
@@ -14,7 +15,6 @@ use crate::fabric::{
     Arena, Pair, Shape, ended, filled, in_error, is_rxe, pattern, post_recv, post_send, signalled, wait,
     wait_for, wait_one, wait_status,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -7,13 +7,13 @@ use verbs::{
     Buf, Context, Memory, NamedProvider, PostBufReason, PostReason, Provider, QpCap, RecvWr, Returned,
     SendFlags, SendOp, SendWr, Wc, WcOpcode,
 };
+use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 
 use super::SUITE;
 use crate::fabric::{
     self, Arena, Pair, Remote, Shape, filled, is_empty, pattern, post_recv, post_recv_half, post_send,
     post_send_half, signalled, wait, wait_for, wait_local_key_error,
 };
-use crate::runner::{Case, CaseResult, Stop, fail};
 use crate::{both, with_named};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
         posted_buffers_come_back_as_they_went,
         posted_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair,
     );
-    cases.extend(crate::cases!(
+    cases.extend(verbs_harness::cases!(
         SUITE,
         hidden_and_named_providers_give_the_same_completions,
         handles_can_be_named_after_they_were_made_hidden,

@@ -14,13 +14,13 @@ use verbs::{
     RecvWr, Rss, RtrAttr, RtsAttr, RxHashConf, RxHashFields, RxHashFunction, SendFlags, SendOp, SendWr,
     WcFlags, WcOpcode, WcStatus, Wq, WqAttr, WqInit, WqState,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
     self, Arena, PORT, is_empty, pattern, post_recv, post_send, post_wq_recv, signalled, wait, wait_for,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -598,7 +598,7 @@ fn a_rate_limit_slows_frames_down_and_is_lifted<P: Provider>(context: &Context<P
         for place in 0..COUNT {
             one.send(own, place, &sent)?;
         }
-        Ok::<_, crate::runner::Stop>(start.elapsed())
+        Ok::<_, verbs_harness::runner::Stop>(start.elapsed())
     };
     own.modify_rate_limit(&RateLimit { rate_limit: KBITS, ..RateLimit::default() })?;
     // A device may send the first frame at once.

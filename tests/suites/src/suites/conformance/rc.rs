@@ -1,13 +1,13 @@
 //! Reliable connections: every operation, with the data verified.
 
 use verbs::{Context, Mtu, Provider, RecvWr, SendFlags, SendOp, SendWr, WcOpcode};
+use verbs_harness::runner::{Case, CaseResult};
 
 use super::SUITE;
 use crate::both;
 use crate::fabric::{
     Arena, PORT, Pair, Shape, imm, pattern, post_recv, post_send, signalled, wait, wait_for,
 };
-use crate::runner::{Case, CaseResult};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -1,6 +1,7 @@
 //! Reliable connections: the order of requests, of their data and of their completions.
 
 use verbs::{Context, Provider, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, WcOpcode, WcStatus};
+use verbs_harness::runner::{Case, CaseResult, skip};
 
 use super::SUITE;
 use super::attributes::pair_from;
@@ -10,7 +11,6 @@ use crate::fabric::{
     Arena, Link, Pair, Remote, Shape, connect, create_qp, imm, is_empty, is_rxe, pattern, post_recv,
     post_send, rxe_ignores_rnr_timer, signalled, wait, wait_for,
 };
-use crate::runner::{Case, CaseResult, skip};
 use crate::{both, both_with_link};
 
 pub(super) fn cases() -> Vec<Case> {

@@ -4,6 +4,7 @@ use verbs::{
     Context, Errno, PostError, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendFlags,
     SendOp, SendWr, WcFlags, WcOpcode, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 use crate::both;
@@ -11,7 +12,6 @@ use crate::fabric::{
     Arena, PATIENCE, Pair, Shape, eventually, has_sqd, hold, is_empty, is_rxe, pattern, post_recv, post_send,
     signalled, wait, wait_for,
 };
-use crate::runner::{Case, CaseResult, fail};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

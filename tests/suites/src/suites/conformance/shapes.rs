@@ -4,6 +4,7 @@ use verbs::{
     AccessFlags, Context, PostBufReason, PostReason, Provider, QpCap, RecvWr, Returned, SendFlags, SendOp,
     Sge, WcOpcode, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 use crate::both;
@@ -11,7 +12,6 @@ use crate::fabric::{
     Arena, PORT, Pair, Shape, eventually, is_empty, is_length_error, next_completed, pattern, post_recv,
     post_send, signalled, wait, wait_for, wait_local_key_error, wait_one,
 };
-use crate::runner::{Case, CaseResult, fail};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

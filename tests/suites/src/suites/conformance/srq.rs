@@ -6,6 +6,7 @@ use verbs::{
     InitAttr, Pd, PostBufReason, PostError, PostReason, Provider, Qp, QpInit, QpType, RecvWr, RtsAttr,
     SendFlags, SendOp, Srq, SrqAttr, SrqAttrMask, SrqInit, WcOpcode, WcStatus, state::Rts,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
@@ -14,7 +15,6 @@ use crate::fabric::{
     is_rxe, next_completed, path, pattern, post_send, post_srq_recv, rxe_ignores_rnr_timer, rxe_is_before,
     signalled, wait, wait_for, wait_one, wait_status,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

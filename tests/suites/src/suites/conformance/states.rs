@@ -8,6 +8,7 @@ use verbs::{
     QpAttrMask, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
 use verbs_core::transition::{self, Transition};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::fabric::{
@@ -15,7 +16,6 @@ use crate::fabric::{
     is_empty, is_ethernet, is_local_key_error, is_mlx5, is_rxe, is_soft, needs_sqd, path, pattern, post_recv,
     post_send, rtr_attr, rxe_ignores_rnr_timer, signalled, wait, wait_for, wait_one, wait_status,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 use crate::{both, with_named};
 
 pub(super) fn cases() -> Vec<Case> {

@@ -8,6 +8,7 @@ use verbs::{
     QpInit, QpType, Rvh, SendOp, Sge, Srq, SrqInit, TmCap, TmOp, Tmh, TmhOp, Wc, WcFlags, WcOpcode, WcStatus,
     WcTmInfo,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
@@ -15,7 +16,6 @@ use crate::fabric::{
     self, Arena, PATIENCE, Remote, Shape, is_empty, pattern, post_recv, post_send, post_srq_ops,
     post_srq_recv, signalled, wait_for, wait_one,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -10,6 +10,7 @@ use verbs::{
     Exposed, FrozenBuf, Mr, Pd, Provider, Qp, QpInit, RecvHalf, SendFlags, SendHalf, SendOp, WcOpcode,
     WcStatus, state,
 };
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 use super::cq::{Loop, SHAPE, looped, message_memory, send_to_itself};
@@ -17,7 +18,6 @@ use crate::both;
 use crate::fabric::{
     PATIENCE, Pair, Remote, Shape, connect, filled, is_mlx5, next_completed, pattern, wait, wait_for,
 };
-use crate::runner::{Case, CaseResult, fail};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -186,7 +186,7 @@ fn halves_of_a_queue_pair_work_in_two_threads<P: Provider>(context: &Context<P>)
             }
             Ok(recv)
         });
-        Ok::<_, crate::runner::Stop>((join(sender)?, join(receiver)?))
+        Ok::<_, verbs_harness::runner::Stop>((join(sender)?, join(receiver)?))
     })?;
     let (send, recv) = halves;
     match Qp::from_halves(send, recv) {

@@ -4,6 +4,7 @@ use verbs::state::Errored;
 use verbs::{
     AccessFlags, Context, Provider, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, skip};
 
 use super::SUITE;
 use crate::both;
@@ -11,7 +12,6 @@ use crate::fabric::{
     Arena, Pair, Remote, Shape, connect, create_qp, eventually, imm, is_empty, is_local_key_error, is_rxe,
     pattern, post_recv, post_send, rxe_is_before, signalled, wait, wait_for, wait_one, wait_status,
 };
-use crate::runner::{Case, CaseResult, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -9,6 +9,7 @@ use verbs::{
     Provider, Qp, QpInit, QpType, SendFlags, SendOp, Srq, SrqInit, WcOpcode, WcStatus, Xrcd, XrcdInit,
     inc_rkey,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
@@ -16,7 +17,6 @@ use crate::fabric::{
     Arena, Remote, Shape, filled, imm, init_attr, is_empty, next_completed, pattern, post_send,
     post_srq_recv, rtr_attr, signalled, wait_for, wait_one, wait_status,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

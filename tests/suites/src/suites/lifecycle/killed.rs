@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, raise};
 use verbs::{CqInit, MwType, QpInit, QpType, RemoteAccess, SendFlags, SendOp, SrqInit};
+use verbs_harness::forked;
+use verbs_harness::port;
+use verbs_harness::process::{self, Running};
+use verbs_harness::runner::{Case, CaseResult, Stop, fail};
+use verbs_harness::tools::{DEVICE, LIMIT, Maker, gid_index};
 
 use super::{All, SUITE, back_to, resources};
 use crate::fabric::{self, Pair, Remote, Shape, create_qp, init_attr, is_rxe, rtr_attr, rxe_is_before};
-use crate::forked;
-use crate::port;
-use crate::process::{self, Running};
-use crate::runner::{Case, CaseResult, Stop, fail};
-use crate::tools::{DEVICE, LIMIT, Maker, gid_index};
 
 /// The steps of [`die_at`].
 const STEPS: u32 = 10;

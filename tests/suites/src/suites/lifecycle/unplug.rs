@@ -31,16 +31,16 @@ use verbs::{
     Mtu, MwType, Pd, PortState, Qp, QpInit, QpState, QpType, RemoteAccess, SendFlags, SendOp, Srq, SrqInit,
     UdAddr, WcStatus,
 };
+use verbs_harness::cases;
+use verbs_harness::process::Running;
+use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::sandbox::{ip, private_network};
+use verbs_harness::tools::{LIMIT, Maker, run};
 
 use super::SUITE;
-use crate::cases;
 use crate::fabric::{
     self, PATIENCE, PORT, QKEY, Remote, Shape, connect, eventually, is_rxe, path, rxe_is_before,
 };
-use crate::process::Running;
-use crate::runner::{Case, CaseResult, Stop, fail, skip};
-use crate::sandbox::{ip, private_network};
-use crate::tools::{LIMIT, Maker, run};
 
 /// The cases of the kernel's rxe.
 pub(super) fn cases() -> Vec<Case> {

@@ -17,10 +17,10 @@ use verbs::{
     Cause, Context, Cq, CqInit, Errno, ParentDomainInit, Pd, PostReason, Qp, QpInit, QpType, RecvWr,
     SendFlags, SendOp, SendWr, Sge, SrqInit, WcOpcode, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::control::Control;
 use crate::fabric::{self, Arena, PATIENCE, Remote, Shape, pattern, post_recv, post_send, wait, wait_for};
-use crate::runner::{Case, CaseResult, fail};
 
 const SUITE: &str = "beyond";
 

@@ -11,13 +11,14 @@
 
 use std::process::Command;
 
+use verbs_harness::process;
+use verbs_harness::runner::{Case, CaseResult, fail};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::differential::same_lines;
 use super::variables::{self, Env};
 use super::{Setup, device};
 use crate::compiled::{Program, compiled};
-use crate::process;
-use crate::runner::{Case, CaseResult, fail};
-use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "compressed";
 

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-use crate::runner::{CaseResult, fail, skip};
+use verbs_harness::runner::{CaseResult, fail, skip};
 
 /// Path of the channel in the guest.
 pub const PATH: &str = "/dev/connectx";

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use verbs_harness::runner::{Case, CaseResult, Stop, fail};
+use verbs_harness::tools::{Maker, run};
+
 use super::{Port, Setup, address, device, gid_of_address, read_sysfs};
-use crate::runner::{Case, CaseResult, Stop, fail};
-use crate::tools::{Maker, run};
 
 const SUITE: &str = "devinfo";
 

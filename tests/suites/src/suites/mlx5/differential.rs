@@ -37,12 +37,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::process;
+use verbs_harness::runner::{Case, CaseResult, fail};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::control::Control;
 use super::{Port, Setup, device};
 use crate::compiled::{COMPILE, Program, compiled};
-use crate::process;
-use crate::runner::{Case, CaseResult, fail};
-use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "differential";
 
@@ -261,8 +262,9 @@ fn warm_up(setup: Setup) -> CaseResult {
 
 #[cfg(test)]
 mod tests {
+    use verbs_harness::runner::Stop;
+
     use super::*;
-    use crate::runner::Stop;
     use crate::suites::mlx5::Port;
 
     #[test]

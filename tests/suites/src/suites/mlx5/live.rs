@@ -27,12 +27,12 @@ use verbs::{
     Exposed, HandleError, Mw, MwType, PostBufReason, PostReason, Provider, Qp, QpAttr, QpAttrMask, QpInit,
     QpType, RemoteAccess, SendFlags, SendOp, Srq, SrqInit, WcStatus, Window,
 };
+use verbs_harness::process;
+use verbs_harness::runner::{CaseResult, fail};
 
 use crate::fabric::{
     self, Arena, End, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, next_completed, path,
 };
-use crate::process;
-use crate::runner::{CaseResult, fail};
 use crate::with_named;
 
 /// Limit for a call while the device fails: the driver notices within a few seconds and aborts

@@ -57,11 +57,12 @@ use core::str::FromStr;
 use std::fs;
 use std::path::PathBuf;
 
+use verbs_harness::runner::{Case, CaseResult, Form, Stop, fail};
+use verbs_harness::tools::link_theirs;
+
 use self::control::Control;
 use self::kernel_log::KernelLog;
 use crate::compiled::Program;
-use crate::runner::{Case, CaseResult, Form, Stop, fail};
-use crate::tools::link_theirs;
 use crate::{arguments, beside_poller};
 
 /// C programs compiled by the suites.

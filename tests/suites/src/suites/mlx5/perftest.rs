@@ -4,14 +4,15 @@
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::pair::{both, meet};
+use verbs_harness::port;
+use verbs_harness::process::{Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, Stop, skip};
+use verbs_harness::tools::Maker;
+
 use super::rdmacm::{in_peer, wait_for_listening_id};
 use super::{Port, Setup, address, device, raw_ethernet};
-use crate::pair::{both, meet};
 use crate::perftest::row;
-use crate::port;
-use crate::process::{Finished, Running};
-use crate::runner::{Case, CaseResult, Stop, skip};
-use crate::tools::Maker;
 
 pub(super) const SUITE: &str = "perftest";
 

@@ -6,12 +6,13 @@
 
 use std::process::Command;
 
+use verbs_harness::pair::meet;
+use verbs_harness::port;
+use verbs_harness::process::Finished;
+use verbs_harness::runner::{Case, CaseResult, Stop};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::{Port, Setup, device};
-use crate::pair::meet;
-use crate::port;
-use crate::process::Finished;
-use crate::runner::{Case, CaseResult, Stop};
-use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "pingpong";
 

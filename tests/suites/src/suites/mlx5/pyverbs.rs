@@ -11,10 +11,11 @@
 
 use std::time::Duration;
 
+use verbs_harness::runner::{self, Case, CaseResult, Stop, fail, skip};
+use verbs_harness::tools::{Maker, linked_dir};
+
 use super::{Port, Setup, device};
 use crate::pyverbs::{self, Outcome, Run, compare};
-use crate::runner::{self, Case, CaseResult, Stop, fail, skip};
-use crate::tools::{Maker, linked_dir};
 
 const SUITE: &str = "pyverbs";
 

@@ -9,14 +9,15 @@
 use core::ops::Range;
 use std::process::Command;
 
+use verbs_harness::pair::{both, told};
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::tools::Maker;
+
 use super::control::Control;
 use super::perftest::{LIMIT, SUITE};
 use super::{Port, Setup, device, read_sysfs};
-use crate::pair::{both, told};
 use crate::perftest::row;
-use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, Stop, fail, skip};
-use crate::tools::Maker;
 
 /// A program and its parameters.
 #[derive(Clone, Copy, Debug)]

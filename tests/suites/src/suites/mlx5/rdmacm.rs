@@ -8,12 +8,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::pair::{meet, told};
+use verbs_harness::port;
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::tools::{LIMIT, Maker, run};
+
 use super::{Port, Setup, address};
-use crate::pair::{meet, told};
-use crate::port;
-use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, Stop, fail, skip};
-use crate::tools::{LIMIT, Maker, run};
 
 const SUITE: &str = "rdmacm";
 

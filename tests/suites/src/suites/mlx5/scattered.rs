@@ -1,8 +1,9 @@
 //! `scattered`: this project's API with short data in completions (`MLX5_SCATTER_TO_CQE=1`). It
 //! runs the topics of `conformance` with short receives, reads and atomics.
 
+use verbs_harness::runner::{Case, skip};
+
 use super::variables::{self, Env};
-use crate::runner::{Case, skip};
 
 const SUITE: &str = "scattered";
 

@@ -8,11 +8,12 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::pair::meet;
+use verbs_harness::port;
+use verbs_harness::runner::{Case, CaseResult, skip};
+use verbs_harness::tools::Maker;
+
 use super::{Setup, device};
-use crate::pair::meet;
-use crate::port;
-use crate::runner::{Case, CaseResult, skip};
-use crate::tools::Maker;
 use crate::ucx::{Test, batch, check};
 
 const SUITE: &str = "ucx";

@@ -1,8 +1,9 @@
 //! Cases in processes with other environment variables for the provider: cases of this suite's
 //! modules, and cases of `conformance` again.
 
-use crate::forked;
-use crate::runner::Case;
+use verbs_harness::forked;
+use verbs_harness::runner::Case;
+
 use crate::suites::conformance;
 
 /// Variables of a process.

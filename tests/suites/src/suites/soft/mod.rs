@@ -19,8 +19,8 @@ mod wire;
 use std::io;
 use std::time::Duration;
 
-use crate::process::{self, Finished, Running};
-use crate::runner::Case;
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::Case;
 
 const SUITE: &str = "soft_interop";
 

@@ -10,6 +10,7 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns};
 use verbs::{AhAttr, Context, GidEntry, Provider, QpType, RecvWr, SendOp, UdAddr, Wc, WcOpcode, WcStatus};
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 use super::wire::{Family, NAMESPACE, RXE, Wire};
@@ -17,7 +18,6 @@ use crate::fabric::{
     Arena, PATIENCE, QKEY, Remote, Shape, connect_from, create_qp, imm, post_recv, post_send, signalled,
     wait_one,
 };
-use crate::runner::{Case, CaseResult, fail};
 
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let run = || each_hears_the_other_in_a_group();
@@ -74,7 +74,7 @@ fn member<P: Provider>(
         post_recv(&mut qp, &[RecvWr { wr_id, sge: &[arena.sge(64..128)] }])?;
     }
     let ah = pd.create_ah(&AhAttr::new(source, GROUP.into()))?;
-    let lost = |_| crate::runner::Stop::Failed("the other end has failed".to_owned());
+    let lost = |_| verbs_harness::runner::Stop::Failed("the other end has failed".to_owned());
     tell.send(()).map_err(|_| lost(()))?;
     hear.recv_timeout(PATIENCE).map_err(|_| lost(()))?;
     let op = SendOp::UdSendWithImm { to: ah.to(UdAddr::MULTICAST_QPN, QKEY), imm_data: own };

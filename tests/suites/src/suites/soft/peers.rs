@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use verbs_harness::port;
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::wire::{Family, SOFT, Wire};
 use super::{SUITE, finish_both};
 use crate::fabric::rxe_is_before;
-use crate::port;
-use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, fail, skip};
-use crate::tools::{LIMIT, Maker};
 
 /// Links that carry packets of every path MTU.
 const LARGE: u32 = 9000;

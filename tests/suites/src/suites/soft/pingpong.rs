@@ -3,12 +3,13 @@
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::port;
+use verbs_harness::process::{self, Finished, Running};
+use verbs_harness::runner::{Case, CaseResult, fail};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::wire::{Family, SOFT, Wire};
 use super::{SUITE, finish_both};
-use crate::port;
-use crate::process::{self, Finished, Running};
-use crate::runner::{Case, CaseResult, fail};
-use crate::tools::{LIMIT, Maker};
 
 /// Links that carry packets of every path MTU.
 const LINK_MTU: u32 = 9000;

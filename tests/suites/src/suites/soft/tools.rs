@@ -6,13 +6,14 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::pair::told;
+use verbs_harness::process::{self, Running};
+use verbs_harness::runner::{Case, CaseResult, fail};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::wire::{Family, Wire};
-use crate::pair::told;
-use crate::process::{self, Running};
-use crate::runner::{Case, CaseResult, fail};
 use crate::suites::cm_flags::SUITE;
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
-use crate::tools::{LIMIT, Maker};
 
 /// A tool: its port, the kernel's number of its port space in hexadecimal, the flags of the server
 /// and of the client. The client's last flag takes the address.

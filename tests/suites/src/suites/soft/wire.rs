@@ -15,9 +15,9 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use crate::process::{self, wait_until};
-use crate::runner::{CaseResult, Stop, fail, skip};
-use crate::tools::{LIMIT, run};
+use verbs_harness::process::{self, wait_until};
+use verbs_harness::runner::{CaseResult, Stop, fail, skip};
+use verbs_harness::tools::{LIMIT, run};
 
 /// The kernel's device at one end.
 pub(super) const RXE: &str = "rxe1";

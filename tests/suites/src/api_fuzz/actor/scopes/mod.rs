@@ -15,13 +15,13 @@ use verbs::{
     Buf, Completed, Cq, Pd, PostBufError, PostBufReason, Qp, RemoteAccess, RemoteMr, Returned, Scope,
     ScopedBuf, ScopedBytes, ScopedMemory, ScopedQp, SendFlags, SendOp, WcStatus,
 };
+use verbs_harness::pattern::filled;
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::super::memory::{Plain, PlainBytes};
 use super::super::tally::Kind;
 use super::Actor;
 use super::windows::End;
-use crate::pattern::filled;
-use crate::runner::{CaseResult, fail};
 use record::{Entry, Record};
 
 const NONE: SendFlags = SendFlags::empty();

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use verbs::ScopedBuf;
+use verbs_harness::runner::{CaseResult, fail};
 
 use super::Back;
-use crate::runner::{CaseResult, fail};
 
 /// The program's record of lent memory and of the requests that hold it.
 pub(super) struct Record {

@@ -1,6 +1,7 @@
 //! Changed regions: their rights, their domain, their memory.
 
 use verbs::{AccessFlags, Context, Errno, MrChange, Provider, RegionState};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::super::SUITE;
 use super::{
@@ -9,7 +10,6 @@ use super::{
 };
 use crate::both;
 use crate::fabric::{Arena, Pair, Shape, is_mlx5, is_rxe, pattern, rereg};
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -6,6 +6,7 @@ use verbs::{
     AhAttr, Cause, ConnectAttr, Context, CqInit, HandleError, ParentDomainInit, Pd, Provider, QpInit, QpType,
     RecvWr, SendOp, WcStatus,
 };
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::super::SUITE;
 use super::{cas, exchange, faa, in_use, lacks, read, receive_refused, refused, write};
@@ -14,7 +15,6 @@ use crate::fabric::{
     Arena, PORT, Pair, Shape, in_error, pattern, post_recv, post_send, signalled, wait_local_key_error,
     wait_one,
 };
-use crate::runner::{Case, CaseResult, fail};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

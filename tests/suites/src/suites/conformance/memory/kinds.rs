@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use verbs::{Context, DmAttr, DmahAttr, Errno, Mr, MrInit, Pd, Provider, RecvWr, SendOp, WcOpcode};
+use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::super::SUITE;
 use super::{ALL, LOCAL_WRITE, allowed, cas, exchange, faa, lacks, read, refused, write};
@@ -10,7 +11,6 @@ use crate::both;
 use crate::fabric::{
     Arena, Pair, Shape, is_mlx5, pattern, post_recv, post_send, reg_mr_ex, signalled, wait_for,
 };
-use crate::runner::{Case, CaseResult, fail};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use verbs::{AccessFlags, Cause, Context, Errno, Mr, MrInit, Provider, SendOp, Sge, WcStatus};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::super::SUITE;
 use super::{
@@ -14,7 +15,6 @@ use crate::fabric::{
     Arena, Pair, Shape, in_error, is_rxe, is_soft, pattern, post_send, reg_mr_ex, rxe_is_before, signalled,
     wait_local_key_error, wait_one,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -8,6 +8,7 @@ use verbs::{
     AccessFlags, Context, Cq, Errno, Mw, MwBindInfo, MwType, OpKind, Pd, PostReason, Provider, Qp, QpState,
     QpType, RecvWr, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus, inc_rkey, state,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use crate::both;
@@ -16,7 +17,6 @@ use crate::fabric::{
     post_recv, post_send, rxe_is_before, signalled, wait_for, wait_one, wait_remote_access_error,
     wait_status,
 };
-use crate::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = both!(

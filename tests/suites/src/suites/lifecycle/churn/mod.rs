@@ -40,11 +40,11 @@ use verbs::{
     QpType, SrqInit,
 };
 use verbs_core::ring::page_size;
+use verbs_harness::pattern::Choices;
+use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 
 use super::{Resources, SUITE, back_to, fds, resources};
 use crate::fabric::{self, Arena, PORT, is_mlx5, is_soft, rxe_is_before};
-use crate::pattern::Choices;
-use crate::runner::{Case, CaseResult, Stop, fail};
 use crate::with_named;
 use make::{Kind, Lacking};
 use thing::{Held, Thing};

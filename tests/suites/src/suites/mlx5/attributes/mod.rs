@@ -16,6 +16,9 @@ pub mod table;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::runner::{Case, CaseResult, fail};
+use verbs_harness::tools::{LIMIT, Maker};
+
 use super::{Port, Setup, device};
 use crate::arguments::{Device, same_on_both_libraries};
 use crate::beside_poller::waits_for_no_poller;
@@ -23,8 +26,6 @@ use crate::compiled::{Program, compiled};
 use crate::record::compare::{Difference, differences, unexplained};
 use crate::record::normal::{Step, steps};
 use crate::record::tracer;
-use crate::runner::{Case, CaseResult, fail};
-use crate::tools::{LIMIT, Maker};
 
 const SUITE: &str = "differential";
 

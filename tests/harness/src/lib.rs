@@ -1,0 +1,24 @@
+//! The harness: cases, the processes in which they run, and the tools that they start. It knows
+//! nothing of our API, so tests of every package can use it.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`runner`] | runs each case in a separate process with a deadline |
+//! | [`forked`] | functions in child processes |
+//! | [`process`] | commands with a deadline, servers |
+//! | [`port`] | TCP ports for servers |
+//! | [`pair`] | two programs that connect over TCP |
+//! | [`pattern`] | bytes and choices derived from a seed |
+//! | [`tools`] | the tools, ours and rdma-core's |
+//! | [`refuse`] | programs under a filter that rejects commands to uverbs |
+//! | [`sandbox`] | a case's changes to its process: mounts, privileges |
+
+pub mod forked;
+pub mod pair;
+pub mod pattern;
+pub mod port;
+pub mod process;
+pub mod refuse;
+pub mod runner;
+pub mod sandbox;
+pub mod tools;
