@@ -16,12 +16,12 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use verbs_c_programs::perftest::row;
 use verbs_harness::cases;
 use verbs_harness::pair::both;
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
-use verbs_tests::perftest::row;
 
 use crate::library;
 

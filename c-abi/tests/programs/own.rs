@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_c_programs::arguments::{self, Device, ROWS, Row};
 use verbs_harness::process::{self, Finished};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
-use verbs_tests::arguments::{self, Device, ROWS, Row};
 
 use crate::library;
 

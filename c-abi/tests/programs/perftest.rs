@@ -15,11 +15,11 @@ use std::borrow::Cow;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_c_programs::perftest::row;
 use verbs_harness::pair::meet;
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail};
-use verbs_tests::perftest::row;
 
 use crate::library;
 

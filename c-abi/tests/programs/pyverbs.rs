@@ -10,9 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use verbs_c_programs::pyverbs::{self, Outcome};
 use verbs_harness::cases;
 use verbs_harness::runner::{self, Case, CaseResult, Stop, fail, skip};
-use verbs_tests::pyverbs::{self, Outcome};
 
 use crate::library;
 

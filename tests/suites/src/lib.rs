@@ -3,19 +3,12 @@
 //! | module | content |
 //! |---|---|
 //! | [`api_fuzz`] | random calls of the public API in safe code |
-//! | [`arguments`] | C calls with odd arguments, and the decided differences from rdma-core |
-//! | [`beside_poller`] | a C program that ends a queue pair beside a poller |
 //! | [`fabric`] | two connected queue pairs, memory for them, waiting |
-//! | [`compiled`] | the C programs of suites, compiled |
-//! | [`together`] | two programs that disconnect together |
 //! | [`peer`] | two processes that try every operation on each other |
 //! | [`cm_fabric`] | listeners and connected ids, like [`fabric`] for queue pairs |
 //! | [`cm_peer`] | two processes that connect by address |
 //! | [`cm_sides`] | the sides of tools that connect by address, on one device or two functions |
-//! | [`record`] | a program's commands to uverbs, recorded and compared |
-//! | [`perftest`], [`pyverbs`], [`ucx`] | results of programs written for rdma-core |
 //! | [`suites`] | the cases |
-//! | [`compare`] | the output of our tools compared with rdma-core's |
 //!
 //! Without the feature `suites`, on by default, the crate has only the modules needed by
 //! `api-fuzz`: it is built for sanitizers, which takes long. The features `soft`, `rxe` and `mlx5`
@@ -35,35 +28,17 @@
 
 pub mod api_fuzz;
 #[cfg(feature = "suites")]
-pub mod arguments;
-#[cfg(feature = "suites")]
-pub mod beside_poller;
-#[cfg(feature = "suites")]
 pub mod cm_fabric;
 #[cfg(feature = "suites")]
 pub mod cm_peer;
 #[cfg(feature = "suites")]
 pub mod cm_sides;
 #[cfg(feature = "suites")]
-pub mod compare;
-#[cfg(feature = "suites")]
-pub mod compiled;
-#[cfg(feature = "suites")]
 pub mod fabric;
 #[cfg(feature = "suites")]
 pub mod peer;
 #[cfg(feature = "suites")]
-pub mod perftest;
-#[cfg(feature = "suites")]
-pub mod pyverbs;
-#[cfg(feature = "suites")]
-pub mod record;
-#[cfg(feature = "suites")]
 pub mod suites;
-#[cfg(feature = "suites")]
-pub mod together;
-#[cfg(feature = "suites")]
-pub mod ucx;
 
 /// Compiles the examples of READMEs whose packages do not depend on the API as doctests.
 #[cfg(all(doctest, feature = "suites"))]

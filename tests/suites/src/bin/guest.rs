@@ -13,9 +13,10 @@
 
 use std::process::ExitCode;
 
+use verbs_c_programs::{arguments, beside_poller, compiled, together};
 use verbs_harness::refuse;
 use verbs_harness::runner::{self, Form, Options, left_out};
-use verbs_tests::{arguments, beside_poller, compiled, suites, together};
+use verbs_tests::suites;
 
 fn main() -> ExitCode {
     if std::env::args().skip(1).eq(["--compile"]) {

@@ -235,7 +235,7 @@ fn of_ipoib() -> CaseResult {
 fn both(tool: &str, args: &[&str]) -> CaseResult<[Finished; 2]> {
     let theirs = run(Maker::Theirs.tool(tool)?.args(args))?;
     let ours = run(Maker::Ours.tool(tool)?.args(args))?;
-    crate::compare::same(tool, &ours, &theirs)?;
+    verbs_c_programs::compare::same(tool, &ours, &theirs)?;
     Ok([ours, theirs])
 }
 

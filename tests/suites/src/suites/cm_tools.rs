@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
 use verbs::QpType;
+use verbs_c_programs::compare::same;
 use verbs_harness::pair::told;
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
@@ -14,7 +15,6 @@ use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{LIMIT, Maker, run};
 
 use crate::cm_sides::{Family, Sides};
-use crate::compare::same;
 use crate::fabric::{PATIENCE, rxe_is_before};
 use crate::suites::cm_flags;
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
@@ -290,7 +290,7 @@ fn plain(line: &str) -> &str {
 /// peer's queue pair then repeats its last request forever, because rxe does not honour librdmacm's
 /// limit of 7 retries (seen on 7.2). A program waiting for the completion hangs, on either library.
 /// Our tools do not load librdmacm, so the cases cannot make them disconnect
-/// [together](crate::together).
+/// [together](verbs_c_programs::together).
 struct Repetitions {
     before: u64,
 }

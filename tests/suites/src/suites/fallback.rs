@@ -6,11 +6,10 @@ use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_GET_CONTEXT, IB_USER_VERBS_CMD_MODIFY_QP,
     IB_USER_VERBS_CMD_REG_MR,
 };
+use verbs_c_programs::compare::same_lines;
 use verbs_harness::refuse::{Counts, Mode};
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{Maker, PingPong, refused, run};
-
-use crate::compare::same_lines;
 
 const SUITE: &str = "fallback";
 

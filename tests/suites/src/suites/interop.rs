@@ -5,12 +5,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use verbs::{OdpGeneralCaps, OdpTransportCaps};
+use verbs_c_programs::compare::{same, same_but_for_flag_names, same_but_for_reasons};
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker, PingPong, gid_index, run};
 
-use crate::compare::{same, same_but_for_flag_names, same_but_for_reasons};
 use crate::fabric::rxe_is_before;
 
 const SUITE: &str = "interop";

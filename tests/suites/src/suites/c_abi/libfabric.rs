@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+use verbs_c_programs::together::together;
 use verbs_harness::pair::meet;
 use verbs_harness::port;
 use verbs_harness::process::Finished;
@@ -11,7 +12,6 @@ use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::{PAIRS, SUITE, program, unless_c_fails};
-use crate::together::together;
 
 const PACKAGE: &str = "libfabric-bin";
 

@@ -22,12 +22,11 @@ mod utils;
 use std::path::Path;
 use std::process::Command;
 
+use verbs_c_programs::arguments::{Device, same_on_both_libraries};
+use verbs_c_programs::beside_poller::waits_for_no_poller;
 use verbs_harness::process::Finished;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{DEVICE, Maker, linked_dir, run};
-
-use crate::arguments::{Device, same_on_both_libraries};
-use crate::beside_poller::waits_for_no_poller;
 
 const SUITE: &str = "c_abi";
 

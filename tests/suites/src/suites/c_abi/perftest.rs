@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_c_programs::perftest::row;
 use verbs_harness::pair::meet;
 use verbs_harness::port;
 use verbs_harness::process::Finished;
@@ -11,7 +12,6 @@ use verbs_harness::runner::{Case, CaseResult, Stop};
 use verbs_harness::tools::{DEVICE, Maker, gid_index};
 
 use super::{PAIRS, SUITE, program};
-use crate::perftest::row;
 
 /// Both ends poll, on the two processors of an emulated guest.
 const LIMIT: Duration = Duration::from_secs(60);

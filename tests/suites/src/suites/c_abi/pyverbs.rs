@@ -1,17 +1,17 @@
 //! rdma-core's tests for Python on both libraries: a test passing on C's must pass on ours.
 //!
 //! One case, with the tests as its parts. `VERBS_PYVERBS` names the modules to run, such as
-//! `test_cq test_mr`; by default all run. [`crate::pyverbs::compare`] has the rules. A test in
+//! `test_cq test_mr`; by default all run. [`verbs_c_programs::pyverbs::compare`] has the rules. A test in
 //! [`RACES`] is skipped if it fails in the listed way, whether or not it passes on C's library.
 
 use std::time::Duration;
 
+use verbs_c_programs::pyverbs::compare::{judged, missing};
+use verbs_c_programs::pyverbs::{self, Outcome, Run};
 use verbs_harness::runner::{self, Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{DEVICE, Maker, gid_index, linked_dir};
 
 use super::SUITE;
-use crate::pyverbs::compare::{judged, missing};
-use crate::pyverbs::{self, Outcome, Run};
 
 /// A run on one library takes about half a minute.
 const LIMIT: Duration = Duration::from_secs(300);

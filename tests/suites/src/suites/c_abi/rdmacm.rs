@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_c_programs::together::together;
 use verbs_harness::pair::{both, told};
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
@@ -14,7 +15,6 @@ use super::perftest::{OPERATIONS, Way};
 use super::{PAIRS, SUITE, program};
 use crate::fabric::rxe_is_before;
 use crate::suites::mlx5::rdmacm::{has_cmtimes_table, wait_for_listening_id};
-use crate::together::together;
 
 const PACKAGE: &str = "rdmacm-utils";
 

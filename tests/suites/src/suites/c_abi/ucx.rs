@@ -8,13 +8,13 @@ use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use verbs_c_programs::ucx::{Test, batch, check};
 use verbs_harness::pair::meet;
 use verbs_harness::port;
 use verbs_harness::runner::{Case, CaseResult, Stop, skip};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker};
 
 use super::{PAIRS, SUITE, program, unless_c_fails};
-use crate::ucx::{Test, batch, check};
 
 const PACKAGE: &str = "ucx-utils";
 

@@ -1,6 +1,6 @@
 //! `compressed`: completion queues compressed by the device.
 //!
-//! `tests/compressed/compressed.c` requests each form and size of compressed completions
+//! `tests/c/compressed/compressed.c` requests each form and size of compressed completions
 //! (`mlx5dv_create_cq`). It reads the memory of such queues on rdma-core's libmlx5 and on this
 //! project's; both runs must print the same. It also polls them on this project's, which expands
 //! them: runs of every length, events, a resize, and the end of a queue pair with completions
@@ -11,6 +11,7 @@
 
 use std::process::Command;
 
+use verbs_c_programs::compiled::{Program, compiled};
 use verbs_harness::process;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
@@ -18,13 +19,12 @@ use verbs_harness::tools::{LIMIT, Maker};
 use super::differential::same_lines;
 use super::variables::{self, Env};
 use super::{Setup, device};
-use crate::compiled::{Program, compiled};
 
 const SUITE: &str = "compressed";
 
 pub(super) const PROGRAM: Program = Program {
     name: "compressed",
-    source: include_str!("../../../../compressed/compressed.c"),
+    source: include_str!("../../../../c/compressed/compressed.c"),
     options: &["-libverbs", "-lmlx5"],
 };
 

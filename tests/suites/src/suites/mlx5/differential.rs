@@ -1,7 +1,7 @@
 //! `differential`: one program on rdma-core's libmlx5 and on this project's, in one boot. Both runs
 //! must print the same and leave the same trace in the model.
 //!
-//! `tests/differential/differential.c` uses only verbs. It runs a script of requests, each
+//! `tests/c/differential/differential.c` uses only verbs. It runs a script of requests, each
 //! completed before the next. It prints every completion and a checksum of all data. The model
 //! compares the traces: commands, doorbell records, stores into registers, requests, receives and
 //! completions. The accepted differences are in a table of `connectx_model`
@@ -37,19 +37,19 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_c_programs::compiled::{COMPILE, Program, compiled};
 use verbs_harness::process;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::control::Control;
 use super::{Port, Setup, device};
-use crate::compiled::{COMPILE, Program, compiled};
 
 const SUITE: &str = "differential";
 
 pub(super) const PROGRAM: Program = Program {
     name: "differential",
-    source: include_str!("../../../../differential/differential.c"),
+    source: include_str!("../../../../c/differential/differential.c"),
     options: &["-libverbs"],
 };
 

@@ -1,25 +1,25 @@
 //! `direct`: one program filling the queues of a ConnectX device itself, on rdma-core's libmlx5 and
 //! on this project's. Both runs must print the same.
 //!
-//! `tests/direct/direct.c` queries the device's attributes and the addresses of its objects' queues
+//! `tests/c/direct/direct.c` queries the device's attributes and the addresses of its objects' queues
 //! (`mlx5dv_init_obj`). It posts writes across the end of its send queue, rings the doorbell record
 //! and the register, then reads the completions from the queue's memory.
 
 use std::process::Command;
 
+use verbs_c_programs::compiled::{Program, compiled};
 use verbs_harness::process;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::differential::same_lines;
 use super::{Setup, device};
-use crate::compiled::{Program, compiled};
 
 const SUITE: &str = "direct";
 
 pub(super) const PROGRAM: Program = Program {
     name: "direct",
-    source: include_str!("../../../../direct/direct.c"),
+    source: include_str!("../../../../c/direct/direct.c"),
     options: &["-libverbs", "-lmlx5"],
 };
 

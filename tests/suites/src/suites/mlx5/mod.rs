@@ -57,13 +57,13 @@ use core::str::FromStr;
 use std::fs;
 use std::path::PathBuf;
 
+use verbs_c_programs::compiled::Program;
+use verbs_c_programs::{arguments, beside_poller};
 use verbs_harness::runner::{Case, CaseResult, Form, Stop, fail};
 use verbs_harness::tools::link_theirs;
 
 use self::control::Control;
 use self::kernel_log::KernelLog;
-use crate::compiled::Program;
-use crate::{arguments, beside_poller};
 
 /// C programs compiled by the suites.
 pub const PROGRAMS: [Program; 6] = [

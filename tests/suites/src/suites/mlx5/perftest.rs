@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_c_programs::perftest::row;
 use verbs_harness::pair::{both, meet};
 use verbs_harness::port;
 use verbs_harness::process::{Finished, Running};
@@ -12,7 +13,6 @@ use verbs_harness::tools::Maker;
 
 use super::rdmacm::{in_peer, wait_for_listening_id};
 use super::{Port, Setup, address, device, raw_ethernet};
-use crate::perftest::row;
 
 pub(super) const SUITE: &str = "perftest";
 

@@ -4,18 +4,18 @@
 //!
 //! A skipped test reports its reason, usually a missing feature of the device. Each case requires a
 //! minimum number of passed tests and lists some required ones. Tests passing on C's library must
-//! pass on ours ([`crate::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`] fail on any device
+//! pass on ours ([`verbs_c_programs::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`] fail on any device
 //! and count as skipped.
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
 use std::time::Duration;
 
+use verbs_c_programs::pyverbs::{self, Outcome, Run, compare};
 use verbs_harness::runner::{self, Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{Maker, linked_dir};
 
 use super::{Port, Setup, device};
-use crate::pyverbs::{self, Outcome, Run, compare};
 
 const SUITE: &str = "pyverbs";
 

@@ -9,6 +9,7 @@
 use core::ops::Range;
 use std::process::Command;
 
+use verbs_c_programs::perftest::row;
 use verbs_harness::pair::{both, told};
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
@@ -17,7 +18,6 @@ use verbs_harness::tools::Maker;
 use super::control::Control;
 use super::perftest::{LIMIT, SUITE};
 use super::{Port, Setup, device, read_sysfs};
-use crate::perftest::row;
 
 /// A program and its parameters.
 #[derive(Clone, Copy, Debug)]

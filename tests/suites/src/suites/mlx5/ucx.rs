@@ -8,13 +8,13 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_c_programs::ucx::{Test, batch, check};
 use verbs_harness::pair::meet;
 use verbs_harness::port;
 use verbs_harness::runner::{Case, CaseResult, skip};
 use verbs_harness::tools::Maker;
 
 use super::{Setup, device};
-use crate::ucx::{Test, batch, check};
 
 const SUITE: &str = "ucx";
 

@@ -2,10 +2,10 @@
 //! the kernel, in one boot. Each difference must be in the [table](table::ROWS); each row of the
 //! table must have a difference.
 //!
-//! In steps, `tests/differential/attributes.c` makes each libibverbs call that reaches the kernel.
-//! A [tracer program](crate::record::tracer) reads its commands from outside, on either library.
+//! In steps, `tests/c/differential/attributes.c` makes each libibverbs call that reaches the kernel.
+//! A [tracer program](verbs_c_programs::record::tracer) reads its commands from outside, on either library.
 //!
-//! `arguments` compares the results of calls with [odd arguments](crate::arguments) in the same
+//! `arguments` compares the results of calls with [odd arguments](verbs_c_programs::arguments) in the same
 //! way.
 //!
 //! The table is part of `connectx-model/README.md`. `BLESS=1 cargo test -p verbs-tests --lib
@@ -16,22 +16,22 @@ pub mod table;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_c_programs::arguments::{Device, same_on_both_libraries};
+use verbs_c_programs::beside_poller::waits_for_no_poller;
+use verbs_c_programs::compiled::{Program, compiled};
+use verbs_c_programs::record::compare::{Difference, differences, unexplained};
+use verbs_c_programs::record::normal::{Step, steps};
+use verbs_c_programs::record::tracer;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::{Port, Setup, device};
-use crate::arguments::{Device, same_on_both_libraries};
-use crate::beside_poller::waits_for_no_poller;
-use crate::compiled::{Program, compiled};
-use crate::record::compare::{Difference, differences, unexplained};
-use crate::record::normal::{Step, steps};
-use crate::record::tracer;
 
 const SUITE: &str = "differential";
 
 pub(super) const PROGRAM: Program = Program {
     name: "attributes",
-    source: include_str!("../../../../../differential/attributes.c"),
+    source: include_str!("../../../../../c/differential/attributes.c"),
     options: &["-libverbs"],
 };
 
@@ -129,8 +129,9 @@ fn series() -> CaseResult<String> {
 mod tests {
     use std::fs;
 
+    use verbs_c_programs::record::compare::Row;
+
     use super::*;
-    use crate::record::compare::Row;
 
     /// Returns the table as lines of Markdown.
     fn shown() -> Vec<String> {

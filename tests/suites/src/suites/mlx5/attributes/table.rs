@@ -4,7 +4,7 @@
 //! describes a command sent by only one library. A row without a command describes the step's
 //! result.
 
-use crate::record::compare::{ABSENT, Row};
+use verbs_c_programs::record::compare::{ABSENT, Row};
 
 const SENT: &str = "sent";
 

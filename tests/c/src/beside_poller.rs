@@ -1,4 +1,4 @@
-//! Ends a queue pair beside a poller: `tests/differential/beside_poller.c`. The program resets and
+//! Ends a queue pair beside a poller: `tests/c/differential/beside_poller.c`. The program resets and
 //! destroys a queue pair while a poller holds the lock of its completion queue.
 //!
 //! rdma-core's driver for rxe takes no such lock. libmlx5 takes it, so the program would hang
@@ -14,7 +14,7 @@ use crate::compiled::{Program, compiled};
 /// The program.
 pub const PROGRAM: Program = Program {
     name: "beside_poller",
-    source: include_str!("../../differential/beside_poller.c"),
+    source: include_str!("../differential/beside_poller.c"),
     options: &["-libverbs"],
 };
 

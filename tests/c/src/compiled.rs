@@ -11,7 +11,7 @@ use verbs_harness::runner::{CaseResult, Stop, skip};
 use verbs_harness::{process, tools};
 
 /// Limit on a compilation.
-pub(crate) const COMPILE: Duration = Duration::from_secs(300);
+pub const COMPILE: Duration = Duration::from_secs(300);
 
 /// A program, or a library that programs preload.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +19,9 @@ pub struct Program {
     /// The name of its binary.
     pub name: &'static str,
     /// Its source text.
-    pub(crate) source: &'static str,
+    pub source: &'static str,
     /// Options of the linker.
-    pub(crate) options: &'static [&'static str],
+    pub options: &'static [&'static str],
 }
 
 /// A folder beside the suites' programs.
@@ -52,7 +52,7 @@ fn compile_all(programs: &[Program]) -> CaseResult {
 }
 
 /// Returns a compiled program: from the host, from an earlier case, or compiled now.
-pub(crate) fn compiled(program: &Program) -> CaseResult<PathBuf> {
+pub fn compiled(program: &Program) -> CaseResult<PathBuf> {
     let own = Path::new("/tmp");
     match program.is_in(&tools::bin_dir()?.join(FOLDER)).or_else(|| program.is_in(own)) {
         Some(binary) => Ok(binary),

@@ -19,7 +19,7 @@ use crate::compiled::{Program, compiled};
 /// The library.
 pub const LIBRARY: Program = Program {
     name: "together.so",
-    source: include_str!("../../together/together.c"),
+    source: include_str!("../together/together.c"),
     options: &["-shared", "-fPIC", "-ldl"],
 };
 
@@ -27,7 +27,7 @@ pub const LIBRARY: Program = Program {
 ///
 /// # Errors
 /// The library cannot be compiled; a skip without a compiler.
-pub(crate) fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
+pub fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
     let library = compiled(&LIBRARY)?;
     let pipe = Pipe(std::env::temp_dir().join(format!("together-{}", std::process::id())));
     // Left over by a killed process with the same number.
@@ -41,7 +41,7 @@ pub(crate) fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
 
 /// The named pipe that synchronises two programs.
 #[derive(Debug)]
-pub(crate) struct Pipe(PathBuf);
+pub struct Pipe(PathBuf);
 
 impl Drop for Pipe {
     fn drop(&mut self) {
