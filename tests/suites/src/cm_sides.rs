@@ -12,11 +12,11 @@
 use std::fs;
 use std::process::Command;
 
+use verbs_fixtures::fabric::under_test;
 use verbs_harness::process;
 use verbs_harness::runner::{CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{LIMIT, run};
 
-use crate::fabric::under_test;
 use crate::suites::mlx5::rdmacm::in_peer;
 use crate::suites::mlx5::{Port, Setup};
 

@@ -3,10 +3,6 @@
 //! | module | content |
 //! |---|---|
 //! | [`api_fuzz`] | random calls of the public API in safe code |
-//! | [`fabric`] | two connected queue pairs, memory for them, waiting |
-//! | [`peer`] | two processes that try every operation on each other |
-//! | [`cm_fabric`] | listeners and connected ids, like [`fabric`] for queue pairs |
-//! | [`cm_peer`] | two processes that connect by address |
 //! | [`cm_sides`] | the sides of tools that connect by address, on one device or two functions |
 //! | [`suites`] | the cases |
 //!
@@ -28,15 +24,7 @@
 
 pub mod api_fuzz;
 #[cfg(feature = "suites")]
-pub mod cm_fabric;
-#[cfg(feature = "suites")]
-pub mod cm_peer;
-#[cfg(feature = "suites")]
 pub mod cm_sides;
-#[cfg(feature = "suites")]
-pub mod fabric;
-#[cfg(feature = "suites")]
-pub mod peer;
 #[cfg(feature = "suites")]
 pub mod suites;
 

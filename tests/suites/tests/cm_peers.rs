@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use verbs_fixtures::cm_peer::outlive::State;
+use verbs_fixtures::cm_peer::steps::ALL;
 use verbs_harness::port;
 use verbs_harness::process::{Finished, Running};
-use verbs_tests::cm_peer::outlive::State;
-use verbs_tests::cm_peer::steps::ALL;
 
 /// Far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -6,8 +6,9 @@
 
 use std::process::ExitCode;
 
+use verbs_fixtures::fabric;
 use verbs_harness::runner::{self, Options};
-use verbs_tests::{fabric, suites};
+use verbs_tests::suites;
 
 fn main() -> ExitCode {
     let mut options = Options::default();

@@ -6,12 +6,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use verbs::{Context, Gid, Mtu, QpType, RtsAttr, SendFlags, SendOp, WcOpcode, WcStatus};
+use verbs_fixtures::peer::link::Link;
+use verbs_fixtures::peer::session::{DEPTH, End, Session, Shape, buf_of, loopback};
 use verbs_harness::pattern::Choices;
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{CaseResult, Stop};
-use verbs_tests::peer::link::Link;
-use verbs_tests::peer::session::{DEPTH, End, Session, Shape, buf_of, loopback};
 
 /// Far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);

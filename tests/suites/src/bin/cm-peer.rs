@@ -14,8 +14,8 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
+use verbs_fixtures::cm_peer::{Plan, connect, listen};
 use verbs_harness::runner::{CaseResult, Stop, fail};
-use verbs_tests::cm_peer::{Plan, connect, listen};
 
 const USAGE: &str = "usage: cm-peer (--listen | --connect) ADDRESS:PORT [--step NAME]... [--connections N] [--rounds N] \
                      [--source ADDRESS] [--dies STATE | --outlives STATE]";

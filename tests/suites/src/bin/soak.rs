@@ -7,8 +7,8 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use verbs_fixtures::peer::soak::{Soak, Totals};
 use verbs_harness::runner::{CaseResult, Stop, fail};
-use verbs_tests::peer::soak::{Soak, Totals};
 
 const USAGE: &str =
     "usage: soak [--seconds N] [--qps N] [--threads N] [--device NAME] [--no-fence] [--seed N]";

@@ -14,10 +14,10 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use verbs::Mtu;
+use verbs_fixtures::peer::link::Link;
+use verbs_fixtures::peer::session::{Role, Session};
+use verbs_fixtures::peer::steps::{self, Plan};
 use verbs_harness::runner::{CaseResult, Stop, fail};
-use verbs_tests::peer::link::Link;
-use verbs_tests::peer::session::{Role, Session};
-use verbs_tests::peer::steps::{self, Plan};
 
 const USAGE: &str = "usage: verbs-peer (--listen | --connect) ADDRESS:PORT [--device NAME] [--gid-index N] [--mtu BYTES]... \
                      [--step NAME]... [--without NAME]... [--min-size BYTES] [--max-size BYTES] [--operations N] [--no-fence] [--no-empty] [--no-reads] [--seed N]";

@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
+use verbs_fixtures::fabric::{is_rxe, rxe_is_before};
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 use verbs_harness::tools::{LIMIT, Maker, run};
 
 use crate::cm_sides::{Family, Sides};
-use crate::fabric::{is_rxe, rxe_is_before};
 use crate::suites::cm_flags;
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
 

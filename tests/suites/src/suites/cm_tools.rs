@@ -8,6 +8,7 @@ use std::time::Duration;
 use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
 use verbs::QpType;
 use verbs_c_programs::compare::same;
+use verbs_fixtures::fabric::{PATIENCE, rxe_is_before};
 use verbs_harness::pair::told;
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
@@ -15,7 +16,6 @@ use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{LIMIT, Maker, run};
 
 use crate::cm_sides::{Family, Sides};
-use crate::fabric::{PATIENCE, rxe_is_before};
 use crate::suites::cm_flags;
 use crate::suites::mlx5::rdmacm::wait_for_listening_id;
 

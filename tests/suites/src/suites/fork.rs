@@ -21,10 +21,9 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use verbs::{Buf, Cause, Errno, ForkStatus, SendFlags, SendOp, fork_init, is_fork_initialized};
 use verbs_core::ring::page_size;
+use verbs_fixtures::fabric::{self, Pair, Shape, next_completed, pattern, rxe_is_before};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use crate::fabric::{self, Pair, Shape, next_completed, pattern, rxe_is_before};
 
 const SUITE: &str = "fork";
 

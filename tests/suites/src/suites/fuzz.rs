@@ -8,12 +8,12 @@ use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
 
+use verbs_fixtures::fabric::{is_mlx5, is_rxe, under_test};
 use verbs_harness::cases;
 use verbs_harness::forked;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 
 use crate::api_fuzz::rounds;
-use crate::fabric::{is_mlx5, is_rxe, under_test};
 
 /// The suite.
 pub fn cases() -> Vec<Case> {

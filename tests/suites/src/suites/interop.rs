@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use verbs::{OdpGeneralCaps, OdpTransportCaps};
 use verbs_c_programs::compare::{same, same_but_for_flag_names, same_but_for_reasons};
+use verbs_fixtures::fabric::rxe_is_before;
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker, PingPong, gid_index, run};
-
-use crate::fabric::rxe_is_before;
 
 const SUITE: &str = "interop";
 
@@ -90,7 +89,7 @@ fn pingpongs() -> impl Iterator<Item = Case> {
 
 /// Skips a case on a device whose shared receives cannot name on-demand paged memory.
 fn needs_paged_shared_receives() -> CaseResult {
-    let odp = crate::fabric::open()?.query_device_ex()?.odp_caps;
+    let odp = verbs_fixtures::fabric::open()?.query_device_ex()?.odp_caps;
     let needed = OdpTransportCaps::SEND | OdpTransportCaps::SRQ_RECV;
     if odp.general_caps.contains(OdpGeneralCaps::SUPPORT) && odp.rc_odp_caps.contains(needed) {
         Ok(())

@@ -12,11 +12,10 @@ use rdmacm::{
     Listener, ListenerInit, PortSpace, RejectReason, Resources,
 };
 use verbs::{Errno, QpState, SendFlags, SendOp};
+use verbs_fixtures::cm_fabric::is_asleep;
+use verbs_fixtures::fabric::{self, PATIENCE};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
-
-use crate::cm_fabric::is_asleep;
-use crate::fabric::{self, PATIENCE};
 
 const SUITE: &str = "listener";
 

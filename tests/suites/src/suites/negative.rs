@@ -22,16 +22,15 @@ use verbs::{
 };
 use verbs_c_programs::compare::{same, same_but_for_reasons};
 use verbs_core::discovery::{self, Roots};
+use verbs_fixtures::fabric::{
+    self, Arena, PORT, Pair, Remote, Shape, create_qp, eventually, init_attr, is_mlx5, is_rxe, open,
+    post_recv, post_send, rtr_attr, signalled, under_test, wait, wait_for,
+};
 use verbs_harness::cases;
 use verbs_harness::refuse;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 use verbs_harness::sandbox::{become_nobody, cover, private_mounts};
 use verbs_harness::tools::{DEVICE, Maker, refused, run};
-
-use crate::fabric::{
-    self, Arena, PORT, Pair, Remote, Shape, create_qp, eventually, init_attr, is_mlx5, is_rxe, open,
-    post_recv, post_send, rtr_attr, signalled, under_test, wait, wait_for,
-};
 
 const SUITE: &str = "negative";
 

@@ -16,11 +16,10 @@ use verbs_core::cmd;
 use verbs_core::cmd::qp::QpHandles;
 use verbs_core::kernel::{KernelContext, KernelPd};
 use verbs_core::transition::{self, Transition};
+use verbs_fixtures::fabric::{self, PORT, QKEY, Shape};
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::DEVICE;
 use zerocopy::{FromZeros as _, IntoBytes as _};
-
-use crate::fabric::{self, PORT, QKEY, Shape};
 
 const SUITE: &str = "transition";
 

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use verbs_c_programs::together::together;
+use verbs_fixtures::fabric::rxe_is_before;
 use verbs_harness::pair::{both, told};
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
@@ -13,7 +14,6 @@ use verbs_harness::tools::{LIMIT, Maker};
 
 use super::perftest::{OPERATIONS, Way};
 use super::{PAIRS, SUITE, program};
-use crate::fabric::rxe_is_before;
 use crate::suites::mlx5::rdmacm::{has_cmtimes_table, wait_for_listening_id};
 
 const PACKAGE: &str = "rdmacm-utils";

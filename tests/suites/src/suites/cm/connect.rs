@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rdmacm::{ConnParam, EventChannel, EventKind, EventType, PortSpace, RejectReason};
 use verbs::{Ece, Gid};
+use verbs_fixtures::cm_fabric::{Client, Connected, RESOLVING, connect, expect, next};
+use verbs_fixtures::fabric::{self, PATIENCE};
 use verbs_harness::cases;
 use verbs_harness::process;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::run;
 
 use super::{SUITE, at, here, server};
-use crate::cm_fabric::{Client, Connected, RESOLVING, connect, expect, next};
 use crate::cm_sides::netdev;
-use crate::fabric::{self, PATIENCE};
 
 /// Cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {

@@ -2,20 +2,20 @@
 //!
 //! The kernel ends the connections of a dying process and notifies the survivor at once. A soft
 //! device dies with its process; a survivor on a kernel device detects the silence
-//! ([`cm_peer::outlive`](crate::cm_peer::outlive)).
+//! ([`cm_peer::outlive`](verbs_fixtures::cm_peer::outlive)).
 
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_fixtures::cm_peer::outlive::State;
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::{SUITE, here};
-use crate::cm_peer::outlive::State;
 use crate::suites::lifecycle::{back_to, resources};
 
 /// The cases of devices whose connections the kernel ends.

@@ -5,16 +5,16 @@ use std::thread;
 use std::time::Duration;
 
 use rdmacm::{ConnParam, EventChannel, EventKind, EventType, PortSpace};
+use verbs_fixtures::cm_fabric::{
+    Client, Connected, Parts, RESOLVING, Server, accept_many, connect, connect_many, expect, next, take,
+};
+use verbs_fixtures::fabric;
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 use verbs_harness::tools::run;
 
 use super::refuse::NOBODY;
 use super::{SUITE, at, here, server};
-use crate::cm_fabric::{
-    Client, Connected, Parts, RESOLVING, Server, accept_many, connect, connect_many, expect, next, take,
-};
-use crate::fabric;
 use crate::suites::lifecycle::{back_to, resources};
 
 /// Cases for any device.

@@ -29,9 +29,8 @@ mod threads;
 use std::net::{IpAddr, SocketAddr};
 
 use rdmacm::PortSpace;
+use verbs_fixtures::cm_fabric::{self, Server};
 use verbs_harness::runner::{Case, CaseResult, skip};
-
-use crate::cm_fabric::{self, Server};
 
 const SUITE: &str = "cm";
 

@@ -13,14 +13,14 @@ use std::process::Command;
 
 use rdmacm::{CmId, EventChannel, EventType, PortSpace};
 use verbs::Device;
+use verbs_fixtures::cm_fabric::{Connected, connect, expect};
+use verbs_fixtures::fabric::{PORT, eventually};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::sandbox::ip;
 use verbs_harness::tools::run;
 
 use super::{SUITE, at};
-use crate::cm_fabric::{Connected, connect, expect};
-use crate::fabric::{PORT, eventually};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!(SUITE, ids_are_told_that_their_bond_has_failed_over)

@@ -14,14 +14,14 @@ use std::time::Duration;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use rdmacm::{CmId, Event, EventChannel, EventKind, EventType, PortSpace};
 use verbs::Errno;
+use verbs_fixtures::cm_fabric::{Connected, RESOLVING, arrived, connect, expect, is_asleep};
+use verbs_fixtures::fabric::PATIENCE;
 use verbs_harness::cases;
 use verbs_harness::forked;
 use verbs_harness::process::wait_until;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at, here, server};
-use crate::cm_fabric::{Connected, RESOLVING, arrived, connect, expect, is_asleep};
-use crate::fabric::PATIENCE;
 
 /// Cases for the kernel's connection manager.
 pub(super) fn of_interface() -> Vec<Case> {

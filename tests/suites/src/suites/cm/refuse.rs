@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rdmacm::{EventChannel, PortSpace, RejectReason};
 use verbs::Errno;
+use verbs_fixtures::cm_fabric::{Client, Server, next};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at, here};
-use crate::cm_fabric::{Client, Server, next};
 use crate::suites::conformance::connect_refuse::is_rejected;
 
 /// Cases for any device.

@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use rdmacm::{CmId, ConnParam, EventChannel, EventKind, EventType, IdKey, PortSpace};
+use verbs_fixtures::cm_fabric::{
+    Client, Connected, Parts, RESOLVING, Server, arrived, connect, expect, next,
+};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at};
-use crate::cm_fabric::{Client, Connected, Parts, RESOLVING, Server, arrived, connect, expect, next};
 use crate::suites::lifecycle::unplug::{ADDRESS, Interface, delete, spare, succeeds};
 
 pub(super) fn cases() -> Vec<Case> {

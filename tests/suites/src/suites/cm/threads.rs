@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use rdmacm::{CmId, ConnParam, Event, EventChannel, EventKind, EventType, PortSpace};
+use verbs_fixtures::cm_fabric::{Client, Parts, RESOLVING, Server, arrived, connect_many, expect, is_asleep};
+use verbs_fixtures::fabric::PATIENCE;
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at, here, server};
-use crate::cm_fabric::{Client, Parts, RESOLVING, Server, arrived, connect_many, expect, is_asleep};
-use crate::fabric::PATIENCE;
 
 pub(super) fn cases() -> Vec<Case> {
     cases!(

@@ -8,14 +8,14 @@ use verbs::{
     AccessFlags, AtomicCap, Context, CqInit, PostReason, Provider, QpAttr, QpAttrMask, RemoteAccess,
     SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, Pair, Shape, is_rxe, is_soft, post_send, signalled, wait, wait_for, wait_local_key_error,
     wait_one, wait_remote_access_error,
 };
+use verbs_harness::runner::{Case, CaseResult};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -181,16 +181,22 @@ fn lane<P: Provider>(context: &Context<P>, first: &Pair<P>) -> CaseResult<Pair<P
     let mut pair = Pair::new(context, &shape)?;
     let make = || -> CaseResult<_> {
         let cq = context.create_cq(&CqInit::new(shape.cqe))?;
-        let qp = crate::fabric::create_qp(&first.pd, &cq, &shape)?;
+        let qp = verbs_fixtures::fabric::create_qp(&first.pd, &cq, &shape)?;
         Ok((qp, cq))
     };
     let ((a, a_cq), (b, b_cq)) = (make()?, make()?);
-    let (to_a, to_b) = (crate::fabric::Remote::of(&a), crate::fabric::Remote::of(&b));
+    let (to_a, to_b) = (verbs_fixtures::fabric::Remote::of(&a), verbs_fixtures::fabric::Remote::of(&b));
     pair.pd = first.pd.clone();
-    pair.a =
-        crate::fabric::End { qp: crate::fabric::connect(context, a, &shape, to_b)?, cq: a_cq, channel: None };
-    pair.b =
-        crate::fabric::End { qp: crate::fabric::connect(context, b, &shape, to_a)?, cq: b_cq, channel: None };
+    pair.a = verbs_fixtures::fabric::End {
+        qp: verbs_fixtures::fabric::connect(context, a, &shape, to_b)?,
+        cq: a_cq,
+        channel: None,
+    };
+    pair.b = verbs_fixtures::fabric::End {
+        qp: verbs_fixtures::fabric::connect(context, b, &shape, to_a)?,
+        cq: b_cq,
+        channel: None,
+    };
     Ok(pair)
 }
 

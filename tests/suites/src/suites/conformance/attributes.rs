@@ -7,16 +7,16 @@ use verbs::{
     QpAttr, QpAttrMask, QpCap, QpState, QpType, RateLimit, RecvWr, RtrAttr, RtsAttr, SendOp, WcOpcode,
     WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, skip};
-
-use super::SUITE;
-use super::states::queryable;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     ANY_ERROR, Arena, End, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, ended, eventually, in_error,
     init_attr, is_empty, is_ethernet, is_mlx5, is_rxe, is_soft, path, pattern, post_recv, post_send,
     rtr_attr, rxe_ignores_rnr_timer, signalled, wait, wait_for, wait_one, wait_status, wants_right,
 };
+use verbs_harness::runner::{Case, CaseResult, skip};
+
+use super::SUITE;
+use super::states::queryable;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

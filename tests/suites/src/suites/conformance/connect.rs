@@ -13,15 +13,15 @@ use verbs::{
     AccessFlags, AsyncEventType, Errno, Gid, Qp, QpAttrMask, QpInit, QpState, QpType, SendOp, SrqInit,
     WcOpcode,
 };
+use verbs_fixtures::cm_fabric::{
+    Client, Connected, MESSAGE, Parts, RESOLVING, Server, arrived, connect, expect, here, is_readable, take,
+    with_port,
+};
+use verbs_fixtures::fabric::{self, Arena, pattern, post_send, signalled, wait_for};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
-use crate::cm_fabric::{
-    Client, Connected, MESSAGE, Parts, RESOLVING, Server, arrived, connect, expect, here, is_readable, take,
-    with_port,
-};
-use crate::fabric::{self, Arena, pattern, post_send, signalled, wait_for};
 
 /// The cases.
 pub fn cases() -> Vec<Case> {

@@ -7,12 +7,12 @@ use rdmacm::{
 };
 use verbs::state::Rts;
 use verbs::{Errno, Gid, Qp, QpInit, QpType, SendOp};
+use verbs_fixtures::cm_fabric::{Client, MESSAGE, Parts, RESOLVING, Server, arrived, expect, here};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use super::connect::{ANSWER, QUESTION, padded, room};
-use crate::cm_fabric::{Client, MESSAGE, Parts, RESOLVING, Server, arrived, expect, here};
 
 /// The cases.
 pub fn cases() -> Vec<Case> {

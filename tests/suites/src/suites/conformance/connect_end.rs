@@ -3,14 +3,14 @@
 use rdmacm::{Address, CmId, ConnParam, EventChannel, EventKind, EventType, IdKey, PortSpace, RejectReason};
 use verbs::state::Rts;
 use verbs::{Errno, Qp, SendFlags, SendOp, WcStatus};
+use verbs_fixtures::cm_fabric::{
+    Client, Connected, Parts, RESOLVING, Server, arrived, connect, expect, here, is_readable, next,
+};
+use verbs_fixtures::fabric::{PATIENCE, rxe_is_before};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
-use crate::cm_fabric::{
-    Client, Connected, Parts, RESOLVING, Server, arrived, connect, expect, here, is_readable, next,
-};
-use crate::fabric::{PATIENCE, rxe_is_before};
 
 /// The cases.
 pub fn cases() -> Vec<Case> {

@@ -7,13 +7,13 @@ use rdmacm::{
     Address, ConnParam, EventChannel, EventKind, EventType, IbAddress, Message, PortSpace, RejectReason,
 };
 use verbs::{Errno, Gid, QpState, WcStatus};
+use verbs_fixtures::cm_fabric::{Client, Parts, RESOLVING, Server, arrived, expect, here, with_port};
+use verbs_fixtures::fabric::PATIENCE;
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 use super::connect::{ANSWER, padded, room};
-use crate::cm_fabric::{Client, Parts, RESOLVING, Server, arrived, expect, here, with_port};
-use crate::fabric::PATIENCE;
 
 /// The cases.
 pub fn cases() -> Vec<Case> {

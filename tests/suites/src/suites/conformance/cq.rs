@@ -11,14 +11,14 @@ use verbs::{
     ParentDomainInit, Pd, Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr,
     Wc, WcOpcode, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, Remote, Shape, connect, eventually, is_empty, is_mlx5, is_rxe, post_recv, post_send, wait,
     wait_for,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -3,14 +3,14 @@
 
 use verbs::state::Rts;
 use verbs::{CompChannel, Context, Cq, CqInit, Provider, Qp, QpType, RecvWr, SendFlags, SendOp, SendWr, Wc};
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, PATIENCE, Remote, Shape, connect, create_qp, is_empty, is_mlx5, pattern, post_recv, post_send,
     signalled, wait,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -12,12 +12,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use verbs::{
     CompChannel, Context, Cq, CqId, CqInit, CqModeration, Errno, Provider, RecvWr, SendFlags, WcStatus,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{PATIENCE, eventually, is_mlx5, is_rxe, post_recv, wait};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use super::cq::{Loop, looped, message_memory, send_to_itself};
-use crate::both;
-use crate::fabric::{PATIENCE, eventually, is_mlx5, is_rxe, post_recv, wait};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

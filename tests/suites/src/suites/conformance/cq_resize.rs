@@ -5,12 +5,12 @@ use std::thread;
 use std::time::Instant;
 
 use verbs::{Context, Cq, CqInit, Errno, Provider, SendFlags, SendOp, WcOpcode, WcStatus};
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{PATIENCE, filled, is_empty, next_completed, pattern, wait_for};
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 use super::cq::{Loop, limit_of, send_to_itself};
-use crate::both;
-use crate::fabric::{PATIENCE, filled, is_empty, next_completed, pattern, wait_for};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -7,14 +7,14 @@ use verbs::{
     Ah, AhAttr, Av, Cause, Context, Cq, Errno, Gid, GlobalRoute, Grh, PostReason, Provider, Qp, QpAttr,
     QpAttrMask, QpState, QpType, Rate, RecvWr, SendFlags, SendOp, UdAddr, WcFlags, WcOpcode, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, group_lid, imm, is_empty, is_ethernet,
     is_mlx5, is_rxe, path, pattern, post_recv, post_send, rxe_is_before, signalled, wait_for, wait_status,
 };
+use verbs_harness::runner::{Case, CaseResult, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

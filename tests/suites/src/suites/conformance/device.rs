@@ -1,11 +1,13 @@
 //! An open device: its attributes, ports, GIDs and partition keys; two opens of one device.
 
 use verbs::{Cause, Context, CqInit, Errno, Gid, GidType, LinkLayer, NodeType, PortState, Provider, QpType};
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    self, PORT, Pair, Shape, is_ethernet, is_mlx5, signalled, under_test, wait_for,
+};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
-use crate::both;
-use crate::fabric::{self, PORT, Pair, Shape, is_ethernet, is_mlx5, signalled, under_test, wait_for};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

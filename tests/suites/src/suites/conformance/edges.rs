@@ -15,14 +15,14 @@ use verbs::{
     AsyncEventType, CompChannel, Context, CqInit, Element, Provider, QpInit, RecvWr, SendFlags, SendOp,
     SendWr, SrqInit,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::cm_fabric::{RESOLVING, arrived, here, with_port};
+use verbs_fixtures::fabric::{PATIENCE, Remote, connect, post_send, post_srq_recv, wait};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
 use super::cq::{Loop, SHAPE, message_memory};
-use crate::both;
-use crate::cm_fabric::{RESOLVING, arrived, here, with_port};
-use crate::fabric::{PATIENCE, Remote, connect, post_send, post_srq_recv, wait};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = both!(

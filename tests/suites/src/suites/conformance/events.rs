@@ -9,16 +9,16 @@ use verbs::{
     GidEntry, PortState, Provider, Qp, QpAttr, QpAttrMask, QpState, RecvWr, RtsAttr, SendFlags, SendOp,
     SendWr, WcOpcode, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-use verbs_harness::sandbox::ip;
-
-use super::SUITE;
-use crate::fabric::{
+use verbs_fixtures::fabric::{
     Arena, Link, PATIENCE, PORT, Pair, Remote, Shape, connect, create_qp, eventually, has_sqd, init_attr,
     is_ethernet, is_rxe, is_soft, needs_sqd, open, post_recv, post_send, rtr_attr, wait_for,
     wait_remote_access_error, wait_status,
 };
-use crate::{both, both_with_link};
+use verbs_fixtures::{both, both_with_link};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+use verbs_harness::sandbox::ip;
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = both!(
@@ -64,7 +64,7 @@ const DEFAULT: Shape = Shape {
     rts: RtsAttr { sq_psn: None, timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 1 },
 };
 
-fn channel<P: Provider>(end: &crate::fabric::End<P>) -> CaseResult<&CompChannel> {
+fn channel<P: Provider>(end: &verbs_fixtures::fabric::End<P>) -> CaseResult<&CompChannel> {
     end.channel.as_ref().map_or_else(|| fail("no channel"), Ok)
 }
 
@@ -162,7 +162,7 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
         let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[arena.sge(8..16)], flags: SendFlags::SIGNALED };
         post_send(&mut qp, &[wr])?;
         assert_eq!(wait_for_event(&channel)?, cqs[which].id());
-        crate::fabric::wait(&mut cqs[which], 2)?;
+        verbs_fixtures::fabric::wait(&mut cqs[which], 2)?;
         // The second completion may cause another event if the queue was armed late; the other
         // queue causes none.
         while let Some(event) = channel.next_event()? {
@@ -411,8 +411,8 @@ fn a_drained_send_queue_is_told_where_that_was_asked<P: Provider>(context: &Cont
         eventually("the send queue is drained", || qp.is_drained().unwrap_or(false))?;
         assert_eq!(events.next_event()?, None, "round {round}");
         a.qp = qp.resume()?;
-        crate::fabric::wait(&mut a.cq, 4)?;
-        crate::fabric::wait(&mut b.cq, 4)?;
+        verbs_fixtures::fabric::wait(&mut a.cq, 4)?;
+        verbs_fixtures::fabric::wait(&mut b.cq, 4)?;
     }
     assert_eq!(told, if is_rxe()? { 3 } else { 2 });
     Ok(())

@@ -4,15 +4,15 @@ use verbs::{
     AccessFlags, Buf, Context, Cq, Memory, Provider, QpAttr, QpAttrMask, QpState, QpType, RecvWr, RtsAttr,
     SendFlags, SendOp, SendWr, Sge, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, Pair, Remote, Shape, connect, ended, filled, in_error, is_empty, is_length_error, is_mlx5, is_rxe,
     pattern, post_recv, post_send, rxe_ignores_rnr_timer, rxe_is_before, signalled, wait,
     wait_local_key_error, wait_remote_access_error, wait_status, wants_right,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -146,7 +146,7 @@ fn rights_that_the_queue_pair_lacks_are_an_error_of_the_requester<P: Provider>(
     pair.b.qp.modify(&none, QpAttrMask::ACCESS_FLAGS)?;
     let op = SendOp::RdmaWrite { remote_addr: target.addr(), rkey: target.rkey() };
     post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
-    wants_right(&crate::fabric::wait_one(&mut pair.a.cq)?, 1)?;
+    wants_right(&verbs_fixtures::fabric::wait_one(&mut pair.a.cq)?, 1)?;
     assert_eq!(target.read(0..64), [0; 64]);
     Ok(())
 }
@@ -180,7 +180,10 @@ fn a_message_that_does_not_fit_fails_on_both_sides<P: Provider>(context: &Contex
         let (from, into) = (Arena::new(&pair.pd, 5000)?, Arena::new(&pair.pd, 64)?);
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..8)] }])?;
         post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[from.sge(0..len)])])?;
-        let (a, b) = (crate::fabric::wait_one(&mut pair.a.cq)?, crate::fabric::wait_one(&mut pair.b.cq)?);
+        let (a, b) = (
+            verbs_fixtures::fabric::wait_one(&mut pair.a.cq)?,
+            verbs_fixtures::fabric::wait_one(&mut pair.b.cq)?,
+        );
         assert!(is_length_error(a.status, b.status)?, "{a:?}, {b:?}");
         assert_eq!((a.wr_id, b.wr_id), (1, 2));
         assert_eq!(into.read(8..64), [0; 56], "beyond the receive");
@@ -396,7 +399,7 @@ fn local_memory_beyond_its_region_is_a_local_error<P: Provider>(context: &Contex
         let arena = Arena::new(&pair.pd, 64)?;
         let sge = Sge { addr: arena.addr().wrapping_add(addr), length, ..arena.sge(0..8) };
         post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[sge])])?;
-        let wc = crate::fabric::wait_one(&mut pair.a.cq)?;
+        let wc = verbs_fixtures::fabric::wait_one(&mut pair.a.cq)?;
         ended(&wc, 1, WcStatus::LOC_PROT_ERR, &[WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR])?;
         in_error(&pair.a.qp)?;
         assert_eq!(pair.b.qp.state()?, QpState::RTS);
@@ -413,7 +416,7 @@ fn a_read_into_memory_that_may_not_be_written_is_a_local_error<P: Provider>(
     target.write(0, &[3; 64]);
     let op = SendOp::RdmaRead { remote_addr: target.addr(), rkey: target.rkey() };
     post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
-    let wc = crate::fabric::wait_one(&mut pair.a.cq)?;
+    let wc = verbs_fixtures::fabric::wait_one(&mut pair.a.cq)?;
     ended(&wc, 1, WcStatus::LOC_PROT_ERR, &[WcStatus::LOC_QP_OP_ERR, WcStatus::WR_FLUSH_ERR])?;
     assert_eq!(local.read(0..64), [0; 64]);
     in_error(&pair.a.qp)?;
@@ -435,7 +438,10 @@ fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &
 
 /// Expects a receive to fail because of its memory: locally at b, as the peer's failure at a.
 fn both_fail<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
-    let (a, b) = (crate::fabric::wait_one(&mut pair.a.cq)?, crate::fabric::wait_one(&mut pair.b.cq)?);
+    let (a, b) = (
+        verbs_fixtures::fabric::wait_one(&mut pair.a.cq)?,
+        verbs_fixtures::fabric::wait_one(&mut pair.b.cq)?,
+    );
     ended(&a, 1, WcStatus::REM_OP_ERR, &[WcStatus::REM_ACCESS_ERR, WcStatus::REM_INV_REQ_ERR])?;
     let of_rxe = [WcStatus::LOC_QP_OP_ERR, WcStatus::REM_ACCESS_ERR, WcStatus::LOC_ACCESS_ERR];
     ended(&b, 2, WcStatus::LOC_PROT_ERR, &of_rxe)?;
@@ -489,7 +495,7 @@ fn a_receive_in_time_ends_the_retries<P: Provider>(context: &Context<P>) -> Case
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 7 }, &[arena.sge(0..8)])])?;
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(8..16)] }])?;
     wait_status(&mut pair.a.cq, 1, WcStatus::SUCCESS)?;
-    let wc = crate::fabric::wait_one(&mut pair.b.cq)?;
+    let wc = verbs_fixtures::fabric::wait_one(&mut pair.b.cq)?;
     assert_eq!((wc.wr_id, wc.status, wc.imm_data), (2, WcStatus::SUCCESS, 7));
     Ok(())
 }
@@ -517,8 +523,9 @@ fn a_datagram_too_long_for_its_receive_fails_there_alone<P: Provider>(context: &
     }
     let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
     let arena = Arena::new(&pair.pd, 256)?;
-    let ah = pair.pd.create_ah(&crate::fabric::path(&context.find_gid(crate::fabric::PORT)?))?;
-    let to = ah.to(pair.b.qp.qp_num(), crate::fabric::QKEY);
+    let ah =
+        pair.pd.create_ah(&verbs_fixtures::fabric::path(&context.find_gid(verbs_fixtures::fabric::PORT)?))?;
+    let to = ah.to(pair.b.qp.qp_num(), verbs_fixtures::fabric::QKEY);
     for (wr_id, room) in [(10, 47), (11, 48)] {
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..room)] }])?;
     }
@@ -545,7 +552,7 @@ fn a_message_too_long_for_an_unreliable_receive_is_lost<P: Provider>(context: &C
         post_send(&mut pair.a.qp, &[signalled(wr_id, op, &[arena.sge(100..100 + len)])])?;
         wait_status(&mut pair.a.cq, wr_id, WcStatus::SUCCESS)?;
     }
-    let wc = crate::fabric::wait_one(&mut pair.b.cq)?;
+    let wc = verbs_fixtures::fabric::wait_one(&mut pair.b.cq)?;
     assert_eq!((wc.wr_id, wc.status, wc.byte_len, wc.imm_data), (10, WcStatus::SUCCESS, 8, 1));
     assert_eq!(pair.b.qp.state()?, QpState::RTS);
     Ok(())
@@ -554,11 +561,12 @@ fn a_message_too_long_for_an_unreliable_receive_is_lost<P: Provider>(context: &C
 fn datagrams_to_nobody_are_sent<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
     let arena = Arena::new(&pair.pd, 64)?;
-    let ah = pair.pd.create_ah(&crate::fabric::path(&context.find_gid(crate::fabric::PORT)?))?;
+    let ah =
+        pair.pd.create_ah(&verbs_fixtures::fabric::path(&context.find_gid(verbs_fixtures::fabric::PORT)?))?;
     let gone = pair.b.qp.qp_num();
     pair.b.qp.close()?;
     for wr_id in 0..3 {
-        let op = SendOp::UdSend { to: ah.to(gone, crate::fabric::QKEY) };
+        let op = SendOp::UdSend { to: ah.to(gone, verbs_fixtures::fabric::QKEY) };
         post_send(&mut pair.a.qp, &[signalled(wr_id, op, &[arena.sge(0..8)])])?;
         wait_status(&mut pair.a.cq, wr_id, WcStatus::SUCCESS)?;
     }
@@ -624,7 +632,7 @@ fn the_responder_of_each_refused_operation_fails<P: Provider>(context: &Context<
         } else {
             (WcStatus::WR_FLUSH_ERR, &[])
         };
-        ended(&crate::fabric::wait_one(&mut pair.b.cq)?, 2, status, of_rxe)?;
+        ended(&verbs_fixtures::fabric::wait_one(&mut pair.b.cq)?, 2, status, of_rxe)?;
         wait_status(&mut pair.b.cq, 3, WcStatus::WR_FLUSH_ERR)?;
         in_error(&pair.a.qp)?;
         in_error(&pair.b.qp)?;

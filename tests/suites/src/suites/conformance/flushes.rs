@@ -4,15 +4,15 @@ use verbs::{
     Context, Cq, CqInit, Provider, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc,
     WcOpcode, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, Pair, Shape, hold, in_error, is_empty, is_local_key_error, is_rxe, post_recv, post_send,
     rxe_ignores_rnr_timer, rxe_is_before, signalled, wait, wait_for, wait_one, wait_remote_access_error,
     wait_status,
 };
+use verbs_harness::runner::{Case, CaseResult, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -186,9 +186,9 @@ fn two_completion_queues_get_their_own_flushes<P: Provider>(context: &Context<P>
     let init =
         verbs::QpInit { recv_cq: recvs.handle(), cap: shape.cap, ..verbs::QpInit::new(QpType::RC, &sends) };
     let (qp, peer) = (pd.create_qp(&init)?, pd.create_qp(&init)?);
-    let ends_of_it = [&qp, &peer].map(crate::fabric::Remote::of);
-    let _peer = crate::fabric::connect(context, peer, &shape, ends_of_it[0])?;
-    let mut qp = crate::fabric::connect(context, qp, &shape, ends_of_it[1])?;
+    let ends_of_it = [&qp, &peer].map(verbs_fixtures::fabric::Remote::of);
+    let _peer = verbs_fixtures::fabric::connect(context, peer, &shape, ends_of_it[0])?;
+    let mut qp = verbs_fixtures::fabric::connect(context, qp, &shape, ends_of_it[1])?;
     let arena = Arena::new(&pd, 64)?;
     for n in 0..3 {
         post_recv(&mut qp, &[RecvWr { wr_id: n, sge: &[arena.sge(8..16)] }])?;
@@ -292,7 +292,7 @@ fn memory_of_flushed_requests_comes_back<P: Provider>(context: &Context<P>) -> C
     }
     let _broken = pair.a.qp.to_error()?;
     let mut lengths = Vec::new();
-    let deadline = std::time::Instant::now() + crate::fabric::PATIENCE;
+    let deadline = std::time::Instant::now() + verbs_fixtures::fabric::PATIENCE;
     while lengths.len() < 8 && std::time::Instant::now() < deadline {
         if let Some(completed) = pair.a.cq.poll_one() {
             assert_eq!(completed.wc.status, WcStatus::WR_FLUSH_ERR);

@@ -8,13 +8,13 @@ use verbs::{
     AccessFlags, Advice, AdviseFlags, Context, Errno, OdpGeneralCaps, OdpTransportCaps, Provider, RecvWr,
     SendOp, Sge, WcOpcode,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    Arena, Pair, Shape, is_rxe, pattern, post_recv, post_send, signalled, wait_for, wait_remote_access_error,
+};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
-use crate::both;
-use crate::fabric::{
-    Arena, Pair, Shape, is_rxe, pattern, post_recv, post_send, signalled, wait_for, wait_remote_access_error,
-};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -205,7 +205,8 @@ fn odp_region_of_all_memory_is_registered_where_the_device_has_it<P: Provider>(
     let odp = context.query_device_ex()?.odp_caps;
     let pd = context.alloc_pd()?;
     let init = verbs::MrInit::new(core::ptr::null_mut(), usize::MAX, ALL | AccessFlags::ON_DEMAND).iova(0);
-    match (crate::fabric::reg_mr_ex(&pd, &init), odp.general_caps.contains(OdpGeneralCaps::IMPLICIT)) {
+    match (verbs_fixtures::fabric::reg_mr_ex(&pd, &init), odp.general_caps.contains(OdpGeneralCaps::IMPLICIT))
+    {
         (Ok(mr), true) => Ok(mr.close()?),
         (Err(_), false) => skip("the device pages no memory as a whole"),
         (result, has) => fail(format_args!("the device has it: {has}, but {result:?}")),

@@ -8,11 +8,13 @@ use verbs::{
     Buf, Cause, CompChannel, ConnectAttr, Context, CqInit, Endpoint, HandleError, Memory, PostBufReason,
     Provider, QpInit, QpType, RemoteAccess, SendFlags, SendOp,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    PATIENCE, PORT, Pair, Shape, filled, imm, init_attr, is_empty, next_completed, pattern,
+};
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
-use crate::both;
-use crate::fabric::{PATIENCE, PORT, Pair, Shape, filled, imm, init_attr, is_empty, next_completed, pattern};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -7,14 +7,14 @@ use verbs::{
     AccessFlags, Context, DeviceCapFlags, FlushPlacement, FlushSelectivity, PostReason, Provider, QpAttr,
     QpAttrMask, QpType, RecvWr, RemoteAccess, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, Pair, Shape, ended, filled, in_error, is_rxe, pattern, post_recv, post_send, signalled, wait,
     wait_for, wait_one, wait_status,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -7,14 +7,14 @@ use verbs::{
     Buf, Context, Memory, NamedProvider, PostBufReason, PostReason, Provider, QpCap, RecvWr, Returned,
     SendFlags, SendOp, SendWr, Wc, WcOpcode,
 };
-use verbs_harness::runner::{Case, CaseResult, Stop, fail};
-
-use super::SUITE;
-use crate::fabric::{
+use verbs_fixtures::fabric::{
     self, Arena, Pair, Remote, Shape, filled, is_empty, pattern, post_recv, post_recv_half, post_send,
     post_send_half, signalled, wait, wait_for, wait_local_key_error,
 };
-use crate::{both, with_named};
+use verbs_fixtures::{both, with_named};
+use verbs_harness::runner::{Case, CaseResult, Stop, fail};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = both!(

@@ -14,13 +14,13 @@ use verbs::{
     RecvWr, Rss, RtrAttr, RtsAttr, RxHashConf, RxHashFields, RxHashFunction, SendFlags, SendOp, SendWr,
     WcFlags, WcOpcode, WcStatus, Wq, WqAttr, WqInit, WqState,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    self, Arena, PORT, is_empty, pattern, post_recv, post_send, post_wq_recv, signalled, wait, wait_for,
+};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
-use crate::both;
-use crate::fabric::{
-    self, Arena, PORT, is_empty, pattern, post_recv, post_send, post_wq_recv, signalled, wait, wait_for,
-};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -1,13 +1,13 @@
 //! Reliable connections: every operation, with the data verified.
 
 use verbs::{Context, Mtu, Provider, RecvWr, SendFlags, SendOp, SendWr, WcOpcode};
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    Arena, PORT, Pair, Shape, imm, pattern, post_recv, post_send, signalled, wait, wait_for,
+};
 use verbs_harness::runner::{Case, CaseResult};
 
 use super::SUITE;
-use crate::both;
-use crate::fabric::{
-    Arena, PORT, Pair, Shape, imm, pattern, post_recv, post_send, signalled, wait, wait_for,
-};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -100,7 +100,7 @@ fn rc_write_changes_exactly_the_bytes_it_names<P: Provider>(context: &Context<P>
         expected[range].copy_from_slice(&pattern(seed, len));
         assert!(target.read(0..8192) == expected, "a write of {len} bytes");
     }
-    assert!(crate::fabric::is_empty(&mut pair.b.cq), "the target is not told");
+    assert!(verbs_fixtures::fabric::is_empty(&mut pair.b.cq), "the target is not told");
     Ok(())
 }
 

@@ -3,13 +3,13 @@
 use core::ops::Range;
 
 use verbs::{Context, Mtu, PostReason, Provider, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, WcOpcode};
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    Arena, PORT, Pair, Shape, imm, is_empty, pattern, post_recv, post_send, signalled, wait_for,
+};
 use verbs_harness::runner::{Case, CaseResult};
 
 use super::SUITE;
-use crate::both;
-use crate::fabric::{
-    Arena, PORT, Pair, Shape, imm, is_empty, pattern, post_recv, post_send, signalled, wait_for,
-};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

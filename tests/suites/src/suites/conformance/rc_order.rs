@@ -1,17 +1,17 @@
 //! Reliable connections: the order of requests, of their data and of their completions.
 
 use verbs::{Context, Provider, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, WcOpcode, WcStatus};
+use verbs_fixtures::fabric::{
+    Arena, Link, Pair, Remote, Shape, connect, create_qp, imm, is_empty, is_rxe, pattern, post_recv,
+    post_send, rxe_ignores_rnr_timer, signalled, wait, wait_for,
+};
+use verbs_fixtures::{both, both_with_link};
 use verbs_harness::runner::{Case, CaseResult, skip};
 
 use super::SUITE;
 use super::attributes::pair_from;
 use super::failures::slow_to_be_ready;
 use super::states::stays_empty;
-use crate::fabric::{
-    Arena, Link, Pair, Remote, Shape, connect, create_qp, imm, is_empty, is_rxe, pattern, post_recv,
-    post_send, rxe_ignores_rnr_timer, signalled, wait, wait_for,
-};
-use crate::{both, both_with_link};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = both!(

@@ -4,14 +4,14 @@ use verbs::{
     Context, Errno, PostError, PostReason, Provider, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendFlags,
     SendOp, SendWr, WcFlags, WcOpcode, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, fail};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, PATIENCE, Pair, Shape, eventually, has_sqd, hold, is_empty, is_rxe, pattern, post_recv, post_send,
     signalled, wait, wait_for,
 };
+use verbs_harness::runner::{Case, CaseResult, fail};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -318,7 +318,7 @@ fn a_raw_batch_as_long_as_the_queue_executes_in_order<P: Provider>(context: &Con
         wait_for(&mut pair.a.cq, 7, WcOpcode::RDMA_WRITE)?;
         let received: Vec<_> = wait(&mut pair.b.cq, 6)?
             .iter()
-            .map(|wc| (wc.wr_id, wc.opcode, crate::fabric::imm(wc), wc.byte_len))
+            .map(|wc| (wc.wr_id, wc.opcode, verbs_fixtures::fabric::imm(wc), wc.byte_len))
             .collect();
         let expected = [1, 2, 3, 5, 6, 7].map(|n: u32| {
             let opcode = if n % 4 == 3 { WcOpcode::RECV_RDMA_WITH_IMM } else { WcOpcode::RECV };

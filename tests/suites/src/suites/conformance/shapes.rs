@@ -4,14 +4,14 @@ use verbs::{
     AccessFlags, Context, PostBufReason, PostReason, Provider, QpCap, RecvWr, Returned, SendFlags, SendOp,
     Sge, WcOpcode, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, fail};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, PORT, Pair, Shape, eventually, is_empty, is_length_error, next_completed, pattern, post_recv,
     post_send, signalled, wait, wait_for, wait_local_key_error, wait_one,
 };
+use verbs_harness::runner::{Case, CaseResult, fail};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

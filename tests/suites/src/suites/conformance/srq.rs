@@ -6,15 +6,15 @@ use verbs::{
     InitAttr, Pd, PostBufReason, PostError, PostReason, Provider, Qp, QpInit, QpType, RecvWr, RtsAttr,
     SendFlags, SendOp, Srq, SrqAttr, SrqAttrMask, SrqInit, WcOpcode, WcStatus, state::Rts,
 };
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     self, ANY_ERROR, Arena, PATIENCE, PORT, QKEY, Remote, Shape, ended, filled, imm, init_attr, is_empty,
     is_rxe, next_completed, path, pattern, post_send, post_srq_recv, rxe_ignores_rnr_timer, rxe_is_before,
     signalled, wait, wait_for, wait_one, wait_status,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -8,15 +8,15 @@ use verbs::{
     QpAttrMask, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
 use verbs_core::transition::{self, Transition};
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use super::SUITE;
-use crate::fabric::{
+use verbs_fixtures::fabric::{
     Arena, PORT, Pair, QKEY, Remote, Shape, connect, create_qp, eventually, has_sqd, in_error, init_attr,
     is_empty, is_ethernet, is_local_key_error, is_mlx5, is_rxe, is_soft, needs_sqd, path, pattern, post_recv,
     post_send, rtr_attr, rxe_ignores_rnr_timer, signalled, wait, wait_for, wait_one, wait_status,
 };
-use crate::{both, with_named};
+use verbs_fixtures::{both, with_named};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -28,10 +28,12 @@ pub(super) fn cases() -> Vec<Case> {
             }
             let name = format!("{qp_type}_in_{from}_takes_what_the_table_says_and_nothing_else");
             cases.push(Case::new(SUITE, format!("{name} erased"), move || {
-                from_state(&crate::fabric::open()?, qp_type, from)
+                from_state(&verbs_fixtures::fabric::open()?, qp_type, from)
             }));
             cases.push(Case::new(SUITE, format!("{name} static"), move || {
-                with_named!(crate::fabric::open_named()?, |context| from_state(&context, qp_type, from))
+                with_named!(verbs_fixtures::fabric::open_named()?, |context| from_state(
+                    &context, qp_type, from
+                ))
             }));
         }
     }
@@ -225,7 +227,7 @@ fn own_address<P: Provider>(pd: &Pd<P>, qp: &Qp<Rts, P>) -> CaseResult<Ah<P>> {
     let (attr, _) = qp.query(QpAttrMask::AV)?;
     let attr = match attr.ah_attr.grh {
         Some(_) => attr.ah_attr,
-        None => path(&crate::fabric::open()?.find_gid(PORT)?),
+        None => path(&verbs_fixtures::fabric::open()?.find_gid(PORT)?),
     };
     Ok(pd.create_ah(&attr)?)
 }

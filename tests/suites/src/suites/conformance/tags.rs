@@ -8,14 +8,14 @@ use verbs::{
     QpInit, QpType, Rvh, SendOp, Sge, Srq, SrqInit, TmCap, TmOp, Tmh, TmhOp, Wc, WcFlags, WcOpcode, WcStatus,
     WcTmInfo,
 };
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     self, Arena, PATIENCE, Remote, Shape, is_empty, pattern, post_recv, post_send, post_srq_ops,
     post_srq_recv, signalled, wait_for, wait_one,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -10,14 +10,14 @@ use verbs::{
     Exposed, FrozenBuf, Mr, Pd, Provider, Qp, QpInit, RecvHalf, SendFlags, SendHalf, SendOp, WcOpcode,
     WcStatus, state,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    PATIENCE, Pair, Remote, Shape, connect, filled, is_mlx5, next_completed, pattern, wait, wait_for,
+};
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 use super::cq::{Loop, SHAPE, looped, message_memory, send_to_itself};
-use crate::both;
-use crate::fabric::{
-    PATIENCE, Pair, Remote, Shape, connect, filled, is_mlx5, next_completed, pattern, wait, wait_for,
-};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

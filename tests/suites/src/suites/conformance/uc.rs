@@ -4,14 +4,14 @@ use verbs::state::Errored;
 use verbs::{
     AccessFlags, Context, Provider, QpState, QpType, RecvWr, SendFlags, SendOp, SendWr, WcOpcode, WcStatus,
 };
-use verbs_harness::runner::{Case, CaseResult, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, Pair, Remote, Shape, connect, create_qp, eventually, imm, is_empty, is_local_key_error, is_rxe,
     pattern, post_recv, post_send, rxe_is_before, signalled, wait, wait_for, wait_one, wait_status,
 };
+use verbs_harness::runner::{Case, CaseResult, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -137,7 +137,7 @@ fn settle<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
 fn uc_message_of_many_packets_arrives_whole_at_each_mtu<P: Provider>(context: &Context<P>) -> CaseResult {
     use verbs::Mtu;
     const LEN: usize = 20_001;
-    let active = context.query_port(crate::fabric::PORT)?.active_mtu;
+    let active = context.query_port(verbs_fixtures::fabric::PORT)?.active_mtu;
     for path_mtu in [Mtu::MTU_256, Mtu::MTU_512, Mtu::MTU_1024, Mtu::MTU_2048, Mtu::MTU_4096] {
         if path_mtu > active {
             break;

@@ -10,11 +10,11 @@ use verbs::{
     FlowSpec, OpsFlags, OpsWr, PostReason, Provider, QpCreateAttr, QpCreateFlags, QpInit, QpType,
     RawPacketCaps, SrqInit, TmCap, TmOp, WqInit,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{is_mlx5, post_srq_ops};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::SUITE;
-use crate::both;
-use crate::fabric::{is_mlx5, post_srq_ops};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

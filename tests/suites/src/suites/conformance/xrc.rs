@@ -9,14 +9,14 @@ use verbs::{
     Provider, Qp, QpInit, QpType, SendFlags, SendOp, Srq, SrqInit, WcOpcode, WcStatus, Xrcd, XrcdInit,
     inc_rkey,
 };
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     Arena, Remote, Shape, filled, imm, init_attr, is_empty, next_completed, pattern, post_send,
     post_srq_recv, rtr_attr, signalled, wait_for, wait_one, wait_status,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -210,7 +210,9 @@ fn an_initiator_posts_only_operations_that_name_a_shared_queue<P: Provider>(
 
 /// Posts an empty receive and returns the reason of its refusal.
 fn verbs_recv<S: verbs::state::CanPostRecv, P: Provider>(qp: &mut Qp<S, P>) -> Option<PostReason> {
-    crate::fabric::post_recv(qp, &[verbs::RecvWr { wr_id: 1, sge: &[] }]).err().map(|error| error.reason)
+    verbs_fixtures::fabric::post_recv(qp, &[verbs::RecvWr { wr_id: 1, sge: &[] }])
+        .err()
+        .map(|error| error.reason)
 }
 
 fn a_target_posts_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
@@ -284,7 +286,7 @@ fn a_domain_is_shared_by_its_file<P: Provider>(context: &Context<P>) -> CaseResu
     let (one, other) = (file()?, file()?);
     let first = open(context, &XrcdInit { file: Some(one.as_fd()), create: true, exclusive: false })?;
     // Another description of the same inode, in another context.
-    let opened = crate::fabric::open()?;
+    let opened = verbs_fixtures::fabric::open()?;
     let second = open(&opened, &XrcdInit { file: Some(other.as_fd()), create: false, exclusive: false })?;
     let target = first.create_target()?;
     let shared: Qp<verbs::state::Reset> = second.open_target(target.qp_num())?;

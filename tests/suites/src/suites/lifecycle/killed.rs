@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, raise};
 use verbs::{CqInit, MwType, QpInit, QpType, RemoteAccess, SendFlags, SendOp, SrqInit};
+use verbs_fixtures::fabric::{
+    self, Pair, Remote, Shape, create_qp, init_attr, is_rxe, rtr_attr, rxe_is_before,
+};
 use verbs_harness::forked;
 use verbs_harness::port;
 use verbs_harness::process::{self, Running};
@@ -20,7 +23,6 @@ use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker, gid_index};
 
 use super::{All, SUITE, back_to, resources};
-use crate::fabric::{self, Pair, Remote, Shape, create_qp, init_attr, is_rxe, rtr_attr, rxe_is_before};
 
 /// The steps of [`die_at`].
 const STEPS: u32 = 10;

@@ -17,17 +17,17 @@ use verbs::{
     Buf, Cause, Context, Cq, CqInit, Errno, HandleError, Pd, Provider, Qp, RemoteAccess, SendFlags, SendOp,
     WcOpcode, WcStatus,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    self, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, is_soft, pattern, under_test,
+    wait_for, wait_one, wait_remote_access_error,
+};
 use verbs_harness::cases;
 use verbs_harness::port;
 use verbs_harness::process::{self, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker, gid_index, run};
 
-use crate::both;
-use crate::fabric::{
-    self, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, is_soft, pattern, under_test,
-    wait_for, wait_one, wait_remote_access_error,
-};
 use killed::a_process_killed_at_any_step_leaves_nothing;
 
 const SUITE: &str = "lifecycle";

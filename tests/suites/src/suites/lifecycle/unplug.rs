@@ -31,6 +31,9 @@ use verbs::{
     Mtu, MwType, Pd, PortState, Qp, QpInit, QpState, QpType, RemoteAccess, SendFlags, SendOp, Srq, SrqInit,
     UdAddr, WcStatus,
 };
+use verbs_fixtures::fabric::{
+    self, PATIENCE, PORT, QKEY, Remote, Shape, connect, eventually, is_rxe, path, rxe_is_before,
+};
 use verbs_harness::cases;
 use verbs_harness::process::Running;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
@@ -38,9 +41,6 @@ use verbs_harness::sandbox::{ip, private_network};
 use verbs_harness::tools::{LIMIT, Maker, run};
 
 use super::SUITE;
-use crate::fabric::{
-    self, PATIENCE, PORT, QKEY, Remote, Shape, connect, eventually, is_rxe, path, rxe_is_before,
-};
 
 /// The cases of the kernel's rxe.
 pub(super) fn cases() -> Vec<Case> {

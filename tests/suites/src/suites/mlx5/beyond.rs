@@ -17,10 +17,11 @@ use verbs::{
     Cause, Context, Cq, CqInit, Errno, ParentDomainInit, Pd, PostReason, Qp, QpInit, QpType, RecvWr,
     SendFlags, SendOp, SendWr, Sge, SrqInit, WcOpcode, WcStatus,
 };
+use verbs_fixtures::control::Control;
+use verbs_fixtures::fabric::{
+    self, Arena, PATIENCE, Remote, Shape, pattern, post_recv, post_send, wait, wait_for,
+};
 use verbs_harness::runner::{Case, CaseResult, fail};
-
-use super::control::Control;
-use crate::fabric::{self, Arena, PATIENCE, Remote, Shape, pattern, post_recv, post_send, wait, wait_for};
 
 const SUITE: &str = "beyond";
 

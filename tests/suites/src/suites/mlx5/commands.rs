@@ -21,12 +21,12 @@ use core::iter::Cycle;
 use core::slice::Iter;
 
 use verbs::{Context, CqInit, Errno, Error, HandleError, MwType, Provider, SendFlags, SendOp, SrqInit};
-use verbs_harness::runner::{CaseResult, fail};
-
-use super::control::Control;
-use crate::fabric::{
+use verbs_fixtures::control::Control;
+use verbs_fixtures::fabric::{
     Arena, Pair, Remote, Shape, create_qp, filled, init_attr, next_completed, rtr_attr, wait_one,
 };
+use verbs_harness::runner::{CaseResult, fail};
+
 use crate::suites::lifecycle::{Resources, back_to, resources};
 
 /// Command statuses, each with the driver's errno for it.

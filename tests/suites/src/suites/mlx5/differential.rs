@@ -38,11 +38,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use verbs_c_programs::compiled::{COMPILE, Program, compiled};
+use verbs_fixtures::control::Control;
 use verbs_harness::process;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
-use super::control::Control;
 use super::{Port, Setup, device};
 
 const SUITE: &str = "differential";

@@ -10,16 +10,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use verbs::{Cause, Context, CqInit, Errno};
+use verbs_fixtures::control::Control;
+use verbs_fixtures::fabric;
+use verbs_fixtures::with_named;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{self, Case, CaseResult, Stop, fail, skip};
 use verbs_harness::sandbox::ip;
 use verbs_harness::tools::{LIMIT, Maker, is_linked};
 
 use super::commands::{self, STATUSES};
-use super::control::Control;
 use super::{Port, Setup, address, device, live, read_sysfs, sysfs};
-use crate::fabric;
-use crate::with_named;
 
 const SUITE: &str = "faults";
 

@@ -27,13 +27,12 @@ use verbs::{
     Exposed, HandleError, Mw, MwType, PostBufReason, PostReason, Provider, Qp, QpAttr, QpAttrMask, QpInit,
     QpType, RemoteAccess, SendFlags, SendOp, Srq, SrqInit, WcStatus, Window,
 };
-use verbs_harness::process;
-use verbs_harness::runner::{CaseResult, fail};
-
-use crate::fabric::{
+use verbs_fixtures::fabric::{
     self, Arena, End, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, next_completed, path,
 };
-use crate::with_named;
+use verbs_fixtures::with_named;
+use verbs_harness::process;
+use verbs_harness::runner::{CaseResult, fail};
 
 /// Limit for a call while the device fails: the driver notices within a few seconds and aborts
 /// pending commands.

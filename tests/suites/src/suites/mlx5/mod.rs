@@ -15,7 +15,7 @@
 //! | [`attributes`] | one program on both libraries: equal commands to the kernel |
 //! | [`direct`] | a program that fills the queues itself, on both libraries |
 //! | [`compressed`] | queues compressed by the device, on both libraries and our API |
-//! | [`faults`] | programs' view of device failures, injected through [`control`] |
+//! | [`faults`] | programs' view of device failures, injected through [`control`](verbs_fixtures::control) |
 //! | [`interop`] | our tools against rdma-core's; their output |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
 //! | [`beyond`] | our API's methods for ConnectX features beyond verbs |
@@ -33,7 +33,6 @@ pub mod beyond;
 mod commands;
 pub mod compressed;
 pub mod connections;
-pub mod control;
 pub mod devinfo;
 pub mod differential;
 pub mod direct;
@@ -59,10 +58,10 @@ use std::path::PathBuf;
 
 use verbs_c_programs::compiled::Program;
 use verbs_c_programs::{arguments, beside_poller};
+use verbs_fixtures::control::Control;
 use verbs_harness::runner::{Case, CaseResult, Form, Stop, fail};
 use verbs_harness::tools::link_theirs;
 
-use self::control::Control;
 use self::kernel_log::KernelLog;
 
 /// C programs compiled by the suites.

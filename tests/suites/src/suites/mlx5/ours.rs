@@ -4,9 +4,9 @@
 //! The cases query the device where the specification leaves a choice. Cases that misuse it on
 //! purpose make the model complain ([`PROVOKED`]).
 
+use verbs_fixtures::fabric;
 use verbs_harness::runner::Case;
 
-use crate::fabric;
 use crate::suites::{conformance, fork, fuzz, lifecycle, negative};
 
 /// Cases that break a rule of the model on purpose: the rule, then their topics and names.

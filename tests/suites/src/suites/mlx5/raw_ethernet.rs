@@ -10,12 +10,12 @@ use core::ops::Range;
 use std::process::Command;
 
 use verbs_c_programs::perftest::row;
+use verbs_fixtures::control::Control;
 use verbs_harness::pair::{both, told};
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::Maker;
 
-use super::control::Control;
 use super::perftest::{LIMIT, SUITE};
 use super::{Port, Setup, device, read_sysfs};
 

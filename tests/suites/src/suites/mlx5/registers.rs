@@ -8,10 +8,10 @@
 use verbs::{
     Context, CqInit, Erased, Errno, ParentDomainInit, Pd, QpInit, QpType, SendFlags, SendOp, import_device,
 };
+use verbs_fixtures::fabric::{self, PORT, next_completed, pattern};
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::variables::{self, Env, with};
-use crate::fabric::{self, PORT, next_completed, pattern};
 
 const SUITE: &str = "registers";
 

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_fixtures::cm_peer::outlive::State;
+use verbs_fixtures::fabric::rxe_is_before;
 use verbs_harness::port;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 
 use super::wire::{Family, Wire};
 use super::{SUITE, finish_both};
-use crate::cm_peer::outlive::State;
-use crate::fabric::rxe_is_before;
 use crate::suites::cm::killed;
 
 /// The time limit of a case: each lost message of the connection manager costs 4.3 s.

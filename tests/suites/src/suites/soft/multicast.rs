@@ -10,14 +10,14 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns};
 use verbs::{AhAttr, Context, GidEntry, Provider, QpType, RecvWr, SendOp, UdAddr, Wc, WcOpcode, WcStatus};
+use verbs_fixtures::fabric::{
+    Arena, PATIENCE, QKEY, Remote, Shape, connect_from, create_qp, imm, post_recv, post_send, signalled,
+    wait_one,
+};
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 use super::wire::{Family, NAMESPACE, RXE, Wire};
-use crate::fabric::{
-    Arena, PATIENCE, QKEY, Remote, Shape, connect_from, create_qp, imm, post_recv, post_send, signalled,
-    wait_one,
-};
 
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let run = || each_hears_the_other_in_a_group();

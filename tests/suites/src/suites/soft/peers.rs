@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use verbs_fixtures::fabric::rxe_is_before;
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
@@ -10,7 +11,6 @@ use verbs_harness::tools::{LIMIT, Maker};
 
 use super::wire::{Family, SOFT, Wire};
 use super::{SUITE, finish_both};
-use crate::fabric::rxe_is_before;
 
 /// Links that carry packets of every path MTU.
 const LARGE: u32 = 9000;

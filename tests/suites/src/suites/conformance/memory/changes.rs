@@ -1,6 +1,8 @@
 //! Changed regions: their rights, their domain, their memory.
 
 use verbs::{AccessFlags, Context, Errno, MrChange, Provider, RegionState};
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{Arena, Pair, Shape, is_mlx5, is_rxe, pattern, rereg};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::super::SUITE;
@@ -8,8 +10,6 @@ use super::{
     ALL, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, allowed, exchange, in_page, in_use, read, receive_refused,
     refused, write,
 };
-use crate::both;
-use crate::fabric::{Arena, Pair, Shape, is_mlx5, is_rxe, pattern, rereg};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -3,12 +3,12 @@
 //! Lengths and offsets are multiples of 64 bytes, which every known device supports.
 
 use verbs::{AccessFlags, Context, Dm, DmAttr, Errno, Provider, RecvWr, SendOp, WcOpcode};
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{Arena, Pair, Shape, pattern, post_recv, post_send, signalled, wait_for};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::super::SUITE;
 use super::{ALL, LOCAL_WRITE, allowed, faa, lacks, read, refused, write};
-use crate::both;
-use crate::fabric::{Arena, Pair, Shape, pattern, post_recv, post_send, signalled, wait_for};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

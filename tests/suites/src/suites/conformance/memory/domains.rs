@@ -6,15 +6,15 @@ use verbs::{
     AhAttr, Cause, ConnectAttr, Context, CqInit, HandleError, ParentDomainInit, Pd, Provider, QpInit, QpType,
     RecvWr, SendOp, WcStatus,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    Arena, PORT, Pair, Shape, in_error, pattern, post_recv, post_send, signalled, wait_local_key_error,
+    wait_one,
+};
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::super::SUITE;
 use super::{cas, exchange, faa, in_use, lacks, read, receive_refused, refused, write};
-use crate::both;
-use crate::fabric::{
-    Arena, PORT, Pair, Shape, in_error, pattern, post_recv, post_send, signalled, wait_local_key_error,
-    wait_one,
-};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(
@@ -177,7 +177,7 @@ fn pd_of_a_parent_domain_shares_its_memory_and_is_in_use<P: Provider>(context: &
         qp.post_recv_buf(of_memory.alloc_buf(8)?, ..)?;
         qp.post_send_buf(SendOp::Send, verbs::SendFlags::empty(), message, ..)?;
         for _ in 0..2 {
-            let completed = crate::fabric::next_completed(&mut cq)?;
+            let completed = verbs_fixtures::fabric::next_completed(&mut cq)?;
             if completed.opcode.is_recv() {
                 assert_eq!(completed.into_buf()?[..], pattern(1, 8));
             }

@@ -3,14 +3,14 @@
 use std::os::fd::AsFd;
 
 use verbs::{Context, DmAttr, DmahAttr, Errno, Mr, MrInit, Pd, Provider, RecvWr, SendOp, WcOpcode};
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    Arena, Pair, Shape, is_mlx5, pattern, post_recv, post_send, reg_mr_ex, signalled, wait_for,
+};
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::super::SUITE;
 use super::{ALL, LOCAL_WRITE, allowed, cas, exchange, faa, lacks, read, refused, write};
-use crate::both;
-use crate::fabric::{
-    Arena, Pair, Shape, is_mlx5, pattern, post_recv, post_send, reg_mr_ex, signalled, wait_for,
-};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

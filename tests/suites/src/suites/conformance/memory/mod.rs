@@ -18,12 +18,11 @@ use verbs::{
     AccessFlags, Cause, Errno, Error, HandleError, Pd, Provider, RecvWr, SendOp, Sge, WcOpcode, WcStatus,
 };
 use verbs_core::ring::page_size;
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use crate::fabric::{
+use verbs_fixtures::fabric::{
     Pair, in_error, is_local_key_error, post_recv, post_send, signalled, wait_for, wait_one,
     wait_remote_access_error, wait_status,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 pub(super) fn cases() -> Vec<Case> {
     let files = [domains::cases(), regions::cases(), changes::cases(), kinds::cases(), dm::cases()];

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use verbs::{AccessFlags, Cause, Context, Errno, Mr, MrInit, Provider, SendOp, Sge, WcStatus};
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
+    Arena, Pair, Shape, in_error, is_rxe, is_soft, pattern, post_send, reg_mr_ex, rxe_is_before, signalled,
+    wait_local_key_error, wait_one,
+};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::super::SUITE;
 use super::{
     ALL, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, allowed, cas, exchange, faa, in_page, read,
     receive_refused, refused, write,
-};
-use crate::both;
-use crate::fabric::{
-    Arena, Pair, Shape, in_error, is_rxe, is_soft, pattern, post_send, reg_mr_ex, rxe_is_before, signalled,
-    wait_local_key_error, wait_one,
 };
 
 pub(super) fn cases() -> Vec<Case> {

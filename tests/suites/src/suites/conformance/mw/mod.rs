@@ -8,15 +8,15 @@ use verbs::{
     AccessFlags, Context, Cq, Errno, Mw, MwBindInfo, MwType, OpKind, Pd, PostReason, Provider, Qp, QpState,
     QpType, RecvWr, SendFlags, SendOp, SendWr, Wc, WcFlags, WcOpcode, WcStatus, inc_rkey, state,
 };
-use verbs_harness::runner::{Case, CaseResult, fail, skip};
-
-use super::SUITE;
-use crate::both;
-use crate::fabric::{
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{
     ANY_ERROR, Arena, Pair, Shape, ended, eventually, in_error, is_empty, is_mlx5, is_rxe, pattern,
     post_recv, post_send, rxe_is_before, signalled, wait_for, wait_one, wait_remote_access_error,
     wait_status,
 };
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
+
+use super::SUITE;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = both!(
@@ -488,10 +488,13 @@ fn the_key_of_a_region_is_not_invalidated<P: Provider>(context: &Context<P>) -> 
 fn another_pair<P: Provider>(context: &Context<P>, pd: &Pd<P>) -> CaseResult<(Rts<P>, Cq<P>, Rts<P>)> {
     let shape = Shape::default();
     let cq = context.create_cq(&verbs::CqInit::new(64))?;
-    let (a, b) = (crate::fabric::create_qp(pd, &cq, &shape)?, crate::fabric::create_qp(pd, &cq, &shape)?);
-    let (to_a, to_b) = (crate::fabric::Remote::of(&a), crate::fabric::Remote::of(&b));
-    let a = crate::fabric::connect(context, a, &shape, to_b)?;
-    let b = crate::fabric::connect(context, b, &shape, to_a)?;
+    let (a, b) = (
+        verbs_fixtures::fabric::create_qp(pd, &cq, &shape)?,
+        verbs_fixtures::fabric::create_qp(pd, &cq, &shape)?,
+    );
+    let (to_a, to_b) = (verbs_fixtures::fabric::Remote::of(&a), verbs_fixtures::fabric::Remote::of(&b));
+    let a = verbs_fixtures::fabric::connect(context, a, &shape, to_b)?;
+    let b = verbs_fixtures::fabric::connect(context, b, &shape, to_a)?;
     Ok((a, cq, b))
 }
 

@@ -4,11 +4,11 @@ use verbs::{
     Buf, Cause, Context, Errno, Exposed, MwType, PostBufReason, Provider, QpType, RemoteAccess, SendFlags,
     SendOp, WcOpcode, WcStatus, Window,
 };
+use verbs_fixtures::both;
+use verbs_fixtures::fabric::{Pair, Shape, is_mlx5, is_soft, next_completed, wait_for, wait_one};
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{NONE, SUITE, has_windows};
-use crate::both;
-use crate::fabric::{Pair, Shape, is_mlx5, is_soft, next_completed, wait_for, wait_one};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

@@ -12,14 +12,14 @@ use verbs::{
     QpCap, QpInit, QpType, RemoteAccess, RtrAttr, RtsAttr, SendFlags, SendOp, SrqAttr, SrqAttrMask,
     SrqHandle, SrqInit, Xrcd, XrcdInit,
 };
+use verbs_fixtures::fabric::{
+    Remote, group_lid, has_sqd, init_attr, is_mlx5, is_rxe, is_soft, next_completed, path, reg_mr_ex, rereg,
+    rxe_is_before,
+};
 use verbs_harness::runner::{CaseResult, Stop, fail};
 
 use super::thing::{Held, Thing};
 use super::{ARENA, Churn, MOST, ROOT, group_of};
-use crate::fabric::{
-    Remote, group_lid, has_sqd, init_attr, is_mlx5, is_rxe, is_soft, next_completed, path, reg_mr_ex, rereg,
-    rxe_is_before,
-};
 
 /// A kind of object, or a way to make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -40,12 +40,12 @@ use verbs::{
     QpType, SrqInit,
 };
 use verbs_core::ring::page_size;
+use verbs_fixtures::fabric::{self, Arena, PORT, is_mlx5, is_soft, rxe_is_before};
+use verbs_fixtures::with_named;
 use verbs_harness::pattern::Choices;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 
 use super::{Resources, SUITE, back_to, fds, resources};
-use crate::fabric::{self, Arena, PORT, is_mlx5, is_soft, rxe_is_before};
-use crate::with_named;
 use make::{Kind, Lacking};
 use thing::{Held, Thing};
 

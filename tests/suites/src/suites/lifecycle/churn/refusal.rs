@@ -8,11 +8,11 @@ use verbs::{
     FlowSpec, GlobalRoute, MrInit, Provider, QpCap, QpCreateAttr, QpInit, QpType, RtrAttr, SrqInit, WqInit,
     XrcdInit,
 };
+use verbs_fixtures::fabric::{PORT, init_attr, is_ethernet, is_mlx5, path, reg_mr_ex};
 use verbs_harness::runner::{CaseResult, fail};
 
 use super::Churn;
 use super::thing::Thing;
-use crate::fabric::{PORT, init_attr, is_ethernet, is_mlx5, path, reg_mr_ex};
 
 /// The number of calls of [`Churn::refusal`].
 const CALLS: u64 = 27;
