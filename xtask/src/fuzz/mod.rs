@@ -2,7 +2,7 @@
 //! peer), of rdma-cm (replies of a kernel), of the ConnectX model (a guest's accesses) and of the
 //! public API (`api`: a program's calls).
 //!
-//! `api` is a program of verbs-tests, with a seeded generator instead of libFuzzer. It runs here on
+//! `api` is the program of verbs-api-fuzz, with a seeded generator instead of libFuzzer. It runs here on
 //! soft devices, with `--device rxe` in a guest, and under sanitizers ([`Sanitizer`]).
 //!
 //! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz`, `cm/fuzz` and
@@ -171,10 +171,11 @@ fn api(
     let provider = guest.map_or("soft", |guest| guest.device);
     let program = match sanitizer {
         // The rest of the tests, and other providers, take minutes to build.
-        Some(sanitizer) => sanitizer.build("verbs-tests", PROGRAM, &[provider])?,
+        Some(sanitizer) => sanitizer.build("verbs-api-fuzz", PROGRAM, &[provider])?,
         // With debug assertions, and mostly built already.
         None => {
-            let program = ["--quiet", "--package", "verbs-tests", "--bin", PROGRAM, "--features", provider];
+            let program =
+                ["--quiet", "--package", "verbs-api-fuzz", "--bin", PROGRAM, "--features", provider];
             cargo::build(&program)?.join(PROGRAM)
         }
     };

@@ -1,19 +1,18 @@
 //! `fuzz`: random legal and odd calls of the public API in safe code change no buffer held by the
 //! program.
 //!
-//! `api-fuzz` does the same for longer ([`crate::api_fuzz`]). The host part of `cargo xtask test`
+//! `api-fuzz` does the same for longer ([`verbs_api_fuzz`]). The host part of `cargo xtask test`
 //! fuzzes soft devices.
 
 use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
 
+use verbs_api_fuzz::rounds;
 use verbs_fixtures::fabric::{is_mlx5, is_rxe, under_test};
 use verbs_harness::cases;
 use verbs_harness::forked;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
-
-use crate::api_fuzz::rounds;
 
 /// The suite.
 pub fn cases() -> Vec<Case> {

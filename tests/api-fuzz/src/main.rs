@@ -9,9 +9,9 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use verbs_api_fuzz::rounds::{Done, ROUND, Rounds, be_round, table};
+use verbs_api_fuzz::{Fuzz, steps};
 use verbs_harness::runner::{CaseResult, Stop};
-use verbs_tests::api_fuzz::rounds::{Done, ROUND, Rounds, be_round, table};
-use verbs_tests::api_fuzz::{Fuzz, steps};
 
 const USAGE: &str = "usage: api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]";
 
