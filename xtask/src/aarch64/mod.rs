@@ -329,7 +329,7 @@ pub(crate) mod tests {
     /// Returns the names of the conformance cases, without the form: `conformance.TOPIC.NAME`,
     /// where NAME is a function that the topic's list of cases names as well.
     pub(crate) fn conformance_cases() -> Vec<String> {
-        const SUITE: &str = "tests/suites/src/suites/conformance";
+        const SUITE: &str = "tests/suites/conformance/src";
         let mut cases = Vec::new();
         for (path, text) in sources(SUITE) {
             let topic = path[SUITE.len() + 1..].split(['/', '.']).next().unwrap_or_default();

@@ -5,7 +5,7 @@
 //! | [`interop`] | our tools and rdma-core's are interchangeable |
 //! | [`c_abi`] | unmodified programs behave the same on our `libibverbs.so.1` and on C's |
 //! | [`fallback`] | everything works where a kernel or a filter refuses the newer interfaces |
-//! | [`conformance`] | the verbs' promises about data, completions and events |
+//! | [`conformance`](verbs_conformance) | the verbs' promises about data, completions and events |
 //! | [`transition`] | the QP transition table matches the running kernel's |
 //! | [`lifecycle`] | dropped, forgotten, closed and killed objects as the kernel sees them |
 //! | [`fork`] | the device keeps using the registered memory of a forking process |
@@ -24,7 +24,6 @@ pub mod cm;
 pub mod cm_flags;
 pub mod cm_rates;
 pub mod cm_tools;
-pub mod conformance;
 pub mod empty_root;
 pub mod fallback;
 pub mod fork;
@@ -41,7 +40,7 @@ use verbs_harness::runner::Case;
 
 /// The cases that need nothing of the kernel and therefore also run on a provider's device.
 pub fn of_any_device() -> Vec<Case> {
-    [conformance::cases(), lifecycle::of_any_device(), negative::of_any_device(), cm::of_any_device()]
+    [verbs_conformance::cases(), lifecycle::of_any_device(), negative::of_any_device(), cm::of_any_device()]
         .into_iter()
         .flatten()
         .collect()
@@ -54,7 +53,7 @@ pub fn all() -> Vec<Case> {
         c_abi::cases(),
         fallback::cases(),
         empty_root::cases(),
-        conformance::cases(),
+        verbs_conformance::cases(),
         transition::cases(),
         lifecycle::cases(),
         fork::cases(),

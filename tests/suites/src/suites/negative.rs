@@ -1,7 +1,7 @@
 //! `negative`: refusals with their reasons.
 //!
 //! Cases whose result is the status of a work request are in
-//! [`conformance::failures`](super::conformance::failures).
+//! [`verbs_conformance::failures`].
 //!
 //! # Safety
 //! Cases build device lists that discovery did not return. Only the kernel's devices are opened;

@@ -10,7 +10,7 @@ use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at, here};
-use crate::suites::conformance::connect_refuse::is_rejected;
+use verbs_conformance::connect_refuse::is_rejected;
 
 /// Cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {

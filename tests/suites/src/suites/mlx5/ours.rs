@@ -7,7 +7,7 @@
 use verbs_fixtures::fabric;
 use verbs_harness::runner::Case;
 
-use crate::suites::{conformance, fork, fuzz, lifecycle, negative};
+use crate::suites::{fork, fuzz, lifecycle, negative};
 
 /// Cases that break a rule of the model on purpose: the rule, then their topics and names.
 const PROVOKED: &[(&str, &[&str])] = &[
@@ -29,7 +29,7 @@ const LET_THROUGH: &[(&str, &[&str])] =
 /// Returns the cases of the suites.
 pub fn cases() -> Vec<Case> {
     [
-        conformance::cases(),
+        verbs_conformance::cases(),
         lifecycle::of_any_kernel_device(),
         negative::of_any_device(),
         fork::cases(),

@@ -4,8 +4,6 @@
 use verbs_harness::forked;
 use verbs_harness::runner::Case;
 
-use crate::suites::conformance;
-
 /// Variables of a process.
 pub(super) type Env = &'static [(&'static str, &'static str)];
 
@@ -26,7 +24,7 @@ pub(super) fn conformance(suite: &str, topics: &[&str], env: Env) -> Vec<Case> {
         let topic = case.name.strip_prefix("conformance.").and_then(|name| name.split('.').next());
         case.name.ends_with(" static") && topic.is_some_and(|topic| topics.contains(&topic))
     };
-    let cases = conformance::cases().into_iter().filter(of_topic).map(|case| Case {
+    let cases = verbs_conformance::cases().into_iter().filter(of_topic).map(|case| Case {
         name: format!("{suite}.{}", case.name.trim_start_matches("conformance.").trim_end_matches(" static")),
         ..case
     });

@@ -52,11 +52,10 @@ fn server() -> CaseResult<Server> {
 }
 
 /// Checks that the client was rejected for this reason. Its receive must be flushed.
-pub(in crate::suites) fn is_rejected(
-    client: &Client,
-    mut parts: Parts,
-    wanted: RejectReason,
-) -> CaseResult<Vec<u8>> {
+///
+/// # Errors
+/// Another event, or none in time.
+pub fn is_rejected(client: &Client, mut parts: Parts, wanted: RejectReason) -> CaseResult<Vec<u8>> {
     let event = expect(&client.channel, EventType::REJECTED)?;
     let EventKind::Rejected(rejection) = &event.kind else { return fail(format_args!("{event:?}")) };
     assert_eq!((event.id, rejection.reason), (client.id.key(), Some(wanted)));

@@ -133,18 +133,3 @@ fn of(topic: &str, case: Case) -> Case {
     let name = case.name.strip_prefix(SUITE).and_then(|rest| rest.strip_prefix('.')).unwrap_or(&case.name);
     Case { name: format!("{SUITE}.{topic}.{name}"), ..case }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_case_has_a_topic_and_a_name_of_its_own() {
-        let names: Vec<_> = cases().into_iter().map(|case| case.name).collect();
-        let distinct: BTreeSet<_> = names.iter().collect();
-        assert_eq!(distinct.len(), names.len());
-        assert!(names.contains(&"conformance.rc.rc_send_carries_immediate_data erased".to_owned()));
-    }
-}
