@@ -66,10 +66,8 @@ pub(super) const BESIDE: &[Stage] = &[
         // With the profile of the barriers' benchmark, so that dependencies are built once.
         match aarch64::command() {
             Ok(mut command) => {
-                host_tests(
-                    command.args(["test", "--release", "--package", "provider-mlx5", "--lib"]),
-                    result,
-                );
+                command.args(["test", "--release", "--package", "provider-mlx5", "--lib", "--"]);
+                host_tests(command.args(aarch64::skips()), result);
             }
             Err(error) => result.skip(format!("unit tests on aarch64: {error:#}")),
         }

@@ -9,7 +9,7 @@
 //! | [`part`] | the parts' names |
 //! | [`host`] | stages on the host: lints, documentation, tests, models |
 //! | [`guest`] | guests, and the suites in them |
-//! | [`stage`], [`summary`] | counts, and the end of the output |
+//! | [`stage`], [`mod@summary`] | counts, and the end of the output |
 //!
 //! Invariant: a check that did not run is counted and shown as skipped, with the reason; in CI a
 //! missing VM is a failure.
