@@ -71,9 +71,9 @@ pub(super) struct Linking<'a> {
 }
 
 impl Linking<'_> {
-    /// Links and checks the libraries, unless they were linked from the same static library in this
-    /// way. Contents are compared and not times, because a cache may restore an older static library
-    /// over a newer one.
+    /// Links and checks the libraries, unless they were linked from the same static library in
+    /// this way. Contents are compared and not times, because a cache may restore an older static
+    /// library over a newer one.
     ///
     /// # Errors
     /// Tools are missing, the linker fails, or symbols do not agree with the table.
