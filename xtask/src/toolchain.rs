@@ -2,11 +2,9 @@
 //! with: those under sanitizers, those with musl, and those for another architecture.
 //! `cargo xtask toolchain` makes it and [reports](report) it.
 //!
-//! The source comes from rustup's component rust-src, else from Debian's package of that name,
-//! which is unpacked beside a copy of the toolchain in the cache.
-//!
-//! Invariant: the toolchain of the user is only read. The copy shares the files' contents by hard
-//! links, so that its files are replaced, and never opened for writing.
+//! The source comes from rustup's component rust-src, else from Debian's package of that name. The
+//! toolchain of the user is only read: cargo finds Debian's source by a variable that its own tests
+//! use.
 
 mod report;
 
@@ -19,7 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 pub(crate) use self::report::{Args, run};
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
-use crate::{cache, cargo};
+use crate::cargo;
 
 /// The crates of the standard library that are built with a program, as cargo's `build-std` takes
 /// them.
@@ -46,42 +44,44 @@ pub(crate) fn cargo_of(toolchain: &Path) -> Command {
         .current_dir(cargo::root())
         .stdin(Stdio::null())
         .env("RUSTC", toolchain.join("bin/rustc"))
+        .envs(source(toolchain).ok().map(|source| (SOURCE_VARIABLE, source)))
         .env_remove("RUSTUP_TOOLCHAIN")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     command
 }
 
-/// The place of sources in a toolchain, and in it that of the standard library's.
-const SOURCES: &str = "lib/rustlib/src";
-const SOURCE: &str = "lib/rustlib/src/rust";
+/// The variable by which cargo finds the source of the standard library outside the toolchain.
+const SOURCE_VARIABLE: &str = "__CARGO_TESTS_ONLY_SRC_ROOT";
 
-/// The file in a copied toolchain that holds the version of Debian's rust-src.
-const PACKAGE_VERSION: &str = "rust-src.version";
-
-/// Returns the toolchain if it has the source, else a copy of it with the source.
+/// Returns the toolchain, and makes sure that [`cargo_of`] finds the source.
 ///
 /// # Errors
-/// The source is neither installed nor to be had from Debian, or the toolchain cannot be copied.
+/// The source is neither installed nor to be had from Debian.
 pub(crate) fn with_source(toolchain: &Path) -> Result<PathBuf> {
-    if is_complete(toolchain) {
-        return Ok(toolchain.to_owned());
+    source(toolchain).map(|_| toolchain.to_owned())
+}
+
+/// Returns the folder of the source of a toolchain's standard library.
+fn source(toolchain: &Path) -> Result<PathBuf> {
+    let own = toolchain.join("lib/rustlib/src/rust/library");
+    if own.join("Cargo.lock").exists() {
+        return Ok(own);
     }
-    let version = compiler(toolchain)?.replace([' ', '(', ')'], "_");
-    let _lock = cache::lock("toolchain", || println!("waiting for another xtask that prepares a toolchain"))?;
-    let dir = cache::dir()?.join("toolchain").join(version);
-    if is_complete(&dir) {
-        return Ok(dir);
-    }
-    copy_with_source(toolchain, &dir).context(
+    let compiler = compiler(toolchain)?;
+    let wanted = release(compiler.trim_start_matches("rustc ")).context("the compiler has no version")?;
+    let (name, only) = (format!("rust-src {}.{}", wanted.0, wanted.1), &["rust-src"]);
+    let packages = Packages { name: &name, arch: Arch::X86_64, suites: &["sid"], packages: only, only };
+    let root = packages.root_with(&|line| println!("{line}"), &|root| {
+        let version = apt::version(root, "rust-src")?;
+        ensure!(release(&version) == Some(wanted), "Debian's is {version}, and the compiler {compiler}");
+        Ok(())
+    });
+    let root = root.context(
         "the source of the standard library is not installed \
          (rustup component add rust-src --toolchain nightly), and Debian's rust-src does not serve",
     )?;
-    Ok(dir)
-}
-
-/// Returns whether a toolchain has the source of its standard library.
-fn is_complete(toolchain: &Path) -> bool {
-    toolchain.join(SOURCE).join("library/Cargo.lock").exists()
+    let folder = fs::read_dir(root.join("usr/src"))?.next().context("the package holds no source")??;
+    Ok(folder.path().join("library"))
 }
 
 /// Returns the version of a toolchain's compiler, as the compiler prints it.
@@ -93,112 +93,8 @@ fn compiler(toolchain: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Copies a toolchain, and adds Debian's newest source of the standard library.
-fn copy_with_source(toolchain: &Path, dir: &Path) -> Result<()> {
-    let making = dir.with_extension("making");
-    let _ = fs::remove_dir_all(&making);
-    let (root, copy) = (making.join("root"), making.join("toolchain"));
-    let only = &["rust-src"];
-    let source = Packages { name: "rust-src", arch: Arch::X86_64, suites: &["sid"], packages: only, only };
-    source.fetch(&root, &|line| println!("{line}"))?;
-    let (version, compiler) = (apt::version(&root, "rust-src")?, compiler(toolchain)?);
-    let releases = [&*version, compiler.trim_start_matches("rustc ")].map(release);
-    ensure!(releases[0] == releases[1], "Debian's is {version}, and the compiler {compiler}");
-    let sources = fs::read_dir(root.join("usr/src"))?.next().context("the package holds no source")??.path();
-    copy_beside(toolchain, &sources, &copy)?;
-    fs::write(copy.join(PACKAGE_VERSION), version)?;
-    fs::create_dir_all(dir.parent().unwrap_or(dir))?;
-    fs::rename(&copy, dir)?;
-    let _ = fs::remove_dir_all(&making);
-    Ok(())
-}
-
 /// Returns the first two numbers of a version.
 fn release(version: &str) -> Option<(&str, &str)> {
     let (major, rest) = version.split_once('.')?;
     Some((major, rest.split(|c: char| !c.is_ascii_digit()).next()?))
-}
-
-/// Copies a toolchain without its sources, and adds others.
-fn copy_beside(toolchain: &Path, sources: &Path, copy: &Path) -> Result<()> {
-    // Links to files where possible: a toolchain has more than a gigabyte. No symbolic link is
-    // copied, because it may lead to the user's folders.
-    if !run_quietly("cp", &["-rlL".as_ref(), toolchain, copy])? {
-        let _ = fs::remove_dir_all(copy);
-        ensure!(run_quietly("cp", &["-rL".as_ref(), toolchain, copy])?, "the toolchain cannot be copied");
-    }
-    // A file that is there already is the user's own by another name.
-    let theirs = copy.join(SOURCES);
-    if theirs.exists() {
-        fs::remove_dir_all(&theirs)?;
-    }
-    fs::create_dir_all(copy.join(SOURCE))?;
-    for part in ["library", "Cargo.lock"] {
-        let copied = run_quietly("cp", &["-r".as_ref(), &sources.join(part), &copy.join(SOURCE)])?;
-        ensure!(copied, "{part} cannot be copied");
-    }
-    Ok(())
-}
-
-fn run_quietly(program: &str, arguments: &[&Path]) -> Result<bool> {
-    let status = Command::new(program).args(arguments).stderr(Stdio::null()).status();
-    Ok(status.with_context(|| format!("cannot run {program}"))?.success())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    /// A directory that goes away with the value.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("xtask-toolchain-{name}-{}", std::process::id()));
-            fs::create_dir_all(dir.join("sources/library")).unwrap();
-            fs::write(dir.join("sources/library/Cargo.lock"), "new").unwrap();
-            fs::write(dir.join("sources/Cargo.lock"), "new").unwrap();
-            fs::create_dir_all(dir.join("theirs/bin")).unwrap();
-            fs::write(dir.join("theirs/bin/rustc"), "compiler").unwrap();
-            Scratch(dir)
-        }
-
-        fn copy(&self) -> PathBuf {
-            let copy = self.0.join("copy");
-            copy_beside(&self.0.join("theirs"), &self.0.join("sources"), &copy).unwrap();
-            assert!(is_complete(&copy));
-            assert_eq!(fs::read_to_string(copy.join("bin/rustc")).unwrap(), "compiler");
-            copy
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    #[test]
-    fn a_copy_writes_through_no_hard_link_of_the_users_toolchain() {
-        let scratch = Scratch::new("links");
-        let theirs = scratch.0.join("theirs").join(SOURCE);
-        fs::create_dir_all(&theirs).unwrap();
-        fs::write(theirs.join("Cargo.lock"), "theirs").unwrap();
-        let copy = scratch.copy();
-        assert_eq!(fs::read_to_string(copy.join(SOURCE).join("Cargo.lock")).unwrap(), "new");
-        assert_eq!(fs::read_to_string(theirs.join("Cargo.lock")).unwrap(), "theirs");
-    }
-
-    #[test]
-    fn a_copy_follows_no_symbolic_link_of_the_users_toolchain() {
-        let scratch = Scratch::new("symlink");
-        let elsewhere = scratch.0.join("elsewhere");
-        fs::create_dir_all(&elsewhere).unwrap();
-        fs::create_dir_all(scratch.0.join("theirs/lib/rustlib")).unwrap();
-        symlink(&elsewhere, scratch.0.join("theirs").join(SOURCES)).unwrap();
-        scratch.copy();
-        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
-    }
 }

@@ -1,13 +1,12 @@
 //! `cargo xtask toolchain`: makes the toolchain with the source of its standard library, and prints
 //! where it is, how it is used, and which of its targets lack something.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{PACKAGE_VERSION, SOURCE, STD, compiler, nightly, with_source};
+use super::{SOURCE_VARIABLE, STD, compiler, nightly, source};
 use crate::apt::{self, HostTool};
 use crate::sanitizer::{SANITIZERS, Sanitizer};
 use crate::{cargo, musl};
@@ -24,32 +23,23 @@ pub(crate) struct Args {}
 pub(crate) fn run(_: &Args) -> Result<ExitCode> {
     let nightly = nightly()?;
     println!("compiler   {}", compiler(&nightly)?);
-    let toolchain = with_source(&nightly)?;
-    println!("toolchain  {}", toolchain.display());
-    if toolchain != nightly {
-        println!("           a copy of {}, which stays as it is", nightly.display());
-    }
-    println!("source     {}: {}", source(&toolchain, &nightly), toolchain.join(SOURCE).display());
-    let dir = toolchain.display();
-    println!("use        RUSTC={dir}/bin/rustc {dir}/bin/cargo build -Zbuild-std={STD} --target TARGET\n");
+    let (source, dir) = (source(&nightly)?, nightly.display());
+    println!("toolchain  {dir}\nsource     {}", source.display());
+    let variable = if source.starts_with(&nightly) {
+        String::new()
+    } else {
+        format!("{SOURCE_VARIABLE}={} ", source.display())
+    };
+    println!(
+        "use        {variable}RUSTC={dir}/bin/rustc {dir}/bin/cargo build -Zbuild-std={STD} --target TARGET\n"
+    );
     let mut all = true;
     for served in served() {
-        let missing = served.missing(&toolchain);
+        let missing = served.missing(&nightly);
         all &= missing.is_none();
         println!("{:<32} {:<36} {}", served.target, served.command, missing.as_deref().unwrap_or("ready"));
     }
     Ok(ExitCode::from(u8::from(!all)))
-}
-
-/// Returns where the source of a toolchain's standard library comes from.
-fn source(toolchain: &Path, nightly: &Path) -> String {
-    if toolchain == nightly {
-        return "rustup's rust-src".to_owned();
-    }
-    match fs::read_to_string(toolchain.join(PACKAGE_VERSION)) {
-        Ok(version) => format!("Debian's rust-src {version}"),
-        Err(_) => "Debian's rust-src".to_owned(),
-    }
 }
 
 /// A target that the toolchain serves.
