@@ -39,7 +39,7 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -285,7 +285,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         )),
         Device::Rxe | Device::None => None,
     };
-    let share = run_dir.path.join("job");
+    let (share, console_log) = (run_dir.path.join("job"), run_dir.path.join("console.log"));
     fs::create_dir(&share)?;
     fs::write(share.join("job"), serde_json::to_vec(&job(args, &kernel)?)?)?;
     let program = match args.arch {
@@ -314,9 +314,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             debian: debian.as_deref(),
             connectx: connectx.as_ref().map(|(_, sockets)| sockets),
             verbose: args.console,
+            console: &console_log,
             log: File::create(run_dir.path.join("qemu.log"))?,
         })?;
-        let console = Arc::new(Mutex::new(Vec::new()));
         let (send, events) = mpsc::channel();
         if let Some(model) = &mut model {
             let send = send.clone();
@@ -325,13 +325,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 let _ = send.send(supervise::Event::ModelEnded);
             });
         }
-        let options = supervise::StreamOptions { show_console: args.console, interactive: args.interactive };
-        supervise::pump_streams(&streams, options, &console, &run_dir, send)?;
+        supervise::pump_streams(&streams, args.interactive, send)?;
         let timeout = (args.timeout != 0).then(|| Duration::from_secs(args.timeout));
         let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, timeout, &progress, started);
         let verdict = model.map(connectx::Model::finish).unwrap_or_default();
-        let console =
-            console.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        let console = String::from_utf8_lossy(&fs::read(&console_log).unwrap_or_default()).into_owned();
         boots += 1;
         // Process 1 has not sent anything, and no driver is named. Under emulation one boot of
         // about fifty was observed to die this way: a processor executes a breakpoint of code that

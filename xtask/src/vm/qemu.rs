@@ -1,4 +1,4 @@
-//! The QEMU process: its arguments, and the sockets that carry its console and its serial ports.
+//! The QEMU process: its arguments, and the sockets that carry its serial ports.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -31,15 +31,17 @@ pub(crate) struct Machine<'a> {
     pub(crate) debian: Option<&'a Path>,
     /// The ConnectX model's sockets, if the machine has its functions.
     pub(crate) connectx: Option<&'a connectx::Sockets>,
-    /// Whether the console shows all kernel messages instead of warnings and worse.
+    /// Whether the console has all kernel messages instead of warnings and worse, and is copied to
+    /// our stderr.
     pub(crate) verbose: bool,
+    /// The file for the console.
+    pub(crate) console: &'a Path,
     /// The file for QEMU's own messages.
     pub(crate) log: File,
 }
 
 /// The host's ends of a running machine's streams. Each ends when QEMU does.
 pub(crate) struct Streams {
-    pub(crate) console: UnixStream,
     pub(crate) control: UnixStream,
     pub(crate) out: UnixStream,
     pub(crate) err: UnixStream,
@@ -56,7 +58,6 @@ impl Qemu {
     /// QEMU cannot be run.
     pub(crate) fn start(machine: Machine<'_>) -> Result<(Qemu, Streams)> {
         let pair = || UnixStream::pair().context("cannot make a socket pair");
-        let (console, console_qemu) = pair()?;
         let (control, control_qemu) = pair()?;
         let (out, out_qemu) = pair()?;
         let (err, err_qemu) = pair()?;
@@ -65,7 +66,6 @@ impl Qemu {
         let mut command = machine.release.command();
         command.args(arguments(
             &machine,
-            console_qemu.as_raw_fd(),
             &[
                 ("control", control_qemu.as_raw_fd()),
                 ("out", out_qemu.as_raw_fd()),
@@ -78,11 +78,11 @@ impl Qemu {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(machine.log);
         // QEMU inherits its ends under their numbers.
-        for end in [&console_qemu, &control_qemu, &out_qemu, &err_qemu, &input_qemu] {
+        for end in [&control_qemu, &out_qemu, &err_qemu, &input_qemu] {
             fcntl(end, FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
         let child = command.spawn().context("cannot run QEMU")?;
-        Ok((Qemu(child), Streams { console, control, out, err, input }))
+        Ok((Qemu(child), Streams { control, out, err, input }))
     }
 
     /// Kills QEMU.
@@ -107,8 +107,8 @@ impl Drop for Qemu {
     }
 }
 
-/// QEMU's arguments. The console and the serial ports are descriptors that it inherits.
-fn arguments(machine: &Machine<'_>, console: RawFd, ports: &[(&str, RawFd)]) -> Vec<OsString> {
+/// QEMU's arguments. The serial ports are descriptors that it inherits.
+fn arguments(machine: &Machine<'_>, ports: &[(&str, RawFd)]) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     add(&machine.accel.arguments(machine.arch));
@@ -125,7 +125,7 @@ fn arguments(machine: &Machine<'_>, console: RawFd, ports: &[(&str, RawFd)]) -> 
         add(&["-machine", &format!("{board}{memory}")]);
     }
     add(&["-append", &command_line(machine)]);
-    add(&["-chardev", &chardev("console", console), "-serial", "chardev:console"]);
+    add(&["-serial", "chardev:console"]);
     add(&["-device", "virtio-serial-pci"]);
     for (name, fd) in ports {
         add(&["-chardev", &chardev(name, *fd), "-device", &serial_port(name)]);
@@ -139,7 +139,14 @@ fn arguments(machine: &Machine<'_>, console: RawFd, ports: &[(&str, RawFd)]) -> 
         let control = format!("socket,id={CONNECTX_PORT},path={}", sockets.control);
         add(&["-chardev", &control, "-device", &serial_port(CONNECTX_PORT)]);
     }
+    let mut console = OsString::from(if machine.verbose {
+        format!("file,id=console,append=on,path=/proc/{}/fd/2,logfile=", std::process::id())
+    } else {
+        "file,id=console,path=".to_owned()
+    });
+    console.push(escape_commas(machine.console.as_os_str()));
     for (option, value) in [
+        ("-chardev", console),
         ("-kernel", machine.image.into()),
         ("-initrd", machine.initramfs.into()),
         ("-virtfs", share("hostroot", Path::new("/"))),
@@ -255,9 +262,10 @@ mod tests {
             debian: None,
             connectx: Some(connectx),
             verbose: false,
+            console: Path::new("/c"),
             log: File::open("/dev/null").unwrap(),
         };
-        let words = arguments(&machine, 3, &[("control", 4), ("out", 5)]);
+        let words = arguments(&machine, &[("control", 4), ("out", 5)]);
         words.into_iter().map(|word| word.into_string().unwrap()).collect()
     }
 

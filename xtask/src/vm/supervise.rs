@@ -1,19 +1,17 @@
 //! Follows a guest from boot to power-off: reads its streams, keeps its time limits, kills it if it
-//! does not end.
+//! does not end. QEMU itself ends when the kernel panics.
 //!
 //! ```text
 //! Booting ──ready──► Running ──exit, signal──► Stopping ──streams end──► done
 //!    │                  │ time is up: "kill"       ▲
 //!    │                  ▼                          │
 //!    │               Killing ──exit, signal────────┤
-//!    └──too long, silent, failed, panic: from any──┘  (given up: QEMU is killed)
+//!    └──too long, silent, failed: from any─────────┘  (given up: QEMU is killed)
 //! ```
 
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +19,6 @@ use anyhow::Result;
 
 use super::Progress;
 use super::qemu::{Qemu, Streams};
-use super::run_dir::RunDir;
 
 /// The end of a guest.
 pub(super) enum Ended {
@@ -38,42 +35,21 @@ pub(super) enum Ended {
 pub(super) enum Event {
     /// A line from the guest's process 1.
     Control(String),
-    /// The console shows that the kernel will not continue.
-    Dying,
     /// One stream has ended, with QEMU.
     End,
     /// The device's model has ended; it should outlive QEMU.
     ModelEnded,
 }
 
-/// Streams that must end before the guest has ended: console, control, out and err.
-const STREAMS: usize = 4;
+/// Streams that must end before the guest has ended: control, out and err.
+const STREAMS: usize = 3;
 
-/// The streams that the caller connects to its own.
-#[derive(Clone, Copy)]
-pub(super) struct StreamOptions {
-    /// Copies the console to stderr.
-    pub(super) show_console: bool,
-    /// Copies stdin to the command.
-    pub(super) interactive: bool,
-}
-
-/// Starts a thread for each stream, which reports to `send`. The console's bytes are collected in
-/// `console` and in the guest's directory.
+/// Starts a thread for each stream, which reports to `send`. With `interactive`, our stdin is the
+/// command's.
 ///
 /// # Errors
-/// A stream cannot be cloned, or the log cannot be created.
-pub(super) fn pump_streams(
-    streams: &Streams,
-    options: StreamOptions,
-    console: &Arc<Mutex<Vec<u8>>>,
-    run_dir: &RunDir,
-    send: Sender<Event>,
-) -> Result<()> {
-    let (log, show) = (File::create(run_dir.path.join("console.log"))?, options.show_console);
-    let (stream, text, events_of_console) = (streams.console.try_clone()?, console.clone(), send.clone());
-    thread::spawn(move || read_console(stream, log, show, &text, &events_of_console));
-
+/// A stream cannot be cloned.
+pub(super) fn pump_streams(streams: &Streams, interactive: bool, send: Sender<Event>) -> Result<()> {
     let (stream, events_of_control) = (streams.control.try_clone()?, send.clone());
     thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
@@ -85,42 +61,11 @@ pub(super) fn pump_streams(
     thread::spawn(move || copy_out(stream, std::io::stdout(), &done));
     let stream = streams.err.try_clone()?;
     thread::spawn(move || copy_out(stream, std::io::stderr(), &send));
-    if options.interactive {
+    if interactive {
         let stream = streams.input.try_clone()?;
         thread::spawn(move || copy_in(stream));
     }
     Ok(())
-}
-
-fn read_console(
-    mut stream: UnixStream,
-    mut log: File,
-    show: bool,
-    text: &Mutex<Vec<u8>>,
-    events: &Sender<Event>,
-) {
-    let mut buffer = [0; 4096];
-    while let Ok(count @ 1..) = stream.read(&mut buffer) {
-        let bytes = &buffer[..count];
-        // A log that is lost on a full disk is no reason to stop the guest.
-        let _ = log.write_all(bytes);
-        if show {
-            let _ = std::io::stderr().write_all(bytes);
-        }
-        if let Ok(mut text) = text.lock() {
-            // The words may arrive in two reads, so the end of the earlier bytes is searched again.
-            let from = text.len().saturating_sub(64);
-            text.extend_from_slice(bytes);
-            if contains(&text[from..], b"Kernel panic - not syncing") {
-                let _ = events.send(Event::Dying);
-            }
-        }
-    }
-    let _ = events.send(Event::End);
-}
-
-fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    haystack.windows(needle.len()).any(|window| window == needle)
 }
 
 /// Copies the command's output. After an error on our side the rest is read and dropped, because
@@ -191,11 +136,6 @@ pub(super) fn to_the_end(
                     let reason = "the ConnectX model ended while the guest ran".to_owned();
                     phase = Phase::Stopping(Ended::Failed(reason), Instant::now() + STOP_LIMIT);
                 }
-            }
-            Ok(Event::Dying) => {
-                let reason = "the guest's kernel panicked".to_owned();
-                let ended = if has_spoken { Ended::Failed(reason) } else { Ended::NeverUp(reason) };
-                phase = Phase::Stopping(ended, Instant::now() + STOP_LIMIT);
             }
             Ok(Event::Control(line)) => {
                 (last_heard, has_spoken) = (Instant::now(), true);
