@@ -369,9 +369,9 @@ fn script<P: Provider>(context: &Context<P>) -> CaseResult<Vec<Wc>> {
 
 fn hidden_and_named_providers_give_the_same_completions() -> CaseResult {
     let hidden = script(&fabric::open()?)?;
-    let named = with_named!(fabric::open_named()?, |context| script(&context))?;
+    let named: Vec<Wc> = with_named!(fabric::open_named()?, |context| script(&context))?;
     assert_eq!(named, hidden);
-    let named_later = with_named!(fabric::open_named()?, |context| script(&name_later(&context)?))?;
+    let named_later: Vec<Wc> = with_named!(fabric::open_named()?, |context| script(&name_later(&context)?))?;
     assert_eq!(named_later, hidden);
     assert_eq!(hidden.len(), 9 + 3);
     assert!(fabric::is_local_key_error(hidden[10].status)?, "{:?}", hidden[10]);
