@@ -100,7 +100,11 @@ pub struct Case {
 impl Case {
     /// Returns a case with the default deadline.
     pub fn new(suite: &str, name: impl fmt::Display, run: impl Fn() -> CaseResult + 'static) -> Self {
-        Self { name: format!("{suite}.{name}"), deadline: DEADLINE, run: Box::new(run) }
+        Self::boxed(format_args!("{suite}.{name}"), Box::new(run))
+    }
+
+    fn boxed(name: fmt::Arguments<'_>, run: Box<dyn Fn() -> CaseResult>) -> Self {
+        Self { name: name.to_string(), deadline: DEADLINE, run }
     }
 
     /// Returns the case with another deadline.
