@@ -17,8 +17,8 @@ use verbs_harness::process;
 use verbs_harness::runner::{CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{LIMIT, run};
 
-use crate::suites::mlx5::rdmacm::in_peer;
-use crate::suites::mlx5::{Port, Setup};
+use crate::mlx5::rdmacm::in_peer;
+use crate::mlx5::{Port, Setup};
 
 /// A kind of address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 
 use verbs_fixtures::fabric;
 use verbs_harness::runner::{self, Options};
-use verbs_tests::suites;
 
 fn main() -> ExitCode {
     let mut options = Options::default();
@@ -24,7 +23,7 @@ fn main() -> ExitCode {
             _ => words.push(arg),
         }
     }
-    let mut cases = suites::of_any_device();
+    let mut cases = verbs_tests::of_any_device();
     cases.retain(|case| words.is_empty() || words.iter().any(|word| case.name.contains(word)));
     for (name, value) in [("VERBS_SOFT", "auto"), (fabric::VARIABLE, "soft0")] {
         options.env.push((name.to_owned(), value.to_owned()));

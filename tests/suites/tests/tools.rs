@@ -1,7 +1,7 @@
 //! The suites compare each of our tools, listed in `rdma_tools::PROGRAMS`, with rdma-core's.
 
 use rdma_tools::PROGRAMS;
-use verbs_tests::suites::{interop, negative};
+use verbs_tests::{interop, negative};
 
 #[test]
 fn every_tool_is_compared_with_rdma_cores_when_it_is_misused() {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use verbs_c_programs::compiled;
 use verbs_harness::runner::{self, Options, left_out};
-use verbs_tests::suites::mlx5::{self, Setup};
+use verbs_tests::mlx5::{self, Setup};
 
 const USAGE: &str = "usage: guest-mlx5 --compile | [--list] [--usual] [--form erased|static] [--skip 'SUITE[: WHY]']... [--port ib|roce] [--functions 1|2] [SUITE...]";
 

@@ -16,7 +16,6 @@ use std::process::ExitCode;
 use verbs_c_programs::{arguments, beside_poller, compiled, together};
 use verbs_harness::refuse;
 use verbs_harness::runner::{self, Form, Options, left_out};
-use verbs_tests::suites;
 
 fn main() -> ExitCode {
     if std::env::args().skip(1).eq(["--compile"]) {
@@ -53,7 +52,7 @@ fn main() -> ExitCode {
         eprintln!("guest: {error}");
         return ExitCode::from(3);
     }
-    runner::main(&options, &suites::all())
+    runner::main(&options, &verbs_tests::all())
 }
 
 fn usage() -> ExitCode {

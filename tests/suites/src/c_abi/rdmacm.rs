@@ -14,7 +14,7 @@ use verbs_harness::tools::{LIMIT, Maker};
 
 use super::perftest::{OPERATIONS, Way};
 use super::{PAIRS, SUITE, program};
-use crate::suites::mlx5::rdmacm::{has_cmtimes_table, wait_for_listening_id};
+use crate::mlx5::rdmacm::{has_cmtimes_table, wait_for_listening_id};
 
 const PACKAGE: &str = "rdmacm-utils";
 
@@ -118,7 +118,7 @@ fn rdma_client(name: &str, ends: [&Maker; 2]) -> CaseResult {
 }
 
 /// The sender destroys its queue pair right after posting its messages; for rxe's reaction see
-/// [`cm_rates`](crate::suites::cm_rates).
+/// [`cm_rates`](crate::cm_rates).
 fn mckey(name: &str, [receiver, sender]: [&Maker; 2]) -> CaseResult {
     if !rxe_is_before(6, 12)? {
         return skip("the sender destroys its queue pair before rxe has sent its messages");

@@ -15,9 +15,9 @@ use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{LIMIT, Maker, run};
 
+use crate::cm_flags;
 use crate::cm_sides::{Family, Sides};
-use crate::suites::cm_flags;
-use crate::suites::mlx5::rdmacm::wait_for_listening_id;
+use crate::mlx5::rdmacm::wait_for_listening_id;
 
 const SUITE: &str = "cm_tools";
 

@@ -1,8 +1,8 @@
 //! rdma-core's tests for Python on both libraries: a test passing on C's must pass on ours.
 //!
 //! One case, with the tests as its parts. `VERBS_PYVERBS` names the modules to run, such as
-//! `test_cq test_mr`; by default all run. [`verbs_c_programs::pyverbs::compare`] has the rules. A test in
-//! [`RACES`] is skipped if it fails in the listed way, whether or not it passes on C's library.
+//! `test_cq test_mr`; by default all run. [`compare`](verbs_c_programs::pyverbs::compare) has the
+//! rules. A test in [`RACES`] is skipped if it fails in the listed way, whether or not it passes on C's library.
 
 use std::time::Duration;
 

@@ -2,11 +2,11 @@
 //! the kernel, in one boot. Each difference must be in the [table](table::ROWS); each row of the
 //! table must have a difference.
 //!
-//! In steps, `tests/c/differential/attributes.c` makes each libibverbs call that reaches the kernel.
-//! A [tracer program](verbs_c_programs::record::tracer) reads its commands from outside, on either library.
+//! In steps, `tests/c/differential/attributes.c` makes each libibverbs call that reaches the
+//! kernel. A [tracer program](tracer) reads its commands from outside, on either library.
 //!
-//! `arguments` compares the results of calls with [odd arguments](verbs_c_programs::arguments) in the same
-//! way.
+//! `arguments` compares the results of calls with [odd arguments](verbs_c_programs::arguments) in
+//! the same way.
 //!
 //! The table is part of `connectx-model/README.md`. `BLESS=1 cargo test -p verbs-tests --lib
 //! attributes` writes it there.
@@ -31,7 +31,7 @@ const SUITE: &str = "differential";
 
 pub(super) const PROGRAM: Program = Program {
     name: "attributes",
-    source: include_str!("../../../../../c/differential/attributes.c"),
+    source: include_str!("../../../../c/differential/attributes.c"),
     options: &["-libverbs"],
 };
 

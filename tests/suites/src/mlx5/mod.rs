@@ -15,7 +15,7 @@
 //! | [`attributes`] | one program on both libraries: equal commands to the kernel |
 //! | [`direct`] | a program that fills the queues itself, on both libraries |
 //! | [`compressed`] | queues compressed by the device, on both libraries and our API |
-//! | [`faults`] | programs' view of device failures, injected through [`control`](verbs_fixtures::control) |
+//! | [`faults`] | programs' view of device failures, injected through [`Control`] |
 //! | [`interop`] | our tools against rdma-core's; their output |
 //! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
 //! | [`beyond`] | our API's methods for ConnectX features beyond verbs |

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rdmacm::{EventChannel, PortSpace, RejectReason};
 use verbs::Errno;
+use verbs_conformance::connect_refuse::is_rejected;
 use verbs_fixtures::cm_fabric::{Client, Server, next};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at, here};
-use verbs_conformance::connect_refuse::is_rejected;
 
 /// Cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {

@@ -1,6 +1,6 @@
 //! Tools for connections by address, ours on soft and rdma-core's on rxe: by IPv6, by link-local
 //! IPv6, by IPv4 with lost and duplicated packets. They belong to the suite
-//! [`cm_flags`](crate::suites::cm_flags).
+//! [`cm_flags`](crate::cm_flags).
 
 use std::fs;
 use std::process::Command;
@@ -12,8 +12,8 @@ use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::wire::{Family, Wire};
-use crate::suites::cm_flags::SUITE;
-use crate::suites::mlx5::rdmacm::wait_for_listening_id;
+use crate::cm_flags::SUITE;
+use crate::mlx5::rdmacm::wait_for_listening_id;
 
 /// A tool: its port, the kernel's number of its port space in hexadecimal, the flags of the server
 /// and of the client. The client's last flag takes the address.
@@ -66,7 +66,7 @@ const WAYS: &[Way] = &[
 ];
 
 /// The cases.
-pub(in crate::suites) fn cases() -> impl Iterator<Item = Case> {
+pub(crate) fn cases() -> impl Iterator<Item = Case> {
     WAYS.iter().flat_map(|way| {
         [true, false].into_iter().map(move |soft_listens| {
             let ends = if soft_listens { "ours on soft serve theirs" } else { "theirs serve ours on soft" };

@@ -68,13 +68,13 @@ const LINK: [&str; 2] = ["unplug0", "unplug1"];
 const SPARE: &str = "rxe9";
 
 /// The address of the interface.
-pub(in crate::suites) const ADDRESS: [u8; 4] = [10, 99, 0, 1];
+pub(crate) const ADDRESS: [u8; 4] = [10, 99, 0, 1];
 
 /// An interface for one case only. Dropping it deletes it.
-pub(in crate::suites) struct Interface;
+pub(crate) struct Interface;
 
 impl Interface {
-    pub(in crate::suites) fn new() -> CaseResult<Self> {
+    pub(crate) fn new() -> CaseResult<Self> {
         let [link, peer] = LINK;
         // A failed case may have left it behind.
         let _ = ip(&["link", "del", link]);
@@ -95,7 +95,7 @@ impl Drop for Interface {
 }
 
 /// Creates an rxe device on an interface.
-pub(in crate::suites) fn spare(_: &Interface) -> CaseResult<Device> {
+pub(crate) fn spare(_: &Interface) -> CaseResult<Device> {
     let added = run(Command::new("rdma").args(["link", "add", SPARE, "type", "rxe", "netdev", LINK[0]]));
     match added {
         Ok(added) if added.status.success() => {}
@@ -112,7 +112,7 @@ pub(in crate::suites) fn spare(_: &Interface) -> CaseResult<Device> {
 }
 
 /// Starts to delete the device and waits until programs cannot find it.
-pub(in crate::suites) fn delete() -> CaseResult<Running> {
+pub(crate) fn delete() -> CaseResult<Running> {
     let mut command = Command::new("rdma");
     let deleting = Running::start(command.args(["link", "delete", SPARE]))?;
     leaves_the_list()?;
@@ -124,7 +124,7 @@ fn leaves_the_list() -> CaseResult {
 }
 
 /// Waits for the command that removes the device, which must succeed.
-pub(in crate::suites) fn succeeds(taking: Running) -> CaseResult {
+pub(crate) fn succeeds(taking: Running) -> CaseResult {
     match taking.finish(LIMIT)? {
         Ok(done) if done.status.success() => Ok(()),
         done => fail(format_args!("taking the device away: {done:?}")),

@@ -14,7 +14,7 @@ use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at};
-use crate::suites::lifecycle::unplug::{ADDRESS, Interface, delete, spare, succeeds};
+use crate::lifecycle::unplug::{ADDRESS, Interface, delete, spare, succeeds};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!(SUITE, ids_in_every_state_are_told_that_their_device_was_removed)

@@ -9,7 +9,7 @@
 use verbs_harness::runner::Case;
 
 use super::{Port, Setup};
-use crate::suites::{cm, cm_flags, cm_rates, cm_tools, listener};
+use crate::{cm, cm_flags, cm_rates, cm_tools, listener};
 
 /// Returns the cases; none without two Ethernet ports, because InfiniBand ports have no address
 /// here.

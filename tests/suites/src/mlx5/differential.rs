@@ -49,7 +49,7 @@ const SUITE: &str = "differential";
 
 pub(super) const PROGRAM: Program = Program {
     name: "differential",
-    source: include_str!("../../../../c/differential/differential.c"),
+    source: include_str!("../../../c/differential/differential.c"),
     options: &["-libverbs"],
 };
 
@@ -265,7 +265,7 @@ mod tests {
     use verbs_harness::runner::Stop;
 
     use super::*;
-    use crate::suites::mlx5::Port;
+    use crate::mlx5::Port;
 
     #[test]
     fn the_first_different_line_is_named() {

@@ -11,7 +11,7 @@ use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 
 use super::wire::{Family, Wire};
 use super::{SUITE, finish_both};
-use crate::suites::cm::killed;
+use crate::cm::killed;
 
 /// The time limit of a case: each lost message of the connection manager costs 4.3 s.
 const DEADLINE: Duration = Duration::from_secs(300);

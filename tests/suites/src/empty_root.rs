@@ -16,7 +16,7 @@ use verbs_harness::runner::{Case, CaseResult, skip};
 use verbs_harness::sandbox::{bind, cover, private_mounts};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker, PingPong, run};
 
-use crate::suites::mlx5::rdmacm::wait_for_listening_id;
+use crate::mlx5::rdmacm::wait_for_listening_id;
 
 const SUITE: &str = "empty_root";
 

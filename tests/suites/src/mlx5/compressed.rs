@@ -24,7 +24,7 @@ const SUITE: &str = "compressed";
 
 pub(super) const PROGRAM: Program = Program {
     name: "compressed",
-    source: include_str!("../../../../c/compressed/compressed.c"),
+    source: include_str!("../../../c/compressed/compressed.c"),
     options: &["-libverbs", "-lmlx5"],
 };
 

@@ -15,7 +15,7 @@ use verbs_harness::tools::run;
 
 use super::refuse::NOBODY;
 use super::{SUITE, at, here, server};
-use crate::suites::lifecycle::{back_to, resources};
+use crate::lifecycle::{back_to, resources};
 
 /// Cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {

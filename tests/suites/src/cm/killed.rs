@@ -16,7 +16,7 @@ use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::{SUITE, here};
-use crate::suites::lifecycle::{back_to, resources};
+use crate::lifecycle::{back_to, resources};
 
 /// The cases of devices whose connections the kernel ends.
 pub(super) fn cases() -> Vec<Case> {
@@ -41,7 +41,7 @@ fn of_one_device() -> CaseResult {
 }
 
 /// The survivor's output line about the end of its connection.
-pub(in crate::suites) struct Ended {
+pub(crate) struct Ended {
     name: String,
     /// `ended after SECONDS s: WORDS`.
     line: String,
@@ -49,7 +49,7 @@ pub(in crate::suites) struct Ended {
 
 /// Runs a pair for each chosen state and side, all concurrently, and kills the peer in that state.
 /// `make` returns the commands of listener and client plus the listener's TCP port.
-pub(in crate::suites) fn outlive(
+pub(crate) fn outlive(
     is_chosen: impl Fn(State) -> bool + Copy,
     mut make: impl FnMut(State, bool) -> CaseResult<([Command; 2], u16)>,
 ) -> CaseResult<Vec<Ended>> {
@@ -97,7 +97,7 @@ pub(in crate::suites) fn outlive(
 const ENDED: &str = "ended after ";
 
 /// Checks that no survivor had to wait for the protocol's timeout.
-pub(in crate::suites) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
+pub(crate) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
     /// The protocol's timeout exceeds a minute; a busy machine needs a few seconds.
     const AT_ONCE: f64 = 30.0;
     for Ended { name, line } in ended {
@@ -110,7 +110,7 @@ pub(in crate::suites) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
 }
 
 /// Returns the commands of the listener and of the client; the test kills one of them.
-pub(in crate::suites) fn pair(address: &str, state: State, dead_listens: bool) -> CaseResult<[Command; 2]> {
+pub(crate) fn pair(address: &str, state: State, dead_listens: bool) -> CaseResult<[Command; 2]> {
     let of = |listens: bool| {
         let end = if listens == dead_listens { "--dies" } else { "--outlives" };
         peer(listens, address, &["--step", "outlive", end, state.name()])
@@ -119,18 +119,14 @@ pub(in crate::suites) fn pair(address: &str, state: State, dead_listens: bool) -
 }
 
 /// Returns the command of a side.
-pub(in crate::suites) fn peer(listens: bool, address: &str, args: &[&str]) -> CaseResult<Command> {
+pub(crate) fn peer(listens: bool, address: &str, args: &[&str]) -> CaseResult<Command> {
     let mut command = Maker::Ours.tool("cm-peer")?;
     command.args([if listens { "--listen" } else { "--connect" }, address]).args(args);
     Ok(command)
 }
 
 /// Starts both sides.
-pub(in crate::suites) fn start(
-    listens: &mut Command,
-    connects: &mut Command,
-    port: u16,
-) -> CaseResult<[Running; 2]> {
+pub(crate) fn start(listens: &mut Command, connects: &mut Command, port: u16) -> CaseResult<[Running; 2]> {
     let mut listener = Running::start(listens)?;
     if !process::wait_for_listener_of(listener.pid(), port, LIMIT, || !listener.has_ended()) {
         return fail(format_args!("nobody listens: {:?}", listener.finish(Duration::ZERO)?));
@@ -139,7 +135,7 @@ pub(in crate::suites) fn start(
 }
 
 /// Returns the failure of a side, if it failed.
-pub(in crate::suites) fn complaint(name: &str, end: Result<Finished, Finished>) -> Option<String> {
+pub(crate) fn complaint(name: &str, end: Result<Finished, Finished>) -> Option<String> {
     match end {
         Ok(Finished { status, stderr, .. }) if status.success() && stderr.is_empty() => None,
         Ok(Finished { stderr, status, stdout }) => {

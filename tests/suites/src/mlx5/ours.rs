@@ -7,7 +7,7 @@
 use verbs_fixtures::fabric;
 use verbs_harness::runner::Case;
 
-use crate::suites::{fork, fuzz, lifecycle, negative};
+use crate::{fork, fuzz, lifecycle, negative};
 
 /// Cases that break a rule of the model on purpose: the rule, then their topics and names.
 const PROVOKED: &[(&str, &[&str])] = &[

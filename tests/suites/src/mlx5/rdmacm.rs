@@ -224,7 +224,7 @@ fn cmtime(server: Side) -> CaseResult {
 
 /// Returns whether Debian 12's `cmtime` succeeded and printed the time of each step of a client.
 /// Its progress lines, such as `connecting`, have no number.
-pub(in crate::suites) fn has_cmtimes_table(client: &Finished) -> bool {
+pub(crate) fn has_cmtimes_table(client: &Finished) -> bool {
     let has = |step: &str| client.stdout.lines().any(|line| line.starts_with(step) && line.contains('.'));
     client.status.success() && ["resolve addr", "connect", "disconnect", "destroy"].into_iter().all(has)
 }
@@ -280,7 +280,7 @@ fn connected(
 }
 
 /// Waits until a program listens at an rdma_cm port, which socket tables do not show.
-pub(in crate::suites) fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
+pub(crate) fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
     let listens = || {
         let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;
         Ok::<_, Stop>(has_listener(&listed.stdout, port))

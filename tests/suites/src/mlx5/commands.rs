@@ -27,7 +27,7 @@ use verbs_fixtures::fabric::{
 };
 use verbs_harness::runner::{CaseResult, fail};
 
-use crate::suites::lifecycle::{Resources, back_to, resources};
+use crate::lifecycle::{Resources, back_to, resources};
 
 /// Command statuses, each with the driver's errno for it.
 ///

@@ -1,8 +1,8 @@
 //! `direct`: one program filling the queues of a ConnectX device itself, on rdma-core's libmlx5 and
 //! on this project's. Both runs must print the same.
 //!
-//! `tests/c/direct/direct.c` queries the device's attributes and the addresses of its objects' queues
-//! (`mlx5dv_init_obj`). It posts writes across the end of its send queue, rings the doorbell record
+//! `tests/c/direct/direct.c` queries the device's attributes and the addresses of its objects'
+//! queues (`mlx5dv_init_obj`). It posts writes across the end of its send queue, rings the doorbell record
 //! and the register, then reads the completions from the queue's memory.
 
 use std::process::Command;
@@ -19,7 +19,7 @@ const SUITE: &str = "direct";
 
 pub(super) const PROGRAM: Program = Program {
     name: "direct",
-    source: include_str!("../../../../c/direct/direct.c"),
+    source: include_str!("../../../c/direct/direct.c"),
     options: &["-libverbs", "-lmlx5"],
 };
 
