@@ -58,8 +58,7 @@ const TARGET: &str = "aarch64-unknown-linux-gnu";
 /// test among the targets, because tests have dependencies of their own.
 const WORKSPACE: &[&str] = &["--workspace", "--features", "verbs-tests/guest"];
 
-/// The profile of everything except [`SITES`]: the emulator is slow with unoptimised programs. Only
-/// the suites themselves, which take minutes to optimise, are not ([`command`]).
+/// The profile of everything except [`SITES`]: the emulator is slow with unoptimised programs.
 const PROFILE: &[&str] = &["--profile", cargo::GUEST_PROFILE];
 
 /// The packages whose unit tests run: the libraries. The others depend on the suites, which take
@@ -294,7 +293,6 @@ pub(crate) fn command() -> Result<Command> {
     apt::ensure_tools(&[apt::AARCH64_TOOLS], |line| eprintln!("{line}"))?;
     let mut command = toolchain::cargo_of(&toolchain);
     command
-        .args(["--config", "profile.guest.package.verbs-tests.opt-level=0"])
         .args(["--config", "profile.guest.package.connectx-model.opt-level=0"])
         .env_remove("RUSTFLAGS")
         .env("CARGO_BUILD_TARGET", TARGET)
