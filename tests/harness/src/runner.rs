@@ -14,6 +14,8 @@
 //!
 //! Parts are for a case that runs another program with many tests. Each test is reported and
 //! counted by its name. Parts reported before the case fails or dies remain in the output.
+//!
+//! libtest-mimic 0.8 does not fit: its formats are fixed, and a case has one result.
 
 use core::fmt;
 use core::str::FromStr;
