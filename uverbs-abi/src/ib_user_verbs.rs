@@ -271,7 +271,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
     pub request IbUverbsExQueryDevice = ib_uverbs_ex_query_device {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Zero.
         pub reserved: u32,
@@ -347,7 +347,7 @@ header! {
     pub struct IbUverbsExQueryDeviceResp = ib_uverbs_ex_query_device_resp {
         /// The reply of the plain command.
         pub base: IbUverbsQueryDeviceResp,
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
@@ -609,7 +609,7 @@ header! {
         pub comp_vector: u32,
         /// File descriptor of the completion channel, -1 for none.
         pub comp_channel: i32,
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// [`IbUverbsExCreateCqFlags`].
         pub flags: u32,
@@ -630,7 +630,7 @@ header! {
     pub struct IbUverbsExCreateCqResp = ib_uverbs_ex_create_cq_resp {
         /// The reply of the plain command.
         pub base: IbUverbsCreateCqResp,
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
@@ -795,7 +795,7 @@ header! {
 
     /// Queue pair attributes as the rdma_cm computes them (`RDMA_USER_CM_CMD_INIT_QP_ATTR`).
     pub struct IbUverbsQpAttr = ib_uverbs_qp_attr {
-        /// Which attributes are given.
+        /// The given attributes.
         pub qp_attr_mask: u32,
         /// State, `ibv_qp_state` numbers.
         pub qp_state: u32,
@@ -893,8 +893,7 @@ header! {
         pub reserved: u8,
     }
 
-    /// Which optional inputs of [`IbUverbsExCreateQp`] are given,
-    /// [`IbUverbsExCreateQp::comp_mask`].
+    /// The given optional inputs of [`IbUverbsExCreateQp`], [`IbUverbsExCreateQp::comp_mask`].
     pub flags IbUverbsCreateQpMask = ib_uverbs_create_qp_mask: u32 {
         /// [`IbUverbsExCreateQp::rwq_ind_tbl_handle`].
         IB_UVERBS_CREATE_QP_MASK_IND_TABLE = 1 << 0,
@@ -935,7 +934,7 @@ header! {
         pub is_srq: u8,
         /// Zero.
         pub reserved: u8,
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Creation flags.
         pub create_flags: u32,
@@ -985,7 +984,7 @@ header! {
     pub struct IbUverbsExCreateQpResp = ib_uverbs_ex_create_qp_resp {
         /// The reply of the plain command.
         pub base: IbUverbsCreateQpResp,
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
@@ -1163,7 +1162,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
     pub struct IbUverbsExModifyQpResp = ib_uverbs_ex_modify_qp_resp {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
@@ -1643,7 +1642,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
     pub request IbUverbsCreateFlow = ib_uverbs_create_flow {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Handle of the queue pair.
         pub qp_handle: u32,
@@ -1653,7 +1652,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
     pub struct IbUverbsCreateFlowResp = ib_uverbs_create_flow_resp {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Handle of the flow rule.
         pub flow_handle: u32,
@@ -1661,7 +1660,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_FLOW`].
     pub request IbUverbsDestroyFlow = ib_uverbs_destroy_flow {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Handle of the flow rule.
         pub flow_handle: u32,
@@ -1773,7 +1772,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
     pub request IbUverbsExCreateWq = ib_uverbs_ex_create_wq {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// [`IbUverbsWqType`](crate::ib_user_ioctl_verbs::IbUverbsWqType).
         pub wq_type: u32,
@@ -1795,7 +1794,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
     pub struct IbUverbsExCreateWqResp = ib_uverbs_ex_create_wq_resp {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
@@ -1811,7 +1810,7 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
     pub request IbUverbsExDestroyWq = ib_uverbs_ex_destroy_wq {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
@@ -1819,7 +1818,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
     pub struct IbUverbsExDestroyWqResp = ib_uverbs_ex_destroy_wq_resp {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
@@ -1842,7 +1841,7 @@ header! {
         pub curr_wq_state: u32,
         /// [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
         pub flags: u32,
-        /// Which of the flags change.
+        /// The flags that change.
         pub flags_mask: u32,
     }
 
@@ -1854,7 +1853,7 @@ header! {
     /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`]; `1 << log_ind_tbl_size` work queue
     /// handles follow.
     pub request IbUverbsExCreateRwqIndTable = ib_uverbs_ex_create_rwq_ind_table {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// log2 of the entries of the table.
         pub log_ind_tbl_size: u32,
@@ -1862,7 +1861,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`].
     pub struct IbUverbsExCreateRwqIndTableResp = ib_uverbs_ex_create_rwq_ind_table_resp {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
@@ -1874,13 +1873,14 @@ header! {
 
     /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL`].
     pub request IbUverbsExDestroyRwqIndTable = ib_uverbs_ex_destroy_rwq_ind_table {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Handle of the indirection table.
         pub ind_tbl_handle: u32,
     }
 
-    /// When completions raise an event: after this many completions or microseconds.
+    /// The condition for completions to raise an event: after this many completions or
+    /// microseconds.
     pub request IbUverbsCqModeration = ib_uverbs_cq_moderation {
         /// Completions per event.
         pub cq_count: u16,

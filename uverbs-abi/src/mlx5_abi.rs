@@ -66,7 +66,7 @@ header! {
         pub num_low_latency_bfregs: u32,
         /// [`Mlx5IbAllocUctxV2Flags`].
         pub flags: u32,
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Newest CQE format supported by the library.
         pub max_cqe_version: u8,
@@ -80,7 +80,7 @@ header! {
         pub lib_caps: u64,
     }
 
-    /// Which optional parts of the reply are valid, [`Mlx5IbAllocUcontextResp::comp_mask`].
+    /// The valid optional parts of the reply, [`Mlx5IbAllocUcontextResp::comp_mask`].
     pub flags Mlx5IbAllocUcontextRespMask = mlx5_ib_alloc_ucontext_resp_mask: u32 {
         MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET = 1 << 0,
         MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY = 1 << 1,
@@ -139,7 +139,7 @@ header! {
         pub num_ports: u16,
         /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*` bits.
         pub flow_action_flags: u16,
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
@@ -287,7 +287,7 @@ header! {
 
     /// Driver reply to query device.
     pub struct Mlx5IbQueryDeviceResp = mlx5_ib_query_device_resp {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Bytes of the reply filled by the kernel.
         pub response_length: u32,
@@ -458,13 +458,13 @@ header! {
         pub reserved: [u8; 6],
         /// The key; Toeplitz only.
         pub rx_hash_key: [u8; 128],
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// `MLX5_QP_FLAG_*` bits.
         pub flags: u32,
     }
 
-    /// Which object numbers of the reply are valid, [`Mlx5IbCreateQpResp::comp_mask`].
+    /// The valid object numbers of the reply, [`Mlx5IbCreateQpResp::comp_mask`].
     pub flags Mlx5IbCreateQpRespMask = mlx5_ib_create_qp_resp_mask: u32 {
         MLX5_IB_CREATE_QP_RESP_MASK_TIRN = 1 << 0,
         MLX5_IB_CREATE_QP_RESP_MASK_TISN = 1 << 1,
@@ -479,7 +479,7 @@ header! {
         pub bfreg_index: u32,
         /// Enhanced connection establishment options.
         pub ece_options: u32,
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Number of the transport interface receive.
         pub tirn: u32,
@@ -497,7 +497,7 @@ header! {
 
     /// Driver input of alloc MW.
     pub request Mlx5IbAllocMw = mlx5_ib_alloc_mw {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Entries the window can refer to indirectly.
         pub num_klms: u8,
@@ -507,7 +507,7 @@ header! {
         pub reserved2: u16,
     }
 
-    /// Which optional inputs are given, [`Mlx5IbCreateWq::comp_mask`].
+    /// The given optional inputs, [`Mlx5IbCreateWq::comp_mask`].
     pub flags Mlx5IbCreateWqMask = mlx5_ib_create_wq_mask: u32 {
         MLX5_IB_CREATE_WQ_STRIDING_RQ = 1 << 0,
     }
@@ -526,7 +526,7 @@ header! {
         pub user_index: u32,
         /// [`MLX5_WQ_FLAG_SIGNATURE`].
         pub flags: u32,
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Stride, log2 of bytes.
         pub single_stride_log_num_of_bytes: u32,
@@ -563,7 +563,7 @@ header! {
 
     /// Driver input of modify QP.
     pub request Mlx5IbModifyQp = mlx5_ib_modify_qp {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Packet pacing bursts.
         pub burst_info: Mlx5IbBurstInfo,
@@ -601,7 +601,7 @@ header! {
 
     /// Driver input of modify WQ.
     pub request Mlx5IbModifyWq = mlx5_ib_modify_wq {
-        /// Which optional parts are valid.
+        /// The valid optional parts.
         pub comp_mask: u32,
         /// Zero.
         pub reserved: u32,

@@ -72,7 +72,7 @@ header! {
         MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC = 1,
     }
 
-    /// Which fields of [`Mlx5IbUapiQueryPort`] are valid.
+    /// The valid fields of [`Mlx5IbUapiQueryPort`].
     pub flags Mlx5IbUapiQueryPortFlags = mlx5_ib_uapi_query_port_flags: u64 {
         MLX5_IB_UAPI_QUERY_PORT_VPORT = 1 << 0,
         MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID = 1 << 1,

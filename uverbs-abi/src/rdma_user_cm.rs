@@ -493,7 +493,7 @@ header! {
         pub events_reported: u32,
     }
 
-    /// Which fields of [`RdmaUcmIbService`] are given, [`RdmaUcmIbService::flags`].
+    /// The given fields of [`RdmaUcmIbService`], [`RdmaUcmIbService::flags`].
     pub consts anonymous: u32 {
         RDMA_USER_CM_IB_SERVICE_FLAG_ID = 1,
         RDMA_USER_CM_IB_SERVICE_FLAG_NAME = 2,

@@ -52,7 +52,7 @@ header! {
         pub reserved: u16 => as_reserved, from_reserved,
     }
 
-    /// Which variant of an enum attribute is given.
+    /// The given variant of an enum attribute.
     pub struct IbUverbsAttrEnumData = ib_uverbs_attr.attr_data.enum_data {
         /// The variant.
         pub elem_id: u8,
