@@ -1,8 +1,9 @@
 //! [`ring`]: a queue between one producer and one consumer, of plain values, each with a list of
 //! scatter/gather elements.
 //!
-//! All three queues of a device are this ring. The indices run freely; a slot is an index modulo
-//! the size:
+//! All three queues of a device are this ring. Its indices are the cursors of
+//! [`verbs_core::ring`], as in rings shared with the kernel. They count values; the place of a value
+//! is its count modulo the size:
 //!
 //! ```text
 //!        head              consumer          tail           producer
@@ -22,54 +23,73 @@
 //!
 //! # Safety
 //! The producer alone stores `tail`, the consumer alone `head`. Each stores with release after its
-//! last access to the slots it hands over, and the other reads with acquire before its first. A
-//! ring has one [`Producer`] and one [`Consumer`], both changed only through `&mut`. The producer
-//! touches only slots from `tail` to `head + capacity`, the consumer only slots from `head` to
-//! `tail`: no slot belongs to both. Every slot touched by the consumer has been completely written.
-//! [`replace`], which has both ends, writes the slots of the new ring below `tail`. List places
-//! hold a value from the start, so reading a list too far gives old elements, but never
-//! uninitialised memory.
+//! last access to the slots it hands over, and the other reads with acquire before its first
+//! ([`Index`]). A ring has one [`Producer`] and one [`Consumer`], both changed only through `&mut`.
+//! The producer touches only slots from `tail` to `head + capacity`, which its cursor returns, the
+//! consumer only slots from `head` to `tail`: no slot belongs to both. Every slot touched by the
+//! consumer has been completely written. [`replace`], which has both ends, writes the slots of the
+//! new ring below `tail`. List places hold a value from the start, so reading a list too far gives
+//! old elements, but never uninitialised memory.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
 
 use roce::engine::Sge;
-use verbs_core::room;
+use verbs_core::ring::Index;
+use verbs_core::{ring as cursor, room};
 
 use crate::sync::primitives::atomic::{AtomicU32, Ordering};
 use crate::sync::primitives::{Arc, UnsafeCell};
 
-/// The slots and the consumer's index.
+/// The slots.
 struct Ring<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     /// `stride` elements for each slot.
     lists: Box<[UnsafeCell<Sge>]>,
     stride: usize,
     mask: u32,
-    head: CachePadded<AtomicU32>,
 }
+
+/// An index shared by both ends, in separate cache lines: two, because processors fetch them in
+/// pairs.
+#[derive(Clone, Debug)]
+struct SharedCount(Arc<CachePadded<AtomicU32>>);
+
+impl SharedCount {
+    fn new(count: u32) -> Self {
+        Self(Arc::new(CachePadded(AtomicU32::new(count))))
+    }
+}
+
+impl Index for SharedCount {
+    #[inline(always)]
+    fn load_acquire(&self) -> u32 {
+        self.0.0.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn store_release(&self, value: u32) {
+        self.0.0.store(value, Ordering::Release);
+    }
+}
+
+/// A value that shares no cache line with another one.
+#[derive(Debug)]
+#[repr(align(128))]
+struct CachePadded<T>(T);
 
 /// The producer's index after the last published value: the number of all values published so far,
 /// modulo 2³².
 #[derive(Clone, Debug)]
-pub(crate) struct Published(Arc<CachePadded<AtomicU32>>);
+pub(crate) struct Published(SharedCount);
 
 impl Published {
-    fn new(tail: u32) -> Self {
-        Self(Arc::new(CachePadded(AtomicU32::new(tail))))
-    }
-
     /// Returns the number as seen by this thread, which then sees the values as well.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        self.0.0.load(Ordering::Acquire)
+        self.0.load_acquire()
     }
 }
-
-/// A value in separate cache lines: two, because processors fetch them in pairs.
-#[derive(Debug)]
-#[repr(align(128))]
-struct CachePadded<T>(T);
 
 // SAFETY: the cells blocked the auto impl. By the protocol above neither end touches the other's
 // slots, so only values of `T` cross threads.
@@ -98,11 +118,26 @@ pub(crate) fn ring_in_use<T: Copy>(
     in_use: u32,
 ) -> Result<(Producer<T>, Consumer<T>), NoMemory> {
     debug_assert!(in_use <= capacity);
-    let ring = Ring::new(capacity, stride)?;
-    let published = Published::new(in_use);
-    let producer =
-        Producer { ring: Arc::clone(&ring), published: published.clone(), capacity, tail: in_use, head: 0 };
-    Ok((producer, Consumer { ring, published, head: 0, next: in_use, tail: in_use }))
+    let (tail, head) = (SharedCount::new(in_use), SharedCount::new(0));
+    let (producer, mut consumer) = ends(Ring::new(capacity, stride)?, capacity, &tail, &head);
+    consumer.cursor.advance_to(in_use);
+    Ok((producer, consumer))
+}
+
+fn ends<T>(
+    ring: Arc<Ring<T>>,
+    capacity: u32,
+    tail: &SharedCount,
+    head: &SharedCount,
+) -> (Producer<T>, Consumer<T>) {
+    let producer = cursor::Producer::counting(tail.clone(), head.clone(), capacity);
+    let consumer = cursor::Consumer::counting(tail.clone(), head.clone());
+    let head = consumer.index();
+    let published = Published(tail.clone());
+    (
+        Producer { ring: Arc::clone(&ring), cursor: producer },
+        Consumer { ring, cursor: consumer, published, head },
+    )
 }
 
 /// The slots of a ring without ends, for [`replace`].
@@ -130,18 +165,17 @@ impl<T> Spare<T> {
 pub(crate) fn replace<T: Copy>(producer: &mut Producer<T>, consumer: &mut Consumer<T>, spare: Spare<T>) {
     let Spare { ring, capacity } = spare;
     assert!(Arc::ptr_eq(&producer.ring, &consumer.ring) && consumer.ring.stride == 0);
-    assert!(producer.tail == consumer.published.count() && consumer.len() <= capacity);
+    assert!(producer.count() == consumer.published.count() && consumer.len() <= capacity);
     consumer.free_all();
-    ring.head.0.store(consumer.head, Ordering::Relaxed);
-    let mut index = consumer.next;
+    let mut index = consumer.head;
     while let Some(value) = consumer.next() {
         // SAFETY: no other thread has the new ring yet.
         ring.slots[(index & ring.mask) as usize].with_mut(|at| unsafe { (*at).write(*value) });
         index = index.wrapping_add(1);
     }
-    consumer.next = consumer.head;
-    producer.head = consumer.head;
-    (producer.ring, producer.capacity) = (Arc::clone(&ring), capacity);
+    consumer.cursor.advance_to(consumer.head);
+    producer.cursor.set_capacity(capacity);
+    producer.ring = Arc::clone(&ring);
     consumer.ring = ring;
 }
 
@@ -153,7 +187,6 @@ impl<T> Ring<T> {
             lists: filled((slots as usize).saturating_mul(stride), || UnsafeCell::new(Sge::default()))?,
             stride,
             mask: slots - 1,
-            head: CachePadded(AtomicU32::new(0)),
         }))
     }
 }
@@ -174,23 +207,14 @@ fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory>
 /// The end that puts values in.
 pub(crate) struct Producer<T> {
     ring: Arc<Ring<T>>,
-    published: Published,
-    capacity: u32,
-    /// The index after the last written value, published or not.
-    tail: u32,
-    /// The last value read from the shared `head`.
-    head: u32,
+    cursor: cursor::Producer<SharedCount>,
 }
 
 impl<T: Copy> Producer<T> {
     /// Returns whether there is room for one more value.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
-        if self.tail.wrapping_sub(self.head) < self.capacity {
-            return true;
-        }
-        self.head = self.ring.head.0.load(Ordering::Acquire);
-        self.tail.wrapping_sub(self.head) < self.capacity
+        self.cursor.next_slot().is_some()
     }
 
     /// Writes a value and its list, still hidden from the consumer.
@@ -200,8 +224,9 @@ impl<T: Copy> Producer<T> {
     /// ring's stride: a defect of the caller.
     #[inline]
     pub(crate) fn put(&mut self, value: T, list: impl ExactSizeIterator<Item = Sge>) {
-        assert!(self.tail.wrapping_sub(self.head) < self.capacity && list.len() <= self.ring.stride);
-        let slot = (self.tail & self.ring.mask) as usize;
+        let slot = self.cursor.next_slot().expect("there is room");
+        assert!(list.len() <= self.ring.stride);
+        let slot = (slot & self.ring.mask) as usize;
         // SAFETY: the slot is from `tail` to `head + capacity`, so the consumer is done with it,
         // and `&mut self` is the producer.
         self.ring.slots[slot].with_mut(|at| unsafe { (*at).write(value) });
@@ -210,46 +235,40 @@ impl<T: Copy> Producer<T> {
             // SAFETY: as above.
             place.with_mut(|at| unsafe { *at = sge });
         }
-        self.tail = self.tail.wrapping_add(1);
+        self.cursor.advance();
     }
 
     /// Makes all written values visible to the consumer.
     #[inline]
     pub(crate) fn publish(&self) {
-        self.published.0.0.store(self.tail, Ordering::Release);
+        self.cursor.publish();
     }
 
     /// Returns the number of all values written so far, modulo 2³².
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        self.tail
+        self.cursor.index()
     }
 
     /// Drops the last `count` written values, except published ones, and returns the number
     /// dropped.
     pub(crate) fn rollback(&mut self, count: u32) -> u32 {
-        let published = self.published.0.0.load(Ordering::Relaxed);
-        let count = count.min(self.tail.wrapping_sub(published));
-        self.tail = self.tail.wrapping_sub(count);
-        count
+        self.cursor.rollback(count)
     }
 
     /// Drops the unpublished values. After [`Consumer::clear`], this leaves the ring empty.
     pub(crate) fn resync(&mut self) {
-        self.tail = self.published.0.0.load(Ordering::Relaxed);
-        self.head = self.ring.head.0.load(Ordering::Acquire);
+        self.cursor.resync();
     }
 }
 
 /// The end that takes values out.
 pub(crate) struct Consumer<T> {
     ring: Arc<Ring<T>>,
+    /// Its index follows the last value read; `head`, the last freed one.
+    cursor: cursor::Consumer<SharedCount>,
     published: Published,
     head: u32,
-    /// The index after the last value read.
-    next: u32,
-    /// The last value read from the shared `tail`.
-    tail: u32,
 }
 
 impl<T: Copy> Consumer<T> {
@@ -261,28 +280,21 @@ impl<T: Copy> Consumer<T> {
     /// Returns whether there is nothing to read now.
     #[inline]
     pub(crate) fn is_empty(&mut self) -> bool {
-        if self.next != self.tail {
-            return false;
-        }
-        self.tail = self.published.count();
-        self.next == self.tail
+        self.cursor.next_slot().is_none()
     }
 
     /// Returns the number of published but unread values.
     pub(crate) fn len(&mut self) -> u32 {
-        self.tail = self.published.count();
-        self.tail.wrapping_sub(self.next)
+        let (first, end, _) = self.cursor.next_slots(usize::MAX);
+        end.wrapping_sub(first)
     }
 
     /// Reads the next value, if there is one. Its slot stays in use until it is
     /// [freed](Self::free).
     #[inline]
     pub(crate) fn next(&mut self) -> Option<&T> {
-        if self.is_empty() {
-            return None;
-        }
-        let slot = (self.next & self.ring.mask) as usize;
-        self.next = self.next.wrapping_add(1);
+        let slot = (self.cursor.next_slot()? & self.ring.mask) as usize;
+        self.cursor.advance();
         // SAFETY: the slot is from `head` to `tail`: completely written, and not touched by the
         // producer until `head` passes it. This takes `&mut self`, and so the end of this loan.
         Some(self.ring.slots[slot].with(|at| unsafe { (*at).assume_init_ref() }))
@@ -297,7 +309,7 @@ impl<T: Copy> Consumer<T> {
         len: impl FnOnce(&T) -> usize,
     ) -> Option<(T, usize)> {
         let value = *self.next()?;
-        let slot = (self.next.wrapping_sub(1) & self.ring.mask) as usize;
+        let slot = (self.cursor.index().wrapping_sub(1) & self.ring.mask) as usize;
         let len = len(&value).min(list.len()).min(self.ring.stride);
         let places = &self.ring.lists[slot * self.ring.stride..][..len];
         for (sge, place) in list.iter_mut().zip(places) {
@@ -312,17 +324,17 @@ impl<T: Copy> Consumer<T> {
     /// Returns the oldest `count` read slots to the producer.
     #[inline]
     pub(crate) fn free(&mut self, count: u32) {
-        let in_use = self.next.wrapping_sub(self.head);
+        let in_use = self.cursor.index().wrapping_sub(self.head);
         self.head = self.head.wrapping_add(count.min(in_use));
-        self.ring.head.0.store(self.head, Ordering::Release);
+        self.cursor.publish_to(self.head);
     }
 
     /// Returns all read slots to the producer.
     #[inline]
     pub(crate) fn free_all(&mut self) {
-        if self.head != self.next {
-            self.head = self.next;
-            self.ring.head.0.store(self.head, Ordering::Release);
+        if self.head != self.cursor.index() {
+            self.head = self.cursor.index();
+            self.cursor.publish();
         }
     }
 
@@ -330,11 +342,11 @@ impl<T: Copy> Consumer<T> {
     /// are freed.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         let slot = |index: u32| &self.ring.slots[(index & self.ring.mask) as usize];
-        self.tail = self.published.count();
+        let (next, tail, _) = self.cursor.next_slots(usize::MAX);
         // From newest to oldest, the remaining values move up to the tail.
-        let mut kept = self.tail;
-        let mut index = self.tail;
-        while index != self.next {
+        let mut kept = tail;
+        let mut index = tail;
+        while index != next {
             index = index.wrapping_sub(1);
             // SAFETY: the slot is from `next` to `tail`: completely written, and not touched by the
             // producer until `head` passes it.
@@ -345,30 +357,28 @@ impl<T: Copy> Consumer<T> {
                 slot(kept).with_mut(|at| unsafe { (*at).write(value) });
             }
         }
-        self.next = kept;
+        self.cursor.advance_to(kept);
         self.free_all();
     }
 
     /// Drops all published values and returns their slots.
     pub(crate) fn clear(&mut self) {
-        self.tail = self.published.count();
-        self.next = self.tail;
+        let (_, tail, _) = self.cursor.next_slots(usize::MAX);
+        self.cursor.advance_to(tail);
         self.free_all();
     }
 }
 
 impl<T> core::fmt::Debug for Producer<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Producer")
-            .field("capacity", &self.capacity)
-            .field("tail", &self.tail)
-            .finish_non_exhaustive()
+        f.debug_struct("Producer").field("cursor", &self.cursor).finish_non_exhaustive()
     }
 }
 
 impl<T> core::fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Consumer").field("head", &self.head).field("next", &self.next).finish_non_exhaustive()
+        let Self { cursor, head, .. } = self;
+        f.debug_struct("Consumer").field("cursor", cursor).field("head", head).finish_non_exhaustive()
     }
 }
 
@@ -464,12 +474,8 @@ mod tests {
 
     /// Returns an empty ring with both ends at an index.
     fn ring_from(index: u32, capacity: u32, stride: usize) -> (Producer<u32>, Consumer<u32>) {
-        let (mut writer, mut reader) = ring(capacity, stride).unwrap();
-        writer.published.0.0.store(index, Ordering::Relaxed);
-        writer.ring.head.0.store(index, Ordering::Relaxed);
-        (writer.tail, writer.head) = (index, index);
-        (reader.head, reader.next, reader.tail) = (index, index, index);
-        (writer, reader)
+        let [tail, head] = [(); 2].map(|()| SharedCount::new(index));
+        ends(Ring::new(capacity, stride).unwrap(), capacity, &tail, &head)
     }
 
     #[test]
@@ -610,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "assertion failed")]
+    #[should_panic(expected = "there is room")]
     fn a_value_too_many_is_a_defect() {
         let (mut producer, _consumer) = ring::<u32>(1, 0).unwrap();
         producer.put(1, [].into_iter());

@@ -1,10 +1,10 @@
-//! One end of a single-producer single-consumer ring whose indices live in shared memory.
+//! The ends of a single-producer single-consumer ring.
 //!
 //! ```text
 //!            consumer                     producer
 //!               ▼                            ▼
-//!   ┌────┬────┬────┬────┬────┬────┬────┬────┬────┬────┐   indices are masked; one slot stays
-//!   │    │    │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │    │    │   empty: producer == consumer means empty
+//!   ┌────┬────┬────┬────┬────┬────┬────┬────┬────┬────┐
+//!   │    │    │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │ ▒▒ │    │    │   producer == consumer means empty
 //!   └────┴────┴────┴────┴────┴────┴────┴────┴────┴────┘
 //! ```
 //!
@@ -12,9 +12,15 @@
 //! index with acquire sees the slots written (or read) before. It reads the other end's index only
 //! when the cached value means "full" or "empty", so a busy ring moves few cache lines.
 //!
-//! The other end may be the kernel, or may write wrong indices. Indices are masked after each load,
-//! so a wrong one can at worst cause a slot to be read too early or twice, but never an access
-//! outside the ring.
+//! | other end | made by | indices | full with |
+//! |---|---|---|---|
+//! | the kernel or a device | `new` | numbers of slots, in shared memory | all slots but one |
+//! | another thread | `counting` | counts modulo 2³², in atomics | `capacity` values |
+//!
+//! The layout of a queue shared with the kernel is the kernel's. The other end may write wrong
+//! indices there. Indices are masked after each load, so a wrong one can at worst cause a slot to
+//! be read too early or twice, but never an access outside the ring. Threads of one process choose
+//! any capacity, and follow a count that does not repeat when the ring wraps.
 //!
 //! # Safety
 //! A [`SharedIndex`] holds a pointer into a [`Region`], which it keeps alive. The pointer is
@@ -115,37 +121,60 @@ pub struct Producer<I = SharedIndex> {
     other: I,
     /// The index of the next slot to fill; slots before it may not be published yet.
     index: u32,
-    /// The consumer's index when it was last read.
-    consumer: u32,
+    /// The first index without a free slot, by the consumer's index when it was last read.
+    limit: u32,
     mask: u32,
+    capacity: u32,
 }
 
 impl<I: Index> Producer<I> {
     /// Creates the producing end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
     pub fn new(producer: I, consumer: I, mask: u32) -> Self {
+        Self::with(producer, consumer, mask, mask)
+    }
+
+    /// Creates the producing end of a ring of up to `capacity` values. Its slots are counts, which
+    /// the caller reduces to places in memory.
+    pub fn counting(producer: I, consumer: I, capacity: u32) -> Self {
+        Self::with(producer, consumer, u32::MAX, capacity)
+    }
+
+    fn with(producer: I, consumer: I, mask: u32, capacity: u32) -> Self {
         let index = producer.load_acquire() & mask;
-        let seen = consumer.load_acquire() & mask;
-        Self { own: producer, other: consumer, index, consumer: seen, mask }
+        let mut end = Self { own: producer, other: consumer, index, limit: 0, mask, capacity };
+        end.update_limit();
+        end
+    }
+
+    #[inline(always)]
+    fn update_limit(&mut self) {
+        self.limit = self.other.load_acquire().wrapping_add(self.capacity) & self.mask;
     }
 
     /// Returns the next slot to fill, or `None` if the ring is full.
     #[inline(always)]
     pub fn next_slot(&mut self) -> Option<u32> {
-        let next = (self.index + 1) & self.mask;
-        if next == self.consumer {
-            self.consumer = self.other.load_acquire() & self.mask;
-            if next == self.consumer {
+        if self.index == self.limit {
+            self.update_limit();
+            if self.index == self.limit {
                 return None;
             }
         }
         Some(self.index)
     }
 
+    /// Returns the slot behind the last filled one. In a [counting](Self::counting) ring, it is the
+    /// number of all values filled so far, modulo 2³².
+    #[inline(always)]
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Advances past the slot that [`next_slot`](Self::next_slot) returned, which is now filled but
     /// not published.
     #[inline(always)]
     pub const fn advance(&mut self) {
-        self.index = (self.index + 1) & self.mask;
+        self.index = self.index.wrapping_add(1) & self.mask;
     }
 
     /// Publishes every filled slot to the other end.
@@ -166,18 +195,24 @@ impl<I: Index> Producer<I> {
     /// Restarts from the current shared indices, after a queue pair was reset.
     pub fn resync(&mut self) {
         self.index = self.own.load_acquire() & self.mask;
-        self.consumer = self.other.load_acquire() & self.mask;
+        self.update_limit();
     }
 
     /// Returns the number of filled slots, published or not, that the other end has yet to empty.
-    pub fn outstanding(&mut self) -> u32 {
-        self.consumer = self.other.load_acquire() & self.mask;
-        self.index.wrapping_sub(self.consumer) & self.mask
+    pub fn outstanding(&self) -> u32 {
+        self.index.wrapping_sub(self.other.load_acquire()) & self.mask
     }
 
-    /// Returns the number of slots that can be filled at a time, one less than the ring's.
+    /// Returns the number of slots that can be filled at a time.
     pub const fn capacity(&self) -> u32 {
-        self.mask
+        self.capacity
+    }
+
+    /// Changes the number of slots that can be filled at a time in a [counting](Self::counting)
+    /// ring, whose values have moved to other places.
+    pub fn set_capacity(&mut self, capacity: u32) {
+        self.capacity = capacity;
+        self.update_limit();
     }
 }
 
@@ -196,6 +231,16 @@ pub struct Consumer<I = SharedIndex> {
 impl<I: Index> Consumer<I> {
     /// Creates the consuming end of a ring of `mask + 1` slots, where `mask + 1` is a power of two.
     pub fn new(producer: I, consumer: I, mask: u32) -> Self {
+        Self::with(producer, consumer, mask)
+    }
+
+    /// Creates the consuming end of a ring whose slots are counts, which the caller reduces to
+    /// places in memory.
+    pub fn counting(producer: I, consumer: I) -> Self {
+        Self::with(producer, consumer, u32::MAX)
+    }
+
+    fn with(producer: I, consumer: I, mask: u32) -> Self {
         let index = consumer.load_acquire() & mask;
         let seen = producer.load_acquire() & mask;
         Self { own: consumer, other: producer, index, producer: seen, mask }
@@ -246,7 +291,7 @@ impl<I: Index> Consumer<I> {
     /// not reusable yet.
     #[inline(always)]
     pub const fn advance(&mut self) {
-        self.index = (self.index + 1) & self.mask;
+        self.index = self.index.wrapping_add(1) & self.mask;
     }
 
     /// Publishes every slot that has been read, so the other end can reuse it.
@@ -255,9 +300,17 @@ impl<I: Index> Consumer<I> {
         self.own.store_release(self.index);
     }
 
-    /// Returns the number of slots that can be filled at a time, one less than the ring's.
-    pub const fn capacity(&self) -> u32 {
-        self.mask
+    /// Publishes every slot before `slot`, which is not behind the last read one. Slots from there
+    /// on stay in use.
+    #[inline(always)]
+    pub fn publish_to(&self, slot: u32) {
+        self.own.store_release(slot);
+    }
+
+    /// Returns the slot behind the last read one.
+    #[inline(always)]
+    pub const fn index(&self) -> u32 {
+        self.index
     }
 }
 
