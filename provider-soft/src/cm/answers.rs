@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Looking at a listener is one `send(2)` on a socket kept for it. A listener on the address itself
-//! comes before one on all addresses, even if the record names the latter: its name is tried first. A
-//! listener of another user is compared again each time, because another listener may now be on all
-//! addresses.
+//! comes before one on all addresses, even if the record names the latter: its name is tried first.
+//! A listener of another user is compared again each time, because another listener may now be on
+//! all addresses.
 //!
 //! # One request for all resolutions
 //! While a request to a listener is pending, further resolutions share it ([`Resolution::Shared`]).
