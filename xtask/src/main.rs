@@ -6,7 +6,7 @@
 //! | subcommand | module | what it does |
 //! |---|---|---|
 //! | `vm` | [`vm`] | boots a guest with an RDMA device and runs one command in it |
-//! | `test` | [`mod@test`] | every check, on the host and in guests: a fixed list, and named parts |
+//! | `test` | [`mod@test`] | every check, on the host and in guests |
 //! | `demo` | [`demo`] | shows a device, a verified ping-pong and a connection by address |
 //! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
 //! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |

@@ -2,8 +2,8 @@
 //! scatter/gather elements.
 //!
 //! All three queues of a device are this ring. Its indices are the cursors of
-//! [`verbs_core::ring`], as in rings shared with the kernel. They count values; the place of a value
-//! is its count modulo the size:
+//! [`verbs_core::ring`], as in rings shared with the kernel. They count values; the place of a
+//! value is its count modulo the size:
 //!
 //! ```text
 //!        head              consumer          tail           producer

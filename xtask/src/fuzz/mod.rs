@@ -2,8 +2,8 @@
 //! peer), of rdma-cm (replies of a kernel), of the ConnectX model (a guest's accesses) and of the
 //! public API (`api`: a program's calls).
 //!
-//! `api` is the program of verbs-api-fuzz, with a seeded generator instead of libFuzzer. It runs here on
-//! soft devices, with `--device rxe` in a guest, and under sanitizers ([`Sanitizer`]).
+//! `api` is the program of verbs-api-fuzz, with a seeded generator instead of libFuzzer. It runs
+//! here on soft devices, with `--device rxe` in a guest, and under sanitizers ([`Sanitizer`]).
 //!
 //! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz`, `cm/fuzz` and
 //! `connectx-model/fuzz`, which are workspaces of their own because libFuzzer is C++. They are

@@ -55,6 +55,9 @@ fn server() -> CaseResult<Server> {
 ///
 /// # Errors
 /// Another event, or none in time.
+///
+/// # Panics
+/// Another id or reason: the case fails.
 pub fn is_rejected(client: &Client, mut parts: Parts, wanted: RejectReason) -> CaseResult<Vec<u8>> {
     let event = expect(&client.channel, EventType::REJECTED)?;
     let EventKind::Rejected(rejection) = &event.kind else { return fail(format_args!("{event:?}")) };

@@ -2,7 +2,8 @@
 //!
 //! One case, with the tests as its parts. `VERBS_PYVERBS` names the modules to run, such as
 //! `test_cq test_mr`; by default all run. [`compare`](verbs_c_programs::pyverbs::compare) has the
-//! rules. A test in [`RACES`] is skipped if it fails in the listed way, whether or not it passes on C's library.
+//! rules. A test in [`RACES`] is skipped if it fails in the listed way, whether or not it passes on
+//! C's library.
 
 use std::time::Duration;
 

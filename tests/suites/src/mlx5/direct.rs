@@ -2,8 +2,8 @@
 //! on this project's. Both runs must print the same.
 //!
 //! `tests/c/direct/direct.c` queries the device's attributes and the addresses of its objects'
-//! queues (`mlx5dv_init_obj`). It posts writes across the end of its send queue, rings the doorbell record
-//! and the register, then reads the completions from the queue's memory.
+//! queues (`mlx5dv_init_obj`). It posts writes across the end of its send queue, rings the doorbell
+//! record and the register, then reads the completions from the queue's memory.
 
 use std::process::Command;
 

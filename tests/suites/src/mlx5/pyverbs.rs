@@ -4,8 +4,8 @@
 //!
 //! A skipped test reports its reason, usually a missing feature of the device. Each case requires a
 //! minimum number of passed tests and lists some required ones. Tests passing on C's library must
-//! pass on ours ([`verbs_c_programs::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`] fail on any
-//! device and count as skipped.
+//! pass on ours ([`verbs_c_programs::pyverbs::compare`]). The few tests in [`IMPOSSIBLE`] fail on
+//! any device and count as skipped.
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
