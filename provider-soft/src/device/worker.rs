@@ -238,7 +238,7 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     };
     let mut until = sleep.until;
     if sleep.for_pipes > fds.len() - count {
-        // Without memory for the pipes, the worker looks at them in a while.
+        // Without memory for the pipes, the worker looks at them after a tick.
         let soon = Time(shared.now().0 + TICK);
         until = Some(until.map_or(soon, |until| until.min(soon)));
     }

@@ -42,7 +42,7 @@ impl<T> Chunks<T> {
         Ok(())
     }
 
-    /// Adds a value, or returns it if there is no memory.
+    /// Adds a value, or returns it if memory is short.
     pub(super) fn push(&mut self, value: T) -> Result<(), T> {
         if self.reserve().is_err() {
             return Err(value);
@@ -67,7 +67,7 @@ impl<T> Chunks<T> {
         value
     }
 
-    /// Keeps the values for which `is_kept` returns true, in order.
+    /// Removes the values that `is_kept` rejects. The others keep their order.
     pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&mut T) -> bool) {
         self.chunks.iter_mut().for_each(|chunk| chunk.retain_mut(&mut is_kept));
         self.chunks.retain(|chunk| !chunk.is_empty());
