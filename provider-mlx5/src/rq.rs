@@ -87,7 +87,7 @@ impl Rq {
     }
 
     /// Holds receives back until the queue pair is in RTR. Needed for raw packets: on the device,
-    /// their queue is ready in INIT already, a state in which queue pairs receive nothing.
+    /// their queue is ready in INIT, but queue pairs receive nothing in that state.
     pub(crate) fn held_back(self) -> Self {
         Self { holds_back: true, published: 0, ..self }
     }

@@ -357,8 +357,7 @@ impl<W> ConsumerEnd<W> {
         self.cursor.publish();
     }
 
-    /// Removes those of the elements now in the queue that `keep` rejects. The others stay in
-    /// order.
+    /// Removes the elements now in the queue that `keep` rejects. The others stay in order.
     ///
     /// They move towards the kernel's end, and the slots in front of them return to the kernel,
     /// which meanwhile writes only behind its own index.
