@@ -282,7 +282,7 @@ pub(super) fn route(
         at.find(fits).or(first)
     };
     let port = match source {
-        // A loopback address of no port stands for any of them, as for a listener, on the way to
+        // A loopback address without a port stands for any port, as for a listener, on the way to
         // this machine and to a group, which may have members on it.
         Some(source) => at(source).or_else(|| {
             let any = ports.iter().filter(fits).min_by_key(|port| !port.address().is_loopback());

@@ -325,8 +325,8 @@ pub struct QpInit {
     /// # References
     /// IBTA 3.9.1, 10.2.4 (queue keys), 10.9 (partitioning)
     pub well_known: Option<u32>,
-    /// The source number in its datagrams, 24 bits, if different from its own. The queue pair does
-    /// not receive packets for that number.
+    /// The source number in its datagrams, 24 bits, if not the queue pair's number. The
+    /// queue pair receives no packets for that number.
     pub deth_source: Option<u32>,
     /// Which completions carry the bytes of a message.
     pub inline_completion: InlineCompletion,
