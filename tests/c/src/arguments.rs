@@ -116,7 +116,7 @@ pub const ROWS: &[Row] = &[
         theirs: "EOPNOTSUPP",
         ours: "EINVAL",
         shown: "a type of memory window that does not exist",
-        reason: "Linux 5.10 has no windows on rxe, and does not come to the type",
+        reason: "Linux 5.10 has no windows on rxe, and does not check the type",
     },
     Row {
         calls: &["modify_qp pkey_index 5"],
