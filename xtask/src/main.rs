@@ -70,7 +70,7 @@ enum Command {
     Soak(soak::Args),
     /// Run the fuzz targets for input from peers, guests and programs
     Fuzz(fuzz::Args),
-    /// Find mutants that no test detects, in the files that a change touches or of a list
+    /// Find mutants that no test detects, in a change or of a list
     Mutants(mutants::Args),
     /// Run tests and programs for aarch64 in an emulator
     Aarch64(aarch64::Args),
