@@ -94,7 +94,7 @@ pub(super) const BESIDE: &[Stage] = &[
         );
     }),
     ("mutants of the ConnectX provider, a few", |result| {
-        mutants_are_killed(mutants::mlx5::check(mutants::mlx5::FEW), result);
+        mutants_are_killed(mutants::mlx5::check(mutants::mlx5::FEW, 1), result);
     }),
     ("10,000 simulated fabrics", |result| simulate("roce", "ROCE_SIM_SEEDS", "10000", result)),
     ("10,000 simulated networks that connect", |result| {
@@ -146,7 +146,7 @@ pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
         ),
         Part::Mutants => (
             &[("mutants of the ConnectX provider, all", |result| {
-                mutants_are_killed(mutants::mlx5::check(&[]), result);
+                mutants_are_killed(mutants::mlx5::check(&[], 2), result);
             })],
             &[],
         ),

@@ -1,8 +1,8 @@
 //! The copy of the tree that mutants are put into, with a target directory of its own.
 //!
 //! ```text
-//!   target/mutants/mlx5/tree     the files that git knows or would know
-//!   target/mutants/mlx5/target   build results, which stay from run to run
+//!   target/mutants/mlx5/N/tree     the files that git knows or would know
+//!   target/mutants/mlx5/N/target   build results, which stay from run to run
 //! ```
 //!
 //! A file is written only if it differs, so that a mutant costs the build of one crate. A run that
@@ -64,12 +64,12 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Copies the tree, and tests the copy without a mutant.
+    /// Makes the copy with this number, and tests it without a mutant.
     ///
     /// # Errors
     /// git or cargo cannot be run; the copy fails its tests.
-    pub(super) fn make() -> Result<Self> {
-        let home = cargo::target_directory()?.join("mutants/mlx5");
+    pub(super) fn make(number: usize) -> Result<Self> {
+        let home = cargo::target_directory()?.join("mutants/mlx5").join(number.to_string());
         let (tree, target) = (home.join("tree"), home.join("target"));
         fs::create_dir_all(&tree).with_context(|| format!("cannot make {}", tree.display()))?;
         let lock = File::create(home.join("lock")).context("cannot make the lock")?;

@@ -18,6 +18,8 @@ mod list;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -37,6 +39,10 @@ pub(crate) struct Args {
     #[arg(long)]
     guest: bool,
 
+    /// Number of mutants that are tested at the same time, each in its own copy of the tree
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+
     /// List the mutants and test none
     #[arg(long)]
     list: bool,
@@ -55,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let results = judge(&chosen, args.guest)?;
+    let results = judge(&chosen, args.guest, args.jobs)?;
     println!("\n{}", table(&results));
     Ok(ExitCode::from(u8::from(results.iter().any(|result| result.problem().is_some()))))
 }
@@ -63,13 +69,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
 /// The mutants of every commit: a field of a completion, a bit of an entry, and a bound.
 pub(crate) const FEW: &[&str] = &["completion-status-flush", "owner-round", "overflow-send-limit"];
 
-/// Tests mutants by their names or the beginnings of them, all without a name. Returns the number
-/// of those without a problem, and the problems of the others.
+/// Tests mutants by their names or the beginnings of them, all without a name, in so many copies of
+/// the tree. Returns the number of those without a problem, and the problems of the others.
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn check(names: &[&str]) -> Result<(u64, Vec<String>)> {
-    let results = judge(&chosen(names)?, false)?;
+pub(crate) fn check(names: &[&str], jobs: usize) -> Result<(u64, Vec<String>)> {
+    let results = judge(&chosen(names)?, false, jobs)?;
     let problems: Vec<String> = results.iter().filter_map(Outcome::problem).collect();
     Ok(((results.len() - problems.len()) as u64, problems))
 }
@@ -87,7 +93,8 @@ fn chosen(names: &[impl AsRef<str>]) -> Result<Vec<&'static Mutant>> {
     Ok(chosen)
 }
 
-/// A mutant and what became of it.
+/// A mutant and its verdict.
+#[derive(Clone)]
 struct Outcome {
     mutant: &'static Mutant,
     verdict: Verdict,
@@ -108,22 +115,31 @@ impl Outcome {
     }
 }
 
-/// Tests mutants, one after the other.
-fn judge(mutants: &[&'static Mutant], in_guest: bool) -> Result<Vec<Outcome>> {
-    let mut copy = Copy::make()?;
-    let mut results = Vec::new();
-    for (number, mutant) in mutants.iter().enumerate() {
-        let started = Instant::now();
-        let mut verdict = copy.unit_tests(mutant)?;
-        if in_guest && verdict == Verdict::Survived {
-            println!("{} survived the unit tests: a guest is next", mutant.name);
-            verdict = copy.guest(mutant)?;
+/// Tests mutants, one after the other in each of `jobs` copies of the tree.
+fn judge(mutants: &[&'static Mutant], in_guest: bool, jobs: usize) -> Result<Vec<Outcome>> {
+    let next = AtomicUsize::new(0);
+    let work = |copy: usize| {
+        let (mut copy, mut results) = (Copy::make(copy)?, Vec::new());
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(mutant) = mutants.get(number) else { return Ok(results) };
+            let started = Instant::now();
+            let mut verdict = copy.unit_tests(mutant)?;
+            if in_guest && verdict == Verdict::Survived {
+                println!("{} survived the unit tests: a guest is next", mutant.name);
+                verdict = copy.guest(mutant)?;
+            }
+            let seconds = started.elapsed().as_secs_f64();
+            println!("{:3}/{} {:34} {verdict} ({seconds:.1} s)", number + 1, mutants.len(), mutant.name);
+            results.push(Outcome { mutant, verdict });
         }
-        let seconds = started.elapsed().as_secs_f64();
-        println!("{:3}/{} {:34} {verdict} ({seconds:.1} s)", number + 1, mutants.len(), mutant.name);
-        results.push(Outcome { mutant, verdict });
-    }
-    Ok(results)
+    };
+    thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = (0..jobs).map(|copy| scope.spawn(move || work(copy))).collect();
+        let results = workers.into_iter().map(|worker| worker.join().expect("a worker without a panic"));
+        Ok(results.collect::<Result<Vec<_>>>()?.concat())
+    })
 }
 
 /// Returns the results as text: a line for each kind, the explanations, and the problems.
