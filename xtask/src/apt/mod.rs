@@ -26,6 +26,9 @@ const fn tool(program: &'static str, package: &'static str) -> HostTool {
     HostTool { program, package }
 }
 
+/// Tools that check texts.
+pub(crate) const TEXT_TOOLS: &[HostTool] = &[tool("git", "git"), tool("gitlint", "gitlint")];
+
 /// Tools that boot a guest.
 pub(crate) const VM_TOOLS: &[HostTool] = &[
     tool("qemu-system-x86_64", "qemu-system-x86"),
