@@ -481,8 +481,8 @@ impl EngineSink {
     }
 
     fn clog(&mut self, pipe: &Arc<EventPipe>) {
-        // Each pipe has a place, unless its object is gone. A pipe without a place writes its events
-        // with the next event.
+        // Each pipe has a place, unless its object is gone. A pipe without a place writes its
+        // events with the next event.
         if !self.clogged.iter().any(|other| Arc::ptr_eq(other, pipe)) && self.clogged.try_reserve(1).is_ok() {
             self.clogged.push(Arc::clone(pipe));
         }
