@@ -326,7 +326,7 @@ fn another_user_whose_queue_of_clients_is_full_keeps_none_from_a_listener_on_all
     if !may_be_others(TEST) {
         return;
     }
-    let (_host, port) = (Host::new(), port(1));
+    let (_host, port) = (Host::new(), port(2));
     let (_squatter, mut its_output) = start_as(1001, &format!("squat {port} third-full"));
     line(&mut its_output, "squats full");
     // Without a listener on all addresses, the client may try again.
