@@ -22,9 +22,6 @@ use anyhow::{Context as _, Result, anyhow};
 use nix::fcntl::{Flock, FlockArg};
 
 /// The project's cache directory, created if it is missing.
-///
-/// # Errors
-/// Neither XDG_CACHE_HOME nor HOME is an absolute path, or the directory cannot be created.
 pub(crate) fn dir() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|v| Path::new(v).is_absolute()) {
         Some(xdg) => PathBuf::from(xdg),
@@ -44,9 +41,6 @@ pub(crate) fn dir() -> Result<PathBuf> {
 
 /// Takes the exclusive lock `name` in the cache directory. Calls `waiting` first if another process
 /// holds it, and waits. The lock is released when the guard is dropped or the process ends.
-///
-/// # Errors
-/// The lock file cannot be opened or locked.
 pub(crate) fn lock(name: &str, waiting: impl FnOnce()) -> Result<Flock<File>> {
     let path = dir()?.join(format!("{name}.lock"));
     let file = File::options()

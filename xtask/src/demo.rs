@@ -45,9 +45,6 @@ enum Device {
 }
 
 /// Runs `demo`.
-///
-/// # Errors
-/// The programs cannot be built, there is no such device, or what arrives is not what was sent.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let bin_dir = match &args.bin_dir {
         Some(dir) => dir.clone(),
@@ -247,9 +244,6 @@ pub(crate) struct Program {
 
 impl Program {
     /// Starts a program with the port's environment.
-    ///
-    /// # Errors
-    /// It cannot be run.
     pub(crate) fn start(
         name: &'static str,
         path: &Path,
@@ -272,17 +266,11 @@ impl Program {
     }
 
     /// Waits until something is true, which no event announces.
-    ///
-    /// # Errors
-    /// The program ends before, or [`LIMIT`] passes; the message has `verb`.
     pub(crate) fn wait_until(&mut self, verb: &str, is_true: impl Fn() -> bool) -> Result<()> {
         self.process.wait_until(Instant::now() + LIMIT, verb, is_true)
     }
 
     /// Waits for the end of the program.
-    ///
-    /// # Errors
-    /// It has not ended at the deadline, failed, or received wrong data.
     pub(crate) fn finish(mut self, deadline: Instant) -> Result<()> {
         let (name, status) = (self.process.name(), self.process.wait(deadline)?);
         // A thread that panicked has checked nothing.

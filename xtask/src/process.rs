@@ -29,9 +29,6 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a program that reads nothing, and whose output this one reads. Errors call it `name`.
-    ///
-    /// # Errors
-    /// It cannot be run.
     pub(crate) fn start(name: &'static str, command: &mut Command) -> Result<Process> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn();
@@ -66,9 +63,6 @@ impl Process {
     }
 
     /// Waits until something is true, which no event announces.
-    ///
-    /// # Errors
-    /// The program ends before, or it is not true at the deadline; the message has `verb`.
     pub(crate) fn wait_until(
         &mut self,
         deadline: Instant,
@@ -86,9 +80,6 @@ impl Process {
     }
 
     /// Waits for its end.
-    ///
-    /// # Errors
-    /// It has not ended at the deadline.
     pub(crate) fn wait(&mut self, deadline: Instant) -> Result<ExitStatus> {
         loop {
             if let Some(status) = self.child.try_wait()? {

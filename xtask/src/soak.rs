@@ -31,9 +31,6 @@ pub(crate) struct Args {
 }
 
 /// Runs `soak`. Its status is 0 if no operation was lost and memory did not grow.
-///
-/// # Errors
-/// The program cannot be built or run.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let dir = cargo::build(&["--quiet", "--release", "--package", "verbs-tests", "--bin", "soak"])?;
     let status = Command::new(dir.join("soak"))

@@ -24,9 +24,6 @@ use crate::cargo;
 pub(crate) const STD: &str = "std,panic_abort";
 
 /// Returns the folder of the nightly toolchain.
-///
-/// # Errors
-/// There is none.
 pub(crate) fn nightly() -> Result<PathBuf> {
     let output = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
     let sysroot = output.ok().filter(|output| output.status.success());
@@ -54,9 +51,6 @@ pub(crate) fn cargo_of(toolchain: &Path) -> Command {
 const SOURCE_VARIABLE: &str = "__CARGO_TESTS_ONLY_SRC_ROOT";
 
 /// Returns the toolchain, and makes sure that [`cargo_of`] finds the source.
-///
-/// # Errors
-/// The source is neither installed nor to be had from Debian.
 pub(crate) fn with_source(toolchain: &Path) -> Result<PathBuf> {
     source(toolchain).map(|_| toolchain.to_owned())
 }

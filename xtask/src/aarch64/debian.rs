@@ -33,9 +33,6 @@ const PROGRAMS: apt::Packages<'static> = apt::Packages {
 };
 
 /// Returns the folder of Debian's programs for aarch64, and downloads them if the cache has none.
-///
-/// # Errors
-/// As [`apt::Packages::root`].
 pub(crate) fn root(say: &dyn Fn(&str)) -> Result<PathBuf> {
     PROGRAMS.root(say)
 }

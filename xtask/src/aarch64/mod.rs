@@ -168,9 +168,6 @@ impl Part {
     const ALL: [Part; 4] = [Part::Units, Part::Sites, Part::Conformance, Part::Programs];
 
     /// Makes sure of what the part needs and this project does not build.
-    ///
-    /// # Errors
-    /// As [`command`]; Debian's programs are not available.
     pub(crate) fn prepare(self) -> Result<()> {
         command()?;
         if self == Part::Programs {
@@ -180,9 +177,6 @@ impl Part {
     }
 
     /// Runs the part, and hands each step of it to `each`.
-    ///
-    /// # Errors
-    /// As [`command`] and [`programs::check`].
     pub(crate) fn run(self, mut each: impl FnMut(Step<'_>)) -> Result<()> {
         let mut command = command()?;
         match self {
@@ -224,9 +218,6 @@ pub(crate) enum Step<'a> {
 }
 
 /// Runs `aarch64`.
-///
-/// # Errors
-/// As [`command`].
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut has_failed = false;
     if !args.arguments.is_empty() {
@@ -265,9 +256,6 @@ pub(crate) const XTASK: &[&str] = &["--bin", "xtask", "--test", "soft"];
 pub(crate) const PROGRAMS: &[&str] = &["--bins", "--lib", "--test", "soft"];
 
 /// Builds the targets that options of `cargo build` name, and returns their folder.
-///
-/// # Errors
-/// As [`command`]; the build fails, and cargo has printed the reason on stderr.
 pub(crate) fn build(targets: &[&str]) -> Result<PathBuf> {
     let mut command = command()?;
     command.args(["build", "--quiet"]).args(WORKSPACE).args(PROFILE).args(targets);
@@ -283,10 +271,6 @@ fn target_directory() -> Result<PathBuf> {
 
 /// Returns a command of cargo that builds for aarch64 and runs programs in the emulator; the caller
 /// adds arguments.
-///
-/// # Errors
-/// The toolchain, the source of its standard library or a package of Debian is not available, or
-/// the host is aarch64 itself.
 pub(crate) fn command() -> Result<Command> {
     ensure!(std::env::consts::ARCH != "aarch64", "this host is aarch64, where cargo itself runs the tests");
     let toolchain = toolchain::with_source(&toolchain::nightly()?)?;

@@ -104,9 +104,6 @@ const PAIRS: &[Pair] = &[
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Builds the programs, runs each case, and calls `each` with its name and its result.
-///
-/// # Errors
-/// The programs cannot be built, or Debian's cannot be had.
 pub(crate) fn check(mut each: impl FnMut(&str, Result<()>)) -> Result<()> {
     let places = Places::prepare()?;
     for (origin, program, arguments, expected) in ALONE {

@@ -46,9 +46,6 @@ pub(super) struct Unit<'a> {
 
 impl<'a> Unit<'a> {
     /// Compiles headers below `directories`.
-    ///
-    /// # Errors
-    /// gcc or readelf cannot be run, or gcc rejects the headers.
     pub(super) fn new(
         includes: &'a [&'a str],
         directories: &'a [&'a Path],
@@ -116,9 +113,6 @@ impl<'a> Unit<'a> {
     }
 
     /// Compiles and runs a program of the headers with these statements.
-    ///
-    /// # Errors
-    /// gcc rejects the program (the error has its messages), or the program fails.
     pub(super) fn run(&self, statements: &str) -> Result<String> {
         self.gcc(statements, &["-Wall", "-Werror", "-o", "probe"])?;
         output(Command::new(self.scratch.join("probe")).current_dir(self.scratch))

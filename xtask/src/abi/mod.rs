@@ -75,9 +75,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
 ];
 
 /// Runs the subcommand.
-///
-/// # Errors
-/// The headers cannot be downloaded, or the compiler rejects them.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     ensure!(
         cfg!(target_pointer_width = "64"),

@@ -131,10 +131,6 @@ pub(crate) fn libunwind() -> Option<PathBuf> {
 pub(crate) const FUZZ_TOOLS: &[HostTool] = &[tool("c++", "g++")];
 
 /// Makes sure that every tool exists, installing packages through apt-get when run as root.
-///
-/// # Errors
-/// A package is missing and cannot be installed; the message names all missing packages and the
-/// command that installs them.
 pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<()> {
     if missing(tools).is_empty() {
         return Ok(());

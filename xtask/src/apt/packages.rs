@@ -40,17 +40,11 @@ pub(crate) const RDMA_CORE: Packages<'static> = Packages {
 
 impl Packages<'_> {
     /// Returns the folder in which they are unpacked, and downloads them if the cache has none.
-    ///
-    /// # Errors
-    /// As [`Packages::root_with`].
     pub(crate) fn root(&self, say: &dyn Fn(&str)) -> Result<PathBuf> {
         self.root_with(say, &|_| Ok(()))
     }
 
     /// The same, with a step that completes or checks a folder that has just been unpacked.
-    ///
-    /// # Errors
-    /// The packages cannot be downloaded or unpacked, or the step fails.
     pub(crate) fn root_with(
         &self,
         say: &dyn Fn(&str),
@@ -74,9 +68,6 @@ impl Packages<'_> {
     }
 
     /// Returns the folder of the cache in which they are unpacked, or would be.
-    ///
-    /// # Errors
-    /// The cache cannot be used.
     pub(crate) fn folder(&self) -> Result<PathBuf> {
         let words = self.packages.iter().chain(self.suites).map(|word| word.as_bytes());
         let hash = cache::hash(&words.collect::<Vec<_>>());
@@ -88,9 +79,6 @@ impl Packages<'_> {
     }
 
     /// Downloads the newest versions, and unpacks them below `root`.
-    ///
-    /// # Errors
-    /// apt's sources name no mirror of Debian, the packages cannot be had, or dpkg-deb fails.
     pub(crate) fn fetch(&self, root: &Path, say: &dyn Fn(&str)) -> Result<()> {
         let name = self.name;
         say(&format!("{name}: reading the package lists of {}", self.suites.join(", ")));
@@ -177,9 +165,6 @@ Acquire::Retries "3";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Returns the version of the first unpacked package whose name starts with `prefix`.
-///
-/// # Errors
-/// There is none.
 pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
     let list = fs::read_to_string(root.join("packages")).unwrap_or_default();
     let version = list.lines().find(|line| line.starts_with(prefix)).and_then(|line| line.split(' ').nth(1));

@@ -56,9 +56,6 @@ pub(crate) struct Args {
 }
 
 /// Runs `bench`.
-///
-/// # Errors
-/// A program cannot be built or run, or with `--check` a target is missed.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some([ours, statics, theirs, soft, newest, libraries]) = args.here.as_deref() {
         let Args { runs, rounds, .. } = *args;

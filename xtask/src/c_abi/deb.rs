@@ -37,9 +37,6 @@ pub(super) const FOLDER: &str = "usr/lib/verbs-run";
 
 /// Writes the package of a static library into a folder, and returns its path. cargo-deb does not
 /// fit: the libraries are no results of cargo, but linked from one.
-///
-/// # Errors
-/// Tools are missing, the libraries cannot be linked, or the package cannot be written.
 pub(super) fn write(archive: &Path, dir: &Path) -> Result<PathBuf> {
     apt::ensure_tools(&[apt::C_ABI_TOOLS, apt::DEB_TOOLS], say)?;
     let work = cargo::target_directory()?.join(super::PROFILE).join("deb");

@@ -74,9 +74,6 @@ impl Linking<'_> {
     /// Links and checks the libraries, unless they were linked from the same static library in
     /// this way. Contents are compared and not times, because a cache may restore an older static
     /// library over a newer one.
-    ///
-    /// # Errors
-    /// Tools are missing, the linker fails, or symbols do not agree with the table.
     pub(super) fn link(&self) -> Result<()> {
         let work = self.out.join("link");
         fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
@@ -169,9 +166,6 @@ fn install(linked: &Path, place: &Path) -> Result<()> {
 }
 
 /// Copies the libraries into another folder, each whole or not at all.
-///
-/// # Errors
-/// The folder cannot be created, or a library cannot be written.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
     for name in LIBRARIES {

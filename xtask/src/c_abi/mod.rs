@@ -56,10 +56,6 @@ pub(crate) const PROFILE: &str = "c-abi";
 const LIBRARIES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
 
 /// Runs `c-abi`.
-///
-/// # Errors
-/// The libraries cannot be built, or do not agree with the table of symbols, or the package cannot
-/// be written.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let built = build(&args.profile)?;
     if let Some(out) = &args.out {
@@ -80,9 +76,6 @@ fn say(line: &str) {
 }
 
 /// Runs a program, and returns its standard output.
-///
-/// # Errors
-/// It cannot be run, or fails.
 fn run_tool(command: &mut Command) -> Result<String> {
     let name = command.get_program().display().to_string();
     // The words of readelf depend on the language.
@@ -95,9 +88,6 @@ fn run_tool(command: &mut Command) -> Result<String> {
 
 /// Builds, links and checks the libraries with a Cargo profile, as far as they are not up to date,
 /// and returns their folder.
-///
-/// # Errors
-/// The build fails, or the libraries do not agree with the table of symbols.
 pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     let archive = archive(profile)?;
     let out = folder(&cargo::target_directory()?, profile);
@@ -110,9 +100,6 @@ pub(crate) const ARCHIVE: &str = "libibverbs_c_image.a";
 
 /// Links and checks libraries for aarch64 from a static library that is built, and returns their
 /// folder.
-///
-/// # Errors
-/// The libraries do not agree with the table of symbols, or cannot be linked.
 pub(crate) fn link_for_aarch64(archive: &Path) -> Result<PathBuf> {
     let out = archive.with_file_name(PROFILE);
     link::Linking { binutils: Binutils::AARCH64, archive, out: &out, strip: false }.link()?;

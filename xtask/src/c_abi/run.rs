@@ -42,9 +42,6 @@ pub(crate) struct Args {
 }
 
 /// Runs `run-c`: the command replaces this process, and keeps its number, terminal and descriptors.
-///
-/// # Errors
-/// The libraries cannot be built.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let libraries = super::build(&args.profile)?;
     let Some((program, arguments)) = args.command.split_first() else { return Ok(ExitCode::FAILURE) };
@@ -66,9 +63,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Puts a folder in front of a search path of the loader.
-///
-/// # Errors
-/// The folder's name has a character that separates the path's elements.
 fn search_path(folder: &Path, existing: Option<&OsStr>) -> Result<OsString> {
     let separated = folder.as_os_str().as_bytes().iter().any(|byte| b":;".contains(byte));
     ensure!(!separated, "the loader cannot search {}: a colon or semicolon ends its name", folder.display());

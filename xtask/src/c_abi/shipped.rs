@@ -18,9 +18,6 @@ pub(crate) struct Shipped {
 }
 
 /// Writes the package and unpacks it.
-///
-/// # Errors
-/// As `c-abi --deb`; the package cannot be unpacked.
 pub(crate) fn make() -> Result<Shipped> {
     if apt::find_program("dpkg-deb").is_none() {
         return Ok(Shipped { libraries: super::build(PROFILE)?, package: None });
@@ -36,9 +33,6 @@ pub(crate) fn make() -> Result<Shipped> {
 }
 
 /// Returns lintian's errors and warnings about a package; `None` where it is not installed.
-///
-/// # Errors
-/// lintian cannot be run.
 pub(crate) fn lintian(package: &Path) -> Result<Option<Vec<String>>> {
     if apt::find_program("lintian").is_none() {
         return Ok(None);

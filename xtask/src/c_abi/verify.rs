@@ -17,9 +17,6 @@ const NEEDED: &[&str] =
     &["libc.so", "libm.so", "libgcc_s.so", "libpthread.so", "libdl.so", "librt.so", "libutil.so", "ld-linux"];
 
 /// Checks the functions that the archive defines under names of the C API.
-///
-/// # Errors
-/// A row of the table has no function, or a function has no row; the error names all of them.
 pub(super) fn archive(binutils: Binutils, path: &Path) -> Result<()> {
     let text = words(&binutils.program("nm"), &["--defined-only", "--extern-only", "--format=posix"], path)?;
     // Private nodes name the function that the directives `.symver` refer to.
@@ -30,10 +27,6 @@ pub(super) fn archive(binutils: Binutils, path: &Path) -> Result<()> {
 }
 
 /// Checks what `libibverbs.so.1` exports, in which nodes, and what it needs.
-///
-/// # Errors
-/// A symbol or a node is missing, one exists that the table lacks, a needed library is not one of
-/// C's, or a thread could be cancelled outside a wait for an event.
 pub(super) fn image(binutils: Binutils, path: &Path) -> Result<()> {
     let newest = symbols::PRIVATE.last().map_or("", |node| node.name);
     let expected = symbols::nodes()
@@ -72,9 +65,6 @@ fn cancellation_points(text: &str) -> Vec<&str> {
 }
 
 /// Checks a library that has nodes alone.
-///
-/// # Errors
-/// It exports a symbol, a node is missing or one too many, or it does not need `libibverbs.so.1`.
 pub(super) fn facade(binutils: Binutils, path: &Path, expected: &[Node]) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     compare(&name, &BTreeSet::new(), &exported(binutils, path)?)?;
@@ -88,9 +78,6 @@ pub(super) fn facade(binutils: Binutils, path: &Path, expected: &[Node]) -> Resu
 }
 
 /// Returns the newest version of the C library that a library asks for, such as `2.34`.
-///
-/// # Errors
-/// `readelf` cannot be run, or the library asks for none.
 pub(super) fn glibc(path: &Path) -> Result<String> {
     let text = words("readelf", &["--wide", "--version-info"], path)?;
     newest_glibc(&text).with_context(|| format!("{} asks for no version of glibc", path.display()))

@@ -16,10 +16,6 @@ use crate::{cargo, musl};
 pub(crate) struct Args {}
 
 /// Runs `toolchain`. Its status is 0 if no target lacks anything.
-///
-/// # Errors
-/// There is no nightly toolchain, or no source of its standard library; the message says what
-/// installs it.
 pub(crate) fn run(_: &Args) -> Result<ExitCode> {
     let nightly = nightly()?;
     println!("compiler   {}", compiler(&nightly)?);

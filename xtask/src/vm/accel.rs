@@ -53,9 +53,6 @@ impl Accel {
     }
 
     /// Decides `Auto`.
-    ///
-    /// # Errors
-    /// The cache cannot be used.
     pub(crate) fn resolve(self, image: &Path, initramfs: &Path, progress: &Progress) -> Result<Accel> {
         if self != Accel::Auto {
             return Ok(self);

@@ -21,9 +21,6 @@ use crate::{apt, cache};
 
 /// Returns the unpacked image of a kernel from the cache, or the packed one if this kernel has no
 /// PVH entry point or is packed in an unknown way.
-///
-/// # Errors
-/// The image cannot be read, or the cache cannot be written.
 pub(crate) fn find_or_unpack(kernel: &Kernel) -> Result<PathBuf> {
     let packed = &kernel.image;
     let metadata = fs::metadata(packed).with_context(|| format!("cannot read {}", packed.display()))?;

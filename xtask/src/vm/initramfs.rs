@@ -50,10 +50,6 @@ const INIT: &str = include_str!("init.sh");
 
 /// Returns the initramfs for a kernel and a device, and builds it if the cache has none. Its
 /// busybox is the host's, or that of a folder of Debian's programs.
-///
-/// # Errors
-/// busybox or a module cannot be read or unpacked, the kernel has no driver for the device, or the
-/// cache cannot be written.
 pub(crate) fn find_or_build(
     kernel: &Kernel,
     device: Device,

@@ -97,9 +97,6 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Finds the chosen kernel, downloading it if it is not in the cache.
-    ///
-    /// # Errors
-    /// The suite carries no such kernel, the download fails, or the directory holds no kernel.
     pub(crate) fn find(choice: &Choice, arch: Arch, progress: &Progress) -> Result<Kernel> {
         match choice {
             Choice::Series(series) => {

@@ -208,9 +208,6 @@ pub(crate) struct Boot {
 impl Boot {
     /// Finds or makes everything that a guest with such a device boots from. Host packages must be
     /// installed.
-    ///
-    /// # Errors
-    /// The kernel or a QEMU for the device is not available, or the cache cannot be written.
     pub(crate) fn prepare(
         choice: &kernel::Choice,
         arch: Arch,
@@ -250,9 +247,6 @@ impl Boot {
 }
 
 /// Makes sure that there is a QEMU for a device.
-///
-/// # Errors
-/// The device needs a newer QEMU than the host's, and none can be downloaded.
 pub(crate) fn ensure_qemu(device: Device, progress: &Progress) -> Result<()> {
     release(Arch::X86_64, device, progress).map(|_| ())
 }
@@ -266,10 +260,6 @@ fn release(arch: Arch, device: Device, progress: &Progress) -> Result<Release> {
 }
 
 /// Runs `vm`.
-///
-/// # Errors
-/// The VM could not be started: host packages, kernel, initramfs, QEMU or the device's model are
-/// missing or fail.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let progress = Progress::new(args.quiet);
     args.connectx.check(args.device == Device::Mlx5)?;

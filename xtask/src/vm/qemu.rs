@@ -53,9 +53,6 @@ pub(crate) struct Qemu(Child);
 
 impl Qemu {
     /// Starts a machine.
-    ///
-    /// # Errors
-    /// QEMU cannot be run.
     pub(crate) fn start(machine: Machine<'_>) -> Result<(Qemu, Streams)> {
         let pair = || UnixStream::pair().context("cannot make a socket pair");
         let (control, control_qemu) = pair()?;
@@ -92,9 +89,6 @@ impl Qemu {
     }
 
     /// Waits for QEMU's end.
-    ///
-    /// # Errors
-    /// As [`Child::wait`].
     pub(crate) fn wait(&mut self) -> io::Result<std::process::ExitStatus> {
         self.0.wait()
     }

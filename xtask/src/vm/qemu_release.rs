@@ -41,9 +41,6 @@ impl Release {
 
     /// The newest of this one and those in the cache: QEMU 11 emulates processors in less than
     /// three quarters of the time that 7.2 takes.
-    ///
-    /// # Errors
-    /// The cache cannot be used.
     pub(crate) fn or_newer(self) -> Result<Release> {
         if self.check().is_ok() {
             return Ok(self);
@@ -54,10 +51,6 @@ impl Release {
 
     /// A QEMU with devices over vfio-user: the host's, else one from the cache, which is downloaded
     /// if it is missing.
-    ///
-    /// # Errors
-    /// The host's QEMU is too old, and Debian's cannot be downloaded or does not run here; the
-    /// message says how to get one.
     pub(crate) fn with_vfio_user(arch: Arch, progress: &Progress) -> Result<Release> {
         let own = Release::of_this_machine(arch);
         let Err(why_not) = own.check() else { return Ok(own) };

@@ -22,9 +22,6 @@ pub(super) struct RunDir {
 
 impl RunDir {
     /// Makes an empty directory that no other guest has.
-    ///
-    /// # Errors
-    /// The cache cannot be written.
     pub(super) fn new() -> Result<RunDir> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let home = cache::dir()?.join("run");
@@ -45,9 +42,6 @@ impl RunDir {
 
     /// Keeps the files of a failed guest, and returns their directory: the console, QEMU's
     /// messages, and of a ConnectX model the complaints and the end of its trace.
-    ///
-    /// # Errors
-    /// The cache cannot be written.
     pub(super) fn keep(&self) -> Result<PathBuf> {
         let home = cache::dir()?.join("failed");
         fs::create_dir_all(&home)?;

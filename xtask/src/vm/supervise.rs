@@ -46,9 +46,6 @@ const STREAMS: usize = 3;
 
 /// Starts a thread for each stream, which reports to `send`. With `interactive`, our stdin is the
 /// command's.
-///
-/// # Errors
-/// A stream cannot be cloned.
 pub(super) fn pump_streams(streams: &Streams, interactive: bool, send: Sender<Event>) -> Result<()> {
     let (stream, events_of_control) = (streams.control.try_clone()?, send.clone());
     thread::spawn(move || {

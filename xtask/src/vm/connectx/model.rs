@@ -58,9 +58,6 @@ pub(in crate::vm) struct Model {
 
 impl Model {
     /// Starts a model, which is listening when this returns.
-    ///
-    /// # Errors
-    /// The program cannot be run, ends early, or is not ready in time.
     pub(in crate::vm) fn start(program: &Path, options: &Options, sockets: &Sockets) -> Result<Model> {
         sockets.clear();
         let mut command = process::tied(program.as_os_str());

@@ -86,9 +86,6 @@ impl Options {
     }
 
     /// Rejects options that would have no effect, or fail only after the guest has started.
-    ///
-    /// # Errors
-    /// An option is given without a model, or the script cannot be opened.
     pub(crate) fn check(&self, has_model: bool) -> Result<()> {
         let given = [
             ("--port", self.port.is_some()),
@@ -107,9 +104,6 @@ impl Options {
     }
 
     /// Returns the model's program, and builds it if the command line names none.
-    ///
-    /// # Errors
-    /// The build fails.
     pub(crate) fn program(&self) -> Result<PathBuf> {
         match &self.model {
             Some(program) => Ok(std::path::absolute(program)?),
@@ -119,9 +113,6 @@ impl Options {
 }
 
 /// Builds the model, and returns the directory that it is in.
-///
-/// # Errors
-/// The build fails; cargo has printed the reason on stderr.
 pub(crate) fn build() -> Result<PathBuf> {
     let profile = ["--quiet", "--profile", cargo::GUEST_PROFILE];
     cargo::build(&[&profile as &[&str], &["--package", "connectx-model", "--bin", "connectx-model"]].concat())

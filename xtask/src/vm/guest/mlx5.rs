@@ -29,10 +29,6 @@ const PEER: &str = "peer";
 
 /// Loads the driver, and waits until every function is usable: node, active port, and the GID of
 /// its address.
-///
-/// # Errors
-/// The driver cannot be loaded or rejects a function, `ip` fails, or a function is not usable at
-/// the deadline.
 pub(super) fn set_up(port: Port, functions: u8, deadline: Instant) -> Result<()> {
     let control = wait_for_port(CONNECTX_PORT, deadline)?;
     std::os::unix::fs::symlink(control, "/dev/connectx").context("/dev/connectx")?;

@@ -16,9 +16,6 @@ const ADDRESS: &str = "10.9.9.1/24";
 const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
 
 /// Makes rxe0 and waits until it is usable: node, active port, and the GID of its address.
-///
-/// # Errors
-/// `ip` or `rdma` fails, or the device is not usable at the deadline.
 pub(super) fn set_up(deadline: Instant) -> Result<()> {
     without_address_detection();
     ip(
