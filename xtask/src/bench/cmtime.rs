@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::guest::{NAMESPACE, Plan, Row, median};
+use super::guest::{Plan, Row, medians, on_device};
 use crate::process::{Process, free_port, is_listening_beside};
 
 /// The address of rxe0 in the guest, and that of a soft device.
@@ -22,21 +22,16 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Measures the time in which 1,000 connections are established, in turn.
 pub(super) fn rows(plan: &Plan<'_>) -> Result<Vec<Row>> {
     let ours = plan.ours.parent().context("the examples' folder lies in another")?.join("cmtime");
-    let on_soft = || {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", NAMESPACE]).arg(&ours).env("VERBS_SOFT", "auto");
-        command
-    };
-    let (mut theirs_rxe, mut ours_rxe, mut ours_soft) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..plan.runs.max(1) {
-        theirs_rxe.push(full_connect(|| theirs(plan.newest), RXE)?);
-        ours_rxe.push(full_connect(|| Command::new(&ours), RXE)?);
-        ours_soft.push(full_connect(on_soft, SOFT)?);
-    }
-    let theirs = median(&mut theirs_rxe);
-    let row = |what: &str, mut ours: Vec<f64>, target| Row {
+    let [theirs, ours_rxe, ours_soft] = medians(plan, || {
+        Ok([
+            full_connect(|| theirs(plan.newest), RXE)?,
+            full_connect(|| on_device(&ours, "rxe0"), RXE)?,
+            full_connect(|| on_device(&ours, "soft0"), SOFT)?,
+        ])
+    })?;
+    let row = |what: &str, ours, target| Row {
         what: format!("cmtime -c 1000, {what}: time"),
-        ours: median(&mut ours),
+        ours,
         theirs,
         unit: "µs",
         target: Some(target),

@@ -144,7 +144,7 @@ fn print_table(title: &str, theirs: &str, rows: &[Row]) {
 }
 
 /// The network namespace of soft devices. rxe binds its UDP port on all addresses of its own.
-pub(super) const NAMESPACE: &str = "soft";
+const NAMESPACE: &str = "soft";
 
 /// Makes the network namespace of soft devices.
 fn namespace() -> Result<()> {
@@ -158,6 +158,16 @@ fn ip(words: &str) -> Result<()> {
     Ok(())
 }
 
+/// Returns a command of a program that uses rxe0, or another device in [`NAMESPACE`].
+pub(super) fn on_device(program: &Path, device: &str) -> Command {
+    if device == "rxe0" {
+        return Command::new(program);
+    }
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", NAMESPACE]).arg(program).env("VERBS_SOFT", "auto");
+    command
+}
+
 /// The C program that measures control calls beside threads that poll without a pause.
 pub(super) const BESIDE_POLLERS: &str = "beside_pollers";
 
@@ -168,10 +178,7 @@ fn beside_pollers(plan: &Plan<'_>) -> Result<Vec<Row>> {
     const CALLS: [&str; 2] = ["ibv_req_notify_cq", "ibv_destroy_qp"];
     let program = plan.theirs.join(BESIDE_POLLERS);
     let on = |device: &str, is_ours: bool, pollers: &str| -> Result<[f64; 2]> {
-        let mut command = if device == "rxe0" { Command::new(&program) } else { Command::new("ip") };
-        if device != "rxe0" {
-            command.args(["netns", "exec", NAMESPACE]).arg(&program).env("VERBS_SOFT", "auto");
-        }
+        let mut command = on_device(&program, device);
         if is_ours {
             command.env("LD_LIBRARY_PATH", plan.libraries);
         }
@@ -184,22 +191,20 @@ fn beside_pollers(plan: &Plan<'_>) -> Result<Vec<Row>> {
     };
     let mut rows = Vec::new();
     for pollers in ["1", "2", "3"] {
-        let (mut theirs, mut ours, mut soft) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..plan.runs.max(1) {
-            theirs.push(on("rxe0", false, pollers)?);
-            ours.push(on("rxe0", true, pollers)?);
-            soft.push(on("soft0", true, pollers)?);
-        }
-        for (at, call) in CALLS.iter().enumerate() {
-            let of = |runs: &[[f64; 2]]| median(&mut runs.iter().map(|run| run[at]).collect::<Vec<_>>());
+        let values = medians(plan, || {
+            let (theirs, ours) = (on("rxe0", false, pollers)?, on("rxe0", true, pollers)?);
+            let soft = on("soft0", true, pollers)?;
+            Ok([theirs[0], ours[0], soft[0], theirs[1], ours[1], soft[1]])
+        })?;
+        for (call, values) in CALLS.iter().zip(values.chunks_exact(3)) {
             let row = |which: &str, ours, target| Row {
                 what: format!("{call}, {pollers} polling, {which}: p99"),
                 ours,
-                theirs: of(&theirs),
+                theirs: values[0],
                 unit: "µs",
                 target: Some(target),
             };
-            rows.extend([row("rxe", of(&ours), 2.0), row("soft beside rxe", of(&soft), 5.0)]);
+            rows.extend([row("rxe", values[1], 2.0), row("soft beside rxe", values[2], 5.0)]);
         }
     }
     Ok(rows)
@@ -214,26 +219,24 @@ fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
     ip("link set veth0 mtu 9000")?;
     // 2,500 round trips, 1,500 messages.
     let on = |device: &str| {
-        let mut command = if device == "rxe0" { Command::new(plan.soft) } else { Command::new("ip") };
-        if device != "rxe0" {
-            command.args(["netns", "exec", NAMESPACE]).arg(plan.soft).env("VERBS_SOFT", "auto");
-        }
+        let mut command = on_device(plan.soft, device);
         command.args(["--bench", "--runs", "1", "--part", "20"]);
         command
     };
-    let (mut soft, mut rxe, mut bare) = ([const { Vec::new() }; 4], [const { Vec::new() }; 4], Vec::new());
-    for _ in 0..plan.runs.max(1) {
-        for (device, values) in [("rxe0", &mut rxe), ("soft0", &mut soft)] {
+    let values = medians(plan, || {
+        let mut values = [0.0; 9];
+        for (device, values) in ["rxe0", "soft0"].iter().zip(values.chunks_exact_mut(4)) {
             let table = said_by(on(device).args(["--device", device]))?;
-            for (name, values) in [WRITE, SEND, EVENT, STREAM].iter().zip(values) {
-                values.push(value_of(&table, name).with_context(|| format!("no {name} in\n{table}"))?);
+            for (name, value) in [WRITE, SEND, EVENT, STREAM].iter().zip(values) {
+                *value = value_of(&table, name).with_context(|| format!("no {name} in\n{table}"))?;
             }
         }
         let table = said_by(on("none").arg(BARE))?;
-        bare.push(value_of(&table, BARE).with_context(|| format!("no {BARE} in\n{table}"))?);
-    }
-    let [rxe_write, rxe_send, rxe_event, rxe_stream] = rxe.map(|mut values| median(&mut values));
-    let [soft_write, soft_send, soft_event, soft_stream] = soft.map(|mut values| median(&mut values));
+        values[8] = value_of(&table, BARE).with_context(|| format!("no {BARE} in\n{table}"))?;
+        Ok(values)
+    })?;
+    let [rxe_write, rxe_send, rxe_event, rxe_stream, soft_write, soft_send, soft_event, soft_stream, bare] =
+        values;
     let row = |what: &str, ours, theirs, target| Row { what: what.into(), ours, theirs, unit: "µs", target };
     // Gigabytes per second: microseconds for 64 KiB.
     let each = |rate: f64| 65.536 / rate;
@@ -242,7 +245,7 @@ fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
         row("RC send, 8 B: round trip", soft_send, rxe_send, Some(1.0)),
         // A guard against regressions: soft wakes two threads for a message, rxe one.
         row("RC send, 8 B: round trip with events", soft_event, rxe_event, Some(5.0)),
-        row("bare UDP instead of soft, 8 B: round trip", median(&mut bare), rxe_write, None),
+        row("bare UDP instead of soft, 8 B: round trip", bare, rxe_write, None),
         row("RC write, 64 KiB: each of a stream", each(soft_stream), each(rxe_stream), Some(1.0)),
     ])
 }
@@ -290,6 +293,15 @@ fn total_calls(table: &str) -> Option<f64> {
     total.split_whitespace().nth(3)?.parse().ok()
 }
 
+/// Returns the median of each of several values, over runs in turn.
+pub(super) fn medians<const N: usize>(
+    plan: &Plan<'_>,
+    mut run: impl FnMut() -> Result<[f64; N]>,
+) -> Result<[f64; N]> {
+    let runs = (0..plan.runs.max(1)).map(|_| run()).collect::<Result<Vec<_>>>()?;
+    Ok(std::array::from_fn(|at| median(&mut runs.iter().map(|run| run[at]).collect::<Vec<_>>())))
+}
+
 /// Measures the time of `ibv_devinfo -v`: the median of interleaved runs.
 fn wall_time(plan: &Plan<'_>, program: &Path, which: &str, target: Option<f64>) -> Result<Row> {
     let time = |program: &Path| -> Result<f64> {
@@ -298,18 +310,8 @@ fn wall_time(plan: &Plan<'_>, program: &Path, which: &str, target: Option<f64>) 
         ensure!(status.success(), "{} failed: {status}", program.display());
         Ok(start.elapsed().as_secs_f64() * 1e6)
     };
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..plan.runs.max(1) {
-        ours.push(time(program)?);
-        theirs.push(time(Path::new(C_DEVINFO))?);
-    }
-    Ok(Row {
-        what: format!("ibv_devinfo -v: wall time, {which}"),
-        ours: median(&mut ours),
-        theirs: median(&mut theirs),
-        unit: "µs",
-        target,
-    })
+    let [ours, theirs] = medians(plan, || Ok([time(program)?, time(Path::new(C_DEVINFO))?]))?;
+    Ok(Row { what: format!("ibv_devinfo -v: wall time, {which}"), ours, theirs, unit: "µs", target })
 }
 
 /// Counts the instructions of posting one receive of one element, to a queue pair and to a shared
@@ -370,11 +372,8 @@ fn instructions(program: &Path, args: &[&str], function: &str, calls: u32) -> Re
 /// Measures the time of the ping-pong's rounds as its client prints it: the median of interleaved
 /// runs.
 fn rounds(plan: &Plan<'_>, pingpong: &Path, flags: &[&str]) -> Result<Row> {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for _ in 0..plan.runs.max(1) {
-        ours.push(ping_pong(pingpong, plan.rounds, flags)?);
-        theirs.push(ping_pong(Path::new(C_PINGPONG), plan.rounds, flags)?);
-    }
+    let time = |program: &Path| ping_pong(program, plan.rounds, flags);
+    let [ours, theirs] = medians(plan, || Ok([time(pingpong)?, time(Path::new(C_PINGPONG))?]))?;
     Ok(Row {
         what: format!(
             "ibv_rc_pingpong{} -n {}: time, median of {}",
@@ -382,8 +381,8 @@ fn rounds(plan: &Plan<'_>, pingpong: &Path, flags: &[&str]) -> Result<Row> {
             plan.rounds,
             plan.runs
         ),
-        ours: median(&mut ours) * 1e6,
-        theirs: median(&mut theirs) * 1e6,
+        ours: ours * 1e6,
+        theirs: theirs * 1e6,
         unit: "µs",
         target: Some(1.05),
     })
@@ -433,7 +432,7 @@ fn seconds(said: &str) -> Option<f64> {
     Some(iters * usec / 1e6)
 }
 
-pub(super) fn median(values: &mut [f64]) -> f64 {
+fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
@@ -452,10 +451,5 @@ mod tests {
         let table = "|   |  median |\n|---|--------:|\n| RC write, 8 B, x |   1.000 |\n| RC write, 8 B    |  55.693 |\n";
         assert_eq!(value_of(table, WRITE), Some(55.693));
         assert_eq!(value_of(table, SEND), None);
-    }
-
-    #[test]
-    fn the_median_is_the_middle_one() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
     }
 }
