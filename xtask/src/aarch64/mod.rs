@@ -15,7 +15,6 @@
 //!
 //! `cargo xtask vm --arch aarch64` boots a kernel of this architecture.
 
-pub(crate) mod debian;
 pub(crate) mod programs;
 
 use std::ffi::OsString;
@@ -24,7 +23,9 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{apt, cargo, toolchain};
+use crate::apt::{self, Packages};
+use crate::arch::Arch;
+use crate::{cargo, toolchain};
 
 /// Runs tests and programs for aarch64.
 #[derive(clap::Args)]
@@ -37,6 +38,30 @@ pub(crate) struct Args {
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }
+
+/// Debian's programs. The emulator finds the loader and the libraries in their folder, and a guest
+/// of this architecture has it over the host's root.
+pub(crate) const DEBIAN: Packages<'static> = Packages {
+    name: "programs for aarch64",
+    arch: Arch::Aarch64,
+    // The C library of the programs' own build is not newer than this one's.
+    suites: &["trixie"],
+    packages: &[
+        // What every machine has: a shell and its commands.
+        "bash",
+        "busybox-static",
+        "coreutils",
+        "dash",
+        "grep",
+        "iproute2",
+        "kmod",
+        // rdma-core's library, and programs of it that run on ours as well.
+        "ibverbs-providers",
+        "ibverbs-utils",
+        "rdmacm-utils",
+    ],
+    only: &[],
+};
 
 /// A part of the tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -171,7 +196,7 @@ impl Part {
     pub(crate) fn prepare(self) -> Result<()> {
         command()?;
         if self == Part::Programs {
-            debian::root(&|line| println!("{line}"))?;
+            DEBIAN.root(&|line| println!("{line}"))?;
         }
         Ok(())
     }

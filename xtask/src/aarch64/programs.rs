@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::debian;
+use super::DEBIAN;
 use crate::process::{Process, free_port, is_listening, is_listening_by_address};
 use crate::{apt, c_abi};
 
@@ -129,7 +129,7 @@ struct Places {
 
 impl Places {
     fn prepare() -> Result<Places> {
-        let debian = debian::root(&|line| println!("{line}"))?;
+        let debian = DEBIAN.root(&|line| println!("{line}"))?;
         let ours = super::build(super::PROGRAMS)?;
         let libraries = c_abi::link_for_aarch64(&ours.join(c_abi::ARCHIVE))?;
         Ok(Places { debian, ours, libraries })

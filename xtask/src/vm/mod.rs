@@ -219,7 +219,7 @@ impl Boot {
         let kernel = Kernel::find(choice, arch, progress)?;
         if arch == Arch::Aarch64 {
             ensure!(accel != Accel::Kvm, "a guest of aarch64 is emulated: KVM cannot run it");
-            let debian = aarch64::debian::root(&|line| progress.say(line))?;
+            let debian = aarch64::DEBIAN.root(&|line| progress.say(line))?;
             let initramfs = initramfs::find_or_build(&kernel, device, Some(&debian), progress)?;
             let image = kernel.image.clone();
             return Ok(Boot {
