@@ -56,9 +56,10 @@ impl Packages<'_> {
         }
         let name = self.name;
         let waiting = || say(&format!("another xtask is downloading {name}, waiting for it"));
-        let _lock = cache::lock(&root.file_name().unwrap_or_default().to_string_lossy(), waiting)?;
+        let folder = root.file_name().unwrap_or_default().to_string_lossy();
+        let _lock = cache::lock(&folder, waiting)?;
         if !root.exists() {
-            let temporary = root.with_extension("making");
+            let temporary = root.with_file_name(format!("{folder}.making"));
             let _ = fs::remove_dir_all(&temporary);
             self.fetch(&temporary, say).with_context(|| format!("{name}: not available"))?;
             complete(&temporary)?;
@@ -82,6 +83,7 @@ impl Packages<'_> {
     pub(crate) fn fetch(&self, root: &Path, say: &dyn Fn(&str)) -> Result<()> {
         let name = self.name;
         say(&format!("{name}: reading the package lists of {}", self.suites.join(", ")));
+        let _lock = cache::lock(&format!("apt-{}", self.short()), || ())?;
         let configuration = self.configuration()?;
         let apt = |arguments: &[&str]| {
             let mut command = Command::new("apt-get");
