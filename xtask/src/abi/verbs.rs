@@ -114,15 +114,3 @@ fn renamed(unit: &Unit<'_>) -> Result<Vec<Definition>> {
     }
     Ok(definitions)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_version_starts_with_the_release() {
-        assert_eq!(release_of("44.0-2").unwrap(), 44);
-        assert_eq!(release_of("65.0").unwrap(), 65);
-        assert!(release_of("1:7").is_err());
-    }
-}

@@ -8,11 +8,9 @@
 //! The kernel's Documentation/arch/x86/boot.rst (setup header: setup_sects, payload_offset,
 //! payload_length), and xen/include/public/elfnote.h (XEN_ELFNOTE_PHYS32_ENTRY).
 
-use std::fs;
-use std::io::Write as _;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -33,16 +31,14 @@ pub(crate) fn find_or_unpack(kernel: &Kernel) -> Result<PathBuf> {
     if unpacked.exists() {
         return Ok(unpacked);
     }
-    match unpack(packed) {
-        Ok(elf) if has_pvh_entry(&elf) && pvh_loader().is_some() => {
-            fs::create_dir_all(&home)?;
-            let temporary = home.join(format!(".{identity:016x}-{}", std::process::id()));
-            fs::write(&temporary, elf)?;
-            fs::rename(&temporary, &unpacked)?;
-            Ok(unpacked)
-        }
-        _ => Ok(packed.clone()),
-    }
+    fs::create_dir_all(&home)?;
+    let temporary = home.join(format!(".{identity:016x}-{}", std::process::id()));
+    let elf = unpack(packed, &temporary);
+    let is_usable = |elf: &[u8]| has_pvh_entry(elf) && pvh_loader().is_some();
+    let Some(elf) = elf.ok().filter(|elf| is_usable(elf)) else { return Ok(packed.clone()) };
+    fs::write(&temporary, elf)?;
+    fs::rename(&temporary, &unpacked)?;
+    Ok(unpacked)
 }
 
 /// Returns QEMU's option ROM for kernels with a PVH entry point, if it is installed.
@@ -50,22 +46,14 @@ fn pvh_loader() -> Option<&'static Path> {
     ["/usr/share/qemu/pvh.bin", "/usr/share/seabios/pvh.bin"].map(Path::new).into_iter().find(|p| p.exists())
 }
 
-fn unpack(packed: &Path) -> Result<Vec<u8>> {
+fn unpack(packed: &Path, temporary: &Path) -> Result<Vec<u8>> {
     let image = fs::read(packed)?;
     let (unpacker, payload) = payload(&image)?;
     let program = apt::find_program(unpacker).with_context(|| format!("{unpacker} is missing"))?;
-    let mut child = Command::new(program)
-        .args(["-q", "-d", "-c"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let mut stdin = child.stdin.take().context("no stdin")?;
-    let output = thread::scope(|scope| {
-        // Fails if the unpacker ends early, which its status shows.
-        scope.spawn(move || stdin.write_all(payload));
-        child.wait_with_output()
-    })?;
+    fs::write(temporary, payload)?;
+    let input = File::open(temporary)?;
+    fs::remove_file(temporary)?;
+    let output = Command::new(program).args(["-q", "-d", "-c"]).stdin(input).output()?;
     ensure!(output.status.success(), "{unpacker} cannot unpack {}", packed.display());
     Ok(output.stdout)
 }
@@ -124,13 +112,5 @@ mod tests {
         }
         assert_eq!(payload(&bzimage(4, b"\x28\xb5\x2f\xfdz")).unwrap().0, "zstd");
         assert!(payload(&bzimage(4, b"\x1f\x8bgzip")).is_err());
-    }
-
-    #[test]
-    fn a_bzimage_cut_off_anywhere_is_an_error() {
-        let image = bzimage(1, b"\xfd7zXZ\0packed");
-        for end in 0..image.len() - 4 {
-            assert!(payload(&image[..end]).is_err(), "cut at {end}");
-        }
     }
 }

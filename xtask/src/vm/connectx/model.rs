@@ -154,22 +154,7 @@ fn arguments(options: &Options, sockets: &Sockets) -> Result<Vec<OsString>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::options::Port;
     use super::*;
-
-    #[test]
-    fn the_model_is_told_relative_sockets_and_absolute_files() {
-        let sockets = Sockets::new(PathBuf::from("/run/1-0"), 2);
-        let options = Options { port: Some(Port::Roce), trace: Some("a/trace".into()), ..Options::default() };
-        let words = arguments(&options, &sockets).unwrap();
-        let words: Vec<_> = words.iter().map(|w| w.to_string_lossy().into_owned()).collect();
-        let start =
-            ["--socket", "function0", "--socket", "function1", "--port", "roce", "--control", "connectx"];
-        assert_eq!(words[..8], start);
-        assert_eq!(words[8], "--trace");
-        assert!(Path::new(&words[9]).is_absolute() && words[9].ends_with("/a/trace"), "{words:?}");
-        assert_eq!(words[10..], ["--complaints", "complaints"]);
-    }
 
     /// Starts a shell script as the model, in a directory of its own.
     fn scripted(name: &str, script: &str) -> (PathBuf, Result<Model>) {

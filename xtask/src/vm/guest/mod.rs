@@ -184,11 +184,8 @@ fn mount_the_rest() -> Result<()> {
     for (kind, target) in [("cgroup2", "/sys/fs/cgroup"), ("debugfs", "/sys/kernel/debug")] {
         let _ = mount(Some(kind), target, Some(kind), nothing, None::<&str>);
     }
-    for (link, target) in [("/dev/fd", "/proc/self/fd"), ("/dev/stdin", "/proc/self/fd/0")] {
-        let _ = std::os::unix::fs::symlink(target, link);
-    }
-    for (link, target) in [("/dev/stdout", "/proc/self/fd/1"), ("/dev/stderr", "/proc/self/fd/2")] {
-        let _ = std::os::unix::fs::symlink(target, link);
+    for (link, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
+        let _ = std::os::unix::fs::symlink(format!("/proc/self/fd{target}"), format!("/dev/{link}"));
     }
     nix::unistd::sethostname("guest").context("hostname")?;
     Ok(())
