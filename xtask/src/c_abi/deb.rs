@@ -112,95 +112,42 @@ fn control(version: &str, architecture: &str, glibc: &str, kib: &str) -> String 
 
 #[cfg(test)]
 mod tests {
-    use std::process::Output;
-
     use super::*;
 
-    /// A folder with the package's files, and libraries that are empty.
-    struct Unpacked(PathBuf);
-
-    impl Unpacked {
-        fn new(name: &str) -> Unpacked {
-            let dir = std::env::temp_dir().join(format!("verbs-run-{}-{name}", std::process::id()));
-            let (libraries, root) = (dir.join("libraries"), dir.join("root with a space"));
-            fs::create_dir_all(&libraries).unwrap();
-            for name in LIBRARIES {
-                fs::write(libraries.join(name), "").unwrap();
-            }
-            tree(&libraries, &root).unwrap();
-            Unpacked(dir)
+    #[test]
+    fn the_wrapper_sets_variables_and_passes_arguments_and_the_status_on() {
+        let dir = std::env::temp_dir().join(format!("verbs-run-{}", std::process::id()));
+        let (libraries, root, link) = (dir.join("libraries"), dir.join("a root"), dir.join("link"));
+        fs::create_dir_all(&libraries).unwrap();
+        for name in LIBRARIES {
+            fs::write(libraries.join(name), "").unwrap();
         }
-
-        fn root(&self) -> PathBuf {
-            self.0.join("root with a space")
-        }
-
-        /// Runs the wrapper with arguments and two variables. The shell reads the file, which the
-        /// kernel does not execute while a child of another test has it open for writing.
-        fn run(&self, arguments: &[&str], path: Option<&str>, soft: Option<&str>) -> Output {
+        tree(&libraries, &root).unwrap();
+        std::os::unix::fs::symlink(root.join("usr/bin/verbs-run"), &link).unwrap();
+        // The shell reads the file, which the kernel does not execute while a child of another test
+        // has it open for writing.
+        let run = |arguments: &[&str], variables: &[(&str, &str)]| {
             let mut command = Command::new("sh");
-            command.arg(self.root().join("usr/bin/verbs-run")).args(arguments);
-            command.env_remove("LD_LIBRARY_PATH").env_remove("VERBS_SOFT");
-            command.envs(path.map(|value| ("LD_LIBRARY_PATH", value)));
-            command.envs(soft.map(|value| ("VERBS_SOFT", value)));
-            command.output().unwrap()
-        }
-    }
-
-    impl Drop for Unpacked {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
-    /// A shell's program that prints both variables.
-    const SHOW: &[&str] =
-        &["sh", "-c", "echo \"$LD_LIBRARY_PATH|${VERBS_SOFT-unset}|$*\"", "sh", "a b", "--soft"];
-
-    fn text(output: &Output) -> String {
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    #[test]
-    fn the_wrapper_sets_the_search_path_and_passes_arguments_on() {
-        let unpacked = Unpacked::new("path");
-        let folder = unpacked.root().join(FOLDER);
-        let folder = folder.display();
-        assert_eq!(text(&unpacked.run(SHOW, None, None)), format!("{folder}|unset|a b --soft\n"));
-        assert_eq!(
-            text(&unpacked.run(SHOW, Some("/a:/b"), None)),
-            format!("{folder}:/a:/b|unset|a b --soft\n")
-        );
-    }
-
-    #[test]
-    fn soft_devices_are_added_on_request_and_a_set_variable_stays() {
-        let unpacked = Unpacked::new("soft");
-        let soft: Vec<_> = std::iter::once("--soft").chain(SHOW.iter().copied()).collect();
-        assert!(text(&unpacked.run(&soft, None, None)).contains("|auto|"));
-        assert!(text(&unpacked.run(&soft, None, Some("192.0.2.1"))).contains("|192.0.2.1|"));
-        assert!(text(&unpacked.run(SHOW, None, None)).contains("|unset|"));
-    }
-
-    #[test]
-    fn the_wrapper_returns_the_commands_status_and_names_a_command_that_does_not_exist() {
-        let unpacked = Unpacked::new("status");
-        assert_eq!(unpacked.run(&["sh", "-c", "exit 7"], None, None).status.code(), Some(7));
-        let missing = unpacked.run(&["no-such-command"], None, None);
-        assert_eq!(missing.status.code(), Some(127));
-        assert!(String::from_utf8_lossy(&missing.stderr).contains("no-such-command"));
-        assert_eq!(unpacked.run(&[], None, None).status.code(), Some(125));
-        assert_eq!(unpacked.run(&["--hard", "true"], None, None).status.code(), Some(125));
-    }
-
-    #[test]
-    fn a_link_to_the_wrapper_finds_the_libraries() {
-        let unpacked = Unpacked::new("link");
-        let link = unpacked.0.join("link");
-        std::os::unix::fs::symlink(unpacked.root().join("usr/bin/verbs-run"), &link).unwrap();
-        let show = ["sh", "-c", "echo $LD_LIBRARY_PATH"];
-        let output = Command::new("sh").arg(link).args(show).output().unwrap();
-        assert!(text(&output).contains(FOLDER), "{output:?}");
+            command.arg(&link).args(arguments).env_remove("LD_LIBRARY_PATH").env_remove("VERBS_SOFT");
+            let output = command.envs(variables.iter().copied()).output().unwrap();
+            let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+            (output.status.code(), out, err)
+        };
+        let show = |options: &[&str], variables: &[(&str, &str)]| {
+            let show = "echo \"$LD_LIBRARY_PATH|${VERBS_SOFT-unset}|$*\"";
+            run(&[options, &["sh", "-c", show, "sh", "a b", "--soft"]].concat(), variables).1
+        };
+        let folder = root.join(FOLDER).display().to_string();
+        assert_eq!(show(&[], &[]), format!("{folder}|unset|a b --soft\n"));
+        assert_eq!(show(&[], &[("LD_LIBRARY_PATH", "/a:/b")]), format!("{folder}:/a:/b|unset|a b --soft\n"));
+        assert!(show(&["--soft"], &[]).contains("|auto|"));
+        assert!(show(&["--soft"], &[("VERBS_SOFT", "192.0.2.1")]).contains("|192.0.2.1|"));
+        assert_eq!(run(&["sh", "-c", "exit 7"], &[]).0, Some(7));
+        let (status, _, why) = run(&["no-such-command"], &[]);
+        assert!(status == Some(127) && why.contains("no-such-command"), "{why}");
+        assert_eq!(run(&[], &[]).0, Some(125));
+        assert_eq!(run(&["--hard", "true"], &[]).0, Some(125));
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
