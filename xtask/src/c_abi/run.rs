@@ -80,14 +80,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_libraries_come_before_an_existing_search_path() {
-        let ours = Path::new("/t/c-abi");
-        assert_eq!(search_path(ours, None).unwrap(), "/t/c-abi");
-        assert_eq!(search_path(ours, Some(OsStr::new(""))).unwrap(), "/t/c-abi");
-        assert_eq!(search_path(ours, Some(OsStr::new("/a:/b"))).unwrap(), "/t/c-abi:/a:/b");
-    }
-
-    #[test]
     fn a_folder_that_the_loader_would_split_is_refused() {
         assert!(search_path(Path::new("/a:b/c-abi"), None).is_err());
         assert!(search_path(Path::new("/a;b/c-abi"), None).is_err());

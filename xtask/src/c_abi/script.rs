@@ -1,4 +1,5 @@
-//! The linker's version scripts, from the table of symbols.
+//! The linker's version scripts, from the table of symbols. [`super::verify`] compares what a linker
+//! made of them.
 
 use std::fmt::Write as _;
 
@@ -42,29 +43,5 @@ fn chain(script: &mut String, nodes: &[Node], with_symbols: bool) {
         }
         let _ = writeln!(script, "}}{}{parent};", if parent.is_empty() { "" } else { " " });
         parent = node.name;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_image_hides_what_no_node_names_and_each_node_inherits_from_the_one_before() {
-        let script = of_image();
-        assert_eq!(script.matches("local: *;").count(), 1);
-        assert!(script.starts_with("IBVERBS_1.0 {\n\tglobal:\n\t\tibv_copy_path_rec_from_kern;\n"));
-        assert!(
-            script
-                .contains("} IBVERBS_1.1;\nIBVERBS_1.6 {\n\tglobal:\n\t\tibv_qp_to_qp_ex;\n} IBVERBS_1.5;\n")
-        );
-        assert!(script.contains("IBVERBS_PRIVATE_34 {\n};\n"));
-    }
-
-    #[test]
-    fn a_facade_has_nodes_and_no_symbol() {
-        let script = of_facade(EFA);
-        assert!(script.starts_with("EFA_1.0 {\n\tlocal: *;\n};\nEFA_1.1 {\n} EFA_1.0;\n"), "{script}");
-        assert!(!script.contains("efadv"));
     }
 }
