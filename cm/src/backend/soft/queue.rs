@@ -16,6 +16,9 @@
 //! waiting for a pending write if necessary. Since changes alternate, all writes and reads together
 //! leave 1 if `is_readable` is true and 0 otherwise. A thread about to write never waits.
 //!
+//! An event behind unread ones writes 0. This changes nothing but makes a new edge for epoll, as
+//! the kernel's file does for each event.
+//!
 //! An entry belongs to an id. It moves with the id to another channel or ends with it. The program
 //! gets every entry: events of a pending request are dropped before they get here
 //! ([`Id::is_silent`](super::record::Id::is_silent)), as in `ucma_event_handler`.
@@ -102,7 +105,12 @@ impl Queue {
 
     /// Makes the descriptor readable if there is an event.
     pub(super) fn signal(&self) {
-        self.settle(self.lock());
+        let entries = self.lock();
+        let makes_edge = entries.is_readable && !entries.list.is_empty();
+        self.settle(entries);
+        if makes_edge {
+            let _ = self.readable.write(0);
+        }
     }
 
     /// Returns the next event; `None` if there is none now.
@@ -206,6 +214,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::thread;
 
+    use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
     use super::*;
 
     fn is_readable(queue: &Queue) -> bool {
@@ -258,6 +268,23 @@ mod tests {
         };
         assert_eq!((cookies(&from), cookies(&to), seen), (vec![1, 3, 5], vec![0, 2, 4], vec![0, 2, 4]));
         assert!(!is_readable(&from) && !is_readable(&to));
+    }
+
+    #[test]
+    fn each_event_makes_an_edge_whether_or_not_the_ones_before_were_read() {
+        let queue = Queue::new().unwrap();
+        let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
+        epoll.add(queue.fd(), EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 1)).unwrap();
+        let edges = || epoll.wait(&mut [EpollEvent::empty()], EpollTimeout::ZERO).unwrap();
+        for cookie in 0..3 {
+            assert!(queue.push(entry(cookie)).is_none());
+            queue.signal();
+            assert_eq!((edges(), edges()), (1, 0), "{cookie}");
+        }
+        assert!(queue.next().is_some());
+        assert_eq!((edges(), is_readable(&queue)), (0, true));
+        assert!(queue.discard(|_| true).is_empty());
+        assert!(!is_readable(&queue));
     }
 
     #[test]
