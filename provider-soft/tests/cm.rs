@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use common::{End, PATIENCE, QKEY, Shape, eventually, gid};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use provider_soft::cm::{
-    Answers, Gsi, Listening, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route, is_taken,
-    ports_of, resolve,
+    Answers, Gsi, Listening, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route, Spare,
+    is_taken, ports_of, resolve,
 };
 use provider_soft::{Soft, SoftDevice};
 use roce::wire::icrc::{Flow, Icrc, compute};
@@ -295,7 +295,7 @@ fn addresses_of_this_machine_lead_to_the_listener_of_the_port() {
         let mut lookup = pending(resolve(TCP, Some(client.address()), to).unwrap());
         assert!(lookup.finish().unwrap().is_none(), "not answered yet");
         await_readable(&listening);
-        listening.answer().unwrap();
+        listening.answer(&mut Spare::new()).unwrap();
         await_readable(&lookup);
         let route = lookup.finish().unwrap().expect("answered");
         assert_eq!((route.port.name(), route.destination), (client.name(), server.address()));
@@ -312,7 +312,7 @@ fn ipv6_addresses_lead_to_listeners_and_carry_mads() {
     let listening = Listening::bind(TCP, any, from_ref(&server)).unwrap().expect("nobody has the name");
     let to: SocketAddr = (Ipv6Addr::LOCALHOST, number).into();
     let mut lookup = pending(resolve(TCP, None, to).unwrap());
-    listening.answer().unwrap();
+    listening.answer(&mut Spare::new()).unwrap();
     let route = lookup.finish().unwrap().expect("answered");
     assert_eq!(route.destination, server.address(), "a device of the other family");
     match SoftDevice::bind(Ipv6Addr::LOCALHOST.into()) {
@@ -339,7 +339,7 @@ fn a_listener_on_one_address_comes_before_one_on_all() {
     for (destination, expected) in [([127, 0, 0, 1], &one), ([127, 0, 0, 2], &all)] {
         let mut lookup = pending(resolve(TCP, None, (destination, number).into()).unwrap());
         for listening in [&on_all, &on_one] {
-            listening.as_ref().unwrap().answer().unwrap();
+            listening.as_ref().unwrap().answer(&mut Spare::new()).unwrap();
         }
         let route = lookup.finish().unwrap().expect("answered");
         assert_eq!(route.destination, expected.address());
@@ -365,7 +365,7 @@ fn a_listener_on_all_addresses_loses_none_to_another_one() {
         assert!(is_taken(TCP, at(second)).unwrap() && is_taken(TCP, at(first)).unwrap());
         assert!(!is_taken(0x111, at(first)).unwrap(), "another port space");
         // The clients that looked are gone.
-        listening.answer().unwrap();
+        listening.answer(&mut Spare::new()).unwrap();
         drop(listening);
         assert!(Listening::bind(TCP, at(second), &[new_port()]).unwrap().is_some(), "{second} alone");
     }
@@ -420,7 +420,7 @@ fn an_answer_with_the_token_of_another_name_is_not_kept_for_its_own() {
     let any = |number| (Ipv4Addr::UNSPECIFIED, number).into();
     let listening = Listening::bind(TCP, any(other), from_ref(&first)).unwrap().expect("nobody has the name");
     let (mut answer, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(other)).unwrap());
-    listening.answer().unwrap();
+    listening.answer(&mut Spare::new()).unwrap();
     stream.read_to_end(&mut answer).unwrap();
 
     // A process repeats under its name the answer of another name, which continues to exist.
@@ -437,7 +437,7 @@ fn an_answer_with_the_token_of_another_name_is_not_kept_for_its_own() {
 
     let next = Listening::bind(TCP, any(number), from_ref(&second)).unwrap().expect("nobody has the name");
     let mut lookup = pending(answers.resolve(TCP, Some(client.address()), to).unwrap());
-    next.answer().unwrap();
+    next.answer(&mut Spare::new()).unwrap();
     assert_eq!(lookup.finish().unwrap().expect("answered").destination, second.address());
     assert!(answers.keep(lookup) && answers.is_known(TCP, to));
     let route = done(answers.resolve(TCP, Some(client.address()), to).unwrap());
@@ -455,7 +455,7 @@ fn an_answer_is_not_kept_once_another_socket_has_the_token_of_a_listener_that_ha
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
     let mut lookup = pending(answers.resolve(TCP, Some(client.address()), to).unwrap());
     let (mut answer, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(number)).unwrap());
-    listening.answer().unwrap();
+    listening.answer(&mut Spare::new()).unwrap();
     stream.read_to_end(&mut answer).unwrap();
     drop(listening);
     let token = u64::from_ne_bytes(*answer.last_chunk().unwrap());

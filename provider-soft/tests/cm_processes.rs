@@ -13,7 +13,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use common::{PATIENCE, Process};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use provider_soft::cm::{Answers, DeviceOwner, Listening, MAD_LEN, MadAddress, Port, Resolution, resolve};
+use provider_soft::cm::{
+    Answers, DeviceOwner, Listening, MAD_LEN, MadAddress, Port, Resolution, Spare, resolve,
+};
 use verbs::Errno;
 
 /// The port space of TCP in `rdma_cm.h`.
@@ -64,7 +66,7 @@ fn listen(port: u16) {
     println!("listening");
     loop {
         wait(&[gsi.as_fd(), listening.as_fd()]);
-        listening.answer().unwrap();
+        listening.answer(&mut Spare::new()).unwrap();
         while let Some(received) = gsi.recv() {
             gsi.send(&received.from, &received.mad).unwrap();
             if received.mad.last() == Some(&0) {

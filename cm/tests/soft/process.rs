@@ -100,6 +100,7 @@ fn a_part() {
         (Some("none"), None) => no_devices(),
         (Some("short"), None) => short_of_files(),
         (Some("memory"), None) => short::of_memory(),
+        (Some("full"), None) => full_of_files(),
         (Some("ipv6"), None) => ipv6(),
         (Some("crowd"), None) => peers::beyond_the_default(),
         other => panic!("{other:?}"),
@@ -168,6 +169,28 @@ fn no_devices() {
     match EventChannel::new() {
         Ok(_) => println!("SKIP: this machine has the kernel's connection manager"),
         Err(error) => assert!(error.to_string().contains("rdma_cm"), "{error}"),
+    }
+}
+
+/// Uses all files behind the listener, then gets three requests.
+fn full_of_files() {
+    let channel = EventChannel::new().unwrap();
+    let listener = channel.create_id(PortSpace::TCP).unwrap();
+    listener.bind_addr((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    listener.listen(8).unwrap();
+    let port = listener.local_addr().unwrap().unwrap().port();
+    let mut files = Vec::new();
+    let error = loop {
+        match std::fs::File::open("/proc/self/exe") {
+            Ok(file) => files.push(file),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.raw_os_error(), Some(Errno::MFILE.raw()));
+    println!("full at {port}");
+    for _ in 0..3 {
+        let request = next(&channel);
+        assert!(matches!(request.kind, EventKind::ConnectRequest { .. }), "{request:?}");
     }
 }
 
@@ -518,6 +541,22 @@ fn a_listener_with_devices_of_another_family_is_reported_as_that() {
 #[test]
 fn two_hundred_and_fifty_six_peers_connect_to_a_listener_of_a_process_with_1024_files() {
     let mut process = Process(start("crowd"));
+    assert!(process.0.wait().unwrap().success());
+}
+
+#[test]
+fn clients_find_a_listener_whose_process_has_no_file_left() {
+    let _host = Host::new();
+    let mut child = start("full");
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut process = Process(child);
+    let port = line(&mut output, "full at").parse().unwrap();
+    let channel = EventChannel::new().unwrap();
+    let _ids = [1, 2, 3].map(|qp_num| {
+        let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
+        id.connect_with(&ConnParam { qp_num, ..ConnParam::default() }).unwrap();
+        id
+    });
     assert!(process.0.wait().unwrap().success());
 }
 

@@ -8,7 +8,7 @@ use ib_cm::wire::{
     sidr_rep, sidr_req,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use provider_soft::cm::{Gsi, Listening, MAD_LEN, MadAddress, Port};
+use provider_soft::cm::{Gsi, Listening, MAD_LEN, MadAddress, Port, Spare};
 use rdmacm::{
     ConnParam, ConnectRequest, Connector, EventChannel, EventKind, Incoming, Listener, ListenerInit,
     PortSpace,
@@ -42,7 +42,7 @@ fn receive_beside(gsi: &Gsi, name: Option<&Listening>) -> (MadAddress, u64, Mess
         let mut fds: Vec<_> = files.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
         let patience = PollTimeout::try_from(PATIENCE).expect("it fits");
         assert_ne!(poll(&mut fds, patience), Ok(0), "a message comes in time");
-        name.map(Listening::answer).transpose().unwrap();
+        name.map(|name| name.answer(&mut Spare::default())).transpose().unwrap();
     }
 }
 

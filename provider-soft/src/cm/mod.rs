@@ -64,5 +64,5 @@ pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use port::Port;
 pub use presence::AddressWatch;
 pub use process::{DeviceOwner, PeerProcess};
-pub use rendezvous::{Listening, is_taken};
+pub use rendezvous::{Listening, Spare, is_taken};
 pub use resolve::{Lookup, Question, Resolution, Route, ports_of, resolve};

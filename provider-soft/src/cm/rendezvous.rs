@@ -39,12 +39,13 @@
 //! # References
 //! `unix(7)` (abstract socket addresses)
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket};
 use verbs_core::Errno;
 
@@ -214,28 +215,61 @@ impl Listening {
         Ok(())
     }
 
-    /// Answers waiting clients, at most 64, without blocking.
+    /// Answers waiting clients, at most 64, without blocking. A process without free descriptors
+    /// closes the spare one for a moment.
     ///
     /// # Errors
     /// Any errno of `accept4(2)` except `EAGAIN`. After `EMFILE` the descriptor stays readable:
     /// pause before the next call.
-    pub fn answer(&self) -> Result<(), Errno> {
+    pub fn answer(&self, spare: &mut Spare) -> Result<(), Errno> {
         for _ in 0..CLIENTS {
-            match self.listener.accept() {
+            match spare.lend(|| self.listener.accept().map_err(errno)) {
                 // The answer fits into the empty buffer of a new stream. If the client is gone,
                 // sending fails without a signal.
                 Ok((client, _)) => {
                     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
                     let _ = send(client.as_raw_fd(), &self.answer, flags);
                 }
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return Ok(()),
-                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
-                    _ => return Err(errno(error)),
-                },
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
             }
         }
         Ok(())
+    }
+}
+
+/// A descriptor that the process can do without, so that a listener answers while all others are
+/// in use.
+#[derive(Debug, Default)]
+pub struct Spare(Option<OwnedFd>);
+
+impl Spare {
+    /// Opens the descriptor, if one is free.
+    pub fn new() -> Self {
+        Self(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok().map(OwnedFd::from))
+    }
+
+    /// Calls a function that opens a descriptor, and once more without the spare one if none is
+    /// free. A later call opens the spare one again, once the caller has closed the other.
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub fn lend<T>(&mut self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        let first = open();
+        if first.as_ref().is_err_and(|errno| *errno == Errno::MFILE) {
+            return match self.0.take() {
+                Some(spare) => {
+                    drop(spare);
+                    open()
+                }
+                None => first,
+            };
+        }
+        if self.0.is_none() {
+            *self = Self::new();
+        }
+        first
     }
 }
 

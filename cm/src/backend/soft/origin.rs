@@ -64,7 +64,7 @@ impl State {
         self.look_for_change();
         let addresses = match self.addresses.take() {
             Some(addresses) => addresses,
-            None => interfaces()?,
+            None => self.spare.lend(interfaces)?,
         };
         Ok(self.addresses.insert(addresses))
     }

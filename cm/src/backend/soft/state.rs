@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ib_cm::time::Time;
 use nix::sys::epoll::Epoll;
-use provider_soft::cm::{AddressWatch, Answers, Listening, Lookup, Port, Question};
+use provider_soft::cm::{AddressWatch, Answers, Listening, Lookup, Port, Question, Spare};
 use verbs::{Ece, Errno, QpType};
 
 use super::SoftId;
@@ -66,6 +66,8 @@ pub(super) struct State {
     pub(super) lookups: BTreeMap<Key, PendingLookup>,
     pub(super) answers: Answers,
     pub(super) names: BTreeMap<u64, Listening>,
+    /// For answers while the process has no other free descriptor.
+    pub(super) spare: Spare,
     /// Processes on this machine with peers of ids, by increasing numbers.
     pub(super) peers: BTreeMap<u64, Peer>,
     /// The processes among them that have ended and whose ids have not been notified yet.
@@ -120,6 +122,7 @@ impl State {
             lookups: BTreeMap::new(),
             answers: Answers::default(),
             names: BTreeMap::new(),
+            spare: Spare::new(),
             peers: BTreeMap::new(),
             ended_peers: Vec::new(),
             looks: BTreeMap::new(),

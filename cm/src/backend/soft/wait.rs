@@ -121,7 +121,7 @@ impl State {
             Token::Peer(number) => self.ended_peers.push(number),
             Token::Name(number) => {
                 let Some(name) = self.names.get(&number) else { return };
-                if name.answer().is_err() {
+                if name.answer(&mut self.spare).is_err() {
                     // Clients wait while this process has no free descriptor for them.
                     let _ = self.epoll.delete(name);
                     self.paused.insert(number);
