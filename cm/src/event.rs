@@ -243,7 +243,8 @@ impl Event {
     fn of_address(&self) -> String {
         match self.status.errno() {
             Some(Errno::NODEV) => "the interface that routes to the address has no RDMA device: \
-                                   `rdma link` lists those that have one"
+                                   `rdma link` lists those that have one of the kernel, `ibv_devices` \
+                                   soft ones as well"
                 .into(),
             Some(Errno::TIMEDOUT) => {
                 "no host answered for the address in time (ARP or neighbour discovery; of this \

@@ -316,7 +316,8 @@ const STRICT_PORTS: &str = "VERBS_SOFT_STRICT_PORTS";
 /// The environment variable that requests [`SoftBuilder::checked_memory`] for those devices.
 const CHECKED_MEMORY: &str = "VERBS_SOFT_CHECKED_MEMORY";
 
-const EXPECTED: &str = "auto, or IP addresses separated by commas, link-local ones also as fe80::1%eth0";
+const EXPECTED: &str = "auto, or IP addresses separated by commas, link-local ones also with an interface of this machine, as in \
+                        fe80::1%eth0";
 
 #[cfg(all(test, not(loom)))]
 mod tests {

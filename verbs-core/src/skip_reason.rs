@@ -158,6 +158,14 @@ impl fmt::Display for SkipReason {
                 "UDP port {port} of {address} is taken: by another process, or by the kernel's rdma_rxe, which takes it \
                  on every address; use another address, or unload it (modprobe -r rdma_rxe)"
             ),
+            Self::Address { address: IpAddr::V6(v6), errno: Errno::ADDRNOTAVAIL, .. }
+                if v6.is_unicast_link_local() =>
+            {
+                write!(
+                    f,
+                    "the interface does not have {v6}: name one that does, as in {v6}%eth0 (ip address)"
+                )
+            }
             Self::Address { address, errno: Errno::ADDRNOTAVAIL, .. } => {
                 write!(f, "{address} is not an address of this machine: use one that it has (ip address)")
             }

@@ -37,7 +37,8 @@ pub(super) fn explain(error: Error) -> Error {
         }
         ("listen", Errno::INVAL) => "the id is listening or connected already",
         ("init_qp_attr", Errno::INVAL) => {
-            "the id has no device, or its connection is not as far: resolve an address, or wait for the peer's reply"
+            "the id has no device or no connection: resolve an address, or wait for the peer's reply; the peer of a request \
+             may have given up"
         }
         ("join_multicast", Errno::INVAL) => {
             "the id has no device, or the address is no group's: bind or resolve an address first"
@@ -64,7 +65,9 @@ pub(super) fn bind(error: Error, address: &Address) -> Error {
             None => format!("the id is bound, resolved or connected already: make another for {address}"),
         },
         Errno::ADDRINUSE => format!("another id has {address}: choose another port, or 0 for any"),
-        Errno::NODEV => format!("no interface with an RDMA device has {address}: `rdma link` lists them"),
+        Errno::NODEV => format!(
+            "no interface with an RDMA device has {address}: `rdma link` lists the kernel's, `ibv_devices` soft ones as well"
+        ),
         // The kernel also returns this if listeners on all addresses and on one address conflict
         // over a port.
         Errno::ADDRNOTAVAIL => match address.ip() {
