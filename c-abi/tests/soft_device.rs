@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs_c::c::mlx5dv::*;
 use ibverbs_c::c::*;
-use libc::{EINVAL, ENODATA, ENOENT, EOPNOTSUPP, ssize_t};
+use libc::{EFAULT, EINVAL, ENODATA, ENOENT, EOPNOTSUPP, ssize_t};
 
 use self::abi::*;
 
@@ -569,7 +569,7 @@ fn device_memory_is_copied_and_registered_and_stays_while_a_region_has_it() {
             let (to, from) = ((*dm).memcpy_to_dm.unwrap(), (*dm).memcpy_from_dm.unwrap());
             let (bytes, mut back) = ([7_u8; 8], [0_u8; 64]);
             assert_eq!(to(dm, 56, bytes.as_ptr().cast(), 8), 0);
-            assert_eq!(to(dm, 60, bytes.as_ptr().cast(), 8), EINVAL, "beyond the end");
+            assert_eq!(to(dm, 60, bytes.as_ptr().cast(), 8), EFAULT, "beyond the end");
             assert_eq!(from(back.as_mut_ptr().cast(), dm, 0, 64), 0);
             assert_eq!((&back[..56], &back[56..]), (&[0; 56][..], &bytes[..]));
 

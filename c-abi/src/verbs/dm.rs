@@ -89,10 +89,13 @@ impl<P: Provider> Provided<P> {
 }
 
 /// Checks that a range lies in device memory of `total` bytes and is addressable in this process.
+///
+/// # Errors
+/// `EFAULT`, as in libmlx5.
 fn check_range(verb: &'static str, total: u64, offset: u64, length: usize) -> Result<(), Error> {
     let end = offset.checked_add(length as u64);
     let is_inside = end.is_some_and(|end| end <= total) && isize::try_from(length).is_ok();
-    if is_inside { Ok(()) } else { Err(refused(verb, Errno::INVAL)) }
+    if is_inside { Ok(()) } else { Err(refused(verb, Errno::FAULT)) }
 }
 
 /// `ibv_memcpy_to_dm(3)`.
@@ -306,10 +309,10 @@ mod tests {
         }
         for (offset, length) in [(0, 65), (65, 0), (61, 4), (u64::MAX, 1), (1, usize::MAX)] {
             let error = check_range("memcpy_to_dm", 64, offset, length).unwrap_err();
-            assert_eq!(error.errno, Errno::INVAL, "{offset} {length}");
+            assert_eq!(error.errno, Errno::FAULT, "{offset} {length}");
         }
         let error = check_range("memcpy_to_dm", u64::MAX, 0, usize::MAX).unwrap_err();
-        assert_eq!(error.errno, Errno::INVAL, "more than the process can have");
+        assert_eq!(error.errno, Errno::FAULT, "more than the process can have");
     }
 
     #[test]
