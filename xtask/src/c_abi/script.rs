@@ -1,5 +1,5 @@
-//! The linker's version scripts, from the table of symbols. [`super::verify`] compares what a linker
-//! made of them.
+//! The linker's version scripts, from the table of symbols. [`super::verify`] compares what a
+//! linker made of them.
 
 use std::fmt::Write as _;
 
