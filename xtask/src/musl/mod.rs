@@ -50,6 +50,7 @@ pub(crate) const TESTS: &[&str] = &[
     "--package=verbs-tests",
     "--lib",
     "--test=soft",
+    "--test=units",
     "--test=soft_cm",
 ];
 

@@ -19,6 +19,10 @@ mod rdmacm;
 mod ucx;
 mod utils;
 
+// For `tests/units.rs`.
+#[doc(hidden)]
+pub use self::pyverbs::{RACES, lost_race, passed};
+
 use std::path::Path;
 use std::process::Command;
 
@@ -70,7 +74,7 @@ fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Command> {
 ///
 /// # Errors
 /// The failure; a skip with both reasons if C's library fails as well.
-fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) -> CaseResult {
+pub fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) -> CaseResult {
     let ended = run(ends);
     let Err(Stop::Failed(why)) = &ended else { return ended };
     match run([&Maker::Theirs; 2]) {
@@ -118,26 +122,4 @@ fn is_ours(dir: &Path, list: &Finished) -> CaseResult {
         return Ok(());
     }
     fail(format_args!("the loader takes other libraries: {:?} {:?}", list.stdout, list.stderr))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failure_is_a_skip_only_if_c_fails_as_well() {
-        let ends = [&Maker::Linked, &Maker::Theirs];
-        let is_c = |ends: [&Maker; 2]| ends == [&Maker::Theirs; 2];
-        let run = |ours: CaseResult, c: CaseResult| {
-            unless_c_fails(ends, move |ends| if is_c(ends) { c.clone() } else { ours.clone() })
-        };
-        assert_eq!(run(Ok(()), fail("not run")), Ok(()));
-        assert_eq!(run(skip("not installed"), fail("not run")), skip("not installed"));
-        assert_eq!(run(fail("it broke"), Ok(())), fail("it broke"));
-        assert_eq!(run(fail("it broke"), skip("no GID")), fail("it broke"));
-        let both = run(fail("it broke"), fail("queue full"));
-        assert!(
-            matches!(both, Err(Stop::Skipped(why)) if why.contains("queue full") && why.contains("it broke"))
-        );
-    }
 }

@@ -19,14 +19,14 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Tests that race with rxe, their failure if they lose, and the race. They fail on C's library,
 /// too, but in other runs.
-const RACES: &[(&str, &str, &str)] = &[(
+pub const RACES: &[(&str, &str, &str)] = &[(
     "test_cq.CQTest.test_resize_cq",
     "PyverbsRDMAError not raised",
     "it makes the queue smaller than its completions, which rxe has not written yet",
 )];
 
 /// Returns the race lost by a test, if its failure is the one listed.
-fn lost_race(test: &str, verdict: &CaseResult) -> Option<&'static str> {
+pub fn lost_race(test: &str, verdict: &CaseResult) -> Option<&'static str> {
     let Err(Stop::Failed(why)) = verdict else { return None };
     let lost = RACES.iter().find(|(name, failure, _)| *name == test && why.contains(failure));
     lost.map(|(_, _, race)| *race)
@@ -73,28 +73,7 @@ fn compare_libraries() -> CaseResult {
 }
 
 /// Returns the number of passed tests, races aside.
-fn passed(outcomes: &[Outcome]) -> usize {
+pub fn passed(outcomes: &[Outcome]) -> usize {
     let is_race = |outcome: &Outcome| RACES.iter().any(|(name, ..)| *name == outcome.test);
     outcomes.iter().filter(|outcome| outcome.verdict.is_ok() && !is_race(outcome)).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lost_race_is_told_from_other_failures() {
-        let test = "test_cq.CQTest.test_resize_cq";
-        assert!(lost_race(test, &fail("AssertionError: PyverbsRDMAError not raised")).is_some());
-        assert_eq!(lost_race(test, &fail("it broke")), None);
-        assert_eq!(lost_race(test, &Ok(())), None);
-        assert_eq!(lost_race("another", &fail("PyverbsRDMAError not raised")), None);
-    }
-
-    #[test]
-    fn a_race_counts_on_neither_side() {
-        let one = |test: &str, verdict| Outcome { test: test.to_owned(), verdict };
-        let outcomes = [one("a", Ok(())), one("b", skip("no device")), one(RACES[0].0, Ok(()))];
-        assert_eq!(passed(&outcomes), 1);
-    }
 }

@@ -81,7 +81,7 @@ pub fn of_any_device() -> Vec<Case> {
 }
 
 /// The number of the device's objects of each kind in the kernel.
-pub(super) type Resources = BTreeMap<String, u64>;
+pub type Resources = BTreeMap<String, u64>;
 
 pub(super) fn resources() -> CaseResult<Resources> {
     if is_soft()? {
@@ -104,7 +104,7 @@ pub(super) fn resources() -> CaseResult<Resources> {
 }
 
 /// Reads `0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0`.
-fn parse_resources(text: &str, device: &str) -> Option<Resources> {
+pub fn parse_resources(text: &str, device: &str) -> Option<Resources> {
     let line = text.lines().find_map(|line| line.split_once(&format!(": {device}: ")))?.1;
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     words.chunks(2).map(|pair| Some(((*pair.first()?).to_owned(), pair.get(1)?.parse().ok()?))).collect()
@@ -421,18 +421,4 @@ fn a_device_that_is_deleted_goes_when_its_objects_are_destroyed() -> CaseResult 
     assert!(was_waiting, "it was deleted below its objects");
     assert!(deleted.is_ok_and(|done| done.status.success()) && back.status.success(), "{back:?}");
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn resources_are_read_by_device() {
-        let text = "0: rxe1: pd 9 cq 9\n1: rxe0: pd 1 cq 2 qp 3 cm_id 0 mr 4 ctx 0 srq 0 \n";
-        let resources = parse_resources(text, "rxe0").unwrap();
-        assert_eq!((resources["pd"], resources["mr"], resources.len()), (1, 4, 7));
-        assert_eq!(parse_resources(text, "rxe2"), None);
-        assert_eq!(parse_resources("1: rxe0: pd one", "rxe0"), None);
-    }
 }

@@ -34,7 +34,8 @@ pub fn cases(setup: Setup) -> Vec<Case> {
 }
 
 /// Output of `ibv_devinfo -v` for one device.
-struct Report(String);
+#[derive(Debug)]
+pub struct Report(pub String);
 
 impl Report {
     fn of(function: u8) -> CaseResult<Self> {
@@ -47,13 +48,20 @@ impl Report {
     }
 
     /// Returns the text after `KEY:`.
-    fn text(&self, key: &str) -> CaseResult<&str> {
+    ///
+    /// # Errors
+    /// There is no such line.
+    pub fn text(&self, key: &str) -> CaseResult<&str> {
         let mut lines = self.0.lines().map(str::trim);
         let found = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         found.map(str::trim).ok_or_else(|| Stop::Failed(format!("ibv_devinfo prints no {key}")))
     }
 
-    fn is(&self, key: &str, wanted: &str) -> CaseResult {
+    /// Checks the text after `KEY:`.
+    ///
+    /// # Errors
+    /// There is no such line, or another text.
+    pub fn is(&self, key: &str, wanted: &str) -> CaseResult {
         let text = self.text(key)?;
         if text == wanted { Ok(()) } else { fail(format_args!("{key} is {text:?} rather than {wanted:?}")) }
     }
@@ -68,7 +76,10 @@ impl Report {
     }
 
     /// Returns a number, written as `17`, `0x11`, or `1 (256)`.
-    fn number(&self, key: &str) -> CaseResult<u64> {
+    ///
+    /// # Errors
+    /// There is no such line, or no number in it.
+    pub fn number(&self, key: &str) -> CaseResult<u64> {
         let text = self.text(key)?;
         let word = text.split_ascii_whitespace().next().unwrap_or_default();
         let number = match word.strip_prefix("0x") {
@@ -78,7 +89,11 @@ impl Report {
         number.ok_or_else(|| Stop::Failed(format!("{key} is {text:?}, which is not a number")))
     }
 
-    fn at_least(&self, least: &[(&str, u64)]) -> CaseResult {
+    /// Checks that numbers are not less than others.
+    ///
+    /// # Errors
+    /// A number is missing, or less.
+    pub fn at_least(&self, least: &[(&str, u64)]) -> CaseResult {
         for &(key, least) in least {
             let number = self.number(key)?;
             if number < least {
@@ -88,7 +103,8 @@ impl Report {
         Ok(())
     }
 
-    fn gids(&self) -> Vec<&str> {
+    /// Returns the GIDs.
+    pub fn gids(&self) -> Vec<&str> {
         let lines = self.0.lines().map(str::trim).filter(|line| line.starts_with("GID["));
         lines.filter_map(|line| line.split_once(':').map(|(_, gid)| gid.trim())).collect()
     }
@@ -110,7 +126,7 @@ fn every_function_is_listed(setup: Setup) -> CaseResult {
 }
 
 /// Returns names and GUIDs in the output of `ibv_devices`, after its two heading lines.
-fn listed(text: &str) -> Vec<(&str, &str)> {
+pub fn listed(text: &str) -> Vec<(&str, &str)> {
     text.lines()
         .skip(2)
         .filter_map(|line| line.trim().split_once(char::is_whitespace))
@@ -233,36 +249,4 @@ fn identities_differ(setup: Setup) -> CaseResult {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = "hca_id:\tmlx5_0\n\tvendor_part_id:\t\t\t4119\n\tatomic_cap:\t\t\tATOMIC_HCA (1)\n\t\tport:\t1\n\
-                        \t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\t\t\tmax_msg_sz:\t\t0x40000000\n\
-                        \t\t\tGID[  0]:\t\tfe80:0000:0000:0000:0002:c903:0000:0002\n\
-                        \t\t\tGID[  1]:\t\t::ffff:10.9.9.1, RoCE v2\n";
-
-    #[test]
-    fn values_are_found_by_their_keys() {
-        let report = Report(TEXT.to_owned());
-        assert_eq!(report.text("hca_id"), Ok("mlx5_0"));
-        assert_eq!(report.number("vendor_part_id"), Ok(4119));
-        assert_eq!(report.number("max_msg_sz"), Ok(1 << 30));
-        assert!(
-            report.is("state", "PORT_ACTIVE (4)").is_ok() && report.is("state", "PORT_DOWN (1)").is_err()
-        );
-        assert!(report.text("phys_state").is_err() && report.number("hca_id").is_err());
-        assert!(report.at_least(&[("vendor_part_id", 4119)]).is_ok());
-        assert!(report.at_least(&[("vendor_part_id", 4120)]).is_err());
-        assert_eq!(report.gids(), ["fe80:0000:0000:0000:0002:c903:0000:0002", "::ffff:10.9.9.1, RoCE v2"]);
-    }
-
-    #[test]
-    fn devices_are_listed_after_their_headings() {
-        let text = "    device          \t   node GUID\n    ------          \t----------------\n    \
-                    mlx5_0          \t0002c90300000002\n";
-        assert_eq!(listed(text), [("mlx5_0", "0002c90300000002")]);
-    }
 }

@@ -41,19 +41,7 @@ impl KernelLog {
 }
 
 /// Parses `6,339,5140900,-;mlx5_core 0000:00:10.0: ...`; lines of properties may follow.
-fn line(record: &str) -> Option<String> {
+pub fn line(record: &str) -> Option<String> {
     let (_, text) = record.split_once(';')?;
     text.lines().next().map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_record_is_read_without_its_prefix_and_its_properties() {
-        let record = "6,339,5140900,-;mlx5_core: a; b\n SUBSYSTEM=pci\n DEVICE=+pci:0000:00:10.0\n";
-        assert_eq!(line(record).as_deref(), Some("mlx5_core: a; b"));
-        assert_eq!(line("nonsense"), None);
-    }
 }

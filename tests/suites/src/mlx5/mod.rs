@@ -51,6 +51,12 @@ pub mod scattered;
 pub mod ucx;
 mod variables;
 
+// For `tests/units.rs`.
+#[doc(hidden)]
+pub use self::kernel_log::line;
+#[doc(hidden)]
+pub use self::raw_ethernet::{ReceiveQueue, mac_of_gid};
+
 use core::fmt;
 use core::str::FromStr;
 use std::fs;
@@ -132,7 +138,9 @@ impl Setup {
         Self { port: if is_ethernet { Port::Roce } else { Port::Ib }, functions }
     }
 
-    fn read(text: &str) -> Option<Self> {
+    /// Parses the value of [`VARIABLE`].
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
         let (port, functions) = text.split_once(' ')?;
         Some(Self { port: port.parse().ok()?, functions: functions.parse().ok()? })
     }
@@ -327,48 +335,4 @@ fn gid_of_address(function: u8) -> CaseResult<u32> {
     };
     let found = (0..256).find(is_it);
     found.ok_or_else(|| Stop::Failed(format!("{} has no RoCE v2 GID {gid}", device(function))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_setup_survives_the_environment() {
-        for setup in [Setup { port: Port::Ib, functions: 1 }, Setup { port: Port::Roce, functions: 2 }] {
-            assert_eq!(Setup::read(&setup.to_string()), Some(setup));
-        }
-        for text in ["", "ib", "token-ring 1", "ib x"] {
-            assert_eq!(Setup::read(text), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn the_differential_is_usual_with_infiniband_and_that_of_frames_with_ethernet() {
-        let compared = |port| {
-            let setup = Setup { port, functions: 2 };
-            let left_out = left_out(setup);
-            let cases = all(setup).into_iter().map(|case| case.name);
-            let cases = cases.filter(|name| left_out.iter().all(|(left_out, _)| left_out != name));
-            cases.filter(|name| name.starts_with("differential.")).collect::<Vec<_>>()
-        };
-        let is_of = |name: &String, transport| name.starts_with(&format!("differential.{transport} "));
-        let of_frames = |name: &&String| is_of(name, "raw") || is_of(name, "wq");
-        let (ib, roce) = (compared(Port::Ib), compared(Port::Roce));
-        assert_eq!((ib.iter().filter(of_frames).count(), roce.iter().filter(of_frames).count()), (0, 26));
-        assert_eq!(roce.len(), 26);
-        assert!(["rc", "tm"].iter().all(|transport| ib.iter().any(|name| is_of(name, *transport))));
-    }
-
-    #[test]
-    fn no_two_cases_have_one_name() {
-        for (port, functions) in [(Port::Ib, 1), (Port::Ib, 2), (Port::Roce, 1), (Port::Roce, 2)] {
-            let mut names: Vec<_> =
-                all(Setup { port, functions }).into_iter().map(|case| case.name).collect();
-            let all = names.len();
-            names.sort();
-            names.dedup();
-            assert_eq!(names.len(), all);
-        }
-    }
 }

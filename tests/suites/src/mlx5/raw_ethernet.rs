@@ -203,11 +203,13 @@ impl Way {
 
 /// A receive queue of a function, as the model lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ReceiveQueue {
-    number: String,
-    is_ready: bool,
+pub struct ReceiveQueue {
+    /// Its number, in hexadecimal digits.
+    pub number: String,
+    /// Whether it is ready to receive.
+    pub is_ready: bool,
     /// Number of receives ever posted, modulo 2^16.
-    posted: u32,
+    pub posted: u32,
 }
 
 impl ReceiveQueue {
@@ -217,7 +219,7 @@ impl ReceiveQueue {
     }
 
     /// Parses `rq function=1 rqn=0x2012 state=Ready posted=20 used=3`.
-    fn read(line: &str, function: u8) -> Option<Self> {
+    pub fn read(line: &str, function: u8) -> Option<Self> {
         let rest = line.strip_prefix(&format!("rq function={function} "))?;
         let value = |name: &str| rest.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         Some(Self {
@@ -236,7 +238,7 @@ fn mac(function: u8) -> CaseResult<String> {
 
 /// Returns the address in the interface identifier of a link-local GID: it has `fffe` in the middle
 /// and bit 1 of the first byte inverted.
-fn mac_of_gid(gid: &str) -> Option<String> {
+pub fn mac_of_gid(gid: &str) -> Option<String> {
     const INTERFACE: Range<usize> = 16..32;
     let digits = gid.replace(':', "");
     let interface = digits.starts_with("fe80").then(|| digits.get(INTERFACE))??;
@@ -245,28 +247,4 @@ fn mac_of_gid(gid: &str) -> Option<String> {
         ([byte(3)?, byte(4)?], [byte(0)? ^ 2, byte(1)?, byte(2)?, byte(5)?, byte(6)?, byte(7)?]);
     let text = bytes.map(|byte| format!("{byte:02x}")).join(":");
     (middle == [0xff, 0xfe]).then_some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_link_local_gid_holds_an_ethernet_address() {
-        let mac = |gid| mac_of_gid(gid);
-        assert_eq!(mac("fe80:0000:0000:0000:5054:00ff:fe12:3456").as_deref(), Some("52:54:00:12:34:56"));
-        assert_eq!(mac("0000:0000:0000:0000:0000:ffff:0a09:0901"), None);
-        assert_eq!(mac("fe80:0000:0000:0000:5054:0012:3456:7890"), None);
-        assert_eq!(mac("fe80"), None);
-    }
-
-    #[test]
-    fn the_models_list_has_the_receives_of_a_functions_queues() {
-        let read = |line| ReceiveQueue::read(line, 1);
-        let queue = ReceiveQueue { number: "0x2012".to_owned(), is_ready: true, posted: 20 };
-        assert_eq!(read("rq function=1 rqn=0x2012 state=Ready posted=20 used=3"), Some(queue));
-        assert!(read("rq function=1 rqn=0x2012 state=Reset posted=0 used=0").is_some_and(|q| !q.is_ready));
-        assert_eq!(read("rq function=0 rqn=0x2012 state=Ready posted=20 used=3"), None);
-        assert_eq!(read("srq function=1 srqn=0x1 kind=Rmp"), None);
-    }
 }

@@ -252,7 +252,11 @@ fn fi_pingpong() -> CaseResult {
 
 type Ended = Result<Finished, Finished>;
 
-fn all_end_well(ends: &[Ended], last_words: &str) -> CaseResult {
+/// Checks that each program succeeded with a line of `last_words`.
+///
+/// # Errors
+/// One failed, or printed no such line.
+pub fn all_end_well(ends: &[Ended], last_words: &str) -> CaseResult {
     let is_well = |end: &Ended| {
         end.as_ref()
             .is_ok_and(|end| end.status.success() && end.stdout.lines().any(|line| line == last_words))
@@ -303,34 +307,10 @@ pub(crate) fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResu
 
 /// Parses `link mlx5_0/1 cm-idn 9 state LISTEN ps TCP pid 176 comm rping src-addr 10.9.9.1:7174
 /// dst-addr 0.0.0.0:0`.
-fn has_listener(listed: &str, port: u16) -> bool {
+pub fn has_listener(listed: &str, port: u16) -> bool {
     let port = format!(":{port}");
     listed.lines().filter(|line| line.contains(" state LISTEN ")).any(|line| {
         let source = line.split_once(" src-addr ").and_then(|(_, rest)| rest.split_ascii_whitespace().next());
         source.is_some_and(|source| source.ends_with(&port))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_listening_id_is_found_by_its_port() {
-        let listed = "link mlx5_0/- cm-idn 3 state LISTEN ps TCP pid 166 comm ib_write_bw src-addr 0.0.0.0:7999 \n\
-                      link mlx5_0/1 cm-idn 9 state CONNECT ps TCP pid 176 comm rping src-addr 10.9.9.1:7174 dst-addr \
-                      10.9.9.2:7471 \n";
-        assert!(has_listener(listed, 7999));
-        assert!(!has_listener(listed, 7174) && !has_listener(listed, 7471) && !has_listener(listed, 999));
-    }
-
-    #[test]
-    fn last_words_are_a_line_of_their_own() {
-        use std::os::unix::process::ExitStatusExt as _;
-        let status = std::process::ExitStatus::from_raw(0);
-        let end = |stdout: &str| Finished { status, stdout: stdout.to_owned(), stderr: String::new() };
-        assert!(all_end_well(&[Ok(end("a\nreturn status 0\n"))], "return status 0").is_ok());
-        assert!(all_end_well(&[Ok(end("a\nreturn status 0x\n"))], "return status 0").is_err());
-        assert!(all_end_well(&[Err(end("return status 0\n"))], "return status 0").is_err());
-    }
 }

@@ -8,7 +8,7 @@
 //! `arguments` compares the results of calls with [odd arguments](verbs_c_programs::arguments) in
 //! the same way.
 //!
-//! The table is part of `connectx-model/README.md`. `BLESS=1 cargo test -p verbs-tests --lib
+//! The table is part of `connectx-model/README.md`. `BLESS=1 cargo test -p verbs-tests --test units
 //! attributes` writes it there.
 
 pub mod table;
@@ -123,55 +123,4 @@ fn series() -> CaseResult<String> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let [major, minor] = [numbers.next(), numbers.next()].map(Option::unwrap_or_default);
     Ok(format!("{major}.{minor}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use verbs_c_programs::record::compare::Row;
-
-    use super::*;
-
-    /// Returns the table as lines of Markdown.
-    fn shown() -> Vec<String> {
-        let code = |text: &str| match text {
-            "" => String::new(),
-            text => text.split('|').map(|text| format!("`{text}`")).collect::<Vec<_>>().join(" or "),
-        };
-        let line = |row: &Row| {
-            let [step, command, field, theirs, ours] =
-                [row.step, row.command, row.field, row.theirs, row.ours].map(code);
-            format!("| {step} | {command} | {field} | {theirs} | {ours} | {} | {} |", row.guests, row.reason)
-        };
-        table::ROWS.iter().map(line).collect()
-    }
-
-    #[test]
-    fn the_document_shows_the_table() {
-        const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../connectx-model/README.md");
-        const HEAD: &str =
-            "| step | command | field | libmlx5 | ours | guests | reason |\n|---|---|---|---|---|---|---|\n";
-        let text = fs::read_to_string(DOCUMENT).unwrap();
-        let (before, rest) = text.split_once(HEAD).expect("the table's head");
-        let (table, after) = rest.split_once("\n\n").expect("the table's end");
-        let expected = shown().join("\n");
-        if std::env::var_os("BLESS").is_some() {
-            fs::write(DOCUMENT, format!("{before}{HEAD}{expected}\n\n{after}")).unwrap();
-            return;
-        }
-        assert_eq!(table, expected, "BLESS=1 cargo test -p verbs-tests --lib attributes writes the table");
-    }
-
-    #[test]
-    fn every_row_has_a_reason_and_differs_from_the_others() {
-        for (place, row) in table::ROWS.iter().enumerate() {
-            assert!(!row.reason.is_empty() && !row.guests.is_empty(), "{row:?}");
-            let is_same = |other: &Row| {
-                (other.step, other.command, other.field, other.theirs)
-                    == (row.step, row.command, row.field, row.theirs)
-            };
-            assert!(!table::ROWS[..place].iter().any(is_same), "{row:?}");
-        }
-    }
 }
