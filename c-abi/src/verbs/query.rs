@@ -60,43 +60,8 @@ unsafe fn write_device_attr(attr: &DeviceAttr, to: *mut ibv_device_attr) {
         (*to).sys_image_guid = attr.sys_image_guid.0.to_be();
         (*to).device_cap_flags = attr.device_cap_flags.bits() as c_uint;
         (*to).atomic_cap = attr.atomic_cap.0;
-        copy!(
-            max_mr_size,
-            page_size_cap,
-            vendor_id,
-            vendor_part_id,
-            hw_ver,
-            max_qp,
-            max_qp_wr,
-            max_sge,
-            max_sge_rd,
-            max_cq,
-            max_cqe,
-            max_mr,
-            max_pd,
-            max_qp_rd_atom,
-            max_ee_rd_atom,
-            max_res_rd_atom,
-            max_qp_init_rd_atom,
-            max_ee_init_rd_atom,
-            max_ee,
-            max_rdd,
-            max_mw,
-            max_raw_ipv6_qp,
-            max_raw_ethy_qp,
-            max_mcast_grp,
-            max_mcast_qp_attach,
-            max_total_mcast_qp_attach,
-            max_ah,
-            max_fmr,
-            max_map_per_fmr,
-            max_srq,
-            max_srq_wr,
-            max_srq_sge,
-            max_pkeys,
-            local_ca_ack_delay,
-            phys_port_cnt
-        );
+        copy!(max_mr_size, page_size_cap, vendor_id, vendor_part_id, hw_ver, phys_port_cnt);
+        verbs_core::with_device_limits!(copy);
     }
 }
 

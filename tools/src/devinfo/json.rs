@@ -33,41 +33,14 @@ pub fn device(device: &DeviceText<'_>) -> Map<String, Value> {
 
 fn limits(device: &DeviceText<'_>) -> Map<String, Value> {
     let attr = &device.attr.orig_attr;
-    object(json!({
+    let mut limits = object(json!({
         "max_mr_size": attr.max_mr_size,
         "page_size_cap": attr.page_size_cap,
-        "max_qp": attr.max_qp,
-        "max_qp_wr": attr.max_qp_wr,
         "device_cap_flags": flags(attr.device_cap_flags.bits() & 0xffff_ffff, names::DEVICE_CAP_FLAGS),
-        "max_sge": attr.max_sge,
-        "max_sge_rd": attr.max_sge_rd,
-        "max_cq": attr.max_cq,
-        "max_cqe": attr.max_cqe,
-        "max_mr": attr.max_mr,
-        "max_pd": attr.max_pd,
-        "max_qp_rd_atom": attr.max_qp_rd_atom,
-        "max_ee_rd_atom": attr.max_ee_rd_atom,
-        "max_res_rd_atom": attr.max_res_rd_atom,
-        "max_qp_init_rd_atom": attr.max_qp_init_rd_atom,
-        "max_ee_init_rd_atom": attr.max_ee_init_rd_atom,
         "atomic_cap": names::atomic_cap(attr.atomic_cap),
-        "max_ee": attr.max_ee,
-        "max_rdd": attr.max_rdd,
-        "max_mw": attr.max_mw,
-        "max_raw_ipv6_qp": attr.max_raw_ipv6_qp,
-        "max_raw_ethy_qp": attr.max_raw_ethy_qp,
-        "max_mcast_grp": attr.max_mcast_grp,
-        "max_mcast_qp_attach": attr.max_mcast_qp_attach,
-        "max_total_mcast_qp_attach": attr.max_total_mcast_qp_attach,
-        "max_ah": attr.max_ah,
-        "max_fmr": attr.max_fmr,
-        "max_map_per_fmr": attr.max_map_per_fmr,
-        "max_srq": attr.max_srq,
-        "max_srq_wr": attr.max_srq_wr,
-        "max_srq_sge": attr.max_srq_sge,
-        "max_pkeys": attr.max_pkeys,
-        "local_ca_ack_delay": attr.local_ca_ack_delay,
-    }))
+    }));
+    limits.extend(attr.limits().map(|(name, value)| (name.to_owned(), value.into())));
+    limits
 }
 
 fn extended(device: &DeviceText<'_>) -> Map<String, Value> {

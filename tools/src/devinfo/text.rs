@@ -63,42 +63,32 @@ fn limits(f: &mut Formatter<'_>, attr: &DeviceAttr) -> Result {
     let cap_flags = attr.device_cap_flags.bits() as u32;
     writeln!(f, "\tmax_mr_size:\t\t\t0x{:x}", attr.max_mr_size)?;
     writeln!(f, "\tpage_size_cap:\t\t\t0x{:x}", attr.page_size_cap)?;
-    writeln!(f, "\tmax_qp:\t\t\t\t{}", attr.max_qp as i32)?;
-    writeln!(f, "\tmax_qp_wr:\t\t\t{}", attr.max_qp_wr as i32)?;
-    writeln!(f, "\tdevice_cap_flags:\t\t0x{cap_flags:08x}")?;
-    flags(f, cap_flags.into(), names::DEVICE_CAP_FLAGS)?;
-    writeln!(f, "\tmax_sge:\t\t\t{}", attr.max_sge as i32)?;
-    writeln!(f, "\tmax_sge_rd:\t\t\t{}", attr.max_sge_rd as i32)?;
-    writeln!(f, "\tmax_cq:\t\t\t\t{}", attr.max_cq as i32)?;
-    writeln!(f, "\tmax_cqe:\t\t\t{}", attr.max_cqe as i32)?;
-    writeln!(f, "\tmax_mr:\t\t\t\t{}", attr.max_mr as i32)?;
-    writeln!(f, "\tmax_pd:\t\t\t\t{}", attr.max_pd as i32)?;
-    writeln!(f, "\tmax_qp_rd_atom:\t\t\t{}", attr.max_qp_rd_atom as i32)?;
-    writeln!(f, "\tmax_ee_rd_atom:\t\t\t{}", attr.max_ee_rd_atom as i32)?;
-    writeln!(f, "\tmax_res_rd_atom:\t\t{}", attr.max_res_rd_atom as i32)?;
-    writeln!(f, "\tmax_qp_init_rd_atom:\t\t{}", attr.max_qp_init_rd_atom as i32)?;
-    writeln!(f, "\tmax_ee_init_rd_atom:\t\t{}", attr.max_ee_init_rd_atom as i32)?;
-    writeln!(f, "\tatomic_cap:\t\t\t{} ({})", names::atomic_cap(attr.atomic_cap), attr.atomic_cap.0)?;
-    writeln!(f, "\tmax_ee:\t\t\t\t{}", attr.max_ee as i32)?;
-    writeln!(f, "\tmax_rdd:\t\t\t{}", attr.max_rdd as i32)?;
-    writeln!(f, "\tmax_mw:\t\t\t\t{}", attr.max_mw as i32)?;
-    writeln!(f, "\tmax_raw_ipv6_qp:\t\t{}", attr.max_raw_ipv6_qp as i32)?;
-    writeln!(f, "\tmax_raw_ethy_qp:\t\t{}", attr.max_raw_ethy_qp as i32)?;
-    writeln!(f, "\tmax_mcast_grp:\t\t\t{}", attr.max_mcast_grp as i32)?;
-    writeln!(f, "\tmax_mcast_qp_attach:\t\t{}", attr.max_mcast_qp_attach as i32)?;
-    writeln!(f, "\tmax_total_mcast_qp_attach:\t{}", attr.max_total_mcast_qp_attach as i32)?;
-    writeln!(f, "\tmax_ah:\t\t\t\t{}", attr.max_ah as i32)?;
-    writeln!(f, "\tmax_fmr:\t\t\t{}", attr.max_fmr as i32)?;
-    if attr.max_fmr != 0 {
-        writeln!(f, "\tmax_map_per_fmr:\t\t{}", attr.max_map_per_fmr as i32)?;
+    for (name, value) in attr.limits() {
+        match name {
+            "max_map_per_fmr" if attr.max_fmr == 0 => {}
+            "max_srq_wr" | "max_srq_sge" if attr.max_srq == 0 => {}
+            _ => writeln!(f, "\t{name}:{}{}", tabs(name), value as i32)?,
+        }
+        match name {
+            "max_qp_wr" => {
+                writeln!(f, "\tdevice_cap_flags:\t\t0x{cap_flags:08x}")?;
+                flags(f, cap_flags.into(), names::DEVICE_CAP_FLAGS)?;
+            }
+            "max_ee_init_rd_atom" => {
+                let scope = attr.atomic_cap;
+                writeln!(f, "\tatomic_cap:\t\t\t{} ({})", names::atomic_cap(scope), scope.0)?;
+            }
+            _ => {}
+        }
     }
-    writeln!(f, "\tmax_srq:\t\t\t{}", attr.max_srq as i32)?;
-    if attr.max_srq != 0 {
-        writeln!(f, "\tmax_srq_wr:\t\t\t{}", attr.max_srq_wr as i32)?;
-        writeln!(f, "\tmax_srq_sge:\t\t\t{}", attr.max_srq_sge as i32)?;
-    }
-    writeln!(f, "\tmax_pkeys:\t\t\t{}", attr.max_pkeys)?;
-    writeln!(f, "\tlocal_ca_ack_delay:\t\t{}", attr.local_ca_ack_delay)
+    Ok(())
+}
+
+/// Returns the tabs between a name and the column of values.
+fn tabs(name: &str) -> &'static str {
+    const VALUES: usize = 32;
+    let free = VALUES.saturating_sub(name.len() + ":".len());
+    &"\t\t\t\t"[..free.div_ceil(8)]
 }
 
 /// Prints the attributes that later versions added.

@@ -23,6 +23,7 @@ use crate::types::{
     OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps, PciAtomicCaps, PortAttr, PortCapFlags, PortCapFlags2,
     PortFlags, PortSpeed, PortState, PortWidth, RawPacketCaps, RssCaps, TmCapFlags, TmCaps, TsoCaps,
 };
+use crate::with_device_limits;
 
 /// Queries the device's limits and capabilities. `fw_ver` formats the firmware version, whose
 /// encoding depends on the driver.
@@ -160,48 +161,25 @@ fn port_attr(reply: &IbUverbsQueryPortRespEx) -> PortAttr {
 }
 
 fn device_attr(reply: &IbUverbsQueryDeviceResp, fw_ver: fn(u64) -> String) -> DeviceAttr {
-    DeviceAttr {
-        fw_ver: fw_ver(reply.fw_ver),
-        node_guid: Guid(reply.node_guid.to_native()),
-        sys_image_guid: Guid(reply.sys_image_guid.to_native()),
-        max_mr_size: reply.max_mr_size,
-        page_size_cap: reply.page_size_cap,
-        vendor_id: reply.vendor_id,
-        vendor_part_id: reply.vendor_part_id,
-        hw_ver: reply.hw_ver,
-        max_qp: reply.max_qp,
-        max_qp_wr: reply.max_qp_wr,
-        device_cap_flags: DeviceCapFlags::from_bits_retain(reply.device_cap_flags.into()),
-        max_sge: reply.max_sge,
-        max_sge_rd: reply.max_sge_rd,
-        max_cq: reply.max_cq,
-        max_cqe: reply.max_cqe,
-        max_mr: reply.max_mr,
-        max_pd: reply.max_pd,
-        max_qp_rd_atom: reply.max_qp_rd_atom,
-        max_ee_rd_atom: reply.max_ee_rd_atom,
-        max_res_rd_atom: reply.max_res_rd_atom,
-        max_qp_init_rd_atom: reply.max_qp_init_rd_atom,
-        max_ee_init_rd_atom: reply.max_ee_init_rd_atom,
-        atomic_cap: AtomicCap(reply.atomic_cap),
-        max_ee: reply.max_ee,
-        max_rdd: reply.max_rdd,
-        max_mw: reply.max_mw,
-        max_raw_ipv6_qp: reply.max_raw_ipv6_qp,
-        max_raw_ethy_qp: reply.max_raw_ethy_qp,
-        max_mcast_grp: reply.max_mcast_grp,
-        max_mcast_qp_attach: reply.max_mcast_qp_attach,
-        max_total_mcast_qp_attach: reply.max_total_mcast_qp_attach,
-        max_ah: reply.max_ah,
-        max_fmr: reply.max_fmr,
-        max_map_per_fmr: reply.max_map_per_fmr,
-        max_srq: reply.max_srq,
-        max_srq_wr: reply.max_srq_wr,
-        max_srq_sge: reply.max_srq_sge,
-        max_pkeys: reply.max_pkeys,
-        local_ca_ack_delay: reply.local_ca_ack_delay,
-        phys_port_cnt: reply.phys_port_cnt,
+    macro_rules! attr {
+        ($($limit:ident),*) => {
+            DeviceAttr {
+                fw_ver: fw_ver(reply.fw_ver),
+                node_guid: Guid(reply.node_guid.to_native()),
+                sys_image_guid: Guid(reply.sys_image_guid.to_native()),
+                max_mr_size: reply.max_mr_size,
+                page_size_cap: reply.page_size_cap,
+                vendor_id: reply.vendor_id,
+                vendor_part_id: reply.vendor_part_id,
+                hw_ver: reply.hw_ver,
+                device_cap_flags: DeviceCapFlags::from_bits_retain(reply.device_cap_flags.into()),
+                atomic_cap: AtomicCap(reply.atomic_cap),
+                phys_port_cnt: reply.phys_port_cnt,
+                $($limit: reply.$limit),*
+            }
+        };
     }
+    with_device_limits!(attr)
 }
 
 fn device_attr_ex(reply: &IbUverbsExQueryDeviceResp, fw_ver: fn(u64) -> String) -> DeviceAttrEx {

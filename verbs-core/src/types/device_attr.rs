@@ -210,6 +210,34 @@ pub struct DeviceAttr {
     pub phys_port_cnt: u8,
 }
 
+/// Calls a macro with the limits of [`DeviceAttr`], separated by commas: the fields that are plain
+/// numbers in C and in the kernel's reply, in C's order. Conversions and outputs are generated from
+/// this list.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_device_limits {
+    ($callback:ident) => {
+        $callback! {
+            max_qp, max_qp_wr, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_pd, max_qp_rd_atom,
+            max_ee_rd_atom, max_res_rd_atom, max_qp_init_rd_atom, max_ee_init_rd_atom, max_ee,
+            max_rdd, max_mw, max_raw_ipv6_qp, max_raw_ethy_qp, max_mcast_grp, max_mcast_qp_attach,
+            max_total_mcast_qp_attach, max_ah, max_fmr, max_map_per_fmr, max_srq, max_srq_wr,
+            max_srq_sge, max_pkeys, local_ca_ack_delay
+        }
+    };
+}
+
+impl DeviceAttr {
+    /// Returns the limits with their names in C, in C's order: every field from `max_qp` to
+    /// `local_ca_ack_delay` that is a plain number.
+    pub fn limits(&self) -> impl Iterator<Item = (&'static str, u32)> + use<> {
+        macro_rules! pairs {
+            ($($limit:ident),*) => { [$((stringify!($limit), u32::from(self.$limit))),*] };
+        }
+        with_device_limits!(pairs).into_iter()
+    }
+}
+
 bitflags! {
     /// The general support for on-demand paging.
     #[doc(alias = "ibv_odp_general_caps")]
