@@ -35,12 +35,14 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(any(test, fuzzing))]
 pub use hostile::{Anomaly, Hostile, Uid};
 #[cfg(test)]
-pub(crate) use scripted::{Expect, Reply, Scripted, hex};
+pub(crate) use scripted::Scripted;
 pub(crate) use ucma::Ucma;
 #[cfg(any(test, fuzzing))]
 pub(crate) use ucma::{MAX_ABI, MIN_ABI};
 
 use verbs::Errno;
+#[cfg(test)]
+pub(crate) use verbs_core::channel::{Expect, Reply, hex};
 
 /// The carrier of commands to the kernel.
 pub(crate) trait Channel: fmt::Debug + Send + Sync {

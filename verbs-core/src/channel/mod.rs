@@ -42,6 +42,7 @@
 
 mod diagnosis;
 mod fd;
+pub mod node;
 mod open;
 mod scripted;
 mod uverbs;
@@ -53,7 +54,7 @@ use std::sync::Arc;
 // For tests, also in crates of providers. A feature would build this library twice, and the tests
 // would not run the code that programs get.
 #[doc(hidden)]
-pub use scripted::{Expect, Reply, Scripted};
+pub use scripted::{Expect, Output, Reply, Scripted, hex};
 pub use uverbs::Uverbs;
 
 pub(crate) use fd::FdChannel;

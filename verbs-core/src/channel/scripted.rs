@@ -78,6 +78,11 @@ impl Reply {
         Self::Outputs(Vec::new())
     }
 
+    /// Success, with these bytes for the only output.
+    pub fn bytes(bytes: &[u8]) -> Self {
+        Self::outputs([bytes])
+    }
+
     /// Success, with these bytes for the outputs in order.
     pub fn outputs<const N: usize>(outputs: [&[u8]; N]) -> Self {
         Self::Outputs(outputs.iter().map(|bytes| bytes.to_vec()).collect())
@@ -138,7 +143,14 @@ impl Scripted {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, command: &str, outputs: &mut [Output<'_>]) -> Result<(), Errno> {
+    /// Checks a command and fills its outputs, for kernels with commands of another form.
+    ///
+    /// # Errors
+    /// The errno of the script.
+    ///
+    /// # Panics
+    /// If the command is not the next one expected.
+    pub fn answer(&self, command: &str, outputs: &mut [Output<'_>]) -> Result<(), Errno> {
         let expect = {
             let mut state = self.state();
             state.seen.push(command.to_owned());
@@ -164,9 +176,13 @@ impl Scripted {
 }
 
 /// A destination of a reply.
-enum Output<'a> {
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// A buffer.
     Bytes(&'a mut [u8]),
+    /// An object's number.
     Handle(&'a mut u32),
+    /// A descriptor.
     Fd(&'a mut i32),
 }
 
@@ -191,7 +207,8 @@ fn number(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes(word)
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Returns bytes in hexadecimal, as in the notation of commands.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -68,7 +68,7 @@ fn wherever_a_reply_ends_a_query_returns() {
         }
     }
     for byte in [0, 1, 0x7f, 0xff] {
-        let reply = Reply::Bytes(vec![byte; 4096]);
+        let reply = Reply::bytes(&[byte; 4096]);
         let _ = query::query_addr(&replying(reply.clone()), 9);
         let _ = query::query_gid(&replying(reply.clone()), 9);
         let _ = query::query_path(&replying(reply.clone()), 9);
@@ -142,7 +142,7 @@ fn services_beyond_the_first_room_are_asked_for_once_more() {
         let mut bytes = [claimed.to_ne_bytes(), [0; 4]].concat();
         let record = IbUserServiceRec { name: [b'n'; 64], ..IbUserServiceRec::default() };
         (0..count).for_each(|_| bytes.extend_from_slice(record.as_bytes()));
-        Reply::Bytes(bytes)
+        Reply::bytes(&bytes)
     };
     let ask = |room: usize| format!("19: in 00000000000000000900000003000000, out {}", 8 + 176 * room);
     let (_kernel, ucma) = kernel(&ask(6), services(2, 2));

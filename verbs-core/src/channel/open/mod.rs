@@ -15,17 +15,17 @@
 //! The proof ends there: a process with the right to mount other parts of sysfs over these can
 //! deceive itself, like a process that writes to `/proc/self/mem`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{FsType, SYSFS_MAGIC, fstatfs};
 
+use super::node;
 use crate::discovery::{DevNum, DeviceInfo};
 use crate::errno::Errno;
 use crate::error::{Cause, Error, Result};
@@ -49,7 +49,14 @@ struct Obstacle {
 /// # Errors
 /// [`Cause::File`] with the path and a hint; [`Cause::KernelLacks`] for a provider's own device.
 pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
-    with_proof("open_device", device, |dev| open_node(device.cdev_path(), Path::new("/dev/char"), dev))
+    with_proof("open_device", device, |dev| {
+        let path = device.cdev_path();
+        node::open(path, dev, OFlag::empty()).map_err(|errno| Obstacle {
+            path: path.to_owned(),
+            errno,
+            hint: hint(errno),
+        })
+    })
 }
 
 /// Checks that an open file is the device's.
@@ -59,7 +66,7 @@ pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
 pub(super) fn import(device: &DeviceInfo, file: OwnedFd) -> Result<OwnedFd> {
     with_proof("import_device", device, |dev| {
         let file = File::from(file);
-        check_number(&file.metadata(), dev).map_err(|errno| Obstacle {
+        node::check_number(&file.metadata(), dev).map_err(|errno| Obstacle {
             path: device.cdev_path().to_owned(),
             errno,
             hint: "the descriptor is of another file",
@@ -133,48 +140,6 @@ fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(),
         return Err(obstacle(&path, Errno::NODEV, hint));
     }
     Ok(())
-}
-
-/// Opens the node at `usual`, or failing that the node named after the number in `by_number`.
-fn open_node(usual: &Path, by_number: &Path, dev: DevNum) -> Result<OwnedFd, Obstacle> {
-    let errno = match open_checked(usual, dev) {
-        Ok(file) => return Ok(file),
-        Err(errno) => errno,
-    };
-    // The node may be missing or stale.
-    if matches!(errno, Errno::NOENT | Errno::NXIO)
-        && let Ok(file) = open_checked(&by_number.join(dev.to_string()), dev)
-    {
-        return Ok(file);
-    }
-    Err(Obstacle { path: usual.to_owned(), errno, hint: hint(errno) })
-}
-
-/// Opens a file that is the character device with this number.
-///
-/// # Errors
-/// Any errno that `stat(2)` or `open(2)` returns; `ENXIO` for any other file, which is not opened.
-fn open_checked(path: &Path, dev: DevNum) -> Result<OwnedFd, Errno> {
-    // Checked before opening, which has effects (a pipe waits, a watchdog starts), and after,
-    // because the file may have changed.
-    check_number(&fs::metadata(path), dev)?;
-    let file: File = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_CLOEXEC)
-        .open(path)
-        .map_err(|error| Errno::from_io(&error))?;
-    check_number(&file.metadata(), dev)?;
-    Ok(file.into())
-}
-
-/// Checks that a file is the character device with this number.
-fn check_number(metadata: &std::io::Result<fs::Metadata>, dev: DevNum) -> Result<(), Errno> {
-    match metadata {
-        Ok(file) if file.file_type().is_char_device() && DevNum::from_rdev(file.rdev()) == dev => Ok(()),
-        Ok(_) => Err(Errno::NXIO),
-        Err(error) => Err(Errno::from_io(error)),
-    }
 }
 
 /// Returns advice for an operator.

@@ -1,5 +1,6 @@
 //! Files other than the device and a sysfs that exposes them.
 
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -145,38 +146,6 @@ fn without_sysfs_the_hint_is_to_mount_it() {
     let obstacle = vouched(&sysfs.0.join("nowhere"), UVERBS, "rxe0").unwrap_err();
     assert!(obstacle.hint.contains("mount it at /sys"), "{}", obstacle.hint);
     assert_eq!(obstacle.path, sysfs.0.join("nowhere"));
-}
-
-#[test]
-fn only_a_character_device_with_the_number_is_opened() {
-    let directory = Directory::new();
-    let (plain, pipe) = (directory.0.join("plain"), directory.0.join("pipe"));
-    fs::write(&plain, "").unwrap();
-    // A pipe without a writer would make an open for reading wait.
-    nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
-    for path in [Path::new("/dev/null"), &plain, &pipe, &directory.0] {
-        assert_eq!(open_checked(path, UVERBS).unwrap_err(), Errno::NXIO, "{}", path.display());
-    }
-    // A regular file has the number 0:0.
-    assert_eq!(open_checked(&plain, DevNum { major: 0, minor: 0 }).unwrap_err(), Errno::NXIO);
-    assert_eq!(open_checked(&directory.0.join("missing"), UVERBS).unwrap_err(), Errno::NOENT);
-    open_checked(Path::new("/dev/null"), NULL).unwrap();
-}
-
-#[test]
-fn a_missing_or_stale_node_is_found_by_its_number() {
-    let directory = Directory::new();
-    let (by_number, missing) = (directory.0.join("char"), directory.0.join("uverbs0"));
-    fs::create_dir(&by_number).unwrap();
-    let obstacle = open_node(&missing, &by_number, NULL).unwrap_err();
-    assert_eq!((obstacle.errno, &obstacle.path), (Errno::NOENT, &missing));
-    symlink("/dev/null", by_number.join(NULL.to_string())).unwrap();
-    open_node(&missing, &by_number, NULL).unwrap();
-    open_node(Path::new("/dev/zero"), &by_number, NULL).unwrap();
-    // The entry itself may be stale.
-    let stale = open_node(Path::new("/dev/null"), &by_number, UVERBS).unwrap_err();
-    assert_eq!((stale.errno, &*stale.path), (Errno::NXIO, Path::new("/dev/null")));
-    assert!(stale.hint.contains("stale node"), "{}", stale.hint);
 }
 
 #[test]
