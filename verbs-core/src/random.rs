@@ -6,6 +6,9 @@
 //! time, and no number reveals the next. Numbers are drawn when objects are created, never between
 //! post and poll.
 //!
+//! The crate getrandom finds the C library's function by `dlsym(3)`. That function is a
+//! cancellation point, which `libibverbs.so.1` could no longer replace at link time.
+//!
 //! # Safety
 //! One system call, which writes four borrowed bytes.
 //!

@@ -9,7 +9,8 @@
 //!
 //! Data path calls are made by number. In a program with threads, the C library's functions of
 //! these names are cancellation points, which adds a tenth to the cost of looking at an empty
-//! socket.
+//! socket. The crate rustix has no `recvmmsg(2)`, and of the ancillary data sent and received here
+//! it has none.
 #![allow(unsafe_code)]
 
 use std::mem::{size_of_val, zeroed};

@@ -11,6 +11,9 @@
 //! neighbour table ── unknown ──► a datagram makes the kernel query; wait for the table to change
 //! ```
 //!
+//! The crate netlink-packet-route would replace the parsing of three messages here by 31,500 lines,
+//! which compile in 9 seconds of CPU time. It has no messages of RDMA netlink.
+//!
 //! # References
 //! `rtnetlink(7)`; RFC 1112, section 6.4; RFC 2464, sections 4 and 7
 

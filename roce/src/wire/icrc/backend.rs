@@ -1,4 +1,7 @@
 //! The implementations of the CRC and the choice of one for this machine.
+//!
+//! The crate crc32fast takes 1.01 to 1.38 times as long for 36 to 4,124 bytes (x86-64 with AVX-512,
+//! in one run), crc-fast 1.5 to 3.2 times. On aarch64, crc32fast has no PMULL.
 
 use super::{clmul, tables};
 
