@@ -8,7 +8,8 @@
 //! Every function panics on misuse, because it is for tests.
 //!
 //! The module is public for this crate's tests and benchmarks; the crate `verbs` does not re-export
-//! it.
+//! it. No feature hides it, because builds of programs and of tests would then share no crate from
+//! this one up.
 //!
 //! # Safety
 //! The memory of the queues is accessed without synchronisation: the caller of [`PaperQp::new`]

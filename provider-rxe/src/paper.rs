@@ -8,7 +8,8 @@
 //! Every function is for tests and panics on misuse.
 //!
 //! The module is public for this crate's tests and benchmarks; the crate `verbs` does not re-export
-//! it.
+//! it. No feature hides it, because builds of programs and of tests would then share no crate from
+//! this one up.
 //!
 //! # Safety
 //! The holder of a [`PaperDevice`] acts as the kernel of its context and promises to behave like
