@@ -109,9 +109,8 @@ impl Srq {
             let cause = Cause::Other { reason: reason.into() };
             return Err(uverbs.error(VERB, Errno::NOMEM).because(cause));
         }
-        // The kernel makes a power of two of slots, one more than receives.
-        let least = (queue.outstanding() + 1).next_power_of_two() / 2;
-        explain::within("max_wr", attr.max_wr.into(), least.max(1).into(), device.max_srq_wr.into())
+        let held = queue.outstanding();
+        explain::resized("max_wr", attr.max_wr.into(), held, device.max_srq_wr.into())
             .map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
         let mut mapping = Mminfo::default();
         let command = RxeModifySrqCmd { mmap_info_addr: (&raw mut mapping).expose_provenance() as u64 };

@@ -26,6 +26,16 @@ pub fn within(name: &'static str, asked: u64, min: u64, max: u64) -> Result<(), 
     if (min..=max).contains(&asked) { Ok(()) } else { Err(Cause::Limit { name, asked, min, max }) }
 }
 
+/// Checks the new size of a ring that keeps its `held` entries. A ring has a power of two of slots,
+/// one more than entries, so a size just below `held` may round up to enough slots.
+///
+/// # Errors
+/// As [`within`], if the ring would have too few slots or exceed `max` entries.
+pub fn resized(name: &'static str, asked: u64, held: u32, max: u64) -> Result<(), Cause> {
+    let least = (held + 1).next_power_of_two() / 2;
+    within(name, asked, least.max(1).into(), max)
+}
+
 /// Explains numbers of `modify_qp` with more bits than the protocol's fields.
 ///
 /// # Errors

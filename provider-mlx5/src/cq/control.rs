@@ -245,8 +245,7 @@ impl Cq {
         let error = |errno| self.device.error(VERB, errno);
         let unread = self.poller.unread();
         let entries = entries_for(cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
-        let least = (unread + 1).next_power_of_two() / 2;
-        explain::within("cqe", cqe.into(), least.max(1).into(), (MAX_ENTRIES - 1).into())
+        explain::resized("cqe", cqe.into(), unread, (MAX_ENTRIES - 1).into())
             .map_err(|cause| error(Errno::INVAL).because(cause))?;
         if entries == self.entries {
             return Ok(());
