@@ -1,8 +1,6 @@
 //! Tests of ring ends that start, or restart, from the current shared indices.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
-use super::{Consumer, Index, Producer, Region, SharedIndex};
+use super::{Consumer, Producer, Region, SharedIndex};
 
 const PRODUCER: usize = 128;
 const CONSUMER: usize = 256;
@@ -80,50 +78,6 @@ fn a_producer_that_is_synchronised_again_forgets_what_it_did_not_publish() {
     assert_eq!(filled, [2, 3, 0]);
     producer.publish();
     assert_eq!(region.peek::<u32>(PRODUCER), 1);
-}
-
-/// An index of threads, for rings that count.
-#[derive(Clone, Debug)]
-struct Count(std::sync::Arc<AtomicU32>);
-
-impl Index for Count {
-    fn load_acquire(&self) -> u32 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn store_release(&self, value: u32) {
-        self.0.store(value, Ordering::Release);
-    }
-}
-
-#[test]
-fn a_ring_that_counts_has_any_capacity_and_its_slots_go_on_across_the_wrap() {
-    for start in [0, u32::MAX - 3] {
-        let [tail, head] = [(); 2].map(|()| Count(std::sync::Arc::new(AtomicU32::new(start))));
-        let mut producer = Producer::counting(tail.clone(), head.clone(), 3);
-        let mut consumer = Consumer::counting(tail.clone(), head.clone());
-        for first in (0..9).step_by(3).map(|n| start.wrapping_add(n)) {
-            for n in 0..3 {
-                assert_eq!(producer.next_slot(), Some(first.wrapping_add(n)));
-                producer.advance();
-            }
-            assert_eq!((producer.next_slot(), producer.outstanding()), (None, 3));
-            producer.publish();
-            assert_eq!(tail.load_acquire(), producer.index());
-            let end = first.wrapping_add(3);
-            assert_eq!(consumer.next_slots(usize::MAX), (first, end, 3));
-            consumer.advance_to(end);
-            assert_eq!((consumer.index(), consumer.next_slot()), (end, None));
-            consumer.publish_to(first.wrapping_add(1));
-            assert_eq!(producer.next_slot(), Some(end), "one slot is free");
-            producer.advance();
-            assert_eq!((producer.next_slot(), producer.rollback(u32::MAX)), (None, 1));
-            consumer.publish();
-        }
-        producer.set_capacity(4);
-        (0..4).for_each(|_| producer.advance());
-        assert_eq!(producer.next_slot(), None);
-    }
 }
 
 #[test]
