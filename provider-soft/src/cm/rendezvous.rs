@@ -239,8 +239,8 @@ impl Listening {
     }
 }
 
-/// A descriptor that the process can do without, so that a listener answers while all others are
-/// in use.
+/// A descriptor that the process can do without. Closing it for a moment lets a listener respond
+/// while all others are in use.
 #[derive(Debug, Default)]
 pub struct Spare(Option<OwnedFd>);
 

@@ -1,5 +1,5 @@
-//! Programs in C: those of the suites, which are compiled on the host, and those written for
-//! rdma-core, whose output is read here.
+//! Programs in C. The suites' own are compiled on the host. The output of programs written for
+//! rdma-core is read here.
 //!
 //! | module or folder | content |
 //! |---|---|

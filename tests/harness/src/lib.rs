@@ -1,5 +1,5 @@
-//! The harness: cases, the processes in which they run, and the tools that they start. It knows
-//! nothing of our API, so tests of every package can use it.
+//! The harness: cases, their processes, and the tools they start. It does not use our API, so tests
+//! of every package can use it.
 //!
 //! | module | content |
 //! |---|---|

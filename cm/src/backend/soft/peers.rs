@@ -191,12 +191,11 @@ impl State {
     /// Ends an id's connection, or its attempt, because its peer's process has ended.
     pub(super) fn end_with_peer(&mut self, key: Key) {
         let now = self.now();
-        let mut has_room = true;
-        if let Ok((adapter, connection)) = self.connection(key) {
+        let is_full = self.connection(key).is_ok_and(|(adapter, connection)| {
             adapter.cm.peer_ended(now, connection);
-            has_room = adapter.cm.has_room();
-        }
-        if !has_room {
+            !adapter.cm.has_room()
+        });
+        if is_full {
             self.flush();
         }
     }

@@ -70,15 +70,13 @@ impl Ports {
         if owners.iter().any(|other| owner.collides(other)) {
             return Err(Errno::ADDRINUSE);
         }
-        let has_memory = owners.try_reserve(1).is_ok();
-        if has_memory {
-            owners.push(owner);
-        } else if owners.is_empty() {
-            self.owners.remove(&(space, port));
-        }
-        if !has_memory {
+        if owners.try_reserve(1).is_err() {
+            if owners.is_empty() {
+                self.owners.remove(&(space, port));
+            }
             return Err(Errno::NOMEM);
         }
+        owners.push(owner);
         Ok(port)
     }
 

@@ -66,7 +66,7 @@ pub(super) struct State {
     pub(super) lookups: BTreeMap<Key, PendingLookup>,
     pub(super) answers: Answers,
     pub(super) names: BTreeMap<u64, Listening>,
-    /// For answers while the process has no other free descriptor.
+    /// Lets listeners respond while the process has no other free descriptor.
     pub(super) spare: Spare,
     /// Processes on this machine with peers of ids, by increasing numbers.
     pub(super) peers: BTreeMap<u64, Peer>,

@@ -26,7 +26,7 @@ use crate::qp::split::{RecvHalf, SendHalf};
 use crate::qp::state::{CanPostRecv, CanPostSend};
 
 impl<S: CanPostSend, P: Provider> Qp<S, P> {
-    /// Returns a view of the send queue, whose methods document those of the same names here.
+    /// Returns a view of the send queue. It documents the posting methods.
     #[inline]
     pub fn send_queue(&mut self) -> SendQueue<'_, P> {
         SendQueue::new(&mut self.send, &self.core)
@@ -206,7 +206,7 @@ impl<S: CanPostSend> Qp<S, Mlx5> {
 }
 
 impl<S: CanPostRecv, P: Provider> Qp<S, P> {
-    /// Returns a view of the receive queue, whose methods document those of the same names here.
+    /// Returns a view of the receive queue. It documents the posting methods.
     #[inline]
     pub fn recv_queue(&mut self) -> RecvQueue<'_, P> {
         RecvQueue::new(&mut self.recv)
@@ -264,7 +264,7 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
 }
 
 impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
-    /// Returns a view of the send queue, whose methods document those of the same names here.
+    /// Returns a view of the send queue. It documents the posting methods.
     #[inline]
     pub fn send_queue(&mut self) -> SendQueue<'_, P> {
         SendQueue::new(&mut self.send, &self.core)
@@ -429,7 +429,7 @@ impl<S: CanPostSend> SendHalf<S, Mlx5> {
 }
 
 impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
-    /// Returns a view of the receive queue, whose methods document those of the same names here.
+    /// Returns a view of the receive queue. It documents the posting methods.
     #[inline]
     pub fn recv_queue(&mut self) -> RecvQueue<'_, P> {
         RecvQueue::new(&mut self.recv)

@@ -10,7 +10,7 @@
 //! | [`batch`] | [`SendBatch`]: sends that reach the device together or not at all |
 //! | [`send_queue`] | [`SendQueue`]: the methods for posting sends |
 //! | [`recv_queue`] | [`RecvQueue`]: the methods for posting receives |
-//! | [`methods`] | the methods of queue pairs and halves, each of which calls one of a view |
+//! | [`methods`] | the methods of queue pairs and halves, which call a view |
 //!
 //! # Safety
 //! The unsafe code here posts safely, justified in [`crate::in_flight`].

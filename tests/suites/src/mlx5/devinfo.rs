@@ -50,7 +50,7 @@ impl Report {
     /// Returns the text after `KEY:`.
     ///
     /// # Errors
-    /// There is no such line.
+    /// The line is missing.
     pub fn text(&self, key: &str) -> CaseResult<&str> {
         let mut lines = self.0.lines().map(str::trim);
         let found = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
@@ -60,7 +60,7 @@ impl Report {
     /// Checks the text after `KEY:`.
     ///
     /// # Errors
-    /// There is no such line, or another text.
+    /// The line is missing, or has another text.
     pub fn is(&self, key: &str, wanted: &str) -> CaseResult {
         let text = self.text(key)?;
         if text == wanted { Ok(()) } else { fail(format_args!("{key} is {text:?} rather than {wanted:?}")) }
@@ -78,7 +78,7 @@ impl Report {
     /// Returns a number, written as `17`, `0x11`, or `1 (256)`.
     ///
     /// # Errors
-    /// There is no such line, or no number in it.
+    /// The line is missing, or has no number.
     pub fn number(&self, key: &str) -> CaseResult<u64> {
         let text = self.text(key)?;
         let word = text.split_ascii_whitespace().next().unwrap_or_default();
