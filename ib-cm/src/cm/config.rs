@@ -8,6 +8,9 @@ pub struct Config {
     /// The device's time to acknowledge a packet, a code of 5 bits (`local_ca_ack_delay`). rxe has
     /// 15.
     pub ack_delay: u8,
+    /// The upper 8 bits of all communication ids, for devices that share an address. 0: all bits
+    /// are drawn.
+    pub id_prefix: u8,
     /// The maximum number of connections and resolutions in all states.
     pub max_connections: usize,
     /// The maximum number of strangers' requests waiting for the caller, over all listeners.
@@ -36,6 +39,7 @@ impl Default for Config {
         Self {
             node_guid: 0,
             ack_delay: 15,
+            id_prefix: 0,
             max_connections: 65_536,
             max_pending: 4096,
             max_listeners: 4096,

@@ -267,7 +267,10 @@ impl Cm {
     fn draw_local_id(&mut self) -> Option<u32> {
         // A source that draws used numbers this often has failed.
         for _ in 0..64 {
-            let drawn = self.random.draw()?;
+            let drawn = match (self.random.draw()?, self.config.id_prefix) {
+                (drawn, 0) => drawn,
+                (drawn, prefix) => u32::from(prefix) << 24 | drawn >> 8,
+            };
             // In messages, 0 means no id.
             if drawn != 0 && !self.table.has_local_id(drawn) {
                 return Some(drawn);

@@ -31,6 +31,8 @@ pub(crate) struct Table<T> {
     /// The numbers of all objects, unordered.
     numbers: Vec<u32>,
     number_mask: u32,
+    /// The bits above the drawn ones, the same in all numbers.
+    prefix: u32,
     max: usize,
     reserved: u32,
 }
@@ -65,9 +67,16 @@ impl<T> Table<T> {
             mask: len - 1,
             numbers: Vec::new(),
             number_mask: (all - 1) as u32,
+            prefix: 0,
             max: max.min(if modulus > 1 { len / 2 } else { max }),
             reserved,
         }
+    }
+
+    /// Puts the same bits above the drawn ones in all numbers. The table is still empty.
+    pub(crate) fn with_prefix(self, prefix: u32) -> Self {
+        debug_assert!(prefix & self.number_mask == 0 && self.numbers.is_empty());
+        Self { prefix, ..self }
     }
 
     /// Inserts an object and returns its number.
@@ -97,8 +106,9 @@ impl<T> Table<T> {
     /// source is given up.
     fn free_number(&self, random: &mut dyn Random) -> Result<u32, Refused> {
         for _ in 0..self.slots.len() + PATIENCE {
-            let number = random.draw().ok_or(Refused::NoNumbers)? & self.number_mask;
-            let given = number >= self.reserved && number != self.number_mask;
+            let drawn = random.draw().ok_or(Refused::NoNumbers)? & self.number_mask;
+            let given = drawn >= self.reserved && drawn != self.number_mask;
+            let number = self.prefix | drawn;
             if given && self.slots[self.index(number)].number == FREE {
                 return Ok(number);
             }
@@ -251,6 +261,15 @@ mod tests {
         let numbers: BTreeSet<u32> =
             (0..4000).map(|n| table.insert(n, &mut random).unwrap() % 8192).collect();
         assert_eq!(numbers.len(), 4000);
+    }
+
+    #[test]
+    fn the_prefix_is_in_all_numbers_and_the_other_bits_are_drawn() {
+        let (mut table, mut random) = (Table::new(4000, 16, 16, 8192).with_prefix(7 << 16), Rng::new(3));
+        let numbers: BTreeSet<u32> = (0..4000).map(|n| table.insert(n, &mut random).unwrap()).collect();
+        assert!(numbers.len() == 4000 && numbers.iter().all(|number| number >> 16 == 7));
+        let number = *numbers.first().unwrap();
+        assert!(table.get(number).is_some() && table.get(number ^ 1 << 16).is_none());
     }
 
     #[test]

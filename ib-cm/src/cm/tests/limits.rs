@@ -226,3 +226,14 @@ fn a_listener_that_ends_leaves_its_requests_to_the_program() {
     alice.takes(&bob.sends(Attribute::REP));
     assert!(matches!(alice.event(), Event::Reply(_)));
 }
+
+#[test]
+fn communication_ids_begin_with_the_prefix() {
+    let config = |id_prefix| Config { node_guid: ALICE_GUID, id_prefix, ..Config::default() };
+    let mut alice = Side::new(ALICE, config(7));
+    let ids: Vec<_> = (0..100).map(|_| alice.cm.draw_local_id().unwrap()).collect();
+    assert!(ids.iter().all(|id| id >> 24 == 7));
+    let mut bob = Side::new(BOB, config(0));
+    let prefixes: Vec<_> = (0..100).map(|_| bob.cm.draw_local_id().unwrap() >> 24).collect();
+    assert!(prefixes.iter().any(|prefix| *prefix != prefixes[0]));
+}

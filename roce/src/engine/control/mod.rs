@@ -35,6 +35,14 @@ use super::types::{
 use super::{finish, modify, requester, responder};
 use crate::wire::MASK_24;
 
+fn queue_pairs<T>(config: &Config) -> Table<T> {
+    let table = |bits| Table::new(config.max_qp, bits, 16, config.qpn_modulus as usize);
+    match config.qpn_prefix {
+        0 => table(24),
+        prefix => table(16).with_prefix(u32::from(prefix) << 16),
+    }
+}
+
 impl<M: Memory> Engine<M> {
     /// Returns an engine without objects. It draws object numbers from `random`.
     pub fn new(config: Config, memory: M, random: impl Random + 'static) -> Self {
@@ -47,7 +55,7 @@ impl<M: Memory> Engine<M> {
                 // Shared receive queue and queue pair numbers have 24 bits; queue pairs 0 and 1 are
                 // special.
                 srqs: Table::new(config.max_srq, 24, 1, config.srqn_modulus as usize),
-                qps: Table::new(config.max_qp, 24, 16, config.qpn_modulus as usize),
+                qps: queue_pairs(&config),
                 groups: Groups::default(),
                 well_known: [None; 2],
                 gsi: None,

@@ -141,6 +141,9 @@ pub struct Config {
     pub qpn_modulus: u32,
     /// The same for the numbers of shared receive queues; see [`qpn_modulus`](Self::qpn_modulus).
     pub srqn_modulus: u32,
+    /// The upper 8 bits of all queue pair numbers, for engines that share an address. The other 16
+    /// bits are drawn. 0: all 24 bits are drawn.
+    pub qpn_prefix: u8,
     /// Whether a connected queue pair accepts only one UDP source port: the port of its peer's
     /// first accepted packet.
     ///
@@ -169,6 +172,7 @@ impl Default for Config {
             burst: 16,
             qpn_modulus: 1,
             srqn_modulus: 1,
+            qpn_prefix: 0,
             strict_ports: false,
         }
     }
