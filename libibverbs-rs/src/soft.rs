@@ -18,8 +18,8 @@
 //! `ENODEV` and [`Cause::Forked`](crate::Cause::Forked), posting fails with `ENODEV`, polling finds
 //! no completion, and dropping a handle does not affect the parent. Two calls succeed there:
 //! queries of the device's attributes and [`Context::alloc_dm`](crate::Context::alloc_dm). The
-//! child can make its own devices with [`auto`] or [`bind`], or by listing devices again. The
-//! address of a parent's device stays taken while the parent lives.
+//! child can make its own devices with [`auto`] or [`bind`], or by listing devices again. A
+//! parent and its child may share an address as other processes do.
 
 use std::net::IpAddr;
 
@@ -34,14 +34,19 @@ use verbs_core::Result;
 
 /// Makes a device on one IP address of this machine, UDP port 4791.
 ///
-/// The address stays taken until the device and all objects opened from it are dropped. Opening the
-/// device or a clone of it returns a context of the same device.
+/// Processes of one user may each have a device on the same address. It stays in use until the
+/// device and all objects opened from it are dropped. Opening the device or a clone of it returns a
+/// context of the same device.
 ///
 /// # Errors
 /// [`Cause::LeftOut`](crate::Cause::LeftOut) with
-/// [`SkipReason::Address`](crate::SkipReason::Address): `EADDRINUSE` if the port is taken,
-/// `EADDRNOTAVAIL` if the address does not belong to this machine; any other errno of creating the
-/// socket.
+/// [`SkipReason::Address`](crate::SkipReason::Address):
+/// - `EADDRINUSE`: this process has a device on the address, or the port is taken by a process of
+///   another user or by the kernel's `rdma_rxe`.
+/// - `EADDRNOTAVAIL`: the address does not belong to this machine.
+/// - `ETIMEDOUT`: no process that shares the address answers within 5 s.
+/// - `EUSERS`: 253 processes share the address.
+/// - any other errno of creating sockets.
 pub fn bind(address: IpAddr) -> Result<Device> {
     builder().bind(address)
 }

@@ -29,9 +29,9 @@ use crate::objects::soft::{DRIVER_ID, Soft};
 ///
 /// Devices requested by `VERBS_SOFT` join every device list. A device created here is opened with
 /// [`Soft::open`](NamedProvider::open); `verbs::soft::{bind, auto}` create and open in one type.
-/// Creating a device takes the address, which stays taken while the [`DeviceInfo`], a clone of it
-/// or an object created from it lives. Opening a `DeviceInfo` twice gives two contexts of one
-/// device.
+/// A process has at most one device on an address, which it keeps while the [`DeviceInfo`], a clone
+/// of it or an object created from it lives. Processes of one user share an address. Opening a
+/// `DeviceInfo` twice gives two contexts of one device.
 #[derive(Debug)]
 pub enum SoftDevice {}
 
@@ -39,9 +39,13 @@ impl SoftDevice {
     /// Creates a device on an address of this machine.
     ///
     /// # Errors
-    /// [`Cause::LeftOut`](verbs_core::Cause::LeftOut) with [`SkipReason::Address`]: notably
-    /// `EADDRINUSE` if the port is taken, and `EADDRNOTAVAIL` if the address does not belong to
-    /// this machine.
+    /// [`Cause::LeftOut`](verbs_core::Cause::LeftOut) with [`SkipReason::Address`]:
+    /// - `EADDRINUSE`: this process has a device on the address, or the port is taken by a process
+    ///   of another user or by the kernel's rdma_rxe.
+    /// - `EADDRNOTAVAIL`: the address does not belong to this machine.
+    /// - `ETIMEDOUT`: no process that shares the address answers within 5 s.
+    /// - `EUSERS`: 253 processes share the address.
+    /// - any other errno of creating sockets, notably `EMFILE`.
     pub fn bind(address: IpAddr) -> Result<DeviceInfo> {
         Self::builder().bind(address)
     }
@@ -155,6 +159,10 @@ impl SoftBuilder {
 
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
         let refused = |errno| left_out(name, address, errno);
+        let place = (address.to_canonical(), self.scope_id);
+        if Device::live().iter().any(|device| (device.socket.address(), device.socket.scope()) == place) {
+            return Err(refused(Errno::ADDRINUSE));
+        }
         self.on(name, Socket::bind(address, self.scope_id).map_err(refused)?, false)
     }
 
@@ -198,7 +206,7 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
 
 /// Creates the devices requested by `VERBS_SOFT`, once per process. A forked child cannot use its
 /// parent's devices and creates its own. For `auto` they get other addresses; addresses requested
-/// by number stay taken while the parent lives.
+/// by number are shared with the parent.
 pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
     requested(<[_]>::to_vec)
 }

@@ -86,6 +86,7 @@ errnos! {
     BADMSG = EBADMSG, "Bad message";
     OVERFLOW = EOVERFLOW, "Value too large for defined data type";
     PROTONOSUPPORT = EPROTONOSUPPORT, "Protocol not supported";
+    USERS = EUSERS, "Too many users";
     OPNOTSUPP = EOPNOTSUPP, "Operation not supported";
     MSGSIZE = EMSGSIZE, "Message too long";
     AFNOSUPPORT = EAFNOSUPPORT, "Address family not supported by protocol";
@@ -93,6 +94,7 @@ errnos! {
     ADDRNOTAVAIL = EADDRNOTAVAIL, "Cannot assign requested address";
     NETUNREACH = ENETUNREACH, "Network is unreachable";
     NOBUFS = ENOBUFS, "No buffer space available";
+    CONNRESET = ECONNRESET, "Connection reset by peer";
     TIMEDOUT = ETIMEDOUT, "Connection timed out";
     CONNREFUSED = ECONNREFUSED, "Connection refused";
     HOSTUNREACH = EHOSTUNREACH, "No route to host";

@@ -155,8 +155,18 @@ impl fmt::Display for SkipReason {
             }
             Self::Address { address, port, errno: Errno::ADDRINUSE } => write!(
                 f,
-                "UDP port {port} of {address} is taken: by another process, or by the kernel's rdma_rxe, which takes it \
-                 on every address; use another address, or unload it (modprobe -r rdma_rxe)"
+                "UDP port {port} of {address} is taken: by another device of this process, by a process of another user, \
+                 or by the kernel's rdma_rxe, which takes it on every address; use another address, or unload it \
+                 (modprobe -r rdma_rxe)"
+            ),
+            Self::Address { address, port, errno: Errno::TIMEDOUT } => write!(
+                f,
+                "UDP port {port} of {address} cannot be shared: no process that has it answers, perhaps because all are \
+                 stopped; continue or end one of them (ss -xlp | grep verbs-soft/share)"
+            ),
+            Self::Address { address, port, errno: Errno::USERS } => write!(
+                f,
+                "UDP port {port} of {address} is shared by as many processes as can share it: use another address too"
             ),
             Self::Address { address: IpAddr::V6(v6), errno: Errno::ADDRNOTAVAIL, .. }
                 if v6.is_unicast_link_local() =>
@@ -262,9 +272,12 @@ mod tests {
         assert!(of(Errno::ADDRINUSE).was_asked_for() && !SkipReason::BadName.was_asked_for());
         assert_eq!(
             sentence(of(Errno::ADDRINUSE)),
-            "rxe0: UDP port 4791 of 192.0.2.1 is taken: by another process, or by the kernel's rdma_rxe, which takes it \
-             on every address; use another address, or unload it (modprobe -r rdma_rxe)"
+            "rxe0: UDP port 4791 of 192.0.2.1 is taken: by another device of this process, by a process of another user, \
+             or by the kernel's rdma_rxe, which takes it on every address; use another address, or unload it \
+             (modprobe -r rdma_rxe)"
         );
+        assert!(sentence(of(Errno::TIMEDOUT)).contains("no process that has it answers"));
+        assert!(sentence(of(Errno::USERS)).contains("as many processes as can share it"));
         assert!(sentence(of(Errno::ADDRNOTAVAIL)).contains("192.0.2.1 is not an address of this machine"));
         let filtered = sentence(of(Errno::PERM));
         assert!(filtered.contains("(EPERM)") && filtered.contains("seccomp"), "{filtered}");

@@ -49,7 +49,7 @@ use verbs_core::Errno;
 use super::owner::Owner;
 use super::port::Port;
 use super::process::PeerProcess;
-use super::rendezvous::{Token, Watch, device_name, is_reached, name, name_at, second_name, stream};
+use super::rendezvous::{Token, Watch, has_process_device, is_reached, name, name_at, second_name, stream};
 use super::resolve::{Lookup, Question, Resolution, Route, best_route, canonical, is_local, route};
 use crate::io::address::{loopback_of, unspecified_of};
 
@@ -306,14 +306,15 @@ impl Answers {
         self.unhurried.len() < MAX_KNOWN
     }
 
-    /// Returns whether the process of a listener has the device at the destination.
+    /// Returns whether the process of a listener has the device at the destination, or shares it
+    /// with processes of its user.
     fn has_process_device(&mut self, listener: Owner, destination: SocketAddr) -> bool {
         let scope = match destination {
             SocketAddr::V4(_) => 0,
             SocketAddr::V6(v6) => v6.scope_id(),
         };
-        let owner = self.owner(&device_name(destination.ip(), scope));
-        owner.is_ok_and(|owner| owner.is_some_and(|owner| owner.is_process_of(listener)))
+        let has_device = has_process_device(listener, destination.ip(), scope, |name| self.owner(name));
+        has_device.unwrap_or(false)
     }
 
     /// Returns whether a client chooses the owner of a name before trying the next name.
@@ -464,7 +465,7 @@ fn named(destination: SocketAddr) -> SocketAddr {
 
 /// The kind of a listener's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
+pub(super) enum On {
     /// A device at the loopback address, beside a listener of the same user on all addresses.
     Second,
     /// The address itself.
@@ -474,7 +475,8 @@ enum On {
 }
 
 /// Returns the names that a listener for a destination may have, in the order of the search.
-fn names_of(space: u16, destination: SocketAddr) -> impl Iterator<Item = (On, String)> {
+pub(super) fn names_of(space: u16, destination: SocketAddr) -> impl Iterator<Item = (On, String)> {
+    let destination = named(destination);
     let (ip, port) = (destination.ip(), destination.port());
     let second = (ip == loopback_of(ip)).then(|| (On::Second, second_name(space, ip, port)));
     let others =

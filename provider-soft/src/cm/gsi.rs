@@ -28,6 +28,7 @@ use crate::device::Device;
 use crate::device::device_core::DeviceCore;
 use crate::device::error::{allocation, refusal};
 use crate::device::gsi_end::GsiEnd;
+use crate::io::Requests;
 use crate::sync::ring::{Consumer, ring};
 use crate::sync::signal::Signal;
 
@@ -91,6 +92,7 @@ impl Gsi {
             .map_err(|errno| device.error(TAKE, errno.into()))?;
         let signal = Arc::new(Signal::new(readable));
         let end = GsiEnd::new(producer, Arc::clone(&signal));
+        let requests = device.request_socket().map_err(|errno| device.error(TAKE, errno))?;
         device.control(TAKE, |core, _| {
             core.engine.open_gsi().map_err(|refused| match refused {
                 engine::Refused::Busy => device
@@ -99,8 +101,10 @@ impl Gsi {
                 other => refusal(device, TAKE, other),
             })?;
             core.sink.gsi = Some(end);
+            core.requests = requests.map(|socket| Box::new(Requests::new(socket)));
             Ok(())
         })?;
+        device.watch_requests(true);
         Ok(Self { device: Arc::clone(device), received: Mutex::new(received), signal })
     }
 
@@ -182,8 +186,10 @@ impl Drop for Gsi {
     fn drop(&mut self) {
         // Fails only in a forked child, where the interface belongs to the parent.
         let _ = self.device.control("close_gsi", |core, _| {
+            self.device.watch_requests(false);
             core.engine.close_gsi();
             core.sink.gsi = None;
+            core.requests = None;
             Ok(())
         });
     }

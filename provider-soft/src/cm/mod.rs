@@ -9,6 +9,7 @@
 //! | [`Answers`] | the same, for a connection manager that sends each listener one request |
 //! | [`ports_of`] | from the address that a program listens on, to ports |
 //! | [`Listening`] | a name that leads other processes of this machine to a listener |
+//! | [`Mailbox`], [`Forwarder`] | requests between processes that share an address |
 //! | [`DeviceOwner`] | the process of a device of this machine, to detect its end |
 //! | [`is_taken`] | whether a listener of this machine has an address and port |
 //! | [`AddressWatch`], [`at_new_port`] | addresses that disappear and devices that appear |
@@ -24,8 +25,9 @@
 //! completion queue and happens to receive the packet.
 //!
 //! # Addresses
-//! The address of a device is reachable like any IP address. It belongs to one process, because the
-//! device binds its UDP port 4791. Programs use three kinds of addresses that belong to no device:
+//! The address of a device is reachable like any IP address. Processes of one user may share it;
+//! each service then belongs to one of them ([`Mailbox`]). Programs use three kinds of addresses
+//! that belong to no device:
 //!
 //! | a program | with | means |
 //! |---|---|---|
@@ -48,6 +50,7 @@
 //! `rdma_cm(7)`, `rdma_resolve_addr(3)`; IBTA volume 1, chapter 12 (communication management)
 
 mod answers;
+mod forward;
 mod gsi;
 mod owner;
 mod port;
@@ -60,6 +63,7 @@ pub use crate::device::at_new_port;
 pub use crate::device::exit::at_exit;
 pub use crate::device::fork::ForkMark;
 pub use answers::{Answers, Found};
+pub use forward::{Forwarder, Mailbox};
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use port::Port;
 pub use presence::AddressWatch;

@@ -25,6 +25,11 @@ impl Owner {
         Ok(Self { pid: owner.pid(), uid: owner.uid() })
     }
 
+    /// Returns its user.
+    pub(super) fn uid(self) -> u32 {
+        self.uid
+    }
+
     /// Returns whether it is root or this process's user: both could end this process as well.
     pub(super) fn is_trusted(self) -> bool {
         self.uid == 0 || self.is_own_user()

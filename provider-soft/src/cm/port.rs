@@ -87,6 +87,13 @@ impl Port {
         self.device.socket.scope()
     }
 
+    /// Returns this process's slot of the address, which other processes share: the upper 8 bits of
+    /// its queue pair numbers. Communication ids must begin with it as well. Returns 0 if the
+    /// address belongs to this process alone.
+    pub fn slot(&self) -> u8 {
+        self.device.socket.slot()
+    }
+
     /// Returns the address as a GID.
     pub fn gid(&self) -> Gid {
         Gid(self.device.gid)

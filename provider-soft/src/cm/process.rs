@@ -13,20 +13,25 @@
 //!           later: connect a datagram socket to the second, to see whether it has the device still
 //! ```
 //!
+//! At an address shared by processes, the first name ends with the slot of the process.
+//!
 //! A name proves less than the process: a forked child with the owner's descriptors keeps it.
 //!
 //! # References
 //! `unix(7)` (`SO_PEERCRED`), `pidfd_open(2)`
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
+use nix::unistd::geteuid;
+use roce::wire::UDP_PORT;
 use verbs_core::Errno;
 
+use super::answers::names_of;
 use super::owner::Owner;
-use super::rendezvous::{Token, device_name, is_reached, stream};
-use crate::io;
+use super::rendezvous::{Token, device_name, is_reached, owner, slot_name, stream};
+use crate::io::{self, share};
 
 /// The owner of a device of this machine.
 #[derive(Debug)]
@@ -52,19 +57,42 @@ pub struct PeerProcess {
 
 impl DeviceOwner {
     /// Finds the owner of the device with an address. `scope` is the index of the interface for a
-    /// link-local IPv6 address.
-    pub fn of(address: IpAddr, scope: u32) -> Self {
-        Self::find(device_name(address, scope)).unwrap_or(Self::Unknown)
+    /// link-local IPv6 address. `slot` is the owner's [slot](super::Port::slot) if the address is
+    /// shared, and otherwise without meaning; 0 stands for an unknown slot.
+    pub fn of(address: IpAddr, scope: u32, slot: u8) -> Self {
+        let device = device_name(address, scope);
+        match Self::find(&device, 0) {
+            Ok(Self::Unknown) if slot != 0 => Self::find(&device, slot).unwrap_or(Self::Unknown),
+            found => found.unwrap_or(Self::Unknown),
+        }
     }
 
-    /// Returns whether a process has the device, or cannot be inspected.
+    /// Returns whether a process has the device alone, or cannot be inspected.
     pub fn exists(address: IpAddr, scope: u32) -> bool {
         stream().and_then(|stream| is_reached(&stream, &device_name(address, scope))).unwrap_or(true)
     }
 
-    fn find(name: String) -> Result<Self, Errno> {
+    /// Returns the [slot](super::Port::slot) of the process that listens at `listener`, among the
+    /// processes of this user that share the address of a device. Returns 0 if they do not share
+    /// it, or the process is unknown.
+    pub fn slot_of_listener(space: u16, listener: SocketAddr, device: IpAddr, scope: u32) -> u8 {
+        let group = share::group_name(geteuid().as_raw(), device, UDP_PORT, scope);
+        if !matches!(owner(&group), Ok(Some(_))) {
+            return 0;
+        }
+        let mut names = names_of(space, listener);
+        let Some(listener) = names.find_map(|(_, name)| owner(&name).ok().flatten()) else { return 0 };
+        let device = device_name(device, scope);
+        let has_slot = |slot: &u8| {
+            owner(&slot_name(&device, *slot))
+                .is_ok_and(|its| its.is_some_and(|its| its.is_process_of(listener)))
+        };
+        (1..=u8::MAX).find(has_slot).unwrap_or(0)
+    }
+
+    fn find(device: &str, slot: u8) -> Result<Self, Errno> {
         let stream = stream()?;
-        if !is_reached(&stream, &name)? {
+        if !is_reached(&stream, &slot_name(device, slot))? {
             return Ok(Self::Unknown);
         }
         let owner = Owner::of(&stream)?;
@@ -76,8 +104,8 @@ impl DeviceOwner {
                 // The process number differs in another namespace, and for a new owner.
                 let token = Token::of_process(owner.pid.cast_unsigned());
                 let looking = UnixDatagram::unbound().map_err(|error| Errno::from_io(&error))?;
-                let is_owner = token.is_seen(&name, &looking);
-                let process = PeerProcess { file, name, token };
+                let is_owner = token.is_seen(device, &looking);
+                let process = PeerProcess { file, name: device.to_owned(), token };
                 Ok(if is_owner { Self::Process(process) } else { Self::Unknown })
             }
             Err(errno) if errno.raw() == libc::ESRCH => Ok(Self::Ended),

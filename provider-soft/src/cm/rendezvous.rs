@@ -47,11 +47,13 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket};
+use roce::wire::UDP_PORT;
 use verbs_core::Errno;
 
 use super::owner::Owner;
 use super::port::Port;
 use crate::io::address::{gid_of, loopback_of, unspecified_of};
+use crate::io::share;
 
 /// The name of a listener of this process. Dropping it frees the name.
 ///
@@ -126,7 +128,7 @@ impl Listening {
             Err(holder) => holder,
         };
         let known = ports.iter().all(|port| !port.is_auto());
-        let has_device = || owner(&device_name(address.ip(), 0)).map(|device| is_process(device, holder));
+        let has_device = || has_process_device(holder, address.ip(), 0, owner);
         if known && (holder.is_trusted() || has_device()?) { Ok(None) } else { Err(Errno::ADDRINUSE) }
     }
 
@@ -168,8 +170,9 @@ impl Listening {
     /// `EADDRINUSE`: another process has the name; any other errno of `socket(2)`, `bind(2)` and
     /// `listen(2)`, notably `EMFILE`.
     pub fn of_device(port: &Port) -> Result<Self, Errno> {
-        let name = device_name(port.address(), port.scope_id());
-        Self::take(name, Token::of_process(std::process::id()), core::slice::from_ref(port))
+        let device = device_name(port.address(), port.scope_id());
+        let (name, token) = (slot_name(&device, port.slot()), Token::of_process(std::process::id()));
+        Self::take_with(name, &device, token, core::slice::from_ref(port))
     }
 
     /// Takes a name, or returns the process holding it.
@@ -194,10 +197,16 @@ impl Listening {
 
     /// Takes a free name.
     fn take(name: String, token: Token, ports: &[Port]) -> Result<Self, Errno> {
+        let base = name.clone();
+        Self::take_with(name, &base, token, ports)
+    }
+
+    /// Takes a free name. The token's name begins with `base`.
+    fn take_with(name: String, base: &str, token: Token, ports: &[Port]) -> Result<Self, Errno> {
         let address = UnixAddress::from_abstract_name(&name).map_err(errno)?;
         let listener = UnixListener::bind_addr(&address).map_err(errno)?;
         listener.set_nonblocking(true).map_err(errno)?;
-        let (alive, answer) = promise(&name, token, ports)?;
+        let (alive, answer) = promise(base, token, ports)?;
         Ok(Self { listener, name, _alive: alive, answer })
     }
 
@@ -303,7 +312,7 @@ fn exists(name: String) -> Result<bool, Errno> {
 ///
 /// # Errors
 /// Any errno of `socket(2)`, notably `EMFILE`.
-fn owner(name: &str) -> Result<Option<Owner>, Errno> {
+pub(super) fn owner(name: &str) -> Result<Option<Owner>, Errno> {
     let stream = stream()?;
     match is_reached(&stream, name) {
         Err(Errno::AGAIN) => Ok(None),
@@ -454,6 +463,33 @@ pub(super) fn device_name(ip: IpAddr, scope: u32) -> String {
         IpAddr::V6(v6) if v6.is_unicast_link_local() => format!("verbs-soft/cm/2/device/{v6}%{scope}"),
         other => format!("verbs-soft/cm/2/device/{other}"),
     }
+}
+
+/// Returns the abstract name of a device of one process, which has a slot of the address, or 0 if
+/// the address is not shared.
+pub(super) fn slot_name(device: &str, slot: u8) -> String {
+    if slot == 0 { device.to_owned() } else { format!("{device}/slot/{slot}") }
+}
+
+/// Returns the abstract name of a service at a shared address.
+pub(super) fn service_name(port: &Port, service: u64) -> String {
+    let (address, scope) = (port.address(), port.scope_id());
+    format!("verbs-soft/cm/2/mad/{address}%{scope}/{service:016x}")
+}
+
+/// Returns whether a listener's process has the device at an address, or shares it with processes
+/// of its user. `owner` returns the owner of a name.
+pub(super) fn has_process_device(
+    listener: Owner,
+    ip: IpAddr,
+    scope: u32,
+    mut owner: impl FnMut(&str) -> Result<Option<Owner>, Errno>,
+) -> Result<bool, Errno> {
+    if is_process(owner(&device_name(ip, scope))?, listener) {
+        return Ok(true);
+    }
+    let members = owner(&share::group_name(listener.uid(), ip, UDP_PORT, scope))?;
+    Ok(members.is_some_and(|members| members.is_user_of(listener)))
 }
 
 /// The end of a second name.

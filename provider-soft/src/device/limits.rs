@@ -67,8 +67,9 @@ pub(crate) const MAX_LIST: usize = {
 /// loopback, so credit never delays a peer that accepts its responses.
 const ANSWER_RATE: u32 = 8000;
 
-/// Returns the engine's configuration, for a socket with a receive buffer of `rcvbuf` bytes.
-pub(crate) fn config(rcvbuf: usize, strict_ports: bool) -> Config {
+/// Returns the engine's configuration, for a socket with a receive buffer of `rcvbuf` bytes and
+/// this slot of its address, or 0 if the address is not shared.
+pub(crate) fn config(rcvbuf: usize, slot: u8, strict_ports: bool) -> Config {
     // The limit is the peer's buffer, probably as large as this one. The kernel counts a packet of
     // 4 KiB as 8 KiB.
     let window_bytes = u32::try_from(rcvbuf / 4).unwrap_or(u32::MAX).clamp(64 << 10, 512 << 10);
@@ -83,6 +84,7 @@ pub(crate) fn config(rcvbuf: usize, strict_ports: bool) -> Config {
         answer_rate: ANSWER_RATE,
         qpn_modulus: QPN_MODULUS as u32,
         srqn_modulus: SRQN_MODULUS as u32,
+        qpn_prefix: slot,
         strict_ports,
         ..Config::default()
     }

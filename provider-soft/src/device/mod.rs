@@ -52,7 +52,7 @@ use verbs_core::{Errno, room, thread};
 
 use crate::device::settings::Settings;
 use crate::device::shared::Shared;
-use crate::io::Socket;
+use crate::io::{Membership, Socket};
 
 /// A live device. Dropping the last reference stops it.
 #[derive(Debug)]
@@ -120,7 +120,10 @@ impl Drop for Device {
             // are not used afterwards, because no code can reach them any more.
             core::mem::forget(worker);
             let fds = [self.shared.socket.as_fd(), self.shared.alarm.as_fd()];
-            for fd in fds.into_iter().chain(self.shared.link.as_ref().map(AsFd::as_fd)) {
+            let fds = fds.into_iter().chain(self.shared.link.as_ref().map(AsFd::as_fd));
+            let membership = self.shared.socket.membership().map(Membership::files);
+            let requests = self.shared.requests.get().map(|requests| requests.as_fd());
+            for fd in fds.chain(membership.into_iter().flatten()).chain(requests) {
                 let _ = nix::unistd::close(fd.as_raw_fd());
             }
             return;

@@ -70,6 +70,11 @@ pub(crate) struct Shared {
     /// Readable while a packet waits for a multicast group; empty before the device joins its first
     /// group.
     pub(crate) group_packets: OnceLock<Arc<Epoll>>,
+    /// The socket for connection requests, if a connection manager has used the device and its
+    /// address is shared.
+    pub(crate) requests: OnceLock<Arc<Socket>>,
+    /// A connection manager uses the device.
+    has_gsi: AtomicBool,
     /// Wakes the worker.
     pub(crate) alarm: EventFd,
     pub(crate) stop: AtomicBool,
@@ -102,7 +107,7 @@ impl Shared {
     /// `ENOMEM`; the errno of a failed system call, notably `EMFILE`.
     pub(crate) fn new(name: &str, socket: Socket, guid: Guid, settings: Settings) -> Result<Self, Errno> {
         room::check(MEMORY)?;
-        let config = limits::config(socket.rcvbuf(), settings.strict_ports);
+        let config = limits::config(socket.rcvbuf(), socket.slot(), settings.strict_ports);
         // Watched before the state is read, so no change is lost in between.
         let link = LinkWatch::open();
         let port = Mutex::new(PortLink::on(socket.address(), socket.scope()));
@@ -122,6 +127,8 @@ impl Shared {
             idle_polls: AtomicU32::new(0),
             mark: ForkMark::new()?,
             group_packets: OnceLock::new(),
+            requests: OnceLock::new(),
+            has_gsi: AtomicBool::new(false),
             origin,
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
@@ -325,7 +332,7 @@ impl Shared {
     pub(crate) fn catch_up(&self) {
         for _ in 0..CAUGHT_UP {
             let mut guard = self.core.lock();
-            let received = guard.receive(&self.socket);
+            let received = guard.receive(&self.socket) | guard.receive_requests(&self.socket);
             let now = self.now();
             self.round(&mut guard, now, received, Acks::Now);
             self.leave(guard, now);
@@ -508,6 +515,39 @@ impl Shared {
     pub(crate) fn watch_groups(&self, readable: Arc<Epoll>) {
         self.group_packets.get_or_init(|| readable);
         self.wake();
+    }
+
+    /// Returns the socket for connection requests, which the calls with the device's lock read.
+    ///
+    /// # Errors
+    /// As [`Socket::of_requests`].
+    pub(crate) fn request_socket(&self) -> Result<Option<Arc<Socket>>, Errno> {
+        if self.requests.get().is_none()
+            && let Some(socket) = self.socket.of_requests()?
+        {
+            let _ = self.requests.set(Arc::new(socket));
+        }
+        Ok(self.requests.get().cloned())
+    }
+
+    /// Makes the worker wait for connection requests, or no longer.
+    pub(crate) fn watch_requests(&self, has_gsi: bool) {
+        self.has_gsi.store(has_gsi, Ordering::Release);
+        self.wake();
+    }
+
+    /// Returns the socket for connection requests while a connection manager uses the device.
+    pub(crate) fn watched_requests(&self) -> Option<&Socket> {
+        self.requests.get().filter(|_| self.has_gsi.load(Ordering::Acquire)).map(AsRef::as_ref)
+    }
+
+    /// Handles connection requests.
+    pub(crate) fn handle_requests(&self) {
+        let mut guard = self.core.lock();
+        let received = guard.receive_requests(&self.socket);
+        let now = self.now();
+        self.round(&mut guard, now, received, Acks::Behind);
+        self.leave(guard, now);
     }
 
     /// Wakes the worker.

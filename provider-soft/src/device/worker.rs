@@ -6,7 +6,8 @@
 //! | has work in flight, or waits for events | the alarm, a packet, a deadline, room to write |
 //! | polls | the alarm, or the end of polling |
 //!
-//! A change of an interface always wakes it ([`crate::io::link`]).
+//! A change of an interface always wakes it ([`crate::io::link`]), as does a process that begins to
+//! share the address, and a connection request for a shared address ([`crate::io::share`]).
 //!
 //! The worker checks every 1 to 8 ms whether polling continues, less often the longer it has
 //! lasted. Packets do not wake the worker while a program polls. A program may wait between two
@@ -215,17 +216,22 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     let alarm = PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN);
     let mut few: [_; FEW] = core::array::from_fn(|_| alarm.clone());
     let mut count = 1;
-    let mut add = |file| {
-        few[count] = file;
+    let mut add = |file, events| {
+        few[count] = PollFd::new(file, events);
         count += 1;
+        Some(count - 1)
     };
-    shared.link.iter().for_each(|link| add(PollFd::new(link.as_fd(), PollFlags::POLLIN)));
+    let readable = PollFlags::POLLIN;
+    let link = shared.link.as_ref().and_then(|link| add(link.as_fd(), readable));
+    let members = shared.socket.membership().and_then(|members| add(members.as_fd(), readable));
+    let requests = shared.watched_requests().and_then(|requests| add(requests.as_fd(), readable));
     if sleep.for_packets {
-        let mut events = PollFlags::POLLIN;
+        let mut events = readable;
         events.set(PollFlags::POLLOUT, sleep.for_room);
-        add(PollFd::new(shared.socket.as_fd(), events));
-        let groups = shared.group_packets.get();
-        groups.into_iter().for_each(|groups| add(PollFd::new(groups.0.as_fd(), PollFlags::POLLIN)));
+        add(shared.socket.as_fd(), events);
+        if let Some(groups) = shared.group_packets.get() {
+            add(groups.0.as_fd(), readable);
+        }
     }
     let mut all = Vec::new();
     let has_memory = !clogged.is_empty() && all.try_reserve_exact(count + clogged.len()).is_ok();
@@ -244,12 +250,19 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     }
     // Whatever ended the sleep, the worker looks at everything.
     let _ = ppoll(fds, until.map(|until| timeout(shared.now(), until)), None);
-    let is_ready = |at: usize| fds.get(at).is_some_and(|file| file.any() == Some(true));
-    if shared.link.is_some() && is_ready(1) || shared.has_link_changed() {
+    let is_ready = |at: Option<usize>| at.is_some_and(|at| fds[at].any() == Some(true));
+    let (is_alarmed, has_requests) = (is_ready(Some(0)), is_ready(requests));
+    if is_ready(link) || shared.has_link_changed() {
         shared.follow_link();
     }
+    if let Some(members) = shared.socket.membership().filter(|_| is_ready(members)) {
+        members.admit();
+    }
+    if has_requests {
+        shared.handle_requests();
+    }
     // An alarm set from now on ends the next sleep.
-    is_ready(0) && shared.alarm.read().is_ok()
+    is_alarmed && shared.alarm.read().is_ok()
 }
 
 fn timeout(now: Time, until: Time) -> TimeSpec {
@@ -257,7 +270,7 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
 }
 
 /// The files that the worker always waits for, at most.
-const FEW: usize = 4;
+const FEW: usize = 6;
 
 /// The smallest number of polls per [`TICK`] of a polling program. A program with fewer waits for
 /// events or looks now and then.

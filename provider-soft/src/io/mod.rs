@@ -10,9 +10,11 @@
 //! | module | content |
 //! |---|---|
 //! | [`socket`] | the socket: its address, and the kernel's features on it |
+//! | [`share`] | an address shared by processes |
 //! | [`outbox`] | **sending**: packets of one flow joined to one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams split into packets (UDP GRO), ICRC checked |
 //! | [`backlog`] | whether the kernel's send queue has room for read responses |
+//! | [`requests`] | connection requests for an address shared by processes |
 //! | [`groups`] | multicast: a socket for each group |
 //! | [`flows`] | prepared ICRC states of recent peers |
 //! | [`address`] | GIDs, IP addresses, socket names |
@@ -48,6 +50,8 @@ mod groups;
 pub(crate) mod inbox;
 pub(crate) mod link;
 pub(crate) mod outbox;
+mod requests;
+pub(crate) mod share;
 pub(crate) mod socket;
 mod sys;
 #[cfg(test)]
@@ -60,5 +64,7 @@ pub use counters::Counters;
 pub(crate) use groups::Groups;
 pub(crate) use inbox::Inbox;
 pub(crate) use outbox::{Flush, Outbox};
+pub(crate) use requests::Requests;
+pub(crate) use share::Membership;
 pub(crate) use socket::Socket;
 pub(crate) use sys::process;

@@ -14,6 +14,7 @@ use verbs_core::Errno;
 
 use super::address::{Name, gid_of};
 use super::counters::{Counters, Counts};
+use super::share::{self, Membership};
 use super::sys;
 use crate::io::link::Interface;
 
@@ -27,6 +28,8 @@ pub(crate) struct Socket {
     rcvbuf: usize,
     default_hop_limit: u8,
     gso: bool,
+    /// This process's part of the address, if processes share it.
+    membership: Option<Membership>,
     counts: Counts,
 }
 
@@ -38,16 +41,21 @@ const BUFFER: c_int = 8 << 20;
 const ATTEMPTS: u32 = 4096;
 
 impl Socket {
-    /// Takes UDP port 4791 of a local address. Several interfaces may have the same link-local
-    /// address: `scope` is the index of one; 0 stands for the first.
+    /// Takes a part of UDP port 4791 of a local address, which processes of one user share.
+    /// Several interfaces may have the same link-local address: `scope` is the index of one; 0
+    /// stands for the first.
+    ///
+    /// Takes the whole port if processes cannot find each other, because a sandbox forbids abstract
+    /// Unix sockets or the kernel has no filter for groups of sockets.
     ///
     /// # Errors
-    /// - `EADDRINUSE`: the port is taken by another soft device or by the kernel's rxe
-    ///   (`rdma_rxe`).
+    /// - `EADDRINUSE`: the port is taken by another user, by the kernel's rxe (`rdma_rxe`), or by a
+    ///   soft device that does not share it.
     /// - `EADDRNOTAVAIL`: the address does not belong to this host.
+    /// - `ETIMEDOUT`: the processes that share it do not answer; `EUSERS`: they are too many.
     /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`, notably `EMFILE`.
     pub(crate) fn bind(address: IpAddr, scope: u32) -> Result<Self, Errno> {
-        Self::bind_on(address, UDP_PORT, scope)
+        Self::bind_shared(address, UDP_PORT, scope)
     }
 
     /// Takes UDP port 4791 of a free address of 127.0.0.0/8.
@@ -57,7 +65,7 @@ impl Socket {
     pub(crate) fn auto() -> Result<Self, Errno> {
         let mut last = Errno::ADDRINUSE;
         for address in loopback_candidates(std::process::id()) {
-            match Self::bind(address.into(), 0) {
+            match Self::bind_alone(address.into(), UDP_PORT, 0) {
                 Err(Errno::ADDRINUSE) => last = Errno::ADDRINUSE,
                 result => return result,
             }
@@ -65,60 +73,51 @@ impl Socket {
         Err(last)
     }
 
-    /// Takes a UDP port of a local address like [`bind`](Self::bind), with a given port (0: a free
-    /// one).
-    #[cfg(test)]
-    pub(super) fn bind_port(address: IpAddr, port: u16) -> Result<Self, Errno> {
-        Self::bind_on(address, port, 0)
+    /// Takes a part of a UDP port of a local address like [`bind`](Self::bind).
+    pub(super) fn bind_shared(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
+        let place = Place::new(address, port, scope)?;
+        let base = share::base_name(place.address, place.port, place.scope);
+        match Membership::join(&base, || place.open(true)) {
+            Ok((membership, fd)) => place.socket(fd, Some(membership)),
+            Err(
+                errno @ (Errno::ADDRINUSE
+                | Errno::ADDRNOTAVAIL
+                | Errno::MFILE
+                | Errno::NFILE
+                | Errno::NOMEM
+                | Errno::NOBUFS
+                | Errno::TIMEDOUT
+                | Errno::USERS),
+            ) => Err(errno),
+            Err(_) => place.socket(place.open(false)?, None),
+        }
     }
 
-    fn bind_on(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
-        let address = address.to_canonical();
-        // The ICRC covers a packet's destination address, which a wildcard or group address does
-        // not determine.
-        let stands_for_many = match address {
-            IpAddr::V4(v4) => v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast(),
-            IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
-        };
-        if stands_for_many {
-            return Err(Errno::ADDRNOTAVAIL);
-        }
-        let scope = match address {
-            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-                interface_of(address, scope).ok_or(Errno::ADDRNOTAVAIL)?.1
-            }
-            _ => 0,
-        };
-        let socket = sys::datagram_socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
-        let fd = socket.as_fd();
-        let default_hop_limit = if address.is_ipv4() {
-            sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-            sys::option(fd, libc::IPPROTO_IP, libc::IP_TTL)?
-        } else {
-            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
-            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-            // RoCE v2 packets carry no UDP checksum (nor do rxe's), because they have the ICRC.
-            // Over IPv6 the kernel drops such packets unless the socket accepts them.
-            sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
-            sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS)?
-        };
-        let rcvbuf = enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
-        enlarge(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
-        let gso = sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
-        // Since Linux 5.0. Without it each packet arrives separately.
-        let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
-        sys::bind(fd, &Name::new(address, port, scope))?;
-        let port = if port == 0 { sys::local_name(fd)?.parse().ok_or(Errno::AFNOSUPPORT)?.1 } else { port };
-        Ok(Self {
-            fd: socket,
-            address,
-            port,
-            scope,
-            rcvbuf,
-            default_hop_limit: u8::try_from(default_hop_limit).unwrap_or(64),
-            gso,
-            counts: Counts::default(),
-        })
+    /// Takes a whole UDP port of a local address, with a given port (0: a free one).
+    pub(super) fn bind_alone(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
+        let place = Place::new(address, port, scope)?;
+        place.socket(place.open(false)?, None)
+    }
+
+    /// Returns this process's slot of the address, or 0 if the address is not shared.
+    pub(crate) fn slot(&self) -> u8 {
+        self.membership.as_ref().map_or(0, Membership::slot)
+    }
+
+    /// Returns this process's part of the address, if processes share it.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
+    }
+
+    /// Returns the socket for connection requests, if processes share the address. Otherwise they
+    /// arrive at this socket.
+    ///
+    /// # Errors
+    /// Any errno of `fcntl(2)` and `getsockopt(2)`, notably `EMFILE`.
+    pub(crate) fn of_requests(&self) -> Result<Option<Self>, Errno> {
+        let Some(membership) = &self.membership else { return Ok(None) };
+        let Self { address, port, scope, .. } = *self;
+        Place { address, port, scope }.socket(membership.requests()?, None).map(Some)
     }
 
     /// Makes datagrams to groups leave through the interface of the socket's address, with the hop
@@ -216,6 +215,7 @@ impl Socket {
             rcvbuf,
             default_hop_limit: self.default_hop_limit,
             gso: false,
+            membership: None,
             counts: Counts::default(),
         };
         socket.tell_headers()?;
@@ -322,6 +322,87 @@ impl Socket {
     }
 }
 
+/// An address and port.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    address: IpAddr,
+    port: u16,
+    scope: u32,
+}
+
+impl Place {
+    fn new(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
+        let address = address.to_canonical();
+        // The ICRC covers a packet's destination address, which a wildcard or group address does
+        // not determine.
+        let stands_for_many = match address {
+            IpAddr::V4(v4) => v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast(),
+            IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
+        };
+        if stands_for_many {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        let scope = match address {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+                interface_of(address, scope).ok_or(Errno::ADDRNOTAVAIL)?.1
+            }
+            _ => 0,
+        };
+        Ok(Self { address, port, scope })
+    }
+
+    /// Opens a socket, which other sockets of this user share if `is_shared`.
+    fn open(self, is_shared: bool) -> Result<OwnedFd, Errno> {
+        let Self { address, port, scope } = self;
+        let socket = sys::datagram_socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+        let fd = socket.as_fd();
+        if address.is_ipv4() {
+            sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        } else {
+            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+            // RoCE v2 packets carry no UDP checksum (nor do rxe's), because they have the ICRC.
+            // Over IPv6 the kernel drops such packets unless the socket accepts them.
+            sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
+        }
+        enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
+        enlarge(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
+        // Since Linux 5.0. Without it each packet arrives separately.
+        let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
+        if is_shared {
+            sys::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+        }
+        sys::bind(fd, &Name::new(address, port, scope))?;
+        Ok(socket)
+    }
+
+    /// Returns an open socket with its properties.
+    fn socket(self, fd: OwnedFd, membership: Option<Membership>) -> Result<Socket, Errno> {
+        let Self { address, port, scope } = self;
+        let socket = fd.as_fd();
+        let default_hop_limit = if address.is_ipv4() {
+            sys::option(socket, libc::IPPROTO_IP, libc::IP_TTL)?
+        } else {
+            sys::option(socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS)?
+        };
+        let rcvbuf = usize::try_from(sys::option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF)?).unwrap_or(0);
+        let gso = sys::option(socket, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
+        let port =
+            if port == 0 { sys::local_name(socket)?.parse().ok_or(Errno::AFNOSUPPORT)?.1 } else { port };
+        Ok(Socket {
+            fd,
+            address,
+            port,
+            scope,
+            rcvbuf,
+            default_hop_limit: u8::try_from(default_hop_limit).unwrap_or(64),
+            gso,
+            membership,
+            counts: Counts::default(),
+        })
+    }
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -399,30 +480,30 @@ mod tests {
     #[test]
     fn a_taken_port_is_eaddrinuse() {
         let address = IpAddr::from([127, 9, 1, 1]);
-        let first = Socket::bind_port(address, 0).expect("a free port");
-        assert_eq!(Socket::bind_port(address, first.port()).expect_err("taken"), Errno::ADDRINUSE);
-        let beside = Socket::bind_port([127, 9, 1, 2].into(), first.port());
+        let first = Socket::bind_alone(address, 0, 0).expect("a free port");
+        assert_eq!(Socket::bind_alone(address, first.port(), 0).expect_err("taken"), Errno::ADDRINUSE);
+        let beside = Socket::bind_alone([127, 9, 1, 2].into(), first.port(), 0);
         assert!(beside.is_ok(), "the same port of another address is free: {beside:?}");
     }
 
     #[test]
     fn an_address_of_another_host_is_eaddrnotavail() {
-        let refused =
-            Socket::bind_port([192, 0, 2, 1].into(), 0).expect_err("no host has an address of TEST-NET-1");
+        let refused = Socket::bind_alone([192, 0, 2, 1].into(), 0, 0)
+            .expect_err("no host has an address of TEST-NET-1");
         assert_eq!(refused, Errno::ADDRNOTAVAIL);
     }
 
     #[test]
     fn an_address_that_stands_for_many_is_eaddrnotavail() {
         for text in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:0.0.0.0"] {
-            let refused = Socket::bind_port(text.parse().expect("an address"), 0);
+            let refused = Socket::bind_alone(text.parse().expect("an address"), 0, 0);
             assert_eq!(refused.err(), Some(Errno::ADDRNOTAVAIL), "{text}");
         }
     }
 
     #[test]
     fn loopback_has_its_interface_whatever_the_address() {
-        let socket = Socket::bind_port([127, 9, 1, 3].into(), 0).expect("a free port");
+        let socket = Socket::bind_alone([127, 9, 1, 3].into(), 0, 0).expect("a free port");
         let (name, mtu) = socket.interface().unwrap().expect("the loopback interface");
         assert_eq!(name, "lo");
         assert!(mtu >= 1500, "{mtu}");
@@ -431,7 +512,7 @@ mod tests {
     #[test]
     fn a_socket_neither_blocks_nor_survives_exec() {
         use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
-        let socket = Socket::bind_port([127, 9, 1, 4].into(), 0).expect("a free port");
+        let socket = Socket::bind_alone([127, 9, 1, 4].into(), 0, 0).expect("a free port");
         let flags = fcntl(&socket, FcntlArg::F_GETFL).expect("F_GETFL");
         assert!(OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
         let flags = fcntl(&socket, FcntlArg::F_GETFD).expect("F_GETFD");

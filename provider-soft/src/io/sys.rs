@@ -240,6 +240,115 @@ pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usi
     Ok(got as usize)
 }
 
+/// `recv(2)` without waiting: drops a datagram.
+pub(super) fn discard(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: the kernel writes nothing, because there are 0 bytes for it.
+    let got = unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
+    if got < 0 { Err(Errno::last()) } else { Ok(()) }
+}
+
+/// The most descriptors in one message.
+pub(super) const FILES: usize = 3;
+
+/// Ancillary data with descriptors (`SCM_RIGHTS`): a header as in [`Control`], then the numbers.
+#[repr(C, align(8))]
+struct Rights {
+    len: usize,
+    level: c_int,
+    kind: c_int,
+    files: [c_int; FILES + 1],
+}
+
+impl Rights {
+    const HEADER: usize = size_of::<usize>() + 2 * size_of::<c_int>();
+}
+
+/// `sendmsg(2)` of one byte and at most [`FILES`] descriptors on a Unix socket, without waiting.
+pub(super) fn send_files(fd: BorrowedFd<'_>, byte: u8, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let files = &files[..files.len().min(FILES)];
+    let mut rights = Rights {
+        len: Rights::HEADER + size_of_val(files),
+        level: libc::SOL_SOCKET,
+        kind: libc::SCM_RIGHTS,
+        files: [0; FILES + 1],
+    };
+    for (place, file) in rights.files.iter_mut().zip(files) {
+        *place = file.as_raw_fd();
+    }
+    let bytes = [byte];
+    let mut iov = source(&bytes);
+    // SAFETY: as in `outgoing`.
+    let mut header: msghdr = unsafe { zeroed() };
+    header.msg_iov = &mut iov;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut rights).cast();
+    header.msg_controllen = rights.len as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `header` leads to `bytes`, to `iov` and to `rights.len` bytes of `rights`. All of
+    // them outlive the call, and the kernel only reads them.
+    let sent = unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &raw const header, flags) };
+    if sent < 0 { Err(Errno::last()) } else { Ok(()) }
+}
+
+/// `recvmsg(2)` of one byte and at most [`FILES`] descriptors from a Unix socket, without waiting.
+/// `flags` may be `MSG_PEEK`. Returns `None` at the end of the stream.
+pub(super) fn receive_files(fd: BorrowedFd<'_>, flags: c_int) -> Result<Option<(u8, Vec<OwnedFd>)>, Errno> {
+    let mut byte = [0];
+    let mut rights = Rights { len: 0, level: 0, kind: 0, files: [-1; FILES + 1] };
+    let mut iov = sink(&mut byte);
+    // SAFETY: as in `outgoing`.
+    let mut header: msghdr = unsafe { zeroed() };
+    header.msg_iov = &mut iov;
+    header.msg_iovlen = 1;
+    header.msg_control = (&raw mut rights).cast();
+    header.msg_controllen = size_of_val(&rights) as _;
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: `header` leads to `byte`, `iov` and `rights`, which nothing else uses during the
+    // call; the kernel stays within the lengths beside the addresses, and every value is valid.
+    let got = unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, flags) };
+    if got < 0 {
+        return Err(Errno::last());
+    }
+    if got == 0 {
+        return Ok(None);
+    }
+    #[allow(clippy::unnecessary_cast)]
+    let len = rights.len.min(header.msg_controllen as usize);
+    let is_rights = rights.level == libc::SOL_SOCKET && rights.kind == libc::SCM_RIGHTS;
+    let count = if is_rights { len.saturating_sub(Rights::HEADER) / size_of::<c_int>() } else { 0 };
+    let files = rights.files.iter().take(count).filter(|file| **file >= 0);
+    // SAFETY: the kernel has opened these descriptors for this call, so they have no other owner.
+    let files = files.map(|file| unsafe { OwnedFd::from_raw_fd(*file) }).collect();
+    Ok(Some((byte[0], files)))
+}
+
+/// `setsockopt(2)` with a program of the classic BPF for a group of sockets
+/// (`SO_ATTACH_REUSEPORT_CBPF`).
+pub(super) fn set_group_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> Result<(), Errno> {
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        // The kernel only reads it.
+        filter: program.as_ptr().cast_mut(),
+    };
+    let address = (&raw const program).cast::<c_void>();
+    let len = size_of_val(&program) as socklen_t;
+    let option = libc::SO_ATTACH_REUSEPORT_CBPF;
+    // SAFETY: the kernel reads `len` bytes of `program` and, through it, the filter, of which
+    // `program.len` instructions are borrowed here.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, address, len) })
+}
+
+/// `socketpair(2)`: two connected Unix streams that do not survive `exec`.
+pub(super) fn stream_pair() -> Result<[OwnedFd; 2], Errno> {
+    let mut fds: [c_int; 2] = [-1; 2];
+    // SAFETY: the kernel writes two numbers to `fds`.
+    check(unsafe {
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())
+    })?;
+    // SAFETY: returned descriptors have no other owner.
+    Ok(fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
 impl Slot {
     fn arrived(&mut self, len: usize, header: &msghdr) {
         self.len = len.min(self.payload.len());

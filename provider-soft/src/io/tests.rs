@@ -16,8 +16,8 @@ use super::{Flush, Inbox, Outbox, Socket};
 
 /// Two addresses with one port.
 fn pair(net: u8) -> (Socket, Socket) {
-    let here = Socket::bind_port([127, 9, net, 1].into(), 0).expect("a free port");
-    let there = Socket::bind_port([127, 9, net, 2].into(), here.port()).expect("the same port beside it");
+    let here = Socket::bind_alone([127, 9, net, 1].into(), 0, 0).expect("a free port");
+    let there = Socket::bind_alone([127, 9, net, 2].into(), here.port(), 0).expect("the same port beside it");
     there.tell_headers().expect("options");
     (here, there)
 }
@@ -258,7 +258,7 @@ fn a_datagram_that_is_cut_off_is_dropped() {
 
 #[test]
 fn ipv6_packets_arrive_with_exact_icrcs() {
-    let Ok(socket) = Socket::bind_port("::1".parse().expect("an address"), 0) else {
+    let Ok(socket) = Socket::bind_alone("::1".parse().expect("an address"), 0, 0) else {
         eprintln!("skipped: this host has no IPv6");
         return;
     };
@@ -313,7 +313,7 @@ fn a_datagram_that_the_device_refuses_leaves_packet_by_packet() {
 fn what_the_kernel_and_network_cards_send_over_ipv6_has_no_udp_checksum_and_arrives() {
     // Only IPv6 drops such datagrams, unless the socket accepts them.
     let address = IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]);
-    let Ok(there) = Socket::bind_port(address, 0) else {
+    let Ok(there) = Socket::bind_alone(address, 0, 0) else {
         eprintln!("skipped: no IPv6 here");
         return;
     };

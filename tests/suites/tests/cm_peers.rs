@@ -14,17 +14,31 @@ use verbs_harness::process::{Finished, Running};
 /// Far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-fn peer(side: &str, address: SocketAddr) -> Command {
+/// The devices of processes: an address of its own for each, or one that all share.
+const AUTO: &str = "auto";
+const SHARED: &str = "127.77.0.1";
+
+fn peer(side: &str, address: SocketAddr, soft: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cm-peer"));
-    command.args([side, &address.to_string()]).env("VERBS_SOFT", "auto");
+    command.args([side, &address.to_string()]).env("VERBS_SOFT", soft);
     command
 }
 
 #[test]
 fn two_processes_find_each_other_by_an_address_of_this_machine() {
-    let address = (Ipv4Addr::LOCALHOST, port::free().expect("a port")).into();
-    let listens = Running::start(&mut peer("--listen", address)).expect("cm-peer");
-    let connects = Running::start(&mut peer("--connect", address)).expect("cm-peer");
+    find_each_other(Ipv4Addr::LOCALHOST, AUTO);
+}
+
+#[test]
+fn two_processes_that_share_an_address_find_each_other_by_it_and_by_another_one() {
+    find_each_other(SHARED.parse().expect("an address"), SHARED);
+    find_each_other(Ipv4Addr::LOCALHOST, SHARED);
+}
+
+fn find_each_other(ip: Ipv4Addr, soft: &str) {
+    let address = (ip, port::free().expect("a port")).into();
+    let listens = Running::start(&mut peer("--listen", address, soft)).expect("cm-peer");
+    let connects = Running::start(&mut peer("--connect", address, soft)).expect("cm-peer");
     for end in [connects, listens] {
         let Finished { status, stdout, stderr } = end.finish(LIMIT).expect("it ran").expect("it ended");
         assert!(status.success() && stderr.is_empty(), "{status}: {stderr}\n{stdout}");
@@ -41,10 +55,10 @@ struct Pair {
 }
 
 impl Pair {
-    fn start(state: State, listener_dies: bool, listens_on: Ipv4Addr) -> Self {
+    fn start(state: State, listener_dies: bool, listens_on: Ipv4Addr, soft: &str) -> Self {
         let port = port::free().expect("a port");
         let side = |option: &str, ip: Ipv4Addr, dies: bool| {
-            let mut command = peer(option, (ip, port).into());
+            let mut command = peer(option, (ip, port).into(), soft);
             command.args(["--step", "outlive", if dies { "--dies" } else { "--outlives" }, state.name()]);
             Running::start(&mut command).expect("cm-peer")
         };
@@ -74,12 +88,21 @@ const SILENCE: Duration = Duration::from_secs(300);
 
 #[test]
 fn the_survivor_of_a_killed_process_learns_it_in_every_state_of_either_side() {
+    survivors_learn_it(AUTO);
+}
+
+#[test]
+fn so_does_the_survivor_of_a_process_at_the_same_address() {
+    survivors_learn_it(SHARED);
+}
+
+fn survivors_learn_it(soft: &str) {
     let ways = State::ALL.into_iter().flat_map(|state| [true, false].map(|listens| (state, listens)));
     let ways = ways.filter(|(state, listens)| state.is_of(*listens));
     // A listener on all addresses is not bound to its device.
     let addresses = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED];
     let pairs: Vec<_> = ways
-        .flat_map(|(state, listens)| addresses.map(|address| Pair::start(state, listens, address)))
+        .flat_map(|(state, listens)| addresses.map(|address| Pair::start(state, listens, address, soft)))
         .collect();
     assert_eq!(pairs.len(), 20);
     for pair in pairs {

@@ -15,7 +15,7 @@ use ib_cm::cm::{Address, Cm, CmId, Config, ListenId};
 use ib_cm::intake::{Intake, is_request};
 use ib_cm::time::Time;
 use ib_cm::wire::{Ece as WireEce, Mtu, ServiceId};
-use provider_soft::cm::{Gsi, MAD_LEN, MadAddress, Port};
+use provider_soft::cm::{Forwarder, Gsi, MAD_LEN, MadAddress, Mailbox, Port, ReceivedMad};
 use verbs::{Ece, Errno, Gid};
 
 use super::record::Key;
@@ -26,6 +26,10 @@ pub(super) struct Adapter {
     pub(super) port: Port,
     pub(super) gsi: Gsi,
     pub(super) cm: Cm,
+    /// Requests for this process that others of its address have received, by service.
+    mailboxes: BTreeMap<ServiceId, Mailbox>,
+    /// The way of requests for others.
+    forwarder: Forwarder,
     /// Requests that are not handled yet.
     intake: Intake,
     /// The port's active MTU at the last check.
@@ -72,12 +76,18 @@ impl Adapter {
     /// As [`Port::take_gsi`], notably `EBUSY`.
     pub(super) fn new(port: &Port) -> Result<Self, Errno> {
         let gsi = port.take_gsi().map_err(|error| error.errno)?;
-        let config =
-            Config { node_guid: port.node_guid().0, ack_delay: Port::ACK_DELAY, ..Config::default() };
+        let config = Config {
+            node_guid: port.node_guid().0,
+            ack_delay: Port::ACK_DELAY,
+            id_prefix: port.slot(),
+            ..Config::default()
+        };
         Ok(Self {
             port: port.clone(),
             gsi,
             cm: Cm::new(config, SystemRandom),
+            mailboxes: BTreeMap::new(),
+            forwarder: Forwarder::default(),
             intake: Intake::new(INTAKE),
             active_mtu: Mtu(port.active_mtu()?.0),
             connections: BTreeMap::new(),
@@ -116,7 +126,7 @@ impl Adapter {
             if others == OTHERS || !self.cm.has_room() {
                 break;
             }
-            let Some(received) = self.gsi.recv() else {
+            let Some(received) = self.next_mad() else {
                 has_more = false;
                 break;
             };
@@ -140,6 +150,18 @@ impl Adapter {
             self.send();
         }
         true
+    }
+
+    /// Returns the next MAD for this process. Passes requests for other processes on.
+    fn next_mad(&mut self) -> Option<ReceivedMad> {
+        while let Some(received) = self.gsi.recv() {
+            let service = requested_service(&received.mad).filter(|of| !self.services.contains_key(of));
+            match service {
+                Some(ServiceId(of)) if self.forwarder.forward(&self.port, of, &received) => {}
+                _ => return Some(received),
+            }
+        }
+        self.mailboxes.values_mut().find_map(Mailbox::recv)
     }
 
     /// Sends the pending messages. A message that cannot be sent is lost, as on a network.
@@ -195,19 +217,28 @@ impl Adapter {
         Some((to, transmit.mad))
     }
 
-    /// Adds a listener of a service.
+    /// Adds a listener of a service. `watch` makes the manager's thread wait for a descriptor.
     ///
     /// # Errors
-    /// `ENOMEM` if the communication manager has no room for another service.
-    pub(super) fn listen(&mut self, service: ServiceId, key: Key) -> Result<(), Errno> {
+    /// `ENOMEM` if the communication manager has no room for another service; `EADDRINUSE` if
+    /// another process of the address has the service; any errno of [`Mailbox::bind`] and `watch`.
+    pub(super) fn listen(
+        &mut self,
+        service: ServiceId,
+        key: Key,
+        watch: impl Fn(&Mailbox) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         if let Some((_, keys)) = self.services.get_mut(&service) {
             keys.try_reserve(1).map_err(|_| Errno::NOMEM)?;
             keys.push(key);
             return Ok(());
         }
+        let mailbox = Mailbox::bind(&self.port, service.0)?;
+        mailbox.as_ref().map_or(Ok(()), watch)?;
         // The id has the backlog of unread requests, so this one is unlimited.
         let listener = self.cm.listen(service, u64::MAX, usize::MAX).map_err(|_| Errno::NOMEM)?;
         self.services.insert(service, (listener, vec![key]));
+        self.mailboxes.extend(mailbox.map(|mailbox| (service, mailbox)));
         Ok(())
     }
 
@@ -218,8 +249,15 @@ impl Adapter {
         if keys.is_empty() {
             let _ = self.cm.unlisten(*listener);
             self.services.remove(&service);
+            self.mailboxes.remove(&service);
         }
     }
+}
+
+/// Returns the service that a request asks for, behind the header of the MAD, an id and 4 bytes.
+fn requested_service(mad: &[u8; MAD_LEN]) -> Option<ServiceId> {
+    let service = mad[32..].first_chunk().filter(|_| is_request(mad))?;
+    Some(ServiceId(u64::from_be_bytes(*service)))
 }
 
 /// The kernel's random number generator.

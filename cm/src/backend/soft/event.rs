@@ -55,6 +55,9 @@ impl State {
             // Sent if the reply is repeated before the program responds, as in Linux.
             let _ = adapter.cm.prepare_mra(connection, MRA_TIMEOUT, mra::Data::default());
         }
+        if let Event::Reply(reply) = event {
+            self.watch_replying(key, reply.remote_qpn);
+        }
         let Some(id) = self.ids.get_mut(&key) else { return };
         let wanted = match event {
             Event::TimewaitExit { .. } => IdState::Disconnect,
@@ -91,6 +94,15 @@ impl State {
         self.report(key, kind, status, param, ece);
     }
 
+    /// Watches the process of a peer on this machine, now that its queue pair is known.
+    fn watch_replying(&mut self, key: Key, remote_qpn: u32) {
+        let Some(id) = self.ids.get_mut(&key) else { return };
+        id.remote_slot = slot_of(remote_qpn);
+        if id.is_local && id.watch.is_none() && self.watch_peer(key) {
+            self.end_with_peer(key);
+        }
+    }
+
     fn on_request(&mut self, number: u64, request: &Request) {
         let now = self.now();
         if let Some(adapter) = self.adapters.get_mut(&number)
@@ -103,7 +115,7 @@ impl State {
         let taken = self.take_request(
             number,
             request.id,
-            request.service_id,
+            (request.service_id, slot_of(request.remote_qpn)),
             request.private_data.as_ref(),
             |qp_type| match request.transport {
                 Transport::Rc => qp_type == QpType::RC,
@@ -139,8 +151,8 @@ impl State {
 
     fn on_sidr_request(&mut self, number: u64, request: &SidrRequest) {
         let data = request.private_data.as_ref();
-        let taken =
-            self.take_request(number, request.id, request.service_id, data, |qp_type| qp_type == QpType::UD);
+        let taken = self
+            .take_request(number, request.id, (request.service_id, 0), data, |qp_type| qp_type == QpType::UD);
         match taken {
             Ok((listener, key, place)) => {
                 let param = SoftParam::of_data(&data[ip::LEN..]);
@@ -166,7 +178,7 @@ impl State {
         &mut self,
         number: u64,
         connection: CmId,
-        service: ServiceId,
+        (service, remote_slot): (ServiceId, u8),
         data: &[u8],
         is_type: impl Fn(QpType) -> bool,
     ) -> Result<(Key, Key, Place), Untaken> {
@@ -208,7 +220,7 @@ impl State {
             id.options = options;
             id.local = Some(SocketAddr::new(header.target(), service.0 as u16));
             id.peer = Some(SocketAddr::new(header.source(), header.source_port));
-            id.remote = remote;
+            (id.remote, id.remote_slot) = (remote, remote_slot);
             id.connection = Some(connection);
         }
         if let Some(adapter) = self.adapters.get_mut(&number) {
@@ -283,6 +295,11 @@ impl From<Reason> for Untaken {
     fn from(reason: Reason) -> Self {
         Self::Rejected(reason)
     }
+}
+
+/// Returns the slot of the process with a queue pair, if its address is shared.
+fn slot_of(qpn: u32) -> u8 {
+    (qpn >> 16) as u8
 }
 
 /// Returns the event for the outcome of a service lookup.

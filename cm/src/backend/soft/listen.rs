@@ -6,7 +6,7 @@
 use core::slice::from_ref;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use provider_soft::cm::{Listening, Port};
+use provider_soft::cm::{Listening, Mailbox, Port};
 use verbs::Errno;
 
 use super::address::address_of;
@@ -170,7 +170,8 @@ impl State {
             adapters.push(number);
             let service = *service;
             if let Some(adapter) = self.adapters.get_mut(&number) {
-                adapter.listen(service, key)?;
+                let watch = |mailbox: &Mailbox| self.epoll.add(mailbox, Token::Gsi(number).event());
+                adapter.listen(service, key, |mailbox| watch(mailbox).map_err(Errno::from))?;
             }
         }
         Ok(())

@@ -24,8 +24,8 @@ use super::wait::Token;
 #[derive(Debug)]
 pub(super) struct Peer {
     process: PeerProcess,
-    /// The address of its device, with the interface of a link-local address.
-    address: (Gid, u32),
+    /// The address of its device, with the interface of a link-local address, and its slot.
+    address: PeerAddress,
     /// The number of ids that have it as their peer.
     users: usize,
 }
@@ -36,10 +36,17 @@ impl State {
     ///
     /// Returns whether the process has ended while a forked child still holds its names.
     pub(super) fn watch_peer(&mut self, key: Key) -> bool {
+        if self.has_shared_address(key) {
+            self.find_slot(key);
+        }
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
-        let address = (id.remote, adapter.port.scope_id());
-        let of = |port: &Port| (port.gid(), port.scope_id());
+        let address = (id.remote, adapter.port.scope_id(), id.remote_slot);
+        let of = |port: &Port| {
+            // 0: the slot is unknown, or the address is not shared.
+            let slot = if id.remote_slot == 0 { 0 } else { port.slot() };
+            (port.gid(), port.scope_id(), slot)
+        };
         let is_own = self.adapters.values().any(|adapter| of(&adapter.port) == address);
         if is_own {
             return false;
@@ -54,6 +61,10 @@ impl State {
             }
             _ => match self.watch(address) {
                 Ok(number) => number,
+                // Several processes may have its address.
+                Err(Unwatched { has_ended: false }) if address.2 == 0 && self.find_slot(key) => {
+                    return self.watch_peer(key);
+                }
                 Err(Unwatched { has_ended }) => return has_ended,
             },
         };
@@ -65,14 +76,33 @@ impl State {
         false
     }
 
+    /// Returns whether the address of an id's peer is also the one of a device of this process that
+    /// shares it, and the process of the peer is unknown.
+    fn has_shared_address(&self, key: Key) -> bool {
+        let Some(id) = self.ids.get(&key).filter(|id| id.remote_slot == 0) else { return false };
+        let mut ports = self.adapters.values().map(|adapter| &adapter.port);
+        ports.any(|port| port.slot() != 0 && port.gid() == id.remote)
+    }
+
+    /// Finds the slot of the process that listens at the address of an id's peer. Returns whether
+    /// there is one.
+    fn find_slot(&mut self, key: Key) -> bool {
+        let Some(id) = self.ids.get_mut(&key) else { return false };
+        let adapter = id.adapter.and_then(|number| self.adapters.get(&number));
+        let (Some(adapter), Some(peer)) = (adapter, id.peer) else { return false };
+        let (device, scope) = (id.remote.to_ipv6().to_canonical(), adapter.port.scope_id());
+        id.remote_slot = DeviceOwner::slot_of_listener(id.space.0, peer, device, scope);
+        id.remote_slot != 0
+    }
+
     /// Watches the process that currently has a device.
-    fn watch(&mut self, address: (Gid, u32)) -> Result<u64, Unwatched> {
+    fn watch(&mut self, address: PeerAddress) -> Result<u64, Unwatched> {
         self.forget_peers(MAX_PEERS - 1);
         let unseen = Unwatched { has_ended: false };
         if self.peers.len() >= MAX_PEERS {
             return Err(unseen);
         }
-        let process = match DeviceOwner::of(address.0.to_ipv6().into(), address.1) {
+        let process = match DeviceOwner::of(address.0.to_ipv6().into(), address.1, address.2) {
             DeviceOwner::Process(process) => process,
             DeviceOwner::Ended => return Err(Unwatched { has_ended: true }),
             DeviceOwner::Unknown => return Err(unseen),
@@ -200,6 +230,9 @@ impl State {
         }
     }
 }
+
+/// The GID of a device, the interface of a link-local address, and the slot of its process.
+type PeerAddress = (Gid, u32, u8);
 
 /// A process that is not watched.
 #[derive(Clone, Copy, Debug)]

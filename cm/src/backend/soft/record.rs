@@ -61,6 +61,9 @@ pub(super) struct Id {
     pub(super) adapter: Option<u64>,
     /// The address of the peer's device.
     pub(super) remote: Gid,
+    /// The upper 8 bits of the peer's queue pair number, once known: its process's slot, if the
+    /// address is shared.
+    pub(super) remote_slot: u8,
     /// Whether the peer is on this machine.
     pub(super) is_local: bool,
     /// The watched process with the peer's device.
@@ -118,6 +121,7 @@ impl Id {
             peer: None,
             adapter: None,
             remote: Gid::ZERO,
+            remote_slot: 0,
             is_local: false,
             watch: None,
             connection: None,

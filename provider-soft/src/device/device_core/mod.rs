@@ -43,7 +43,7 @@ use crate::device::random::SystemRandom;
 use crate::device::sink::EngineSink;
 use crate::device::wqe::SendWqe;
 use crate::device::xrc_domains::Domains;
-use crate::io::{Backlog, Flush, Groups, Inbox, Outbox, Socket};
+use crate::io::{Backlog, Flush, Groups, Inbox, Outbox, Requests, Socket};
 use crate::memory::region::ProcessMemory;
 use crate::sync::pending::PendingSet;
 
@@ -57,6 +57,8 @@ pub(crate) struct DeviceCore {
     outbox: Outbox,
     /// The multicast groups with attached queue pairs.
     pub(crate) groups: Groups,
+    /// Connection requests, while a connection manager uses the device and its address is shared.
+    pub(crate) requests: Option<Box<Requests>>,
     /// The socket's buffer is full.
     blocked: bool,
     /// The length of the kernel's send queue.
@@ -145,6 +147,7 @@ impl DeviceCore {
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),
             groups: Groups::default(),
+            requests: None,
             domains: Domains::default(),
             blocked: false,
             backlog: Backlog::default(),
@@ -246,6 +249,12 @@ impl DeviceCore {
         received | (!self.groups.is_empty() && self.groups.receive(socket))
     }
 
+    /// Takes connection requests from their socket and returns whether there were any.
+    /// [`handle`](Self::handle) them next.
+    pub(crate) fn receive_requests(&mut self, socket: &Socket) -> bool {
+        self.requests.as_mut().is_some_and(|requests| requests.receive(socket))
+    }
+
     /// Returns whether there are acknowledgements to send, after a receive that found nothing.
     #[inline]
     pub(crate) fn acks_are_due(&self) -> bool {
@@ -260,7 +269,7 @@ impl DeviceCore {
 
     /// Passes the received packets to the engine.
     pub(crate) fn handle(&mut self, socket: &Socket, now: Time) {
-        let Self { engine, sink, inbox, groups, unacknowledged, spent, .. } = self;
+        let Self { engine, sink, inbox, groups, requests, unacknowledged, spent, .. } = self;
         while let Some(received) = inbox.next(socket) {
             let arrival: Arrival = received.arrival;
             engine.handle(now, &arrival, received.bytes, sink);
@@ -269,6 +278,12 @@ impl DeviceCore {
         }
         if !groups.is_empty() {
             groups.take(socket, |received| {
+                engine.handle(now, &received.arrival, received.bytes, sink);
+                spent.handled += 1;
+            });
+        }
+        if let Some(requests) = requests {
+            requests.take(socket, |received| {
                 engine.handle(now, &received.arrival, received.bytes, sink);
                 spent.handled += 1;
             });

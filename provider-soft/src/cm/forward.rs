@@ -1,0 +1,213 @@
+//! [`Mailbox`] and [`Forwarder`]: connection requests between processes that share an address.
+//!
+//! The kernel gives a request to any of the processes with a connection manager, because only the
+//! service id tells which one listens. That process passes it on:
+//!
+//! ```text
+//!   listener:  listen at \0verbs-soft/cm/2/mad/10.0.0.1/0000000001061c06
+//!   other:     connect, see that the listener is of this user (SO_PEERCRED), send the request
+//! ```
+//!
+//! A name belongs to one process, so a service has one listener at an address. Connections stay
+//! open for later requests. A request that does not fit into the buffer of a connection is lost, as
+//! on a network: its sender repeats it.
+//!
+//! # References
+//! `unix(7)` (`SOCK_SEQPACKET`)
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, listen, recv, send, socket,
+};
+use verbs_core::Errno;
+use verbs_core::types::Gid;
+
+use super::gsi::{MAD_LEN, MadAddress, ReceivedMad};
+use super::owner::Owner;
+use super::port::Port;
+use super::rendezvous::{is_reached, service_name};
+
+/// Receives the requests for a service that other processes pass on. Dropping it frees the service.
+///
+/// Its descriptor is readable while requests may wait. It must not be read from.
+#[derive(Debug)]
+pub struct Mailbox {
+    listener: UnixListener,
+    /// The connections of other processes. A connection's event has its index and 1.
+    streams: Vec<UnixStream>,
+    epoll: Epoll,
+}
+
+impl Mailbox {
+    /// Takes a service of a port. Returns `None` if the address of the port is not shared.
+    ///
+    /// # Errors
+    /// `EADDRINUSE`: another process listens to the service at this address; any other errno of
+    /// `socket(2)`, `bind(2)` and `epoll_create1(2)`, notably `EMFILE`.
+    pub fn bind(port: &Port, service: u64) -> Result<Option<Self>, Errno> {
+        if port.slot() == 0 {
+            return Ok(None);
+        }
+        let listener = packets()?;
+        bind(listener.as_raw_fd(), &UnixAddr::new_abstract(service_name(port, service).as_bytes())?)?;
+        listen(&listener, Backlog::new(BACKLOG)?)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        Ok(Some(Self { listener: listener.into(), streams: Vec::new(), epoll }))
+    }
+
+    /// Returns the next request, without waiting.
+    pub fn recv(&mut self) -> Option<ReceivedMad> {
+        loop {
+            let mut events = [EpollEvent::empty()];
+            if self.epoll.wait(&mut events, EpollTimeout::ZERO) != Ok(1) {
+                return None;
+            }
+            match usize::try_from(events[0].data()).unwrap_or(0).checked_sub(1) {
+                None => self.admit()?,
+                Some(index) => {
+                    let mut bytes = [0; LEN + 1];
+                    let stream = self.streams.get(index)?;
+                    match recv(stream.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+                        Ok(LEN) => return Some(parse(&bytes)),
+                        Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => {}
+                        _ => self.forget(index),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Accepts the connection of another process.
+    fn admit(&mut self) -> Option<()> {
+        let (stream, _) = self.listener.accept().ok()?;
+        if Owner::of(&stream).is_ok_and(Owner::is_own_user)
+            && self.streams.len() < CONNECTIONS
+            && self.streams.try_reserve(1).is_ok()
+        {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, self.streams.len() as u64 + 1);
+            self.epoll.add(&stream, event).ok()?;
+            self.streams.push(stream);
+        }
+        Some(())
+    }
+
+    /// Drops a connection, and gives its number to the last one.
+    fn forget(&mut self, index: usize) {
+        let _ = self.epoll.delete(&self.streams[index]);
+        self.streams.swap_remove(index);
+        if let Some(moved) = self.streams.get(index) {
+            let mut event = EpollEvent::new(EpollFlags::EPOLLIN, index as u64 + 1);
+            let _ = self.epoll.modify(moved, &mut event);
+        }
+    }
+}
+
+/// Readable while requests may wait.
+impl AsFd for Mailbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
+/// Passes requests on to the processes that listen to their services.
+#[derive(Debug, Default)]
+pub struct Forwarder {
+    /// Connections by service.
+    streams: BTreeMap<u64, OwnedFd>,
+}
+
+impl Forwarder {
+    /// Passes a request to the process that listens to its service at a port's address. Returns
+    /// whether there is one, even if it has no room for the request.
+    pub fn forward(&mut self, port: &Port, service: u64, request: &ReceivedMad) -> bool {
+        if port.slot() == 0 {
+            return false;
+        }
+        let bytes = emit(request);
+        if let Some(stream) = self.streams.get(&service) {
+            if is_sent(stream, &bytes) {
+                return true;
+            }
+            // The listener has ended. Another one may have come.
+            self.streams.remove(&service);
+        }
+        let Ok(stream) = packets() else { return false };
+        match is_reached(&stream, &service_name(port, service)) {
+            Ok(true) if Owner::of(&stream).is_ok_and(Owner::is_own_user) => {}
+            Ok(_) => return false,
+            // Its queue of connections is full.
+            Err(errno) => return errno == Errno::AGAIN,
+        }
+        let is_sent = is_sent(&stream, &bytes);
+        if is_sent {
+            if self.streams.len() >= CONNECTIONS {
+                self.streams.pop_first();
+            }
+            self.streams.insert(service, stream);
+        }
+        is_sent
+    }
+}
+
+/// Returns a socket for packets.
+fn packets() -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
+}
+
+/// Returns whether the process at the other end still listens. A packet for which it has no room is
+/// lost.
+fn is_sent(stream: &OwnedFd, bytes: &[u8; LEN]) -> bool {
+    let sent = send(stream.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+    matches!(sent, Ok(_) | Err(nix::errno::Errno::EAGAIN))
+}
+
+/// The bytes of a request between processes: source GID, source queue pair, partition key, traffic
+/// class, hop limit, MAD.
+const LEN: usize = 16 + 4 + 2 + 1 + 1 + MAD_LEN;
+
+fn emit(request: &ReceivedMad) -> [u8; LEN] {
+    let MadAddress { gid, qpn, traffic_class, hop_limit } = request.from;
+    let mut bytes = [0; LEN];
+    bytes[..16].copy_from_slice(&gid.0);
+    bytes[16..20].copy_from_slice(&qpn.to_ne_bytes());
+    bytes[20..22].copy_from_slice(&request.pkey.to_ne_bytes());
+    bytes[22..24].copy_from_slice(&[traffic_class, hop_limit]);
+    bytes[24..].copy_from_slice(&request.mad);
+    bytes
+}
+
+fn parse(bytes: &[u8; LEN + 1]) -> ReceivedMad {
+    let (mut gid, mut mad) = ([0; 16], [0; MAD_LEN]);
+    gid.copy_from_slice(&bytes[..16]);
+    mad.copy_from_slice(&bytes[24..LEN]);
+    let qpn = u32::from_ne_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
+    let from = MadAddress { gid: Gid(gid), qpn, traffic_class: bytes[22], hop_limit: bytes[23] };
+    ReceivedMad { from, pkey: u16::from_ne_bytes([bytes[20], bytes[21]]), mad }
+}
+
+/// The number of processes that wait for a listener to accept their connections.
+const BACKLOG: i32 = 256;
+
+/// The largest number of connections, each way.
+const CONNECTIONS: usize = 256;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_the_same_behind_the_way() {
+        let from = MadAddress { gid: Gid([7; 16]), qpn: 0x12_3456, traffic_class: 3, hop_limit: 64 };
+        let request = ReceivedMad { from, pkey: 0x7fff, mad: [9; MAD_LEN] };
+        let mut bytes = [0; LEN + 1];
+        bytes[..LEN].copy_from_slice(&emit(&request));
+        let parsed = parse(&bytes);
+        assert_eq!((parsed.from, parsed.pkey, parsed.mad), (from, 0x7fff, request.mad));
+    }
+}

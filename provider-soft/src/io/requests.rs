@@ -1,0 +1,40 @@
+//! [`Requests`]: connection requests that arrive at an address shared by processes.
+//!
+//! All processes read one socket ([`share`](super::share)), so each packet reaches one of them.
+
+use std::sync::Arc;
+
+use super::inbox::{Inbox, Received};
+use super::socket::Socket;
+
+/// The socket for connection requests, and what was received from it.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    socket: Arc<Socket>,
+    inbox: Inbox,
+}
+
+/// The number of datagrams taken by one receive.
+const SLOTS: usize = 8;
+
+/// The size of a slot: longer than the longest packet. The socket does not coalesce datagrams.
+const SLOT: usize = 8 << 10;
+
+impl Requests {
+    pub(crate) fn new(socket: Arc<Socket>) -> Self {
+        let inbox = Inbox::with_size(&socket, SLOTS, SLOT);
+        Self { socket, inbox }
+    }
+
+    /// Takes packets from the socket, without waiting, and returns whether there are any.
+    pub(crate) fn receive(&mut self, device: &Socket) -> bool {
+        self.inbox.receive_from(&self.socket, device.counts()).is_ok_and(|count| count > 0)
+    }
+
+    /// Calls `each` with the received packets.
+    pub(crate) fn take(&mut self, device: &Socket, mut each: impl FnMut(Received<'_>)) {
+        while let Some(received) = self.inbox.next(device) {
+            each(received);
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! [`Membership`]: processes of one user that share an address.
+//!
+//! An address has one UDP port 4791, but MPI ranks or the workers of a server are many processes.
+//! Each has a *slot* of the address: a UDP socket, and the upper 8 bits of its queue pair numbers
+//! and communication ids. The kernel chooses the socket of each packet: the sockets form a group
+//! (`SO_REUSEPORT`), and a [`filter`] computes the index in the group from the packet's headers. No
+//! process forwards data, and no process is special.
+//!
+//! ```text
+//!              ┌─ for queue pair 0x5aabcd ───────────► socket 2: the process with slot 0x5a
+//!   packet ────┼─ a CM message to the id 0x59...... ──► socket 1: the process with slot 0x59
+//!              └─ a connection request ───────────────► socket 0: all processes
+//! ```
+//!
+//! The slot is the index of the socket, combined (XOR) with a *mask* that the first process draws.
+//! So a stranger who guesses the number of a queue pair must guess all of its 24 bits.
+//!
+//! Socket 0 receives connection requests, whose process only the service id tells. Each process
+//! with a connection manager reads it, and passes requests for other processes on.
+//!
+//! # Ends of processes
+//! The kernel numbers the sockets of a group in the order of `bind(2)`, and moves the last one to
+//! the place of a socket that is closed. No socket of a group is therefore closed while a process
+//! uses the address: a *store*, which all processes have, keeps each open. The next process takes
+//! the slot of one that has ended.
+//!
+//! | abstract name of a Unix socket | held by | for |
+//! |---|---|---|
+//! | `BASE/join` | the process that joins | joining one after the other |
+//! | `BASE/group` | all processes | getting the store: any of them answers |
+//! | `BASE/INDEX` | the process with the slot | freeing the slot when it ends, however it ends |
+//!
+//! `BASE` contains the user, whose processes alone may share a UDP port. The names belong to the
+//! network namespace, as the address does.
+//!
+//! # References
+//! `socket(7)` (`SO_REUSEPORT`, `SO_ATTACH_REUSEPORT_CBPF`, `SO_PEEK_OFF`), `unix(7)`
+//! (`SCM_RIGHTS`); IBTA volume 1, 9.2 (BTH), 12.6 (messages of communication management)
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use libc::sock_filter;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
+use verbs_core::Errno;
+
+use super::sys;
+
+/// A process's part of an address. Dropping it frees the slot.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    slot: u8,
+    group: UnixListener,
+    store: Store,
+    /// The socket for connection requests.
+    requests: OwnedFd,
+    /// Holds the name of the index.
+    claim: UnixDatagram,
+}
+
+/// The last index of a socket.
+const LAST: u8 = 254;
+
+/// The time for which a process waits for another one to join or to answer. A process that is
+/// stopped, for example by a debugger, answers nobody.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Membership {
+    /// Joins the processes that share an address, or begins with this one. `base` is the beginning
+    /// of the [names](base_name); `open` opens a socket of the address, bound with `SO_REUSEPORT`.
+    /// Returns the socket of the slot as well.
+    ///
+    /// # Errors
+    /// - `ETIMEDOUT`: the processes that have the address do not answer.
+    /// - `EUSERS`: all slots are in use.
+    /// - `EADDRINUSE`: another user has a name, or the port.
+    /// - any other errno of `open`, `socket(2)`, `bind(2)`, `connect(2)` and `sendmsg(2)`, notably
+    ///   `EMFILE`.
+    pub(super) fn join(
+        base: &str,
+        open: impl Fn() -> Result<OwnedFd, Errno>,
+    ) -> Result<(Self, OwnedFd), Errno> {
+        let deadline = Instant::now() + PATIENCE;
+        let _turn = Turn::take(base, deadline)?;
+        let (group, store) = match find(base, deadline)? {
+            Some(found) => found,
+            None => begin(base, &open)?,
+        };
+        let (mask, requests) = store.get(0)?.ok_or(Errno::NODEV)?;
+        // Slot 0 would stand for queue pairs 0 and 1.
+        let (index, claim) = claim(base, mask)?;
+        let socket = loop {
+            match store.get(index)? {
+                Some((_, socket)) => break socket,
+                None => store.push(mask, open()?.as_fd())?,
+            }
+        };
+        // Packets for the process that had the slot before.
+        while sys::discard(socket.as_fd()).is_ok() {}
+        Ok((Self { slot: index ^ mask, group, store, requests, claim }, socket))
+    }
+
+    /// Returns the slot, which is not 0.
+    pub(crate) fn slot(&self) -> u8 {
+        self.slot
+    }
+
+    /// Returns another descriptor of the socket for connection requests.
+    ///
+    /// # Errors
+    /// Any errno of `fcntl(2)`, notably `EMFILE`.
+    pub(super) fn requests(&self) -> Result<OwnedFd, Errno> {
+        self.requests.try_clone().map_err(|error| Errno::from_io(&error))
+    }
+
+    /// Answers processes that join, without waiting.
+    pub(crate) fn admit(&self) {
+        let files = [self.group.as_fd(), self.store.ends[0].as_fd(), self.store.ends[1].as_fd()];
+        // If another process has answered, there is none.
+        while let Ok((stream, _)) = self.group.accept() {
+            if is_own_user(&stream) {
+                // The process may have given up.
+                let _ = sys::send_files(stream.as_fd(), 0, &files);
+            }
+        }
+    }
+
+    /// Returns the descriptors that a forked child must close so as not to keep the slot.
+    pub(crate) fn files(&self) -> [BorrowedFd<'_>; 5] {
+        let [push, get] = &self.store.ends;
+        let requests = self.requests.as_fd();
+        [self.group.as_fd(), push.as_fd(), get.as_fd(), requests, self.claim.as_fd()]
+    }
+}
+
+/// Readable while processes wait for [`admit`](Membership::admit).
+impl AsFd for Membership {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.group.as_fd()
+    }
+}
+
+/// Returns the beginning of the names of an address.
+pub(super) fn base_name(address: IpAddr, port: u16, scope: u32) -> String {
+    base_of(geteuid().as_raw(), address, port, scope)
+}
+
+/// Returns the name of the processes of a user that share an address.
+pub(crate) fn group_name(uid: u32, address: IpAddr, port: u16, scope: u32) -> String {
+    base_of(uid, address, port, scope) + GROUP
+}
+
+fn base_of(uid: u32, address: IpAddr, port: u16, scope: u32) -> String {
+    // The number 1 is the version of names, store and filter.
+    format!("verbs-soft/share/1/{uid}/{address}%{scope}/{port}")
+}
+
+const GROUP: &str = "/group";
+
+/// The sockets of an address by their index, as messages that are never taken out of a stream.
+#[derive(Debug)]
+struct Store {
+    /// The end that takes messages, and the end that gives them.
+    ends: [OwnedFd; 2],
+}
+
+impl Store {
+    fn new() -> Result<Self, Errno> {
+        let ends = sys::stream_pair()?;
+        // One message is charged 768 bytes.
+        sys::set_option(ends[0].as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, 512 << 10)?;
+        Ok(Self { ends })
+    }
+
+    /// Adds a socket behind the others. Each is stored with the mask. Only the process whose
+    /// [turn](Turn) it is may call it.
+    fn push(&self, mask: u8, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        sys::send_files(self.ends[0].as_fd(), mask, &[socket])
+    }
+
+    /// Returns the mask and a descriptor of the socket with an index, if there is one. Only the
+    /// process whose [turn](Turn) it is may call it: the offset belongs to the stream.
+    fn get(&self, index: u8) -> Result<Option<(u8, OwnedFd)>, Errno> {
+        let end = self.ends[1].as_fd();
+        sys::set_option(end, libc::SOL_SOCKET, libc::SO_PEEK_OFF, index.into())?;
+        match sys::receive_files(end, libc::MSG_PEEK) {
+            Ok(Some((mask, mut files))) => Ok(Some((mask, files.pop().ok_or(Errno::MFILE)?))),
+            Ok(None) => Ok(None),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// The right to join, which one process has at a time.
+#[derive(Debug)]
+struct Turn {
+    _listener: UnixListener,
+}
+
+impl Turn {
+    fn take(base: &str, deadline: Instant) -> Result<Self, Errno> {
+        let name = abstract_name(&format!("{base}/join"))?;
+        loop {
+            match UnixListener::bind_addr(&name) {
+                Ok(listener) => return Ok(Self { _listener: listener }),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(Errno::from_io(&error)),
+            }
+            // The stream ends when the other process has joined, or has ended.
+            match UnixStream::connect_addr(&name) {
+                Ok(stream) if is_own_user(&stream) => wait(&stream, deadline)?,
+                Ok(_) => return Err(Errno::ADDRINUSE),
+                // It ended in between, or does not listen yet.
+                Err(_) if Instant::now() < deadline => std::thread::yield_now(),
+                Err(_) => return Err(Errno::TIMEDOUT),
+            }
+        }
+    }
+}
+
+/// Finds the processes that share an address. Returns `None` if there are none.
+fn find(base: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>, Errno> {
+    let name = abstract_name(&format!("{base}{GROUP}"))?;
+    loop {
+        let stream = match UnixStream::connect_addr(&name) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+            Err(error) => return Err(Errno::from_io(&error)),
+        };
+        if !is_own_user(&stream) {
+            return Err(Errno::ADDRINUSE);
+        }
+        wait(&stream, deadline)?;
+        let files = match sys::receive_files(stream.as_fd(), 0) {
+            Ok(Some((_, files))) => files,
+            // The last process ended before it answered.
+            Ok(None) | Err(Errno::CONNRESET) => continue,
+            Err(errno) => return Err(errno),
+        };
+        // Descriptors that this process has no room for are missing.
+        let [group, push, get] = <[OwnedFd; 3]>::try_from(files).map_err(|_| Errno::MFILE)?;
+        return Ok(Some((group.into(), Store { ends: [push, get] })));
+    }
+}
+
+/// Begins to share an address.
+fn begin(base: &str, open: &impl Fn() -> Result<OwnedFd, Errno>) -> Result<(UnixListener, Store), Errno> {
+    let requests = open()?;
+    let mask = verbs_core::random::draw()? as u8;
+    sys::set_group_filter(requests.as_fd(), &filter(mask))?;
+    // Requests come one by one, also if a peer has joined them.
+    let _ = sys::set_option(requests.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
+    let store = Store::new()?;
+    store.push(mask, requests.as_fd())?;
+    let group = UnixListener::bind_addr(&abstract_name(&format!("{base}{GROUP}"))?);
+    let group = group.and_then(|group| group.set_nonblocking(true).map(|()| group));
+    Ok((group.map_err(|error| Errno::from_io(&error))?, store))
+}
+
+/// Takes a free index, which is not the mask.
+fn claim(base: &str, mask: u8) -> Result<(u8, UnixDatagram), Errno> {
+    for index in (1..=LAST).filter(|index| *index != mask) {
+        match UnixDatagram::bind_addr(&abstract_name(&format!("{base}/{index}"))?) {
+            Ok(claim) => return Ok((index, claim)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(Errno::from_io(&error)),
+        }
+    }
+    Err(Errno::USERS)
+}
+
+/// Waits until a stream is readable or has ended.
+fn wait(stream: &UnixStream, deadline: Instant) -> Result<(), Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Ok(_) => return Ok(()),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Returns whether the process at the other end is one of this user.
+fn is_own_user(stream: &UnixStream) -> bool {
+    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == geteuid().as_raw())
+}
+
+fn abstract_name(name: &str) -> Result<UnixAddress, Errno> {
+    UnixAddress::from_abstract_name(name).map_err(|error| Errno::from_io(&error))
+}
+
+/// Returns the program that computes the index of the socket for a packet: from the slot in its
+/// queue pair number, or in the communication id of a message for the general services interface,
+/// and otherwise 0. The kernel runs it on the UDP payload. A load behind its end returns 0.
+fn filter(mask: u8) -> [sock_filter; 15] {
+    use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_XOR};
+    const ACCUMULATOR: u32 = 0x10;
+    let step = |code: u32, then, otherwise, k| sock_filter { code: code as u16, jt: then, jf: otherwise, k };
+    let load = |size, at| step(BPF_LD | size | BPF_ABS, 0, 0, at);
+    let is = |value, then, otherwise| step(BPF_JMP | BPF_JEQ | BPF_K, then, otherwise, value);
+    [
+        // The upper 8 bits of the queue pair number in the BTH; 0 in the number 1.
+        load(BPF_B, 5),
+        is(0, 0, 9),
+        // The management class and the attribute of a datagram, behind 20 bytes of BTH and DETH.
+        load(BPF_B, 21),
+        is(CM_CLASS, 0, 10),
+        load(BPF_H, 36),
+        is(CM_REQ, 8, 0),
+        is(CM_SIDR_REQ, 7, 0),
+        is(CM_SIDR_REP, 0, 2),
+        // A SIDR_REP begins with the id of its request.
+        load(BPF_B, 44),
+        is(0, 4, 1),
+        // The other messages have the receiver's id behind the sender's.
+        load(BPF_B, 48),
+        is(0, 2, 0),
+        step(BPF_ALU | BPF_XOR | BPF_K, 0, 0, mask.into()),
+        step(BPF_RET | ACCUMULATOR, 0, 0, 0),
+        step(BPF_RET | BPF_K, 0, 0, 0),
+    ]
+}
+
+/// The management class of connection management.
+const CM_CLASS: u32 = 0x07;
+/// The attributes of its messages.
+const CM_REQ: u32 = 0x10;
+const CM_SIDR_REQ: u32 = 0x17;
+const CM_SIDR_REP: u32 = 0x18;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::net::UdpSocket;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::io::address::Name;
+
+    const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 9, 3, 1));
+
+    /// A process that shares a port.
+    struct Process {
+        membership: Membership,
+        socket: UdpSocket,
+    }
+
+    impl Process {
+        fn join(port: u16) -> Result<Self, Errno> {
+            let open = || {
+                let socket = sys::datagram_socket(libc::AF_INET)?;
+                sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+                sys::bind(socket.as_fd(), &Name::new(ADDRESS, port, 0))?;
+                Ok(socket)
+            };
+            let (membership, socket) = Membership::join(&base_name(ADDRESS, port, 0), open)?;
+            Ok(Self { membership, socket: socket.into() })
+        }
+
+        /// Joins while these processes admit others.
+        fn join_beside(port: u16, others: &[Self]) -> Self {
+            let done = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| admit(others, &done));
+                let joined = Self::join(port);
+                done.store(true, Ordering::Release);
+                joined.unwrap()
+            })
+        }
+
+        /// Returns the first bytes of the packets that have arrived.
+        fn received(&self) -> Vec<u8> {
+            received(&self.socket)
+        }
+    }
+
+    fn admit(processes: &[Process], done: &AtomicBool) {
+        while !done.load(Ordering::Acquire) {
+            processes.iter().for_each(|process| process.membership.admit());
+            thread::yield_now();
+        }
+    }
+
+    fn received(socket: &UdpSocket) -> Vec<u8> {
+        let mut packet = [0; 512];
+        core::iter::from_fn(|| socket.recv(&mut packet).is_ok().then_some(packet[0])).collect()
+    }
+
+    /// Returns a port that is free on the address.
+    fn free_port() -> u16 {
+        UdpSocket::bind((ADDRESS, 0)).unwrap().local_addr().unwrap().port()
+    }
+
+    /// Returns a packet to a queue pair. Its first byte is `tag`.
+    fn packet(tag: u8, qpn: u32) -> [u8; 280] {
+        let mut packet = [0; 280];
+        packet[0] = tag;
+        packet[4..8].copy_from_slice(&qpn.to_be_bytes());
+        packet
+    }
+
+    /// Returns a message of connection management whose data begin with two ids.
+    fn mad(tag: u8, attribute: u32, ids: [u32; 2]) -> [u8; 280] {
+        let mut mad = packet(tag, 1);
+        mad[21] = CM_CLASS as u8;
+        mad[36..38].copy_from_slice(&(attribute as u16).to_be_bytes());
+        mad[44..48].copy_from_slice(&ids[0].to_be_bytes());
+        mad[48..52].copy_from_slice(&ids[1].to_be_bytes());
+        mad
+    }
+
+    #[test]
+    fn each_packet_arrives_at_the_process_of_its_numbers() {
+        const REP: u32 = 0x13;
+        let port = free_port();
+        let members = [Process::join(port).unwrap()];
+        let second = Process::join_beside(port, &members);
+        let [first] = members;
+        let [one, two] = [&first, &second].map(|process| u32::from(process.membership.slot()));
+        assert!(one != 0 && two != 0 && one != two);
+        let requests = UdpSocket::from(first.membership.requests().unwrap());
+        let stranger = UdpSocket::bind((ADDRESS, 0)).unwrap();
+        let send = |packet: &[u8]| {
+            assert_eq!(stranger.send_to(packet, (ADDRESS, port)).unwrap(), packet.len());
+        };
+        send(&packet(1, one << 16 | 0x11));
+        send(&packet(2, two << 16 | 0x11));
+        send(&packet(3, 1));
+        send(&mad(4, CM_REQ, [two << 24, 0]));
+        send(&mad(5, CM_SIDR_REQ, [two << 24, 0]));
+        send(&mad(6, REP, [one << 24, two << 24 | 7]));
+        send(&mad(7, REP, [two << 24, one << 24 | 7]));
+        send(&mad(8, CM_SIDR_REP, [two << 24 | 7, one << 24]));
+        send(&packet(9, two << 16 | 0x11)[..12]);
+        send(&mad(10, REP, [one << 24, 7]));
+        send(&mad(11, CM_SIDR_REP, [7, one << 24]));
+        assert_eq!(first.received(), [1, 7]);
+        assert_eq!(second.received(), [2, 6, 8, 9]);
+        assert_eq!(received(&requests), [3, 4, 5, 10, 11]);
+    }
+
+    #[test]
+    fn the_slot_of_a_process_that_has_ended_is_taken_again_and_no_packet_goes_astray() {
+        let port = free_port();
+        let mut members = vec![Process::join(port).unwrap()];
+        for _ in 0..3 {
+            let next = Process::join_beside(port, &members);
+            members.push(next);
+        }
+        let stranger = UdpSocket::bind((ADDRESS, 0)).unwrap();
+        let slots: Vec<u8> = members.iter().map(|member| member.membership.slot()).collect();
+        let send = |tag: u8, slot: u8| {
+            stranger.send_to(&packet(tag, u32::from(slot) << 16), (ADDRESS, port)).unwrap();
+        };
+        drop(members.remove(0));
+        drop(members.remove(0));
+        (0..4).for_each(|member| send(member as u8, slots[member]));
+        assert_eq!(members.iter().map(Process::received).collect::<Vec<_>>(), [[2], [3]]);
+        let next = Process::join_beside(port, &members);
+        assert_eq!(next.membership.slot(), slots[0]);
+        assert_eq!(next.received(), [], "packets for the process that has ended");
+        send(9, slots[0]);
+        assert_eq!(next.received(), [9]);
+    }
+
+    #[test]
+    fn a_port_that_is_not_shared_is_eaddrinuse() {
+        let alone = UdpSocket::bind((ADDRESS, 0)).unwrap();
+        let port = alone.local_addr().unwrap().port();
+        assert_eq!(Process::join(port).err(), Some(Errno::ADDRINUSE));
+        drop(alone);
+        assert!(Process::join(port).is_ok());
+    }
+
+    #[test]
+    fn after_the_last_process_the_address_begins_anew() {
+        let port = free_port();
+        for _ in 0..3 {
+            drop(Process::join(port).unwrap());
+        }
+        assert!(UdpSocket::bind((ADDRESS, port)).is_ok(), "the port is free");
+    }
+
+    #[test]
+    fn processes_that_join_at_once_have_different_slots() {
+        let port = free_port();
+        let members = [Process::join(port).unwrap()];
+        let done = AtomicBool::new(false);
+        let mut slots: Vec<u8> = thread::scope(|scope| {
+            scope.spawn(|| admit(&members, &done));
+            let joining: Vec<_> = (0..8).map(|_| scope.spawn(|| Process::join(port).unwrap())).collect();
+            let joined: Vec<_> = joining.into_iter().map(|joining| joining.join().unwrap()).collect();
+            done.store(true, Ordering::Release);
+            joined.iter().map(|process| process.membership.slot()).collect()
+        });
+        slots.push(members[0].membership.slot());
+        slots.sort_unstable();
+        slots.dedup();
+        assert!(slots.len() == 9 && slots[0] != 0, "{slots:?}");
+    }
+}

@@ -1,0 +1,140 @@
+//! Processes that share an address: each has a slot, also after others have ended or stopped.
+//!
+//! This test has no harness, because it starts itself again as these processes.
+#![allow(missing_docs)]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::unix::process::CommandExt as _;
+use std::process::{ChildStdout, Command, ExitCode, Stdio};
+
+use common::{End, Process, Shape, eventually};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use provider_soft::{Soft, SoftDevice};
+use verbs::{Context, NamedProvider};
+
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 1, 1));
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("member") {
+        return member();
+    }
+    let cases: [(&str, fn()); 4] = [
+        ("processes_have_slots_and_the_next_takes_a_free_one", slots),
+        ("a_stopped_process_keeps_nobody_from_joining_unless_all_are_stopped", stopped),
+        ("another_user_finds_the_address_taken", other_user),
+        ("a_process_has_one_device_at_an_address", one_device),
+    ];
+    let mut failed = 0;
+    for (name, case) in cases {
+        let passed = std::panic::catch_unwind(case).is_ok();
+        println!("{} share.{name}", if passed { "PASS" } else { "FAIL" });
+        failed += u32::from(!passed);
+    }
+    println!("{} passed, {failed} failed, 0 skipped", cases.len() as u32 - failed);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Opens the device, says the slot or the error, and waits to be killed.
+fn member() -> ExitCode {
+    let device = match SoftDevice::bind(ADDRESS) {
+        Ok(device) => device,
+        Err(error) => {
+            println!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let context: Context<Soft> = Context::from_raw(Soft::open(&device).unwrap());
+    let end = End::<verbs::state::Reset>::new(&context, &Shape::default());
+    println!("{}", end.qp.qp_num() >> 16);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A process and its first line.
+struct Member {
+    process: Process,
+    _stdout: BufReader<ChildStdout>,
+    line: String,
+}
+
+impl Member {
+    fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    fn start_with(change: impl Fn(&mut Command)) -> Self {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("member").env_remove("VERBS_SOFT").stdout(Stdio::piped());
+        change(&mut command);
+        let mut child = command.spawn().expect("this program starts again");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("a line");
+        Self { process: Process(child), _stdout: stdout, line: line.trim().to_owned() }
+    }
+
+    #[track_caller]
+    fn slot(&self) -> u32 {
+        self.line.parse().unwrap_or_else(|_| panic!("{}", self.line))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.0.id().cast_signed()), signal).expect("the process exists");
+    }
+}
+
+fn slots_of(members: &[Member]) -> Vec<u32> {
+    members.iter().map(Member::slot).collect()
+}
+
+fn slots() {
+    let mut members: Vec<_> = (0..4).map(|_| Member::start()).collect();
+    let before = slots_of(&members);
+    assert!(before.iter().collect::<BTreeSet<_>>().len() == 4 && !before.contains(&0), "{before:?}");
+    // The first one, and one between others.
+    drop(members.remove(2));
+    drop(members.remove(0));
+    members.extend((0..3).map(|_| Member::start()));
+    let [second, fourth, next, after_next, last] = slots_of(&members)[..] else { panic!("five members") };
+    assert_eq!([next, second, after_next, fourth], before[..]);
+    assert!(last != 0 && !before.contains(&last));
+    drop(members);
+    let is_free = || UdpSocket::bind((ADDRESS, roce::wire::UDP_PORT)).is_ok();
+    eventually("the address is free", is_free);
+}
+
+fn stopped() {
+    let [first, second] = [Member::start(), Member::start()];
+    first.signal(Signal::SIGSTOP);
+    let third = Member::start().slot();
+    second.signal(Signal::SIGSTOP);
+    let refused = Member::start().line;
+    assert!(refused.contains("no process that has it answers"), "{refused}");
+    second.signal(Signal::SIGCONT);
+    assert_eq!(Member::start().slot(), third);
+}
+
+fn other_user() {
+    if !geteuid().is_root() {
+        println!("only root can start a process of another user");
+        return;
+    }
+    let _first = Member::start();
+    let refused = Member::start_with(|command| {
+        command.uid(65_533).gid(65_533);
+    })
+    .line;
+    assert!(refused.contains("by a process of another user"), "{refused}");
+}
+
+fn one_device() {
+    let _device = SoftDevice::bind(ADDRESS).expect("a free address");
+    let refused = SoftDevice::bind(ADDRESS).expect_err("taken").to_string();
+    assert!(refused.contains("by another device of this process"), "{refused}");
+}
