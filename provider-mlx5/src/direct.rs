@@ -30,7 +30,7 @@ use core::ptr::NonNull;
 
 use uverbs_abi::mlx5_abi::Mlx5IbQueryDeviceResp;
 
-use crate::registers::Register;
+use crate::doorbell::registers::Register;
 
 /// The memory of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,36 +1,19 @@
 //! The provider for ConnectX devices (`mlx5`): queues in memory that the device reads by itself,
 //! and doorbells in its registers. No system call stands between a request and its completion.
 //!
+//! From top to bottom; a folder imports only folders below it:
+//!
 //! | module | contents |
 //! |---|---|
-//! | `context` | [`Context`], the open device, and the recognition of ConnectX devices |
-//! | `device` | the shared state of a context, and the agreement with the kernel's driver |
-//! | `query` | the properties of the device and its ports |
-//! | `cmd` | one function per method of the mlx5 driver |
-//! | `registers`, `uar` | the doorbell registers, and their pages in the device |
-//! | `dbrec`, `memory`, `user_index` | doorbell records, memory of queues, numbers in completions |
-//! | `clock` | the device's clock, and its conversion to the system's time |
-//! | `life` | the resources of a queue pair |
-//! | `sizes` | the shapes of queues |
-//! | `qp` | [`Qp`], its states and its limits |
-//! | `ah` | [`Ah`], the path of a datagram |
-//! | `xrcd` | [`Xrcd`] |
-//! | `pd` | [`Pd`], including parent domains, and [`Td`] |
-//! | `mr` | [`Mr`], including the null region |
-//! | `regions` | the regions of a context by their keys |
-//! | `dm` | [`Dm`], device memory |
-//! | `wqe` | the segments of a work queue entry |
-//! | `record` | the requests in a queue, shared by poster and poller |
-//! | `doorbell` | one doorbell record, one register |
-//! | `sq` | [`Sq`], posting sends |
-//! | `entries` | the memory of receive queues |
-//! | `rq` | [`Rq`], posting receives |
-//! | `srq` | [`Srq`], and [`SrqQueue`], posting shared receives and operations on tag lists |
-//! | `wq` | [`Wq`], whose queue is an [`Rq`] |
-//! | [`direct`] | the addresses of queues and registers, for programs that use them directly |
-//! | `flow`, `counters` | [`Flow`], and [`Counters`] of flow rules |
-//! | `cq` | [`Cq`], polling and events |
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
+//! | `objects` | the objects of the contract, one file each: **start at** `objects/context.rs` |
+//! | `queue` | posting and polling, without system calls |
+//! | `device` | the shared state of a context, and the agreement with the kernel's driver |
+//! | [`direct`] | the addresses of queues and registers, for programs that use them directly |
+//! | `doorbell` | doorbell records in memory, doorbell registers in pages of the device |
+//! | `memory` | the memory of queues, from this process or from a program's allocator |
+//! | `wqe` | the segments of a work queue entry |
+//! | `cmd` | one function per method of the mlx5 driver |
 //! | `forked` | forked children of tests |
 //!
 //! Memory windows, DMA handles, tables of work queues and flow actions have no driver-specific
@@ -67,59 +50,38 @@
 //! `rdma/mlx5-abi.h`; Linux `drivers/infiniband/hw/mlx5/`; `mlx5dv(7)`
 #![allow(unsafe_code)]
 
-mod ah;
-mod clock;
 mod cmd;
-mod context;
-mod counters;
-mod cq;
-mod dbrec;
 mod device;
 pub mod direct;
-mod dm;
 mod doorbell;
-mod entries;
-mod flow;
 #[cfg(test)]
 mod forked;
-mod life;
 mod memory;
-mod mr;
+mod objects;
 #[doc(hidden)]
 pub mod paper;
-mod pd;
-mod qp;
-mod query;
-mod record;
-mod regions;
-mod registers;
-mod rq;
-mod sizes;
-mod sq;
-mod srq;
-mod uar;
-mod user_index;
-mod wq;
+mod queue;
 mod wqe;
-mod xrcd;
 
 use verbs_core::kernel::{KernelDmah, KernelFlowAction, KernelMw, KernelRwqIndTable};
 use verbs_core::provider::{Provider, Unsupported};
 
-pub use ah::Ah;
-pub use context::Context;
-pub use counters::Counters;
-pub use cq::{Completion, Cq, CqHandle, CqeCompression, vendor_err_text};
-pub use dm::Dm;
-pub use flow::Flow;
-pub use mr::Mr;
-pub use pd::{Pd, Td};
-pub use qp::{Qp, ScatterToCqe};
-pub use rq::Rq;
-pub use sq::Sq;
-pub use srq::{Srq, SrqQueue};
-pub use wq::Wq;
-pub use xrcd::Xrcd;
+pub use objects::ah::Ah;
+pub use objects::context::Context;
+pub use objects::counters::Counters;
+pub use objects::cq::{Cq, CqHandle};
+pub use objects::dm::Dm;
+pub use objects::flow::Flow;
+pub use objects::mr::Mr;
+pub use objects::pd::{Pd, Td};
+pub use objects::qp::{Qp, ScatterToCqe};
+pub use objects::srq::Srq;
+pub use objects::wq::Wq;
+pub use objects::xrcd::Xrcd;
+pub use queue::cq::{Completion, CqeCompression, vendor_err_text};
+pub use queue::rq::Rq;
+pub use queue::sq::Sq;
+pub use queue::srq::SrqQueue;
 
 /// The tag of this provider's address vectors: its kernel driver's id.
 pub(crate) const AV_TAG: u32 = device::DRIVER_ID;
@@ -148,7 +110,7 @@ pub enum Mlx5 {}
 // - 6: the number comes from the slot of the request, whose place the completion names. A slot is
 //   written before its request is published and rewritten only after its end (3). A completion of a
 //   queue pair that was reset or destroyed is skipped, so its place is not looked up in the slots
-//   of another life (`cq::shared`).
+//   of another life (`queue::cq::shared`).
 // - 7: the completion queues are those in the command that created the queue pair.
 // - 8: the device writes one completion per request; the poller moves past each entry once. A block
 //   of compressed completions becomes as many entries before the poller passes its title. A resize
@@ -181,30 +143,31 @@ pub enum Mlx5 {}
 // - 19: `rollback` moves the counters back, but never below the last doorbell's; the device takes
 //   only entries covered by these.
 // - 20: a queue pair keeps its memory, doorbell records and register until its queues are gone too
-//   (`life`). A queue whose queue pair was destroyed does not ring. If it rings at that moment, it
-//   may ring a register whose page no later queue pair has: the device compares the page, so it
-//   takes the doorbell for no other queue pair. Or it rings a shared register with nothing but its
-//   number. The device then reads the doorbell record of the number's current queue pair and takes
-//   that queue pair's posted requests (`registers`). `modify` rejects queues of another queue pair.
+//   (`queue::life`). A queue whose queue pair was destroyed does not ring. If it rings at that
+//   moment, it may ring a register whose page no later queue pair has: the device compares the
+//   page, so it takes the doorbell for no other queue pair. Or it rings a shared register with
+//   nothing but its number. The device then reads the doorbell record of the number's current queue
+//   pair and takes that queue pair's posted requests (`doorbell::registers`). `modify` rejects
+//   queues of another queue pair.
 // - 21: a window's key exists in the device like a region's, with the range and the rights of the
 //   bind. Only the request made by `umr` changes it; requests that name it need its number.
 // - 22: the device invalidates the key before it writes the completion.
 // - 23: not promised.
-// - 24: `srq` keeps 1 to 3 and 5 to 8 like the queues of a queue pair. An entry is linked and
-//   rewritten only after a poller has cleared its bit, when it returned or skipped the completion
-//   of its receive; a second completion of one receive is dropped. The device compares keys with
-//   the protection domain of the shared receive queue. Receives complete in the completion queue
-//   named by the command that created the queue pair, or the queue of the kind XRC or TM. In tag
-//   matching, the completion of a message that matches no tag is a receive; the others end
-//   operations or tags and leave all entries unchanged (`TagRecord::complete`).
+// - 24: `queue::srq` keeps 1 to 3 and 5 to 8 like the queues of a queue pair. An entry is linked
+//   and rewritten only after a poller has cleared its bit, when it returned or skipped the
+//   completion of its receive; a second completion of one receive is dropped. The device compares
+//   keys with the protection domain of the shared receive queue. Receives complete in the
+//   completion queue named by the command that created the queue pair, or the queue of the kind XRC
+//   or TM. In tag matching, the completion of a message that matches no tag is a receive; the
+//   others end operations or tags and leave all entries unchanged (`TagRecord::complete`).
 // - 25: the driver rejects the end of a shared receive queue used by queue pairs created with it;
 //   the device has ended the receives taken by the others before. It confirms the end of a queue of
 //   the kind XRC after it has ended the receives taken by targets. For the kind TM, the hidden
 //   queue pair that changes the tag list is destroyed first; its queue posts nothing afterwards
 //   (`TagList`). The memory of tags belongs to the device until then, and never to safe code.
 //   `modify` sends no command that ends a receive and rejects the queue of another shared receive
-//   queue. It keeps its memory and doorbell record until its queue is gone too (`life`): nothing
-//   reads a record stored then.
+//   queue. It keeps its memory and doorbell record until its queue is gone too (`queue::life`):
+//   nothing reads a record stored then.
 // - 26: a work queue's queue is an `Rq`, which keeps 1 to 3 and 5 to 8 as for a queue pair. Its
 //   completions have a number unique to it until they were passed, even if several queue pairs
 //   receive through it. It completes in the completion queue named by the command that created it,
@@ -212,8 +175,8 @@ pub enum Mlx5 {}
 //   the device has stopped the queue (`mlx5_ib_destroy_wq`). `modify` rejects the queue of another
 //   work queue and changes the queue only after the command succeeded. After RESET, earlier
 //   receives have no completion: those in the completion queue are skipped, as for a queue pair. It
-//   keeps its memory and doorbell record until its queue is gone too (`life`): nothing reads a
-//   record stored then.
+//   keeps its memory and doorbell record until its queue is gone too (`queue::life`): nothing reads
+//   a record stored then.
 unsafe impl Provider for Mlx5 {
     type Context = Context;
     type Pd = Pd;

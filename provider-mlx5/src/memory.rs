@@ -257,7 +257,7 @@ pub(crate) mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::dbrec::RecordPool;
+    use crate::doorbell::dbrec::RecordPool;
 
     /// Runs the test `name` again in another process, and its body only there, because a limit of
     /// the process would fail other tests.

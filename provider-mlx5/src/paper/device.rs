@@ -20,11 +20,11 @@ use verbs_core::ring::Region;
 use zerocopy::IntoBytes as _;
 
 use super::{PaperCqe, QP_NUM};
-use crate::Context;
-use crate::cq::CQE_FIELDS;
 use crate::device::{CQE_VERSION, DRIVER_ID, Device, fw_ver};
 use crate::direct::QueueDirect;
-use crate::uar::UAR;
+use crate::doorbell::uar::UAR;
+use crate::objects::context::Context;
+use crate::queue::cq::CQE_FIELDS;
 
 /// The key of null regions.
 pub(crate) const NULL_KEY: u32 = 0x700;

@@ -1,0 +1,237 @@
+//! Compressed completions: the device writes a block of similar completions as one entry and a few
+//! bytes for each, and the poller expands the block in place.
+//!
+//! ```text
+//!   place      0       1       2 ... 7   8           9 ... 15   16         17 ...
+//!   block      title   minis   (stale)   minis       (stale)    minis      (stale)
+//!                      0...7             8...15                 16...23
+//!   expanded   entry   entry   entries   entry       entries    entry      entries
+//! ```
+//!
+//! A block occupies as many places as completions. Its title is the first completion, with the
+//! number of completions as its length and all bits of [`FORMAT`](cqe::FORMAT). A mini entry of 8
+//! bytes has the fields of a completion that differ from the title. The other places keep their
+//! contents of the previous round, and only the title's owner bit is valid.
+//!
+//! The fast paths of the poller do not support the format and leave the title to the slow path,
+//! which expands the block before it passes the title. All places of the block then have entries of
+//! this round, with valid owner bits. The rest is polled like other entries, returned one by one,
+//! moved by a resize, or skipped if its queue pair has ended. A queue without compression has no
+//! title.
+//!
+//! Only one thread expands: it holds the lock of [`Shared`](super::Shared). Other threads take the
+//! same lock to look for the end of the completions, and skip a block by its size.
+//!
+//! # Safety
+//! The device has written all of a block before its title and writes none of the places before the
+//! poller returns them.
+//!
+//! # References
+//! `mlx5dv_create_cq(3)`; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c`
+//! (`mlx5e_decompress_cqes_start`, `mlx5e_cqes_update_owner`), `include/linux/mlx5/device.h`
+//! (`mlx5_mini_cqe8`); DPDK `drivers/net/mlx5/mlx5_rx.c` (`mlx5_rx_poll_len`)
+#![allow(unsafe_code)]
+
+#[cfg(test)]
+mod tests;
+
+use core::ops::Range;
+
+use uverbs_abi::mlx5_abi::{Mlx5IbCqeCompCaps, Mlx5IbCqeCompResFormat};
+use verbs_core::types::{CqWcFlags, WcStatus};
+use verbs_core::{Cause, Errno, Result};
+
+use super::cqe::{self, CQE64, Cqe, cqe_opcode};
+use super::shared::{Pending, Ring};
+use super::table::Queues;
+use super::{Completion, Poller};
+use crate::device::Device;
+
+/// A form of compressed receive completions: the field of each besides its length. Send completions
+/// have only one form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "mlx5dv_cqe_comp_res_format")]
+#[non_exhaustive]
+pub enum CqeCompression {
+    /// The hash of the received packet.
+    #[doc(alias = "MLX5DV_CQE_RES_FORMAT_HASH")]
+    Hash,
+    /// The checksum of the received packet.
+    #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM")]
+    Csum,
+    /// The checksum and the stride in a striding receive queue. Queues of this library are not
+    /// striding.
+    #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX")]
+    CsumStridx,
+}
+
+impl CqeCompression {
+    /// Returns the form's code in the kernel's command.
+    pub(crate) const fn bits(self) -> u32 {
+        let form = match self {
+            Self::Hash => Mlx5IbCqeCompResFormat::MLX5_IB_CQE_RES_FORMAT_HASH,
+            Self::Csum => Mlx5IbCqeCompResFormat::MLX5_IB_CQE_RES_FORMAT_CSUM,
+            Self::CsumStridx => Mlx5IbCqeCompResFormat::MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX,
+        };
+        form.bits()
+    }
+
+    /// Returns whether a device offers the form.
+    pub(crate) const fn is_offered(self, caps: &Mlx5IbCqeCompCaps) -> bool {
+        caps.max_num > 0 && caps.supported_format & self.bits() != 0
+    }
+
+    /// Returns the form for a new queue: the one requested by the program, or with [`VARIABLE`]
+    /// hashes if the device offers them. The variable does not apply to queues whose program reads
+    /// times, because a block has only one, or to entries of an unusual size.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a requested form that the device does not offer.
+    pub(crate) fn of_queue(
+        device: &Device,
+        asked: Option<Self>,
+        variable: Option<String>,
+        fields: CqWcFlags,
+        stride: usize,
+    ) -> Result<Option<Self>> {
+        let Some(form) = asked else {
+            let times = CqWcFlags::COMPLETION_TIMESTAMP | CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
+            let is_on = variable.is_some_and(|value| value.trim() != "0");
+            let may = is_on && stride == CQE64 && !fields.intersects(times);
+            let is_offered =
+                |form: &Self| device.queried().is_ok_and(|queried| form.is_offered(&queried.cqe_comp_caps));
+            return Ok(Some(Self::Hash).filter(|form| may && is_offered(form)));
+        };
+        if form.is_offered(&device.queried()?.cqe_comp_caps) {
+            return Ok(asked);
+        }
+        let reason = "the device does not compress completions in this form".into();
+        Err(device.error("create_cq", Errno::OPNOTSUPP).because(Cause::Other { reason }))
+    }
+
+    /// Returns the bytes of an entry replaced by the first bytes of a mini entry.
+    const fn received(self) -> Range<usize> {
+        match self {
+            Self::Hash => at::HASH..at::HASH + 4,
+            Self::Csum | Self::CsumStridx => at::CHECKSUM..at::CHECKSUM + 2,
+        }
+    }
+}
+
+/// The environment variable that requests compressed completions, unless it is 0. It comes from
+/// Mellanox OFED's libmlx5, which expands them as well.
+pub(crate) const VARIABLE: &str = "MLX5_ENABLE_CQE_COMPRESSION";
+
+/// Offsets of fields used only by compression.
+mod at {
+    pub(super) const HASH: usize = 12;
+    pub(super) const CHECKSUM: usize = 20;
+}
+
+/// The size of a mini entry and their number in an entry.
+const MINI: usize = 8;
+const MINIS: u32 = (CQE64 / MINI) as u32;
+/// The offset of the length in a mini entry.
+const LENGTH: usize = 4;
+/// The offset of the operation in a send's mini entry, after the place of the request.
+const OPERATION: usize = 2;
+
+/// The fields of an entry.
+type Fields = [u8; CQE64];
+
+impl Ring {
+    /// Lets the device write compressed completions into the ring.
+    pub(crate) fn compressed(mut self, compression: Option<CqeCompression>) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    /// Returns the number of completions of the block with this title; `None` for any other entry
+    /// and for a title that no device writes.
+    pub(super) fn block(&self, cqe: Cqe<'_>) -> Option<u32> {
+        self.compression?;
+        let op_own = cqe.op_own();
+        if op_own & cqe::FORMAT != cqe::FORMAT || op_own >> 4 > cqe_opcode::RESP_SEND_INV {
+            return None;
+        }
+        Some(cqe.byte_cnt()).filter(|count| (2..=self.mask() + 1).contains(count))
+    }
+
+    /// Returns the number of places of the completions represented by an entry.
+    pub(super) fn places(&self, cqe: Cqe<'_>) -> u32 {
+        self.block(cqe).unwrap_or(1)
+    }
+
+    /// Writes the entries of a block if its title is at a place.
+    pub(super) fn expand(&self, first: u32, _lock: &Pending<'_>) {
+        let Some(form) = self.compression else { return };
+        let Some(count) = self.entry(first).and_then(|cqe| self.block(cqe)) else { return };
+        // SAFETY: entries of the ring, aligned to 8. The device wrote the block before the title,
+        // which it has handed over, and writes none of the places now.
+        let read = |at: u32| unsafe { self.fields(at).cast::<[u64; CQE64 / 8]>().read_volatile() };
+        let bytes = |words: [u64; CQE64 / 8]| -> Fields { zerocopy::transmute!(words) };
+        let title = bytes(read(first));
+        let mut minis = title;
+        for number in 0..count {
+            let place = first.wrapping_add(number);
+            if number % MINIS == 0 {
+                // The title occupies the place of the first ones.
+                minis = bytes(read(if number == 0 { first.wrapping_add(1) } else { place }));
+            }
+            let mini = &minis[(number % MINIS) as usize * MINI..][..MINI];
+            let entry = expanded(&title, mini, number, form, u8::from(place & (self.mask() + 1) != 0));
+            let target = self.fields(place).cast::<[u64; CQE64 / 8]>();
+            // SAFETY: as above. Other threads read entries only under the lock.
+            unsafe { target.write_volatile(zerocopy::transmute!(entry)) };
+        }
+    }
+}
+
+/// Returns the entry of a completion of a block.
+fn expanded(title: &Fields, mini: &[u8], number: u32, form: CqeCompression, owner: u8) -> Fields {
+    let mut entry = *title;
+    let mut put = |at: usize, bytes: &[u8]| entry[at..at + bytes.len()].copy_from_slice(bytes);
+    put(cqe::at::BYTE_CNT, &mini[LENGTH..]);
+    if title[cqe::at::OP_OWN] >> 4 == cqe_opcode::REQ {
+        put(cqe::at::WQE_COUNTER, &mini[..2]);
+        put(cqe::at::SOP_DROP_QPN, &mini[OPERATION..=OPERATION]);
+    } else {
+        // Receives of a block are consecutive.
+        let counter = [title[cqe::at::WQE_COUNTER], title[cqe::at::WQE_COUNTER + 1]];
+        let counter = u16::from_be_bytes(counter).wrapping_add(number as u16);
+        put(cqe::at::WQE_COUNTER, &counter.to_be_bytes());
+        let field = form.received();
+        put(field.start, &mini[..field.len()]);
+    }
+    put(cqe::at::OP_OWN, &[title[cqe::at::OP_OWN] & !(cqe::FORMAT | cqe::OWNER) | owner]);
+    entry
+}
+
+impl Poller {
+    /// Expands the block whose title is at a place and returns its first completion; `None` if it
+    /// is to be skipped.
+    #[cold]
+    pub(super) fn first_of_block<'a>(
+        &self,
+        queues: &Queues,
+        cqe: Cqe<'a>,
+        at: u32,
+    ) -> Option<Completion<'a>> {
+        self.shared.locked(|lock| self.ring.expand(at, lock));
+        let (wr_id, kind) = match cqe.op_own() >> 4 {
+            cqe_opcode::REQ => queues.send.as_ref()?.complete(cqe.wqe_counter()),
+            _ => (queues.recv.as_ref()?.complete(cqe.wqe_counter())?, queues.recv_kind),
+        };
+        Some(Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind))
+    }
+
+    /// Prepares the places after the last entry, which was skipped because its queue pair has ended
+    /// or is unknown. The other completions of its block are examined one by one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn skipped(&self) {
+        if self.ring.compression.is_some() {
+            self.shared.locked(|lock| self.ring.expand(self.index.wrapping_sub(1), lock));
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! [`Shared`]: the part of a completion queue that other threads use while one polls it. They
+//! announce queue pairs and the ends of their lives.
+//!
+//! The number in completions belongs to a queue pair as long as its completions may be in the
+//! queue. After a reset or the end of a queue pair, the kernel has confirmed that the device adds
+//! none. Its remaining completions lie before the first entry not written by the device. The thread
+//! that ends the life looks for that place. The poller skips the completions before it, and then
+//! switches to the number's new queues or drops the number.
+//!
+//! ```text
+//!   consumer              end of the life             new life
+//!      ▼                        ▼                        ▼
+//!   ┌─────┬─────┬─────┬─────┬─────┬ ─ ─ ┬ ─ ─ ┬ ─ ─ ┐
+//!   │ its │ oth │ its │ oth │     │ oth │ its │     │    the first "its" are skipped
+//!   └─────┴─────┴─────┴─────┴─────┴ ─ ─ ┴ ─ ─ ┴ ─ ─ ┘
+//! ```
+//!
+//! The poller reads the flag of news after each completion: a completion of the new life follows a
+//! doorbell, which follows the news.
+//!
+//! In a forked child whose parent was using this part, news is discarded. The child cannot create
+//! objects that complete here, and completions of queue pairs destroyed by it are not skipped.
+//!
+//! # Safety
+//! The ring keeps its memory mapped and masks each index. The device writes entries at any time, so
+//! the owner byte is a volatile read; the fields are read after that byte has handed them over.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+use verbs_core::fork::{ForkGuard, ForkLock, Lost};
+use verbs_core::ring::{Region, barrier};
+
+use super::compressed::CqeCompression;
+use super::cqe::{self, CQE64, Cqe, cqe_opcode};
+use super::table::Queues;
+use crate::doorbell::Record;
+
+/// A ring of entries in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Ring {
+    /// The fields of the first entry.
+    first: NonNull<u8>,
+    log_stride: u32,
+    /// The size of an entry, in bytes.
+    stride: usize,
+    mask: u32,
+    /// The number of entries. Its bit in an index changes with each round.
+    entries: u32,
+    /// The form of [compressed](super::compressed) completions, if the queue has them.
+    pub(super) compression: Option<CqeCompression>,
+    _memory: Region,
+}
+
+// SAFETY: `first` blocked the auto impls. It points into `_memory`, which is `Send + Sync` and
+// lives as long; entries are read by value.
+unsafe impl Send for Ring {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Ring {}
+
+/// The counter of a record has 24 bits.
+pub(super) const COUNTER: u32 = 0xff_ffff;
+
+impl Ring {
+    /// Returns the ring of `entries` entries of `stride` bytes at the start of a region and marks
+    /// each as unwritten.
+    ///
+    /// # Safety
+    /// The device does not have the memory yet, and no other code of this process accesses it as
+    /// long as the ring lives.
+    ///
+    /// # Panics
+    /// If the ring does not lie within the region, `entries` is not a power of two of at most 2^22,
+    /// or `stride` is neither 64 nor 128.
+    pub(crate) unsafe fn new(memory: Region, entries: u32, stride: usize) -> Self {
+        assert!(entries.is_power_of_two() && entries <= 1 << 22, "{entries} entries");
+        assert!(stride == CQE64 || stride == 2 * CQE64, "entries of {stride} bytes");
+        let base = memory.pointer(0, entries as usize * stride);
+        assert!(base.addr().get().is_multiple_of(align_of::<u64>()), "a queue that is not aligned");
+        // SAFETY: the fields are the last 64 bytes of the first entry.
+        let first = unsafe { base.add(stride - CQE64) };
+        let ring = Self {
+            first,
+            log_stride: stride.trailing_zeros(),
+            stride,
+            mask: entries - 1,
+            entries,
+            compression: None,
+            _memory: memory,
+        };
+        for index in 0..entries {
+            // SAFETY: inside an entry, not yet accessed by other code.
+            unsafe { ring.fields(index).add(cqe::at::OP_OWN).write_volatile(cqe::FRESH) };
+        }
+        ring
+    }
+
+    /// Returns the number of entries minus one.
+    pub(crate) const fn mask(&self) -> u32 {
+        self.mask
+    }
+
+    /// Returns the size of an entry, in bytes.
+    pub(super) const fn stride(&self) -> usize {
+        self.stride
+    }
+
+    #[inline(always)]
+    pub(super) fn fields(&self, index: u32) -> NonNull<u8> {
+        // SAFETY: the masked index is below the number of entries, which lie within the memory
+        // (`new`).
+        unsafe { self.first.add(((index & self.mask) as usize) << self.log_stride) }
+    }
+
+    /// Returns the fields of the entry at a place, its last byte, and the device's owner bit in
+    /// this round.
+    #[inline(always)]
+    pub(super) fn peek(&self, index: u32) -> (NonNull<u8>, u8, u8) {
+        // SAFETY: as in `fields`. A multiplication takes one instruction and a shift two.
+        let fields = unsafe { self.first.add((index & self.mask) as usize * self.stride) };
+        // SAFETY: inside an entry; the byte is read by value.
+        let op_own = unsafe { fields.add(cqe::at::OP_OWN).read_volatile() };
+        (fields, op_own, u8::from(index & self.entries != 0))
+    }
+
+    /// Returns the fields of the entry at a place, the number of entries up to the end of the ring,
+    /// and the device's owner bit for these.
+    #[inline(always)]
+    pub(super) fn stretch(&self, index: u32) -> (NonNull<u8>, usize, u8) {
+        let place = index & self.mask;
+        let round = u8::from(index & self.entries != 0);
+        (self.fields(index), (self.entries - place) as usize, round)
+    }
+
+    /// Returns the binary logarithm of the distance between entries.
+    #[inline(always)]
+    pub(super) const fn log_stride(&self) -> u32 {
+        self.log_stride
+    }
+
+    /// Returns the entry at a place, if the device has written it in this round.
+    #[inline(always)]
+    pub(crate) fn entry(&self, index: u32) -> Option<Cqe<'_>> {
+        let (fields, op_own, round) = self.peek(index);
+        if op_own & cqe::OWNER != round || op_own >> 4 == cqe_opcode::INVALID {
+            return None;
+        }
+        barrier::from_device();
+        // SAFETY: the device has handed the entry over.
+        Some(unsafe { Cqe::new(fields) })
+    }
+
+    /// Copies the entry at a place to a place of another ring, with that place's owner bit.
+    pub(super) fn copy(&self, from: u32, to_ring: &Self, to: u32) {
+        let stride = self.stride.min(to_ring.stride);
+        let (source, target) = (self.fields(from), to_ring.fields(to));
+        let round = u8::from(to & to_ring.entries != 0);
+        // SAFETY: the fields end at the end of an entry, which has at least `stride` bytes before
+        // it. The rings are separate memory, and the device writes neither entry now.
+        unsafe {
+            let before = stride - CQE64;
+            core::ptr::copy_nonoverlapping(source.sub(before).as_ptr(), target.sub(before).as_ptr(), stride);
+            let op_own = target.add(cqe::at::OP_OWN);
+            op_own.write_volatile(op_own.read_volatile() & !cqe::OWNER | round);
+        }
+    }
+}
+
+/// An event not yet processed by the poller.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A queue pair completes here from now on.
+    Begins { user_index: u32, queues: Queues },
+    /// The life of a queue pair ended: its completions before a place are skipped. With queues, a
+    /// new life begins with these.
+    Ends { user_index: u32, until: u32, queues: Option<Queues> },
+}
+
+impl News {
+    fn user_index(&self) -> u32 {
+        match self {
+            Self::Begins { user_index, .. } | Self::Ends { user_index, .. } => *user_index,
+        }
+    }
+}
+
+/// The events not yet processed by the poller. The lock is held as long as this value exists.
+pub(crate) struct Pending<'a>(&'a mut [News]);
+
+impl Pending<'_> {
+    /// Moves the places of these events by one, because the entries there have moved.
+    pub(super) fn move_on(&mut self) {
+        for one in &mut *self.0 {
+            if let News::Ends { until, .. } = one {
+                *until = (*until + 1) & COUNTER;
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    news: Vec<News>,
+    ring: Ring,
+}
+
+/// The part of a completion queue that other threads use while one polls it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Whether there is news, or the poller has not passed the places of former news.
+    has_news: AtomicBool,
+    inner: ForkLock<Inner>,
+    /// The consumer's index: the place of the first entry not returned to the device.
+    pub(super) consumer: Record,
+    /// Whether the completion queue was destroyed, or is being destroyed.
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(ring: Ring, consumer: Record) -> Self {
+        consumer.store(0);
+        let inner = ForkLock::new(Inner { news: Vec::new(), ring });
+        Self { has_news: AtomicBool::new(false), inner, consumer, is_over: AtomicBool::new(false) }
+    }
+
+    /// Marks whether the completion queue is destroyed. [`Device::cqs`](crate::device::Device::cqs)
+    /// must be held for writing.
+    pub(crate) fn set_over(&self, is_over: bool) {
+        self.is_over.store(is_over, Ordering::Relaxed);
+    }
+
+    /// Returns whether the completion queue was destroyed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a thread of a parent process held this part at the fork. The result stays
+    /// the same for the life of the process.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.inner.is_lost()
+    }
+
+    fn inner(&self) -> Result<ForkGuard<'_, Inner>, Lost> {
+        self.inner.lock()
+    }
+
+    /// Announces a queue pair before its first request.
+    pub(crate) fn begin(&self, user_index: u32, queues: Queues) {
+        if let Ok(mut inner) = self.inner() {
+            self.announce(&mut inner, News::Begins { user_index, queues });
+        }
+    }
+
+    /// Announces that a queue pair was reset, with its new queues, or destroyed. The kernel has
+    /// confirmed it, and nothing was posted to the new queues.
+    ///
+    /// News of a queue pair without completions in the queue is at most one event, so the number of
+    /// events is limited even if the queue is never polled.
+    pub(crate) fn end(&self, user_index: u32, queues: Option<Queues>) {
+        let Ok(mut inner) = self.inner() else { return };
+        let until = self.producer(&inner.ring);
+        let Inner { news, ring } = &mut *inner;
+        let Some(last) = news.iter().rposition(|one| one.user_index() == user_index) else {
+            return self.announce(&mut inner, News::Ends { user_index, until, queues });
+        };
+        let is_in_queue = self.is_in_queue(ring, user_index, until);
+        match (&mut news[last], queues) {
+            // The poller has not seen this event and does not need it.
+            (News::Begins { .. }, None) if !is_in_queue => drop(news.remove(last)),
+            (News::Begins { queues: its, .. }, Some(queues)) if !is_in_queue => *its = queues,
+            (News::Ends { queues: its, .. }, queues) if !is_in_queue => *its = queues,
+            (_, queues) => self.announce(&mut inner, News::Ends { user_index, until, queues }),
+        }
+    }
+
+    /// Returns whether the queue may have a completion of a queue pair between the consumer's place
+    /// and another one. There is news of the queue pair, so the poller cannot pass its completions
+    /// as long as the lock is held.
+    fn is_in_queue(&self, ring: &Ring, user_index: u32, until: u32) -> bool {
+        let mut place = self.consumer.load() & COUNTER;
+        while ahead(until, place) != 0 {
+            // An entry passed by the poller may have any contents, or none.
+            let Some(entry) = ring.entry(place) else {
+                place = (place + 1) & COUNTER;
+                continue;
+            };
+            let places = ring.places(entry);
+            if places > 1 || entry.user_index() == user_index {
+                return true;
+            }
+            place = (place + places) & COUNTER;
+        }
+        false
+    }
+
+    fn announce(&self, inner: &mut Inner, news: News) {
+        inner.news.push(news);
+        self.has_news.store(true, Ordering::Release);
+    }
+
+    /// Returns the place of the first entry not written by the device, 24 bits.
+    fn producer(&self, ring: &Ring) -> u32 {
+        let mut at = self.consumer.load() & COUNTER;
+        loop {
+            while let Some(entry) = ring.entry(at) {
+                let places = ring.places(entry);
+                if places > 1 && self.has_passed(at) {
+                    // The poller has returned the place, so the device may have written part of
+                    // another block there, which looks like a title.
+                    break;
+                }
+                at = (at + places) & COUNTER;
+            }
+            // The entry may have been polled and written again in the next round. The poller then
+            // moved its index before.
+            if !self.has_passed(at) {
+                return at;
+            }
+            at = self.consumer.load() & COUNTER;
+        }
+    }
+
+    /// Returns whether the poller has returned the entry at a place, which was read before.
+    fn has_passed(&self, at: u32) -> bool {
+        barrier::from_device();
+        ahead(self.consumer.load() & COUNTER, at) != 0
+    }
+
+    /// Returns whether there may be news. If read after a completion's mark, it covers every life
+    /// that the completion can belong to.
+    #[inline(always)]
+    pub(super) fn has_news(&self) -> bool {
+        self.has_news.load(Ordering::Acquire)
+    }
+
+    /// Replaces the ring, if `change` succeeds. No life ends meanwhile.
+    pub(super) fn replace<E>(
+        &self,
+        new: &Ring,
+        change: impl FnOnce(&mut Pending<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Ok(mut inner) = self.inner() else { return change(&mut Pending(&mut [])) };
+        change(&mut Pending(&mut inner.news))?;
+        inner.ring = new.clone();
+        Ok(())
+    }
+
+    /// Runs `work` on the ring. No life ends meanwhile, and no other thread searches the ring.
+    pub(crate) fn locked(&self, work: impl FnOnce(&Pending<'_>)) {
+        match self.inner() {
+            Ok(mut inner) => work(&Pending(&mut inner.news)),
+            Err(Lost) => work(&Pending(&mut [])),
+        }
+    }
+
+    /// Passes the news to `look`. No life ends meanwhile.
+    ///
+    /// # Errors
+    /// [`Lost`]: lives could end meanwhile.
+    pub(crate) fn with_news<T>(&self, look: impl FnOnce(&[News]) -> T) -> Result<T, Lost> {
+        self.inner().map(|inner| look(&inner.news))
+    }
+
+    /// Takes the news. `more` returns whether the poller has to check again at the next completion.
+    pub(crate) fn take(&self, more: impl FnOnce(Vec<News>) -> bool) {
+        let mut inner = self.inner().ok();
+        let more = more(inner.as_mut().map_or_else(Vec::new, |inner| core::mem::take(&mut inner.news)));
+        self.has_news.store(more, Ordering::Release);
+    }
+}
+
+/// Returns the distance of a place ahead of another one, both with 24 bits; 0 if it lies behind.
+fn ahead(place: u32, of: u32) -> u32 {
+    let distance = place.wrapping_sub(of) & COUNTER;
+    if distance <= COUNTER / 2 { distance } else { 0 }
+}
+
+/// Returns the 32-bit place with these low 24 bits, near another place.
+pub(super) fn widen(until: u32, near: u32) -> u32 {
+    let distance = until.wrapping_sub(near) << 8;
+    near.wrapping_add_signed(distance.cast_signed() >> 8)
+}

@@ -1,0 +1,217 @@
+//! [`Table`]: the queues that complete to a completion queue, by the number in completions.
+
+use std::sync::Arc;
+
+use super::scatter::Lists;
+use crate::queue::record::{Kind, RecvRecord, SendRecord, SrqRecord};
+use crate::queue::srq::TagRecord;
+
+/// The queues of a queue pair that complete here: one or both. A shared receive queue of the kind
+/// XRC or TM has a separate number, without other queues.
+#[derive(Clone, Debug)]
+pub(crate) struct Queues {
+    pub(crate) send: Option<Arc<SendRecord>>,
+    pub(crate) recv: Option<Receives>,
+    /// The kind of the receives.
+    pub(crate) recv_kind: Kind,
+    /// The lists of the requests, for a queue pair whose data may come with completions.
+    pub(crate) lists: Option<Arc<Lists>>,
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self { send: None, recv: None, recv_kind: Kind::RECEIVE, lists: None }
+    }
+}
+
+/// The receives of a queue pair.
+#[derive(Clone, Debug)]
+pub(crate) enum Receives {
+    /// Receives from its private receive queue.
+    Own(Arc<RecvRecord>),
+    /// Receives taken from a shared receive queue.
+    Shared(Arc<SrqRecord>),
+    /// Receives of a shared receive queue with a tag list and its tags.
+    Tagged(Arc<TagRecord>),
+}
+
+impl Receives {
+    /// Ends the receive at an entry and returns its number; `None` if the entry has no receive.
+    #[inline(always)]
+    pub(super) fn complete(&self, entry: u16) -> Option<u64> {
+        match self {
+            Self::Own(requests) => Some(requests.complete(entry)),
+            Self::Shared(requests) => requests.complete(entry),
+            Self::Tagged(tags) => tags.receives().complete(entry),
+        }
+    }
+}
+
+/// A queue pair in the table, or a shared receive queue with a separate number.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) user_index: u32,
+    /// `None` once it is destroyed.
+    pub(super) queues: Option<Queues>,
+    /// Completions before this place belong to former lives.
+    pub(super) since: Option<u32>,
+    /// The former lives whose completions the poller has not passed, in order.
+    former: Vec<Life>,
+}
+
+/// An ended life.
+#[derive(Debug)]
+struct Life {
+    /// Its completions lie before this place and behind the previous life's completions.
+    until: u32,
+    /// The shared receive queue that supplied its receives.
+    srq: Option<Arc<SrqRecord>>,
+}
+
+impl Entry {
+    pub(super) const fn new(user_index: u32, queues: Queues) -> Self {
+        Self { user_index, queues: Some(queues), since: None, former: Vec::new() }
+    }
+
+    /// Ends the life at a place. With queues, a new life begins.
+    pub(super) fn end(&mut self, until: u32, queues: Option<Queues>) {
+        let ended = core::mem::replace(&mut self.queues, queues);
+        let srq = ended.and_then(|queues| match queues.recv {
+            Some(Receives::Shared(requests)) => Some(requests),
+            _ => None,
+        });
+        self.since = Some(until);
+        match self.former.last_mut() {
+            Some(life) if life.srq.as_ref().map(Arc::as_ptr) == srq.as_ref().map(Arc::as_ptr) => {
+                life.until = until;
+            }
+            _ => self.former.push(Life { until, srq }),
+        }
+    }
+
+    /// Moves the ends of the former lives by one place, like their completions.
+    pub(super) fn move_on(&mut self) {
+        for life in &mut self.former {
+            life.until = life.until.wrapping_add(1);
+        }
+        self.since = self.since.map(|since| since.wrapping_add(1));
+    }
+
+    /// Removes the former lives, whose completions the poller has passed.
+    pub(super) fn forget(&mut self) {
+        self.since = None;
+        self.former.clear();
+    }
+
+    /// Frees the entry of a receive whose completion, at a place, belongs to a former life. The
+    /// program does not see the completion, but the shared receive queue lives on.
+    #[cold]
+    pub(super) fn release(&self, at: u32, entry: u16) {
+        if let Some(Life { srq: Some(requests), .. }) =
+            self.former.iter().find(|life| lies_before(at, life.until))
+        {
+            requests.complete(entry);
+        }
+    }
+}
+
+/// Returns whether a place lies before another one.
+#[inline(always)]
+pub(super) const fn lies_before(at: u32, until: u32) -> bool {
+    at.wrapping_sub(until).cast_signed() < 0
+}
+
+/// Two levels, because a context numbers its queue pairs densely, and a completion queue has few of
+/// them.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pages: Vec<Option<Box<Page>>>,
+}
+
+/// Boxed entries stay in place while others come and go.
+type Page = [Option<Box<Entry>>; PAGE];
+
+const PAGE: usize = 256;
+
+impl Table {
+    /// Returns the entry of a number.
+    #[inline]
+    pub(super) fn get(&self, user_index: u32) -> Option<&Entry> {
+        let (page, place) = split(user_index);
+        self.pages.get(page)?.as_ref()?[place].as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, user_index: u32) -> Option<&mut Entry> {
+        let (page, place) = split(user_index);
+        self.pages.get_mut(page)?.as_mut()?[place].as_deref_mut()
+    }
+
+    /// Inserts an entry, replacing one with the same number.
+    pub(super) fn insert(&mut self, entry: Entry) {
+        let (page, place) = split(entry.user_index);
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let page = self.pages[page].get_or_insert_with(|| Box::new([const { None }; PAGE]));
+        page[place] = Some(Box::new(entry));
+    }
+
+    /// Removes the entry of a number.
+    pub(super) fn remove(&mut self, user_index: u32) {
+        let (page, place) = split(user_index);
+        if let Some(Some(page)) = self.pages.get_mut(page) {
+            page[place] = None;
+        }
+    }
+}
+
+/// Returns the page of a number and its index there.
+const fn split(user_index: u32) -> (usize, usize) {
+    (user_index as usize / PAGE, user_index as usize % PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_of_a_former_life_frees_an_entry_of_the_queue_of_that_life() {
+        let [first, second, last] = [(); 3].map(|()| SrqRecord::new(8));
+        let queues = |requests| Queues {
+            send: None,
+            recv: Some(Receives::Shared(Arc::clone(requests))),
+            ..Queues::default()
+        };
+        let own = Queues { send: None, recv: Some(Receives::Own(RecvRecord::new(8))), ..Queues::default() };
+        let mut entry = Entry::new(1, queues(&first));
+        // Two lives with the same shared receive queue, one with none, and one with another.
+        for (until, next) in [(u32::MAX, queues(&first)), (1, own), (3, queues(&second)), (5, queues(&last))]
+        {
+            entry.end(until, Some(next));
+        }
+        assert_eq!((entry.since, entry.former.len()), (Some(5), 3));
+        // A resize moves all completions by one place.
+        entry.move_on();
+        for (at, expected) in [
+            (u32::MAX - 1, [true, false]),
+            (0, [true, false]),
+            (1, [true, false]),
+            (2, [false, false]),
+            (3, [false, false]),
+            (4, [false, true]),
+            (5, [false, true]),
+            (6, [false, false]),
+        ] {
+            for requests in [&first, &second, &last] {
+                requests.mark(3, 1 << 3);
+            }
+            entry.release(at, 3);
+            let freed = [&first, &second].map(|requests| requests.complete(3).is_none());
+            assert_eq!(freed, expected, "{at}");
+            assert!(last.complete(3).is_some(), "the queue of the life that goes on");
+        }
+        assert!(lies_before(5, entry.since.unwrap()) && !lies_before(6, entry.since.unwrap()));
+        entry.forget();
+        assert_eq!([&first, &second].map(Arc::strong_count), [1, 1]);
+    }
+}
