@@ -79,7 +79,7 @@ fn run<P: Provider>(context: &Context<P>) -> Result<(), Box<dyn std::error::Erro
     Ok(())
 }
 
-/// The capacity of the queue pair, except for the number of receives.
+/// Returns the capacities of the queue pair; the caller sets `max_recv_wr`.
 fn cap() -> QpCap {
     QpCap { max_send_wr: 1, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 }
 }

@@ -1,8 +1,8 @@
 //! Completions in an asynchronous program: tokio waits on the completion channel's descriptor.
 //!
 //! # Safety
-//! [`AsyncFd::register`] needs a descriptor that stays the same and open: a [`CompChannel`] keeps
-//! it.
+//! [`AsyncFd::register`] needs a descriptor that stays open and unchanged; a [`CompChannel`] keeps
+//! its own.
 #![allow(unsafe_code)]
 
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Pages of scopes and forks.
+//! Scopes, and the pages that forks copy.
 //!
 //! Fork protection is a state of the whole process, so no other test shares this one.
 

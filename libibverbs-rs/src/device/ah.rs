@@ -17,7 +17,8 @@ use crate::handle::registry::Child;
 ///
 /// On Ethernet, the kernel or the provider resolves the MAC address of the next hop when it creates
 /// the address handle. Some providers in C build address vectors in user memory and need
-/// `ibv_resolve_eth_l2_from_gid`; this library has none, so programs never need the MAC address.
+/// `ibv_resolve_eth_l2_from_gid`; this library has no such provider, so programs never need the MAC
+/// address.
 ///
 /// # References
 /// `ibv_create_ah(3)`
@@ -116,7 +117,7 @@ impl<P: Provider> Pd<P> {
     /// [`Context::init_ah_from_wc`], then [`create_ah`](Self::create_ah).
     ///
     /// # Errors
-    /// Those of the two calls.
+    /// The errors of both calls.
     ///
     /// # References
     /// `ibv_create_ah_from_wc(3)`

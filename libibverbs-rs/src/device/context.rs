@@ -37,8 +37,8 @@ struct Inner<P: Provider> {
 
 enum Raw<P: Provider> {
     Own(Box<P::Context>),
-    /// The context behind an erased one, made by `downcast`; the erased one's clones and children
-    /// live on.
+    /// An erased context and the cast to its provider, made by `downcast`. Clones and children of
+    /// the erased handle live on.
     Within(Arc<Inner<Erased>>, AsProvider<P>),
 }
 
@@ -84,8 +84,8 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns the meaning of the [`vendor_err`](crate::Wc::vendor_err) of a failed completion of
-    /// this device; `None` if it is not public, as for most. The [`status`](crate::Wc::status)
-    /// always has the kind of failure.
+    /// this device; `None` if its meaning is not public, which is the usual case. The
+    /// [`status`](crate::Wc::status) always states the kind of failure.
     ///
     /// ```no_run
     /// # fn f(context: verbs::Context, mut cq: verbs::Cq) {
@@ -271,8 +271,8 @@ impl<P: Provider> Context<P> {
     /// support that; rxe's does not, and importing its file fails.
     ///
     /// # Safety
-    /// The descriptor gives full command of the context. Its receiver must destroy and change only
-    /// objects it made itself; it imports the others.
+    /// The descriptor gives full control of the context. Its receiver imports existing objects, and
+    /// destroys and changes only those it created itself.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a device without a file; any errno of `dup(2)`, notably `EMFILE`.
@@ -316,8 +316,8 @@ impl<P: Provider> Context<P> {
         }
     }
 
-    /// Returns the provider's own context for a call that makes an object, if there is memory for
-    /// its small allocations.
+    /// Returns the provider's own context for a call that creates an object, after checking that
+    /// memory is available for its small allocations.
     ///
     /// # Errors
     /// Same as [`Registry::room`].

@@ -143,7 +143,7 @@ impl AsyncEvents {
         self.until_error(Self::next_event)
     }
 
-    /// Calls `next` until events run out or one call fails.
+    /// Calls `next` until no event is left or a call fails.
     fn until_error<'a>(
         &'a self,
         next: impl Fn(&'a Self) -> Result<Option<AsyncEvent>> + 'a,

@@ -1,4 +1,4 @@
-//! Files of events: reading a record, waiting until one comes.
+//! Event files: reading records, and waiting for them.
 
 use std::fs::File;
 use std::io::Read;
@@ -81,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    /// The end of a pipe, reported by `ppoll` with `POLLERR` alone like the file of a removed
-    /// device.
+    /// Returns the end of a pipe for which `ppoll` reports only `POLLERR`, as for the file of a
+    /// removed device.
     fn broken() -> File {
         let (reader, writer) = pipe().unwrap();
         drop(reader);

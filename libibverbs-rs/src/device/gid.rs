@@ -14,7 +14,8 @@ use verbs_core::types::{Gid, GidEntry, GidType};
 pub(crate) struct Best(Option<GidEntry>);
 
 impl Best {
-    /// Takes the entry if it is better. Breaks if no later entry can be better.
+    /// Keeps the entry if it is better than the best so far. Breaks if no later entry can be
+    /// better.
     pub(crate) fn offer(&mut self, entry: GidEntry) -> ControlFlow<()> {
         if !entry.gid.is_zero() && self.0.is_none_or(|best| rank(&entry) < rank(&best)) {
             self.0 = Some(entry);

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`context`] | an open device: its queries, and the parent of all its objects |
 //! | [`event`] | the asynchronous events of a device |
-//! | [`event_file`] | files of events: reading a record, waiting until one comes |
+//! | [`event_file`] | event files: reading records, and waiting for them |
 //! | [`pd`] | protection domains |
 //! | [`td`] | thread domains and parent domains |
 //! | [`ah`] | address handles |
@@ -58,8 +58,8 @@ pub fn devices() -> Result<DeviceList> {
 /// Takes over the descriptor. Its device number identifies it, so any other file is rejected.
 ///
 /// # Errors
-/// - `EOPNOTSUPP` if the provider or the kernel's driver shares no contexts; rxe's does not.
-/// - `ENODEV` with [`Cause::Other`] for a file of no listed device.
+/// - `EOPNOTSUPP` if the provider or the kernel's driver does not support sharing; rxe's does not.
+/// - `ENODEV` with [`Cause::Other`] for a file that belongs to no listed device.
 /// - Same as [`devices`]; any other errno the kernel returns.
 ///
 /// # References
@@ -119,8 +119,8 @@ impl DeviceList {
         discovery::discover().map(|found| Self::from_found(found, drivers))
     }
 
-    /// Makes the list from devices found in a way other than [`devices`]. The providers' own
-    /// devices ([`Driver::devices`]) follow.
+    /// Makes the list from devices that the caller has discovered. The providers' own devices
+    /// ([`Driver::devices`]) follow.
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
         if let Ok(registered) = REGISTERED.read() {
@@ -207,7 +207,8 @@ impl DeviceList {
         self.devices.is_empty()
     }
 
-    /// Iterates over the devices: the kernel's in its order, then the providers' own.
+    /// Iterates over the kernel's devices in the kernel's order, then over the providers' own
+    /// devices.
     pub fn iter(&self) -> std::slice::Iter<'_, Device> {
         self.devices.iter()
     }
@@ -285,12 +286,12 @@ impl Device {
         self.info.transport_type()
     }
 
-    /// Returns everything found out by discovery.
+    /// Returns all information from discovery.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// Returns the provider that drives it.
+    /// Returns the provider of the device.
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
@@ -312,7 +313,7 @@ impl Device {
         (self.driver.open)(&self.info).map(Context::from_opened)
     }
 
-    /// Checks that opening finds memory for its small allocations.
+    /// Checks that memory is available for the small allocations of opening a device.
     ///
     /// # Errors
     /// `ENOMEM` with [`Cause::Allocation`].
@@ -382,8 +383,8 @@ fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     Err(reason)
 }
 
-/// Only [`register`] writes it, so a forked child loses it only if its parent was in that call at
-/// the fork.
+/// Only [`register`] writes this list, so a forked child keeps it unless its parent was in that
+/// call at the fork.
 static REGISTERED: ForkRwLock<Vec<Driver>> = ForkRwLock::new(Vec::new());
 
 const BUILT_IN: &[Driver] = &[

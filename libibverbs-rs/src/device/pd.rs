@@ -50,8 +50,8 @@ struct Parents {
 
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Pd, Parents>),
-    /// The domain behind an erased one, made by `downcast`; the erased one's clones and children
-    /// live on.
+    /// An erased domain whose provider `downcast` has named. Clones and children of
+    /// the erased handle live on.
     Within(Arc<Inner<Erased>>),
 }
 
@@ -72,8 +72,8 @@ impl<P: Provider> Context<P> {
     /// Dropping it deallocates nothing.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider imports none. An invalid handle is reported only when an object
-    /// is created in the domain.
+    /// `EOPNOTSUPP` if the provider cannot import protection domains. An invalid handle is reported
+    /// only when an object is created in the domain.
     ///
     /// # References
     /// `ibv_import_pd(3)`
@@ -109,7 +109,7 @@ impl<P: Provider> Pd<P> {
         }
     }
 
-    /// Returns the handle of a parent domain of this one.
+    /// Returns the handle of a parent domain made from this domain.
     pub(super) fn parent_domain(&self, raw: P::Pd, td: Option<Child>) -> Self {
         let above = self.child(&self.inner.users.parent_domains);
         Self::new(self.context(), raw, Parents { _above: above, _td: td }, self.id())

@@ -19,9 +19,9 @@ use crate::handle::shared::Shared;
 #[doc(alias = "ibv_parent_domain_init_attr_mask")]
 #[derive(Debug)]
 pub struct ParentDomainInit<'a, P: Provider = Erased> {
-    /// The thread domain of its objects.
+    /// The thread domain for its objects.
     pub td: Option<&'a Td<P>>,
-    /// The allocator of their queues. Neither rxe nor soft devices use one.
+    /// The allocator for the memory of their queues. Neither rxe nor soft devices use one.
     #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS")]
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
     /// Set to allow memory shared by a confidential guest with its host, on devices that need it

@@ -30,7 +30,7 @@ impl<T> HandleError<T> {
         Self { handle, error }
     }
 
-    /// Returns the error of naming another provider than the handle's.
+    /// Returns the error for naming a provider other than the handle's.
     pub(crate) fn of_another_provider(handle: T) -> Self {
         Self::refused(handle, "downcast", "the handle belongs to another provider")
     }
@@ -47,7 +47,7 @@ impl<T> fmt::Display for HandleError<T> {
     }
 }
 
-/// The sentence of `Display`, because programs print it when `main` returns it.
+/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
 impl<T> fmt::Debug for HandleError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.error, f)

@@ -86,7 +86,7 @@ impl PdId {
     }
 }
 
-/// A share of a parent of any type.
+/// A share of a parent object of any type.
 pub(crate) type Parent = Arc<dyn Any + Send + Sync>;
 
 /// The counter of read events, which some completion queues have
@@ -101,7 +101,7 @@ pub(crate) struct Registry {
     qps: Mutex<Slots<Counter>>,
     wqs: Mutex<Slots<Counter>>,
     srqs: Mutex<Slots<Counter>>,
-    /// State shared by the device's queues, of a type that this folder does not know.
+    /// State shared by the device's queues. A higher folder defines its type.
     queues: OnceLock<Parent>,
     pub(crate) pd_tally: Tally,
     pub(crate) cq_tally: Tally,
@@ -147,8 +147,8 @@ impl Registry {
         self.device
     }
 
-    /// Returns the state shared by the device's queues, which the first call makes. All calls name
-    /// the same type.
+    /// Returns the state shared by the device's queues. The first call creates it; all calls must
+    /// name the same type.
     pub(crate) fn shared_by_queues<T: Any + Send + Sync>(&self, make: fn() -> T) -> Arc<T> {
         let state = self.queues.get_or_init(|| Arc::new(make()));
         Arc::clone(state).downcast().unwrap_or_else(|_| unreachable!("the queues share one type of state"))
@@ -158,8 +158,8 @@ impl Registry {
         Error::new(verb, self.device, errno)
     }
 
-    /// Checks that a call which makes an object finds memory for its small allocations, which would
-    /// end the process if they failed.
+    /// Checks that memory is available for the small allocations of a call that creates an object.
+    /// If these failed, they would abort the process.
     ///
     /// # Errors
     /// `ENOMEM` with [`Cause::Allocation`].
@@ -167,7 +167,7 @@ impl Registry {
         room::check(room::CALL).map_err(|errno| self.short(verb, errno, room::CALL))
     }
 
-    /// Returns the error of an allocation of this many bytes.
+    /// Returns the error for a failed allocation of this many bytes.
     pub(crate) fn short(&self, verb: &'static str, errno: Errno, bytes: usize) -> Error {
         let error = self.error(verb, errno);
         if errno == Errno::NOMEM { error.because(Cause::Allocation { bytes: bytes as u64 }) } else { error }
@@ -259,7 +259,7 @@ pub(crate) enum Kind {
     Srq,
 }
 
-/// An id, live while this value is.
+/// An id that is live until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: SlotId,
@@ -307,5 +307,5 @@ impl Tally {
     }
 }
 
-/// Flow rules as the users of another object.
+/// The name of flow rules in the errors of objects that they use.
 pub(crate) const RULES: &str = "flow rules";

@@ -14,7 +14,7 @@ use crate::handle::registry::{Child, Registry, Tally};
 #[derive(Debug)]
 pub(crate) struct Shared<T: Destroy, D = Child>(Arc<Inner<T, D>>);
 
-/// A name of a shared object that does not keep it alive.
+/// A weak reference to a shared object.
 #[derive(Debug)]
 pub(crate) struct WeakShared<T: Destroy, D = Child>(Weak<Inner<T, D>>);
 
@@ -68,7 +68,7 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> 
         Ok(self.user())
     }
 
-    /// Returns a name of the object.
+    /// Returns a weak reference to the object.
     pub(crate) fn downgrade(&self) -> WeakShared<T, D> {
         WeakShared(Arc::downgrade(&self.0))
     }

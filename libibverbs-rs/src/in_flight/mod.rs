@@ -167,7 +167,7 @@ pub(crate) struct Poster {
     posts: Posts,
     /// All tables of the queue, if a full one is followed by another.
     grows: Option<Arc<Tables>>,
-    /// The next number and the end of the reserved ones.
+    /// The next number, and the end of the reserved numbers.
     next: u64,
     end: u64,
     /// The end of the numbers of this place in the directory.
@@ -403,7 +403,7 @@ const fn no_memory(bytes: usize) -> PostBufReason {
     PostBufReason::Post(PostReason::NoMemory { bytes: bytes as u64 })
 }
 
-/// Returns the reason for a table without a place in the directory.
+/// Returns the reason for a table that got no place in the directory.
 fn no_place(reason: NoPlace) -> PostBufReason {
     match reason {
         NoPlace::Full => PostBufReason::Unclaimed,
@@ -411,7 +411,7 @@ fn no_place(reason: NoPlace) -> PostBufReason {
     }
 }
 
-/// A request's use of its memory, and how the memory returns.
+/// The way a request uses its memory, and how the memory returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     /// Set if the device writes the memory.
@@ -471,7 +471,7 @@ pub(crate) const fn is_postable(op: &SendOp<'_>, flags: SendFlags) -> bool {
     takes_inline(op) || reads_back(op) && !flags.contains(SendFlags::INLINE)
 }
 
-/// The count of numbers that a table reserves at a time.
+/// The number of `wr_id`s that a table reserves at a time.
 const BLOCK: u64 = 1 << 16;
 
 #[cfg(all(test, not(loom)))]
@@ -494,7 +494,7 @@ mod tests {
         (directory, in_flight, poster)
     }
 
-    /// Puts a poster where two numbers of its place are left.
+    /// Advances a poster until only two numbers of its place are left.
     fn use_up(poster: &mut Poster) {
         poster.table.allocate().unwrap();
         (poster.next, poster.end) = (poster.place_end - 2, poster.place_end);
@@ -564,7 +564,7 @@ mod tests {
         assert!(!numbers.contains(&put(&mut poster).unwrap()), "no number is assigned twice");
     }
 
-    /// Set for the process that runs short of memory.
+    /// Set in the child process that is limited to little memory.
     const SHORT: &str = "VERBS_TEST_IS_SHORT_OF_MEMORY";
 
     #[test]

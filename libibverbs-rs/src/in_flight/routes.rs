@@ -97,8 +97,7 @@ impl Directory {
         Self { kind: SHARED, ..Self::default() }
     }
 
-    /// Assigns a place to a table, or another place if the first has no sequence numbers left.
-    /// Returns the first number that the table may use there.
+    /// Assigns a free place to a table. Returns the first number that the table may use there.
     ///
     /// # Errors
     /// [`NoPlace`].
@@ -270,7 +269,7 @@ const fn base(kind: u64, index: u32) -> u64 {
     FLAG | kind | (index as u64) << SEQUENCE_BITS
 }
 
-/// The bit set in the number of every safe request and no raw one.
+/// The bit that is set in the number of every safe request and clear in every raw `wr_id`.
 const FLAG: u64 = 1 << 63;
 /// The bit set in the number of a receive of a shared receive queue.
 const SHARED: u64 = 1 << 61;

@@ -47,7 +47,7 @@ impl<P: Provider> Dm<P> {
         self.raw().length()
     }
 
-    /// Returns the kernel's handle for another owner of the same context ([`Context::import_dm`]).
+    /// Returns the kernel's handle, for another owner of the same context ([`Context::import_dm`]).
     #[doc(alias = "IBV_DM_MASK_HANDLE")]
     #[doc(alias = "ibv_dm_mask")]
     pub fn handle(&self) -> u32 {
@@ -84,8 +84,8 @@ impl<P: Provider> Dm<P> {
     /// Exports the memory as a dma-buf for registration on another device.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device or the kernel exports none; any other errno the kernel returns,
-    /// notably `EMFILE`.
+    /// `EOPNOTSUPP` if the device or the kernel cannot export it; any other errno the kernel
+    /// returns, notably `EMFILE`.
     ///
     /// # References
     /// `ibv_dm_export_dmabuf_fd(3)`
@@ -195,7 +195,8 @@ impl<P: Provider> Context<P> {
     /// Returns device memory allocated by another owner of the same context, by its handle.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider imports none; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the provider cannot import device memory; any other errno the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_import_dm(3)`

@@ -156,7 +156,7 @@ impl<P: Provider> Pd<P> {
     /// pair's access flags.
     ///
     /// # Errors
-    /// The piece: `EINVAL` for no right at all; otherwise as [`register`](Self::register).
+    /// The piece: `EINVAL` for an empty `access`; otherwise as [`register`](Self::register).
     #[doc(alias = "ibv_reg_mr")]
     pub fn expose(&self, buf: Buf, access: RemoteAccess) -> Result<Exposed, HandleError<Buf>> {
         Exposed::new(self, buf, access)

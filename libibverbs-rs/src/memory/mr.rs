@@ -44,7 +44,7 @@ struct Place<P: Provider> {
     access: AccessFlags,
 }
 
-/// The dependencies of a region. Pages go back to forks before the caller may unmap them.
+/// The dependencies of a region. Forks copy its pages again before the caller may unmap them.
 struct Parents {
     excluded: Vec<Excluded>,
     pd: Child,
@@ -158,7 +158,7 @@ impl<P: Provider> Pd<P> {
     /// Same as [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device registers no dma-bufs (rxe and soft devices); `EINVAL` if
+    /// `EOPNOTSUPP` if the device cannot register dma-bufs (rxe and soft devices); `EINVAL` if
     /// `offset` and `iova` have different offsets in their pages; any other errno the kernel
     /// returns, notably `EBADF` for a file of another kind.
     ///
@@ -225,8 +225,8 @@ impl<P: Provider> Pd<P> {
     /// Dropping it deregisters nothing.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider or the kernel (before 5.9) imports none; `ENOENT` for an
-    /// invalid handle; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the provider or the kernel (before 5.9) cannot import regions; `ENOENT` for
+    /// an invalid handle; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_import_mr(3)`
@@ -242,10 +242,10 @@ impl<P: Provider> Pd<P> {
     /// Advises the device about the pages of elements in on-demand paged regions of this domain.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device takes no advice (rxe takes it since Linux 6.17) or not this kind;
-    /// `EINVAL` for a flag it does not know; `ENOENT`, `EPERM`, `EINVAL` or `EFAULT` for elements
-    /// outside such regions, with the errnos of `ibv_advise_mr(3)` on soft devices; any other errno
-    /// the kernel returns.
+    /// `EOPNOTSUPP` if the device does not support advice (rxe does since Linux 6.17) or this kind
+    /// of it; `EINVAL` for a flag it does not know; `ENOENT`, `EPERM`, `EINVAL` or `EFAULT` for
+    /// elements outside such regions, with the errnos of `ibv_advise_mr(3)` on soft devices; any
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_advise_mr(3)`
@@ -372,7 +372,7 @@ impl<P: Provider> Mr<P> {
     ///
     /// - `EOPNOTSUPP` if the device cannot change regions, or not in this way: rxe changes domain
     ///   and rights, on kernels later than Linux 6.4.
-    /// - `EINVAL` for no change at all; `EBUSY` while memory windows are bound to the region.
+    /// - `EINVAL` for an empty change; `EBUSY` while memory windows are bound to the region.
     /// - Otherwise as [`Pd::reg_mr`].
     ///
     /// # References
@@ -571,7 +571,7 @@ fn is_pinned<P: Provider>(context: &Context<P>, access: AccessFlags) -> bool {
 /// Returns the offset and length of a range inside `len`.
 ///
 /// # Errors
-/// The start and end of a range that is not inside.
+/// The start and end of a range that extends beyond `len`.
 pub(crate) fn within(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize), (usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,

@@ -16,8 +16,8 @@ use crate::handle::registry::Child;
 /// [`inc_rkey`](crate::inc_rkey). [`SendOp::LocalInv`](crate::SendOp::LocalInv) and a peer's
 /// [`SendOp::SendWithInv`](crate::SendOp::SendWithInv) invalidate a window of type 2.
 ///
-/// The kernel's rxe (the sources of 6.1 to 7.2) has four defects to avoid. It crashes if the key of
-/// an unbound window of type 2 is invalidated. It waits up to 50 s to destroy a queue pair with
+/// The kernel's rxe (the sources of 6.1 to 7.2) has four defects to avoid. It crashes when the key
+/// of an unbound window of type 2 is invalidated. It waits up to 50 s to destroy a queue pair with
 /// bound windows of type 2. It compares the addresses of peers with the region, not with the bound
 /// range. A bind does not compare protection domains: another process of the device that guesses a
 /// key can bind a region with [`MW_BIND`](crate::AccessFlags::MW_BIND).

@@ -120,7 +120,7 @@ impl fmt::Display for PostBufReason {
     }
 }
 
-/// The sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
 impl fmt::Debug for PostBufReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,4 +1,4 @@
-//! [`RemoteMr`]: memory of a peer, as RDMA operations of this process name it.
+//! [`RemoteMr`]: a peer's memory, as named by RDMA operations of this process.
 
 use core::fmt;
 use core::ops::{Bound, RangeBounds};

@@ -17,13 +17,13 @@ use crate::memory::post_error::{PostBufError, PostBufReason};
 use crate::memory::{Memory, PostMemory, Registered, element};
 use sealed::Flight;
 
-/// Borrowed bytes the device may write. It is a `&mut [u8]`; posting takes it.
+/// Borrowed bytes the device may write: a `&mut [u8]` that posting consumes.
 pub struct ScopedBuf<'scope> {
     pub(crate) bytes: &'scope mut [u8],
     pub(crate) name: Name,
 }
 
-/// Borrowed bytes the device only reads. It is a `&[u8]` and can be posted many times at once.
+/// Borrowed bytes the device only reads: a `&[u8]` that can be posted many times at once.
 #[derive(Clone)]
 pub struct ScopedBytes<'scope> {
     pub(crate) bytes: &'scope [u8],
@@ -38,7 +38,7 @@ pub struct ScopedMemory {
     len: usize,
     pub(crate) name: Name,
     pub(crate) is_writable: bool,
-    /// Counts until dropped; `None` after a rejected post.
+    /// The token's share of its queue pair's count; `None` after a rejected post.
     _in_flight: Option<Flight>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn given_back(error: PostBufError<Token>) -> PostBufError<ScopedMemor
     PostBufError { returned, reason: error.reason }
 }
 
-/// A token on its way into the table.
+/// A token that is about to enter the table.
 pub(crate) struct Token(pub(crate) ScopedMemory);
 
 impl From<Token> for Memory {
@@ -156,7 +156,7 @@ impl ScopedBuf<'_> {
     /// Turns the token of an ended or never queued request back into its handle.
     ///
     /// # Safety
-    /// The token was made of such a handle, which lived as long as this one may.
+    /// The token was made from such a handle with the same lifetime.
     pub(crate) unsafe fn from_memory(memory: ScopedMemory) -> Self {
         let ScopedMemory { addr, len, name, .. } = memory;
         // SAFETY: the caller passes the token made from this very reference, and no request uses

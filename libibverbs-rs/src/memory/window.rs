@@ -282,7 +282,7 @@ impl Window {
         }
     }
 
-    /// Returns a share of the bound memory; `None` as for [`remote`](Self::remote).
+    /// Returns a share of the bound memory; `None` in the same cases as [`remote`](Self::remote).
     pub fn memory(&self) -> Option<&Exposed> {
         match &self.0.state {
             State::Bound(binding) => Some(&binding.memory),
@@ -460,7 +460,7 @@ impl Window {
         };
     }
 
-    /// Records the end of the request in flight, as read by the poller of `ticks`.
+    /// Records the end of the request in flight, which the poller of `ticks` has read.
     pub(crate) fn settle(&mut self, has_succeeded: bool, ticks: &Arc<Ticks>) {
         let tick = ticks.add();
         if !has_succeeded {

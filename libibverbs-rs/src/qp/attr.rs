@@ -28,14 +28,14 @@ pub struct QpInit<P: Provider = Erased> {
     pub send_cq: CqHandle<P>,
     /// The completion queue of receives; may be the same queue.
     pub recv_cq: CqHandle<P>,
-    /// The shared receive queue to take receives from. `None` for a separate receive queue.
+    /// The shared receive queue that supplies receives; `None` for a separate receive queue.
     pub srq: Option<SrqHandle<P>>,
     /// The table of work queues to receive through (RSS). `None` for a separate receive queue.
     /// Neither rxe nor soft devices have such tables.
     #[doc(alias = "IBV_QP_INIT_ATTR_IND_TABLE")]
     pub rss: Option<Rss<P>>,
-    /// The least capacity; the device may round up. With a shared receive queue or a table of work
-    /// queues, the capacity of receives is ignored.
+    /// The minimum capacity; the device may round up. With a shared receive queue or a table of
+    /// work queues, the capacity of receives is ignored.
     pub cap: QpCap,
     /// Set to signal every send, even without [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED).
     pub sq_sig_all: bool,

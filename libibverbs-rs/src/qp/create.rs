@@ -47,7 +47,7 @@ impl<P: Provider> Pd<P> {
 
 impl<P: Provider> Xrcd<P> {
     /// Creates an XRC target ([`QpType::XRC_RECV`](crate::QpType::XRC_RECV)) in the state RESET. It
-    /// posts nothing: its peer's requests name the shared receive queue to take a receive from.
+    /// posts nothing: its peer's requests name the shared receive queue that supplies the receive.
     ///
     /// # Errors
     /// Any errno of the kernel or of the system's random source; notably `EOPNOTSUPP` for a device

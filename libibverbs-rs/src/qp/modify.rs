@@ -57,7 +57,7 @@ impl<P: Provider> Qp<Rts, P> {
     /// Returns the queue pair from SQE to RTS. A failed send moves a UC or UD queue pair to SQE:
     /// its later sends are flushed, but messages still arrive. Does nothing in RTS.
     ///
-    /// rxe has no SQE: there a failed send moves the queue pair to the error state.
+    /// rxe lacks this state: there a failed send moves the queue pair to the error state.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::IllegalTransition`] in any other state; any errno the kernel returns.
@@ -198,7 +198,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.dependencies().registry.error(verb, errno)
     }
 
-    /// Adds the device's name, which default methods of the contract do not know, to an error.
+    /// Adds the device's name to an error, because default methods of the contract do not know it.
     fn of_device(&self, error: Error) -> Error {
         Error { device: self.core.dependencies().registry.device().into(), ..error }
     }

@@ -98,8 +98,8 @@ states! {
     #[doc(alias = "IBV_QPS_RTS")] Rts = RTS: CanPostRecv CanPostSend;
     /// The send queue drains; sends posted now wait.
     #[doc(alias = "IBV_QPS_SQD")] Sqd = SQD: CanPostRecv CanPostSend;
-    /// In error: earlier requests complete as flushed. Requests posted now should too, but rxe
-    /// ignores receives posted now; [`dismantle`](crate::Qp::dismantle) returns their memory.
+    /// In error: earlier requests complete as flushed. Requests posted in this state should too,
+    /// but rxe ignores receives; [`dismantle`](crate::Qp::dismantle) returns their memory.
     #[doc(alias = "IBV_QPS_ERR")] Errored = ERR: CanPostRecv CanPostSend;
 }
 

@@ -205,7 +205,7 @@ impl core::ops::Deref for Completed {
 }
 
 /// Returns the key that a completion reports as invalidated. The completion is a lent one, or a
-/// copy that no other code has had.
+/// copy that no other code could change.
 #[inline]
 pub(super) fn invalidated(wc: &Wc, routes: &Routes) -> Option<Invalidated> {
     let is_invalidation = wc.wc_flags.contains(WcFlags::WITH_INV) && wc.status == WcStatus::SUCCESS;

@@ -40,9 +40,9 @@ use crate::queue::completion::{Completed, Completions, invalidated};
 #[doc(alias = "ibv_cq_init_attr_mask")]
 #[derive(Debug)]
 pub struct CqInit<'a, P: Provider = Erased> {
-    /// The least number of completions to hold; the device may round up.
+    /// The minimum number of completions to hold; the device may round up.
     pub cqe: u32,
-    /// The channel that it signals for new completions.
+    /// The channel that signals new completions.
     pub channel: Option<&'a CompChannel>,
     /// The completion vector (interrupt) of its events, below [`Context::num_comp_vectors`].
     pub comp_vector: u32,
@@ -113,8 +113,8 @@ pub struct Cq<P: Provider = Erased> {
     shared: Arc<Shared>,
 }
 
-/// A name of a completion queue, for creating queue pairs on it while another thread polls it.
-/// Cheap to clone.
+/// A weak reference to a completion queue, for creating queue pairs on it while another thread
+/// polls it. Cheap to clone.
 ///
 /// Made by [`Cq::handle`], or by converting a `&Cq`. It does not keep the queue open: no queue pair
 /// can be created on a closed or dropped [`Cq`].
@@ -491,7 +491,7 @@ impl<P: Provider> Cq<P> {
     /// - `EINVAL` with [`Cause::Limit`] for a size of 0, beyond the device's
     ///   [`max_cqe`](crate::DeviceAttr::max_cqe), or below the number of completions in the queue.
     ///   The queue is as before.
-    /// - `EOPNOTSUPP` if the device resizes no queues.
+    /// - `EOPNOTSUPP` if the device cannot resize queues.
     /// - Any other errno the kernel returns; notably `ENOMEM`. On rxe it may mean that the process
     ///   could not map the resized queue: the queue is then empty until another call succeeds,
     ///   which restores the completions.
@@ -508,7 +508,7 @@ impl<P: Provider> Cq<P> {
     /// An armed queue keeps its old moderation until the next request.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device moderates no events (rxe); `EINVAL` with [`Cause::Limit`] for
+    /// `EOPNOTSUPP` if the device cannot moderate events (rxe); `EINVAL` with [`Cause::Limit`] for
     /// numbers beyond [`cq_mod_caps`](crate::DeviceAttrEx::cq_mod_caps); any other errno the kernel
     /// returns.
     ///
@@ -519,7 +519,7 @@ impl<P: Provider> Cq<P> {
         self.handle.get_mut().modify(moderation).map_err(|error| self.named(error))
     }
 
-    /// Adds the device's name to an error of a provider without the verb.
+    /// Adds the device's name to the error of a verb that the provider lacks.
     fn named(&self, error: Error) -> Error {
         if error.device.is_empty() {
             return self.shared.registry.error(error.verb, error.errno).because(error.cause);

@@ -42,9 +42,9 @@ use crate::queue::xrcd::Xrcd;
 #[doc(alias = "ibv_srq_init_attr_ex")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqInit {
-    /// The least number of outstanding receives; the device may round up.
+    /// The minimum number of outstanding receives; the device may round up.
     pub max_wr: u32,
-    /// The least number of pieces of memory of a receive.
+    /// The minimum number of pieces of memory per receive.
     pub max_sge: u32,
     /// The limit that raises [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED) once
     /// when fewer receives are left; 0 for none. [`Srq::arm`] sets it again.
@@ -97,8 +97,8 @@ pub struct Srq<P: Provider = Erased> {
     core: Arc<Core<P>>,
 }
 
-/// A name of a shared receive queue, for creating queue pairs with it while another thread posts to
-/// it. Cheap to clone.
+/// A weak reference to a shared receive queue, for creating queue pairs with it while another
+/// thread posts to it. Cheap to clone.
 ///
 /// Made by [`Srq::handle`], or by converting a `&Srq`. It does not keep the queue open: once the
 /// [`Srq`] and its queue pairs are closed or dropped, no queue pair can be created with it.
@@ -123,8 +123,8 @@ pub(crate) struct Core<P: Provider> {
 
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Srq, Dependencies>),
-    /// The queue behind an erased one, made by `downcast`; the erased one's handles and queue pairs
-    /// live on.
+    /// An erased queue whose provider `downcast` has named. Handles and queue pairs of
+    /// the erased queue live on.
     Within(Arc<Core<Erased>>),
 }
 
@@ -430,7 +430,7 @@ impl<P: Provider> Srq<P> {
         self.core.get().modify(&mut self.recv.queue, attr, mask)
     }
 
-    /// Queries the size and the limit; a limit of 0 is unarmed or was reached.
+    /// Queries the size and the limit; a limit of 0 was never armed or has been reached.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
@@ -468,7 +468,7 @@ impl<P: Provider> Srq<P> {
     }
 
     /// Destroys the queue if no queue pair uses it and returns the memory of all receives without a
-    /// polled completion: those no message has taken and those a queue pair took and lost.
+    /// polled completion: unused ones, and those that a queue pair took and lost.
     ///
     /// # Errors
     /// Same as [`close`](Self::close).

@@ -35,7 +35,7 @@ pub struct WqInit<P: Provider = Erased> {
     pub cq: CqHandle<P>,
     /// The least number of outstanding receives; the device may round up.
     pub max_wr: u32,
-    /// The least number of scatter/gather elements of a receive.
+    /// The minimum number of scatter/gather elements per receive.
     pub max_sge: u32,
     /// The properties.
     #[doc(alias = "IBV_WQ_INIT_ATTR_FLAGS")]
@@ -202,7 +202,7 @@ impl Wq<Erased> {
     }
 }
 
-/// The users of a work queue.
+/// The name of tables in the errors of a work queue.
 const TABLES: &str = "tables of work queues";
 
 /// A table of work queues. The hash of a received packet selects the entry, and its queue receives
@@ -350,10 +350,10 @@ impl RwqIndTable<Erased> {
     }
 }
 
-/// The users of a table.
+/// The name of queue pairs in the errors of a table.
 const QUEUE_PAIRS: &str = "queue pairs";
 
-/// A table in errors.
+/// The name of a table in errors.
 const TABLE: &str = "table of work queues";
 
 impl<P: Provider> Clone for Rss<P> {

@@ -61,8 +61,8 @@ impl<P: Provider> Context<P> {
     /// Creates a completion counter.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none of the kind; any other errno the kernel
-    /// returns.
+    /// `EOPNOTSUPP` if the device, or the kernel, lacks this kind of counter; any other errno the
+    /// kernel returns.
     ///
     /// # References
     /// `ibv_create_comp_cntr(3)`
@@ -80,8 +80,9 @@ impl<P: Provider> Counters<P> {
     /// rule. Reading returns its value at `attr.index`.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device does not count the quantity, or not for an existing rule;
-    /// `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a rule of another open device.
+    /// `EOPNOTSUPP` if the device does not count the quantity, or cannot count it for an existing
+    /// rule; `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a rule of another open
+    /// device.
     ///
     /// # References
     /// `ibv_attach_counters_point_flow(3)`
@@ -163,7 +164,7 @@ pub struct CompCntr<P: Provider = Erased> {
 }
 
 impl<P: Provider> CompCntr<P> {
-    /// Lets a queue pair count operations in it.
+    /// Attaches the counter to a queue pair's operations.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for operations the device cannot count; `EINVAL` with
@@ -187,7 +188,7 @@ impl<P: Provider> CompCntr<P> {
     /// Sets the number of successful completions.
     ///
     /// # Errors
-    /// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's largest.
+    /// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's maximum.
     ///
     /// # References
     /// `ibv_set_comp_cntr(3)`
@@ -297,5 +298,5 @@ impl CompCntr<Erased> {
     }
 }
 
-/// The users of a completion counter.
+/// The name of queue pairs in the errors of a completion counter.
 const QUEUE_PAIRS: &str = "queue pairs";

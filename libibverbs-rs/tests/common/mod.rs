@@ -79,9 +79,10 @@ pub struct State {
     pub refuse_post: Option<(usize, PostReason)>,
     /// Destroying an object of this kind panics; the object lives on.
     pub panic_on_destroy: Option<Kind>,
-    /// Destroying an object of this kind waits, with the object alive, until [`World::resume`].
+    /// Destroying an object of this kind waits until [`World::resume`]; the object stays alive
+    /// meanwhile.
     pub stall: Option<Kind>,
-    /// The threads that wait for it.
+    /// The number of threads that wait for it.
     pub stalled: usize,
     /// The number of events counted as read, by kind of object.
     pub events_read: HashMap<Kind, EventsRead>,
@@ -100,9 +101,9 @@ pub struct State {
     pub ends_access: bool,
     /// Moving a queue pair to this state fails.
     pub refuse_move: Option<(QpState, Errno)>,
-    /// The provider has the optional operations of the contract.
+    /// The provider has the contract's optional operations.
     pub has_extras: bool,
-    /// The last connection options and the last pace.
+    /// The most recent connection options and pace.
     pub ece: Ece,
     pub pace: Option<RateLimit>,
     /// The hash of the last queue pair with a table of work queues.
@@ -111,7 +112,7 @@ pub struct State {
     pub rings: usize,
     /// The number of RDMA reads a queue pair can have outstanding, and the number it can execute.
     pub reads: (u32, u32),
-    /// Sets the extended attributes that are not 0. Without it the device has none.
+    /// Sets the extended attributes that are not 0. Without this function the device has none.
     pub extended: Option<fn(&mut verbs::DeviceAttrEx)>,
     /// The MTU of the port, 1024 unless a test says otherwise.
     pub active_mtu: Option<Mtu>,
@@ -388,14 +389,14 @@ impl World {
         self.state().asynchronous.as_mut().expect("an async fd").1.write_all(&record).unwrap();
     }
 
-    /// Writes any bytes to a channel, unlike any kernel.
+    /// Writes arbitrary bytes to a channel, which no kernel does.
     pub fn raise_bytes(&self, channel_fd: impl AsFd, bytes: &[u8]) {
         use std::os::fd::AsRawFd;
         let fd = channel_fd.as_fd().as_raw_fd();
         self.state().channels.get_mut(&fd).expect("a channel").write_all(bytes).unwrap();
     }
 
-    /// Writes any bytes to the asynchronous event file.
+    /// Writes arbitrary bytes to the asynchronous event file.
     pub fn raise_async_bytes(&self, bytes: &[u8]) {
         self.state().asynchronous.as_mut().expect("an async fd").1.write_all(bytes).unwrap();
     }
@@ -420,7 +421,7 @@ impl State {
         self.next_handle
     }
 
-    /// Destroys an object as the kernel would: not while others use it.
+    /// Destroys an object as the kernel would: fails while other objects use it.
     pub fn destroy(&mut self, handle: u32) -> Result<(), Errno> {
         let kind = self.live.get(&handle).expect("destroyed twice").kind;
         if let Some(errno) = self.refuse.get(&kind) {

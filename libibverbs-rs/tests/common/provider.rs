@@ -323,7 +323,7 @@ pub struct PaperQueue {
 }
 
 impl PaperQueue {
-    /// The queue of a work queue.
+    /// Creates the receive queue of a work queue.
     pub fn new(world: &Arc<World>, wq: u32, max_wr: u32, max_sge: u32) -> Self {
         let (world, depth) = (Arc::clone(world), max_wr as usize);
         Self { world, qp: wq, depth, max_sge, max_inline: 0, written: Vec::new(), tag_ops: None }

@@ -197,8 +197,8 @@ pub struct Scope<'scope, 'env: 'scope, P: Provider = Erased> {
 /// The regions of a scope.
 struct Regions<P: Provider>(Mutex<Vec<Region<P>>>);
 
-/// A region of a scope. It is deregistered before forks may copy its pages again. They may even if
-/// the region is leaked, because the bytes return to their owner.
+/// A region of a scope. It is deregistered before forks may copy its pages again. Forks may copy
+/// them even if the region is leaked, because the bytes return to their owner.
 struct Region<P: Provider> {
     _handle: KernelHandle<P::Mr, Child>,
     _excluded: Excluded,

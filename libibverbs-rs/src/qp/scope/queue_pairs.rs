@@ -124,7 +124,7 @@ impl<S: State, P: Provider> ScopedQp<'_, S, P> {
     }
 }
 
-/// Queue pairs that move into a scope: [`Qp`], tuples of two to four, vectors.
+/// Queue pairs that can move into a scope: [`Qp`], tuples of two to four of them, and vectors.
 pub trait QueuePairs: sealed::QueuePairs {
     /// The queue pairs as passed to the closure: [`ScopedQp`]s.
     type Scoped<'scope>;
