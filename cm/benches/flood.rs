@@ -88,7 +88,7 @@ const fn row(name: &'static str, sources: u32, flood: Kind, clients: Kind) -> Ro
     Row { name, sources, flood, clients }
 }
 
-/// The numbers shared by all rows.
+/// The parameters shared by all rows.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     clients: u32,
@@ -188,7 +188,7 @@ fn measure(row: Row, size: Size, rxe: bool) -> Result<()> {
     run("ip link delete flood0")
 }
 
-/// A process that runs one part, killed with its row.
+/// A process that runs one part of a row, killed at the row's end.
 struct Part {
     child: Child,
     output: BufReader<ChildStdout>,

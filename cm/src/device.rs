@@ -29,9 +29,9 @@ pub(crate) struct OpenDevice {
 /// The maximum numbers of RDMA reads and atomics of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// The requests that a queue pair executes at a time.
+    /// The maximum number that a queue pair executes at a time.
     pub(crate) responder_resources: u8,
-    /// The requests that it may have outstanding.
+    /// The maximum number that it may have outstanding.
     pub(crate) initiator_depth: u8,
 }
 

@@ -9,8 +9,8 @@
 //! | `REJECTED` | a queue pair held by the id moves to the error state |
 //! | `REJECTED`, `DISCONNECTED` after a failed response | skipped: `CONNECT_ERROR` came before |
 //!
-//! The kernel's events are not trusted to be consistent. An event for a membership with another
-//! kind, or for an id with a membership's kind, is skipped.
+//! The kernel's events are not trusted to be consistent. An event of a wrong kind for a membership,
+//! or of a membership's kind for an id, is skipped.
 
 use std::sync::Arc;
 

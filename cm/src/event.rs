@@ -99,7 +99,7 @@ pub enum EventKind {
 /// A connection request to a listener. Dropping the request, or its id, rejects it.
 ///
 /// The id reports no events until it is accepted. If the peer gives up or the device disappears
-/// before, accepting fails with `EINVAL`, or with `ENXIO` if a soft device is gone.
+/// before that, accepting fails with `EINVAL`, or with `ENXIO` if a soft device is gone.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ConnectRequest {

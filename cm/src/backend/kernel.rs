@@ -25,8 +25,8 @@ pub(crate) struct Kernel(pub(crate) Arc<Ucma>);
 #[derive(Debug)]
 pub(crate) struct KernelId {
     number: u32,
-    /// The file that the id belongs to. Commands hold the lock for reading, because the number is
-    /// invalid at a file that the id has left.
+    /// The file that the id belongs to. Commands hold the lock for reading, because the kernel's
+    /// number is invalid on a file that the id has left.
     file: RwLock<Arc<Ucma>>,
     /// Whether the id listens.
     listens: AtomicBool,

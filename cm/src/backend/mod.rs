@@ -56,7 +56,7 @@ use crate::types::{
     Address, ConnParam, EventType, PathRecord, PeerParam, PeerUd, PortSpace, Service, ServiceRecord,
 };
 
-/// The reason why an id does not migrate to a channel.
+/// The reason why an id cannot migrate to a channel.
 const OTHER_CHANNEL: &str =
     "the event channel has no ids of this one's kind: it is on a device of the kernel, or on a soft device";
 

@@ -1,11 +1,11 @@
 //! [`FdChannel`]: commands to the real kernel, through `/dev/infiniband/rdma_cm`.
 //!
 //! # Safety
-//! The kernel receives two addresses: of the reply and of an option's value. Each comes from a
-//! slice that the command borrows for the duration of the call, together with its length. The
-//! kernel therefore reads only initialised bytes and writes only into the caller's buffer. Opening
-//! the file proved that it is the connection manager's ([`super::open`]), which interprets no other
-//! bytes of a command as addresses.
+//! The kernel receives two addresses: one of the reply and one of an option's value. Each comes
+//! from a slice that the command borrows for the duration of the call, together with its length.
+//! The kernel therefore reads only initialised bytes and writes only into the caller's buffer.
+//! Opening the file proved that it is the connection manager's ([`super::open`]), which interprets
+//! no other bytes of a command as addresses.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -35,7 +35,7 @@ pub struct Hostile {
 /// A fault in one command of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Anomaly {
-    /// The number of the command within the step.
+    /// The index of the command within the step.
     pub nth: u8,
     /// The errno that the command fails with.
     pub errno: Option<i32>,
@@ -89,7 +89,7 @@ impl Hostile {
     }
 
     /// Returns a channel of this kernel, with the newest ABI and InfiniBand addresses, or with the
-    /// oldest and without.
+    /// oldest ABI and without them.
     ///
     /// # Panics
     /// Never: both ABI versions are known.
@@ -108,7 +108,7 @@ impl Hostile {
     }
 
     /// Queues an event for one of the program's ids and memberships, selected by index modulo their
-    /// count, or for none if there are none. A request brings a new id.
+    /// count, or for no object if there are none. A request carries a new id.
     pub fn queue(&self, which: usize, event: u32, uid: Uid, status: i32) {
         let mut state = self.state();
         let (mut number, cookie) = match state.known.len() {

@@ -56,7 +56,7 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Returns the file, which is readable while there is an event.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Returns the file's number, which names this channel in a command of another one.
+    /// Returns the file's number, which names this channel in commands of other channels.
     fn number(&self) -> u32 {
         self.fd().as_raw_fd() as u32
     }

@@ -88,7 +88,7 @@ impl ConnectError {
         Self { address, step, rejection, error: Box::new(error) }
     }
 
-    /// If no device was found, adds the reason why the kernel's devices were not considered. A
+    /// Adds the reason why the kernel's devices were not considered, if no device was found. A
     /// machine without the kernel's connection manager has only soft devices; there the reason
     /// names a suitable one.
     pub(super) fn with_kernel(mut self, kernel: Option<&Error>) -> Self {

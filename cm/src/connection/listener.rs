@@ -643,7 +643,7 @@ impl Call {
     }
 }
 
-/// A request during its setup. Its place is returned if the setup panics, rejects or fails.
+/// A request during its setup. Its place is freed if the setup panics, rejects or fails.
 struct Setting<'a, T> {
     listener: &'a Listener<T>,
     key: IdKey,

@@ -1,5 +1,5 @@
-//! The seeds of the fuzz target `ucma`, which are conversations. These tests also run its whole
-//! corpus and random steps.
+//! The seeds of the fuzz target `ucma`: whole conversations with the kernel. These tests also run
+//! its whole corpus and random steps.
 //!
 //! To rewrite the seeds after an intended change: `RDMA_CM_WRITE_SEEDS=1 cargo test -p rdma-cm
 //! --lib hostile`.

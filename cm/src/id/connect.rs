@@ -268,8 +268,8 @@ impl IdInner {
         self.explained(sent.map_err(|error| explain::private_data(error, private_data.len(), max)))
     }
 
-    /// Replaces the depths that stand for the maximum: by the device's limits, in an accept also
-    /// bounded by the peer's request.
+    /// Replaces depths that stand for the maximum by the device's limits, which an accept also
+    /// bounds by the peer's request.
     fn depths<'a>(
         &self,
         verb: &'static str,

@@ -160,7 +160,7 @@ impl CmId {
     /// objects of its connections before it listens.
     ///
     /// The ids of connections use the same contexts while this id lives. A device that cannot be
-    /// opened is left out if another one can.
+    /// opened is omitted if another one can be.
     ///
     /// # Errors
     /// - `EINVAL` for an id without an address, `ENODEV` for an address without a device.

@@ -65,7 +65,7 @@ impl CmId {
     ///
     /// # Errors
     /// `EADDRNOTAVAIL` for a membership that the id does not have; any other errno the kernel
-    /// returns, and then the membership is gone as well.
+    /// returns, after which the membership is gone as well.
     ///
     /// # References
     /// `rdma_leave_multicast(3)`

@@ -10,7 +10,7 @@ use crate::types::PathRecord;
 
 impl CmId {
     /// Sets the type of service of the connection's packets: the TOS/DSCP field of the IP header,
-    /// the traffic class. Set it before [`resolve_addr`](Self::resolve_addr).
+    /// which is the traffic class. Set it before [`resolve_addr`](Self::resolve_addr).
     ///
     /// # Errors
     /// Any errno the kernel returns.

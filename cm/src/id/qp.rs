@@ -359,10 +359,10 @@ impl IdInner {
         connection.qp = core::mem::take(&mut connection.qp).failed();
     }
 
-    /// Returns the options for the queue pair after the peer's reply; `None` for none.
+    /// Returns the options for the queue pair after the peer's reply; `None` if there are none.
     ///
     /// # Errors
-    /// `EINVAL` for a reply with options of a vendor other than offered.
+    /// `EINVAL` for a reply with options of another vendor than the offered one.
     fn agree(&self, connection: &mut Connection, qp: &Qp<Init>, remote: Ece) -> Result<Option<Ece>> {
         connection.remote_ece = remote;
         let local = connection.local_ece;

@@ -35,7 +35,7 @@ impl World {
         Self { channel: EventChannel::of(source, Vec::new()).unwrap(), kernel }
     }
 
-    /// Makes the kernel accept any next commands and send these replies.
+    /// Makes the kernel accept any commands and send these replies in order.
     fn replies(&self, replies: impl IntoIterator<Item = Reply>) {
         self.kernel.expect(replies.into_iter().map(Expect::anything));
     }

@@ -220,7 +220,7 @@ impl Address {
         Self::from_sockaddr(address.as_bytes())
     }
 
-    /// Returns whether this is a multicast address. A GID is judged as an IPv6 address.
+    /// Returns whether this is a multicast address. A GID is treated as an IPv6 address.
     pub fn is_multicast(&self) -> bool {
         match self {
             Self::Ip(address) => address.ip().is_multicast(),

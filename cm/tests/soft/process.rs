@@ -23,9 +23,11 @@ use crate::support::{
 };
 use crate::{short, users};
 
-/// The variable that selects a process's part: `device`, `none`, `short`, `memory`, `ipv6`,
-/// `crowd`, or one with a port: `listen`, `local` and `third` (without, on any), `connect`,
-/// `vanish`, `exit`, `occupied`, `squat`, `haunt`, `leave`, `move`.
+/// The variable that selects a process's part.
+///
+/// Parts without a port are `device`, `none`, `short`, `memory`, `ipv6` and `crowd`. A port follows
+/// `connect`, `vanish`, `exit`, `occupied`, `squat`, `haunt`, `leave` and `move`, and optionally
+/// `listen`, `local` and `third`, which otherwise use any port.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with a part, which runs in [`a_part`].

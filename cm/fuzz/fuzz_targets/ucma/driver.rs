@@ -27,7 +27,7 @@ pub(crate) struct Step {
     pub(crate) arg: u8,
     /// The event to queue, plus 1; 0 for none.
     pub(crate) event: u8,
-    /// The number of the step's command with the anomaly.
+    /// The index of the command, within the step, that has the anomaly.
     pub(crate) nth: u8,
     /// The offset of a byte in the reply, or the length of the truncated reply.
     pub(crate) at: u8,

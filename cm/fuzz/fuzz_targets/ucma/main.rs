@@ -1,4 +1,4 @@
-//! Arbitrary calls of a program at an untrusted kernel: see `driver.rs`.
+//! Arbitrary calls by a program to an untrusted kernel: see `driver.rs`.
 //!
 //! Run `cargo +nightly fuzz run ucma` in the folder of the package `rdma-cm`. The tests of its
 //! module `hostile` write the seeds and run all of them.

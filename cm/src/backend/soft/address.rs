@@ -239,8 +239,8 @@ impl State {
 }
 
 /// The minimum time-out for querying a listener's devices, in milliseconds. Programs choose
-/// time-outs for a kernel that queries no process (Valkey 100 ms). On a busy machine the listener
-/// may be slow.
+/// time-outs for the kernel, which queries no process (Valkey: 100 ms). On a busy machine the
+/// listener may be slow.
 const LISTENER_MS: u64 = 2000;
 
 /// Returns the IP address; an IPv4-mapped IPv6 address becomes IPv4.
@@ -290,7 +290,7 @@ pub(super) fn address_of(port: &Port, number: u16) -> SocketAddr {
 /// Returns the source address of a connection, with a port. This is normally the device's address.
 ///
 /// A destination that is not a device's address stands for a listener on this machine. Its source
-/// is then the destination itself or 127.0.0.1, as with kernel sockets, if the own device was
+/// is then the destination itself or 127.0.0.1, as with kernel sockets, if this side's device was
 /// created automatically or the destination is loopback. The same applies if the device has an
 /// address of the other family. Programs compare both addresses to recognise a local peer.
 fn source_of(route: &Route, destination: SocketAddr, number: u16) -> SocketAddr {

@@ -1,12 +1,12 @@
-//! [`Chunks`]: a queue in pieces of a few KiB. Where memory is left in small pieces only, as after
-//! long work, it still grows.
+//! [`Chunks`]: a queue in pieces of a few KiB. It can still grow when free memory is fragmented
+//! into small pieces, as after long use.
 
 use std::collections::{TryReserveError, VecDeque};
 
 /// A queue whose growth can fail and moves no value.
 #[derive(Debug)]
 pub(super) struct Chunks<T> {
-    /// Each has room for [`CHUNK`] values. None is empty.
+    /// The chunks, each with room for [`CHUNK`] values. None is empty.
     chunks: VecDeque<VecDeque<T>>,
     /// An empty chunk.
     spare: Option<VecDeque<T>>,
@@ -30,7 +30,7 @@ impl<T> Chunks<T> {
         self.chunks.iter().flatten()
     }
 
-    /// Makes sure of memory for one more value.
+    /// Reserves memory for one more value.
     pub(super) fn reserve(&mut self) -> Result<(), TryReserveError> {
         if self.has_room() || self.spare.is_some() {
             return Ok(());

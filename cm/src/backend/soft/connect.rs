@@ -324,7 +324,7 @@ impl Request {
 /// once unless its process is stopped. An unanswered request is given up after a similar time.
 const ANSWER_MS: u64 = 60_000;
 
-/// Rejects a request that could not be accepted. A connection beyond that stage stays.
+/// Rejects a request that could not be accepted. A connection past that stage is kept.
 fn give_up(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {
     let _ = if is_ud {
         let status = sidr_rep::Status::REJECTED;

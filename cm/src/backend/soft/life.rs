@@ -146,7 +146,7 @@ impl State {
     /// Moves an id to another channel, with its unread events and a listener's unread requests.
     ///
     /// # Errors
-    /// `ENOMEM`; the id stays, and so do the events without memory.
+    /// `ENOMEM`; the id stays, as do the events that found no memory.
     pub(super) fn migrate(&mut self, key: Key, to: &Arc<Queue>) -> Result<()> {
         let from = Arc::clone(&self.id(key)?.queue);
         if Arc::ptr_eq(&from, to) {

@@ -177,8 +177,7 @@ impl State {
         Ok(())
     }
 
-    /// Updates the names of a listener on an unspecified address, with the ports returned to
-    /// clients.
+    /// Updates the ports that the names of a listener on an unspecified address return to clients.
     pub(super) fn answer_with(&mut self, key: Key, ports: &[Port]) {
         let Some(id) = self.ids.get_mut(&key) else { return };
         let (af_only, local) = (id.local.is_some_and(|local| id.af_only(local.ip())), id.local);

@@ -15,7 +15,7 @@
 //!
 //! A call never waits for a peer. If it brings an earlier deadline, it wakes the thread. Values
 //! removed by a call are dropped after the lock is released, because dropping a request's id takes
-//! the lock. Readers of events are also woken only then, because their next call takes it.
+//! the lock. Readers of events are woken after that, because their next call takes the lock.
 //!
 //! # Exit
 //! When a process with connections exits by `exit(3)` or returns from `main`, [`farewell`] notifies

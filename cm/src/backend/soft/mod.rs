@@ -31,9 +31,9 @@
 //! - Private data have the fixed length of the message.
 //!
 //! # Differences from Linux
-//! - A port that collides with an unspecified address is `EADDRINUSE`. Ports below 1024 need no
-//!   privilege ([`ports`]).
-//! - InfiniBand addresses (`AF_IB`) are `EAFNOSUPPORT`. A path set by the program is `EOPNOTSUPP`.
+//! - A port that collides with an unspecified address fails with `EADDRINUSE`. Ports below 1024
+//!   need no privilege ([`ports`]).
+//! - InfiniBand addresses (`AF_IB`) fail with `EAFNOSUPPORT`, and setting a path with `EOPNOTSUPP`.
 //! - A request to an address of this machine without a listener is rejected without a message if no
 //!   device would reply. Listeners have names ([`provider_soft::cm::Answers::find`]). A request
 //!   therefore also finds a listener that appeared on another device after the address was

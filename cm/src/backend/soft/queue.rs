@@ -16,8 +16,8 @@
 //! waiting for a pending write if necessary. Since changes alternate, all writes and reads together
 //! leave 1 if `is_readable` is true and 0 otherwise. A thread about to write never waits.
 //!
-//! An event behind unread ones writes 0. This changes nothing but makes a new edge for epoll, as
-//! the kernel's file does for each event.
+//! An event behind unread ones writes 0. This leaves the count unchanged but makes a new edge for
+//! epoll, as the kernel's file does for each event.
 //!
 //! An entry belongs to an id. It moves with the id to another channel or ends with it. The program
 //! gets every entry: events of a pending request are dropped before they get here
@@ -75,7 +75,7 @@ pub(super) struct Entry {
 }
 
 /// Requests whose events were removed. Each takes a small allocation, so that destruction works
-/// where memory is short.
+/// when memory is short.
 pub(super) type Requests = LinkedList<(SoftId, Place)>;
 
 impl Queue {
@@ -88,7 +88,7 @@ impl Queue {
         Ok(Arc::new(Self { entries: Mutex::default(), readable }))
     }
 
-    /// Makes sure of memory for one more event.
+    /// Reserves memory for one more event.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -148,7 +148,7 @@ impl Queue {
     /// [`signal`](Self::signal) of that queue then wakes its readers.
     ///
     /// # Errors
-    /// `ENOMEM`; the first one that did not fit stays, and all behind it.
+    /// `ENOMEM`; the first event that did not fit stays, with all events behind it.
     pub(super) fn move_to(
         &self,
         to: &Self,

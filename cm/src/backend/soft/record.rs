@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Removing the device moves an id from any state with a device to Removed. A call in a wrong state
-//! returns `EINVAL`, in Removed `ENXIO`. The states match Linux' `cma.c`; [`ib_cm::cm::Cm`] has the
-//! state of the handshake. Neither addresses found at once nor routes need an intermediate state.
+//! returns `EINVAL`, or `ENXIO` in Removed. The states match Linux' `cma.c`; [`ib_cm::cm::Cm`] has
+//! the state of the handshake. Routes, and addresses that are found at once, need no intermediate
+//! state.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -50,7 +51,7 @@ pub(super) struct Id {
     /// The cookie of its events; 0 for an unread request.
     pub(super) cookie: u64,
     /// Whether it is a pending request. Its events are dropped: if the peer or the device is gone,
-    /// the program's reply fails.
+    /// accepting it fails.
     pub(super) is_silent: bool,
     pub(super) space: PortSpace,
     pub(super) qp_type: QpType,

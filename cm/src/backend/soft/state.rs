@@ -68,9 +68,9 @@ pub(super) struct State {
     pub(super) names: BTreeMap<u64, Listening>,
     /// Lets listeners respond while the process has no other free descriptor.
     pub(super) spare: Spare,
-    /// Processes on this machine with peers of ids, by increasing numbers.
+    /// The processes on this machine that have peers of ids, by increasing numbers.
     pub(super) peers: BTreeMap<u64, Peer>,
-    /// The processes among them that have ended and whose ids have not been notified yet.
+    /// The numbers of ended processes whose ids have not been notified yet.
     pub(super) ended_peers: Vec<u64>,
     /// The times for repeating the search for a request's listener.
     pub(super) looks: BTreeMap<Key, Time>,
@@ -93,7 +93,8 @@ pub(super) struct State {
     pub(super) epoll: Arc<Epoll>,
     /// The time until which that thread sleeps.
     pub(super) sleeps_until: Time,
-    /// Values to drop after the lock is released. Each takes a small allocation, as [`Requests`].
+    /// Values to drop after the lock is released. Each takes a small allocation, as in
+    /// [`Requests`].
     pub(super) garbage: LinkedList<Garbage>,
     /// The queue with new events, to signal after the lock is released.
     pub(super) told: Option<Arc<Queue>>,
@@ -173,8 +174,8 @@ impl State {
         Ok(key)
     }
 
-    /// Returns the first id from `next` on that satisfies `is_it`, and moves `next` behind it. So a
-    /// loop that changes ids needs no list of them.
+    /// Returns the first id from `next` on that satisfies `is_it`, and moves `next` past it. A loop
+    /// that changes ids therefore needs no list of them.
     pub(super) fn next_id(&self, next: &mut Key, is_it: impl Fn(Key, &Id) -> bool) -> Option<Key> {
         let (&key, _) = self.ids.range(*next..).find(|(key, id)| is_it(**key, id))?;
         *next = Key(key.0 + 1);
@@ -261,7 +262,7 @@ impl State {
         }
     }
 
-    /// Queues an event. One without memory is lost.
+    /// Queues an event. If memory is short, the event is lost.
     pub(super) fn push(&mut self, queue: Arc<Queue>, entry: Entry) {
         if let Some(lost) = queue.push(entry) {
             self.garbage.extend(lost.request.map(|(id, _)| Garbage::Request(id)));

@@ -380,7 +380,7 @@ fn an_id_ends_while_its_listener_is_asked() {
     assert!(asking.state.lookups.is_empty() && asking.queue.next().is_none());
 }
 
-/// Returns a request to a listener, for a connection that only its sender knows.
+/// Returns a request to a listener, for a connection known only to its sender.
 fn request_of(source: Ipv4Addr, listener: SocketAddr, number: u32) -> Message {
     let IpAddr::V4(target) = listener.ip() else { panic!("an IPv4 address") };
     let header = ip::Repr { source_port: 5555, addresses: ip::Addresses::V4 { source, target } };

@@ -131,8 +131,8 @@ impl State {
         }
     }
 
-    /// Receives a round of MADs for each adapter that has some. The rest follows after other work
-    /// that is due.
+    /// Receives a round of MADs for each adapter with pending ones. The others are received after
+    /// other due work.
     pub(super) fn receive(&mut self) {
         let now = self.now();
         for number in core::mem::take(&mut self.unread) {

@@ -17,12 +17,12 @@ fn v4() -> Address {
     ([192, 0, 2, 1], 7471).into()
 }
 
-/// Returns its bytes in a field for IPv6 addresses.
+/// Returns the address's bytes in a field for IPv6 addresses.
 fn v4_in6() -> String {
     format!("02001d2fc0000201{}", "00".repeat(20))
 }
 
-/// Returns its bytes in a field for any address.
+/// Returns the address's bytes in a field for any address.
 fn v4_storage() -> String {
     format!("02001d2fc0000201{}", "00".repeat(120))
 }

@@ -1,5 +1,5 @@
 //! Commands whose replies are structs: complete, as short as from an older kernel, truncated
-//! anywhere, absurd.
+//! anywhere, or invalid.
 
 use uverbs_abi::Be16;
 use uverbs_abi::ib_user_sa::{IbUserPathRec, IbUserServiceRec};

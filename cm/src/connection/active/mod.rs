@@ -12,8 +12,8 @@
 //!
 //! Each attempt has a separate id, because an id can resolve only one address. Events that belong
 //! to no step in progress (late or repeated ones) change nothing. An attempt fails when its call
-//! fails, when the connection manager reports a failure, or when the step times out. The limit for
-//! all attempts ends them all.
+//! fails, when the connection manager reports a failure, or when the step times out. The total time
+//! limit ends all attempts.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -29,7 +29,7 @@ impl Sim {
         sim
     }
 
-    /// Runs an attempt up to a step, whose event is then awaited.
+    /// Runs an attempt up to a step and leaves it waiting for the step's event.
     fn advance_to(&mut self, step: ConnectStep) {
         assert!(matches!(self.poll(), Action::ResolveAddr(..)));
         if step != ConnectStep::ResolveAddr {

@@ -71,7 +71,7 @@ struct Pending {
 
 #[derive(Debug)]
 enum Stage {
-    /// The program sets it up. Holds the outcome if that came first.
+    /// The program sets it up. Holds the outcome if it is already known.
     SettingUp(Option<Outcome>),
     /// The peer's confirmation is awaited until the deadline.
     Accepted { since: Instant, deadline: Option<Instant> },
@@ -209,7 +209,7 @@ impl Passive {
         }
     }
 
-    /// Records that the program has accepted a request. Returns the outcome if it came before.
+    /// Records that the program has accepted a request. Returns the outcome if it is already known.
     pub(super) fn accepted(&mut self, key: IdKey, now: Instant) -> Option<Outcome> {
         let Pending { stage, .. } = self.pending.get_mut(&key)?;
         if let Stage::SettingUp(outcome @ Some(_)) = stage {
