@@ -99,7 +99,7 @@ pub enum Cause {
     Range {
         /// The offset of the first byte.
         start: u64,
-        /// The offset behind the last byte.
+        /// The offset after the last byte.
         end: u64,
         /// The length of the memory, in bytes.
         length: u64,
@@ -164,7 +164,7 @@ pub enum Cause {
     Completion(WcError),
     /// Malformed text or bytes.
     Parse(ParseError),
-    /// A transition that the queue pair's type does not have.
+    /// A transition that does not exist for the queue pair's type.
     IllegalTransition {
         /// The transport service.
         qp_type: QpType,
@@ -183,7 +183,7 @@ pub enum Cause {
         to: QpState,
         /// The required attributes missing from the mask.
         missing: QpAttrMask,
-        /// The attributes of the mask that the transition does not take.
+        /// The attributes of the mask that the transition does not accept.
         forbidden: QpAttrMask,
     },
     /// The device's maximum number of these objects exists already.
@@ -310,7 +310,7 @@ pub enum Cause {
         /// The missing property of the range, such as `writable`.
         lacks: &'static str,
     },
-    /// No completion came in time.
+    /// No completion arrived in time.
     NoCompletion {
         /// The time spent polling.
         within: Duration,

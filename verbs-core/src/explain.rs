@@ -26,8 +26,9 @@ pub fn within(name: &'static str, asked: u64, min: u64, max: u64) -> Result<(), 
     if (min..=max).contains(&asked) { Ok(()) } else { Err(Cause::Limit { name, asked, min, max }) }
 }
 
-/// Checks the new size of a ring that keeps its `held` entries. A ring has a power of two of slots,
-/// one more than entries, so a size just below `held` may round up to enough slots.
+/// Checks the new size of a ring that keeps its `held` entries. The number of slots in a ring is a
+/// power of two and exceeds the number of entries by one, so a size just below `held` may round up
+/// to enough slots.
 ///
 /// # Errors
 /// As [`within`], if the ring would have too few slots or exceed `max` entries.

@@ -1,4 +1,4 @@
-//! Checks for the memory a call needs, with `ENOMEM` instead of an abort.
+//! Checks that a call's memory is available, so that it fails with `ENOMEM` instead of aborting.
 
 use core::hint::black_box;
 

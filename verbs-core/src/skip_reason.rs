@@ -83,7 +83,7 @@ impl SkipReason {
         matches!(self, Self::Address { .. } | Self::Request { .. })
     }
 
-    /// Returns the errno of opening such a device: the system's, if any.
+    /// Returns the errno of opening such a device: the system's errno, if there is one.
     pub fn errno(&self) -> Errno {
         match self {
             Self::NodeMissing { errno, .. }

@@ -11,8 +11,8 @@ use crate::errno::Errno;
 /// not change it.
 const STACK: usize = 2 << 20;
 
-/// The most bytes that a starting thread maps besides its stack: a guard page, a signal stack and
-/// its first memory from the allocator.
+/// The maximum number of bytes that a starting thread maps besides its stack: a guard page, a
+/// signal stack and its first memory from the allocator.
 const BESIDE: usize = 1 << 20;
 
 /// Starts a thread and waits until it runs, because a thread that starts after memory has run short

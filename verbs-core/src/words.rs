@@ -28,8 +28,8 @@ const FEW: usize = 4;
 /// Loads words from `from` into a slice.
 ///
 /// # Safety
-/// `from` is aligned to 8 and mapped for `8 * into.len()` initialised bytes. Others access these
-/// bytes meanwhile as atomic words only.
+/// `from` is aligned to 8 and mapped for `8 * into.len()` initialised bytes. Meanwhile, other
+/// threads access these bytes only as atomic words.
 #[inline]
 pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
     // SAFETY: `from` advances in step with `into`, so every word lies in the memory of the caller's
@@ -55,8 +55,8 @@ pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
 /// Stores the words of a slice at `to`, in address order.
 ///
 /// # Safety
-/// `to` is aligned to 8 and mapped for `8 * from.len()` bytes. Others access these bytes meanwhile
-/// as atomic words only.
+/// `to` is aligned to 8 and mapped for `8 * from.len()` bytes. Meanwhile, other threads access
+/// these bytes only as atomic words.
 #[inline]
 pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
     // SAFETY: as in `load_words`.

@@ -43,8 +43,8 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     }
 }
 
-/// Passes `total` values through a ring of `SLOTS`, published `batch` at a time, with at most
-/// `preemptions` of a running thread.
+/// Passes `total` values through a ring of `SLOTS`, published `batch` at a time, preempting a
+/// running thread at most `preemptions` times.
 fn pass<const SLOTS: usize>(total: u32, batch: u32, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = preemptions;

@@ -31,7 +31,7 @@ const INTERFACES: &str = r#"
         ip neigh add 10.78.0.2 lladdr 02:00:00:00:00:42 dev v0.42 nud permanent
     exec "$0" "$@"
 "#;
-/// Far longer than any step here takes on a busy machine.
+/// The time limit of a step, far longer than any takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {

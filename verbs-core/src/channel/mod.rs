@@ -30,9 +30,9 @@
 //!
 //! Invariant: safe code cannot build commands, because they contain addresses of memory for the
 //! kernel to write. This crate builds them, with two exceptions: methods of one driver, which its
-//! provider builds under a promise ([`Uverbs::driver_ioctl`]), and a provider's doorbell, which has
-//! the file by the same right ([`Uverbs::cmd_fd`]). Replies come from the kernel: either from a
-//! file proven by sysfs to be uverbs, or from a channel guaranteed by the caller of
+//! provider builds under a promise ([`Uverbs::driver_ioctl`]), and a provider's doorbell, which
+//! gets the file by the same right ([`Uverbs::cmd_fd`]). Replies come from the kernel: either from
+//! a file proven by sysfs to be uverbs, or from a channel guaranteed by the caller of
 //! [`Uverbs::new`]. A descriptor in a reply is checked before it is owned
 //! ([`crate::cmd::context`]).
 //!
@@ -288,7 +288,7 @@ impl<'a> DriverAttrs<'a> {
         Self(Vec::new())
     }
 
-    /// The attributes in the order sent, behind the core's.
+    /// Wraps attributes in the order sent, after the core's.
     ///
     /// # Safety
     /// - Each id is the driver's: [`UVERBS_ID_DRIVER_NS`] or larger.

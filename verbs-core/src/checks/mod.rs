@@ -2,17 +2,17 @@
 //!
 //! | check | reason |
 //! |---|---|
-//! | the type of queue pair has the operation | [`PostReason::UnsupportedOp`] |
+//! | the queue pair's type supports the operation | [`PostReason::UnsupportedOp`] |
 //! | the queue pair does not use a shared receive queue | [`PostReason::SharedRecvQueue`] |
-//! | the state takes work requests | [`PostReason::InvalidState`] |
-//! | the list is not longer than the queue takes for it | [`PostReason::TooManySge`] |
+//! | the state accepts work requests | [`PostReason::InvalidState`] |
+//! | the list has no more elements than the queue allows | [`PostReason::TooManySge`] |
 //! | the message is not longer than 2 GiB | [`PostReason::MessageTooLong`] |
 //! | a datagram is not longer than the port's MTU | [`PostReason::DatagramTooLong`] |
-//! | the operation takes the flags | [`PostReason::UnsupportedFlags`] |
-//! | inline data is not longer than the queue's | [`PostReason::InlineTooLong`] |
+//! | the operation supports the flags | [`PostReason::UnsupportedFlags`] |
+//! | inline data is not longer than the queue's limit | [`PostReason::InlineTooLong`] |
 //! | an atomic has 8 local bytes | [`PostReason::AtomicLength`] |
 //! | an atomic, or an atomic write, has an aligned address | [`PostReason::AtomicMisaligned`] |
-//! | a bind gives rights that windows have | [`PostReason::WindowAccess`] |
+//! | a bind grants only rights that windows can have | [`PostReason::WindowAccess`] |
 //! | a flush requests existing kinds of placement | [`PostReason::FlushKind`] |
 //!
 //! The provider of raw packets adds a check: a frame contains the bytes the device needs
@@ -32,7 +32,7 @@ use crate::types::{
     SendFlags, SendOp, SendWr, Sge,
 };
 
-/// The most bytes of one message.
+/// The maximum length of a message, in bytes.
 ///
 /// # References
 /// IBTA volume 1, section 9.7.3
@@ -54,16 +54,19 @@ pub enum DeviceFault {
 /// The length limits within which an operation's common requests pass all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainLimits {
-    /// The most bytes of a request with one SGE; 0 if the operation has no common requests.
+    /// The maximum number of bytes in a request with one SGE; 0 if the operation has no common
+    /// requests.
     pub max_length: u32,
-    /// The most bytes of a request with inline data; 0 if the operation has none.
+    /// The maximum number of bytes in a request with inline data; 0 if the operation has no such
+    /// requests.
     pub max_inline: u32,
 }
 
 /// The checks of a send queue, given its type, capacity and state.
 #[derive(Clone, Copy, Debug)]
 pub struct SendChecks {
-    /// A bit for each operation that may be posted now: before RTS none, then the type's.
+    /// A bit for each operation that may be posted now: none before RTS, then all operations of the
+    /// type.
     accepts: u32,
     /// The bits of operations that [`is_plain`](Self::is_plain) accepts.
     accepts_plain: u32,
@@ -73,10 +76,10 @@ pub struct SendChecks {
     optional_flags: SendFlags,
     max_sge: u32,
     max_inline: u32,
-    /// The most bytes of a datagram, if known to the provider.
+    /// The maximum number of bytes in a datagram, if known to the provider.
     max_datagram: Option<u32>,
     qp_type: QpType,
-    /// Whether types other than RC also have the operations on windows.
+    /// Whether types other than RC also support the operations on windows.
     windows_of_every_type: bool,
     /// Whether some faults are left to the device.
     leaves_faults: bool,
@@ -124,7 +127,7 @@ impl SendChecks {
     }
 
     /// Returns the same checks for a device that changes keys through every connected type, like
-    /// ConnectX: UC invalidates local keys, and an XRC initiator has all operations of RC on
+    /// ConnectX: UC invalidates local keys, and an XRC initiator supports all of RC's operations on
     /// windows. Local binds and invalidations name no shared receive queue.
     #[must_use]
     pub const fn with_windows_of_every_type(self) -> Self {
@@ -210,7 +213,7 @@ impl SendChecks {
         of_type & (self.optional | !(PLACEMENTS | WINDOWS | bit(OpKind::TSO)))
     }
 
-    /// Returns the operations on windows that the type has on this device in addition to
+    /// Returns the operations on windows that the type supports on this device in addition to
     /// [`operations`].
     const fn more_windows(&self) -> u32 {
         match self.qp_type {
@@ -219,7 +222,7 @@ impl SendChecks {
         }
     }
 
-    /// Returns the most scatter/gather elements of a request.
+    /// Returns the maximum number of scatter/gather elements in a request.
     pub const fn max_sge(&self) -> u32 {
         self.max_sge
     }
@@ -230,7 +233,7 @@ impl SendChecks {
     }
 
     /// Returns whether this is a common request that passes all checks: a send, write or read with
-    /// one SGE, and with flags that every operation takes. Any other request needs
+    /// one SGE, and with flags that every operation accepts. Any other request needs
     /// [`check`](Self::check).
     #[inline(always)]
     pub fn is_plain(&self, wr: &SendWr<'_>) -> bool {
@@ -240,8 +243,8 @@ impl SendChecks {
     }
 
     /// Returns whether this is a common request with inline data that passes all checks: a send or
-    /// write with one short SGE, and with flags that every operation takes. Any other request needs
-    /// [`check`](Self::check).
+    /// write with one short SGE, and with flags that every operation accepts. Any other request
+    /// needs [`check`](Self::check).
     #[inline(always)]
     pub fn is_plain_inline(&self, wr: &SendWr<'_>) -> bool {
         self.accepts_plain & INLINE_OPERATIONS & bit(wr.op.kind()) != 0
@@ -249,7 +252,7 @@ impl SendChecks {
             && matches!(wr.sge, [sge] if sge.length <= self.max_inline)
     }
 
-    /// Returns the most bytes accepted by [`is_plain`](Self::is_plain) and
+    /// Returns the maximum number of bytes accepted by [`is_plain`](Self::is_plain) and
     /// [`is_plain_inline`](Self::is_plain_inline) for requests of one SGE with no uncommon flags
     /// except [`INLINE`](SendFlags::INLINE). Valid until the next [`moved_to`](Self::moved_to).
     pub const fn plain_limits(&self, op: OpKind) -> PlainLimits {
@@ -374,7 +377,7 @@ impl RecvChecks {
         self.accepts_plain = self.accepts && self.max_sge > 0;
     }
 
-    /// Returns the most scatter/gather elements of a request.
+    /// Returns the maximum number of scatter/gather elements in a request.
     pub const fn max_sge(&self) -> u32 {
         self.max_sge
     }
@@ -399,7 +402,7 @@ impl RecvChecks {
     }
 }
 
-/// Returns the bytes of a list, unless it has too many elements.
+/// Returns the length of a list in bytes, unless it has too many elements.
 #[inline]
 fn list_length(list: &[Sge], max: u32) -> Result<u32, PostReason> {
     if list.len() > max as usize {
@@ -466,7 +469,7 @@ const fn bit(kind: OpKind) -> u32 {
     1 << kind.0
 }
 
-/// Flags taken by every operation.
+/// Flags that every operation accepts.
 const COMMON_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
 
 const SENDS: u32 = bit(OpKind::SEND) | bit(OpKind::SEND_WITH_IMM);
@@ -488,7 +491,7 @@ const PLACEMENTS: u32 = bit(OpKind::FLUSH) | bit(OpKind::ATOMIC_WRITE);
 /// Operations that an XRC initiator can request on every device.
 const XRC_OPERATIONS: u32 = SENDS | WRITES | READS | ATOMICS;
 
-/// Operations without checks specific to them.
+/// Operations without specific checks.
 const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;
 
 /// Operations whose data can be inline, because they only read it.

@@ -26,7 +26,7 @@ use crate::types::{CompCntrAttachOps, CompCntrCaps, CompCntrEntry, ReadCountersF
 /// Creates a counters object and returns its handle.
 ///
 /// # Errors
-/// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
+/// `EOPNOTSUPP` from a device or a kernel without counters; any other errno the kernel returns.
 #[doc(alias = "ibv_create_counters")]
 pub fn create_counters(uverbs: &Uverbs) -> Result<u32> {
     let mut handle = 0;
@@ -71,7 +71,8 @@ pub fn destroy_counters(uverbs: &Uverbs, handle: u32) -> Result<()> {
 /// Queries the device's completion counters.
 ///
 /// # Errors
-/// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
+/// `EOPNOTSUPP` from a device or a kernel without such counters; any other errno the kernel
+/// returns.
 #[doc(alias = "ibv_query_comp_cntr_caps")]
 #[doc(alias = "_ibv_query_comp_cntr_caps")]
 pub fn query_comp_cntr_caps(uverbs: &Uverbs) -> Result<CompCntrCaps> {
@@ -91,7 +92,8 @@ pub fn query_comp_cntr_caps(uverbs: &Uverbs) -> Result<CompCntrCaps> {
 /// such as the memory for EFA to count in.
 ///
 /// # Errors
-/// `EOPNOTSUPP` from a device or a kernel that has none; any other errno the kernel returns.
+/// `EOPNOTSUPP` from a device or a kernel without such counters; any other errno the kernel
+/// returns.
 #[doc(alias = "ibv_create_comp_cntr")]
 pub fn create_comp_cntr(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<u32> {
     let mut handle = 0;
@@ -105,7 +107,7 @@ pub fn create_comp_cntr(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<u32>
 /// Sets a value of a completion counter.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's largest.
+/// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's maximum.
 #[doc(alias = "ibv_set_comp_cntr")]
 #[doc(alias = "ibv_set_err_comp_cntr")]
 pub fn set_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry, value: u64) -> Result<()> {

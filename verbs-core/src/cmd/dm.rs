@@ -50,7 +50,7 @@ pub fn free_dm(uverbs: &Uverbs, handle: u32) -> Result<()> {
 /// Exports the mapping at `offset` bytes of the device file, such as device memory, as a dma-buf.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the driver exports nothing, or with
+/// `EOPNOTSUPP` if the driver cannot export it, or with
 /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without it; `EINVAL` for an offset
 /// not offered by the driver; any other errno the kernel returns, notably `EMFILE`.
 /// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel

@@ -93,8 +93,8 @@ pub fn destroy_flow(uverbs: &Uverbs, handle: u32) -> Result<()> {
 /// such as mlx5's flags.
 ///
 /// # Errors
-/// `EOPNOTSUPP` from a device or a kernel that has none, or not with these attributes; any other
-/// errno the kernel returns, notably `EINVAL` without a security association or key material.
+/// `EOPNOTSUPP` from a device or a kernel without such actions or without these attributes; any
+/// other errno the kernel returns, notably `EINVAL` without a security association or key material.
 ///
 /// Linux 5.10 has such actions; Linux 6.1 no longer does.
 #[doc(alias = "ibv_create_flow_action_esp")]
@@ -210,7 +210,7 @@ fn eth(eth: &FlowEthFilter) -> IbUverbsFlowEthFilter {
     }
 }
 
-/// Returns the fields of the first version of the specification, which every kernel takes.
+/// Returns the fields of the first version of the specification, which every kernel accepts.
 fn ipv4_short(ipv4: &FlowIpv4Filter) -> [Be32; 2] {
     [Be32::from_bytes(ipv4.src_ip.octets()), Be32::from_bytes(ipv4.dst_ip.octets())]
 }

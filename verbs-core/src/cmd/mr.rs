@@ -282,7 +282,7 @@ pub unsafe fn rereg_mr(uverbs: &Uverbs, handle: u32, change: &Change) -> Result<
 /// Advises the device about the pages of elements in on-demand paging regions.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the device takes no advice, or with
+/// `EOPNOTSUPP` if the device does not support advice, or with
 /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.0; `EINVAL` for an
 /// unsupported advice or flag, `EFAULT` and `ENOENT` for elements outside such regions; any other
 /// errno the kernel returns.

@@ -86,7 +86,7 @@ pub struct QpHandles {
 }
 
 impl QpHandles {
-    /// Returns the handles that the kernel takes for a type of queue pair. It rejects others.
+    /// Returns those handles that the kernel accepts for a type of queue pair.
     ///
     /// # References
     /// Linux `drivers/infiniband/core/uverbs_std_types_qp.c`
@@ -132,8 +132,8 @@ pub fn create_qp(
     create_qp_ex(uverbs, parents, attr, &QpExtra::default(), event_fd, uhw)
 }
 
-/// Properties of a new queue pair beyond [`create_qp`] that the kernel's core takes; the rest is
-/// the driver's.
+/// Properties of a new queue pair beyond [`create_qp`] that the kernel's core handles; the driver
+/// handles the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtra {
     /// The properties.
@@ -257,7 +257,8 @@ fn write_qp_ex(
 /// Its asynchronous events reach this context too.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a number of no XRC target of the domain.
+/// Any errno the kernel returns; notably `EINVAL` for a number that belongs to no XRC target of the
+/// domain.
 #[doc(alias = "ibv_open_qp")]
 pub fn open_qp(
     uverbs: &Uverbs,

@@ -50,7 +50,7 @@ pub fn create_rwq_ind_table(uverbs: &Uverbs, wq_handles: &[u32], uhw: Uhw<'_>) -
     Ok(RwqIndTableInfo { handle: ind_tbl_handle, ind_tbl_num })
 }
 
-/// Destroys a table of work queues. The queues stay.
+/// Destroys a table of work queues but not the queues.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while queue pairs use it.

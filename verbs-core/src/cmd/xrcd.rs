@@ -15,8 +15,8 @@ use super::{Destroy, fd_number, write_only};
 use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::error::Result;
 
-/// Opens an XRC domain: the one of the file's inode, or without a file a new one. `oflags` are
-/// `O_CREAT` and `O_EXCL`.
+/// Opens the XRC domain of a file's inode, or a new domain without a file. `oflags` are `O_CREAT`
+/// and `O_EXCL`.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EOPNOTSUPP` for a device without XRC, `EAGAIN` for a file
@@ -32,7 +32,7 @@ pub fn open_xrcd(uverbs: &Uverbs, file: Option<BorrowedFd<'_>>, oflags: i32) -> 
     Ok(reply.xrcd_handle)
 }
 
-/// Closes an XRC domain. A domain shared by a file ends with its last user.
+/// Closes an XRC domain. A domain shared through a file ends with its last user.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while objects of this context use it.

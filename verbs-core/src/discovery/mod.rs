@@ -7,7 +7,7 @@
 //! | [`sysfs`] | the same properties, read from files below [`Roots`] |
 //! | [`device`] | [`DeviceInfo`] and the types of its fields |
 //! | [`skipped`] | [`Skipped`], an existing device missing from the list |
-//! | `misc` | [`Misc`]: a file of no device, such as the connection manager's |
+//! | `misc` | [`Misc`]: a file outside any RDMA device, e.g. the connection manager's |
 //!
 //! ```text
 //! netlink GET dump ──► GET_CHARDEV, for each ──► /dev/infiniband/uverbsN exists ──► list
@@ -16,8 +16,8 @@
 //! class/infiniband_verbs   sysfs, for this one          skipped
 //! ```
 //!
-//! The order is the kernel's (ascending index). With sysfs alone it is the directory's, which is
-//! also the order of `ibv_get_device_list(3)`.
+//! Devices are listed in the kernel's order (ascending index), or with sysfs alone in the
+//! directory's order, which `ibv_get_device_list(3)` uses as well.
 //!
 //! `discover_at`, `Roots`, `Wire`, `NetlinkSocket`, `DeviceParts`, `DeviceInfo::from_parts` and
 //! `DeviceInfo::parts` are for tests that play the kernel. They are public for the tests of other
@@ -71,7 +71,7 @@ pub struct Found {
     pub skipped: Vec<Skipped>,
     /// The source of the list.
     pub source: Source,
-    /// The reason why netlink did not list the devices, if so.
+    /// The reason why netlink did not list the devices, if it did not.
     pub netlink_error: Option<NetlinkError>,
 }
 

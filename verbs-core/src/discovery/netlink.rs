@@ -332,7 +332,7 @@ fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
     }
 }
 
-/// The messages of a datagram in order and an error for a truncated message.
+/// Iterates over the messages of a datagram, with an error for a truncated one.
 struct Messages<'b>(&'b [u8]);
 
 impl<'b> Iterator for Messages<'b> {

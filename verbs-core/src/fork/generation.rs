@@ -29,7 +29,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(1);
 /// first [`watch`].
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// Replaces the page on kernels without wiping: only the handler notices forks.
+/// Replaces the page on kernels that cannot wipe it: only the handler notices forks.
 static KEPT: AtomicU32 = AtomicU32::new(CURRENT);
 
 /// The number belongs to this process.

@@ -200,7 +200,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Counts one region less and includes pages in forks again that are no longer covered.
+    /// Counts one region fewer and includes pages in forks again that are no longer covered.
     ///
     /// # Errors
     /// The errno of a failing advice; all other pages are included again.

@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Puts a lock into the state found by a child whose parent had it like this at the fork.
+    /// Puts a lock into the state that a forked child would find.
     fn lose<T>(lock: &ForkRwLock<T>, holders: u32) {
         lock.word.store((generation() + 1) << 16 | holders, Ordering::Relaxed);
     }

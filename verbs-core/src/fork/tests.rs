@@ -15,7 +15,7 @@ impl Recording {
         Self { calls: RefCell::default(), refused_from }
     }
 
-    /// Returns the calls of `advise` since the last look, with page numbers for addresses.
+    /// Returns the calls of `advise` since the previous check, with page numbers for addresses.
     fn calls(&self) -> Vec<(Range<usize>, bool)> {
         let pages = |(range, exclude): (Range<usize>, bool)| (range.start / PAGE..range.end / PAGE, exclude);
         self.calls.take().into_iter().map(pages).collect()

@@ -354,7 +354,7 @@ impl DeviceOps for KernelContext {
     }
 }
 
-/// Converts the errno of sysfs for an index outside a table, where it has no file.
+/// Converts the errno that sysfs returns for an index outside a table, where a file is missing.
 fn outside_is_invalid(errno: Errno) -> Errno {
     if errno == Errno::NOENT { Errno::INVAL } else { errno }
 }

@@ -62,8 +62,8 @@ pub fn resolve(
     Ok(EthPath { mac, vlan })
 }
 
-/// Returns the IP address encoded in a RoCE GID: IPv4 if it maps such an address, or such a group
-/// in the range that IBTA's specification has for them.
+/// Returns the IP address encoded in a RoCE GID: an IPv4 address if the GID maps one, or maps a
+/// multicast group in the range that IBTA's specification reserves for IPv4.
 ///
 /// # References
 /// IBTA volume 1, annex A17
@@ -122,8 +122,8 @@ impl<'w> Lookup<'w> {
     /// Returns the first hop of the route to a destination by this interface.
     ///
     /// # Errors
-    /// [`NetlinkError::Refused`] with the kernel's errno without a route and with `EHOSTUNREACH` if
-    /// the route forbids packets.
+    /// [`NetlinkError::Refused`] with the kernel's errno if there is no route, and with
+    /// `EHOSTUNREACH` if the route forbids packets.
     fn next_hop(&mut self, destination: IpAddr) -> Result<NextHop, NetlinkError> {
         let bytes = octets(destination);
         // struct rtmsg: family, length of the destination's prefix, and ten bytes that are zero in
@@ -277,7 +277,7 @@ impl Question {
         Ok(Self { socket, to: scoped(neighbour, DISCARD_PORT, ifindex) })
     }
 
-    /// Sends the datagram. If that fails now, it is sent the next time.
+    /// Sends the datagram. If that fails, the next call tries again.
     fn ask(&self) {
         let _ = self.socket.send_to(b"H", self.to);
     }

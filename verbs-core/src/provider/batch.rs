@@ -316,8 +316,8 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     }
 }
 
-/// Puts a request into the queue that the fast path did not take. Not a method of the batch, which
-/// then stays in registers.
+/// Puts a request that the fast path rejected into the queue. It is not a method of the batch, so
+/// that the batch stays in registers.
 ///
 /// # Safety
 /// As [`SendQueue::post_send`].

@@ -51,7 +51,8 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// or failed one.
     ///
     /// Lent completions stay lent: a C program may call this between `ibv_start_poll(3)` and
-    /// `ibv_end_poll`. Of two requests, the broader one applies; if simultaneous, either.
+    /// `ibv_end_poll`. If events are requested twice, the broader request applies; if
+    /// simultaneously, either may apply.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.

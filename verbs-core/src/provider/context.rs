@@ -235,8 +235,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// domain.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device takes no advice; `EINVAL` for an unsupported advice or flag; any
-    /// other errno the kernel returns, notably for elements outside such regions.
+    /// `EOPNOTSUPP` if the device does not support advice; `EINVAL` for an unsupported advice or
+    /// flag; any other errno the kernel returns, notably for elements outside such regions.
     fn advise_mr(&self, pd: &P::Pd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
         let _ = (pd, advice, flags, sges);
         Err(unsupported(self.device(), "advise_mr"))
@@ -292,7 +292,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "alloc_td"))
     }
 
-    /// Allocates a parent domain: a protection domain of the same objects as `attr.pd`, with a
+    /// Allocates a parent domain: a protection domain that shares the objects of `attr.pd`, with a
     /// thread domain and an allocator for objects created in it.
     ///
     /// # Errors
@@ -347,7 +347,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "import_dm"))
     }
 
-    /// Creates a completion queue and its name for [`create_qp`](Self::create_qp).
+    /// Creates a completion queue and its handle for [`create_qp`](Self::create_qp).
     ///
     /// The queue may use memory of a parent domain's allocator and be dedicated to the thread of
     /// its thread domain. The parent domain must be destroyed after the queue.
@@ -410,7 +410,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "create_srq"))
     }
 
-    /// Opens an XRC domain: the one of the file's inode, or without a file a new one.
+    /// Opens the XRC domain of a file's inode, or a new domain without a file.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has none; `EAGAIN` for a file without a domain and without
@@ -426,8 +426,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// the last queue pair created or opened for it. Its queues accept nothing.
     ///
     /// # Errors
-    /// `EINVAL` for a number of no XRC target of the domain; `EOPNOTSUPP` if the device has none;
-    /// any other errno the kernel returns.
+    /// `EINVAL` for a number that belongs to no XRC target of the domain; `EOPNOTSUPP` if the
+    /// device has none; any other errno the kernel returns.
     fn open_qp(&self, xrcd: &P::Xrcd, qp_num: u32, user_handle: u64) -> Result<QpParts<P>> {
         let _ = (xrcd, qp_num, user_handle);
         Err(unsupported(self.device(), "open_qp"))
@@ -465,7 +465,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a flow rule for a queue pair.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none, or not with these specifications; `EPERM` without
+    /// `EOPNOTSUPP` if the device lacks flow rules or these specifications; `EPERM` without
     /// `CAP_NET_RAW`; any other errno the kernel returns, notably `EINVAL` for headers in the wrong
     /// order.
     fn create_flow(&self, qp: &P::Qp, rule: FlowRule<'_, P>) -> Result<P::Flow> {
@@ -476,7 +476,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a flow action that encrypts or decrypts ESP.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none, or not with these attributes; any other errno the
+    /// `EOPNOTSUPP` if the device lacks such actions or these attributes; any other errno the
     /// kernel returns.
     fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<P::FlowAction> {
         let _ = attr;

@@ -17,11 +17,11 @@ pub trait CountersOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Adds a counter: of the rules that name the set from now on, or with `flow` of an existing
-    /// rule.
+    /// Adds a counter for rules that name the set from now on, or with `flow` for an existing rule.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` from a device that does not count the quantity, or not of an existing rule.
+    /// `EOPNOTSUPP` from a device that cannot count the quantity, or cannot count it for an
+    /// existing rule.
     fn attach_point_flow(&self, attr: &CounterAttachAttr, flow: Option<&Self::Flow>) -> Result<()>
     where
         Self: Sized;
@@ -42,7 +42,7 @@ pub trait CompCntrOps: Any + Debug + Send + Sync {
     /// Sets one of its values.
     ///
     /// # Errors
-    /// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's largest.
+    /// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's maximum.
     fn set(&self, entry: CompCntrEntry, value: u64) -> Result<()>;
 
     /// Adds to one of its values.

@@ -21,14 +21,14 @@ pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 /// The library, the provider and the kernel may differ in age, notably in containers:
 ///
 /// - A version within `min_abi..=max_abi`: the device opens.
-/// - Another version: the list skips the device, and opening or importing it is `ENODEV`, with the
-///   version and the range.
+/// - Another version: the list skips the device, and opening or importing it fails with `ENODEV`,
+///   naming the version and the range.
 /// - A reply with more bytes than the provider expects: the rest is ignored.
 /// - A reply with fewer bytes: the missing ones read as zero.
 /// - Bits and numbers unknown to the provider are data, and kept where the API shows them.
 ///
-/// uverbs is supported from version 3 to 6, and `rdma_cm` in versions 3 and 4; other versions are
-/// `ENOSYS`, with the version.
+/// uverbs is supported from version 3 to 6, and `rdma_cm` in versions 3 and 4; other versions fail
+/// with `ENOSYS`, naming the version.
 #[derive(Clone, Copy)]
 pub struct Driver {
     /// The provider's name (`rxe`).
@@ -43,8 +43,8 @@ pub struct Driver {
     /// Returns whether a device belongs to the provider, if the kernel did not report its driver
     /// id.
     pub matches: fn(&DeviceInfo) -> bool,
-    /// Returns the provider's own devices without a kernel driver and the devices requested by the
-    /// configuration that cannot be created. `Vec::new` for a provider of kernel devices.
+    /// Returns the provider's own devices, which have no kernel driver, and the requested devices
+    /// that cannot be created. `Vec::new` for a provider of kernel devices.
     ///
     /// Every device list calls it, so it returns the same devices each time ([`DeviceInfo::own`] is
     /// equal), and only those requested by the configuration.

@@ -1,7 +1,7 @@
 //! [`Erased`]: a provider whose objects hide their original provider.
 //!
 //! Each erased object is a box around a provider's object. A private trait extends the object's
-//! public trait by the operations that consume the object or take other objects of its provider;
+//! public trait with the operations that consume the object or take other objects of its provider;
 //! accessors are inherited. An erased context is a `dyn ContextOps<Erased>`, which [`context::Of`]
 //! implements for every provider.
 //!

@@ -273,7 +273,7 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Mr: MrOps + Destroy;
     /// A completion queue.
     type Cq: CqOps + Destroy;
-    /// The name of a completion queue for [`ContextOps::create_qp`], usable while another thread
+    /// A handle of a completion queue for [`ContextOps::create_qp`], usable while another thread
     /// polls the queue.
     type CqHandle: Clone + Debug + Send + Sync + 'static;
     /// A queue pair.

@@ -172,7 +172,7 @@ pub trait QpOps: Any + Debug + Send + Sync {
     }
 
     /// Returns the device's order of writing a message of this operation to memory. Empty if it
-    /// guarantees none.
+    /// guarantees no order.
     fn data_in_order(&self, op: OpKind) -> DataInOrder {
         let _ = op;
         DataInOrder::empty()

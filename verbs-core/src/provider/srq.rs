@@ -1,4 +1,4 @@
-//! A shared receive queue and the XRC domain that some of them use.
+//! Shared receive queues, and the XRC domains that some of them use.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -42,7 +42,7 @@ pub trait SrqOps: Any + Debug + Send + Sync {
     /// ConnectX, and `None` elsewhere.
     fn srq_num(&self) -> Option<u32>;
 
-    /// Returns its capacity as granted by the device and 0 for the limit.
+    /// Returns its capacity as granted by the device, with 0 as the limit.
     fn attr(&self) -> SrqAttr;
 
     /// Changes its limit, or its size. The queue must be the one created with it; `&mut` of the

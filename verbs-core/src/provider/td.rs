@@ -47,7 +47,7 @@ impl<P: Provider> Copy for ParentDomainAttr<'_, P> {}
 pub enum QueueMemory {
     /// The allocator's own memory.
     Own(NonNull<u8>),
-    /// The provider allocates this queue as without an allocator.
+    /// The provider allocates this queue as if there were no allocator.
     #[doc(alias = "IBV_ALLOCATOR_USE_DEFAULT")]
     Default,
     /// No memory is left, and the object is not created.

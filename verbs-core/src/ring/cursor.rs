@@ -497,7 +497,7 @@ mod tests {
         }
     }
 
-    /// An index of threads, for rings that count.
+    /// An index shared by threads, for counting rings.
     #[derive(Clone, Debug)]
     struct Count(std::sync::Arc<AtomicU32>);
 

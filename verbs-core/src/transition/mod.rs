@@ -13,13 +13,13 @@
 //! - **[`QpType::DRIVER`] and types without a name**: their provider decides, [`check`] accepts
 //!   everything.
 //! - **SMI and GSI**: the kernel keeps these queue pairs for itself; no program can create one.
-//! - **values**: a nonexistent port, a privileged Q_Key. Nor one refusal by uverbs independent of
-//!   values: UC SQD to SQD lists `AV`, but uverbs adds `PORT` to it, which UC does not take there.
-//!   No UC queue pair of the kernel can therefore change its path in SQD. Providers without a
-//!   kernel below them can.
+//! - **values**: a nonexistent port, a privileged Q_Key. Nor does it cover one rejection by uverbs
+//!   that is independent of values: the table lists `AV` for UC from SQD to SQD, but uverbs adds
+//!   `PORT`, which UC does not accept there. No UC queue pair of the kernel can therefore change
+//!   its path in SQD. Providers without a kernel below them can.
 //!
-//! A refusal by [`check`] is hence a sound explanation once the kernel has refused, and a sound
-//! guess before.
+//! A rejection by [`check`] is therefore a sound explanation once the kernel has rejected the mask,
+//! and a sound guess before that.
 //!
 //! Invariant: [`check`] accepts a mask that the core of any kernel since 5.10 passes to the driver,
 //! even if another kernel rejects it. This matters for packet pacing ([`QpAttrMask::RATE_LIMIT`]).
@@ -34,7 +34,7 @@
 use crate::error::Cause;
 use crate::types::{QpAttr, QpAttrMask, QpState, QpType};
 
-/// The table. A type missing from a transition takes no attributes in it; a missing transition is
+/// The table. A type missing from a transition accepts no attributes in it; a missing transition is
 /// illegal.
 ///
 /// Above the braces: the states before and the state after. Inside: the types, `[required]`
@@ -133,7 +133,8 @@ impl Transition {
         self.required.difference(mask)
     }
 
-    /// Returns the attributes of `mask` that the transition does not take, including unnamed bits.
+    /// Returns the attributes of `mask` that the transition does not accept, including unnamed
+    /// bits.
     pub const fn forbidden(&self, mask: QpAttrMask) -> QpAttrMask {
         let taken = self.required.union(self.optional).union(self.tolerated).union(QpAttrMask::STATE);
         mask.difference(taken)

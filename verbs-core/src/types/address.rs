@@ -175,7 +175,7 @@ pub struct Av {
 }
 
 impl Av {
-    /// The most bytes that a provider can store in an address vector.
+    /// The maximum number of bytes that a provider can store in an address vector.
     pub const MAX: usize = 96;
 
     /// Creates an address vector of the provider that owns `tag` (its kernel driver id).

@@ -1,4 +1,4 @@
-//! The test that searching for a C name finds its constant.
+//! Tests that a search for a C name finds its constant.
 
 /// Returns the constants of `open_enum!` and `bitflags!` blocks in a source, each with its
 /// preceding attributes and comments.

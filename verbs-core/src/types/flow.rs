@@ -441,7 +441,8 @@ impl<A, C> FlowAttr<A, C> {
 }
 
 bitflags! {
-    /// The mode of an ESP flow action. A mode without a bit is the absence of its counterpart.
+    /// The mode of an ESP flow action. A mode without a flag is selected by the absence of the
+    /// opposite flag.
     ///
     /// # References
     /// `ibv_flow_action_esp(3)`

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //! The kernel receives addresses and lengths. Each comes from a slice that the command borrows for
-//! the duration of the call, so the kernel reads initialised bytes and writes the caller's.
-//! Handles, numbers and file descriptors are not followed as addresses. Opening the file proved it
-//! to be uverbs, which reads these bytes as commands ([`super::open`]). The caller of
+//! the duration of the call, so the kernel reads only initialised bytes and writes only the
+//! caller's. Handles, numbers and file descriptors are not followed as addresses. Opening the file
+//! proved it to be uverbs, which reads these bytes as commands ([`super::open`]). The caller of
 //! [`crate::cmd::mr::reg_mr`], which is unsafe, promises that the memory may be registered.
 #![allow(unsafe_code)]
 
@@ -154,7 +154,8 @@ impl<const N: usize> IoctlBuffer<N> {
         Self { header: IbUverbsIoctlHdr::default(), attrs: [IbUverbsAttr::default(); N] }
     }
 
-    /// Lays a command out for the ioctl. In place, because a buffer that is returned is copied.
+    /// Lays a command out for the ioctl. It works in place, because returning a buffer would copy
+    /// it.
     ///
     /// # Errors
     /// `E2BIG` for more than `N` attributes, or more than 65535 bytes in one.

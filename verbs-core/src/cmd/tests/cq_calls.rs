@@ -1,4 +1,4 @@
-//! Completion queues: flags, resizing and moderation, by each way to the kernel.
+//! Completion queues: flags, resizing and moderation, through each form of command.
 
 use super::{cq_attr, driver_attrs, on};
 use crate::channel::{Attr, Expect, Reply, Scripted, Uhw};

@@ -1,5 +1,5 @@
-//! The number of events read before their object was destroyed, in the reply of each way to the
-//! kernel.
+//! The number of events read before their object was destroyed, in the reply to each form of
+//! command.
 
 use super::{cq, on, qp, srq};
 use crate::channel::{Expect, Reply, Scripted, Uverbs};

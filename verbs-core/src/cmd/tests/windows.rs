@@ -1,4 +1,4 @@
-//! Memory windows, by each way to the kernel.
+//! Memory windows, through each form of command.
 
 use super::on;
 use crate::channel::{Expect, Reply, Scripted, Uhw};

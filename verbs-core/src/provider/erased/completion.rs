@@ -95,7 +95,7 @@ pub struct ErasedCompletion<'a> {
     optional: Option<&'a OptionalFields>,
 }
 
-/// The name of an erased completion queue, usable while it is polled.
+/// The handle of an erased completion queue, usable while it is polled.
 #[derive(Clone, Debug)]
 pub struct ErasedCqHandle(Arc<dyn AnyHandle>);
 
