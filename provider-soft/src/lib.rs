@@ -5,8 +5,8 @@
 //! `VERBS_SOFT=auto` or `VERBS_SOFT=192.0.2.1,fd00::1` adds `soft0`, `soft1`, ... to every device
 //! list. The wire protocol is RoCEv2, compatible with the kernel's rxe and with network cards. With
 //! `VERBS_SOFT_STRICT_PORTS=1`, or the same setting of [`SoftBuilder`], queue pairs accept packets
-//! from only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY` says which memory may
-//! disappear while it is registered ([`CheckedMemory`]).
+//! from only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the memory that
+//! may disappear while it is registered ([`CheckedMemory`]).
 //!
 //! From top to bottom; a folder imports only folders below it:
 //!

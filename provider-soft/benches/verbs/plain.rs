@@ -21,12 +21,13 @@ use crate::{MESSAGE, Result};
 const SEGMENT: usize = 4096;
 const SEGMENTS: usize = 15;
 const DATAGRAM: usize = SEGMENT * SEGMENTS;
-/// The receiver acknowledges every second datagram; at lower rates the sender waits.
+/// The number of datagrams for each acknowledgement. With fewer acknowledgements, the sender would
+/// wait.
 const ACK_EVERY: u64 = 2;
-/// The number of datagrams in flight. More would not be faster. The usual receive buffer of 425,984
-/// bytes holds fewer.
+/// The number of datagrams in flight. A larger number would not be faster, and would exceed the
+/// usual receive buffer of 425,984 bytes.
 const WINDOW: u64 = 8;
-/// The kernel's count of a datagram in a receive buffer, rounded up.
+/// The number of bytes that the kernel charges to a receive buffer for a datagram, rounded up.
 const TRUE_SIZE: u64 = 80 << 10;
 
 /// The layout of datagrams sent as fast as possible.
@@ -38,7 +39,7 @@ pub(crate) enum Layout {
     /// and only the last segment of a datagram may be shorter than the others, so FIRST leaves with
     /// one MIDDLE.
     Roce,
-    /// The same, with an ICRC of each packet computed at both ends. All other costs of RDMA are
+    /// The same, with an ICRC computed for each packet at both ends. All other costs of RDMA are
     /// missing.
     RoceIcrc,
 }
@@ -79,7 +80,7 @@ impl Layout {
     }
 }
 
-/// Computes an ICRC of each packet and discards it.
+/// Computes an ICRC for each packet and discards it.
 fn icrcs(icrc: &Icrc, datagram: &[u8], segment: usize) {
     for packet in datagram.chunks(segment) {
         std::hint::black_box(compute(icrc.seed(0, true, packet.len()), packet));
@@ -136,7 +137,8 @@ fn poll<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::hint::spin_loop, call)
 }
 
-/// Calls in the same way, but sometimes yields: the other end may be waiting for this processor.
+/// Calls as [`poll`] does but sometimes yields, because the other end may be waiting for this
+/// processor.
 fn poll_politely<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::thread::yield_now, call)
 }

@@ -6,10 +6,10 @@
 //!      └─► connect to the name ─► Pending ─► finish ─► keep
 //! ```
 //!
-//! Looking at a listener is one `send(2)` on a socket kept for it. A listener on the address itself
-//! comes before one on all addresses, even if the record names the latter: its name is tried first.
-//! A listener of another user is compared again each time, because another listener may now be on
-//! all addresses.
+//! Checking a listener takes one `send(2)` on a socket kept for it. A listener on the address
+//! itself comes before one on all addresses, even if the record names the latter: its name is tried
+//! first. A listener of another user is compared again each time, because another listener may now
+//! be on all addresses.
 //!
 //! # One request for all resolutions
 //! While a request to a listener is pending, further resolutions share it ([`Resolution::Shared`]).
@@ -58,9 +58,9 @@ use crate::io::address::{loopback_of, unspecified_of};
 pub struct Answers {
     /// The answers by the listeners' names.
     known: BTreeMap<String, Known>,
-    /// The socket for looking at the names of devices.
+    /// The socket for checking the names of devices.
     looking: Option<UnixDatagram>,
-    /// A socket whose last name had no listener.
+    /// A socket for requests, kept because its last name had no listener.
     asking: Option<OwnedFd>,
     /// Pending questions, by the listeners' names.
     asked: BTreeMap<String, Weak<()>>,

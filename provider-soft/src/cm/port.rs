@@ -127,8 +127,9 @@ impl Port {
         Ok(limits::port_attr(self.device.mtu_to_local(address)?, true).active_mtu)
     }
 
-    /// Returns why no packet of a multicast group reaches the port, and what to do, as far as
-    /// certain: the group is of the other family, or the loopback interface has no route for it.
+    /// Returns why packets of a multicast group cannot reach the port, with a remedy, in two cases:
+    /// the group belongs to the other address family, or the loopback interface has no route for
+    /// it.
     pub fn group_obstacle(&self, group: IpAddr) -> Option<String> {
         self.device.socket.group_obstacle(group.to_canonical())
     }

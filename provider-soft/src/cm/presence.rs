@@ -1,4 +1,4 @@
-//! [`AddressWatch`]: notices that addresses leave their interfaces.
+//! [`AddressWatch`]: detects that addresses leave their interfaces.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

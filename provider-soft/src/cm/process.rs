@@ -15,7 +15,8 @@
 //!
 //! At an address shared by processes, the first name ends with the slot of the process.
 //!
-//! A name proves less than the process: a forked child with the owner's descriptors keeps it.
+//! A name proves less than a process does, because a forked child with the owner's descriptors
+//! keeps the name.
 //!
 //! # References
 //! `unix(7)` (`SO_PEERCRED`), `pidfd_open(2)`

@@ -263,7 +263,7 @@ impl Spare {
     /// free. A later call opens the spare one again, once the caller has closed the other.
     ///
     /// # Errors
-    /// Those of the function.
+    /// The errors of the function.
     pub fn lend<T>(&mut self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         let first = open();
         if first.as_ref().is_err_and(|errno| *errno == Errno::MFILE) {

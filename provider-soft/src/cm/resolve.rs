@@ -30,7 +30,7 @@ use super::rendezvous::{MAX_ADDRESSES, Token};
 use crate::io::address::address_of;
 use crate::io::link::Interface;
 
-/// The way from a port of this process to a peer.
+/// The route from a port of this process to a peer.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// The sending port.
@@ -42,7 +42,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Returns the largest path MTU supported by both ends, as far as this end can see: a device of
+    /// Returns the largest path MTU supported by both ends, as far as this end knows: a device of
     /// this machine uses the interface of its address.
     ///
     /// # Errors

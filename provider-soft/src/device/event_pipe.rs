@@ -78,7 +78,7 @@ impl EventPipe {
     /// Takes unread records out through the reading end, drops the ones selected by `dropped`, and
     /// returns their number. A program reading at the same time gets the remaining records, but
     /// perhaps not in order. Even then the number is exact, because the socket gives each record to
-    /// one reader. Where memory is short, records that stay may be lost, as others then.
+    /// one reader. If memory is short, remaining records may be lost, as any record may then be.
     pub(crate) fn take_back(
         &self,
         reader: BorrowedFd<'_>,

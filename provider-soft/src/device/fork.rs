@@ -75,5 +75,5 @@ impl Drop for ForkMark {
     }
 }
 
-/// The kernel rounds up to a page.
+/// The length of the mapping, which the kernel rounds up to a page.
 const LEN: usize = 4096;

@@ -57,7 +57,7 @@ pub(crate) const PKEY: u16 = 0xffff;
 pub(crate) const PORT: u8 = 1;
 /// The largest message in bytes.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
-/// The most elements in the list of a work request, counting inline data as elements.
+/// The maximum number of elements in the list of a work request, counting inline data as elements.
 pub(crate) const MAX_LIST: usize = {
     let inline = inline_len(MAX_INLINE_DATA);
     if inline > MAX_SGE as usize { inline } else { MAX_SGE as usize }
@@ -167,7 +167,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
     }
 }
 
-/// The device's clock counts nanoseconds.
+/// The frequency of the device's clock, which counts nanoseconds.
 const CLOCK_KHZ: u64 = 1_000_000;
 
 /// Returns [`device_attr`] with the extended attributes.

@@ -59,7 +59,7 @@ pub(crate) struct Shared {
     pending_cqs: PendingSet,
     /// The registered memory accessed by the kernel.
     pub(crate) checked_memory: CheckedMemory,
-    /// The device memory left.
+    /// The unallocated device memory.
     pub(crate) dm: Arc<Budget>,
     /// Counts polls of empty queues. The increments may race: a lost one does no harm.
     pub(crate) polls: AtomicU32,
@@ -232,7 +232,7 @@ impl Shared {
         }
     }
 
-    /// Looks at everything for a poller and returns whether packets arrived.
+    /// Checks everything for a poller and returns whether packets arrived.
     #[inline]
     fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> bool {
         let mut received = guard.receive(&self.socket);
@@ -342,7 +342,7 @@ impl Shared {
         }
     }
 
-    /// Looks at everything once: the rings, received packets, the clock.
+    /// Checks everything once: the rings, received packets, the clock.
     #[inline]
     pub(crate) fn round(&self, guard: &mut Guard<'_, DeviceCore>, now: Time, received: bool, acks: Acks) {
         self.pump(guard, now);
@@ -567,7 +567,7 @@ const PATIENCE: u32 = 1000;
 /// The number of times a poller receives, while there is more, before it looks at its queue.
 const ROUNDS: u32 = 4;
 
-/// One in this many polls without packets looks at everything, including the clock.
+/// One in this many polls without packets checks everything, including the clock.
 const IDLE_LOOKS: u32 = 8;
 
 /// After this many polls in a row without a result, a poller yields its processor. A ping-pong

@@ -99,7 +99,7 @@ impl Habit {
         Self { polls, since, is_polled: false, has_polled: false }
     }
 
-    /// Counts polls. Less than a tick only shows whether there were any.
+    /// Counts polls. An interval shorter than a tick only shows whether there were any polls.
     fn count(&mut self, polls: u32, now: Time) {
         let (count, passed) = (polls.wrapping_sub(self.polls), now.0.saturating_sub(self.since.0));
         self.has_polled = count > 0;
@@ -146,7 +146,7 @@ fn wait_while_polled(shared: &Shared, rests: &mut Rests) -> bool {
 struct Rests {
     /// The next time.
     tick: u64,
-    /// The number of glances before it, made without a rest.
+    /// The number of glances to make without a rest before that.
     glances: u32,
 }
 
@@ -168,7 +168,7 @@ impl Rests {
         Some(tick)
     }
 
-    /// The program did not poll while a packet waited.
+    /// Records that the program did not poll while a packet waited.
     fn stalled(&mut self) {
         *self = Self { tick: TICK, glances: GLANCES };
     }
@@ -186,7 +186,7 @@ fn rest(shared: &Shared, nanoseconds: u64) -> bool {
     wait(shared, &sleep, &[])
 }
 
-/// Looks at everything and returns the events that must wake the worker.
+/// Checks everything and returns the events that must wake the worker.
 fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<EventPipe>>) {
     let mut now = shared.now();
     guard.sleep = Sleep::AWAKE;
@@ -269,11 +269,11 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
     Duration::from_nanos(until.0.saturating_sub(now.0)).into()
 }
 
-/// The files that the worker always waits for, at most.
+/// The maximum number of files that the worker always waits for.
 const FEW: usize = 6;
 
-/// The smallest number of polls per [`TICK`] of a polling program. A program with fewer waits for
-/// events or looks now and then.
+/// The smallest number of polls per [`TICK`] of a polling program. A program with fewer polls waits
+/// for events or polls now and then.
 const POLLING: u64 = 8;
 
 /// The worker's first rest while a program polls, in nanoseconds.
@@ -284,21 +284,21 @@ const TICK: u64 = 1_000_000;
 /// took half as long again.
 const LONGEST_TICK: u64 = 8 * TICK;
 
-/// The nanoseconds within which a polling program polls at least once, unless one poll has much to
-/// do.
+/// The time in nanoseconds within which a polling program polls at least once, unless one poll has
+/// much to do.
 const PAUSE: u64 = TICK / 5;
 
-/// The nanoseconds within which a program in a polling loop polls again, unless it lost its
+/// The time in nanoseconds within which a program in a polling loop polls again, unless it lost its
 /// processor.
 const GLANCE: u64 = 30_000;
 
-/// The nanoseconds the kernel may add to a rest.
+/// The time in nanoseconds that the kernel may add to a rest.
 const SLACK: u64 = 1_000;
 
 /// The number of glances after a stall, because a program that stalled once stalls again.
 const GLANCES: u32 = 64;
 
-/// The number of looks before the worker releases the lock, unless the turn's share is used up
+/// The number of rounds before the worker releases the lock, unless the turn's share is used up
 /// earlier.
 const ROUNDS: u32 = 64;
 

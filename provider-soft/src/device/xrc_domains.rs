@@ -73,8 +73,9 @@ impl Domains {
     /// new one's targets.
     ///
     /// # Errors
-    /// `failed` of the kernel's errnos: `EINVAL` with `O_EXCL` for a file with a domain, `EAGAIN`
-    /// without `O_CREAT` for a file without one, `ENOMEM`. Any error of `alloc_pd`.
+    /// The result of `failed` for the kernel's errno: `EINVAL` with `O_EXCL` for a file with a
+    /// domain, `EAGAIN` without `O_CREAT` for a file without one, `ENOMEM`. Any error of
+    /// `alloc_pd`.
     pub(crate) fn open(
         &mut self,
         file: Option<DomainFile>,
@@ -154,7 +155,7 @@ impl Domains {
         }
     }
 
-    /// Counts one user less.
+    /// Counts one user fewer.
     pub(crate) fn leave(&mut self, handle: XrcHandle) {
         if let Some(handle) = self.handle(handle) {
             handle.users -= 1;

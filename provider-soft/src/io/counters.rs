@@ -6,8 +6,8 @@ use roce::engine::DroppedDatagrams;
 
 /// A number with one writer at a time and any number of readers.
 ///
-/// Two concurrent writers may lose an increment, nothing else. A locked instruction for each packet
-/// would cost more than this is worth.
+/// Two concurrent writers may lose an increment but do no other harm. An exact count is not worth a
+/// locked instruction for each packet.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -121,7 +121,7 @@ counters! {
     /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They also count as
     /// received.
     unexpected_port,
-    /// Packets dropped: shorter than BTH and ICRC, cut off, or from no IP address.
+    /// Packets dropped: shorter than BTH and ICRC, truncated, or without an IP source address.
     malformed,
     /// Datagrams dropped, for any of the reasons below. They also count as received. A multicast
     /// datagram counts once for each member dropping it.
@@ -144,10 +144,10 @@ counters! {
     /// Datagrams dropped for another reason: a queue pair of another type or state, another
     /// partition key, a receive whose memory cannot be written, a malformed packet.
     datagrams_other,
-    /// The most packets sent in one turn, including acknowledgements sent before a control call. A
-    /// turn is the time one thread works on the device's engine without a break.
+    /// The largest number of packets sent in one turn, including acknowledgements sent before a
+    /// control call. A turn is the time one thread works on the device's engine without a break.
     turn_packets_max,
-    /// The most bytes, from BTH to pad, sent in one turn.
+    /// The largest number of bytes, from BTH to pad, sent in one turn.
     turn_bytes_max,
     /// Transmissions that left read responses unsent because their peers had used up their credit
     /// ([`roce::engine::Config::answer_rate`]).

@@ -64,8 +64,8 @@ struct Datagram {
 }
 
 const SLOTS: usize = 16;
-/// The shortest datagrams, in bytes, that are received one at a time: the call is a small part of
-/// their cost, and the first slot stays in the cache.
+/// The minimum length, in bytes, of datagrams that are received one at a time: the call is a small
+/// part of their cost, and the first slot stays in the cache.
 const BULKY: usize = 8 << 10;
 /// The size of a slot: longer than any UDP datagram.
 const SLOT: usize = 64 << 10;
@@ -99,7 +99,7 @@ impl Inbox {
     /// a batch left by an earlier caller is never overwritten.
     ///
     /// # Errors
-    /// Any errno of `recvmsg(2)` except `EAGAIN`, `EINTR` and errors of earlier sends, which give
+    /// Any errno of `recvmsg(2)` except `EAGAIN`, `EINTR` and errors of earlier sends, which return
     /// 0.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> Result<usize, Errno> {

@@ -1,4 +1,4 @@
-//! [`LinkWatch`]: notices that the interface of a device goes down or up, or loses its address.
+//! [`LinkWatch`]: detects that the interface of a device goes down or up, or loses its address.
 //!
 //! The kernel reports changes of all interfaces and addresses of the network namespace on a netlink
 //! socket. The reports only serve as an alarm: after one, the device checks the present state of
@@ -189,7 +189,7 @@ impl PortLink {
         [gid, port].into_iter().flatten()
     }
 
-    /// Returns whether at `now` the address belongs to another interface, or to one again.
+    /// Returns whether at `now` the address belongs to another interface, or to an interface again.
     pub(crate) const fn has_moved(self, now: Self) -> bool {
         now.index != 0 && now.index != self.index
     }

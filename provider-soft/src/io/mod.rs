@@ -20,7 +20,7 @@
 //! | [`address`] | GIDs, IP addresses, socket names |
 //! | [`control`] | ancillary data as bytes |
 //! | [`counters`] | packets sent, received and lost, with reasons |
-//! | [`link`] | notices that the interface goes down or up, or loses the device's address |
+//! | [`link`] | detects that the interface goes down or up, or loses the device's address |
 //! | [`sys`] | the system calls: the only unsafe code here |
 //!
 //! Invariant: nothing is allocated after the socket and its boxes are created, except for a

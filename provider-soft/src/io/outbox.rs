@@ -91,7 +91,7 @@ struct Group {
     control: Control,
 }
 
-/// The most bytes of packets in the box and the most datagrams.
+/// The capacity of the box, in bytes and in datagrams.
 const ARENA: usize = 256 << 10;
 const GROUPS: usize = 64;
 

@@ -146,9 +146,9 @@ impl Socket {
         }
     }
 
-    /// Returns why no packet of a group reaches the socket's address, and what to do, as far as
-    /// certain: the group is of the other family, or the loopback interface has no route for it.
-    /// The kernel lets a socket join such a group and loses its datagrams.
+    /// Returns why packets of a group cannot reach the socket's address, with a remedy, in two
+    /// cases: the group belongs to the other address family, or the loopback interface has no route
+    /// for it. The kernel lets a socket join such a group and loses its datagrams.
     pub(crate) fn group_obstacle(&self, group: IpAddr) -> Option<String> {
         let (v6, local) = match (group, self.address) {
             (IpAddr::V6(group), IpAddr::V6(local)) => (group, local),

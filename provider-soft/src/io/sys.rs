@@ -9,8 +9,8 @@
 //!
 //! Data path calls are made by number. In a program with threads, the C library's functions of
 //! these names are cancellation points, which adds a tenth to the cost of looking at an empty
-//! socket. The crate rustix has no `recvmmsg(2)`, and of the ancillary data sent and received here
-//! it has none.
+//! socket. The crate rustix has neither `recvmmsg(2)` nor the ancillary data that is sent and
+//! received here.
 #![allow(unsafe_code)]
 
 use std::mem::{size_of_val, zeroed};
@@ -22,7 +22,7 @@ use verbs_core::Errno;
 use super::address::Name;
 use super::control::Control;
 
-/// The most messages in one call.
+/// The maximum number of messages in one call.
 pub(super) const BATCH: usize = 32;
 
 /// A datagram to send.
@@ -360,12 +360,12 @@ impl Slot {
     }
 }
 
-/// Memory to be read by the kernel.
+/// Describes memory for the kernel to read.
 fn source(payload: &[u8]) -> iovec {
     iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() }
 }
 
-/// Memory to be written by the kernel.
+/// Describes memory for the kernel to write.
 fn sink(payload: &mut [u8]) -> iovec {
     iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() }
 }

@@ -70,7 +70,8 @@ enum AccessedBy {
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Returns the region of `length` bytes at `start`. `is_exposed`: peers may access them.
+    /// Returns the region of `length` bytes at `start`. `is_exposed` means that peers may access
+    /// them.
     ///
     /// # Safety
     /// While the region is registered with an engine, the bytes are mapped, and all other accesses
@@ -84,7 +85,7 @@ impl Region {
     }
 
     /// Returns the region of `length` bytes at `start`, accessed by the kernel, so they need not be
-    /// mapped. `on_demand`: the program registered them for on-demand paging.
+    /// mapped. `on_demand` means that the program registered them for on-demand paging.
     pub(crate) fn by_kernel(start: *mut u8, length: usize, on_demand: bool) -> Self {
         Self { start, length: length as u64, access: AccessedBy::Kernel { on_demand } }
     }
@@ -111,8 +112,8 @@ impl Region {
 
     /// Returns the address of `len` bytes at `offset`.
     ///
+    /// # Errors
     /// [`Fault`] unless all of them are inside the region.
-    /// [`Fault`] if they are not all inside the region.
     #[inline]
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, Fault> {
         let end = offset.checked_add(len as u64).ok_or(Fault)?;

@@ -49,7 +49,7 @@ impl CompChannels {
     /// Returns an empty set of channels, with a name prefix for future ones.
     ///
     /// # Errors
-    /// Those of [`random::draw`].
+    /// The errors of [`random::draw`].
     pub(crate) fn new() -> Result<Self, Errno> {
         let mut key = String::from("verbs-soft/channel/");
         for _ in 0..4 {

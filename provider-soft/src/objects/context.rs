@@ -188,7 +188,7 @@ impl ContextOps<Soft> for Context {
         Mr::advise(&self.device, pd, advice, flags, sges)
     }
 
-    /// Nothing is pinned; a forked child has no device.
+    /// Always false: nothing is pinned, and a forked child has no device.
     fn pins_memory(&self) -> bool {
         false
     }

@@ -94,7 +94,7 @@ const WC_FLAGS: CqWcFlags = CqWcFlags::STANDARD
     .union(CqWcFlags::COMPLETION_TIMESTAMP)
     .union(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK);
 
-/// The name of a completion queue, usable while another thread polls the queue.
+/// A handle of a completion queue, usable while another thread polls the queue.
 #[derive(Clone, Debug)]
 pub struct CqHandle {
     device: Arc<Device>,

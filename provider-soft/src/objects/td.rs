@@ -1,7 +1,7 @@
 //! [`Td`]: a thread domain.
 //!
-//! Posting and polling take no lock here, so a thread domain changes nothing. It exists to keep
-//! programs working that use one.
+//! Posting and polling take no lock here, so a thread domain changes nothing. It exists so that
+//! programs that use one keep working.
 
 use std::sync::Arc;
 

@@ -266,7 +266,7 @@ mod models {
             Arc::new(Self { found: CombiningLock::new(0), pending: PendingSet::new(2), posted })
         }
 
-        /// As the device does: takes announced work, releases the lock, and retries.
+        /// Takes announced work, releases the lock, and retries, as the device does.
         fn work(&self, mut guard: Guard<'_, u32>) {
             loop {
                 if guard.take_pending() {

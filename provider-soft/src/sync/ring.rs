@@ -300,8 +300,8 @@ impl<T: Copy> Consumer<T> {
         Some(self.ring.slots[slot].with(|at| unsafe { (*at).assume_init_ref() }))
     }
 
-    /// Reads as [`next`](Self::next), with the first `len(value)` elements of its list. Beyond the
-    /// elements put with the value follow elements of earlier lists, or default ones.
+    /// Reads as [`next`](Self::next), with the first `len(value)` elements of its list. Elements
+    /// beyond those put with the value are left over from earlier lists, or default ones.
     #[inline]
     pub(crate) fn next_with(
         &mut self,

@@ -13,9 +13,9 @@ use super::{Arena, PATIENCE, Remote, Shape, connect, gid, open, pair_on, recv, s
 const HOSTILE_QPS: usize = 64;
 const READ: u32 = 256 << 20;
 pub const ROUND_TRIPS: usize = 100;
-/// The most bytes sent by a device in one turn: 512 KiB and a packet.
+/// The maximum number of bytes sent by a device in one turn: 512 KiB and a packet.
 pub const TURN: u64 = (512 << 10) + PACKET;
-/// The most packets sent by a device in one turn.
+/// The maximum number of packets sent by a device in one turn.
 pub const TURN_PACKETS: u64 = 128;
 /// The largest packet.
 pub const PACKET: u64 = 4096 + 64;

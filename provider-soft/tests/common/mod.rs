@@ -117,7 +117,7 @@ pub struct Remote {
     pub psn: u32,
 }
 
-/// For datagram queue pairs, which have no peer.
+/// The peer of datagram queue pairs, which are not connected.
 pub const NOBODY: Remote = Remote { qp_num: 0, psn: 0 };
 
 impl Remote {

@@ -23,7 +23,7 @@ use verbs_core::types::{
     SrqType, TmCap, Wc,
 };
 
-/// Far longer than anything here takes on a busy machine.
+/// The time limit of a step, far longer than any takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PORT: u8 = 1;
 /// The bytes of an event in a completion channel.

@@ -7,8 +7,8 @@
 //!                     clock ──► expire └────────┘──► transmit ──► Outbox ──► socket
 //! ```
 //!
-//! Order matters in one place: packets are taken from the socket *before* the rings are looked at,
-//! and handled after. A peer may send as soon as the program has announced a receive to it. When
+//! Order matters in one place: packets are taken from the socket *before* the rings are read, and
+//! handled afterwards. A peer may send as soon as the program has announced a receive to it. When
 //! its message arrives here, the engine must already have this receive.
 //!
 //! Acknowledgements wait until they can leave at no extra cost: behind the next data, when no more
@@ -25,7 +25,8 @@
 //! a waiting packet. Together these limits give a guarantee. Whatever peers send, a request on a
 //! device without other requests leaves in the turn during which it is posted, or in the next one.
 //! Other requests of the same device go before it, at most [`Config::burst`] packets of each queue
-//! pair. After each 64 of those, refusals, acknowledgements and responses to peers get their share.
+//! pair. After every 64 of those, refusals, acknowledgements and responses to peers get their
+//! share.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -240,8 +241,8 @@ impl DeviceCore {
         }
     }
 
-    /// Takes packets from the socket and returns whether there were any. [`handle`](Self::handle)
-    /// them next.
+    /// Takes packets from the socket and returns whether there were any. The caller then calls
+    /// [`handle`](Self::handle).
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> bool {
         // Other errors than "nothing" concern packets sent earlier, such as a missing route.
@@ -470,8 +471,8 @@ fn refuse(sink: &mut EngineSink, qpn: Qpn, wr_id: u64, opcode: Opcode) {
     }
 }
 
-/// The most packets sent in a turn, and the number of received packets after which it receives no
-/// more.
+/// The maximum number of packets sent in a turn. After the same number of received packets, the
+/// turn receives no more.
 pub(crate) const TURN_PACKETS: u32 = 128;
 
 /// The bytes after which a turn sends no more packets, sent in about 0.2 ms: as large as the
@@ -481,8 +482,8 @@ pub(crate) const TURN_BYTES: usize = 512 << 10;
 /// The number of packets after which acknowledgements leave even if more keep arriving.
 const ACKS_AFTER: u32 = 16;
 
-/// The nanoseconds after which acknowledgements leave while no program polls. If a program stops
-/// polling, they leave when the worker notices.
+/// The time in nanoseconds after which acknowledgements leave while no program polls. If a program
+/// stops polling, they leave when the worker notices.
 const ACKS_WITHIN: u64 = 1_000_000;
 
 #[cfg(all(test, not(loom)))]

@@ -15,7 +15,7 @@ use crate::memory::region::Region;
 
 /// The bytes that the peer reads in one request.
 const READ: usize = 4 << 20;
-/// The cost of a packet beside its bytes.
+/// The cost of a packet in addition to its bytes.
 const PACKET_COST: u64 = 768;
 /// The cost of the largest packet.
 const PACKET: u64 = 4096 + 64 + PACKET_COST;

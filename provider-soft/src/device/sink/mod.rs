@@ -28,7 +28,7 @@ use crate::sync::ring::{Consumer, Producer};
 #[derive(Debug)]
 pub(crate) struct EngineSink {
     cqs: Vec<Option<CqEnd>>,
-    /// By slot, as in the [`PendingSet`].
+    /// Queue pairs by slot, as in the [`PendingSet`].
     qps: Box<[Option<Box<QpEnd>>; PendingSet::MAX]>,
     /// The slot of the queue pair with a number, by the number's low bits.
     slots: Box<[u16; QPN_MODULUS]>,
@@ -104,7 +104,7 @@ pub(crate) struct QpEnd {
     pub(crate) rq: Consumer<RecvWqe>,
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
-    /// One, or for an XRC target one per context that opened it.
+    /// The handles: one, or for an XRC target one for each context that opened it.
     pub(crate) sharers: Vec<Sharer>,
 }
 
@@ -181,7 +181,7 @@ impl EngineSink {
         }
     }
 
-    /// Makes sure of memory for all pipes that may keep events once there is one more: one for each
+    /// Reserves memory for all pipes that may keep events after one more is added: one for each
     /// completion queue and each open of the device.
     fn reserve_clogged(&mut self) -> Result<(), Refused> {
         let more = (self.cqs.len() + self.contexts.len() + 1).saturating_sub(self.clogged.len());
@@ -537,7 +537,7 @@ fn is_of(record: &[u8], user_handle: u64, owner: Owner) -> bool {
     })
 }
 
-/// The slot of a completion queue in a [`PendingSet`]. Several queues may share one.
+/// Returns the slot of a completion queue in a [`PendingSet`]. Several queues may share one.
 pub(crate) fn cq_slot(cq: CqId) -> usize {
     cq.0 as usize % PendingSet::MAX
 }
@@ -546,8 +546,8 @@ pub(crate) fn cq_slot(cq: CqId) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
 
-/// The low bits of a number, used to find its slot. The engine numbers live queue pairs so that
-/// these bits differ ([`Config::qpn_modulus`](roce::engine::Config::qpn_modulus)).
+/// Returns the low bits of a number, used to find its slot. The engine numbers live queue pairs so
+/// that these bits differ ([`Config::qpn_modulus`](roce::engine::Config::qpn_modulus)).
 #[inline]
 fn low_bits(qpn: Qpn) -> usize {
     qpn.0 as usize % QPN_MODULUS
