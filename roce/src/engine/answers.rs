@@ -257,8 +257,8 @@ impl Answers {
         self.packets >= QUANTUM_PACKETS || self.bytes >= QUANTUM_BYTES
     }
 
-    /// Ends the turn of the queue pair returned by [`next`](Self::next). `more`: it stays in the
-    /// line.
+    /// Ends the turn of the queue pair returned by [`next`](Self::next). With `more`, it stays in
+    /// the line.
     pub(crate) fn end_turn(&mut self, more: bool) {
         (self.packets, self.bytes) = (0, 0);
         let Some(number) = self.line.pop_front() else { return };
@@ -274,7 +274,8 @@ impl Answers {
 }
 
 impl Peer {
-    /// Converts time into credit. If there is too little to continue, returns when there is enough.
+    /// Converts elapsed time into credit. If the credit is too low to continue, returns the time
+    /// when it will suffice.
     #[inline]
     fn rests_until(&mut self, now: Time, config: &Config) -> Option<Time> {
         let (rate, window) = (i64::from(config.answer_rate), i64::from(config.window_bytes));

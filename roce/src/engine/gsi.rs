@@ -107,7 +107,7 @@ pub(crate) fn receive(
     sink.mad(&received).map_err(|_| DropReason::MadsFull)
 }
 
-/// The most MADs waiting to be sent.
+/// The maximum number of MADs waiting to be sent.
 const MAX_WAITING: usize = 512;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::types::{Completion, CqId, Event, Qpn, ReceivedMad, Sge, SrqId, Stall}
 ///
 /// The engine only passes ranges inside a registration, and only while it is registered.
 pub trait Memory {
-    /// A registration as the implementor knows it.
+    /// The implementor's representation of a registration.
     type Region: core::fmt::Debug;
 
     /// Copies `dst.len()` bytes at `offset` of the region into `dst`.

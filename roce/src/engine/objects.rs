@@ -34,7 +34,7 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) gsi: Option<Gsi>,
     pub(crate) scheduler: Scheduler,
     pub(crate) answers: Answers,
-    /// A time that no deadline of a queue pair precedes.
+    /// A lower bound of the deadlines of all queue pairs.
     pub(crate) earliest: Option<Time>,
     /// Packets dropped because of their UDP source port.
     pub(crate) unexpected_ports: u64,

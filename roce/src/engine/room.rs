@@ -50,7 +50,7 @@ macro_rules! reserve {
 
 reserve!(Vec VecDeque BinaryHeap);
 
-/// Reserves space for `more` elements, beyond those that there are.
+/// Reserves space for `more` additional elements.
 ///
 /// # Errors
 /// [`Refused::NoMemory`].

@@ -102,8 +102,8 @@ impl<T> Table<T> {
     /// Draws numbers until one has a free place.
     ///
     /// At least half of the places are free, so on average a random source is called twice. A
-    /// counting source reaches every place once in as many draws as there are places. Any other
-    /// source is given up.
+    /// counting source reaches every place once in as many draws as there are places. After that,
+    /// the source is given up.
     fn free_number(&self, random: &mut dyn Random) -> Result<u32, Refused> {
         for _ in 0..self.slots.len() + PATIENCE {
             let drawn = random.draw().ok_or(Refused::NoNumbers)? & self.number_mask;
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use crate::sim::Rng;
 
-    /// Returns the numbers of a script, then fails.
+    /// A source that returns the numbers of a script, then fails.
     #[derive(Debug)]
     struct Script(&'static [u32]);
 
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Always returns the same number.
+    /// A source that always returns the same number.
     #[derive(Debug)]
     struct Stuck;
 

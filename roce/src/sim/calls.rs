@@ -18,7 +18,7 @@ impl Fabric {
     /// Registers `bytes` in the endpoint's own protection domain, at an unused address.
     ///
     /// # Errors
-    /// Those of [`Engine::reg_mr`].
+    /// The errors of [`Engine::reg_mr`].
     pub fn register(&mut self, id: EndpointId, bytes: Vec<u8>, access: Access) -> Result<Region, Refused> {
         self.register_in(id, self.endpoints[id.0].pd, bytes, access)
     }
@@ -26,7 +26,7 @@ impl Fabric {
     /// Registers `bytes` as [`register`](Self::register) does, in another protection domain.
     ///
     /// # Errors
-    /// Those of [`Engine::reg_mr`].
+    /// The errors of [`Engine::reg_mr`].
     pub fn register_in(
         &mut self,
         id: EndpointId,
@@ -72,7 +72,7 @@ impl Fabric {
     /// Creates a queue pair.
     ///
     /// # Errors
-    /// Those of [`Engine::create_qp`].
+    /// The errors of [`Engine::create_qp`].
     pub fn create_qp(&mut self, id: EndpointId, init: &QpInit) -> Result<Qpn, Refused> {
         self.endpoints[id.0].engine.create_qp(init)
     }
@@ -94,7 +94,7 @@ impl Fabric {
     /// [`qp_init`](Self::qp_init) and [`connected_attr`].
     ///
     /// # Errors
-    /// Those of [`create_qp`](Self::create_qp) and [`modify_qp`](Self::modify_qp).
+    /// The errors of [`create_qp`](Self::create_qp) and [`modify_qp`](Self::modify_qp).
     pub fn rc_pair(&mut self, a: EndpointId, b: EndpointId) -> Result<(Qpn, Qpn), Refused> {
         let qp_a = self.create_qp(a, &self.qp_init(a, Service::Rc))?;
         let qp_b = self.create_qp(b, &self.qp_init(b, Service::Rc))?;
@@ -106,7 +106,7 @@ impl Fabric {
     /// belongs to the first queue pair, `rq_psn` to the second.
     ///
     /// # Errors
-    /// Those of [`modify_qp`](Self::modify_qp).
+    /// The errors of [`modify_qp`](Self::modify_qp).
     pub fn connect(
         &mut self,
         (a, qp_a): (EndpointId, Qpn),
@@ -121,7 +121,7 @@ impl Fabric {
     /// Moves a queue pair from RESET to RTS.
     ///
     /// # Errors
-    /// Those of [`modify_qp`](Self::modify_qp).
+    /// The errors of [`modify_qp`](Self::modify_qp).
     pub fn ready(&mut self, id: EndpointId, qpn: Qpn, attr: &Attr) -> Result<(), Refused> {
         let init = AttrChange {
             state: Some(State::Init),
@@ -158,7 +158,7 @@ impl Fabric {
     /// Changes a queue pair's attributes and state.
     ///
     /// # Errors
-    /// Those of [`Engine::modify_qp`].
+    /// The errors of [`Engine::modify_qp`].
     pub fn modify_qp(&mut self, id: EndpointId, qpn: Qpn, change: &AttrChange) -> Result<(), Refused> {
         let endpoint = &mut self.endpoints[id.0];
         let result = endpoint.engine.modify_qp(qpn, change, self.now, &mut endpoint.program);
@@ -169,7 +169,7 @@ impl Fabric {
     /// Destroys a queue pair.
     ///
     /// # Errors
-    /// Those of [`Engine::destroy_qp`].
+    /// The errors of [`Engine::destroy_qp`].
     pub fn destroy_qp(&mut self, id: EndpointId, qpn: Qpn) -> Result<(), Refused> {
         let result = self.endpoints[id.0].engine.destroy_qp(qpn);
         self.after(id);
@@ -179,7 +179,7 @@ impl Fabric {
     /// Posts a send.
     ///
     /// # Errors
-    /// Those of [`Engine::post_send`].
+    /// The errors of [`Engine::post_send`].
     pub fn post_send(&mut self, id: EndpointId, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostRefused> {
         let endpoint = &mut self.endpoints[id.0];
         let result = endpoint.engine.post_send(qpn, wr, self.now, &mut endpoint.program);
@@ -190,7 +190,7 @@ impl Fabric {
     /// Posts a receive.
     ///
     /// # Errors
-    /// Those of [`Engine::post_recv`].
+    /// The errors of [`Engine::post_recv`].
     pub fn post_recv(&mut self, id: EndpointId, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         let endpoint = &mut self.endpoints[id.0];
         let result = endpoint.engine.post_recv(qpn, wr, self.now, &mut endpoint.program);
@@ -201,7 +201,7 @@ impl Fabric {
     /// Posts a receive to a shared receive queue.
     ///
     /// # Errors
-    /// Those of [`Engine::post_srq_recv`].
+    /// The errors of [`Engine::post_srq_recv`].
     pub fn post_srq_recv(&mut self, id: EndpointId, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         self.endpoints[id.0].engine.post_srq_recv(srq, wr)
     }
@@ -211,7 +211,7 @@ impl Fabric {
     /// Opens the general services interface of an endpoint.
     ///
     /// # Errors
-    /// Those of [`Engine::open_gsi`].
+    /// The errors of [`Engine::open_gsi`].
     pub fn open_gsi(&mut self, id: EndpointId) -> Result<(), Refused> {
         self.endpoints[id.0].engine.open_gsi()
     }

@@ -161,5 +161,5 @@ impl Sink for Program {
     }
 }
 
-/// The most management datagrams kept for a program.
+/// The maximum number of management datagrams kept for a program.
 const MADS: usize = 512;

@@ -153,7 +153,7 @@ impl Memory for VecMemory {
         Ok(())
     }
 
-    /// Vectors count as durable.
+    /// Records the flush, which succeeds with either persistence because vectors count as durable.
     fn flush(&mut self, region: &VecRegion, offset: u64, length: u64, persistent: bool) -> Result<(), Fault> {
         let bytes = self.at(region, offset, length as usize)?.to_vec();
         let start = region.start + offset;

@@ -1,4 +1,4 @@
-//! Flush extended transport header: how far a flush reaches, and over which memory.
+//! Flush extended transport header: the reach of a flush and the memory it covers.
 //!
 //! ```text
 //!  31                          6   5 4   3   0

@@ -9,8 +9,8 @@ use super::{aeth, atomic_ack_eth, atomic_eth, bth, deth, feth, ieth, imm, reth, 
 
 /// A BTH opcode. Each of the 256 values is valid here, known or not.
 ///
-/// An operation its service lacks is not [known](Opcode::is_known), nor is any operation of RD, a
-/// service RoCE lacks. An unknown opcode has no extended headers and is neither request nor
+/// An operation that its service lacks is not [known](Opcode::is_known), nor is any operation of
+/// RD, which RoCE lacks. An unknown opcode has no extended headers and is neither request nor
 /// response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);

@@ -24,7 +24,7 @@ use super::{
 /// The length of the longest sequence of headers: BTH, XRCETH and AtomicETH.
 pub const MAX_HEADER_LEN: usize = bth::LEN + xrceth::LEN + atomic_eth::LEN;
 
-/// The most bytes a packet adds to its payload: headers, pad and ICRC.
+/// The maximum number of bytes a packet adds to its payload: headers, pad and ICRC.
 pub const MAX_OVERHEAD: usize = MAX_HEADER_LEN + 3 + ICRC_LEN;
 
 /// The length of the longest packet: the payload of the largest path MTU plus [`MAX_OVERHEAD`].

@@ -57,7 +57,7 @@ pub(crate) struct Step {
     pub(crate) key: u8,
     /// The program's first call.
     pub(crate) call: u8,
-    /// The number of times.
+    /// The number of times that the call is made.
     pub(crate) count: u8,
     pub(crate) rest: u8,
 }

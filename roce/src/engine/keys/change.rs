@@ -17,7 +17,8 @@ pub struct MrChange<R> {
     pub access: Option<Access>,
     /// The first address in work requests, and the length in bytes.
     pub iova_and_length: Option<(u64, u64)>,
-    /// The region as the memory knows it, also for windows on it. The previous one is dropped.
+    /// The memory's representation of the region, also for windows on it. The previous one is
+    /// dropped.
     pub region: Option<R>,
     /// Whether the region is valid. An invalid region refuses all access, like an unknown key.
     pub valid: Option<bool>,
@@ -62,7 +63,7 @@ impl<R> Keys<R> {
         Some(WindowRange { rkey, iova: bound.iova, length: bound.length, lkey, addr })
     }
 
-    /// Returns a region as the memory knows it.
+    /// Returns the memory's representation of a region.
     pub(crate) fn memory_at(&self, index: u32) -> Option<&R> {
         match self.entries.get(index)? {
             Entry::Region(region) => Some(&region.region),

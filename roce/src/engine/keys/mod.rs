@@ -53,7 +53,8 @@ struct Region<R> {
     invalidate: bool,
 }
 
-/// The domain of a region for all domains. There are too few domains for one to have this number.
+/// The domain of a region for all domains. Domains never get this number, because there are too few
+/// of them.
 pub(crate) const EVERY: Pd = Pd(u32::MAX);
 
 /// Marks a region as refusing all access, in [`Region::variant`].
@@ -243,7 +244,7 @@ impl<R> Keys<R> {
         Ok(())
     }
 
-    /// Returns the part of a region a bind would show.
+    /// Returns the part of a region that a bind would make visible.
     fn bound(&self, pd: Pd, qpn: Qpn, bind: &Bind) -> Result<Bound, KeyRefused> {
         let region = self.region(bind.lkey).ok_or(KeyRefused)?;
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;

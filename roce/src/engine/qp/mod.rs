@@ -122,7 +122,7 @@ impl Qp {
         self.sq.tail() == self.req.fresh
     }
 
-    /// Returns the present attributes: sequence numbers move.
+    /// Returns the present attributes, with the current sequence numbers.
     pub(crate) fn present_attr(&self) -> Attr {
         Attr { sq_psn: self.req.max.value(), rq_psn: self.resp.expected.value(), ..self.attr }
     }

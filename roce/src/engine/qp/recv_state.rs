@@ -39,7 +39,8 @@ pub(crate) struct Write {
 }
 
 impl RecvState {
-    /// `shared`: the queue pair takes receives from a shared queue.
+    /// Creates the state of a new queue pair. `shared` means that it takes receives from a shared
+    /// queue.
     pub(crate) fn new(shared: bool) -> Self {
         Self {
             expected: Psn::default(),
@@ -60,8 +61,8 @@ impl RecvState {
         (self.expected, self.msn, self.message, self.waiting) = (Psn::default(), 0, Message::None, false);
     }
 
-    /// IBTA 9.7.7.1: the message sequence number counts completed messages; a read counts on
-    /// acceptance.
+    /// Counts a completed message for the message sequence number; a read counts on acceptance
+    /// (IBTA 9.7.7.1).
     pub(crate) fn count_message(&mut self) -> u32 {
         self.msn = (self.msn + 1) & MASK_24;
         self.msn

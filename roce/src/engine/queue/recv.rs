@@ -13,8 +13,8 @@ use alloc::boxed::Box;
 use super::filled;
 use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, Sge, XrcDomain};
 
-/// The most scatter elements for a receive of a shared queue. The queue pair that takes it keeps a
-/// copy.
+/// The maximum number of scatter elements for a receive of a shared queue. The queue pair that
+/// takes it keeps a copy.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
 
 /// A ring of posted receives.

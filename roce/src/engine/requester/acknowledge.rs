@@ -60,7 +60,7 @@ pub(crate) fn acknowledge<M: Memory, S: Sink>(
     }
 }
 
-/// IBTA 10.9.3: keys match if they are equal except for the membership bit.
+/// Returns whether two partition keys are equal except for the membership bit (IBTA 10.9.3).
 fn same_partition(theirs: u16, ours: u16) -> bool {
     ours == 0 || (theirs ^ ours) & 0x7fff == 0
 }

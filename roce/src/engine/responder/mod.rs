@@ -106,7 +106,8 @@ pub(crate) fn request<M: Memory, S: Sink>(
     }
 }
 
-/// IBTA 9.7.4.1.2: a packet is expected, ahead (earlier packets are missing) or a duplicate.
+/// Handles a packet that is expected, ahead (earlier packets are missing) or a duplicate (IBTA
+/// 9.7.4.1.2).
 fn reliable<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -169,8 +170,8 @@ fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     }
 }
 
-/// IBTA 9.8.2.2: no acknowledgements. A message with a hole is dropped; its receive serves the next
-/// one.
+/// Handles a packet without acknowledging it (IBTA 9.8.2.2). A message with a hole is dropped; its
+/// receive serves the next one.
 fn unreliable<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

@@ -62,8 +62,8 @@ pub(super) fn execute<M: Memory, S: Sink>(
     }
 }
 
-/// IBTA 9.7.4.1: every packet before the last of its message is full. The last of several is not
-/// empty.
+/// Checks that every packet before the last of its message is full, and that the last of several is
+/// not empty (IBTA 9.7.4.1).
 #[inline]
 fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     let (opcode, mtu) = (headers.bth.opcode, qp.recv_mtu() as usize);
@@ -79,8 +79,8 @@ fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     if right && headers.bth.pad_cnt == pad_for(len) { Ok(()) } else { Err(Refusal::Invalid) }
 }
 
-/// IBTA A14: an XRC request names a shared receive queue in the target's domain. The protection
-/// domain of the queue applies.
+/// Returns the scope of a request. An XRC request names a shared receive queue in the target's
+/// domain, whose protection domain applies (IBTA A14).
 #[inline]
 fn scope<M: Memory, S: Sink>(
     qp: &Qp,
@@ -99,7 +99,7 @@ fn scope<M: Memory, S: Sink>(
     }
 }
 
-/// IBTA 9.4.1: the first packet of a send takes a receive.
+/// Executes a packet of a send, whose first packet takes a receive (IBTA 9.4.1).
 fn send<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -150,8 +150,8 @@ fn send<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// IBTA 9.4.3: a write is checked as a whole when it begins. With immediate data, it takes a
-/// receive when it ends.
+/// Executes a packet of a write, which is checked as a whole when it begins (IBTA 9.4.3). With
+/// immediate data, it takes a receive when it ends.
 fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -235,8 +235,8 @@ fn begin_write<M: Memory, S: Sink>(
     Ok(Write { rkey: reth.rkey, addr: reth.va, left: reth.dmalen, length: reth.dmalen })
 }
 
-/// IBTA 9.7.4.1: both the queue pair and the key must allow the access. A length of 0 names no
-/// memory and its key is not checked.
+/// Checks that both the queue pair and the key allow the access (IBTA 9.7.4.1). A length of 0 names
+/// no memory and its key is not checked.
 fn check_remote<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -256,7 +256,7 @@ fn check_remote<M: Memory, S: Sink>(
     if length == 0 || allowed() { Ok(()) } else { Err(Refusal::Access) }
 }
 
-/// IBTA 9.4.4: the memory is read when the responses are sent.
+/// Accepts a read, whose memory is read when the responses are sent (IBTA 9.4.4).
 fn read<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -309,7 +309,8 @@ fn unreachable<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, sta
     if env.sink.postpone(qp.qpn, &stall) { Refusal::NotReady } else { Refusal::Unreachable }
 }
 
-/// IBTA 9.4.5: executed exactly once, on 8 aligned bytes. The result is kept for duplicates.
+/// Executes an atomic exactly once, on 8 aligned bytes (IBTA 9.4.5). The result is kept for
+/// duplicates.
 fn atomic<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -341,9 +342,9 @@ fn atomic<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// IBTA A19.4: both the queue pair and the key need the right for each placement type. Requests
-/// execute in order, so every earlier write is in memory already. Even an empty range is checked.
-/// For the whole region, the range is ignored.
+/// Executes a flush (IBTA A19.4). Both the queue pair and the key need the right for each placement
+/// type. Requests execute in order, so every earlier write is in memory already. Even an empty
+/// range is checked. For the whole region, the range is ignored.
 fn flush<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -377,7 +378,7 @@ fn flush<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// IBTA A19.5: 8 aligned bytes, stored at once, with the right to write.
+/// Stores 8 aligned bytes at once, with the right to write (IBTA A19.5).
 fn atomic_write<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

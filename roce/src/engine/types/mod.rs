@@ -93,7 +93,7 @@ pub enum Stall {
     Answer {
         /// The key.
         rkey: u32,
-        /// The first address that the packet would carry.
+        /// The address of the first byte that the packet would carry.
         addr: u64,
         /// The number of bytes from there to the end of the response.
         left: u32,
@@ -153,7 +153,6 @@ pub struct Config {
     /// ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). Setting the path or
     /// resetting the queue pair clears the port. Datagram queue pairs have no peer and accept all
     /// ports.
-    /// all ports.
     pub strict_ports: bool,
 }
 
@@ -332,7 +331,7 @@ pub struct QpInit {
     /// The source number in its datagrams, 24 bits, if not the queue pair's number. The
     /// queue pair receives no packets for that number.
     pub deth_source: Option<u32>,
-    /// Which completions carry the bytes of a message.
+    /// The completions that carry the bytes of a message.
     pub inline_completion: InlineCompletion,
 }
 
@@ -705,7 +704,7 @@ pub(crate) enum DropReason {
     Other,
 }
 
-/// Which packets a caller wants to send.
+/// The packets that a caller wants to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// Requests, NAKs, read responses and results of atomics, which must leave now.

@@ -1,5 +1,5 @@
-//! Errors on request, which show a program the failure of a device or a peer without either of them
-//! failing.
+//! Errors on request: a program sees the failure of a device or a peer, although neither has
+//! failed.
 
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::types::{Qpn, Status, Time};

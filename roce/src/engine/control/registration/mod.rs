@@ -26,8 +26,8 @@ impl<M: Memory> Engine<M> {
     /// Registers memory under a key whose low 8 bits are given, for a device whose driver changes
     /// keys later: see [`update_mr`](Self::update_mr).
     ///
-    /// Rules between rights are not checked. `invalidate`: whether LOCAL_INVALIDATE and
-    /// SEND_WITH_INVALIDATE may invalidate the key. A change may set it later.
+    /// Rules between rights are not checked. `invalidate` permits LOCAL_INVALIDATE and
+    /// SEND_WITH_INVALIDATE to invalidate the key. A change may set it later.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
@@ -95,7 +95,7 @@ impl<M: Memory> Engine<M> {
         self.objects.keys.window_at(index)
     }
 
-    /// Returns a registration as the memory knows it, by the upper 24 bits of its key.
+    /// Returns the memory's representation of a registration, by the upper 24 bits of its key.
     pub fn region_by_index(&self, index: u32) -> Option<&M::Region> {
         self.objects.keys.memory_at(index)
     }
