@@ -51,8 +51,8 @@ impl Intake {
         Self { waiting: Shares::default(), capacity: capacity.max(1), displaced: 0 }
     }
 
-    /// Takes a datagram if it is a request for a connection or a service, or if one of its source
-    /// waits, and returns whether it did. The caller handles any other datagram at once.
+    /// Takes a datagram if it is a request for a connection or a service, or if another datagram of
+    /// its source waits. Returns whether it did. The caller handles any other datagram at once.
     pub fn sort(&mut self, from: &Address, mad: &Mad) -> bool {
         if !is_request(mad) && self.waiting.count(&from.remote) == 0 {
             return false;
@@ -112,7 +112,7 @@ mod tests {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, number]
     }
 
-    /// Returns a request of a host, and its source address.
+    /// Returns a request from a host, and the request's source address.
     fn request(from: Gid, seed: u64) -> (Address, Mad) {
         let mut cm = Cm::new(Config { node_guid: seed, ..Config::default() }, Rng::new(seed));
         let path = Path { local: from, remote: BOB, hop_limit: 64, packet_life_time: 16, ..Path::default() };

@@ -398,7 +398,7 @@ impl World {
         may_be_late(outcome);
     }
 
-    /// Checks the end of the world.
+    /// Checks the state of the world at its end.
     fn check(&mut self) {
         for node in self.nodes.clone() {
             let cm = self.net.cm(node);

@@ -79,7 +79,7 @@ impl QueuePair {
 }
 
 impl Connection {
-    /// Returns a connection in its first state, all else unknown.
+    /// Returns a connection in its first state, with everything else unknown.
     pub(super) fn new(state: State, local_id: u32, peer: Address, service_id: ServiceId, tid: u64) -> Self {
         Self {
             state,

@@ -1,4 +1,4 @@
-//! Listeners: which strangers' requests the caller accepts, and how many at a time.
+//! Listeners: the services whose requests the caller accepts, and the limits on waiting requests.
 
 use std::collections::BTreeMap;
 

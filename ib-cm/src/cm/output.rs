@@ -23,7 +23,7 @@ pub struct Transmit {
     pub mad: Mad,
 }
 
-/// The most events that one call adds, except [`Cm::handle_timeout`].
+/// The maximum number of events that one call adds, except [`Cm::handle_timeout`].
 pub(super) const EVENTS_OF_A_CALL: usize = 4;
 
 /// Queues a message, if there is room and memory.

@@ -132,7 +132,8 @@ impl Table {
         }
     }
 
-    /// Marks a connection as destroyed by the caller. If more than `max` are, returns the oldest.
+    /// Marks a connection as destroyed by the caller. If there are more than `max` of these,
+    /// returns the oldest.
     pub(super) fn orphan(&mut self, id: CmId, max: usize) -> Option<CmId> {
         self.connections.get_mut(&id)?.orphan = true;
         self.orphans.insert(id);

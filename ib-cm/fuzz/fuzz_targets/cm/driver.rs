@@ -24,7 +24,7 @@ pub(crate) struct Step {
     pub(crate) call: u8,
     /// The connection of the call and of the message.
     pub(crate) slot: u8,
-    /// The attribute of the message, from 0x10 on. From 11 on, no message.
+    /// The attribute of the message, from 0x10 on. From 11 on, there is no message.
     pub(crate) message: u8,
     /// Bit 0: from a stranger. Bit 1: with a wrong sender's id. Bit 2: with a wrong receiver's id.
     /// Bit 3: for a service without a listener. Bit 4: with another queue pair. Bits 5 and 6: the
@@ -388,7 +388,7 @@ impl World {
         }
     }
 
-    /// Destroys everything. Nothing remains and no event comes.
+    /// Destroys everything, then checks that nothing remains and no event follows.
     fn end(mut self) {
         for id in self.live.clone() {
             self.destroy(id);
