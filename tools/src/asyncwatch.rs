@@ -13,7 +13,7 @@ use crate::getopt::{Getopt, Long, Spec};
 
 const SPEC: Spec = Spec::new("d:h", &[Long::value("ib-dev", b'd'), Long::flag("help", b'h')]);
 
-/// Runs the program: takes the command line, returns the exit status.
+/// Runs the program with its command line and returns the exit status.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let program = args.next().unwrap_or_else(|| "ibv_asyncwatch".into());
     let mut console = Console::new(program.clone());

@@ -154,8 +154,8 @@ fn begins(value: &OsStr, word: &str) -> bool {
     value.as_bytes().get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// Converts a service to the form that the library takes. As in glibc, a number is taken modulo 2¹⁶
-/// and an empty service is port 0.
+/// Converts a service to the form that the library accepts. As in glibc, a number is taken modulo
+/// 2¹⁶ and an empty service is port 0.
 fn service_of(service: &OsStr) -> String {
     let text = service.to_string_lossy();
     if text.is_empty() {

@@ -53,7 +53,7 @@ impl Program {
         )
     }
 
-    /// The address used without `-s`.
+    /// Returns the address used without `-s`.
     const fn server(self) -> Option<&'static str> {
         match self {
             Self::Server => Some("0.0.0.0"),

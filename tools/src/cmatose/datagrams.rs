@@ -21,7 +21,7 @@ pub struct Datagrams {
     pub remote: (u32, u32),
     /// The queue pair.
     pub qp: Qp<Rts>,
-    /// The messages, or `None` for none.
+    /// The messages, if there are any.
     pub message: Option<Message>,
     /// The completion queue of both sends and receives.
     pub cq: Cq,

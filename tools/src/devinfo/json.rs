@@ -8,7 +8,7 @@ use super::names::{self, Bits, GidForm};
 use super::text::{DeviceText, PortText, gid_form};
 use crate::ctext::Ntop;
 
-/// A device, without its ports.
+/// Returns a device, without its ports.
 pub fn device(device: &DeviceText<'_>) -> Map<String, Value> {
     let attr = &device.attr.orig_attr;
     let mut object = object(json!({
@@ -91,7 +91,7 @@ fn extended(device: &DeviceText<'_>) -> Map<String, Value> {
     }))
 }
 
-/// A port, without its GIDs.
+/// Returns a port, without its GIDs.
 pub fn port(port: &PortText<'_>) -> Map<String, Value> {
     let attr = port.attr;
     let mut object = object(json!({
@@ -133,7 +133,7 @@ fn port_details(attr: &PortAttr) -> Map<String, Value> {
     }))
 }
 
-/// An entry of a port's GID table; `None` for one that the text leaves out.
+/// Returns an entry of a port's GID table; `None` for one that the text omits.
 pub fn gid(entry: &GidEntry) -> Option<Value> {
     let (form, _) = gid_form(entry)?;
     let gid = match form {

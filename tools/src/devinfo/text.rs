@@ -53,7 +53,7 @@ impl Display for DeviceText<'_> {
     }
 }
 
-/// The name of a transport.
+/// Returns the name of a transport.
 fn transport(transport: TransportType) -> &'static str {
     transport.name().unwrap_or("invalid transport")
 }

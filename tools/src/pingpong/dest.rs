@@ -68,7 +68,7 @@ impl fmt::Display for Dest {
     }
 }
 
-/// Numbers of queue pairs and packets have 24 bits.
+/// The largest queue pair number or PSN, which have 24 bits.
 pub(super) const MAX_24: u32 = 0xff_ffff;
 
 #[cfg(test)]

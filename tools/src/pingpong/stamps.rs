@@ -13,7 +13,7 @@ pub struct Stamps {
     max: u64,
     min: u64,
     total: u64,
-    /// The number of times.
+    /// The number of times measured.
     count: u32,
 }
 
