@@ -403,14 +403,14 @@ fn completed(world: &mut World<Rxe>, calls: u32, per_call: u32) {
     world.ends.complete(calls * per_call);
 }
 
-/// ConnectX queues have room for all requests.
+/// Returns at once: ConnectX queues have room for all requests.
 fn ready(_: &mut World<Mlx5>, _calls: u32, _per_call: u32) {}
 
 fn sent(world: &mut World<Mlx5>, calls: u32, per_call: u32) {
     world.ends.complete(calls * per_call);
 }
 
-/// A soft device holds the requests.
+/// Returns at once: a soft device holds the requests.
 fn held(_: &mut World<Soft>, _calls: u32, _per_call: u32) {}
 
 fn flushed(world: &mut World<Soft>, calls: u32, per_call: u32) {

@@ -48,8 +48,8 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// Returns the lock as tried, or waits for it. Does not wait if another process created the lock,
-/// because no thread may exist to release it.
+/// Returns the lock if the attempt has taken it, and otherwise waits for it. Does not wait if
+/// another process created the lock, because no thread may exist to release it.
 ///
 /// # Errors
 /// `ENODEV` instead of waiting in such a process.

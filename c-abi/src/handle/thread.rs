@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 /// Returns a nonzero number unique among live threads: the address of the C library's thread block.
-/// One instruction, whereas `pthread_self` is a call.
+/// This takes one instruction, whereas `pthread_self` is a call.
 #[inline(always)]
 pub(crate) fn current() -> usize {
     #[cfg(target_arch = "x86_64")]

@@ -313,8 +313,8 @@ fn service_of(text: &str) -> Service<'_> {
     }
 }
 
-/// Returns a list of results for services found by the subnet administrator; null for none.
-/// `source` is the address to connect from.
+/// Returns a list of results for services found by the subnet administrator; null if there are
+/// none. `source` is the address to connect from.
 ///
 /// # Errors
 /// `ENOMEM`.

@@ -220,8 +220,8 @@ fn list() -> Result<(*mut *mut ibv_context, usize)> {
     Ok((array, contexts.len()))
 }
 
-/// Returns the contexts of devices, each with one more user. A device that fails to open is left
-/// out. Contexts of unplugged devices are closed unless they are in use.
+/// Returns the contexts of devices, each with one more user. A device that fails to open is
+/// omitted. Contexts of unplugged devices are closed unless they are in use.
 fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
     let mut table = table();
     table.retain(|entry| {

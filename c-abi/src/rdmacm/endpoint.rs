@@ -60,8 +60,8 @@ unsafe fn create(
     }
 }
 
-/// For a listener, binds it and stores the attributes for the queue pairs of its requests.
-/// Otherwise resolves the address of the peer and creates the queue pair.
+/// Binds a listener and stores the attributes for the queue pairs of its requests. For a connecting
+/// endpoint, resolves the address of the peer and creates the queue pair.
 ///
 /// # Safety
 /// Same as [`rdma_create_ep`].

@@ -51,7 +51,7 @@ pub(super) struct State {
     /// Whether calls wait for their events, on a channel private to the id.
     pub(super) is_sync: bool,
     pub(super) device: Option<DeviceOfId>,
-    /// Private data from `rdma_create_ep(3)`, sent in front of the program's.
+    /// Private data from `rdma_create_ep(3)`, sent before the program's own.
     pub(super) connect: Vec<u8>,
     /// The attributes for the queue pairs of a listener's requests.
     pub(super) qp_init: Option<ibv_qp_init_attr>,

@@ -204,7 +204,8 @@ pub(crate) unsafe extern "C" fn read_counters(
     ncounters: u32,
     flags: u32,
 ) -> c_int {
-    /// The length field of a command's attribute has 16 bits.
+    /// The maximum number of counters, because the length field of a command's attribute has 16
+    /// bits.
     const MAX_COUNTERS: u32 = u16::MAX as u32 / size_of::<u64>() as u32;
     not_null!(counters);
     if ncounters > 0 {

@@ -47,7 +47,7 @@ pub(crate) struct Cq<P: Provider> {
     /// The [thread](thread::current) between `ibv_start_poll` and `ibv_end_poll`; otherwise
     /// [`NOBODY`].
     pub(crate) lender: AtomicUsize,
-    /// The queue's name for new queue pairs.
+    /// The queue's handle for new queue pairs.
     pub(crate) name: P::CqHandle,
     /// Cloned by each queue pair that completes here, until its destruction is complete. The
     /// provider no longer counts a queue pair whose completions remain to be removed.
@@ -424,7 +424,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 /// Same as [`create_cq_ex`], with entries of the program's choice.
 ///
 /// # Safety
-/// As there.
+/// Same as [`create_cq_ex`].
 pub(crate) unsafe fn create_cq_of(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
@@ -442,7 +442,7 @@ pub(crate) unsafe fn create_cq_of(
 /// Returns the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for members that no release has, `EOPNOTSUPP` for fields that no release has.
+/// `EINVAL` for members and `EOPNOTSUPP` for fields unknown to every release.
 fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     let asks = |bit| attr.comp_mask & bit != 0;

@@ -42,7 +42,8 @@ pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
     c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns::<P>);
 }
 
-/// Borrows the next completion of a locked queue. `is_first`: the first one since `start_poll`.
+/// Borrows the next completion of a locked queue. `is_first` marks the first one since
+/// `start_poll`.
 ///
 /// # Safety
 /// `cq` is a live queue of the provider, and this thread holds its lock.

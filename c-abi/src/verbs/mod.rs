@@ -7,7 +7,7 @@
 //! | [`event`], [`channel`] | asynchronous events, completion channels |
 //! | [`flow`], [`counters`] | flow rules and actions, counters |
 //! | [`qp`] | queue pairs: state, `ibv_post_send`, `ibv_wr_...` |
-//! | [`receives`] | lists of receives, for all queues that take them |
+//! | [`receives`] | lists of receives, for all queues that accept them |
 //! | [`srq`], [`wq`] | shared receive queues, work queues and their tables |
 //! | [`cq`], [`cq_ex`] | completion queues: polling into arrays, and one completion at a time |
 //! | [`mr`], [`mw`], [`dm`] | memory regions, windows, device memory |

@@ -29,7 +29,7 @@ pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> &'a [Sge] {
     unsafe { slice::from_raw_parts(list.cast(), count as usize) }
 }
 
-/// Returns whether a list of elements is one.
+/// Returns whether a pointer and a count form a valid list of elements.
 #[inline(always)]
 pub(crate) fn is_list(list: *const ibv_sge, count: c_int) -> bool {
     count == 0 || (count > 0 && !list.is_null())

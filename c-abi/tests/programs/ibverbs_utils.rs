@@ -133,8 +133,8 @@ impl Way {
         format!("{transport} {} -s {size}", flags.join(" ")).replace("  ", " ")
     }
 
-    /// The time limit. An end that polls yields its processor when it finds nothing; on a busy
-    /// machine it continues only after a time slice.
+    /// Returns the time limit. An end that polls yields its processor when it finds nothing; on a
+    /// busy machine it continues only after a time slice.
     fn limit(&self) -> Duration {
         const SLICE: Duration = Duration::from_millis(4);
         LIMIT + self.iters * SLICE

@@ -56,8 +56,8 @@ const fn way(
     Way { name, space, server, client, lines }
 }
 
-/// The port is appended after `-p`. rping's server prints `DISCONNECT EVENT...` when its client is
-/// gone and then fails.
+/// The runs. The port is appended after `-p`. rping's server prints `DISCONNECT EVENT...` when its
+/// client is gone and then fails.
 const WAYS: &[Way] = &[
     way(
         "rping -C 10 -v -V",
@@ -411,7 +411,7 @@ fn python_finds_the_functions_and_the_soft_device() -> CaseResult {
     }
 }
 
-/// `flags` are passed to both ends.
+/// Runs libfabric's ping-pong with `flags` on both ends.
 fn libfabric(flags: &str) -> CaseResult {
     let script = format!(
         "

@@ -64,7 +64,7 @@ fn entry(gid_index: u32, gid_type: GidType, gid: impl Into<Gid>) -> GidEntry {
     GidEntry { gid: gid.into(), gid_index, port_num: 1, gid_type, ndev_ifindex: 0 }
 }
 
-/// The addresses of one interface in both protocols, in the kernel's order.
+/// Returns the addresses of one interface in both protocols, in the kernel's order.
 fn table() -> Table {
     let other = GidEntry { port_num: 2, ..entry(9, GidType::ROCE_V2, HERE) };
     Table(vec![
@@ -76,7 +76,7 @@ fn table() -> Table {
     ])
 }
 
-/// The header of RoCE v2 over IPv4, behind 20 bytes of arbitrary content.
+/// Returns the header of RoCE v2 over IPv4, behind 20 bytes of arbitrary content.
 fn ipv4(first: u8, protocol: u8, to: Ipv4Addr) -> [u8; 40] {
     let mut header = [first; 40];
     let start = [0x45, 0x10, 0x00, 0x3c, 0x00, 0x00, 0x40, 0x00, 63, protocol, 0, 0];
@@ -90,7 +90,8 @@ fn ipv4(first: u8, protocol: u8, to: Ipv4Addr) -> [u8; 40] {
     header
 }
 
-/// A GRH, or the header of RoCE v2 over IPv6: traffic class 0xab, flow label 0xcdef0, hop limit 7.
+/// Returns a GRH, or the header of RoCE v2 over IPv6: traffic class 0xab, flow label 0xcdef0, hop
+/// limit 7.
 fn ipv6(next_header: u8, to: [u8; 16]) -> [u8; 40] {
     let mut header = [0; 40];
     header[..8].copy_from_slice(&[0x6a, 0xbc, 0xde, 0xf0, 0, 24, next_header, 7]);

@@ -89,8 +89,8 @@ unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
     }
 }
 
-/// Returns the `ibv_wr_...` operations of a queue pair type with a provider: libmlx5 creates no
-/// queue pairs with flushes and atomic writes.
+/// Returns the `ibv_wr_...` operations that a provider supports for a queue pair type: libmlx5
+/// creates no queue pairs with flushes and atomic writes.
 fn send_ops_of(provider: &str, qp_type: QpType) -> u64 {
     let lacked = if provider == "mlx5" { IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE } else { 0 };
     send_ops_of_type(qp_type) & !lacked
@@ -213,7 +213,7 @@ impl<P: Provider> Provided<P> {
     /// Creates a queue pair and sets whether its data may be placed in completions.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` on other devices than ConnectX.
+    /// `EOPNOTSUPP` on devices other than ConnectX.
     fn create_scattering(
         &self,
         parents: &QpParents<'_, P>,

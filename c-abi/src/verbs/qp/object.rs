@@ -37,7 +37,8 @@ pub(crate) struct Qp<P: Provider> {
     pub(super) parent: Option<Arc<()>>,
     /// The ConnectX-specific operations, if the program requested them.
     pub(crate) dv: OnceLock<Box<DvQpEx>>,
-    /// Keep the completion queues in use until destruction has removed the completions from them.
+    /// Shares that keep the completion queues in use until destruction has removed this queue
+    /// pair's completions from them.
     pub(super) cqs: [Option<Arc<()>>; 2],
 }
 
