@@ -32,8 +32,8 @@ pub struct Rounds {
 /// The argument that starts a round's process.
 pub const ROUND: &str = "--round";
 
-/// Limit on a round beyond its duration: it destroys its objects and checks that the devices carry
-/// messages.
+/// The time limit for the end of a round, in which it destroys its objects and checks that the
+/// devices carry messages.
 const GRACE: Duration = Duration::from_secs(240);
 
 /// Limit on the time beyond the duration to reach each kind of call.
@@ -63,7 +63,7 @@ impl Reached {
 
     /// Returns a line with these kinds, the time limit of a run of `duration`, and the rarest kind.
     pub fn line(&self, counts: &BTreeMap<String, u64>, duration: Duration) -> String {
-        /// Only the first round has a longer list.
+        /// The maximum number of kinds named in a line. Only the first round has a longer list.
         const NAMED: usize = 8;
         let last = match &self.last {
             few if few.len() <= NAMED => few.join(", "),

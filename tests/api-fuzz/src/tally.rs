@@ -188,7 +188,7 @@ pub struct Tally {
     statuses: Vec<AtomicU64>,
 }
 
-/// More statuses than exist; the last counts all others.
+/// A number beyond all statuses; the last entry counts all others.
 const STATUSES: usize = 32;
 
 impl Default for Tally {

@@ -1,7 +1,7 @@
 //! [`World`]: the state shared by the threads of a round: devices, targets of sends, and a market
 //! where objects change threads.
 //!
-//! Threads lock it seldom, and never wait for it on the data path, because a lock orders the
+//! Threads lock it rarely, and never wait for it on the data path, because a lock orders the
 //! actions of two threads and would hide a race in the library from ThreadSanitizer.
 #![forbid(unsafe_code)]
 

@@ -25,20 +25,20 @@ pub fn count_instructions(symbol: &str, calls: u32) -> Result<f64, String> {
     count(symbol, calls).map(|cost| cost.instructions)
 }
 
-/// Returns what [`count_instructions`] does, with callgrind's other counts.
+/// Counts as [`count_instructions`] does, with callgrind's other counts.
 ///
 /// # Errors
-/// As [`count_instructions`].
+/// The errors of [`count_instructions`].
 pub fn count(symbol: &str, calls: u32) -> Result<Cost, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     count_all_in(Command::new("valgrind"), &program, &["--count", symbol], symbol, calls)
 }
 
-/// Returns what [`count_instructions`] does, for a run of another program with these arguments.
+/// Counts as [`count_instructions`] does, for a run of another program with these arguments.
 /// `valgrind` is the command, with the environment of that run.
 ///
 /// # Errors
-/// As [`count_instructions`].
+/// The errors of [`count_instructions`].
 pub fn count_in(
     valgrind: Command,
     program: &Path,

@@ -130,7 +130,7 @@ macro_rules! cases {
     };
 }
 
-/// Far beyond the time of any case in an emulated guest on a busy machine.
+/// A time limit far beyond the time of any case in an emulated guest on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Whether a case uses our API with the provider hidden or named, shown by the end of the case's

@@ -12,7 +12,7 @@ use crate::process::{self, Finished, Running};
 use crate::refuse::{Counts, Mode};
 use crate::runner::{CaseResult, Stop, fail, skip};
 
-/// Far beyond the time of a tool in an emulated guest on a busy machine.
+/// A time limit far beyond the time of a tool in an emulated guest on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The guest's device.

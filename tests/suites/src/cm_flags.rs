@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
     of_two_functions().into_iter().chain(soft::tools::cases()).collect()
 }
 
-/// The suite between two functions of ConnectX.
+/// Returns the cases of the suite between two functions of ConnectX.
 pub fn of_two_functions() -> Vec<Case> {
     cm_tools::with_more_flags().chain(cm_rates::with_more_flags()).collect()
 }

@@ -99,7 +99,7 @@ pub fn of_two_functions() -> Vec<Case> {
     each_pair(SUITE, &PAIRS, RATES).collect()
 }
 
-/// The cases of the suite `cm_flags`.
+/// Returns the cases of the suite `cm_flags`.
 pub(super) fn with_more_flags() -> impl Iterator<Item = Case> {
     // Ours with ours would hide flags that theirs refuses.
     let [_, mixed @ ..] = &PAIRS;

@@ -98,7 +98,7 @@ fn pairs(
     })
 }
 
-/// The ways to run `rping`.
+/// Returns the ways to run `rping`.
 fn ways() -> impl Iterator<Item = Case> {
     PAIRS.iter().flat_map(|ends| {
         RPINGS.iter().map(move |&(way, serve, connect)| {
@@ -181,8 +181,8 @@ fn rping(ends: [&Maker; 2], family: Family, [serve, connect]: [&[&str]; 2]) -> C
     Ok(())
 }
 
-/// Three clients, then one more. With our server the three run at the same time. The server of
-/// rdma-core 44 (Debian 12) confuses concurrent requests.
+/// Connects three clients, then one more. With our server the three run at the same time. The
+/// server of rdma-core 44 (Debian 12) confuses concurrent requests.
 fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
     let sides = Sides::of(Family::V4)?;
     let port = port::free()?;

@@ -228,7 +228,7 @@ fn a_child_lacks_the_pages_of_a_scope_until_it_ends() -> CaseResult {
     Ok(())
 }
 
-/// The queue pairs of a scope without posted requests.
+/// Returns the queue pairs of a scope without posted requests.
 fn no_queue_pairs() -> Vec<verbs::Qp<verbs::state::Rts>> {
     Vec::new()
 }

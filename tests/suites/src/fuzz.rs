@@ -1,5 +1,5 @@
-//! `fuzz`: random legal and odd calls of the public API in safe code change no buffer held by the
-//! program.
+//! `fuzz`: checks that random calls of the public API in safe code, legal and odd, change no buffer
+//! held by the program.
 //!
 //! `api-fuzz` does the same for longer ([`verbs_api_fuzz`]). The host part of `cargo xtask test`
 //! fuzzes soft devices.
@@ -37,7 +37,7 @@ const FIRST_THAT_WARNS: (u32, u32) = (6, 12);
 /// reference count when the process ends.
 const WARN: &str = "__rxe_cleanup refcount_warn_saturate";
 
-/// The time limit on a kernel with warnings, which allows for some deregistrations of 50 s.
+/// The time limit on a kernel with warnings. It allows for several deregistrations of 50 s.
 const LIMIT: Duration = Duration::from_secs(380);
 
 /// Announces the known kernel warnings to the VM until dropped.

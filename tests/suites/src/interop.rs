@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
     pingpongs().chain(outputs()).chain(misuses()).chain([asyncwatch, xrc]).collect()
 }
 
-/// Every pair of makers, run in every way.
+/// Returns every pair of makers, run in every way.
 fn pingpongs() -> impl Iterator<Item = Case> {
     const WAYS: &[(&str, u32, u32, &[&str])] = &[
         // name, size, iters, flags
@@ -129,7 +129,7 @@ fn asyncwatch_prints_the_events_that_theirs_prints() -> CaseResult {
     Ok(())
 }
 
-/// Cases comparing the output of correct use.
+/// Returns the cases that compare the output of correct use.
 fn outputs() -> impl Iterator<Item = Case> {
     const USES: &[(&str, &[&str])] = &[
         ("ibv_devices", &[]),
@@ -151,9 +151,9 @@ fn outputs() -> impl Iterator<Item = Case> {
     })
 }
 
-/// Cases comparing the output of misuse.
+/// Returns the cases that compare the output of misuse.
 fn misuses() -> impl Iterator<Item = Case> {
-    /// No server listens on this port, which was tcpmux's.
+    /// A port without a server, formerly assigned to tcpmux.
     const NO_SERVER: &[&str] = &["-p", "1", "127.0.0.1"];
     let devinfo = [
         "-x",
@@ -262,7 +262,7 @@ fn misuses() -> impl Iterator<Item = Case> {
     devices.into_iter().chain(devinfo).chain(pingpong).chain(others).chain(without_gid)
 }
 
-/// Misuses of the tools for many connections by address.
+/// Returns misuses of the tools for many connections by address.
 fn misuses_of_ids(
     one: fn(&'static str, &str, &'static [&'static str]) -> Case,
 ) -> impl Iterator<Item = Case> {
@@ -275,7 +275,7 @@ fn misuses_of_ids(
     MISUSES.iter().flat_map(move |(tool, lines)| lines.iter().map(move |line| one(tool, line, &[])))
 }
 
-/// Misuses of the tools for connections by address.
+/// Returns misuses of the tools for connections by address.
 fn misuses_by_address() -> impl Iterator<Item = Case> {
     const LINES: &[(&str, &str)] = &[
         ("rping", "-x"),

@@ -60,7 +60,7 @@ pub mod transition;
 
 use verbs_harness::runner::Case;
 
-/// The cases that need nothing of the kernel and therefore also run on a provider's device.
+/// Returns the cases that need nothing of the kernel and therefore also run on a provider's device.
 pub fn of_any_device() -> Vec<Case> {
     [verbs_conformance::cases(), lifecycle::of_any_device(), negative::of_any_device(), cm::of_any_device()]
         .into_iter()
@@ -68,7 +68,7 @@ pub fn of_any_device() -> Vec<Case> {
         .collect()
 }
 
-/// Every case, in execution order.
+/// Returns every case, in execution order.
 pub fn all() -> Vec<Case> {
     [
         interop::cases(),

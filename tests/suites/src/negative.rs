@@ -34,7 +34,7 @@ use verbs_harness::tools::{DEVICE, Maker, refused, run};
 
 const SUITE: &str = "negative";
 
-/// The suite. The last case removes the device for a while.
+/// Returns the cases of the suite. The last case removes the device for a while.
 pub fn cases() -> Vec<Case> {
     let mut cases = cases!(
         SUITE,
@@ -57,8 +57,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// The part of the suite that needs nothing of the kernel and therefore also runs on providers'
-/// devices.
+/// Returns the part of the suite that needs nothing of the kernel and therefore also runs on
+/// providers' devices.
 pub fn of_any_device() -> Vec<Case> {
     cases!(
         SUITE,
@@ -567,8 +567,7 @@ fn without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told() -> Cas
     Ok(())
 }
 
-/// Uses of our tools to compare with rdma-core's where there is no device: each a program and its
-/// arguments.
+/// Programs and arguments to compare with rdma-core's tools on a machine without devices.
 pub const TOOLS_WITHOUT_DEVICES: &[(&str, &[&str])] = &[
     ("ibv_asyncwatch", &[]),
     ("ibv_asyncwatch", &["-d", DEVICE]),

@@ -11,7 +11,7 @@ use verbs_fixtures::cm_peer::steps::ALL;
 use verbs_harness::port;
 use verbs_harness::process::{Finished, Running};
 
-/// Far beyond the time of any of these tests on a busy machine.
+/// A time limit far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// The devices of processes: an address of its own for each, or one that all share.
@@ -83,7 +83,7 @@ impl Pair {
     }
 }
 
-/// Beyond the time after which a `cm-peer` fails because its connection has not ended.
+/// A time limit beyond the time after which a `cm-peer` fails because its connection has not ended.
 const SILENCE: Duration = Duration::from_secs(300);
 
 #[test]

@@ -16,7 +16,7 @@ use verbs_harness::runner::{CaseResult, Stop};
 /// Far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// 4 ms, 4 times.
+/// Attributes with a time-out of 4 ms and 3 retries.
 const QUICK: RtsAttr = RtsAttr { sq_psn: None, timeout: 10, retry_cnt: 3, rnr_retry: 7, max_rd_atomic: 1 };
 
 fn open() -> Context {

@@ -28,7 +28,7 @@ enum End {
     Ring,
     Abort,
     Drop,
-    /// Leaks the batch. Its requests stay in the queue and go with the next doorbell.
+    /// Leaks the batch. Its requests stay in the queue and are posted by the next doorbell.
     Forget,
 }
 

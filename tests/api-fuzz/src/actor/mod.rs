@@ -80,7 +80,7 @@ pub(super) struct Actor<'w> {
 }
 
 impl<'w> Actor<'w> {
-    /// The possible calls, each after its relative frequency.
+    /// The possible calls, each with its relative frequency.
     const ACTIONS: [(u64, Action<'w>); 41] = [
         (220, Self::post_send),
         (260, Self::post_recv),

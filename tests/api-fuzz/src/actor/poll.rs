@@ -16,7 +16,7 @@ pub(super) const SAFE: u64 = 1 << 63;
 /// The `wr_id` of requests that are never posted.
 pub(super) const NEVER: u64 = 0x3bad_0dea_dbee_f5ed;
 
-/// The number of copied completions kept by a poller: of unused and of used ones each.
+/// The number of completions that a poller keeps copies of: of unused and of used ones each.
 const REMEMBERED: usize = 32;
 
 impl Actor<'_> {

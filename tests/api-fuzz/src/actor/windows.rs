@@ -22,7 +22,8 @@ use Ending::{ByPeer, Close, Drop, Forget, QueuePair, Revoke};
 const NONE: SendFlags = SendFlags::empty();
 const LEN: usize = 256;
 
-/// Beyond the time of a request on a busy machine, under a sanitizer, in an emulated guest.
+/// A time limit beyond the time of a request on a busy machine, under a sanitizer, in an emulated
+/// guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The end of a binding.

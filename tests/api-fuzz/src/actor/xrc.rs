@@ -26,7 +26,8 @@ const LEN: usize = 200;
 /// The capacity of a shared queue.
 const DEPTH: u32 = 6;
 
-/// Longer than any message takes on a busy machine, under a sanitizer, in an emulated guest.
+/// A time limit beyond the time of any message on a busy machine, under a sanitizer, in an emulated
+/// guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The kinds of calls that a device without XRC cannot reach.

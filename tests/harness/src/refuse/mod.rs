@@ -51,7 +51,7 @@ impl Mode {
         }
     }
 
-    /// Returns the mode of a name.
+    /// Returns the mode with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }

@@ -113,8 +113,8 @@ impl Listener {
         }
     }
 
-    /// Returns whether the call still waits. If it does, memory read from its thread was that
-    /// thread's.
+    /// Returns whether the call still waits. If it does, the memory that was read from its thread
+    /// belonged to that thread.
     pub fn is_valid(&self, asked: &Asked) -> bool {
         let mut id = asked.id;
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()

@@ -51,7 +51,7 @@ fn swap<P: Provider>(arena: &Arena<P>, at: u64, compare: u64, swap: u64) -> Send
     SendOp::AtomicCmpAndSwp { remote_addr: arena.addr() + at, rkey: arena.rkey(), compare, swap }
 }
 
-/// Returns a pair, a word of the peer between two others, room for results.
+/// Returns a pair, a word of the peer between two others, and room for results.
 fn words<P: Provider>(context: &Context<P>) -> CaseResult<(Pair<P>, Arena<P>, Arena<P>)> {
     let pair = Pair::new(context, &Shape::default())?;
     let (word, results) = (Arena::new(&pair.pd, 24)?, Arena::new(&pair.pd, 512)?);
@@ -169,7 +169,7 @@ fn additions_of_many_queue_pairs_to_one_word_all_count<P: Provider>(context: &Co
     Ok(())
 }
 
-/// A shape whose retries last while many threads keep the machine busy.
+/// Returns a shape whose retries last while many threads keep the machine busy.
 fn patient() -> Shape {
     let rts = verbs::RtsAttr { timeout: 16, retry_cnt: 7, ..Shape::default().rts };
     Shape { rts, ..Shape::default() }

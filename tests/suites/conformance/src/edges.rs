@@ -43,7 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 const ROUNDS: usize = 50;
 
-/// Fewer, because each round makes a connection.
+/// The number of rounds with connections: smaller, because each round makes one.
 const CONNECTIONS: usize = 10;
 
 /// A loop that waits for the edges of one descriptor.

@@ -40,12 +40,12 @@ fn ends<P: Provider>(cq: &mut Cq<P>, count: usize) -> CaseResult<Vec<(u64, WcSta
     Ok(wait(cq, count)?.iter().map(|wc| (wc.wr_id, wc.status)).collect())
 }
 
-/// A write that the responder refuses.
+/// Returns a write that the responder refuses.
 fn refused<P: Provider>(arena: &Arena<P>) -> SendOp<'static> {
     SendOp::RdmaWrite { remote_addr: arena.addr(), rkey: !arena.rkey() }
 }
 
-/// A write that the responder accepts.
+/// Returns a write that the responder accepts.
 fn accepted<P: Provider>(arena: &Arena<P>) -> SendOp<'static> {
     SendOp::RdmaWrite { remote_addr: arena.addr(), rkey: arena.rkey() }
 }

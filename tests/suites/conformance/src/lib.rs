@@ -81,7 +81,8 @@ use verbs_harness::runner::Case;
 
 const SUITE: &str = "conformance";
 
-/// The suite. A case is named after its file: `conformance.rc.what_is_true erased`.
+/// Returns the cases of the suite. A case is named after its file:
+/// `conformance.rc.what_is_true erased`.
 pub fn cases() -> Vec<Case> {
     macro_rules! topics {
         ($($topic:ident),* $(,)?) => {

@@ -36,7 +36,7 @@ const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// Large enough for several pages.
+/// The length of a region, large enough for several pages.
 const LEN: usize = 40_000;
 
 /// Returns the length of a message.

@@ -451,7 +451,7 @@ fn messages_arrive_before_this_side_may_send<P: Provider>(context: &Context<P>) 
     Ok(())
 }
 
-/// Checks that no completion comes in a time sufficient for many messages.
+/// Checks that no completion arrives within a time that suffices for many messages.
 pub(super) fn stays_empty<P: Provider>(cq: &mut Cq<P>) -> CaseResult {
     let deadline = Instant::now() + Duration::from_millis(30);
     while Instant::now() < deadline {

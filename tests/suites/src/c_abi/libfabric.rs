@@ -48,7 +48,7 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// Cases of this program.
+/// Returns the cases of this program.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let all = WAYS.iter().flat_map(|way| way.pairs.iter().map(move |ends| (way, ends.clone())));
     all.map(|(way, [server, client])| {

@@ -13,7 +13,7 @@ use verbs_harness::tools::{DEVICE, Maker, gid_index};
 
 use super::{PAIRS, SUITE, program};
 
-/// Both ends poll, on the two processors of an emulated guest.
+/// The time limit of a run: both ends poll, on the two processors of an emulated guest.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program and its parameters.
@@ -31,8 +31,8 @@ const fn way(tool: &'static str, iters: u32, size: u32, flags: &'static [&'stati
     Way { tool, iters, size, flags }
 }
 
-/// With an end on either library. `ib_send_lat -e` is missing: on C's library, too, it occasionally
-/// fills its completion queue on rxe and stops.
+/// Runs with an end on either library. `ib_send_lat -e` is missing: on C's library, too, it
+/// occasionally fills its completion queue on rxe and stops.
 const WAYS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_write_lat", 20, 8, &[]),
@@ -45,7 +45,7 @@ const WAYS: &[Way] = &[
     way("ib_atomic_lat", 20, 8, &["-A", "CMP_AND_SWAP"]),
 ];
 
-/// With both ends on ours.
+/// Runs with both ends on our library.
 const MORE_WAYS: &[Way] = &[
     way("ib_write_bw", 20, 4096, &["-b"]),
     way("ib_write_bw", 20, 4096, &["-c", "UC"]),
@@ -70,7 +70,7 @@ pub(super) const OPERATIONS: &[Way] = &[
     way("ib_atomic_bw", 20, 8, &[]),
 ];
 
-/// Cases of these programs.
+/// Returns the cases of these programs.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let between = WAYS.iter().flat_map(|way| PAIRS.into_iter().map(move |ends| (way, ends)));
     let ours = MORE_WAYS.iter().map(|way| (way, [Maker::Linked, Maker::Linked]));

@@ -14,7 +14,7 @@ use verbs_harness::tools::{DEVICE, Maker, gid_index, linked_dir};
 
 use super::SUITE;
 
-/// A run on one library takes about half a minute.
+/// The time limit of a run, which takes about half a minute on one library.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Tests that race with rxe, their failure if they lose, and the race. They fail on C's library,
@@ -32,7 +32,7 @@ pub fn lost_race(test: &str, verdict: &CaseResult) -> Option<&'static str> {
     lost.map(|(_, _, race)| *race)
 }
 
-/// The case of these tests.
+/// Returns the case of these tests.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let case = Case::new(SUITE, "pyverbs passes each test that passes on C's library", compare_libraries);
     [case.within(2 * LIMIT + Duration::from_secs(60))].into_iter()

@@ -74,7 +74,7 @@ fn connected([mut server, mut client]: [Command; 2], port: u16) -> CaseResult<[E
     Ok([serves.finish(patience)?, client])
 }
 
-/// `name` is the command, with the message size.
+/// Runs `rping`. `name` is the command, with the message size.
 fn rping(name: &str, ends: [&Maker; 2]) -> CaseResult {
     const COUNT: &str = "10";
     let size = name.rsplit(' ').next().unwrap_or_default();

@@ -17,12 +17,12 @@ use verbs_harness::tools::run;
 use super::{SUITE, at, here, server};
 use crate::cm_sides::netdev;
 
-/// Cases for any device.
+/// Returns the cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, options_of_queue_pairs_go_from_connect_to_accept_and_back)
 }
 
-/// Cases for devices whose network interface they may change.
+/// Returns the cases for devices whose network interface they may change.
 pub(super) fn of_interface() -> Vec<Case> {
     cases!(
         SUITE,

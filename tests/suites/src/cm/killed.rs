@@ -18,7 +18,7 @@ use verbs_harness::tools::{LIMIT, Maker};
 use super::{SUITE, here};
 use crate::lifecycle::{back_to, resources};
 
-/// The cases of devices whose connections the kernel ends.
+/// Returns the cases of devices whose connections the kernel ends.
 pub(super) fn cases() -> Vec<Case> {
     let name = "a_killed_peer_ends_the_other_one_in_every_state";
     vec![Case::new(SUITE, name, of_one_device).within(DEADLINE)]
@@ -98,7 +98,8 @@ const ENDED: &str = "ended after ";
 
 /// Checks that no survivor had to wait for the protocol's timeout.
 pub(crate) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
-    /// The protocol's timeout exceeds a minute; a busy machine needs a few seconds.
+    /// The time limit of a survivor that is notified at once: the protocol's timeout exceeds a
+    /// minute; a busy machine needs a few seconds.
     const AT_ONCE: f64 = 30.0;
     for Ended { name, line } in ended {
         let seconds = line.strip_prefix(ENDED).and_then(|rest| rest.split(' ').next());

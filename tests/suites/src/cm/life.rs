@@ -26,7 +26,7 @@ pub(super) fn of_any_device() -> Vec<Case> {
     ]
 }
 
-/// Cases of devices whose ids the kernel lists.
+/// Returns the cases of devices whose ids the kernel lists.
 pub(super) fn of_interface() -> Vec<Case> {
     cases!(SUITE, ids_end_in_every_state_and_the_peer_learns_it)
 }

@@ -34,12 +34,13 @@ use verbs_harness::runner::{Case, CaseResult, skip};
 
 const SUITE: &str = "cm";
 
-/// The suite on rxe.
+/// Returns the cases of the suite on rxe.
 pub fn cases() -> Vec<Case> {
     [of_interface(), removed::cases(), moved::cases()].into_iter().flatten().collect()
 }
 
-/// The part of the suite for kernel devices whose network interface has the address 10.9.9.1.
+/// Returns the part of the suite for kernel devices whose network interface has the address
+/// 10.9.9.1.
 pub fn of_interface() -> Vec<Case> {
     [
         of_any_device(),
@@ -54,7 +55,7 @@ pub fn of_interface() -> Vec<Case> {
     .collect()
 }
 
-/// The part of the suite that also runs on providers' devices.
+/// Returns the part of the suite that also runs on providers' devices.
 pub fn of_any_device() -> Vec<Case> {
     [
         connect::of_any_device(),

@@ -23,7 +23,7 @@ use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at, here, server};
 
-/// Cases for the kernel's connection manager.
+/// Returns the cases for the kernel's connection manager.
 pub(super) fn of_interface() -> Vec<Case> {
     cases!(SUITE, a_forked_child_gets_no_events_and_ends_nothing)
 }

@@ -17,7 +17,7 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, requests_beyond_the_backlog_are_not_lost)
 }
 
-/// Cases for devices with a network interface, within its network.
+/// Returns the cases for devices with a network interface, within its network.
 pub(super) fn of_interface() -> Vec<Case> {
     cases!(
         SUITE,

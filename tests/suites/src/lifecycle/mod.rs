@@ -37,7 +37,7 @@ pub fn cases() -> Vec<Case> {
     of_any_kernel_device().into_iter().chain(of_rxe()).collect()
 }
 
-/// The part of the suite that removes rxe's devices or kills its programs.
+/// Returns the part of the suite that removes rxe's devices or kills its programs.
 fn of_rxe() -> Vec<Case> {
     let mut cases = cases!(
         SUITE,
@@ -49,7 +49,7 @@ fn of_rxe() -> Vec<Case> {
     cases
 }
 
-/// The part of the suite for any kernel device.
+/// Returns the part of the suite for any kernel device.
 pub fn of_any_kernel_device() -> Vec<Case> {
     let mut cases = of_any_device();
     cases.extend(cases!(
@@ -60,8 +60,8 @@ pub fn of_any_kernel_device() -> Vec<Case> {
     cases
 }
 
-/// The part of the suite that needs no kernel to clean up after a process and therefore also runs
-/// on providers' devices.
+/// Returns the part of the suite that needs no kernel to clean up after a process and therefore
+/// also runs on providers' devices.
 pub fn of_any_device() -> Vec<Case> {
     let mut cases = both!(
         SUITE,

@@ -42,7 +42,7 @@ use verbs_harness::tools::{LIMIT, Maker, run};
 
 use super::SUITE;
 
-/// The cases of the kernel's rxe.
+/// Returns the cases of the kernel's rxe.
 pub(super) fn cases() -> Vec<Case> {
     cases!(
         SUITE,
@@ -52,7 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The cases of soft devices.
+/// Returns the cases of soft devices.
 pub(super) fn of_soft() -> Vec<Case> {
     cases!(
         SUITE,
@@ -386,7 +386,7 @@ fn a_deleted_device_serves_its_users_until_they_close_it() -> CaseResult {
 
 /// Neither rdma-core's `ibv_asyncwatch` nor ours gets an event. Both keep the device alive.
 fn their_program_is_not_told_of_a_deleted_device_either() -> CaseResult {
-    /// Long after the kernel has started waiting for the programs.
+    /// A delay after which the kernel has long been waiting for the programs.
     const MORE: Duration = Duration::from_secs(2);
     let interface = Interface::new()?;
     spare(&interface)?;

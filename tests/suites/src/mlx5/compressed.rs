@@ -31,7 +31,7 @@ pub(super) const PROGRAM: Program = Program {
 /// The topics of conformance cases with several requests completing at once.
 const TOPICS: &[&str] = &["cq", "cq_events", "cq_resize", "flushes", "rc_queues", "srq"];
 
-/// Compresses all completion queues.
+/// The variable that compresses all completion queues.
 const COMPRESSES: Env = &[("MLX5_ENABLE_CQE_COMPRESSION", "1")];
 
 /// Returns the cases of the suite.

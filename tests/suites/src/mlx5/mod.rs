@@ -217,8 +217,8 @@ pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.pyverbs", "c_abi.faults"];
     const FOR_INFINIBAND: &[&str] = &["differential", "registers", "compressed.conformance", "faults"];
-    /// Cases taking minutes on the model. Other cases also find a round's leftovers; the results on
-    /// C's library are known.
+    /// The cases that take minutes on the model. Other cases also find what a round leaves behind;
+    /// the results on C's library are known.
     const LONG: &[&str] = &[
         "lifecycle.a_thousand_rounds",
         "pingpong",

@@ -22,7 +22,7 @@ pub const PROVOKED: &[(&str, &[&str])] = &[
     ("QpTransition", &["states.a_state_that_the_queue_pair_is_not_in_is_refused_as_its_present_one"]),
 ];
 
-/// Cases that break a rule on purpose if the kernel does not reject the call first, as above.
+/// The cases that break a rule on purpose unless the kernel rejects the call first, as above.
 pub const LET_THROUGH: &[(&str, &[&str])] =
     &[("QpAttribute", &["attributes.a_port_and_a_partition_that_do_not_exist_are_refused"])];
 

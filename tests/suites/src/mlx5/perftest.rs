@@ -16,7 +16,8 @@ use super::{Port, Setup, address, device, raw_ethernet};
 
 pub(super) const SUITE: &str = "perftest";
 
-/// Both ends poll, which takes up to 14 ms a round on the two processors of an emulated guest.
+/// The time limit of a run: both ends poll, which takes up to 14 ms a round on the two processors
+/// of an emulated guest.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program and its parameters.

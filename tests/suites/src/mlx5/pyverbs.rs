@@ -27,7 +27,7 @@ const ENOUGH: &str = "enough of rdma-core's own tests pass";
 /// The variable with the names of modules.
 const MODULES: &str = "VERBS_PYVERBS";
 
-/// A run takes about half a minute.
+/// The time limit of a run, which takes about half a minute.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Tests that cannot pass, with the reason.

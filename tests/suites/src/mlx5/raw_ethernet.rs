@@ -38,7 +38,7 @@ struct Headers {
     flags: &'static [&'static str],
 }
 
-/// The type field holds the length.
+/// Ethernet headers whose type field holds the length.
 const ETHERNET: Headers = Headers { name: "Ethernet", flags: &[] };
 const TYPED: Headers = Headers { name: "Ethernet of type 0x88b5", flags: &["--ethertype=0x88b5"] };
 const IPV4: Headers = Headers { name: "IPv4", flags: &["-J", "10.9.9.2", "-j", "10.9.9.1"] };
@@ -66,7 +66,7 @@ const fn way(
 
 const BANDWIDTH: &str = "raw_ethernet_bw";
 const LATENCY: &str = "raw_ethernet_lat";
-/// A single process, which creates rules.
+/// The program that creates rules, in a single process.
 const RULES: &str = "raw_ethernet_fs_rate";
 
 const WAYS: &[Way] = &[

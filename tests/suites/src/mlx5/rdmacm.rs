@@ -207,7 +207,7 @@ fn mckey(receiver: Side) -> CaseResult {
     all_end_well(&[receives.finish(LIMIT)?, sends.finish(LIMIT)?], "return status 0")
 }
 
-/// Debian 12's `cmtime`. The server runs until it is killed.
+/// Runs Debian 12's `cmtime`. The server runs until it is killed.
 fn cmtime(server: Side) -> CaseResult {
     let (port, address) = (port::free()?, server.address());
     let args = ["-c", "20", "-p", &port.to_string()];
@@ -229,7 +229,7 @@ pub(crate) fn has_cmtimes_table(client: &Finished) -> bool {
     client.status.success() && ["resolve addr", "connect", "disconnect", "destroy"].into_iter().all(has)
 }
 
-/// libfabric's ping-pong on a reliable connection. The ends meet over TCP first.
+/// Runs libfabric's ping-pong on a reliable connection. The ends meet over TCP first.
 fn fi_pingpong() -> CaseResult {
     const COUNT: &str = "10";
     let port = port::free()?.to_string();

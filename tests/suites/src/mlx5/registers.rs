@@ -15,7 +15,7 @@ use super::variables::{self, Env, with};
 
 const SUITE: &str = "registers";
 
-/// Registers come with the context.
+/// The variable for registers that come with the context.
 const OF_CONTEXT: Env = &[("MLX5_DYN_UAR", "0")];
 
 /// Topics of `conformance` to run with them: posting in every form, completions and events.

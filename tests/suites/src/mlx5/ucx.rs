@@ -23,7 +23,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
 
-/// UCX sends the long message in several parts, or the receiver reads it from the sender's memory.
+/// The tests. UCX sends the long message in several parts, or the receiver reads it from the
+/// sender's memory.
 const TESTS: &[Test] = &[
     ("tag", "tag_lat", "8"),
     ("kilobyte-tag", "tag_lat", "1024"),

@@ -16,7 +16,7 @@ use crate::cm::killed;
 /// The time limit of a case: each lost message of the connection manager costs 4.3 s.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// A path MTU of 1024 bytes.
+/// The MTU of a link that carries a path MTU of 1024 bytes.
 const LINK_MTU: u32 = 1500;
 
 /// netem's settings and the options of both sides.

@@ -42,7 +42,7 @@ impl Family {
     /// All of them.
     pub(super) const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Link];
 
-    /// The address of rxe's end.
+    /// Returns the address of rxe's end.
     pub(super) fn rxe(self) -> IpAddr {
         match self {
             Self::V4 => [10, 9, 8, 1].into(),
@@ -51,7 +51,7 @@ impl Family {
         }
     }
 
-    /// The address of soft's end.
+    /// Returns the address of soft's end.
     pub(super) fn soft(self) -> IpAddr {
         match self {
             Self::V4 => [10, 9, 8, 2].into(),

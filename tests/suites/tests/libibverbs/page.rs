@@ -46,7 +46,7 @@ pub(crate) fn quoted(row: &str) -> impl Iterator<Item = &str> {
 /// The paths that pages name.
 #[derive(Default)]
 pub(crate) struct Paths<'a> {
-    /// Those of items.
+    /// The names of items.
     pub(crate) items: BTreeSet<&'a str>,
     /// Other words, each with the name in its row.
     pub(crate) unknown: Vec<String>,

@@ -31,7 +31,8 @@ const BOXES: usize = 8;
 const LEN: usize = 96;
 const GAP: usize = 32;
 
-/// Beyond the time of a message on a busy machine, under a sanitizer, in an emulated guest.
+/// A time limit beyond the time of a message on a busy machine, under a sanitizer, in an emulated
+/// guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The way the closure of a scope ends.

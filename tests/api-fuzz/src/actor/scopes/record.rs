@@ -99,8 +99,8 @@ impl Record {
         self.entries.is_empty() && self.unsignaled == [0; 2] && self.receives == [0; 2]
     }
 
-    /// Checks that each queue pair of the scope returns exactly if no request and no completion
-    /// kept by the program holds memory of the scope.
+    /// Checks that each queue pair of the scope is returned exactly when no request and no
+    /// completion kept by the program holds memory of the scope.
     pub(super) fn wants(&self, back: &Back, is_alone: bool) -> CaseResult {
         let scoped = if is_alone { &back[..1] } else { &back[..] };
         for (qp, tokens) in scoped.iter().zip(self.tokens) {

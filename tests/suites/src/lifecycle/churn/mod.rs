@@ -295,7 +295,7 @@ impl<P: Provider> Churn<P> {
     }
 
     /// Checks that all slots used so far are free: as many new queues must get exactly these slots.
-    /// One slot more, because a refused call may have used one for a moment.
+    /// One more slot is allowed, because a refused call may have used one for a moment.
     fn all_slots_are_free(&mut self) -> CaseResult {
         let Root { context, pd, .. } = &self.root;
         let wanted = |slot: Option<u32>| 0..=slot.map_or(0, |slot| slot + 1);
