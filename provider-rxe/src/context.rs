@@ -6,8 +6,8 @@
 //! Here the crate takes the right to command the context, once for all its files. The [`Kernel`]
 //! does not leave the crate. The objects keep the promises of
 //! [`Uverbs`](verbs_core::channel::Uverbs). Each changes and destroys only the kernel object it
-//! created, when its owner calls for it. A queue pair posts only requests covered by the promises
-//! of the unsafe posting functions' callers.
+//! created, when its owner requests it. A queue pair posts only requests covered by the promises of
+//! the unsafe posting functions' callers.
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};

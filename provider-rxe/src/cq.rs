@@ -54,7 +54,7 @@ pub struct Cq {
     cqe: u32,
 }
 
-/// The name of a completion queue for the kernel, usable while another thread polls the queue.
+/// A handle of the completion queue for the kernel, usable while another thread polls the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CqHandle(pub(crate) u32);
 
@@ -172,8 +172,8 @@ impl CqOps for Cq {
         Ok(())
     }
 
-    /// Sends the command although the driver has no such method in the kernels read: the kernel
-    /// decides.
+    /// Sends the command, although the driver has no such method in the kernels whose sources were
+    /// read: the kernel decides.
     fn modify(&self, moderation: CqModeration) -> Result<()> {
         cmd::cq::modify_cq(self.context.uverbs(), self.handle, moderation)
     }
@@ -268,7 +268,7 @@ fn translate(wc: &mut Wc) {
     }
 }
 
-/// Translates all of them like [`translate`] and returns their number.
+/// Translates all entries as [`translate`] does and returns their number.
 #[inline(never)]
 fn translate_all(wcs: &mut [Wc]) -> usize {
     let count = wcs.len();

@@ -186,7 +186,7 @@ impl PaperQueue {
 pub struct PaperCq {
     /// The provider's object.
     pub cq: Cq,
-    /// The provider's name for it.
+    /// The provider's handle for it.
     pub handle: CqHandle,
     /// The kernel's end.
     pub queue: PaperQueue,

@@ -281,7 +281,7 @@ impl Destroy for Qp {
     }
 }
 
-/// The number of queries of the state after a RESET; the second RESET stays.
+/// The maximum number of state queries after a RESET: the second RESET always stays.
 const RESETS: u32 = 3;
 
 /// Returns the maximum number of inline bytes of a queue pair. The device's attributes do not

@@ -38,7 +38,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// are multiples of it.
 const SLOT_ALIGN: usize = 16;
 
-/// A mapped queue, its header checked.
+/// A mapped queue whose header has been checked.
 pub(crate) struct Queue {
     /// The first slot.
     first: NonNull<u8>,
@@ -383,7 +383,7 @@ impl<W> ConsumerEnd<W> {
         self.cursor.publish();
     }
 
-    /// Returns all slots lent by [`next`](Self::next) to the kernel. `&mut` shows that all loans
+    /// Returns all slots lent by [`next`](Self::next) to the kernel. `&mut` proves that all loans
     /// have ended.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) {

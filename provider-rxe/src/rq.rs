@@ -69,7 +69,7 @@ impl Rq {
         self.end.outstanding()
     }
 
-    /// Follows the queue pair to a state.
+    /// Updates the queue to a new state of the queue pair.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {

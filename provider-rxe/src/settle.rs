@@ -108,10 +108,11 @@ fn on(release: &str, version: &str) -> (Wait, Wait) {
     (wait(WORKQUEUES), wait(REFERENCES))
 }
 
-/// The first release read whose tasks run in workqueues, so RESET waits for them.
+/// The first release, of those whose sources were read, with tasks in workqueues, so that RESET
+/// waits for them.
 const WORKQUEUES: (u32, u32) = (6, 12);
 
-/// The first release read where deregistering waits for references.
+/// The first release, of those whose sources were read, where deregistering waits for references.
 const REFERENCES: (u32, u32) = (6, 1);
 
 /// Waits for an RCU grace period.

@@ -45,8 +45,8 @@ pub struct Sq {
 
 impl Sq {
     /// Creates the send queue of a queue pair in RESET. Without a kick, a test simulates the
-    /// kernel. `caps`: the device's capabilities, notably to flush, to write atomically and to bind
-    /// windows.
+    /// kernel. `caps` contains the device's capabilities, notably to flush, to write atomically and
+    /// to bind windows.
     pub(crate) fn new(
         queue: Queue,
         qp_type: QpType,

@@ -78,7 +78,7 @@ fn the_probe_for_inline_data_is_of_the_same_type_and_carries_no_handle_of_the_pr
 /// 239.1.2.3
 const GROUP: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3]);
 
-/// `ATTACH_MCAST` or `DETACH_MCAST` of the paper device's queue pair.
+/// Returns `ATTACH_MCAST` or `DETACH_MCAST` of the paper device's queue pair.
 fn of_group(command: u32, reply: Reply) -> Expect {
     let fields = "00000000000000000000ffffef010203".to_owned() + "04000000" + "00000000";
     Expect::command(&format!("ioctl 0.0: 0x2 u64 {command:#x}, 0x0 in {fields}"), reply)

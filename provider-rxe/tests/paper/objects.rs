@@ -394,7 +394,7 @@ fn the_driver_says_which_devices_are_its_own() {
     assert_eq!((Rxe::DRIVER.min_abi, Rxe::DRIVER.max_abi), (1, 2));
 }
 
-/// A device of the driver with another device's file, so every open fails.
+/// Returns a device of the driver with another device's file, so that every open fails.
 fn of_abi(abi_version: u32) -> DeviceInfo {
     let parts = DeviceParts {
         name: "rxe0".into(),

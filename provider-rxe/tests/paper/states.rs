@@ -199,7 +199,7 @@ fn reset() -> QpAttr {
     QpAttr { qp_state: QpState::RESET, ..QpAttr::default() }
 }
 
-/// A reset, in the notation of the script.
+/// Returns a reset, in the notation of the script.
 fn reset_command() -> String {
     let (handle, mask) = (PaperDevice::QP_HANDLE.to_ne_bytes(), QpAttrMask::STATE.bits().to_ne_bytes());
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
