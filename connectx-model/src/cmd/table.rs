@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | `0x108 "MANAGE_PAGES"` | opcode and name | |
 //! | `manage_pages_in` | input structure: its length and its reserved bits | |
-//! | `-> manage_pages_out` | output structure, or its least number of bytes | |
+//! | `-> manage_pages_out` | output structure, or its minimum number of bytes | |
 //! | `= manage_pages` | handler | |
 //! | `in [...]` | stages of the function that permit it | `in [Initialised]` |
 //! | `modifiers 0..=2` | accepted values of `op_mod` | only 0 |
@@ -45,7 +45,7 @@ pub(crate) struct Command<B: Bus> {
     pub(crate) input: &'static Table,
     /// Items of the list after the input structure, if there is one.
     pub(crate) list: Option<&'static str>,
-    /// Least number of bytes of the output.
+    /// The minimum number of bytes of the output.
     pub(crate) output: usize,
     /// Stages of the function that permit the command.
     pub(crate) stages: &'static [Stage],
@@ -66,7 +66,7 @@ macro_rules! table {
         $opcode:literal $name:literal $input:ident -> $output:tt = $($run:ident)::+
         $(, in $stages:tt)? $(, modifiers $modifiers:expr)? $(, list $list:literal)?;
     )* })*) => {
-        /// All commands, in the order of the table.
+        /// Returns all commands, in the order of the table.
         pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
             vec![$($( Command {
                 opcode: $opcode,

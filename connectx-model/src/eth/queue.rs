@@ -108,7 +108,8 @@ mod tests {
     use crate::bus::PlainBus;
     use crate::complaint::Rule;
 
-    /// 4 entries of 64 bytes in the page at 0x1000, doorbell records at 0x40.
+    /// Returns a work queue of 4 entries of 64 bytes in the page at 0x1000, with doorbell records
+    /// at 0x40.
     fn context() -> [u8; wq::SIZE] {
         let mut context = [0; wq::SIZE];
         wq::WQ_TYPE.set(&mut context, CYCLIC);

@@ -206,7 +206,7 @@ fn completion(frame: &[u8], parsed: Option<&Parsed>, vlan: Option<u16>) -> [u8; 
     entry
 }
 
-/// Bits 2 and 3: IPv6, IPv4. Bits 4 to 6: the kind of TCP segment, or UDP.
+/// Returns the header type. Bits 2 and 3: IPv6, IPv4. Bits 4 to 6: the kind of TCP segment, or UDP.
 fn header_type(frame: &[u8], ip: &frame::Ip) -> u32 {
     let l3 = if ip.version == 4 { 2 } else { 1 };
     let l4 = match ip.protocol {

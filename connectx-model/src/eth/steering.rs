@@ -302,8 +302,8 @@ mod tests {
         FlowEntry { group, value, tag: 0, drop: false, destinations: vec![to], counters: vec![9] }
     }
 
-    /// Root 1: frames for 02:…:01 go to table 2, others to table 3. Table 2: TCP goes to TIR 10,
-    /// the rest to TIR 11.
+    /// Returns tables. Root 1: frames for 02:…:01 go to table 2, others to table 3. Table 2: TCP
+    /// goes to TIR 10, all else to TIR 11.
     fn steering() -> Steering {
         let mut steering = Steering::default();
         let mut root = table(0, Some(3));

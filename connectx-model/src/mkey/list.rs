@@ -185,7 +185,7 @@ impl List {
     }
 }
 
-/// The low 3 bits of an entry are access rights.
+/// Returns the address of a page; the low 3 bits of an entry are access rights.
 fn page(entry: &[u8]) -> u64 {
     qword(entry, 0) & !7
 }

@@ -12,7 +12,7 @@ use crate::layout::caps::cmd_hca_cap;
 use crate::layout::qp::qpc;
 use crate::qp::{BASIC_BLOCK, Qp, ReceiveShape, Receives, Run, SendShape, Service};
 
-/// Fields of features that are not modelled or are set only by transitions.
+/// Fields of features that are not modelled, and fields that only transitions set.
 const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::LAG_TX_PORT_AFFINITY,
     qpc::ISOLATE_VL_TC,

@@ -39,7 +39,7 @@ fn register(bed: &mut Bed, one: &Pair, memory: &Memory) -> Vec<u8> {
     lend(bed, one, key, 0x1000, memory.address)
 }
 
-/// The Linux driver's invalidation.
+/// Returns the invalidation that the Linux driver posts.
 fn invalidate_as_linux(bed: &mut Bed, one: &Pair, _: &Memory) -> Vec<u8> {
     let key = fast_key(bed, 4);
     Umr::new(FREE).context(mkc::FREE, 1).wqe(bed, one, key, &[])

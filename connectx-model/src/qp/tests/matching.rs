@@ -51,7 +51,8 @@ impl Tags {
         Self::with(true, true)
     }
 
-    /// `offload`: the list executes rendezvous. `no_sq`: the receiver has no send queue.
+    /// Creates the queue pairs. With `offload`, the list executes rendezvous. With `no_sq`, the
+    /// receiver has no send queue.
     fn with(offload: bool, no_sq: bool) -> Self {
         let mut bed = Bed::with(PortKind::Ib, 1, true);
         let (sends, cq) = (bed.cq(0, 6, 64), bed.cq(0, 6, 64));

@@ -331,7 +331,7 @@ impl<B: Bus> Function<B> {
         done.map(|_| ())
     }
 
-    /// Returns the list that a UMR contains or points to. `pd`: the domain of the queue pair; the
+    /// Returns the list that a UMR contains or points to. `pd` is the domain of the queue pair; the
     /// driver's own has none.
     fn list(&mut self, pd: Option<u32>, umr: &Umr) -> Result<Vec<u8>, Status> {
         match &umr.list {
