@@ -227,8 +227,8 @@ impl QueueMemory {
         self.region.pointer(0, self.region.len()).addr().get() as u64
     }
 
-    /// Records whether the device has the memory: from the creation of its object until the kernel
-    /// confirms its end.
+    /// Records whether the device has the memory, which it keeps from the creation of the object
+    /// until the kernel confirms the object's end.
     pub(crate) fn set_known(&self, is_known: bool) {
         if let Some(lent) = &self.lent {
             lent.set_known(is_known);

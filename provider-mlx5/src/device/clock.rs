@@ -115,7 +115,7 @@ pub(crate) fn real_time(timestamp: u64) -> u64 {
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
-/// The maximum number of reads of a page during the kernel's update, which takes a few stores.
+/// The maximum number of reads of a page while the kernel updates it with a few stores.
 const PATIENCE: u32 = 1 << 20;
 
 /// Returns the conversion in a page.

@@ -29,7 +29,7 @@ const SLOT: usize = 64;
 /// The size of the records, in bytes.
 const RECORDS: usize = 8;
 
-/// The slots of a page: a bit each.
+/// The number of slots in a page, each with a bit of a word.
 const SLOTS: usize = 64;
 
 /// The slots of a context. Pages are kept until the context and all its objects are gone.

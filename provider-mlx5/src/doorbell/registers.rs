@@ -14,7 +14,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `MLX5_TOTAL_UUARS` | the number of registers of one queue pair each, 128 by default |
-//! | `MLX5_NUM_LOW_LAT_UUARS` | that number, of the total or of 16; at least 12 less than these |
+//! | `MLX5_NUM_LOW_LAT_UUARS` | the same, of that total or of 16; at least the total less 12 |
 //! | `MLX5_SHUT_UP_BF` | any value but `0`: none; all ring shared registers |
 //! | `MLX5_POST_SEND_PREFER_BF` | `0`: only requests with inline data go into the register |
 //! | `MLX5_DYN_UAR` | `0`: registers come with the context (`device`) |
@@ -63,7 +63,7 @@ const DEDICATED: usize = 128;
 /// libmlx5's default total. The environment can set how many of them are dedicated.
 const TOTAL: usize = 16;
 
-/// The most of these that libmlx5 lets queue pairs share.
+/// The maximum number of registers that queue pairs share in libmlx5.
 const MAX_SHARED: usize = 12;
 
 /// The registers of a context.

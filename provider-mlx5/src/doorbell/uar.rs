@@ -34,7 +34,7 @@ pub(crate) const REGISTERS: usize = 2;
 /// The number of a UAR's registers that the driver counts in its replies, including the kernel's.
 const COUNTED: usize = 4;
 
-/// The most registers that a driver gives to a context.
+/// The maximum number of registers that a driver gives to a context.
 const MAX_OF_CONTEXT: usize = 512;
 
 /// A page of registers.

@@ -52,10 +52,11 @@ fn stride(asked: Option<u32>, variable: Option<String>) -> Result<usize, Cause> 
     }
 }
 
-/// The most entries of a queue: its counters have 24 bits, which must distinguish two rounds.
+/// The maximum number of entries of a queue: its counters have 24 bits, which must distinguish two
+/// rounds.
 const MAX_ENTRIES: u32 = 1 << 22;
 
-/// No number of events.
+/// The value of `any_at` before the first request.
 const NEVER: u64 = u64::MAX;
 
 /// A completion queue.

@@ -158,7 +158,7 @@ impl Place {
 }
 
 impl MrOps for Mr {
-    /// For the null region, returns a number of no region.
+    /// For the null region, returns a number that no region has.
     fn handle(&self) -> u32 {
         match &self.0 {
             Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.handle(),

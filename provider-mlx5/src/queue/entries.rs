@@ -27,7 +27,7 @@ pub(crate) struct View {
     mask: u32,
     /// The binary logarithm of an entry's size in bytes.
     log_size: u32,
-    /// The most elements of a list.
+    /// The maximum number of elements in a list.
     room: u32,
 }
 

@@ -51,13 +51,13 @@ const COUNTER: u32 = 0xffff;
 pub struct Rq {
     checks: RecvChecks,
     entries: Entries,
-    /// The most unfinished receives: the number of entries, or 0.
+    /// The maximum number of unfinished receives: the number of entries, or 0.
     capacity: u32,
     /// The number of receives put in.
     head: u32,
     /// The value of `head` where the queue may be full.
     limit: u32,
-    /// The bits of `head` in the doorbell record: none while receives are held back.
+    /// The bits of `head` that the doorbell record contains: none while receives are held back.
     published: u32,
     /// Whether receives are held back until the state RTR.
     holds_back: bool,

@@ -22,11 +22,11 @@ pub(crate) struct Limits {
     pub(crate) max_sq_desc_sz: u32,
     /// The size of the longest entry of a receive queue, in bytes.
     pub(crate) max_rq_desc_sz: u32,
-    /// The blocks of a send queue.
+    /// The maximum number of blocks of a send queue.
     pub(crate) max_send_wqebb: u32,
-    /// The entries of a receive queue.
+    /// The maximum number of entries of a receive queue.
     pub(crate) max_recv_wr: u32,
-    /// The entries of a shared receive queue.
+    /// The maximum number of entries of a shared receive queue.
     pub(crate) max_srq_recv_wr: u32,
 }
 
@@ -50,10 +50,10 @@ impl Room {
     }
 }
 
-/// A control segment and the segments of the longest operation on a key (`sq/umr.rs`).
+/// The size of a control segment and the segments of the longest operation on a key (`sq::umr`).
 const CONTROL_AND_KEY: u32 = 16 + 48 + 64 + 64;
 
-/// A control segment and an address; an atomic's operands follow.
+/// The size of a control segment and an address; an atomic's operands follow.
 const CONTROL_AND_ADDRESS: u32 = 16 + 16;
 
 /// Returns the bytes of an entry before its data and how many of them no request with data uses.
@@ -78,10 +78,10 @@ const fn overhead(qp_type: QpType, room: Room) -> Result<(u32, u32), Cause> {
     }
 }
 
-/// The longest entry, in bytes: the blocks for 6 bits of units.
+/// The size of the longest entry, in bytes: the units that 6 bits can count, in whole blocks.
 const MAX_ENTRY: u32 = 64 * UNIT as u32;
 
-/// The longest request, in bytes: its size has 6 bits.
+/// The size of the longest request, in bytes: its number of units has 6 bits.
 const MAX_REQUEST: u32 = 63 * UNIT as u32;
 
 /// Returns the shape of a send queue; `None` for a queue without room. Requests of raw packet queue
@@ -168,7 +168,7 @@ pub(crate) fn srq(attr: &SrqInitAttr, limits: &Limits) -> Result<srq::Shape, Cau
 /// The length of the header before inline data.
 const INLINE_HEADER: u32 = 4;
 
-/// The most blocks or entries of a queue, because a completion names one by 16 bits.
+/// The maximum number of blocks or entries of a queue, because a completion names one by 16 bits.
 const MAX_COUNT: u32 = 1 << 15;
 
 #[cfg(test)]

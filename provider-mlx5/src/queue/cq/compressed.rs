@@ -81,9 +81,9 @@ impl CqeCompression {
         caps.max_num > 0 && caps.supported_format & self.bits() != 0
     }
 
-    /// Returns the form for a new queue: the one requested by the program, or with [`VARIABLE`]
-    /// hashes if the device offers them. The variable does not apply to queues whose program reads
-    /// times, because a block has only one, or to entries of an unusual size.
+    /// Returns the form for a new queue: the one that the program requests, or hashes if
+    /// [`VARIABLE`] is set and the device offers them. The variable does not apply to queues whose
+    /// program reads times, because a block has only one, or to entries of an unusual size.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a requested form that the device does not offer.
@@ -128,7 +128,7 @@ mod at {
     pub(super) const CHECKSUM: usize = 20;
 }
 
-/// The size of a mini entry and their number in an entry.
+/// The size of a mini entry, in bytes, and the number of mini entries in an entry.
 const MINI: usize = 8;
 const MINIS: u32 = (CQE64 / MINI) as u32;
 /// The offset of the length in a mini entry.

@@ -317,7 +317,8 @@ impl Cqe<'_> {
         }
     }
 
-    /// Writes it like [`write_sent`](Self::write_sent), for a request that is not special.
+    /// Writes the completion of a request that is not special, like
+    /// [`write_sent`](Self::write_sent).
     #[inline(always)]
     pub(crate) fn write_plain(self, wr_id: u64, kind: Kind, wc: &mut Wc) {
         self.write_operation(wr_id, self.qp_num_word(), wc);

@@ -1,9 +1,9 @@
 //! Runs: consecutive completions of one kind from the current queue pair, copied out at once.
 //!
 //! The queue pair of a run is looked up once and the queue's tail moves once. The flag of news is
-//! read once after the last entry and covers all before. If there is news, no part of the run has
-//! taken effect yet, and the slow path takes its first completion. A receive of a shared receive
-//! queue frees its entry at once, so the flag is read before each of those.
+//! read once after the last entry and covers all entries before it. If there is news, no part of
+//! the run has taken effect yet, and the slow path takes its first completion. A receive of a
+//! shared receive queue frees its entry at once, so the flag is read before each of those.
 //!
 //! A run ends at the end of the ring, where the owner bit changes.
 //!
@@ -138,7 +138,7 @@ impl Poller {
         true
     }
 
-    /// Copies one completion of any kind out and returns their number.
+    /// Copies out one completion of any kind, if there is one, and returns the number of copies.
     #[inline(never)]
     fn poll_one(&mut self, wc: &mut Wc) -> usize {
         if self.one_receive(wc) {

@@ -51,7 +51,7 @@ use crate::wqe::{self, BLOCK, INVALID_LKEY, UNIT, opcode};
 const IN_FIELDS: u8 = 0x4;
 const BEFORE_FIELDS: u8 = 0x8;
 
-/// The most bytes in the fields.
+/// The maximum number of data bytes in the fields.
 const ROOM_IN_FIELDS: usize = 32;
 
 /// The lists of requests in a queue pair's queues.
@@ -225,7 +225,7 @@ impl RecvLists {
 }
 
 impl RecvRecord {
-    /// Returns whether an entry has the next receive to end.
+    /// Returns whether an entry has the receive that ends next.
     fn is_next(&self, entry: u16, entries: u32) -> bool {
         (self.tail() ^ u32::from(entry)) & (entries - 1) == 0
     }

@@ -369,7 +369,7 @@ impl Shared {
     }
 }
 
-/// Returns the distance of a place ahead of another one, both with 24 bits; 0 if it lies behind.
+/// Returns how far a place lies ahead of another one, both with 24 bits; 0 if it lies behind.
 fn ahead(place: u32, of: u32) -> u32 {
     let distance = place.wrapping_sub(of) & COUNTER;
     if distance <= COUNTER / 2 { distance } else { 0 }

@@ -121,14 +121,14 @@ pub(super) const fn lies_before(at: u32, until: u32) -> bool {
     at.wrapping_sub(until).cast_signed() < 0
 }
 
-/// Two levels, because a context numbers its queue pairs densely, and a completion queue has few of
-/// them.
+/// The entries by number, in two levels, because a context numbers its queue pairs densely, and a
+/// completion queue has few of them.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pages: Vec<Option<Box<Page>>>,
 }
 
-/// Boxed entries stay in place while others come and go.
+/// A page of entries, boxed so that each stays in place while others come and go.
 type Page = [Option<Box<Entry>>; PAGE];
 
 const PAGE: usize = 256;

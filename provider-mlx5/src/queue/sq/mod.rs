@@ -56,7 +56,7 @@ pub(crate) struct Shape {
     pub(crate) blocks: u32,
     /// Blocks of the longest request.
     pub(crate) blocks_of_request: u32,
-    /// The most unfinished requests.
+    /// The maximum number of unfinished requests.
     pub(crate) max_post: u32,
     /// The capacity reported to the program.
     pub(crate) cap: QpCap,

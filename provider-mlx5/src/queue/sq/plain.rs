@@ -55,8 +55,8 @@ impl Limits {
         }
     }
 
-    /// Returns the most bytes of inline data after this many units, if the data ends in the first
-    /// block.
+    /// Returns the maximum number of bytes of inline data after this many units, if the data ends
+    /// in the first block.
     const fn room(units: usize) -> u32 {
         (BLOCK - units * UNIT - size_of::<u32>()) as u32
     }

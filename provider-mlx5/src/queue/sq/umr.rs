@@ -19,8 +19,8 @@ use verbs_core::types::{AccessFlags, MwBindInfo, MwType, PostReason};
 
 use crate::wqe::{Cursor, Words, pair};
 
-/// The most bytes covered by a bind: the length of the list's element has 32 bits, of which the
-/// device uses 31.
+/// The maximum number of bytes covered by a bind: the length of the list's element has 32 bits, of
+/// which the device uses 31.
 const MAX_LENGTH: u64 = 1 << 31;
 
 /// `flags` of the UMR control segment.

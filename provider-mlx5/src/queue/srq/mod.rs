@@ -84,7 +84,7 @@ impl Shape {
 /// The units of an entry before its list.
 pub(crate) const LINK: u32 = 1;
 
-/// The most entries, because a link and a completion name one by 16 bits.
+/// The maximum number of entries, because a link and a completion name one by 16 bits.
 pub(crate) const MAX_ENTRIES: u32 = 1 << 16;
 
 /// The queue of a shared receive queue.

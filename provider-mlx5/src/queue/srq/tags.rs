@@ -38,17 +38,17 @@ use crate::queue::record::{SendRecord, SrqRecord};
 use crate::queue::sq::Sq;
 use crate::wqe::{self, UNIT, opcode, tag};
 
-/// The most elements of a tag.
+/// The maximum number of elements of a tag.
 const MAX_SGE: u32 = 1;
 
 /// The tag of an operation without one, in [`TagRecord::operations`]. No list is that long.
 const NO_TAG: u32 = 0xffff;
 
-/// The most tags of a list: an index has 16 bits, and one more is always assigned to the next
-/// `Add`.
+/// The maximum number of tags of a list: an index has 16 bits, and one more is always assigned to
+/// the next `Add`.
 pub(crate) const MAX_TAGS: u32 = NO_TAG - 1;
 
-/// The most unreported unexpected messages before a completion requests a report.
+/// The maximum number of unreported unexpected messages before a completion requests a report.
 const MAX_UNREPORTED: u32 = 0x3fff;
 
 /// The state of an index.

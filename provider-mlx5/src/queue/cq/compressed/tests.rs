@@ -84,7 +84,7 @@ struct Twin {
     next: u64,
 }
 
-/// A way to poll: copying up to this many, or lending.
+/// A way to poll: copying up to this many completions, or lending one.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Copies(usize),
