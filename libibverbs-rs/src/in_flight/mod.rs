@@ -414,11 +414,11 @@ fn no_place(reason: NoPlace) -> PostBufReason {
 /// The way a request uses its memory, and how the memory returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
-    /// Set if the device writes the memory.
+    /// Whether the device writes the memory.
     pub(crate) writes: bool,
-    /// Set if the request is signalled, so its memory returns with its own completion.
+    /// Whether the request is signalled, so that its memory returns with its own completion.
     pub(crate) is_signaled: bool,
-    /// Set if the bytes are copied into the queue when the request is posted.
+    /// Whether the bytes are copied into the queue when the request is posted.
     pub(crate) is_inline: bool,
 }
 

@@ -65,7 +65,7 @@ struct Region {
     lkey: u32,
     pd: PdId,
     devices: Arc<Registry>,
-    /// Set if the device and the owner of a piece may write the memory.
+    /// Whether the device and the owner of a piece may write the memory.
     is_writable: bool,
     registration: Box<dyn Registration>,
 }

@@ -96,9 +96,9 @@ struct Inner {
     pd: PdId,
     bytes: ExposedBytes,
     devices: Arc<Registry>,
-    /// Set if peers have access only through bound windows.
+    /// Whether peers have access only through bound windows.
     is_for_windows: bool,
-    /// Set if the device may still write for an ended binding.
+    /// Whether the device may still write for an ended binding.
     is_lingering: AtomicBool,
     registration: Mutex<Box<dyn Registration>>,
 }

@@ -120,7 +120,7 @@ struct Inner {
     cell: Arc<Cell>,
     mw_type: MwType,
     pd: PdId,
-    /// Set if the end of a binding is the end of its accesses [23].
+    /// Whether the end of a binding also ends its accesses [23].
     ends_access: bool,
     /// The present key.
     rkey: u32,

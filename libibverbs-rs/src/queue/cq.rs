@@ -159,7 +159,7 @@ struct Lifecycle {
     users: usize,
     /// The number of uses of each live queue pair, by queue pair number.
     qps: BTreeMap<u32, u8>,
-    /// Set when the poller has closed or dropped the queue.
+    /// Whether the poller has closed or dropped the queue.
     is_closed: bool,
     /// The queue, if the poller dropped it while queue pairs used it.
     deferred: Option<Box<dyn Any + Send>>,

@@ -86,22 +86,22 @@ pub struct State {
     pub stalled: usize,
     /// The number of events counted as read, by kind of object.
     pub events_read: HashMap<Kind, EventsRead>,
-    /// The device may continue writing after a RESET.
+    /// Whether the device may continue writing after a RESET.
     pub forgets_late: bool,
-    /// Registering memory panics after the region was made.
+    /// Whether registering memory panics after the region was made.
     pub panic_on_register: bool,
     /// Posting panics, before or after the request is put into the table.
     pub panic_on_post: Option<AfterPost>,
     pub refuse_reg: Option<Errno>,
-    /// Querying a region's remote key panics.
+    /// Whether querying a region's remote key panics.
     pub panic_on_key: bool,
-    /// Rolling back panics.
+    /// Whether rolling back panics.
     pub panic_on_rollback: bool,
-    /// The end of a window's binding is the end of its accesses.
+    /// Whether the end of a window's binding also ends its accesses.
     pub ends_access: bool,
     /// Moving a queue pair to this state fails.
     pub refuse_move: Option<(QpState, Errno)>,
-    /// The provider has the contract's optional operations.
+    /// Whether the provider has the contract's optional operations.
     pub has_extras: bool,
     /// The most recent connection options and pace.
     pub ece: Ece,

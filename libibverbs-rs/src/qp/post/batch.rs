@@ -80,7 +80,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     /// Adds a send with memory, like [`Qp::post_send_buf`](crate::Qp::post_send_buf).
     ///
     /// # Errors
-    /// As [`Qp::post_send_buf`](crate::Qp::post_send_buf). Earlier requests stay in the batch.
+    /// The errors of [`Qp::post_send_buf`](crate::Qp::post_send_buf). Earlier requests stay in the
+    /// batch.
     pub fn post<M: PostMemory>(
         &mut self,
         op: SendOp<'_>,
@@ -95,8 +96,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     /// [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled).
     ///
     /// # Errors
-    /// As [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled). Earlier requests
-    /// stay in the batch.
+    /// The errors of [`Qp::post_send_buf_unsignaled`](crate::Qp::post_send_buf_unsignaled). Earlier
+    /// requests stay in the batch.
     pub fn post_unsignaled<M: PostMemory>(
         &mut self,
         op: SendOp<'_>,
@@ -111,8 +112,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     /// bytes are copied now.
     ///
     /// # Errors
-    /// As [`Qp::post_send_inline`](crate::Qp::post_send_inline). Earlier requests stay in the
-    /// batch.
+    /// The errors of [`Qp::post_send_inline`](crate::Qp::post_send_inline). Earlier requests stay
+    /// in the batch.
     pub fn post_inline(
         &mut self,
         wr_id: u64,
@@ -131,8 +132,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     /// [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). The bytes are copied now.
     ///
     /// # Errors
-    /// As [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). Earlier requests stay in
-    /// the batch.
+    /// The errors of [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). Earlier
+    /// requests stay in the batch.
     #[doc(alias = "ibv_wr_set_inline_data_list")]
     pub fn post_inline_list(
         &mut self,
@@ -151,7 +152,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     /// Adds an operation without local memory, like [`Qp::post_send_op`](crate::Qp::post_send_op).
     ///
     /// # Errors
-    /// As [`Qp::post_send_op`](crate::Qp::post_send_op). Earlier requests stay in the batch.
+    /// The errors of [`Qp::post_send_op`](crate::Qp::post_send_op). Earlier requests stay in the
+    /// batch.
     pub fn post_op(&mut self, wr_id: u64, op: SendOp<'_>, flags: SendFlags) -> Result<(), PostBufReason> {
         let queue = &mut self.sender.queue;
         // SAFETY: the call puts in this one request.
@@ -214,11 +216,11 @@ impl SendBatch<'_, provider_mlx5::Mlx5> {
     /// Adds a request in the device's own format, like [`Qp::post_raw`](crate::Qp::post_raw).
     ///
     /// # Safety
-    /// As [`Qp::post_raw`](crate::Qp::post_raw). The promise holds from this call on unless the
-    /// batch is dropped or aborted, because a leaked batch leaves its requests in the queue.
+    /// Same as [`Qp::post_raw`](crate::Qp::post_raw). The promise holds from this call on unless
+    /// the batch is dropped or aborted, because a leaked batch leaves its requests in the queue.
     ///
     /// # Errors
-    /// As [`Qp::post_raw`](crate::Qp::post_raw). Earlier requests stay in the batch.
+    /// The errors of [`Qp::post_raw`](crate::Qp::post_raw). Earlier requests stay in the batch.
     #[doc(alias = "mlx5dv_wr_raw_wqe")]
     pub unsafe fn put_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), PostReason> {
         // SAFETY: the caller's promise is the same.
@@ -246,7 +248,7 @@ impl<P: Provider> fmt::Debug for SendBatch<'_, P> {
 /// The number of requests put in, and the reason why the next was rejected.
 ///
 /// # Safety
-/// As [`SendQueue::post_one`].
+/// Same as [`SendQueue::post_one`].
 #[inline]
 unsafe fn put_all(queue: &mut impl SendQueue, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
     for (accepted, wr) in wrs.iter().enumerate() {

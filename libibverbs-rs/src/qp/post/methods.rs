@@ -35,10 +35,10 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     /// Posts sends, raw, as [`SendQueue::post_send`] does.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`].
+    /// Same as [`SendQueue::post_send`].
     ///
     /// # Errors
-    /// As [`SendQueue::post_send`].
+    /// The errors of [`SendQueue::post_send`].
     #[doc(alias = "ibv_post_send")]
     #[inline(always)]
     pub unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
@@ -50,7 +50,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     /// request's number.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_buf`].
+    /// The errors of [`SendQueue::post_send_buf`].
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub fn post_send_buf<M: PostMemory>(
@@ -66,7 +66,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     /// Posts a send without a completion, as [`SendQueue::post_send_buf_unsignaled`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_buf_unsignaled`].
+    /// The errors of [`SendQueue::post_send_buf_unsignaled`].
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub fn post_send_buf_unsignaled<M: PostMemory>(
@@ -83,7 +83,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     /// does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_bufs`].
+    /// The errors of [`SendQueue::post_send_bufs`].
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub fn post_send_bufs<M: PostMemory>(
@@ -98,7 +98,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     /// Posts a send or an RDMA write of bytes copied now, as [`SendQueue::post_send_inline`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_inline`].
+    /// The errors of [`SendQueue::post_send_inline`].
     #[doc(alias = "IBV_SEND_INLINE")]
     #[inline]
     pub fn post_send_inline(
@@ -115,7 +115,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     /// does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_inline_list`].
+    /// The errors of [`SendQueue::post_send_inline_list`].
     #[doc(alias = "ibv_wr_set_inline_data_list")]
     #[inline]
     pub fn post_send_inline_list(
@@ -131,7 +131,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     /// Posts an operation without local memory, as [`SendQueue::post_send_op`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_op`].
+    /// The errors of [`SendQueue::post_send_op`].
     #[doc(alias = "IBV_WR_FLUSH")]
     #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
     #[inline]
@@ -147,7 +147,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     /// Posts the bind of a window to a range of memory, as [`SendQueue::post_bind`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_bind`].
+    /// The errors of [`SendQueue::post_bind`].
     #[doc(alias = "ibv_bind_mw")]
     #[doc(alias = "ibv_wr_bind_mw")]
     #[inline]
@@ -165,7 +165,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     /// Posts the revocation of a window, as [`SendQueue::post_revoke`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_revoke`].
+    /// The errors of [`SendQueue::post_revoke`].
     #[doc(alias = "ibv_wr_local_inv")]
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     #[inline]
@@ -193,10 +193,10 @@ impl<S: CanPostSend> Qp<S, Mlx5> {
     /// Posts a request in the device's own format, as [`SendQueue::post_raw`] does.
     ///
     /// # Safety
-    /// As [`SendQueue::post_raw`].
+    /// Same as [`SendQueue::post_raw`].
     ///
     /// # Errors
-    /// As [`SendQueue::post_raw`].
+    /// The errors of [`SendQueue::post_raw`].
     #[doc(alias = "mlx5dv_wr_raw_wqe")]
     #[inline]
     pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), PostReason> {
@@ -215,10 +215,10 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
     /// Posts receives, raw, as [`RecvQueue::post_recv`] does.
     ///
     /// # Safety
-    /// As [`RecvQueue::post_recv`].
+    /// Same as [`RecvQueue::post_recv`].
     ///
     /// # Errors
-    /// As [`RecvQueue::post_recv`].
+    /// The errors of [`RecvQueue::post_recv`].
     #[doc(alias = "ibv_post_recv")]
     #[inline(always)]
     pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
@@ -230,7 +230,7 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
     /// the request's number.
     ///
     /// # Errors
-    /// As [`RecvQueue::post_recv_buf`].
+    /// The errors of [`RecvQueue::post_recv_buf`].
     #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn post_recv_buf<M: PostMemory>(
@@ -245,7 +245,7 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
     /// [`RecvQueue::post_recv_bufs`] does.
     ///
     /// # Errors
-    /// As [`RecvQueue::post_recv_bufs`].
+    /// The errors of [`RecvQueue::post_recv_bufs`].
     #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn post_recv_bufs<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
@@ -255,7 +255,7 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
     /// Posts a receive without memory, as [`RecvQueue::post_recv_empty`] does.
     ///
     /// # Errors
-    /// As [`RecvQueue::post_recv_empty`].
+    /// The errors of [`RecvQueue::post_recv_empty`].
     #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn post_recv_empty(&mut self) -> Result<u64, PostBufReason> {
@@ -273,10 +273,10 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// Posts sends, raw, as [`SendQueue::post_send`] does.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`].
+    /// Same as [`SendQueue::post_send`].
     ///
     /// # Errors
-    /// As [`SendQueue::post_send`].
+    /// The errors of [`SendQueue::post_send`].
     #[inline(always)]
     pub unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise is the same.
@@ -287,7 +287,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// request's number.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_buf`].
+    /// The errors of [`SendQueue::post_send_buf`].
     #[inline]
     pub fn post_send_buf<M: PostMemory>(
         &mut self,
@@ -302,7 +302,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// Posts a send without a completion, as [`SendQueue::post_send_buf_unsignaled`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_buf_unsignaled`].
+    /// The errors of [`SendQueue::post_send_buf_unsignaled`].
     #[inline]
     pub fn post_send_buf_unsignaled<M: PostMemory>(
         &mut self,
@@ -318,7 +318,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_bufs`].
+    /// The errors of [`SendQueue::post_send_bufs`].
     #[inline]
     pub fn post_send_bufs<M: PostMemory>(
         &mut self,
@@ -332,7 +332,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// Posts a send or an RDMA write of bytes copied now, as [`SendQueue::post_send_inline`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_inline`].
+    /// The errors of [`SendQueue::post_send_inline`].
     #[inline]
     pub fn post_send_inline(
         &mut self,
@@ -348,7 +348,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_inline_list`].
+    /// The errors of [`SendQueue::post_send_inline_list`].
     #[inline]
     pub fn post_send_inline_list(
         &mut self,
@@ -363,7 +363,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// Posts an operation without local memory, as [`SendQueue::post_send_op`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_send_op`].
+    /// The errors of [`SendQueue::post_send_op`].
     #[inline]
     pub fn post_send_op(
         &mut self,
@@ -377,7 +377,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// Posts the bind of a window to a range of memory, as [`SendQueue::post_bind`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_bind`].
+    /// The errors of [`SendQueue::post_bind`].
     #[inline]
     pub fn post_bind(
         &mut self,
@@ -393,7 +393,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// Posts the revocation of a window, as [`SendQueue::post_revoke`] does.
     ///
     /// # Errors
-    /// As [`SendQueue::post_revoke`].
+    /// The errors of [`SendQueue::post_revoke`].
     #[inline]
     pub fn post_revoke(&mut self, flags: SendFlags, window: Window) -> Result<u64, PostBufError<Window>> {
         self.send_queue().post_revoke(flags, window)
@@ -417,10 +417,10 @@ impl<S: CanPostSend> SendHalf<S, Mlx5> {
     /// Posts a request in the device's own format, as [`SendQueue::post_raw`] does.
     ///
     /// # Safety
-    /// As [`SendQueue::post_raw`].
+    /// Same as [`SendQueue::post_raw`].
     ///
     /// # Errors
-    /// As [`SendQueue::post_raw`].
+    /// The errors of [`SendQueue::post_raw`].
     #[inline]
     pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), PostReason> {
         // SAFETY: the caller's promise is the same.
@@ -438,10 +438,10 @@ impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
     /// Posts receives, raw, as [`RecvQueue::post_recv`] does.
     ///
     /// # Safety
-    /// As [`RecvQueue::post_recv`].
+    /// Same as [`RecvQueue::post_recv`].
     ///
     /// # Errors
-    /// As [`RecvQueue::post_recv`].
+    /// The errors of [`RecvQueue::post_recv`].
     #[inline(always)]
     pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise is the same.
@@ -452,7 +452,7 @@ impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
     /// the request's number.
     ///
     /// # Errors
-    /// As [`RecvQueue::post_recv_buf`].
+    /// The errors of [`RecvQueue::post_recv_buf`].
     #[inline]
     pub fn post_recv_buf<M: PostMemory>(
         &mut self,
@@ -466,7 +466,7 @@ impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
     /// [`RecvQueue::post_recv_bufs`] does.
     ///
     /// # Errors
-    /// As [`RecvQueue::post_recv_bufs`].
+    /// The errors of [`RecvQueue::post_recv_bufs`].
     #[inline]
     pub fn post_recv_bufs<M: PostMemory>(&mut self, pieces: Vec<M>) -> Result<u64, PostBufError<Vec<M>>> {
         self.recv_queue().post_recv_bufs(pieces)
@@ -475,7 +475,7 @@ impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
     /// Posts a receive without memory, as [`RecvQueue::post_recv_empty`] does.
     ///
     /// # Errors
-    /// As [`RecvQueue::post_recv_empty`].
+    /// The errors of [`RecvQueue::post_recv_empty`].
     #[inline]
     pub fn post_recv_empty(&mut self) -> Result<u64, PostBufReason> {
         self.recv_queue().post_recv_empty()

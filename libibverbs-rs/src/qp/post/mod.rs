@@ -64,7 +64,7 @@ unsafe fn post_held(
 /// Posts a request of inline data, copied during the call.
 ///
 /// # Errors
-/// As [`Qp::post_send_inline`](crate::Qp::post_send_inline).
+/// The errors of [`Qp::post_send_inline`](crate::Qp::post_send_inline).
 ///
 /// # Safety
 /// `post` posts, or puts into the queue, the one request it receives.
@@ -88,10 +88,10 @@ unsafe fn inline(
 /// Posts a request of several pieces of inline data, copied during the call.
 ///
 /// # Errors
-/// As [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list).
+/// The errors of [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list).
 ///
 /// # Safety
-/// As [`inline`].
+/// Same as [`inline`].
 unsafe fn inline_list(
     wr_id: u64,
     op: SendOp<'_>,
@@ -123,10 +123,10 @@ fn check_inline(wr_id: u64, op: &SendOp<'_>, flags: SendFlags) -> Result<(), Pos
 /// Posts a request without local memory.
 ///
 /// # Errors
-/// As [`Qp::post_send_op`](crate::Qp::post_send_op).
+/// The errors of [`Qp::post_send_op`](crate::Qp::post_send_op).
 ///
 /// # Safety
-/// As [`inline`].
+/// Same as [`inline`].
 unsafe fn without_memory(
     wr_id: u64,
     op: SendOp<'_>,

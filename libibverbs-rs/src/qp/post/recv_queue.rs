@@ -80,7 +80,7 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
     /// [`post_recv_buf`](Self::post_recv_buf).
     ///
     /// # Errors
-    /// As [`post_recv_buf`](Self::post_recv_buf), with all pieces;
+    /// The errors of [`post_recv_buf`](Self::post_recv_buf), with all pieces;
     /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
     /// [`QpCap::max_recv_sge`](crate::QpCap::max_recv_sge).
     ///
@@ -96,7 +96,7 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
     /// Returns the request's number, the `wr_id` of its completion.
     ///
     /// # Errors
-    /// As [`post_recv_buf`](Self::post_recv_buf).
+    /// The errors of [`post_recv_buf`](Self::post_recv_buf).
     ///
     /// # References
     /// `ibv_post_recv(3)`

@@ -119,7 +119,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// A queue without signalled requests fills up, because only completions free its slots.
     ///
     /// # Errors
-    /// As [`post_send_buf`](Self::post_send_buf).
+    /// The errors of [`post_send_buf`](Self::post_send_buf).
     ///
     /// # References
     /// `ibv_post_send(3)`
@@ -138,7 +138,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// [`post_send_buf`](Self::post_send_buf).
     ///
     /// # Errors
-    /// As [`post_send_buf`](Self::post_send_buf), with all pieces;
+    /// The errors of [`post_send_buf`](Self::post_send_buf), with all pieces;
     /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
     /// [`QpCap::max_send_sge`](crate::QpCap::max_send_sge).
     ///
@@ -260,7 +260,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// [`post_send_inline`](Self::post_send_inline).
     ///
     /// # Errors
-    /// As [`post_send_inline`](Self::post_send_inline);
+    /// The errors of [`post_send_inline`](Self::post_send_inline);
     /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
     /// [`QpCap::max_send_sge`](crate::QpCap::max_send_sge).
     pub fn post_send_inline_list(
@@ -389,7 +389,7 @@ impl SendQueue<'_, provider_mlx5::Mlx5> {
     /// [guide](crate::guide::connectx) builds one.
     ///
     /// # Safety
-    /// As [`post_send`](Self::post_send), for all memory and keys that the segments name, and
+    /// Same as [`post_send`](Self::post_send), for all memory and keys that the segments name, and
     /// `wr_id` has its top bit clear. The request is one that the device executes on this queue
     /// pair: its number, its length and its operation are valid, and it changes no key that safe
     /// code uses.
