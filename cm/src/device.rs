@@ -39,7 +39,7 @@ impl Limits {
     /// Returns the limits of a device.
     ///
     /// # Errors
-    /// As [`Context::query_device`].
+    /// The errors of [`Context::query_device`].
     pub(crate) fn of(context: &Context) -> Result<Self> {
         let attr = context.query_device()?;
         let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
@@ -78,7 +78,7 @@ pub(crate) fn find(key: DeviceKey) -> Result<Device> {
 /// Returns the kernel devices.
 ///
 /// # Errors
-/// As [`devices`].
+/// The errors of [`devices`].
 pub(crate) fn keys_of_kernel() -> Result<Vec<DeviceKey>> {
     let ports = Port::all();
     let is_soft = |device: &&Device| ports.iter().any(|port| port.node_guid() == device.guid());
@@ -96,7 +96,7 @@ fn is_it(key: DeviceKey, index: Option<u32>, guid: verbs::Guid) -> bool {
 /// Opens a device, or returns it if other ids have it open.
 ///
 /// # Errors
-/// As [`Device::open`] and [`Context::query_device`].
+/// The errors of [`Device::open`] and [`Context::query_device`].
 pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
     static OPEN: ForkLock<Vec<(DeviceKey, Weak<OpenDevice>)>> = ForkLock::new(Vec::new());
     // Locked while the device opens, so that two threads do not open it twice.

@@ -188,7 +188,7 @@ impl EventChannel {
     /// the space [`IB`](PortSpace::IB) offers a choice; `qp_type` is ignored in other spaces.
     ///
     /// # Errors
-    /// As [`create_id`](Self::create_id).
+    /// The errors of [`create_id`](Self::create_id).
     #[doc(alias = "rdma_create_id")]
     pub fn create_id_of(&self, space: PortSpace, qp_type: QpType) -> Result<CmId> {
         let qp_type = if space == PortSpace::IB { qp_type } else { space.qp_type() };
@@ -233,7 +233,7 @@ impl EventChannel {
     /// Waits at most `timeout` for the next event. Returns `None` after that.
     ///
     /// # Errors
-    /// As [`next_event`](Self::next_event).
+    /// The errors of [`next_event`](Self::next_event).
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next_event_within(&self, timeout: Duration) -> Result<Option<Event>> {
         // A deadline beyond the clock's range means none.
@@ -243,7 +243,7 @@ impl EventChannel {
     /// Returns the next event without waiting; `None` if there is none now.
     ///
     /// # Errors
-    /// As [`next_event`](Self::next_event).
+    /// The errors of [`next_event`](Self::next_event).
     #[doc(alias = "rdma_get_cm_event")]
     pub fn try_next_event(&self) -> Result<Option<Event>> {
         while let Some(raw) = self.next_raw()? {

@@ -68,7 +68,7 @@ impl Ucma {
     /// Sends a command on behalf of a verb.
     ///
     /// # Errors
-    /// As [`Channel::write`], with the name of the verb.
+    /// The errors of [`Channel::write`], with the name of the verb.
     pub(crate) fn write(&self, verb: &'static str, mut command: Command<'_>) -> Result<()> {
         self.channel.write(&mut command).map_err(|errno| Error::new(verb, "", errno))
     }

@@ -110,7 +110,7 @@ pub(crate) fn query_route(ucma: &Ucma, id: u32) -> Result<(Addresses, Gids, Vec<
 /// Returns the addresses and the device of an id.
 ///
 /// # Errors
-/// As [`query_route`].
+/// The errors of [`query_route`].
 pub(crate) fn query_addr(ucma: &Ucma, id: u32) -> Result<Addresses> {
     let mut reply = RdmaUcmQueryAddrResp { ibdev_index: NO_INDEX, ..RdmaUcmQueryAddrResp::default() };
     query(ucma, "query_addr", id, RDMA_USER_CM_QUERY_ADDR, reply.as_mut_bytes())?;
@@ -126,7 +126,7 @@ pub(crate) fn query_addr(ucma: &Ucma, id: u32) -> Result<Addresses> {
 /// Returns the GIDs of both ends.
 ///
 /// # Errors
-/// As [`query_route`]; `EIO` for a reply without GIDs.
+/// The errors of [`query_route`]; `EIO` for a reply without GIDs.
 pub(crate) fn query_gid(ucma: &Ucma, id: u32) -> Result<Gids> {
     const VERB: &str = "query_gid";
     let mut reply = RdmaUcmQueryAddrResp::default();
@@ -144,7 +144,7 @@ pub(crate) fn query_gid(ucma: &Ucma, id: u32) -> Result<Gids> {
 /// Returns the paths of an id, at most six.
 ///
 /// # Errors
-/// As [`query_route`].
+/// The errors of [`query_route`].
 pub(crate) fn query_path(ucma: &Ucma, id: u32) -> Result<Vec<PathRecord>> {
     const HEADER: usize = size_of::<RdmaUcmQueryPathResp>();
     const RECORD: usize = size_of::<IbPathRecData>();

@@ -65,7 +65,7 @@ impl Binding {
     /// ([`local_addr`](Self::local_addr)).
     ///
     /// # Errors
-    /// As [`EventChannel::new`] and [`CmId::bind_addr`]; `ENOENT` for an unknown name.
+    /// The errors of [`EventChannel::new`] and [`CmId::bind_addr`]; `ENOENT` for an unknown name.
     #[doc(alias = "rdma_bind_addr")]
     pub fn new(address: impl ToAddresses, init: &ListenerInit) -> Result<Self> {
         let channel = EventChannel::new()?;
@@ -81,8 +81,8 @@ impl Binding {
     /// Returns the device of the address. All connections have this context.
     ///
     /// # Errors
-    /// As [`CmId::context`]; `EINVAL` for an address with several devices, such as `0.0.0.0`. Use
-    /// [`contexts`](Self::contexts) for these.
+    /// The errors of [`CmId::context`]; `EINVAL` for an address with several devices, such as
+    /// `0.0.0.0`. Use [`contexts`](Self::contexts) for these.
     pub fn context(&self) -> Result<Context> {
         self.id.context()
     }
@@ -91,7 +91,7 @@ impl Binding {
     /// contexts, or the context of a device that appeared later.
     ///
     /// # Errors
-    /// As [`CmId::contexts`].
+    /// The errors of [`CmId::contexts`].
     pub fn contexts(&self) -> Result<Vec<Context>> {
         self.id.contexts()
     }
@@ -99,8 +99,8 @@ impl Binding {
     /// Listens and passes each request to `setup`, as [`Listener::bind_with`] does.
     ///
     /// # Errors
-    /// As [`CmId::listen`], notably `EADDRINUSE`; any errno of `eventfd(2)`, `timerfd_create(2)`
-    /// and `epoll_create1(2)`.
+    /// The errors of [`CmId::listen`], notably `EADDRINUSE`; any errno of `eventfd(2)`,
+    /// `timerfd_create(2)` and `epoll_create1(2)`.
     pub fn listen<T>(
         self,
         setup: impl Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync + 'static,

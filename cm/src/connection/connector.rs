@@ -141,7 +141,8 @@ impl Connector<'_> {
     /// ```
     ///
     /// # Errors
-    /// As [`connect`](Self::connect); the errors of `setup`, after which no other address is tried.
+    /// The errors of [`connect`](Self::connect); the errors of `setup`, after which no other
+    /// address is tried.
     pub fn connect_with<T>(
         &self,
         to: impl ToAddresses,

@@ -52,7 +52,7 @@ impl Control {
     /// This call confirms an end by the peer, so that the peer stops waiting.
     ///
     /// # Errors
-    /// As [`EventChannel::try_next_event`].
+    /// The errors of [`EventChannel::try_next_event`].
     pub fn end(&self) -> Result<Option<End>> {
         let mut state = self.lock();
         while let Some(event) = self.channel.try_next_event()? {
@@ -75,7 +75,7 @@ impl Control {
     /// Waits at most `timeout` for the end of the connection. Returns `None` after that.
     ///
     /// # Errors
-    /// As [`end`](Self::end); any errno of `eventfd(2)` and `ppoll(2)`.
+    /// The errors of [`end`](Self::end); any errno of `eventfd(2)` and `ppoll(2)`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<End>> {
         // A deadline beyond the clock's range means none.
         let deadline = Instant::now().checked_add(timeout);

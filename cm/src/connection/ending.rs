@@ -49,12 +49,12 @@ impl fmt::Display for End {
 /// The state of a connection from its establishment to its end.
 #[derive(Debug, Default)]
 pub(super) enum Ending {
-    /// Neither side has ended it.
+    /// Neither side has ended the connection.
     #[default]
     Connected,
-    /// This side has ended it and waits for the peer until the deadline.
+    /// This side has ended the connection and waits for the peer until the deadline.
     Disconnecting(Option<Instant>),
-    /// It has ended.
+    /// The connection has ended.
     Ended(End),
 }
 

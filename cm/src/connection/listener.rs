@@ -177,7 +177,7 @@ impl<T> State<T> {
     /// Returns the outcome of a request.
     ///
     /// # Errors
-    /// As [`CmId::migrate`].
+    /// The errors of [`CmId::migrate`].
     fn ended(&mut self, key: IdKey, outcome: Outcome) -> Result<Option<Incoming<T>>> {
         if let (Some(request), Outcome::Failed(error)) = (self.held.remove(&key), &outcome) {
             return Ok(Some(failed(&request.id, error.clone())));
@@ -221,8 +221,8 @@ impl Listener {
     /// be bound is used.
     ///
     /// # Errors
-    /// As [`CmId::bind_addr`], notably `EADDRINUSE` and `EADDRNOTAVAIL`; as [`EventChannel::new`]
-    /// and [`CmId::listen`]; `ENOENT` for an unknown name.
+    /// The errors of [`CmId::bind_addr`], notably `EADDRINUSE` and `EADDRNOTAVAIL`, of
+    /// [`EventChannel::new`] and of [`CmId::listen`]; `ENOENT` for an unknown name.
     #[doc(alias = "rdma_create_ep")]
     pub fn bind(address: impl ToAddresses) -> Result<Self> {
         let setup = |request: &ConnectRequest| {
@@ -270,7 +270,7 @@ impl<T> Listener<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`bind`](Listener::bind).
+    /// The errors of [`bind`](Listener::bind).
     pub fn bind_with(
         address: impl ToAddresses,
         init: &ListenerInit,
@@ -354,7 +354,7 @@ impl<T> Listener<T> {
     /// may wait for the descriptor again.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// The errors of [`accept`](Self::accept).
     pub fn accept_within(&self, timeout: Duration) -> Result<Option<Connection<T>>> {
         let mut call = Call::within(timeout);
         loop {
@@ -370,7 +370,7 @@ impl<T> Listener<T> {
     /// failure. Returns `None` after that.
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// The errors of [`accept`](Self::accept).
     pub fn next_incoming(&self, timeout: Duration) -> Result<Option<Incoming<T>>> {
         self.next_until(&mut Call::within(timeout))
     }
@@ -587,7 +587,7 @@ impl<T> Waiting<T> {
     /// Returns the outcome of the request.
     ///
     /// # Errors
-    /// As [`CmId::migrate`].
+    /// The errors of [`CmId::migrate`].
     fn ended(self, outcome: Outcome) -> Result<Incoming<T>> {
         match outcome {
             Outcome::Established => self.established(),

@@ -95,7 +95,7 @@ impl<T> Connection<T> {
     /// Returns the address and port of this side.
     ///
     /// # Errors
-    /// As [`CmId::local_addr`](crate::CmId::local_addr).
+    /// The errors of [`CmId::local_addr`](crate::CmId::local_addr).
     pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
         Ok(self.control.id().local_addr()?.and_then(|address| address.ip()))
     }
@@ -103,7 +103,7 @@ impl<T> Connection<T> {
     /// Returns the address and port of the peer.
     ///
     /// # Errors
-    /// As [`CmId::peer_addr`](crate::CmId::peer_addr).
+    /// The errors of [`CmId::peer_addr`](crate::CmId::peer_addr).
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
         Ok(self.control.id().peer_addr()?.and_then(|address| address.ip()))
     }
@@ -115,8 +115,8 @@ impl<T> Connection<T> {
     /// first; it shows that the peer's device has the message.
     ///
     /// # Errors
-    /// As [`Qp::to_error`] and [`Control::disconnect`]. The connection ends in any case, because it
-    /// is dropped.
+    /// The errors of [`Qp::to_error`] and [`Control::disconnect`]. The connection ends in any case,
+    /// because it is dropped.
     pub fn disconnect(self, timeout: Duration) -> Result<Disconnected<T>> {
         let Self { qp, resources, control, .. } = self;
         let qp = qp.to_error()?;
@@ -128,7 +128,7 @@ impl<T> Connection<T> {
 /// Returns the addresses of a name.
 ///
 /// # Errors
-/// As [`ToAddresses::to_addresses`]; `ENOENT` for a name without addresses.
+/// The errors of [`ToAddresses::to_addresses`]; `ENOENT` for a name without addresses.
 fn lookup(name: impl ToAddresses) -> Result<Vec<SocketAddr>> {
     let addresses = name.to_addresses()?;
     if addresses.is_empty() { Err(no_address()) } else { Ok(addresses) }

@@ -35,8 +35,9 @@ impl Resources {
     /// id's device.
     ///
     /// # Errors
-    /// As [`CmId::create_qp`], [`CmId::context`], [`Context::create_cq`](verbs::Context::create_cq)
-    /// and [`Context::create_comp_channel`](verbs::Context::create_comp_channel).
+    /// The errors of [`CmId::create_qp`], [`CmId::context`],
+    /// [`Context::create_cq`](verbs::Context::create_cq) and
+    /// [`Context::create_comp_channel`](verbs::Context::create_comp_channel).
     pub fn create(id: &CmId, cap: QpCap) -> Result<(Qp<Init>, Self)> {
         Self::create_in(id, &id.context()?.alloc_pd()?, cap)
     }
@@ -46,8 +47,8 @@ impl Resources {
     /// opened by the program.
     ///
     /// # Errors
-    /// As [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of another
-    /// device.
+    /// The errors of [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of
+    /// another device.
     pub fn create_in(id: &CmId, pd: &Pd, cap: QpCap) -> Result<(Qp<Init>, Self)> {
         let (context, pd) = (pd.context(), pd.clone());
         let channel = context.create_comp_channel()?;
@@ -86,7 +87,7 @@ impl Resources {
     /// returns the error of a failed request.
     ///
     /// # Errors
-    /// As [`next_send`](Self::next_send).
+    /// The errors of [`next_send`](Self::next_send).
     ///
     /// # References
     /// `rdma_get_recv_comp(3)`

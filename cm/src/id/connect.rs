@@ -62,7 +62,7 @@ impl CmId {
     /// [`connect`](Self::connect).
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     ///
     /// # References
     /// `rdma_connect(3)`
@@ -122,7 +122,7 @@ impl CmId {
     /// [`create_ud_qp`](Self::create_ud_qp).
     ///
     /// # Errors
-    /// As [`accept`](Self::accept).
+    /// The errors of [`accept`](Self::accept).
     ///
     /// # References
     /// `rdma_accept(3)`
@@ -174,7 +174,7 @@ impl CmId {
     /// ([`VENDOR_OPTION_NOT_SUPPORTED`](crate::RejectReason::VENDOR_OPTION_NOT_SUPPORTED)).
     ///
     /// # Errors
-    /// As [`reject`](Self::reject).
+    /// The errors of [`reject`](Self::reject).
     ///
     /// # References
     /// `rdma_reject_ece(3)`

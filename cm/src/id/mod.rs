@@ -196,7 +196,7 @@ impl CmId {
     /// Returns the device of the id without opening it, for programs that open devices themselves.
     ///
     /// # Errors
-    /// As [`context`](Self::context), except errors of opening.
+    /// The errors of [`context`](Self::context), except errors of opening.
     pub fn device(&self) -> Result<Device> {
         Ok(self.inner.device("open_device")?.1.clone())
     }
@@ -250,7 +250,7 @@ impl CmId {
     /// events, for libraries built on this one.
     ///
     /// # Errors
-    /// As [`write_event`](Self::write_event).
+    /// The errors of [`write_event`](Self::write_event).
     pub fn write_internal_event(&self, status: i32, arg: u64) -> Result<()> {
         self.inner.explained(self.inner.backend.write_event(EventType::INTERNAL, status, arg))
     }

@@ -58,9 +58,9 @@ pub(super) enum Held {
     /// None: the program has it, or moves the queue pair itself.
     #[default]
     None,
-    /// It waits for the peer.
+    /// The queue pair waits for the peer.
     Init(Qp<Init>),
-    /// It is connected.
+    /// The queue pair is connected.
     Rts(Qp<Rts>),
     /// The connection has failed.
     Errored(Qp<Errored>),
@@ -179,7 +179,8 @@ impl CmId {
     /// connection. A listening id accepts with its number ([`accept_with`](Self::accept_with)).
     ///
     /// # Errors
-    /// As [`create_qp`](Self::create_qp); `EINVAL` with [`Cause::QpType`] for another type.
+    /// The errors of [`create_qp`](Self::create_qp); `EINVAL` with [`Cause::QpType`] for another
+    /// type.
     ///
     /// # References
     /// `rdma_create_qp(3)`

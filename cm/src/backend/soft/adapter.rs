@@ -73,7 +73,7 @@ impl Adapter {
     /// Takes queue pair 1 of a device.
     ///
     /// # Errors
-    /// As [`Port::take_gsi`], notably `EBUSY`.
+    /// The errors of [`Port::take_gsi`], notably `EBUSY`.
     pub(super) fn new(port: &Port) -> Result<Self, Errno> {
         let gsi = port.take_gsi().map_err(|error| error.errno)?;
         let config = Config {

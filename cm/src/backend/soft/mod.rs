@@ -112,7 +112,7 @@ impl Soft {
     /// reason.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub(crate) fn without_kernel(error: &Arc<Error>) -> Result<Arc<Self>> {
         Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: Some(Arc::clone(error)) }))
     }

@@ -194,7 +194,7 @@ impl State {
     /// Returns an id for reading.
     ///
     /// # Errors
-    /// As [`id`](Self::id).
+    /// The errors of [`id`](Self::id).
     pub(super) fn known(&self, key: Key) -> Result<&Id, Errno> {
         match self.ids.get(&key) {
             Some(Id { state: IdState::Removed, .. }) => Err(Errno::NXIO),
@@ -205,7 +205,7 @@ impl State {
     /// Returns a port's adapter, which is created for its first user.
     ///
     /// # Errors
-    /// As [`Adapter::new`]; `ENODEV` for a removed device; any errno of `epoll_ctl(2)`.
+    /// The errors of [`Adapter::new`]; `ENODEV` for a removed device; any errno of `epoll_ctl(2)`.
     pub(super) fn adapter_of(&mut self, port: &Port) -> Result<u64, Errno> {
         let (gid, scope) = (port.gid(), port.scope_id());
         let is_same = |port: &Port| (port.gid(), port.scope_id()) == (gid, scope);

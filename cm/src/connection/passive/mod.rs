@@ -80,13 +80,13 @@ enum Stage {
 /// The decision about a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The program sets it up.
+    /// The program sets up the connection.
     Pending,
-    /// It waits until another request has ended.
+    /// The request waits until another one has ended.
     Waiting,
-    /// It waits instead of this one, which is dropped.
+    /// The request waits instead of this one, which is dropped.
     Instead(IdKey),
-    /// It is dropped without a reply; its peer sends it again.
+    /// The request is dropped without a reply; its peer sends it again.
     None,
 }
 
