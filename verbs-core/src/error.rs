@@ -298,7 +298,8 @@ pub enum Cause {
         present: Box<str>,
         /// The skipped devices with reasons, separated by `; `. Empty if none.
         skipped: Box<str>,
-        /// No device exists, and `VERBS_SOFT=auto` in the environment would create a soft one.
+        /// Whether no device exists and `VERBS_SOFT=auto` in the environment would create a soft
+        /// one.
         try_soft: bool,
     },
     /// Memory to be registered is inaccessible.

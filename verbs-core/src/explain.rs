@@ -31,7 +31,7 @@ pub fn within(name: &'static str, asked: u64, min: u64, max: u64) -> Result<(), 
 /// to enough slots.
 ///
 /// # Errors
-/// As [`within`], if the ring would have too few slots or exceed `max` entries.
+/// The errors of [`within`], if the ring would have too few slots or exceed `max` entries.
 pub fn resized(name: &'static str, asked: u64, held: u32, max: u64) -> Result<(), Cause> {
     let least = (held + 1).next_power_of_two() / 2;
     within(name, asked, least.max(1).into(), max)

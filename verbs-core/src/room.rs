@@ -53,7 +53,7 @@ pub fn reserve<T>(values: &mut Vec<T>, more: usize) -> Result<(), Errno> {
 /// Returns `len` copies of a value.
 ///
 /// # Errors
-/// As [`filled`].
+/// The errors of [`filled`].
 pub fn copies<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Errno> {
     filled(len, || value.clone())
 }

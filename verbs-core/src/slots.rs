@@ -66,7 +66,7 @@ impl<T> Slots<T> {
     }
 
     /// Creates an empty table for a forked child, in place of one that its parent was changing. Ids
-    /// of the old table find nothing here, unless a slot had 2<sup>15</sup> values.
+    /// of the old table are invalid here, unless a slot had 2<sup>15</sup> values.
     pub fn of_child() -> Self {
         Self { first: generation() << 16, ..Self::new() }
     }

@@ -106,7 +106,7 @@ mod lines {
     use core::arch::asm;
 
     /// # Safety
-    /// As [`load_words`](super::load_words), and `from` is aligned to 16.
+    /// Same as [`load_words`](super::load_words); `from` is aligned to 16.
     pub(super) unsafe fn load(from: *mut u8, into: &mut [[[u8; 8]; 8]]) {
         let len = 64 * into.len();
         if len == 0 {
@@ -140,7 +140,7 @@ mod lines {
     }
 
     /// # Safety
-    /// As [`store_words`](super::store_words), and `to` is aligned to 16.
+    /// Same as [`store_words`](super::store_words); `to` is aligned to 16.
     pub(super) unsafe fn store(to: *mut u8, from: &[[[u8; 8]; 8]]) {
         let len = 64 * from.len();
         if len == 0 {
@@ -182,7 +182,7 @@ mod lines {
 )))]
 mod lines {
     /// # Safety
-    /// As [`load_words`](super::load_words).
+    /// Same as [`load_words`](super::load_words).
     pub(super) unsafe fn load(mut from: *mut u8, into: &mut [[[u8; 8]; 8]]) {
         for word in into.as_flattened_mut() {
             // SAFETY: the caller's promise, a word at a time.
@@ -194,7 +194,7 @@ mod lines {
     }
 
     /// # Safety
-    /// As [`store_words`](super::store_words).
+    /// Same as [`store_words`](super::store_words).
     pub(super) unsafe fn store(mut to: *mut u8, from: &[[[u8; 8]; 8]]) {
         for word in from.as_flattened() {
             // SAFETY: as in `load`.

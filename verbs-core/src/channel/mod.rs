@@ -83,7 +83,7 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// Maps a queue or a page of registers that the kernel offers at an offset of the device file.
     ///
     /// # Safety
-    /// As [`Region::map`].
+    /// Same as [`Region::map`].
     ///
     /// # Errors
     /// Any errno `mmap` returns.
@@ -93,10 +93,10 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// Maps a page that the kernel offers read-only, like [`map`](Self::map).
     ///
     /// # Safety
-    /// As [`Region::map_read_only`].
+    /// Same as [`Region::map_read_only`].
     ///
     /// # Errors
-    /// As [`map`](Self::map).
+    /// The errors of [`map`](Self::map).
     #[allow(unsafe_code)]
     unsafe fn map_read_only(&self, offset: u64, len: usize) -> Result<Region, Errno> {
         // SAFETY: the caller's promise is the same.

@@ -44,7 +44,7 @@ pub struct Uverbs {
     channel: Box<dyn Channel>,
     driver_id: u32,
     device_name: Box<str>,
-    /// Learned: the kernel has no verbs ioctl at all (`ENOTTY`).
+    /// Whether a call has shown that the kernel has no verbs ioctl (`ENOTTY`).
     no_ioctl: AtomicBool,
     /// Learned: a bit for each method missing from the kernel (`EPROTONOSUPPORT`).
     no_method: [AtomicU16; OBJECTS],
@@ -92,7 +92,7 @@ impl Uverbs {
     /// Takes over an open descriptor of a device's file that is a context already.
     ///
     /// # Safety
-    /// As [`open`](Self::open).
+    /// Same as [`open`](Self::open).
     ///
     /// # Errors
     /// [`Cause::File`] for a file other than the device's; [`Cause::KernelLacks`] for a provider's
@@ -116,8 +116,8 @@ impl Uverbs {
     /// Maps `len` bytes offered by the kernel at an offset of the device file.
     ///
     /// # Safety
-    /// As [`Region::map`]: the kernel offered these bytes in its reply to a command that created
-    /// one of the caller's objects.
+    /// Same as [`Region::map`]: the kernel offered these bytes in its reply to a command that
+    /// created one of the caller's objects.
     ///
     /// # Errors
     /// Any errno `mmap` returns.
@@ -129,10 +129,10 @@ impl Uverbs {
     /// Maps `len` bytes offered by the kernel, read-only.
     ///
     /// # Safety
-    /// As [`map`](Self::map).
+    /// Same as [`map`](Self::map).
     ///
     /// # Errors
-    /// As [`map`](Self::map).
+    /// The errors of [`map`](Self::map).
     pub unsafe fn map_read_only(&self, verb: &'static str, offset: u64, len: usize) -> Result<Region> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.channel.map_read_only(offset, len) }.map_err(|errno| self.error(verb, errno))

@@ -118,7 +118,7 @@ pub fn set_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry, value: 
 /// Adds to a value of a completion counter.
 ///
 /// # Errors
-/// As [`set_comp_cntr`].
+/// The errors of [`set_comp_cntr`].
 #[doc(alias = "ibv_inc_comp_cntr")]
 #[doc(alias = "ibv_inc_err_comp_cntr")]
 pub fn inc_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry, amount: u64) -> Result<()> {

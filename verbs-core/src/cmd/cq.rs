@@ -56,8 +56,8 @@ pub fn create_cq(
 /// by ioctl.
 ///
 /// # Errors
-/// As [`create_cq`]; `EOPNOTSUPP` with [`Cause::KernelLacks`] for attributes on kernels without the
-/// ioctl.
+/// The errors of [`create_cq`]; `EOPNOTSUPP` with [`Cause::KernelLacks`] for attributes on kernels
+/// without the ioctl.
 pub fn create_cq_with(
     uverbs: &Uverbs,
     attr: &CqInitAttr<'_>,

@@ -116,7 +116,7 @@ pub fn create_flow_action_esp(
 /// Changes the attributes of an ESP flow action that are set in `attr`.
 ///
 /// # Errors
-/// As [`create_flow_action_esp`].
+/// The errors of [`create_flow_action_esp`].
 #[doc(alias = "ibv_modify_flow_action_esp")]
 pub fn modify_flow_action_esp(uverbs: &Uverbs, handle: u32, attr: &FlowActionEspAttr) -> Result<()> {
     let values = EspValues::new(attr);

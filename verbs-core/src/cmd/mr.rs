@@ -107,10 +107,10 @@ pub unsafe fn reg_mr(
 /// memory without a DMA handle.
 ///
 /// # Safety
-/// As [`reg_mr`]; also for the bytes of the dma-buf.
+/// Same as [`reg_mr`]; also for the bytes of the dma-buf.
 ///
 /// # Errors
-/// As [`reg_mr`] and [`reg_dmabuf_mr`]; `EOPNOTSUPP` with
+/// The errors of [`reg_mr`] and [`reg_dmabuf_mr`]; `EOPNOTSUPP` with
 /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) for a DMA handle on kernels before 6.17, and
 /// for a dma-buf on kernels before 5.12.
 #[doc(alias = "ibv_reg_mr_ex")]
@@ -167,7 +167,7 @@ pub unsafe fn reg_mr_ex(
 /// `iova`.
 ///
 /// # Safety
-/// As [`reg_mr`], for the bytes of the dma-buf.
+/// Same as [`reg_mr`], for the bytes of the dma-buf.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the driver does not register dma-bufs, or with
@@ -249,7 +249,7 @@ pub struct Change {
 /// Changes a memory region in place and returns its keys.
 ///
 /// # Safety
-/// As [`reg_mr`], for new memory and for old memory with new rights.
+/// Same as [`reg_mr`], for new memory and for old memory with new rights.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EOPNOTSUPP` for a driver that cannot change regions, or

@@ -151,7 +151,7 @@ pub struct QpExtra {
 /// sends.
 ///
 /// # Errors
-/// As [`create_qp`]; notably `EOPNOTSUPP` for properties the device does not support.
+/// The errors of [`create_qp`]; notably `EOPNOTSUPP` for properties the device does not support.
 #[doc(alias = "ibv_create_qp_ex")]
 pub fn create_qp_ex(
     uverbs: &Uverbs,
@@ -309,7 +309,7 @@ pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) 
 /// driver's part in both directions (bursts of a rate limit, ECE options).
 ///
 /// # Errors
-/// As [`modify_qp`]; `EOPNOTSUPP` for an attribute unknown to the kernel or the driver.
+/// The errors of [`modify_qp`]; `EOPNOTSUPP` for an attribute unknown to the kernel or the driver.
 #[doc(alias = "ibv_modify_qp")]
 #[doc(alias = "ibv_modify_qp_rate_limit")]
 pub fn modify_qp_ex(

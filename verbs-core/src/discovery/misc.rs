@@ -44,7 +44,7 @@ pub fn misc(kind: &str) -> Result<Misc, Errno> {
 /// Finds a device like [`misc`], with a given netlink and files. For tests.
 ///
 /// # Errors
-/// As [`misc`].
+/// The errors of [`misc`].
 #[doc(hidden)]
 pub fn misc_at(roots: &Roots, netlink: Option<&mut dyn Wire>, kind: &str) -> Result<Misc, Errno> {
     netlink.and_then(|wire| by_netlink(wire, kind)).map_or_else(|| by_sysfs(roots, kind), Ok)

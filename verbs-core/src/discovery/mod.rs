@@ -131,10 +131,10 @@ pub fn copies_on_fork() -> Option<bool> {
 /// Lists devices like [`discover`], with a given netlink and files. For tests.
 ///
 /// # Safety
-/// As [`DeviceInfo::from_parts`], for each device that netlink and the files report.
+/// Same as [`DeviceInfo::from_parts`], for each device that netlink and the files report.
 ///
 /// # Errors
-/// As [`discover`].
+/// The errors of [`discover`].
 #[doc(hidden)]
 #[allow(unsafe_code)]
 pub unsafe fn discover_at(roots: &Roots, netlink: Result<&mut dyn Wire, Errno>) -> Result<Found> {

@@ -149,7 +149,7 @@ pub fn release_range(addr: *mut u8, length: usize) -> Result<(), Errno> {
     state.pages.release(&pages(addr.addr(), length, page_size_at(addr.addr())), &Kernel)
 }
 
-/// The kernel's side: advice for pages.
+/// The advice about pages that the kernel takes.
 trait Advise {
     /// Excludes the pages from forks, or includes them again.
     ///

@@ -80,7 +80,7 @@ impl<T> ForkRwLock<T> {
     /// Locks the value for writing. Waits for all other users.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn write(&self) -> Result<ForkWriteGuard<'_, T>, Lost> {
         watch();
         if !self.exchange(0, own() | WRITER) {

@@ -43,7 +43,7 @@ impl KernelFlow {
     /// counters by handle.
     ///
     /// # Errors
-    /// As [`ContextOps::create_flow`](crate::provider::ContextOps::create_flow).
+    /// The errors of [`ContextOps::create_flow`](crate::provider::ContextOps::create_flow).
     pub fn create(context: &Arc<KernelContext>, qp_handle: u32, attr: &FlowAttr) -> Result<Self> {
         let handle = cmd::flow::create_flow(&context.uverbs, qp_handle, attr, Uhw::none())?;
         Ok(Self { context: Arc::clone(context), handle })
@@ -65,7 +65,7 @@ impl KernelFlowAction {
     /// Creates an ESP action, with the driver's attributes in `driver`.
     ///
     /// # Errors
-    /// As
+    /// The errors of
     /// [`ContextOps::create_flow_action_esp`](crate::provider::ContextOps::create_flow_action_esp).
     pub fn create_esp(
         context: &Arc<KernelContext>,
@@ -96,7 +96,7 @@ impl KernelCounters {
     /// Creates a set of counters.
     ///
     /// # Errors
-    /// As [`ContextOps::create_counters`](crate::provider::ContextOps::create_counters).
+    /// The errors of [`ContextOps::create_counters`](crate::provider::ContextOps::create_counters).
     pub fn create(context: &Arc<KernelContext>) -> Result<Self> {
         let handle = cmd::counters::create_counters(&context.uverbs)?;
         Ok(Self { context: Arc::clone(context), handle })
@@ -129,7 +129,8 @@ impl KernelCompCntr {
     /// Creates a completion counter, with the driver's attributes in `driver`.
     ///
     /// # Errors
-    /// As [`ContextOps::create_comp_cntr`](crate::provider::ContextOps::create_comp_cntr).
+    /// The errors of
+    /// [`ContextOps::create_comp_cntr`](crate::provider::ContextOps::create_comp_cntr).
     pub fn create(context: &Arc<KernelContext>, driver: DriverAttrs<'_>) -> Result<Self> {
         let handle = cmd::counters::create_comp_cntr(&context.uverbs, driver)?;
         Ok(Self { context: Arc::clone(context), handle })
@@ -138,7 +139,8 @@ impl KernelCompCntr {
     /// Makes the counter count operations of the queue pair with this handle.
     ///
     /// # Errors
-    /// As [`ContextOps::qp_attach_comp_cntr`](crate::provider::ContextOps::qp_attach_comp_cntr).
+    /// The errors of
+    /// [`ContextOps::qp_attach_comp_cntr`](crate::provider::ContextOps::qp_attach_comp_cntr).
     pub fn attach_to(&self, qp_handle: u32, ops: CompCntrAttachOps) -> Result<()> {
         cmd::counters::qp_attach_comp_cntr(&self.context.uverbs, qp_handle, self.handle, ops)
     }
@@ -173,7 +175,8 @@ impl KernelRwqIndTable {
     /// Creates a table of the work queues with these handles.
     ///
     /// # Errors
-    /// As [`ContextOps::create_rwq_ind_table`](crate::provider::ContextOps::create_rwq_ind_table).
+    /// The errors of
+    /// [`ContextOps::create_rwq_ind_table`](crate::provider::ContextOps::create_rwq_ind_table).
     pub fn create(context: &Arc<KernelContext>, wq_handles: &[u32]) -> Result<Self> {
         let info = cmd::rwq::create_rwq_ind_table(&context.uverbs, wq_handles, Uhw::none())?;
         Ok(Self { context: Arc::clone(context), info })

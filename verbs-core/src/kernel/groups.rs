@@ -21,7 +21,7 @@ impl Groups {
     /// Attaches the queue pair with this handle to a group.
     ///
     /// # Errors
-    /// As [`QpOps::attach_mcast`](crate::provider::QpOps::attach_mcast).
+    /// The errors of [`QpOps::attach_mcast`](crate::provider::QpOps::attach_mcast).
     pub fn attach(
         &mut self,
         uverbs: &Uverbs,
@@ -46,7 +46,7 @@ impl Groups {
     /// Detaches the queue pair with this handle from a group.
     ///
     /// # Errors
-    /// As [`QpOps::detach_mcast`](crate::provider::QpOps::detach_mcast).
+    /// The errors of [`QpOps::detach_mcast`](crate::provider::QpOps::detach_mcast).
     pub fn detach(
         &mut self,
         uverbs: &Uverbs,

@@ -66,7 +66,7 @@ impl KernelContext {
     /// Opens a device like [`open`](Self::open), with the driver's part of the command in `uhw`.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     #[allow(unsafe_code)]
     pub fn open_uhw(
         device: &DeviceInfo,
@@ -104,7 +104,7 @@ impl KernelContext {
     /// query.
     ///
     /// # Errors
-    /// As [`import`](Self::import).
+    /// The errors of [`import`](Self::import).
     #[allow(unsafe_code)]
     pub fn import_with(
         device: &DeviceInfo,
@@ -187,7 +187,7 @@ impl KernelContext {
     /// Returns the properties of the device and the driver's properties in `uhw`.
     ///
     /// # Errors
-    /// As [`DeviceOps::query_device_ex`].
+    /// The errors of [`DeviceOps::query_device_ex`].
     pub fn query_device_ex_uhw(&self, uhw: Uhw<'_>) -> Result<DeviceAttrEx> {
         let attr = cmd::device::query_device_ex(&self.uverbs, self.fw_ver, uhw)?;
         Ok(DeviceAttrEx { phys_port_cnt_ex: self.phys_port_cnt.unwrap_or(attr.phys_port_cnt_ex), ..attr })
@@ -207,7 +207,7 @@ impl KernelContext {
     /// Returns a copy of the device file's descriptor, for another owner of the same context.
     ///
     /// # Safety
-    /// As [`ContextOps::export_device`](crate::provider::ContextOps::export_device).
+    /// Same as [`ContextOps::export_device`](crate::provider::ContextOps::export_device).
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a channel without a file; any errno of `dup(2)`.

@@ -39,7 +39,7 @@ impl KernelPd {
     /// Allocates a protection domain, with the driver's part of the command in `uhw`.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc).
+    /// The errors of [`alloc`](Self::alloc).
     pub fn alloc_uhw(context: &Arc<KernelContext>, uhw: Uhw<'_>) -> Result<Self> {
         let handle = cmd::pd::alloc_pd(&context.uverbs, uhw)
             .map_err(|error| context.explain_shortage(error, "protection domains", |device| device.max_pd))?;
@@ -55,10 +55,10 @@ impl KernelPd {
     /// Registers `length` bytes at `addr`, which work requests and peers address as `iova`.
     ///
     /// # Safety
-    /// As [`ContextOps::reg_mr`](crate::provider::ContextOps::reg_mr).
+    /// Same as [`ContextOps::reg_mr`](crate::provider::ContextOps::reg_mr).
     ///
     /// # Errors
-    /// As [`ContextOps::reg_mr`](crate::provider::ContextOps::reg_mr).
+    /// The errors of [`ContextOps::reg_mr`](crate::provider::ContextOps::reg_mr).
     pub unsafe fn reg_mr(
         &self,
         addr: *mut u8,
@@ -76,10 +76,10 @@ impl KernelPd {
     /// Registers memory in the extended form.
     ///
     /// # Safety
-    /// As [`ContextOps::reg_mr_ex`](crate::provider::ContextOps::reg_mr_ex).
+    /// Same as [`ContextOps::reg_mr_ex`](crate::provider::ContextOps::reg_mr_ex).
     ///
     /// # Errors
-    /// As [`ContextOps::reg_mr_ex`](crate::provider::ContextOps::reg_mr_ex).
+    /// The errors of [`ContextOps::reg_mr_ex`](crate::provider::ContextOps::reg_mr_ex).
     pub unsafe fn reg_mr_ex(
         &self,
         memory: Memory<'_>,
@@ -104,10 +104,10 @@ impl KernelPd {
     /// Registers `length` bytes of a dma-buf from `offset` on.
     ///
     /// # Safety
-    /// As [`ContextOps::reg_dmabuf_mr`](crate::provider::ContextOps::reg_dmabuf_mr).
+    /// Same as [`ContextOps::reg_dmabuf_mr`](crate::provider::ContextOps::reg_dmabuf_mr).
     ///
     /// # Errors
-    /// As [`ContextOps::reg_dmabuf_mr`](crate::provider::ContextOps::reg_dmabuf_mr).
+    /// The errors of [`ContextOps::reg_dmabuf_mr`](crate::provider::ContextOps::reg_dmabuf_mr).
     pub unsafe fn reg_dmabuf_mr(
         &self,
         fd: BorrowedFd<'_>,
@@ -127,7 +127,7 @@ impl KernelPd {
     /// Registers `length` bytes of device memory from `offset` on, by the memory's handle.
     ///
     /// # Errors
-    /// As [`ContextOps::reg_dm_mr`](crate::provider::ContextOps::reg_dm_mr).
+    /// The errors of [`ContextOps::reg_dm_mr`](crate::provider::ContextOps::reg_dm_mr).
     pub fn reg_dm_mr(
         &self,
         dm_handle: u32,
@@ -145,7 +145,7 @@ impl KernelPd {
     /// Advises the device about the pages of elements in on-demand paging regions.
     ///
     /// # Errors
-    /// As [`ContextOps::advise_mr`](crate::provider::ContextOps::advise_mr).
+    /// The errors of [`ContextOps::advise_mr`](crate::provider::ContextOps::advise_mr).
     pub fn advise_mr(&self, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
         cmd::mr::advise_mr(&self.context.uverbs, self.handle, advice, flags, sges)
     }
@@ -153,7 +153,7 @@ impl KernelPd {
     /// Returns the memory region of the same open file with this handle and its description.
     ///
     /// # Errors
-    /// As [`ContextOps::import_mr`](crate::provider::ContextOps::import_mr).
+    /// The errors of [`ContextOps::import_mr`](crate::provider::ContextOps::import_mr).
     pub fn import_mr(&self, handle: u32) -> Result<(KernelMr, MrAttr)> {
         let attr = cmd::mr::query_mr(&self.context.uverbs, handle)?;
         let info = MrInfo { handle, lkey: attr.lkey, rkey: attr.rkey };
@@ -175,7 +175,7 @@ impl KernelPd {
     /// Allocates a memory window, for a driver without its own data in it.
     ///
     /// # Errors
-    /// As [`ContextOps::alloc_mw`](crate::provider::ContextOps::alloc_mw).
+    /// The errors of [`ContextOps::alloc_mw`](crate::provider::ContextOps::alloc_mw).
     pub fn alloc_mw(&self, mw_type: MwType) -> Result<KernelMw> {
         let context = Arc::clone(&self.context);
         let info = cmd::mw::alloc_mw(&context.uverbs, self.handle, mw_type, Uhw::none())
@@ -214,11 +214,11 @@ impl KernelMr {
     /// Changes the region in place. Its keys may change.
     ///
     /// # Safety
-    /// As [`ContextOps::rereg_mr`](crate::provider::ContextOps::rereg_mr).
+    /// Same as [`ContextOps::rereg_mr`](crate::provider::ContextOps::rereg_mr).
     ///
     /// # Errors
-    /// As [`ContextOps::rereg_mr`](crate::provider::ContextOps::rereg_mr). The state of the region
-    /// afterwards depends on the driver; the provider handles it.
+    /// The errors of [`ContextOps::rereg_mr`](crate::provider::ContextOps::rereg_mr). The state of
+    /// the region afterwards depends on the driver; the provider handles it.
     pub unsafe fn rereg(
         &mut self,
         memory: Option<(*mut u8, usize, u64)>,
@@ -276,7 +276,7 @@ impl KernelDmah {
     /// Allocates a DMA handle.
     ///
     /// # Errors
-    /// As [`ContextOps::alloc_dmah`](crate::provider::ContextOps::alloc_dmah).
+    /// The errors of [`ContextOps::alloc_dmah`](crate::provider::ContextOps::alloc_dmah).
     pub fn alloc(context: &Arc<KernelContext>, attr: &DmahAttr) -> Result<Self> {
         let handle = cmd::dmah::alloc_dmah(&context.uverbs, attr)?;
         Ok(Self { context: Arc::clone(context), handle })

@@ -300,7 +300,7 @@ impl Search {
     /// if no query is needed: the kernel has the Ethernet address already, or needs none.
     ///
     /// # Errors
-    /// As [`resolve`].
+    /// The errors of [`resolve`].
     pub fn start(ifindex: u32, source: IpAddr, destination: IpAddr) -> Result<Option<Self>, Errno> {
         let mut table = NetlinkSocket::route()?;
         let Some(neighbour) = unknown_hop(&mut table, ifindex, destination).map_err(unreachable)? else {
@@ -347,7 +347,7 @@ impl AsFd for Search {
 /// Returns the first hop to a destination, if its Ethernet address is needed but unknown.
 ///
 /// # Errors
-/// As [`Lookup::next_hop`] and [`Lookup::link`].
+/// The errors of [`Lookup::next_hop`] and [`Lookup::link`].
 fn unknown_hop(
     wire: &mut dyn Wire,
     ifindex: u32,

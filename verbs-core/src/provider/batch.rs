@@ -266,7 +266,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     /// Puts a request into the queue, unless an earlier one was rejected.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`].
+    /// Same as [`SendQueue::post_send`].
     #[inline(always)]
     unsafe fn put(&mut self, op: SendOp<'_>, sge: &[Sge], flags: SendFlags) {
         if self.refused.is_some() {
@@ -320,7 +320,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
 /// that the batch stays in registers.
 ///
 /// # Safety
-/// As [`SendQueue::post_send`].
+/// Same as [`SendQueue::post_send`].
 #[cold]
 #[inline(never)]
 unsafe fn post_any<Q: SendQueue>(queue: &mut Q, wr: &SendWr<'_>) -> Result<(), PostReason> {
@@ -356,8 +356,8 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
     /// Sets one element of local memory and puts the request into the queue.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`], for this request, from the doorbell on. Dropping or aborting
-    /// the batch ends the promise.
+    /// Same as [`SendQueue::post_send`], for this request, from the doorbell on. Dropping or
+    /// aborting the batch ends the promise.
     #[doc(alias = "ibv_wr_set_sge")]
     #[inline(always)]
     pub unsafe fn set_sge(self, sge: Sge) {
@@ -368,7 +368,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
     /// Sets the elements of local memory and puts the request into the queue.
     ///
     /// # Safety
-    /// As [`set_sge`](Self::set_sge), for each element.
+    /// Same as [`set_sge`](Self::set_sge), for each element.
     #[doc(alias = "ibv_wr_set_sge_list")]
     #[inline(always)]
     pub unsafe fn set_sge_list(self, list: &[Sge]) {
@@ -425,7 +425,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
     }
 
     /// # Safety
-    /// As [`SendQueue::post_send`].
+    /// Same as [`SendQueue::post_send`].
     #[inline(always)]
     unsafe fn put(self, list: &[Sge], flags: SendFlags) {
         let Self { batch, op, remote_srqn } = self;

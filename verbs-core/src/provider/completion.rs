@@ -117,7 +117,7 @@ pub trait Notifier: Debug + Send + Sync {
     /// Requests an event, like [`CqOps::req_notify`].
     ///
     /// # Errors
-    /// As [`CqOps::req_notify`].
+    /// The errors of [`CqOps::req_notify`].
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 }
 

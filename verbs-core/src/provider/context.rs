@@ -39,7 +39,7 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// Queries the device's attributes, including those added by later kernels.
     ///
     /// # Errors
-    /// As [`query_device`](Self::query_device).
+    /// The errors of [`query_device`](Self::query_device).
     fn query_device_ex(&self) -> Result<DeviceAttrEx>;
 
     /// Queries a port, counted from 1.
@@ -53,7 +53,8 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// returns the product of its width and the speed of a lane.
     ///
     /// # Errors
-    /// As [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed without a name.
+    /// The errors of [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed without
+    /// a name.
     fn query_port_speed(&self, port_num: u8) -> Result<u64> {
         let port = self.query_port(port_num)?;
         port.speed_100mbps()
@@ -64,7 +65,7 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// it.
     ///
     /// # Errors
-    /// As [`query_device`](Self::query_device).
+    /// The errors of [`query_device`](Self::query_device).
     fn query_gid_table(&self) -> Result<Vec<GidEntry>>;
 
     /// Passes the valid entries of a port's GID table to `visit`, in index order, until it breaks.
@@ -72,7 +73,7 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// ends early costs less than the table.
     ///
     /// # Errors
-    /// As [`query_gid_table`](Self::query_gid_table); a nonexistent port has no entry.
+    /// The errors of [`query_gid_table`](Self::query_gid_table); a nonexistent port has no entry.
     fn visit_gids(&self, port_num: u8, visit: &mut dyn FnMut(GidEntry) -> ControlFlow<()>) -> Result<()> {
         let table = self.query_gid_table()?;
         let _ = table.into_iter().filter(|entry| entry.port_num == u32::from(port_num)).try_for_each(visit);
@@ -163,11 +164,11 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Registers memory in the extended form: with a DMA handle, or of a dma-buf.
     ///
     /// # Safety
-    /// As [`reg_mr`](Self::reg_mr); also for the bytes of a dma-buf.
+    /// Same as [`reg_mr`](Self::reg_mr); also for the bytes of a dma-buf.
     ///
     /// # Errors
-    /// As [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP` for a
-    /// DMA handle the device cannot use.
+    /// The errors of [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr);
+    /// `EOPNOTSUPP` for a DMA handle the device cannot use.
     unsafe fn reg_mr_ex(&self, pd: &P::Pd, attr: &MrInitAttr<'_, P>) -> Result<P::Mr> {
         let MrInitAttr { memory, length, iova, access, dmah } = *attr;
         if dmah.is_some() {
@@ -187,7 +188,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// address as `iova`.
     ///
     /// # Safety
-    /// As [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
+    /// Same as [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device does not register dma-bufs; any other errno the kernel returns.
@@ -210,7 +211,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// request already in progress may finish with the old rights.
     ///
     /// # Safety
-    /// As [`reg_mr`](Self::reg_mr), for new memory, and for old memory with new rights.
+    /// Same as [`reg_mr`](Self::reg_mr), for new memory, and for old memory with new rights.
     ///
     /// # Errors
     /// The reason and the state of the region: `EOPNOTSUPP` if the device cannot change regions, or

@@ -48,7 +48,7 @@ pub trait CompCntrOps: Any + Debug + Send + Sync {
     /// Adds to one of its values.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// The errors of [`set`](Self::set).
     fn inc(&self, entry: CompCntrEntry, amount: u64) -> Result<()>;
 
     /// Reads one of its values.

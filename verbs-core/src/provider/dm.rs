@@ -24,7 +24,7 @@ pub trait DmOps: Any + Debug + Send + Sync {
     /// Copies bytes out of device memory from `offset` on.
     ///
     /// # Errors
-    /// As [`copy_to`](Self::copy_to).
+    /// The errors of [`copy_to`](Self::copy_to).
     fn copy_from(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
     /// Exports it as a dma-buf.

@@ -342,7 +342,7 @@ pub trait Destroy: Sized {
     /// counts are valid only for a unique handle.
     ///
     /// # Errors
-    /// As [`destroy`](Self::destroy).
+    /// The errors of [`destroy`](Self::destroy).
     #[allow(clippy::result_large_err)]
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, crate::Error)> {
         self.destroy().map(|()| EventsRead::default())

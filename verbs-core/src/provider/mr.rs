@@ -83,15 +83,15 @@ impl<P: Provider> Default for MrChange<'_, P> {
 #[doc(alias = "ibv_rereg_mr_err_code")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionState {
-    /// It is unchanged.
+    /// The region is unchanged.
     #[doc(alias = "IBV_REREG_MR_ERR_INPUT")]
     #[doc(alias = "IBV_REREG_MR_ERR_DONT_FORK_NEW")]
     Unchanged,
-    /// It has changed as requested. Only the old memory stays excluded from forks.
+    /// The region has changed as requested. Only the old memory stays excluded from forks.
     #[doc(alias = "IBV_REREG_MR_ERR_DO_FORK_OLD")]
     Changed,
-    /// It may have changed in part or not at all. It may only be deregistered; until then the
-    /// device may access the old and the new memory.
+    /// The region may have changed in part or not at all. Only deregistration is permitted; until
+    /// then the device may access the old and the new memory.
     #[doc(alias = "IBV_REREG_MR_ERR_CMD")]
     #[doc(alias = "IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW")]
     Unusable,

@@ -206,7 +206,7 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// [`ring`](Self::ring).
     ///
     /// # Safety
-    /// As [`post_send`](Self::post_send).
+    /// Same as [`post_send`](Self::post_send).
     ///
     /// # Errors
     /// The reason why the queue rejects the request. The queue is unchanged.
@@ -221,7 +221,7 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// function that keeps the request in registers.
     ///
     /// # Safety
-    /// As [`post_send`](Self::post_send).
+    /// Same as [`post_send`](Self::post_send).
     #[inline(always)]
     unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
         // SAFETY: the caller's promise is the same.
@@ -232,7 +232,7 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// through a pointer, so the request's operation is not visible to the compiler.
     ///
     /// # Safety
-    /// As [`post_send`](Self::post_send).
+    /// Same as [`post_send`](Self::post_send).
     #[inline]
     unsafe fn post_quick_erased(&mut self, wr: &SendWr<'_>) -> bool {
         // SAFETY: the caller's promise is the same.
@@ -248,7 +248,7 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// [`post_quick`](Self::post_quick) and [`ring`](Self::ring).
     ///
     /// # Safety
-    /// As [`post_send`](Self::post_send).
+    /// Same as [`post_send`](Self::post_send).
     #[inline(always)]
     unsafe fn post_alone(&mut self, wr: &SendWr<'_>) -> bool {
         let _ = wr;
@@ -315,7 +315,7 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// [`ring`](Self::ring).
     ///
     /// # Safety
-    /// As [`post_recv`](Self::post_recv).
+    /// Same as [`post_recv`](Self::post_recv).
     ///
     /// # Errors
     /// The reason why the queue rejects the request. The queue is unchanged.
@@ -353,7 +353,7 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// [`TmOp::Add`](crate::types::TmOp::Add).
     ///
     /// # Safety
-    /// As [`post_recv`](Self::post_recv), for the elements of each
+    /// Same as [`post_recv`](Self::post_recv), for the elements of each
     /// [`TmOp::Add`](crate::types::TmOp::Add). The promise lasts until the completion of the
     /// operation, or of its removal, was polled.
     ///

@@ -106,10 +106,10 @@ impl Region {
     /// the process.
     ///
     /// # Safety
-    /// As [`map`](Self::map).
+    /// Same as [`map`](Self::map).
     ///
     /// # Errors
-    /// As [`map`](Self::map).
+    /// The errors of [`map`](Self::map).
     pub unsafe fn map_read_only(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, Errno> {
         use std::os::fd::AsRawFd;
         if len == 0 {
@@ -143,7 +143,7 @@ impl Region {
     /// `len` is rounded up to 2 MiB.
     ///
     /// # Errors
-    /// As [`anonymous`](Self::anonymous): `ENOMEM` if the system has none reserved.
+    /// The errors of [`anonymous`](Self::anonymous): `ENOMEM` if the system has none reserved.
     pub fn huge(len: usize) -> Result<Self, Errno> {
         const HUGE: usize = 2 << 20;
         if len == 0 {
@@ -224,7 +224,7 @@ impl Region {
     /// them exists.
     ///
     /// # Panics
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     #[inline]
     pub unsafe fn write<T: IntoBytes>(&self, offset: usize, value: T) {
         let pointer = self.checked::<T>(offset);
@@ -258,7 +258,7 @@ impl Region {
     ///   follows the addresses in published slots.
     ///
     /// # Panics
-    /// As [`read`](Self::read).
+    /// Same as [`read`](Self::read).
     pub unsafe fn index(&self, offset: usize) -> SharedIndex {
         let pointer = self.checked::<u32>(offset);
         #[cfg(not(loom))]

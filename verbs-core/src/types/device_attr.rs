@@ -164,13 +164,13 @@ pub struct DeviceAttr {
     pub max_pd: u32,
     /// RDMA reads and atomics executed by one queue pair for its peer at a time.
     pub max_qp_rd_atom: u32,
-    /// As `max_qp_rd_atom`, of an end-to-end context.
+    /// The same as `max_qp_rd_atom`, for an end-to-end context.
     pub max_ee_rd_atom: u32,
     /// RDMA reads and atomics executed by the device for peers at a time.
     pub max_res_rd_atom: u32,
     /// Outstanding RDMA reads and atomics of one queue pair.
     pub max_qp_init_rd_atom: u32,
-    /// As `max_qp_init_rd_atom`, of an end-to-end context.
+    /// The same as `max_qp_init_rd_atom`, for an end-to-end context.
     pub max_ee_init_rd_atom: u32,
     /// The scope of its atomics.
     pub atomic_cap: AtomicCap,

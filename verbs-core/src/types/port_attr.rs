@@ -374,8 +374,8 @@ pub struct PortAttr {
     pub flags: PortFlags,
     /// The second set of capabilities; empty if not reported by the kernel.
     pub port_cap_flags2: PortCapFlags2,
-    /// As `active_speed`, wide enough for newer speeds; `PortSpeed(0)` if not reported by the
-    /// kernel.
+    /// The same as `active_speed`, but wide enough for newer speeds; `PortSpeed(0)` if not reported
+    /// by the kernel.
     pub active_speed_ex: PortSpeed,
 }
 

@@ -79,7 +79,7 @@ impl FdChannel {
     /// Takes over an open file, proven to be the device's by sysfs and its number.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub(crate) fn import(device: &DeviceInfo, file: OwnedFd) -> Result<Self> {
         Ok(Self { fd: Arc::new(super::open::import(device, file)?) })
     }

@@ -62,7 +62,7 @@ pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
 /// Checks that an open file is the device's.
 ///
 /// # Errors
-/// As [`open`]; `ENXIO` for another file.
+/// The errors of [`open`]; `ENXIO` for another file.
 pub(super) fn import(device: &DeviceInfo, file: OwnedFd) -> Result<OwnedFd> {
     with_proof("import_device", device, |dev| {
         let file = File::from(file);
