@@ -54,8 +54,8 @@ impl SoftDevice {
     /// reach each other.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind): `EADDRINUSE` if the port is taken on every such address, for
-    /// example by the kernel's rdma_rxe.
+    /// The errors of [`bind`](Self::bind): `EADDRINUSE` if the port is taken on every such address,
+    /// for example by the kernel's rdma_rxe.
     pub fn auto() -> Result<DeviceInfo> {
         Self::builder().auto()
     }
@@ -117,8 +117,8 @@ impl SoftBuilder {
     /// Creates a device on an address of this machine.
     ///
     /// # Errors
-    /// As [`SoftDevice::bind`]; `EADDRNOTAVAIL` if the interface of [`scope_id`](Self::scope_id)
-    /// does not have the address.
+    /// The errors of [`SoftDevice::bind`]; `EADDRNOTAVAIL` if the interface of
+    /// [`scope_id`](Self::scope_id) does not have the address.
     pub fn bind(self, address: IpAddr) -> Result<DeviceInfo> {
         self.on_address(&own_name(), address).map_err(|skipped| skipped.into_error("bind"))
     }
@@ -126,7 +126,7 @@ impl SoftBuilder {
     /// Creates a device on a free address of 127.0.0.0/8.
     ///
     /// # Errors
-    /// As [`SoftDevice::auto`].
+    /// The errors of [`SoftDevice::auto`].
     pub fn auto(self) -> Result<DeviceInfo> {
         self.on_any(&own_name()).map_err(|skipped| skipped.into_error("bind"))
     }

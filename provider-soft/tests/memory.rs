@@ -514,7 +514,7 @@ fn a_queue_leaves_memory_for_the_rest_of_the_call() {
     }
 }
 
-/// As [`create_until_refused`], with an error that states the missing amount.
+/// Like [`create_until_refused`], with an error that states the missing amount.
 fn refused_for_want_of_memory<T>(spare: usize, create: impl FnMut() -> Result<T, Error>) {
     let error = create_until_refused(spare, create);
     assert_eq!(error.errno, Errno::NOMEM, "{error}");

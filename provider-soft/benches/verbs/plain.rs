@@ -95,11 +95,11 @@ fn some_icrc() -> Icrc {
 /// The way both ends of a round trip use their sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trip {
-    /// They call until a datagram is there.
+    /// The ends call until a datagram is there.
     Polled,
     /// The same, with connected sockets.
     Connected,
-    /// They wait in the call, so each datagram wakes a process.
+    /// The ends wait in the call, so each datagram wakes a process.
     Blocking,
 }
 

@@ -122,7 +122,7 @@ impl Answers {
     /// the next hop. If the kernel's search cannot be followed, the resolution skips it.
     ///
     /// # Errors
-    /// As [`resolve`](super::resolve()).
+    /// The errors of [`resolve`](super::resolve()).
     pub fn resolve(
         &mut self,
         space: u16,
@@ -141,7 +141,7 @@ impl Answers {
     /// Returns the route to a destination, whether or not a host exists there.
     ///
     /// # Errors
-    /// As [`resolve`](super::resolve()).
+    /// The errors of [`resolve`](super::resolve()).
     pub(super) fn way(
         &mut self,
         space: u16,
@@ -240,7 +240,7 @@ impl Answers {
     /// or not needed.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     fn look(&mut self, space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Seen, Errno> {
         let mut is_full = false;
         for (on, name) in names_of(space, destination) {
@@ -320,7 +320,7 @@ impl Answers {
     /// Returns whether a client chooses the owner of a name before trying the next name.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     fn is_chosen(
         &mut self,
         on: On,
@@ -339,7 +339,7 @@ impl Answers {
     /// one of root, of the client's user, or of the user holding the other names.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     fn is_beside(&mut self, space: u16, listener: Owner, destination: SocketAddr) -> Result<bool, Errno> {
         if listener.is_trusted() {
             return Ok(true);
@@ -359,7 +359,7 @@ impl Answers {
     /// table at the head of this file lists the cases.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     fn is_preferred(&mut self, space: u16, listener: Owner, destination: SocketAddr) -> Result<bool, Errno> {
         if listener.is_trusted() {
             return Ok(true);
@@ -390,7 +390,7 @@ impl Answers {
     /// Returns the owner of a name, if a process has it and its queue of clients has room.
     ///
     /// # Errors
-    /// As [`find`](Self::find), except `EAGAIN`.
+    /// The errors of [`find`](Self::find), except `EAGAIN`.
     fn visible_owner(&mut self, name: &str) -> Result<Option<Owner>, Errno> {
         match self.owner(name) {
             Err(Errno::AGAIN) => Ok(None),
@@ -401,7 +401,7 @@ impl Answers {
     /// Returns the owner of a name, if a process has it.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// The errors of [`find`](Self::find).
     fn owner(&mut self, name: &str) -> Result<Option<Owner>, Errno> {
         self.ask(name)?.map(|stream| Owner::of(&stream)).transpose()
     }
@@ -440,7 +440,7 @@ impl Answers {
     /// Connects to a name. Returns `None` if no listener has it.
     ///
     /// # Errors
-    /// As [`resolve`](super::resolve()).
+    /// The errors of [`resolve`](super::resolve()).
     fn ask(&mut self, name: &str) -> Result<Option<UnixStream>, Errno> {
         let fd = match self.asking.take() {
             Some(fd) => fd,

@@ -129,7 +129,7 @@ impl Gsi {
     /// [`at_exit`](super::at_exit): it does not wait for a stuck thread.
     ///
     /// # Errors
-    /// As [`send`](Self::send); `EBUSY` if the device's lock does not become free soon.
+    /// The errors of [`send`](Self::send); `EBUSY` if the device's lock does not become free soon.
     pub fn send_at_exit(&self, to: &MadAddress, mad: &[u8; MAD_LEN]) -> Result<()> {
         let to = self.destination(to)?;
         self.device.control_soon(SEND, |core, _| self.post(core, &to, mad))

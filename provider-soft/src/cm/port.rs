@@ -122,7 +122,7 @@ impl Port {
     /// its interface's and this port's.
     ///
     /// # Errors
-    /// As [`active_mtu`](Self::active_mtu).
+    /// The errors of [`active_mtu`](Self::active_mtu).
     pub(super) fn mtu_to_local(&self, address: IpAddr) -> core::result::Result<Mtu, Errno> {
         Ok(limits::port_attr(self.device.mtu_to_local(address)?, true).active_mtu)
     }

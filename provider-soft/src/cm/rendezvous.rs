@@ -120,8 +120,9 @@ impl Listening {
     /// `ports` were requested by number.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind); `EADDRINUSE` in all other cases. One such case is a process without
-    /// a visible owner: it has bound the name without listening, or does not accept its clients.
+    /// The errors of [`bind`](Self::bind); `EADDRINUSE` in all other cases. One such case is a
+    /// process without a visible owner: it has bound the name without listening, or does not accept
+    /// its clients.
     pub fn bind_loopback(space: u16, address: SocketAddr, ports: &[Port]) -> Result<Option<Self>, Errno> {
         let holder = match Self::take_or_see(&name_at(space, address), Token::draw()?, ports)? {
             Ok(taken) => return Ok(Some(taken)),
@@ -178,8 +179,8 @@ impl Listening {
     /// Takes a name, or returns the process holding it.
     ///
     /// # Errors
-    /// As [`take`](Self::take); `EADDRINUSE` if another process has the name and its owner cannot
-    /// be seen.
+    /// The errors of [`take`](Self::take); `EADDRINUSE` if another process has the name and its
+    /// owner cannot be seen.
     fn take_or_see(name: &str, token: Token, ports: &[Port]) -> Result<Result<Self, Owner>, Errno> {
         for _ in 0..TRIES {
             match Self::take(name.to_owned(), token, ports) {

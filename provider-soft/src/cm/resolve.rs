@@ -46,7 +46,7 @@ impl Route {
     /// this machine uses the interface of its address.
     ///
     /// # Errors
-    /// As [`Port::active_mtu`].
+    /// The errors of [`Port::active_mtu`].
     pub fn path_mtu(&self) -> Result<Mtu, Errno> {
         if self.is_local { self.port.mtu_to_local(self.destination) } else { self.port.active_mtu() }
     }
@@ -140,7 +140,7 @@ impl Lookup {
     /// If a listener ends without an answer, the result is the destination itself.
     ///
     /// # Errors
-    /// As [`resolve`].
+    /// The errors of [`resolve`].
     pub fn finish(&mut self) -> Result<Option<Route>, Errno> {
         match &mut self.0 {
             To::Listener(listener) => listener.finish(),
@@ -228,7 +228,7 @@ fn parse(answer: &[u8]) -> Option<Answer> {
 /// reachable one, failing that the destination itself.
 ///
 /// # Errors
-/// As [`resolve`].
+/// The errors of [`resolve`].
 pub(super) fn best_route(
     ports: &[Port],
     source: Option<IpAddr>,
@@ -267,7 +267,7 @@ fn is_other_family(ports: &[Port], source: Option<IpAddr>, addresses: &[IpAddr])
 /// Returns the route to an address.
 ///
 /// # Errors
-/// As [`resolve`].
+/// The errors of [`resolve`].
 pub(super) fn route(
     ports: &[Port],
     source: Option<IpAddr>,

@@ -13,7 +13,7 @@ use crate::sync::signal::Signal;
 pub(crate) struct GsiEnd {
     producer: Producer<ReceivedMad>,
     signal: Arc<Signal>,
-    /// MADs were passed on in this turn.
+    /// Whether MADs were passed on in this turn.
     has_new: bool,
 }
 

@@ -59,7 +59,7 @@ use crate::io::{Membership, Socket};
 pub(crate) struct Device {
     shared: Arc<Shared>,
     worker: Mutex<Option<JoinHandle<()>>>,
-    /// The address was chosen automatically.
+    /// Whether the address was chosen automatically.
     pub(crate) is_auto: bool,
 }
 

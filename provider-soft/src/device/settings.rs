@@ -5,7 +5,7 @@ use crate::memory::checked::CheckedMemory;
 /// The settings of a device, made by [`SoftBuilder`](crate::SoftBuilder).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settings {
-    /// Connected queue pairs accept packets from only one UDP source port of their peer.
+    /// Whether connected queue pairs accept packets from only one UDP source port of their peer.
     pub(crate) strict_ports: bool,
     /// The registered memory accessed by the kernel.
     pub(crate) checked_memory: CheckedMemory,

@@ -82,7 +82,7 @@ pub(crate) struct Shared {
     pub(crate) link: Option<LinkWatch>,
     /// The interfaces' properties, valid until the next change.
     interfaces: Mutex<KnownInterfaces>,
-    /// A report of a change was read, but the worker has not looked at the port since.
+    /// Whether a report of a change was read, but the worker has not looked at the port since.
     link_changed: AtomicBool,
     /// The state of the port last reported by events. Only the worker changes it.
     port: Mutex<PortLink>,
@@ -415,7 +415,7 @@ impl Shared {
     /// Returns the name and MTU of the interface with the address ([`Socket::interface`]).
     ///
     /// # Errors
-    /// As [`Socket::interface`].
+    /// The errors of [`Socket::interface`].
     pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
         self.with_interfaces(|known| self.own_interface(known))
     }
@@ -423,7 +423,7 @@ impl Shared {
     /// Returns the MTU of this interface.
     ///
     /// # Errors
-    /// As [`Socket::interface`].
+    /// The errors of [`Socket::interface`].
     pub(crate) fn mtu(&self) -> Result<Option<u32>, Errno> {
         Ok(self.interface()?.map(|(_, mtu)| mtu))
     }
@@ -433,7 +433,7 @@ impl Shared {
     /// path MTUs that its interface does not carry.
     ///
     /// # Errors
-    /// As [`Socket::interface`].
+    /// The errors of [`Socket::interface`].
     pub(crate) fn mtu_to_local(&self, address: IpAddr) -> Result<Option<u32>, Errno> {
         let address = listed(address);
         self.with_interfaces(|known| {

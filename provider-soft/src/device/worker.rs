@@ -88,9 +88,9 @@ struct Habit {
     /// The number of polls at the last full tick and its time.
     polls: u32,
     since: Time,
-    /// The program polls often enough to drive the device.
+    /// Whether the program polls often enough to drive the device.
     is_polled: bool,
-    /// The program has polled since the last full tick.
+    /// Whether the program has polled since the last full tick.
     has_polled: bool,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Inbox {
     offer: usize,
     /// The number of single datagrams in a row, without an empty receive in between.
     in_a_row: u32,
-    /// The last receive offered more than one slot and filled all of them.
+    /// Whether the last receive offered more than one slot and filled all of them.
     more: bool,
     flows: Flows,
     local: IpAddr,
@@ -106,10 +106,10 @@ impl Inbox {
         self.receive_from(socket, socket.counts())
     }
 
-    /// As [`receive`](Self::receive), counting with the counters of another socket.
+    /// Like [`receive`](Self::receive), but counts with the counters of another socket.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive).
+    /// The errors of [`receive`](Self::receive).
     #[inline(always)]
     pub(super) fn receive_from(&mut self, socket: &Socket, counts: &Counts) -> Result<usize, Errno> {
         if !self.is_empty() {

@@ -64,9 +64,9 @@ pub(crate) struct Interface {
     pub(crate) name: String,
     /// Its index in the network namespace; 0 if it has just been deleted.
     pub(crate) index: u32,
-    /// It is up and has a carrier.
+    /// Whether the interface is up and has a carrier.
     pub(crate) is_up: bool,
-    /// It is the loopback interface.
+    /// Whether this is the loopback interface.
     pub(crate) is_loopback: bool,
 }
 
@@ -158,9 +158,9 @@ fn is_same_subnet(one: IpAddr, other: IpAddr, mask: IpAddr) -> bool {
 /// The state of a device's port as reported by events, with its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortLink {
-    /// The GID's address belongs to an interface.
+    /// Whether the GID's address belongs to an interface.
     pub(crate) has_gid: bool,
-    /// This interface is up.
+    /// Whether this interface is up.
     pub(crate) is_active: bool,
     /// The index of this interface, 0 without one.
     pub(crate) index: u32,

@@ -79,9 +79,9 @@ struct Group {
     segment: usize,
     /// The number of packets in the group.
     packets: usize,
-    /// No more packets may join.
+    /// Whether the group accepts no more packets.
     closed: bool,
-    /// The group is sent packet by packet, and `start` advances.
+    /// Whether the group is sent packet by packet, and `start` advances.
     split: bool,
     traffic_class: u8,
     hop_limit: u8,

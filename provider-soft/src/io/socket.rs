@@ -292,7 +292,7 @@ impl Socket {
     /// Returns the name and MTU of the interface with another address of this machine.
     ///
     /// # Errors
-    /// As [`interface`](Self::interface).
+    /// The errors of [`interface`](Self::interface).
     pub(crate) fn interface_of(&self, address: IpAddr) -> Result<Option<(String, u32)>, Errno> {
         // A link-local address is on this port's link.
         let is_of_link = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());

@@ -39,7 +39,7 @@ pub(super) struct Slot {
     pub(super) control: Control,
     pub(super) payload: Box<[u8]>,
     pub(super) len: usize,
-    /// The datagram was longer than `payload`.
+    /// Whether the datagram was longer than `payload`.
     pub(super) cut_off: bool,
 }
 

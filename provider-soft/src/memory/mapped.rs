@@ -158,7 +158,7 @@ struct Mapping {
     end: u64,
     readable: bool,
     writable: bool,
-    /// The pages belong to a file that can be truncated.
+    /// Whether the pages belong to a file that can be truncated.
     of_file: bool,
 }
 

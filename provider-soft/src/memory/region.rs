@@ -50,18 +50,18 @@ pub(crate) struct Region {
 /// The way to access a region's bytes.
 #[derive(Debug)]
 enum AccessedBy {
-    /// Only work requests of this process name them.
+    /// Only work requests of this process name the bytes.
     Own,
-    /// Peers may access them.
+    /// Peers may access the bytes.
     Peers(ExposedBytes),
-    /// Pages may be missing, so the kernel accesses them.
+    /// Pages may be missing, so the kernel accesses the bytes.
     Kernel {
-        /// The program registered them for on-demand paging.
+        /// Whether the program registered the bytes for on-demand paging.
         on_demand: bool,
     },
-    /// They are device memory, starting at this offset.
+    /// The bytes are device memory, starting at this offset.
     Device(Arc<DeviceMemory>, usize),
-    /// There are none: reads return zeros; writes are discarded.
+    /// No bytes: reads return zeros; writes are discarded.
     Nothing,
 }
 
@@ -158,7 +158,7 @@ impl Region {
     /// Reads from a region other than ordinary memory, out of the way of the common case.
     ///
     /// # Errors
-    /// As [`Memory::read`].
+    /// The errors of [`Memory::read`].
     #[cold]
     fn read_unusual(&self, offset: u64, dst: &mut [u8]) -> Result<(), Fault> {
         match &self.access {
@@ -178,7 +178,7 @@ impl Region {
     /// Writes to a region other than ordinary memory.
     ///
     /// # Errors
-    /// As [`Memory::write`].
+    /// The errors of [`Memory::write`].
     #[cold]
     fn write_unusual(&self, offset: u64, src: &[u8]) -> Result<(), Fault> {
         match &self.access {

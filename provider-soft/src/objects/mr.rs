@@ -50,9 +50,10 @@ struct Memory {
     /// The address of the first byte in work requests, unless the region is zero-based.
     iova: u64,
     access: AccessFlags,
-    /// Pages may disappear, so the kernel accesses them.
+    /// Whether pages may disappear, so that the kernel accesses them.
     by_kernel: bool,
-    /// Memory of a file that [`CheckedMemory::Files`] would check if the kernel did not refuse.
+    /// Whether the memory is of a file that [`CheckedMemory::Files`] would check if the kernel did
+    /// not refuse.
     is_unchecked_file: bool,
 }
 
@@ -60,7 +61,7 @@ impl Memory {
     /// Checks the rights, the length and the mapping of the range. Decides how it is accessed.
     ///
     /// # Errors
-    /// As [`Mr::register`].
+    /// The errors of [`Mr::register`].
     fn check(&mut self, device: &Device, verb: &'static str) -> Result<()> {
         let (length, access) = (self.length as u64, self.access);
         let is_implicit = self.is_paged() && self.addr == 0 && self.length == usize::MAX;
@@ -146,7 +147,7 @@ impl Memory {
     /// Returns the memory in the engine's form.
     ///
     /// # Safety
-    /// As [`Region::new`].
+    /// Same as [`Region::new`].
     unsafe fn region(&self) -> Region {
         let start = core::ptr::with_exposed_provenance_mut(self.addr);
         if self.by_kernel {
@@ -177,7 +178,7 @@ impl Mr {
     /// - `ENOMEM` if the device has no more regions; `ENODEV` in a forked child.
     ///
     /// # Safety
-    /// As [`ContextOps::reg_mr`](verbs_core::provider::ContextOps::reg_mr).
+    /// Same as [`ContextOps::reg_mr`](verbs_core::provider::ContextOps::reg_mr).
     pub(crate) unsafe fn register(
         device: &Arc<Device>,
         pd: &Pd,
@@ -320,11 +321,12 @@ impl Mr {
     /// Changes the region completely or not at all. Its key stays the same.
     ///
     /// # Errors
-    /// As [`register`](Self::register); also `EINVAL` for an empty change and for a null region,
-    /// and `EBUSY` while memory windows are bound to the region. The region is then unchanged.
+    /// The errors of [`register`](Self::register); also `EINVAL` for an empty change and for a null
+    /// region, and `EBUSY` while memory windows are bound to the region. The region is then
+    /// unchanged.
     ///
     /// # Safety
-    /// As [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
+    /// Same as [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
     pub(crate) unsafe fn rereg(
         &mut self,
         device: &Arc<Device>,
@@ -337,10 +339,10 @@ impl Mr {
     /// Changes the region.
     ///
     /// # Errors
-    /// As [`rereg`](Self::rereg).
+    /// The errors of [`rereg`](Self::rereg).
     ///
     /// # Safety
-    /// As [`rereg`](Self::rereg).
+    /// Same as [`rereg`](Self::rereg).
     unsafe fn change(&mut self, device: &Arc<Device>, change: &MrChange<'_, Soft>) -> Result<()> {
         const VERB: &str = "rereg_mr";
         device.check(VERB)?;

@@ -81,7 +81,7 @@ impl Pd {
     /// Returns a share of the protection domain for an address handle of this device.
     ///
     /// # Errors
-    /// As [`of`](Self::of).
+    /// The errors of [`of`](Self::of).
     pub(crate) fn for_ah(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
         self.of(device, verb).map(|_| Arc::clone(&self.ahs))
     }

@@ -242,7 +242,7 @@ mod models {
             self.channel.notify();
         }
 
-        /// As `EngineSink::take_request` does.
+        /// Takes a request, as `EngineSink::take_request` does.
         fn take_request(&self, end: &mut End) {
             let Some(request) = self.requests.take(Armed::Next) else { return };
             if end.is_armed {
@@ -254,7 +254,7 @@ mod models {
             }
         }
 
-        /// As `EngineSink::complete` does.
+        /// Adds a completion, as `EngineSink::complete` does.
         fn complete(&self, end: &mut End) {
             end.producer.put(0, [].into_iter());
             end.producer.publish();
@@ -291,7 +291,7 @@ mod models {
             self.announce();
         }
 
-        /// As `CqHandle::req_notify` does.
+        /// Requests an event, as `CqHandle::req_notify` does.
         fn request(&self) {
             self.requests.add(Armed::Next, &self.published);
             self.pending.insert(0);

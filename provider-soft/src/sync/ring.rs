@@ -111,7 +111,7 @@ pub(crate) fn ring<T: Copy>(capacity: u32, stride: usize) -> Result<(Producer<T>
 /// slots before the consumer has freed them and the producer has written them.
 ///
 /// # Errors
-/// As [`ring`].
+/// The errors of [`ring`].
 pub(crate) fn ring_in_use<T: Copy>(
     capacity: u32,
     stride: usize,
@@ -150,7 +150,7 @@ impl<T> Spare<T> {
     /// Allocates slots for `capacity` values without lists.
     ///
     /// # Errors
-    /// As [`ring`].
+    /// The errors of [`ring`].
     pub(crate) fn new(capacity: u32) -> Result<Self, NoMemory> {
         Ok(Self { ring: Ring::new(capacity, 0)?, capacity })
     }

@@ -25,7 +25,7 @@ use crate::sync::primitives::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Signal<F = EventFd> {
     pub(crate) readable: F,
-    /// The descriptor is readable, or is about to be.
+    /// Whether the descriptor is readable, or is about to be.
     is_set: AtomicBool,
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct DeviceCore {
     pub(crate) groups: Groups,
     /// Connection requests, while a connection manager uses the device and its address is shared.
     pub(crate) requests: Option<Box<Requests>>,
-    /// The socket's buffer is full.
+    /// Whether the socket's buffer is full.
     blocked: bool,
     /// The length of the kernel's send queue.
     backlog: Backlog,
@@ -68,7 +68,7 @@ pub(crate) struct DeviceCore {
     unacknowledged: u32,
     /// The part of its share used by the current turn.
     pub(crate) spent: Spent,
-    /// The last transmit used up the turn's share and left packets to send.
+    /// Whether the last transmit used up the turn's share before all packets were sent.
     left: bool,
     list: Box<[Sge; limits::MAX_LIST]>,
     bytes: Box<[u8; limits::MAX_INLINE_DATA as usize]>,
@@ -110,13 +110,13 @@ pub(crate) enum AttachError {
 /// The events that wake the worker. A thread causing an earlier deadline or another event wakes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleep {
-    /// The time when it wakes without an event.
+    /// The time when the worker wakes without an event.
     pub(crate) until: Option<Time>,
-    /// It wakes when a packet arrives.
+    /// Whether the worker wakes when a packet arrives.
     pub(crate) for_packets: bool,
-    /// It wakes when the socket takes packets again.
+    /// Whether the worker wakes when the socket takes packets again.
     pub(crate) for_room: bool,
-    /// It wakes when one of this many pipes has room again.
+    /// The number of pipes that wake the worker when one of them has room again.
     pub(crate) for_pipes: usize,
 }
 
@@ -317,8 +317,7 @@ impl DeviceCore {
         self.transmit_with(socket, now, acks, Socket::unsent);
     }
 
-    /// As [`transmit`](Self::transmit), with `unsent` reporting the length of the kernel's send
-    /// queue.
+    /// Like [`transmit`](Self::transmit); `unsent` reports the length of the kernel's send queue.
     #[inline]
     fn transmit_with(&mut self, socket: &Socket, now: Time, acks: Acks, unsent: impl Fn(&Socket) -> u64) {
         let mut urgency = match acks {

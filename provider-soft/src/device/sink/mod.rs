@@ -67,11 +67,11 @@ pub(crate) struct CqEnd {
     pub(crate) solicited: u32,
     /// The optional fields of its completions.
     pub(crate) wc_flags: CqWcFlags,
-    /// Completions that do not fit are lost without an event.
+    /// Whether completions that do not fit are lost without an event.
     pub(crate) ignores_overrun: bool,
     /// The number of send and receive queues that complete here.
     pub(crate) users: u32,
-    /// A completion did not fit; the event for it was raised.
+    /// Whether a completion did not fit and raised its event.
     pub(crate) has_overrun: bool,
     /// The number of events it raised, read or not.
     pub(crate) raised: EventsRead,
