@@ -90,9 +90,9 @@ impl Address {
 #[derive(Debug)]
 struct Peer {
     address: Address,
-    /// Queue pairs connected to it.
+    /// The number of queue pairs connected to this peer.
     users: u32,
-    /// Those with an answer to send.
+    /// The queue pairs with an answer to send.
     qps: VecDeque<u32>,
     place: Place,
     /// The number of bytes allowed to leave. Below 0 if the window is smaller than a packet.

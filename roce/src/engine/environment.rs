@@ -19,7 +19,7 @@ pub(crate) struct Environment<'a, M: Memory, S: Sink> {
     pub(crate) answers: &'a mut Answers,
     pub(crate) sink: &'a mut S,
     pub(crate) now: Time,
-    /// A completion queue had no room: the queue pair fails at the end of the call.
+    /// Whether a completion queue had no room; the queue pair then fails at the end of the call.
     pub(crate) cq_overrun: bool,
 }
 

@@ -109,7 +109,7 @@ pub trait Sink {
     /// pairs keeps the default implementation, which reports a full queue.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// The errors of [`complete`](Self::complete).
     fn complete_with_data(
         &mut self,
         _cq: CqId,

@@ -40,7 +40,7 @@ pub(crate) struct Log {
     pub(crate) retired_srq: u32,
     /// The bytes carried by completions, with the number of completions at that time.
     pub(crate) data: Vec<(usize, Vec<u8>)>,
-    /// Completion queues and the program have no room.
+    /// Whether completion queues and the program are without room.
     pub(crate) full: bool,
     /// The memory of the next send that is matched: its number, an element, and bytes to skip.
     pub(crate) matches: Option<(u64, Sge, usize)>,

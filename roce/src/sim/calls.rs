@@ -219,7 +219,7 @@ impl Fabric {
     /// Sends a management datagram from one endpoint to the general services interface of another.
     ///
     /// # Errors
-    /// As [`Engine::send_mad`].
+    /// The errors of [`Engine::send_mad`].
     pub fn send_mad(&mut self, from: EndpointId, to: EndpointId, mad: &Mad) -> Result<(), PostRefused> {
         let to = MadDestination { path: self.path(from, to), qpn: GSI_QPN, pkey: DEFAULT_PKEY };
         self.with(from, |engine, _, _| engine.send_mad(&to, mad))

@@ -11,11 +11,11 @@ use crate::wire::{Headers, aeth};
 /// The fate of a sent packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives at this time.
+    /// The packet arrives at this time.
     Arrives(Time),
     /// A second copy arrives at this time.
     Again(Time),
-    /// It is lost.
+    /// The packet is lost.
     Lost,
     /// The link is down.
     Down,

@@ -34,10 +34,10 @@ struct Draft {
     what: What,
     sges: Vec<Sge>,
     bytes: Vec<u8>,
-    /// `bytes` may instead be copied when the send is posted.
+    /// Whether `bytes` may instead be copied when the send is posted.
     may_be_inline: bool,
     mistake: &'static [Status],
-    /// It makes the peer fail.
+    /// Whether the send makes the peer fail.
     offends: bool,
     message: Option<Message>,
     area_after: Option<Vec<u8>>,

@@ -32,7 +32,7 @@ pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) fabric: Fabric,
     pub(crate) weather: Weather,
-    /// Receives come late or never.
+    /// Whether receives come late or never.
     pub(crate) starved: bool,
     /// The probability of a deliberate mistake.
     pub(crate) mistakes: Chance,
@@ -123,13 +123,13 @@ pub(crate) struct Half {
     pub(crate) word_after: u64,
     /// The first failed send.
     pub(crate) failed_at: Option<usize>,
-    /// The queue pair is in the error state, for any reason.
+    /// Whether the queue pair is in the error state, for any reason.
     pub(crate) failed: bool,
-    /// It sent a request the peer refuses.
+    /// Whether it sent a request that the peer refuses.
     pub(crate) offended: bool,
-    /// One of its receives is too short or forbidden.
+    /// Whether one of its receives is too short or forbidden.
     pub(crate) bad_recv: bool,
-    /// The program has reset, failed or destroyed it.
+    /// The program's reset, failure or destruction of it, if any.
     pub(crate) gone: Option<Gone>,
 }
 
@@ -187,7 +187,7 @@ pub(crate) enum What {
 /// The bytes that a read must find.
 pub(crate) enum Expect {
     Bytes(Vec<u8>),
-    /// These bytes, or those written over them later by the same queue pair.
+    /// These bytes, or the bytes that the same queue pair later wrote over them.
     Area {
         offset: usize,
         bytes: Vec<u8>,
@@ -198,11 +198,11 @@ pub(crate) enum Expect {
 #[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
-    /// A write with immediate data: only the immediate data arrives.
+    /// Whether it is a write with immediate data, of which only the immediate data arrives.
     pub(crate) write: bool,
     pub(crate) imm: Option<u32>,
     pub(crate) invalidates: Option<u32>,
-    /// It must not arrive.
+    /// Whether the message must not arrive.
     pub(crate) unwanted: bool,
 }
 

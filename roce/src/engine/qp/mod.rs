@@ -49,21 +49,21 @@ pub(crate) struct Qp {
     pub(crate) rq: RecvQueue,
     pub(crate) req: SendState,
     pub(crate) resp: RecvState,
-    /// Listed by the scheduler among queue pairs with a request to send.
+    /// Whether the scheduler lists it among queue pairs with a request to send.
     pub(crate) in_ready: bool,
-    /// Listed by the scheduler among queue pairs with a refusal to send.
+    /// Whether the scheduler lists it among queue pairs with a refusal to send.
     pub(crate) in_refusals: bool,
-    /// Listed by the scheduler among queue pairs with an acknowledgement to send.
+    /// Whether the scheduler lists it among queue pairs with an acknowledgement to send.
     pub(crate) in_acks: bool,
-    /// Listed by the scheduler among queue pairs waiting for room in the window.
+    /// Whether the scheduler lists it among queue pairs waiting for room in the window.
     pub(crate) in_blocked: bool,
     /// The peer's number in [`Answers`](super::answers::Answers), from RTR on.
     pub(crate) peer: Option<u32>,
-    /// Listed by its peer there among queue pairs with an answer to send.
+    /// Whether the peer's list there of queue pairs with an answer to send contains it.
     pub(crate) in_answers: bool,
     /// The peer's UDP source port, once known (strict ports).
     pub(crate) peer_port: Option<u16>,
-    /// A packet from the peer has arrived since RTR.
+    /// Whether a packet from the peer has arrived since RTR.
     pub(crate) established: bool,
 }
 

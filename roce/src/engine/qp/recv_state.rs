@@ -14,8 +14,8 @@ pub(crate) struct RecvState {
     pub(crate) effective: u32,
     /// The message that has begun but not ended.
     pub(crate) message: Message,
-    /// A packet was refused temporarily. Until it comes again, packets behind it are dropped
-    /// silently.
+    /// Whether a packet was refused temporarily. If so, packets behind it are dropped silently
+    /// until it comes again.
     pub(crate) waiting: bool,
     pub(crate) current: Current,
     pub(crate) responses: Responses,

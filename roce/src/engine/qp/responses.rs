@@ -40,8 +40,8 @@ pub(crate) struct Responses {
     /// The oldest due response, if one is due.
     next: u64,
     due: u32,
-    /// The memory of the next answer is not present. Responses leave in order, so nothing is sent
-    /// before [`Engine::resume`](crate::engine::Engine::resume).
+    /// Whether the memory of the next answer is absent. If so, no response is sent
+    /// before [`Engine::resume`](crate::engine::Engine::resume), because responses leave in order.
     pub(crate) stalled: bool,
     pub(crate) nak: Option<Nak>,
     /// The peer requested an acknowledgement of this packet or a later one.
@@ -81,7 +81,7 @@ pub(crate) struct Due {
     pub(crate) addr: u64,
     pub(crate) left: u32,
     pub(crate) begun: bool,
-    /// The peer requested it again.
+    /// Whether the peer requested it again.
     pub(crate) again: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Nak {
     pub(crate) psn: Psn,
     pub(crate) syndrome: Syndrome,
     pub(crate) msn: u32,
-    /// The queue pair has failed and no response follows.
+    /// Whether the queue pair has failed and no response follows.
     last: bool,
 }
 

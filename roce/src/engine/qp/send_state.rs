@@ -32,10 +32,10 @@ pub(crate) struct SendState {
     pub(crate) fresh: u32,
     /// The final status of the work request at the cursor, applied as soon as it is the oldest.
     pub(crate) halted: Option<Status>,
-    /// Nothing can be sent before a response arrives or a timer ends.
+    /// Whether nothing can be sent before a response arrives or a timer ends.
     pub(crate) waiting: bool,
-    /// The bytes of the work request at the cursor are not present. Nothing is sent before
-    /// [`Engine::resume`](crate::engine::Engine::resume).
+    /// Whether the bytes of the work request at the cursor are absent. If so, nothing is sent
+    /// before [`Engine::resume`](crate::engine::Engine::resume).
     pub(crate) stalled: bool,
     /// The cost of the packets in flight.
     pub(crate) flight: u64,
@@ -48,8 +48,8 @@ pub(crate) struct SendState {
     /// The sequence number of the last read request started in the middle of a piece, where its
     /// response begins.
     pub(crate) resumed: Psn,
-    /// The requester went back to `una` because a response was missing and has made no progress
-    /// since.
+    /// Whether the requester went back to `una` because a response was missing and has made no
+    /// progress since.
     pub(crate) implied: bool,
     /// Retries since the last progress.
     pub(crate) retries: u8,
@@ -59,7 +59,7 @@ pub(crate) struct SendState {
     pub(crate) rnr_until: Option<Time>,
     /// The end of the acknowledgement timer.
     pub(crate) ack_deadline: Option<Time>,
-    /// The queue pair is in SQD and the end of draining is not reported yet.
+    /// Whether the queue pair is in SQD and the end of draining is not reported yet.
     pub(crate) draining: bool,
 }
 

@@ -132,7 +132,7 @@ pub(crate) struct Srq {
     pub(crate) cq: Option<CqId>,
     /// The number of queue pairs using it.
     pub(crate) users: u32,
-    /// The sink chooses the memory of each send
+    /// Whether the sink chooses the memory of each send
     /// ([`Sink::match_message`](crate::engine::memory::Sink::match_message)).
     pub(crate) matching: bool,
     /// An event is raised when fewer receives remain; 0: not armed.

@@ -22,9 +22,9 @@ const OWN_QKEY: u32 = 1 << 31;
 
 /// The outcome of starting a work request.
 enum Start {
-    /// Its packets may leave.
+    /// The packets of the work request may leave.
     Packets,
-    /// It was executed and sends no packet.
+    /// The work request was executed and sends no packet.
     Local,
     /// An earlier work request must end first.
     Wait,

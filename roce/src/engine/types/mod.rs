@@ -471,11 +471,11 @@ pub struct Sge {
 /// Options of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendFlags {
-    /// Completes even on success.
+    /// Whether it completes even on success.
     pub signaled: bool,
-    /// Raises a solicited event at the peer.
+    /// Whether it raises a solicited event at the peer.
     pub solicited: bool,
-    /// Waits for earlier reads and atomics.
+    /// Whether it waits for earlier reads and atomics.
     pub fence: bool,
 }
 

@@ -155,7 +155,7 @@ impl<M: Memory> Engine<M> {
     /// are given.
     ///
     /// # Errors
-    /// As [`alloc_mw`](Self::alloc_mw).
+    /// The errors of [`alloc_mw`](Self::alloc_mw).
     pub fn alloc_mw_keyed(&mut self, pd: Pd, kind: MwType, variant: u8) -> Result<u32, Refused> {
         self.use_pd(pd)?;
         let objects = &mut self.objects;
