@@ -19,7 +19,8 @@ pub(super) struct Connection {
     pub(super) tid: u64,
     /// The listener whose backlog contains the request.
     pub(super) pending: Option<(ListenId, Gid)>,
-    /// Destroyed by the caller. There are no more events, but the release continues.
+    /// Whether the caller has destroyed it. There are no more events then, but the release
+    /// continues.
     pub(super) orphan: bool,
     pub(super) queue_pair: QueuePair,
     /// The GUID of the peer's device.
@@ -52,7 +53,7 @@ pub(super) struct Doubt {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueuePair {
     pub(super) transport: Transport,
-    /// This side requested the connection.
+    /// Whether this side requested the connection.
     pub(super) active: bool,
     pub(super) path: Path,
     pub(super) path_mtu: Mtu,
