@@ -102,7 +102,7 @@ impl Console {
         self.complain_bytes(&line);
     }
 
-    /// As [`reason`](Self::reason), for `return Err(console.because(...))`.
+    /// Same as [`reason`](Self::reason), for `return Err(console.because(...))`.
     pub fn because(&mut self, reason: impl fmt::Display) -> Failed {
         self.reason(reason);
         Failed
@@ -143,7 +143,7 @@ pub fn list_devices(console: &mut Console) -> Option<DeviceList> {
     })
 }
 
-/// As [`list_devices`], for a program with a different error message.
+/// Same as [`list_devices`], for a program with a different error message.
 pub fn list_devices_or(console: &mut Console, failed: impl Fn(&mut Console, Errno)) -> Option<DeviceList> {
     match verbs::devices() {
         Ok(list) if list.source() != Source::None || !list.is_empty() => Some(list),

@@ -198,7 +198,8 @@ fn pingpong(flags: &[&str]) {
     pingpong_of(PINGPONG, &[&["--verify"], flags].concat());
 }
 
-/// As [`pingpong`], for any of the programs, and without `--verify` unless the flags contain it.
+/// Same as [`pingpong`], for any of the programs, and without `--verify` unless the flags contain
+/// it.
 fn pingpong_of(program: &str, flags: &[&str]) {
     let [client, server] = play(program, flags);
     let addresses = |said: &str, which: &str| -> Vec<String> {

@@ -76,7 +76,7 @@ impl Listener {
     /// Creates an id on an address. Its connections get queue pairs with this capacity.
     ///
     /// # Errors
-    /// As [`EventChannel::create_id_of`] and [`CmId::bind_addr`].
+    /// The errors of [`EventChannel::create_id_of`] and [`CmId::bind_addr`].
     pub fn bind(channel: EventChannel, info: &AddrInfo, cap: QpCap) -> Result<Self> {
         let id = channel.create_id_of(info.port_space, info.qp_type)?;
         id.bind_addr(address(info.source)?)?;
@@ -86,7 +86,7 @@ impl Listener {
     /// Listens with the largest permitted backlog.
     ///
     /// # Errors
-    /// As [`CmId::listen`].
+    /// The errors of [`CmId::listen`].
     pub fn listen(&self) -> Result<()> {
         self.id.listen(0)
     }
@@ -213,7 +213,7 @@ impl Endpoint {
     /// Registers memory for a message.
     ///
     /// # Errors
-    /// As [`Pd::alloc_buf`].
+    /// The errors of [`Pd::alloc_buf`].
     pub fn reg_msgs(&self, len: usize) -> Result<Buf> {
         self.pd.alloc_buf(len)
     }
@@ -257,7 +257,7 @@ impl Endpoint {
     /// Connects, waits until the connection is established and returns the peer's private data.
     ///
     /// # Errors
-    /// As [`CmId::connect`], or the connection fails.
+    /// The errors of [`CmId::connect`]; the connection fails.
     pub fn connect(&mut self, param: &ConnParam<'_>) -> Result<Vec<u8>> {
         let qp = self.init.take().ok_or_else(|| self.invalid("connect"))?;
         self.id.connect(qp, param)?;
@@ -267,7 +267,7 @@ impl Endpoint {
     /// Accepts and waits until the connection is established.
     ///
     /// # Errors
-    /// As [`CmId::accept`], or the connection fails.
+    /// The errors of [`CmId::accept`]; the connection fails.
     pub fn accept(&mut self, param: &ConnParam<'_>) -> Result<()> {
         let qp = self.init.take().ok_or_else(|| self.invalid("accept"))?;
         self.id.accept(qp, param)?;
@@ -294,7 +294,7 @@ impl Endpoint {
     /// Waits for the completion of a receive.
     ///
     /// # Errors
-    /// As [`send_comp`](Self::send_comp).
+    /// The errors of [`send_comp`](Self::send_comp).
     pub fn recv_comp(&mut self) -> Result<Completed> {
         wait(self.receives.as_mut(), &self.channel, &mut self.ended)
     }
@@ -303,7 +303,7 @@ impl Endpoint {
     /// acknowledges incoming packets. C's programs move it to the error state first.
     ///
     /// # Errors
-    /// As [`CmId::disconnect`].
+    /// The errors of [`CmId::disconnect`].
     pub fn disconnect(&mut self) -> Result<()> {
         self.id.disconnect()?;
         let deadline = Instant::now() + CONFIRMED_WITHIN;

@@ -114,7 +114,8 @@ impl Datagrams {
     /// through device port `replies`. `None` leaves them without a peer.
     ///
     /// # Errors
-    /// As [`Polls::poll`], or no address handle can be created; the failure has been reported.
+    /// The errors of [`Polls::poll`]; no address handle can be created. The failure has been
+    /// reported.
     pub fn poll(
         &mut self,
         name: &str,

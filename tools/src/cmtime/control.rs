@@ -33,9 +33,9 @@ use crate::console::{Console, Failed, describe};
 /// The side of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It connects.
+    /// The peer connects.
     Connect,
-    /// It listens.
+    /// The peer listens.
     Listen,
 }
 
@@ -214,11 +214,11 @@ fn expect(stream: &mut TcpStream, step: u8) -> io::Result<()> {
 
 /// The controller's address, as seen by a peer that tries to become the root.
 enum Bound {
-    /// This peer has bound it.
+    /// This peer has bound the address.
     Root(TcpListener),
-    /// Another program on this machine has bound it.
+    /// Another program on this machine has bound the address.
     Taken,
-    /// It belongs to another machine.
+    /// The address belongs to another machine.
     Elsewhere,
 }
 

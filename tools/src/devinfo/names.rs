@@ -65,7 +65,7 @@ pub const ODP_TRANSPORT: &Bits = &[
 /// Types of queue pairs, one bit each, in the order that rdma-core prints them.
 pub const RAW_PACKET_AND_UD: &Bits = &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD")];
 
-/// As [`RAW_PACKET_AND_UD`], for packet pacing.
+/// Same as [`RAW_PACKET_AND_UD`], for packet pacing.
 pub const RAW_PACKET_UD_AND_RC: &Bits =
     &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD"), (1 << 2, "SUPPORT_RC")];
 

@@ -220,7 +220,7 @@ impl Message {
         self.post_batches(count, |wrs| unsafe { qp.post_recv(wrs) })
     }
 
-    /// As [`post_recv`](Self::post_recv), to a shared receive queue.
+    /// Same as [`post_recv`](Self::post_recv), to a shared receive queue.
     pub fn post_srq_recv(&self, srq: &mut Srq, count: u32) -> (u32, Option<PostError>) {
         // SAFETY: the element of each request covers device memory, or the buffer, which stays
         // mapped forever and is never borrowed. The top bit of its `wr_id` is clear.
@@ -368,7 +368,7 @@ impl Endpoint<Rts> {
     /// Posts the message to a queue pair.
     ///
     /// # Errors
-    /// As [`Message::post_send`].
+    /// The errors of [`Message::post_send`].
     ///
     /// # Panics
     /// `index` is not below the number of queue pairs.

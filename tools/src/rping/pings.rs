@@ -63,7 +63,7 @@ impl Session<'_> {
     /// Pings the server as often as the options request.
     ///
     /// # Errors
-    /// As [`serve`](Self::serve).
+    /// The errors of [`serve`](Self::serve).
     pub(super) fn ping(&mut self) -> Result<(), End> {
         let limit = self.options.count;
         let mut number = 0_u32;

@@ -158,7 +158,7 @@ impl<'a> Session<'a> {
     /// Waits for the next post, then checks the resulting state.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait), or another state, which has been reported with `words`.
+    /// The errors of [`wait`](Self::wait); another state, which has been reported with `words`.
     pub(super) fn wait_for(&mut self, wanted: State, words: &str) -> Result<(), End> {
         self.wait()?;
         if self.state == wanted {

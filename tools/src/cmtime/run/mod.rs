@@ -272,7 +272,7 @@ impl Run {
         process::exit(1)
     }
 
-    /// Ends the process after printing a line and its reason.
+    /// Ends the process after printing a line with the reason.
     pub(super) fn fatal_event(&self, line: &str, reason: Option<Error>) -> ! {
         let mut console = self.console();
         console.say(line);
