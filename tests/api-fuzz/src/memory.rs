@@ -363,9 +363,9 @@ pub(super) struct Posted {
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
-    /// It ended with a completion.
+    /// The request ended with a completion.
     Completed { status: WcStatus, opcode: WcOpcode, byte_len: u32 },
-    /// It ended with its queue pair.
+    /// The request ended with its queue pair.
     Forgotten,
 }
 

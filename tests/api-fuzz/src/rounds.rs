@@ -145,7 +145,7 @@ impl Rounds {
 /// Runs a round in its process and prints its counts.
 ///
 /// # Errors
-/// As [`Fuzz::run`].
+/// The errors of [`Fuzz::run`].
 pub fn be_round(fuzz: &Fuzz) -> CaseResult {
     let tally = Tally::default();
     fuzz.run(&tally)?;
@@ -164,7 +164,7 @@ pub fn table(counts: &BTreeMap<String, u64>) -> String {
 /// time.
 ///
 /// # Errors
-/// As [`Fuzz::run`]; no request succeeded.
+/// The errors of [`Fuzz::run`]; no request succeeded.
 pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResult {
     let tally = Tally::default();
     let fuzz = Fuzz { device: Some(device.to_owned()), duration, seed };
@@ -179,7 +179,7 @@ pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseR
 /// reached. For a case of a suite, which has a process to itself.
 ///
 /// # Errors
-/// As [`Fuzz::run`]; some kind of call never reached.
+/// The errors of [`Fuzz::run`]; some kind of call never reached.
 pub fn in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResult {
     let (started, tally, mut reached) = (Instant::now(), Tally::default(), Reached::default());
     for round in 0.. {

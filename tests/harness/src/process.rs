@@ -46,10 +46,11 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Finished
     Running::start(command)?.finish(limit)
 }
 
-/// As [`run`], without input and in a new process group, which is killed as a whole at the end.
+/// Like [`run`], but without input and in a new process group, which is killed as a whole at the
+/// end.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn run_group(command: &mut Command, limit: Duration) -> io::Result<Result<Finished, Finished>> {
     let mut running = Running::start(command.stdin(Stdio::null()).process_group(0))?;
     running.is_group = true;
@@ -232,7 +233,7 @@ pub fn wait_for_listener(port: u16, limit: Duration, alive: impl FnMut() -> bool
     listens_in("/proc/net", port, limit, alive)
 }
 
-/// As [`wait_for_listener`], in the network namespace of a process.
+/// Like [`wait_for_listener`], but in the network namespace of a process.
 pub fn wait_for_listener_of(pid: Pid, port: u16, limit: Duration, alive: impl FnMut() -> bool) -> bool {
     listens_in(&format!("/proc/{pid}/net"), port, limit, alive)
 }

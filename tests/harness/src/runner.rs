@@ -182,7 +182,7 @@ impl FromStr for Form {
 /// Options of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Prints the names and runs no case.
+    /// Whether to print the names without running a case.
     pub list: bool,
     /// Skips cases by the prefixes of their names, each with a reason.
     pub skip: Vec<(String, String)>,

@@ -72,11 +72,11 @@ impl Maker {
         Ok(command)
     }
 
-    /// As [`tool`](Self::tool), but with the newest rdma-core of Debian, for programs that have
+    /// Like [`tool`](Self::tool), but with the newest rdma-core of Debian, for programs that have
     /// changed. It runs with the C library of that release.
     ///
     /// # Errors
-    /// As [`tool`](Self::tool); a skip if rdma-core's program was not downloaded.
+    /// The errors of [`tool`](Self::tool); a skip if rdma-core's program was not downloaded.
     pub fn newest_tool(&self, name: &str) -> CaseResult<Command> {
         if *self != Self::Theirs {
             return self.tool(name);

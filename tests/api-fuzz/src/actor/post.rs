@@ -189,7 +189,7 @@ impl Actor<'_> {
         }
     }
 
-    /// As [`posted`](Self::posted), for an unsignalled request.
+    /// Same as [`posted`](Self::posted), for an unsignalled request.
     fn posted_silently(
         &mut self,
         station: &mut Station,

@@ -62,9 +62,9 @@ pub struct RawAttr {
     pub head: IbUverbsAttr,
     /// The attribute after the call.
     pub after: IbUverbsAttr,
-    /// The bytes it pointed to; empty if it pointed nowhere.
+    /// The bytes at its pointer before the call; empty without a pointer.
     pub input: Vec<u8>,
-    /// These bytes after the call.
+    /// The same bytes after the call.
     pub output: Vec<u8>,
 }
 

@@ -69,7 +69,8 @@ impl<P: Provider> Two<P> {
         }
     }
 
-    /// Interleaves completions of both: 1, 3, 5, 7 of the first, 2, 4, 6, 8 of the second.
+    /// Interleaves the completions of both queue pairs: 1, 3, 5, 7 of the first, 2, 4, 6, 8 of the
+    /// second.
     fn interleave(&mut self) -> CaseResult {
         for wr_id in 1..=8 {
             self.complete((wr_id as usize + 1) % 2, wr_id, (wr_id - 1) % 4 > 1)?;
