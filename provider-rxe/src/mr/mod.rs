@@ -37,8 +37,8 @@ pub(crate) use self::paged::Paged;
 #[derive(Debug)]
 pub struct Mr {
     context: Kernel,
-    /// The region has remote rights, so the responder of any queue pair of the domain may access
-    /// it.
+    /// Whether the region has remote rights, so that the responder of any queue pair of the domain
+    /// may access it.
     is_exposed: bool,
     /// The set of live on-demand paged regions, if this is one.
     paged: Option<Arc<Paged>>,
