@@ -85,7 +85,7 @@ pub(crate) struct Remote {
 /// Kind of a message, by its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// It has no tag.
+    /// A message without a tag.
     Untagged,
     /// Data follow the header.
     Eager { tag: u64 },
