@@ -49,7 +49,7 @@ impl Place {
 /// The destination of an element's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// This address.
+    /// The memory at this address.
     At(usize),
     /// None: the key belongs to the null region.
     Discard,

@@ -35,7 +35,7 @@ pub(crate) struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) atomics: bool,
-    /// Binds of windows and invalidations.
+    /// Whether there is room for binds of windows and invalidations.
     pub(crate) keys: bool,
 }
 

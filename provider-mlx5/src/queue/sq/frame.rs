@@ -57,8 +57,8 @@ impl Sq {
     /// Posts a frame.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one), for a request that
-    /// has passed the checks; `length` is the length of its list.
+    /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one), for a request
+    /// that has passed the checks; `length` is the length of its list.
     pub(super) unsafe fn post_frame(&mut self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
         if let SendOp::Tso { hdr, mss } = wr.op {
             let given = hdr.len() as u64;
@@ -88,7 +88,7 @@ impl Sq {
     /// with `length` bytes left.
     ///
     /// # Safety
-    /// As [`post_frame`](Self::post_frame); the header is no longer than the queue's maximum.
+    /// Same as [`post_frame`](Self::post_frame); the header is no longer than the queue's maximum.
     unsafe fn put_frame(
         &mut self,
         wr: &SendWr<'_>,

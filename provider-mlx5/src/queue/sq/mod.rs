@@ -225,8 +225,8 @@ impl Sq {
     /// [`DRIVER2`](verbs_core::types::WcOpcode::DRIVER2).
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`], for the memory named by the segments. The device must accept the
-    /// request from this queue pair.
+    /// Same as [`SendQueue::post_one`], for the memory named by the segments. The device must
+    /// accept the request from this queue pair.
     ///
     /// # Errors
     /// [`PostReason::QueueFull`]; [`PostReason::TooManySge`] for a request longer than the queue's
@@ -340,7 +340,7 @@ impl Sq {
     /// Posts a batch of any length.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`].
+    /// Same as [`SendQueue::post_send`].
     #[inline(never)]
     unsafe fn post_many(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller's promise is the same.
@@ -356,7 +356,7 @@ impl Sq {
     /// Posts the rest of a batch, whose first `accepted` requests are in the queue, and rings.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`].
+    /// Same as [`SendQueue::post_send`].
     #[inline(never)]
     unsafe fn post_rest(&mut self, wrs: &[SendWr<'_>], mut accepted: usize) -> Result<(), PostError> {
         let mut refused = None;

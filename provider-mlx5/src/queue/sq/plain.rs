@@ -121,7 +121,7 @@ impl Sq {
     /// Posts a common request by the fast path and returns whether it did.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
+    /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
     #[inline(always)]
     pub(super) unsafe fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
         use opcode::{RDMA_READ, RDMA_WRITE, RDMA_WRITE_IMM, SEND, SEND_IMM};
@@ -162,7 +162,7 @@ impl Sq {
     /// [`post_other`](Self::post_other), so this function needs few registers.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
+    /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
     #[inline(always)]
     pub(super) unsafe fn post_common(&mut self, wr: &SendWr<'_>) -> bool {
         let place = self.place();
@@ -181,7 +181,7 @@ impl Sq {
     /// Posts a request like [`post_plain`](Self::post_plain), out of line.
     ///
     /// # Safety
-    /// As [`post_plain`](Self::post_plain).
+    /// Same as [`post_plain`](Self::post_plain).
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn post_other(&mut self, wr: &SendWr<'_>) -> bool {
@@ -192,7 +192,7 @@ impl Sq {
     /// Puts in a send or a write with its own doorbell. Returns its block if it did.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
+    /// Same as [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
     #[inline(always)]
     pub(super) unsafe fn put_one(&mut self, wr: &SendWr<'_>) -> Option<NonNull<u8>> {
         let place = self.place();
@@ -209,7 +209,7 @@ impl Sq {
     /// their number.
     ///
     /// # Safety
-    /// As [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
+    /// Same as [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
     #[inline(always)]
     pub(super) unsafe fn put_batch(&mut self, wrs: &[SendWr<'_>]) -> usize {
         let room = self.limit.wrapping_sub(self.head) as usize;
@@ -236,7 +236,7 @@ impl Sq {
     /// With two operations, the compiler uses comparisons instead of a jump table.
     ///
     /// # Safety
-    /// As [`put`](Self::put).
+    /// Same as [`put`](Self::put).
     #[inline(always)]
     unsafe fn put_common<const IN_LIST: bool>(&self, place: Place, wr: &SendWr<'_>) -> Option<NonNull<u8>> {
         let limits = &self.limits;
@@ -261,7 +261,7 @@ impl Sq {
     /// block if it did.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one); there is room.
+    /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one); there is room.
     #[inline(always)]
     unsafe fn put(
         &self,
@@ -290,7 +290,7 @@ impl Sq {
     /// registers, which a function that posts a single request would have to save.
     ///
     /// # Safety
-    /// As [`put`](Self::put).
+    /// Same as [`put`](Self::put).
     #[inline(always)]
     unsafe fn put_in_list(
         &self,
@@ -318,7 +318,7 @@ impl Sq {
     /// block, and returns the block.
     ///
     /// # Safety
-    /// As [`put`](Self::put); the request was checked.
+    /// Same as [`put`](Self::put); the request was checked.
     #[inline(always)]
     unsafe fn store(
         &self,

@@ -28,7 +28,7 @@ impl Sq {
     /// Out of line, because its registers would cost the fast path more than the call costs here.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
+    /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
     #[inline(never)]
     pub(super) unsafe fn post_any(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         let length = self.checks.check(wr)?;
@@ -62,7 +62,7 @@ impl Sq {
     /// Posts an operation of a connected queue pair, after an XRC segment if any.
     ///
     /// # Safety
-    /// As [`post_any`](Self::post_any), for a request that has passed the checks.
+    /// Same as [`post_any`](Self::post_any), for a request that has passed the checks.
     unsafe fn post_connected(
         &mut self,
         wr: &SendWr<'_>,
@@ -111,7 +111,7 @@ impl Sq {
     /// Posts a request with these segments after its control segment, followed by its data.
     ///
     /// # Safety
-    /// As [`post_any`](Self::post_any), for a request that has passed the checks.
+    /// Same as [`post_any`](Self::post_any), for a request that has passed the checks.
     unsafe fn post_segments(
         &mut self,
         wr: &SendWr<'_>,
@@ -146,7 +146,7 @@ impl Sq {
     /// Posts an operation on a key.
     ///
     /// # Safety
-    /// As [`post_any`](Self::post_any), for a request that has passed the checks.
+    /// Same as [`post_any`](Self::post_any), for a request that has passed the checks.
     unsafe fn post_change(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         let (rkey, change, kind) = match wr.op {
             SendOp::BindMw { mw_type, rkey, new_rkey, bind_info } => {
@@ -190,7 +190,7 @@ impl Sq {
     /// Finishes a request of any size, with the fence required by the previous one.
     ///
     /// # Safety
-    /// As [`finish`](Self::finish).
+    /// Same as [`finish`](Self::finish).
     pub(super) unsafe fn finish_any(&mut self, wr: &SendWr<'_>, opcode: u8, imm: u32, ds: u32, kind: Kind) {
         let place = self.place();
         let at = self.block_at(place.next);
