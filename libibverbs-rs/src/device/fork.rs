@@ -12,10 +12,10 @@ use verbs_core::{Cause, Errno, Error, Result};
 /// size is read from `/proc/self/smaps` for each region.
 ///
 /// Whole pages are excluded; the child receives SIGSEGV if it touches one. So the child may only
-/// call `exec(3)` or `_exit(2)`. Memory [registered in place](crate::Pd::register) or
-/// [in a scope](crate::Pd::scope) must not share a page with memory the child needs until then, as
-/// a slice on the stack would. [`alloc_buf`](crate::Pd::alloc_buf) allocates whole pages. Memory of
-/// soft devices and on-demand paged regions need no protection.
+/// call `exec(3)` or `_exit(2)`. Until then, it may need the other memory in these pages. Memory
+/// [registered in place](crate::Pd::register) or [in a scope](crate::Pd::scope) must therefore not
+/// be a slice on the stack, for example. [`alloc_buf`](crate::Pd::alloc_buf) allocates whole pages.
+/// Memory of soft devices and on-demand paged regions need no protection.
 ///
 /// # Errors
 /// `EINVAL` after memory was registered without protection; `ENOSYS` if the kernel cannot exclude

@@ -157,7 +157,7 @@ impl<M> fmt::Display for PostBufError<M> {
     }
 }
 
-/// The sentence of `Display`, because programs print it when `main` returns it.
+/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
 impl<M> fmt::Debug for PostBufError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.reason, f)

@@ -33,7 +33,7 @@ pub struct WqInit<P: Provider = Erased> {
     pub wq_type: WqType,
     /// The completion queue of its receives.
     pub cq: CqHandle<P>,
-    /// The least number of outstanding receives; the device may round up.
+    /// The minimum number of outstanding receives; the device may round up.
     pub max_wr: u32,
     /// The minimum number of scatter/gather elements per receive.
     pub max_sge: u32,

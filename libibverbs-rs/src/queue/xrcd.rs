@@ -56,8 +56,8 @@ struct Inner<P: Provider> {
 
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Xrcd, Child>),
-    /// The domain behind an erased one, made by `downcast`; the erased one's clones and children
-    /// live on.
+    /// An erased domain whose provider `downcast` has named. Clones and children of the erased
+    /// handle live on.
     Within(Arc<Inner<Erased>>),
 }
 
