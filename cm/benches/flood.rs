@@ -157,7 +157,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs a row and prints its line.
+/// Measures one row of the table and prints it.
 fn measure(row: Row, size: Size, rxe: bool) -> Result<()> {
     let number = |kind| u32::from(kind == Kind::Services);
     let [lasts, patience] = [size.lasts, size.patience].map(|time| time.as_millis() as u32);
