@@ -46,7 +46,8 @@ pub struct Uverbs {
     device_name: Box<str>,
     /// Whether a call has shown that the kernel has no verbs ioctl (`ENOTTY`).
     no_ioctl: AtomicBool,
-    /// Learned: a bit for each method missing from the kernel (`EPROTONOSUPPORT`).
+    /// The methods that calls have shown to be missing from the kernel (`EPROTONOSUPPORT`), one bit
+    /// each.
     no_method: [AtomicU16; OBJECTS],
     /// The descriptor kept by the context for asynchronous events, or -1.
     event_fd: AtomicI32,

@@ -37,7 +37,7 @@ const CURRENT: u32 = 1;
 /// A thread of a child is changing the number.
 const CHANGING: u32 = 2;
 
-/// The kernel rounds up to a page.
+/// The length of the mapping, which the kernel rounds up to a page.
 const LEN: usize = size_of::<AtomicU32>();
 
 /// Returns a number that differs between a process and its forked children and is neither 0 nor

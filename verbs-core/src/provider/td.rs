@@ -24,7 +24,7 @@ pub trait TdOps: Any + Debug + Send + Sync {}
 pub struct ParentDomainAttr<'a, P: Provider> {
     /// The protection domain of its objects.
     pub pd: &'a P::Pd,
-    /// The thread domain of its objects.
+    /// The thread domain for its objects.
     pub td: Option<&'a P::Td>,
     /// The allocator of its objects' queues.
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,

@@ -452,7 +452,7 @@ bitflags! {
     #[doc(alias = "IBV_FLOW_ACTION_ESP_FLAGS_DECRYPT")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct EspFlags: u32 {
-        /// The device handles the whole of ESP; otherwise it encrypts and decrypts.
+        /// The device processes all of ESP; otherwise it only encrypts and decrypts.
         #[doc(alias = "IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD")]
         const FULL_OFFLOAD = 1;
         /// Transport mode; otherwise tunnel mode.
