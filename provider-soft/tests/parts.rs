@@ -21,7 +21,7 @@ use verbs_core::types::{
 };
 use verbs_core::{Errno, transition};
 
-/// Far longer than anything here takes on a busy machine.
+/// The time limit of a step, far longer than any takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PORT: u8 = 1;
 /// Receives of every queue pair.

@@ -84,8 +84,9 @@ impl Region {
         Self { start, length: length as u64, access }
     }
 
-    /// Returns the region of `length` bytes at `start`, accessed by the kernel, so they need not be
-    /// mapped. `on_demand` means that the program registered them for on-demand paging.
+    /// Returns the region of `length` bytes at `start`, which need not be mapped, because the
+    /// kernel accesses them. `on_demand` means that the program registered them for on-demand
+    /// paging.
     pub(crate) fn by_kernel(start: *mut u8, length: usize, on_demand: bool) -> Self {
         Self { start, length: length as u64, access: AccessedBy::Kernel { on_demand } }
     }

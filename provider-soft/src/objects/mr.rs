@@ -113,8 +113,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns whether the kernel would find no page to pin: the address, rounded down to a page,
-    /// and the end, rounded up (0 if beyond the last address), enclose none.
+    /// Returns whether the kernel would pin zero pages: none lies between the address, rounded down
+    /// to a page, and the end, rounded up (0 if beyond the last address).
     ///
     /// # References
     /// The kernel's drivers/infiniband/core/umem.c, `ib_umem_get`

@@ -3,7 +3,7 @@
 use crate::common::*;
 use verbs::{Cause, Errno, Gid, Qp, QpType, SendOp, UdAddr, state};
 
-/// Returns a group unused by other tests of this process and, probably, of any other.
+/// Returns a group that no other test of this process uses, and probably no other process either.
 fn group(test: u8) -> Gid {
     let [.., high, low] = std::process::id().to_be_bytes();
     std::net::Ipv4Addr::new(239, test, high, low).into()
