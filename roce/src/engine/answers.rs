@@ -2,9 +2,9 @@
 //! each peer.
 //!
 //! A read request of 28 bytes may request 2 GiB, and a queue pair may owe one atomic result for
-//! each of [`Attr::max_dest_rd_atomic`] requests. Packets requested by a peer must not leave before
-//! packets others wait for. Answers therefore form a separate line behind requests, refusals and
-//! acknowledgements ([`output`](super::output)).
+//! each of [`Attr::max_dest_rd_atomic`] requests. These answers must not delay packets that others
+//! wait for. They therefore form a separate line behind requests, refusals and acknowledgements
+//! ([`output`](super::output)).
 //!
 //! ```text
 //!   line      peer A ──► peer C     the first sends a quantum of its first queue

@@ -227,7 +227,7 @@ impl<M: Memory> Engine<M> {
     }
 }
 
-/// Calls for callers that hold read responses back because their link is slower than
+/// Methods for callers that delay read responses because their link is slower than
 /// [`Config::answer_rate`].
 ///
 /// [`Config::answer_rate`]: super::Config::answer_rate

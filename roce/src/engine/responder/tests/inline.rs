@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::{InlineCompletion, QpInit, RecvWr, Sge, Status};
 use crate::wire::ieth;
 
-/// Completions carry up to 32 bytes.
+/// Returns a fixture whose completions carry up to 32 bytes.
 fn fixture(service: Service) -> Fixture {
     let mut host = Host::new();
     let inline_completion = InlineCompletion { requester: 0, responder: 32 };
