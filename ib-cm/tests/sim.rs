@@ -448,7 +448,8 @@ impl Action {
     }
 }
 
-/// The kinds of events in the worlds, and of ends that differ for a program.
+/// The kinds of events in the worlds. Ends of a connection that a program must distinguish are
+/// separate kinds.
 const KINDS: [&str; 15] = [
     "request",
     "reply",
