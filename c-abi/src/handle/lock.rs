@@ -356,7 +356,7 @@ impl Attempt {
 
 /// In place of the number of waiting threads: only one thread at a time uses the value.
 const SINGLE: i32 = i32::MIN;
-/// The thread whose turn it is is asleep.
+/// The next thread in turn is asleep.
 const ASLEEP: u32 = 1;
 /// The number of times that a thread checks the lock before it counts itself as waiting: a few
 /// microseconds.
