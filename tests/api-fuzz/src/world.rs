@@ -26,7 +26,8 @@ pub(super) const PORT: u8 = 1;
 /// The queue key of every UD queue pair here.
 pub(super) const QKEY: u32 = 0x0005_eed5;
 
-/// Beyond the time of a message on a busy machine, under a sanitizer, in an emulated guest.
+/// A time limit beyond the time of a message on a busy machine, under a sanitizer, in an emulated
+/// guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number of objects that a process may leak, because their memory is never freed.

@@ -14,7 +14,7 @@ impl Choices {
         Self(seed)
     }
 
-    /// Returns any number.
+    /// Returns a number that may have any value.
     pub fn any(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mixed(self.0)

@@ -31,7 +31,7 @@ use super::{cm_rates, cm_tools, soft};
 
 pub(super) const SUITE: &str = "cm_flags";
 
-/// The suite on rxe.
+/// Returns the cases of the suite on rxe.
 pub fn cases() -> Vec<Case> {
     of_two_functions().into_iter().chain(soft::tools::cases()).collect()
 }

@@ -78,7 +78,7 @@ const CMTIME: &[Tool] = &[(
     cmtime,
 )];
 
-/// The suite on rxe.
+/// Returns the cases of the suite on rxe.
 pub fn cases() -> Vec<Case> {
     let cases: [(&str, Run); 9] = [
         ("ucmatose without a listener is rejected as theirs is", no_listener),
@@ -94,7 +94,7 @@ pub fn cases() -> Vec<Case> {
     of_two_functions().into_iter().chain(cases.map(|(name, run)| Case::new(SUITE, name, run))).collect()
 }
 
-/// The suite between two functions of ConnectX.
+/// Returns the cases of the suite between two functions of ConnectX.
 pub fn of_two_functions() -> Vec<Case> {
     each_pair(SUITE, &PAIRS, RATES).collect()
 }

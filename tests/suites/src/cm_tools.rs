@@ -41,7 +41,7 @@ const RPINGS: &[(&str, &[&str], &[&str])] = &[
     ("-d", &["-d"], &["-d"]),
 ];
 
-/// The suite on rxe.
+/// Returns the cases of the suite on rxe.
 pub fn cases() -> Vec<Case> {
     let others: [(&str, Run); 6] = [
         ("rping ends as theirs where no server listens", without_a_server),
@@ -55,13 +55,13 @@ pub fn cases() -> Vec<Case> {
     pairs(SUITE, &PAIRS, USUAL).chain(ways()).chain(others).collect()
 }
 
-/// The suite between two functions of ConnectX.
+/// Returns the cases of the suite between two functions of ConnectX.
 pub fn of_two_functions() -> Vec<Case> {
     const XRC: &[(&str, Ends)] = &[("rdma_xclient -c x", rdma_xclient_by_xrc)];
     pairs(SUITE, &PAIRS, USUAL).chain(pairs(SUITE, &PAIRS, XRC)).chain(ways()).collect()
 }
 
-/// The cases of the suite `cm_flags`.
+/// Returns the cases of the suite `cm_flags`.
 pub(super) fn with_more_flags() -> impl Iterator<Item = Case> {
     pairs(cm_flags::SUITE, &PAIRS[1..], MORE)
 }

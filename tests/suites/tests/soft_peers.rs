@@ -13,7 +13,7 @@ use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{CaseResult, Stop};
 
-/// Far beyond the time of any of these tests on a busy machine.
+/// A time limit far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Attributes with a time-out of 4 ms and 3 retries.

@@ -32,7 +32,7 @@ enum End {
     Abort,
     Drop,
     Panic,
-    /// Leaks the batch. Its requests stay in the queue and go with the next doorbell.
+    /// Leaks the batch. Its requests stay in the queue and are posted by the next doorbell.
     Forget,
 }
 

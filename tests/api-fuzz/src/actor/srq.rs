@@ -22,7 +22,8 @@ const LEN: usize = 200;
 /// The capacity for receives.
 const DEPTH: u32 = 8;
 
-/// Beyond the time of a message on a busy machine, under a sanitizer, in an emulated guest.
+/// A time limit beyond the time of a message on a busy machine, under a sanitizer, in an emulated
+/// guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Pairs of queue pairs with a shared receive queue, with the program's records.

@@ -24,7 +24,7 @@ const ADDRESS: &str = "10.9.9.1";
 /// Programs whose ends print `return status 0`: name, port, message size.
 const CMATOSE: &[(&str, u16, &str)] = &[("ucmatose", 7471, "2000"), ("udaddy", 7174, "500")];
 
-/// Cases of these programs.
+/// Returns the cases of these programs.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let case = |name: String, [server, client]: [Maker; 2], run: fn(&str, [&Maker; 2]) -> CaseResult| {
         let title = format!("rdmacm {name} {server} serves {client}");

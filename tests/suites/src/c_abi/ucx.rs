@@ -28,7 +28,7 @@ const TESTS: &[Test] =
 /// receiver reads it from the sender's memory.
 const MORE_TESTS: &[Test] = &[("long-tag", "tag_bw", "65536"), ("fadd", "ucp_fadd", "8")];
 
-/// Cases of this program.
+/// Returns the cases of this program.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let all = TRANSPORTS.iter().flat_map(|transport| PAIRS.into_iter().map(move |ends| (transport, ends)));
     all.map(|(transport, [server, client])| {

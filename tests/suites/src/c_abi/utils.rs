@@ -40,7 +40,7 @@ const OUTPUTS: &[(&str, &[&str])] = &[
     ("ibv_rc_pingpong", &["-d", DEVICE, "-s", "0", "-r", "0"]),
 ];
 
-/// Cases of these programs.
+/// Returns the cases of these programs.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let pingpongs = WAYS.iter().flat_map(|&(tool, size, iters, flags)| {
         PAIRS.into_iter().map(move |[server, client]| {

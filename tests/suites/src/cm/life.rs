@@ -17,7 +17,7 @@ use super::refuse::NOBODY;
 use super::{SUITE, at, here, server};
 use crate::lifecycle::{back_to, resources};
 
-/// Cases for any device.
+/// Returns the cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {
     let long = |name, run: fn() -> CaseResult| Case::new(SUITE, name, run).within(Duration::from_secs(400));
     vec![

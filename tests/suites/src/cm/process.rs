@@ -28,7 +28,7 @@ pub(super) fn of_interface() -> Vec<Case> {
     cases!(SUITE, a_forked_child_gets_no_events_and_ends_nothing)
 }
 
-/// Cases for any device.
+/// Returns the cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, a_signal_does_not_end_the_wait_for_an_event)
 }

@@ -12,7 +12,7 @@ use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::{SUITE, at, here};
 
-/// Cases for any device.
+/// Returns the cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, requests_beyond_the_backlog_are_not_lost)
 }

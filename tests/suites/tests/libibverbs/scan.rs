@@ -128,7 +128,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// Returns the type of an `impl` at the margin.
+    /// Returns the type of an unindented `impl`.
     fn implementor(line: &str) -> Owner {
         if line.contains(" for ") {
             return Owner::default();
