@@ -77,7 +77,7 @@ impl Sq {
         self.end.capacity()
     }
 
-    /// Follows the queue pair to a state.
+    /// Updates the queue to a new state of the queue pair.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
