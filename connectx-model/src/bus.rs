@@ -21,9 +21,9 @@ pub trait Bus: Clone + fmt::Debug {
     /// [`BusFault`] if any byte of the range is not writable memory.
     fn write(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
 
-    /// Copies bytes to memory, the last 4 of them last: a reader that sees these also sees the
-    /// others. This hands over an entry with an owner bit. `address + from.len()` is a multiple of
-    /// 4.
+    /// Copies bytes to memory and stores the last 4 at the end: a reader that sees these also sees
+    /// the others. This hands over an entry with an owner bit. `address + from.len()` is a multiple
+    /// of 4.
     ///
     /// # Errors
     /// Same as [`write`](Self::write).
