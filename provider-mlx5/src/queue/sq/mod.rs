@@ -203,7 +203,7 @@ impl Sq {
         &self.requests
     }
 
-    /// Follows the queue pair to a state.
+    /// Updates the queue to a new state of the queue pair.
     ///
     /// After RESET, the queue restarts at its first block, with a new record of its requests and
     /// with a doorbell record of 0, as the device expects.
