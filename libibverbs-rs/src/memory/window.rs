@@ -606,12 +606,12 @@ impl Cell {
         !matches!(self.lock().stage, Stage::Live(_))
     }
 
-    /// Records a bind for the queue pair with this list.
+    /// Records a binding for the queue pair with this list.
     fn bound_for(&self, list: &Arc<List>) {
         self.lock().bound_for = Arc::downgrade(list);
     }
 
-    /// Records that the window is bound for no queue pair.
+    /// Records the end of a binding.
     fn unbound(&self) {
         self.lock().bound_for = Weak::new();
     }

@@ -231,8 +231,8 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// A window of type 2 is revoked on the reliable queue pair it was bound for.
     /// [`Window::close`](crate::Window::close) revokes any window.
     ///
-    /// The kernel's rxe crashes if a peer has invalidated the key meanwhile, which shows only in
-    /// the next receive. If peers invalidate keys on rxe, end their windows with
+    /// The kernel's rxe crashes if a peer has invalidated the key meanwhile, and only the next
+    /// receive reports the invalidation. If peers invalidate keys on rxe, end their windows with
     /// [`Window::close`](crate::Window::close) instead.
     ///
     /// # Errors
