@@ -117,7 +117,8 @@ impl EventChannel {
         }
     }
 
-    /// Returns a channel for soft devices, and for the kernel's if its connection manager is there.
+    /// Returns a channel for soft devices, and for the kernel's if its connection manager is
+    /// available.
     #[cfg(feature = "soft")]
     fn with_soft(kernel: Result<Arc<Ucma>>) -> Result<Self> {
         match kernel {

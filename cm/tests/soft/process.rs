@@ -174,7 +174,7 @@ fn no_devices() {
     }
 }
 
-/// Uses all files behind the listener, then gets three requests.
+/// Opens all permitted files after the creation of the listener, then receives three requests.
 fn full_of_files() {
     let channel = EventChannel::new().unwrap();
     let listener = channel.create_id(PortSpace::TCP).unwrap();
