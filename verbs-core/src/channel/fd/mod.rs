@@ -76,7 +76,8 @@ impl FdChannel {
         Ok(())
     }
 
-    /// Takes over an open file, proven to be the device's by sysfs and its number.
+    /// Takes over an open file after checking by sysfs and the file's number that it is the
+    /// device's.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
