@@ -193,7 +193,7 @@ fn checked_memory_that_the_program_protects_fails_requests_and_does_not_end_the_
     }
 }
 
-/// Set for a process whose accesses to memory the kernel refuses.
+/// The variable set for a process whose accesses to memory the kernel refuses.
 const REFUSED: &str = "SOFT_TEST_IS_REFUSED_ACCESSES";
 
 #[test]

@@ -25,17 +25,18 @@ impl Owner {
         Ok(Self { pid: owner.pid(), uid: owner.uid() })
     }
 
-    /// Returns its user.
+    /// Returns the owner's user.
     pub(super) fn uid(self) -> u32 {
         self.uid
     }
 
-    /// Returns whether it is root or this process's user: both could end this process as well.
+    /// Returns whether the owner is root or this process's user: both could end this process as
+    /// well.
     pub(super) fn is_trusted(self) -> bool {
         self.uid == 0 || self.is_own_user()
     }
 
-    /// Returns whether it is this process's user.
+    /// Returns whether the owner is this process's user.
     pub(super) fn is_own_user(self) -> bool {
         let own = geteuid().as_raw();
         self.uid == own && own != nobody()

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use roce::wire::icrc::{Flow, Icrc};
 
-/// A direct-mapped cache: preparing a state costs more than a short packet's CRC.
+/// A direct-mapped cache, because the preparation of a state costs more than the CRC of a short
+/// packet.
 #[derive(Debug)]
 pub(crate) struct Flows {
     entries: Box<[Option<(Flow, Icrc)>; Flows::LEN]>,
