@@ -55,7 +55,7 @@ pub(crate) const fn send_flags(flags: u32) -> SendFlags {
 /// `ibv_post_send(3)`.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, and the list as `ibv_post_send(3)` requires.
+/// `qp` is a live queue pair of the provider; the list is as `ibv_post_send(3)` requires.
 pub(crate) unsafe extern "C" fn send<P: Provider>(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
