@@ -340,7 +340,7 @@ fn a_queue_pair_in_rts_is_established_without_an_event<P: Provider>(context: &Co
     Ok(())
 }
 
-/// Makes b refuse a request of a, without a receive whose completion b would see.
+/// Makes b refuse a request of a that takes no receive, so that b gets no completion.
 fn refused_request<P: Provider>(
     context: &Context<P>,
     op: impl FnOnce(&Arena<P>) -> SendOp<'static>,

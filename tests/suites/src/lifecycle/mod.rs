@@ -103,7 +103,7 @@ pub(super) fn resources() -> CaseResult<Resources> {
     }
 }
 
-/// Reads `0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0`.
+/// Parses a line such as `0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0`.
 pub fn parse_resources(text: &str, device: &str) -> Option<Resources> {
     let line = text.lines().find_map(|line| line.split_once(&format!(": {device}: ")))?.1;
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
