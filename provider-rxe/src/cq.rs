@@ -1,8 +1,9 @@
 //! The completion queue. The kernel fills it. Polling makes no system call; requesting an event
 //! makes one.
 //!
-//! A completion is lent: each field is read from the queue when called. Its slot returns to the
-//! kernel after the loan, with [`finish`](CqOps::finish) or the next call of [`next`](CqOps::next).
+//! A completion is lent: each field is read from the queue when its method is called. Its slot
+//! returns to the kernel after the loan, with [`finish`](CqOps::finish) or the next call of
+//! [`next`](CqOps::next).
 //!
 //! The kernel resizes a queue by making another one and copying the completions behind the
 //! published index into it. So all slots are returned before the command. After it the old queue is
