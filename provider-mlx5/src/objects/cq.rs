@@ -69,7 +69,8 @@ pub struct Cq {
     stride: usize,
     /// The number of events read.
     events: Arc<AtomicU32>,
-    /// That number at the last request for any completion's event; [`NEVER`] before the first.
+    /// The number of events read at the last request for any completion's event; [`NEVER`] before
+    /// the first request.
     any_at: AtomicU64,
     arm_record: Record,
     arm: ArmRegister,
