@@ -14,6 +14,7 @@ mod abi;
 use core::ffi::c_int;
 use core::mem::zeroed;
 use core::ptr::{null, null_mut};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -685,4 +686,76 @@ fn direct_access_to_another_providers_device_is_refused() {
             assert_eq!(ibv_dealloc_pd(pd), 0);
         }
     });
+}
+
+/// Returns the text of a C array.
+fn text(array: &[core::ffi::c_char]) -> String {
+    array.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte as u8)).collect()
+}
+
+#[test]
+fn the_files_of_a_device_say_what_its_queries_say_and_end_with_the_process() {
+    if std::env::var_os("VERBS_SOFT").is_none() {
+        let test = "the_files_of_a_device_say_what_its_queries_say_and_end_with_the_process";
+        let err = again_with_soft(test);
+        let root = err.lines().find_map(|line| line.strip_prefix("root ")).expect("the folder is named");
+        assert!(!Path::new(root).exists(), "{root} is left");
+        return;
+    }
+    with_device(
+        |name| name.starts_with("soft"),
+        |context| {
+            // SAFETY: the device of an open context is live; the structs are written by the calls.
+            let (device, guid, gid, attr) = unsafe {
+                let device = &*(*context).device;
+                let (mut gid, mut attr): (ibv_gid, ibv_port_attr) = (zeroed(), zeroed());
+                assert_eq!(ibv_query_gid(context, 1, 0, &raw mut gid), 0);
+                assert_eq!(
+                    table(context).query_port.unwrap()(context, 1, &raw mut attr, size_of_val(&attr)),
+                    0
+                );
+                (device, ibv_get_device_guid((*context).device), gid.raw, attr)
+            };
+            let [ibdev, dev] = [&device.ibdev_path, &device.dev_path].map(|path| PathBuf::from(text(path)));
+            let read = |name: &str| {
+                std::fs::read_to_string(ibdev.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+            };
+            let groups = |bytes: &[u8]| {
+                let pairs: Vec<_> =
+                    bytes.chunks(2).map(|two| format!("{:02x}{:02x}", two[0], two[1])).collect();
+                pairs.join(":") + "\n"
+            };
+            assert_eq!(read("node_type"), "1: CA\n");
+            assert_eq!(read("node_guid"), groups(&guid.to_ne_bytes()));
+            assert_eq!(read("ports/1/gids/0"), groups(&gid));
+            assert_eq!(read("ports/1/gids/1"), groups(&[0; 16]));
+            assert_eq!(read("ports/1/gid_attrs/types/0"), "RoCE v2\n");
+            assert_eq!(read("ports/1/gid_attrs/ndevs/0"), "lo\n");
+            assert!(read("ports/1/state").starts_with(&format!("{}: ", attr.state)));
+            assert!(read("ports/1/phys_state").starts_with(&format!("{}: ", attr.phys_state)));
+            assert_eq!(read("ports/1/cap_mask"), format!("{:#010x}\n", attr.port_cap_flags));
+            assert_eq!(read("ports/1/pkeys/0"), "0xffff\n");
+            assert_eq!(read("ports/1/counters/port_xmit_packets"), "0\n");
+            assert_eq!(read("device/numa_node"), "-1\n");
+            assert!(ibdev.join("../..").canonicalize().is_ok() && !read("fw_ver").trim().is_empty());
+            assert_eq!(std::fs::read_to_string(dev.join("ibdev")).unwrap().trim(), text(&device.name));
+            assert_eq!(dev.file_name().unwrap().to_str(), Some(&*text(&device.dev_name)));
+            assert_eq!(ibdev.file_name().unwrap().to_str(), Some(&*text(&device.name)));
+            // A path that a program puts together as for sysfs.
+            assert!(ibdev.join("device/infiniband").join(text(&device.name)).join("ports/1/state").exists());
+            let root = ibdev.ancestors().nth(3).unwrap();
+            let mode = std::os::unix::fs::MetadataExt::mode(&root.metadata().unwrap());
+            assert_eq!(mode & 0o777, 0o700);
+            // SAFETY: the child calls nothing but `exit`, which runs the library's functions.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::exit(0);
+                }
+                assert_eq!(libc::waitpid(child, null_mut(), 0), child);
+            }
+            assert!(root.join("class/infiniband").is_dir(), "a child has removed its parent's folder");
+            eprintln!("root {}", root.display());
+        },
+    );
 }

@@ -13,6 +13,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`cm`] | for connection managers: management datagrams, devices by address |
+//! | [`sysfs`] | a folder with the files that sysfs has of a device |
 //! | `registration` | [`SoftDevice`], which creates devices; the provider's registration |
 //! | `objects` | the objects of the contract, one file each |
 //! | `device` | a live device: **start at** `device/shared.rs`, its state and its threads |
@@ -73,6 +74,7 @@ mod memory;
 mod objects;
 mod registration;
 mod sync;
+pub mod sysfs;
 
 use verbs_core::provider::{Provider, Unsupported};
 

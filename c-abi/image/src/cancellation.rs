@@ -75,10 +75,14 @@ raw! {
         (libc::SYS_openat, libc::AT_FDCWD, path, flags, mode);
     fn __wrap_openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
         (libc::SYS_openat, dir, path, flags, mode);
+    fn __wrap_openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
+        (libc::SYS_openat, dir, path, flags, mode);
     fn __wrap_pause() -> c_int =
         (libc::SYS_ppoll, null_mut::<pollfd>(), NONE, null::<timespec>(), null::<sigset_t>(), SIGSET);
     fn __wrap_pread64(fd: c_int, buf: *mut c_void, length: size_t, offset: off64_t) -> ssize_t =
         (libc::SYS_pread64, fd, buf, length, offset);
+    fn __wrap_pwrite64(fd: c_int, buf: *const c_void, length: size_t, offset: off64_t) -> ssize_t =
+        (libc::SYS_pwrite64, fd, buf, length, offset);
     fn __wrap_read(fd: c_int, buf: *mut c_void, length: size_t) -> ssize_t =
         (libc::SYS_read, fd, buf, length);
     fn __wrap_recv(fd: c_int, buf: *mut c_void, length: size_t, flags: c_int) -> ssize_t =

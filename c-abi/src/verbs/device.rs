@@ -14,7 +14,9 @@ use core::ptr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use provider_soft::sysfs::{DevicePaths, Tree};
 use verbs::{Device, DeviceList};
+use verbs_core::discovery::DeviceInfo;
 use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::{Errno, Error};
 
@@ -69,16 +71,39 @@ impl Known {
         c.node_type = info.node_type().0 as _;
         c.transport_type = info.transport_type().0 as _;
         copy_text(&mut c.name, info.name().as_bytes());
-        let path = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        if info.own().is_none() {
-            copy_text(&mut c.dev_name, info.dev_name().as_bytes());
-            copy_text(&mut c.dev_path, &path(&Path::new(CLASS).join(info.dev_name())));
-            copy_text(&mut c.ibdev_path, &path(info.ibdev_path()));
-        } else {
-            copy_text(&mut c.dev_name, info.name().as_bytes());
-        }
+        let own = info.own().map(|_| own_paths(info));
+        let (dev_name, dev_path, ibdev_path) = match &own {
+            None => (info.dev_name(), &*Path::new(CLASS).join(info.dev_name()), info.ibdev_path()),
+            Some(Some(own)) => (&*own.dev_name, &*own.dev_path, &*own.ibdev_path),
+            Some(None) => (info.name(), Path::new(""), Path::new("")),
+        };
+        copy_text(&mut c.dev_name, dev_name.as_bytes());
+        copy_text(&mut c.dev_path, dev_path.as_os_str().as_bytes());
+        copy_text(&mut c.ibdev_path, ibdev_path.as_os_str().as_bytes());
         Box::into_raw(Box::new(Self { c, users: 0, device }))
     }
+}
+
+/// Returns the files of a soft device, in the folder of this process. Returns `None` if they cannot
+/// be created: the device works without them.
+fn own_paths(info: &DeviceInfo) -> Option<DevicePaths> {
+    static TREE: ForkLock<Option<(u32, Tree)>> = ForkLock::new(None);
+    let mut tree = TREE.lock_or(|| None);
+    let process = std::process::id();
+    if tree.as_ref().is_none_or(|(owner, _)| *owner != process) {
+        // A forked child leaves the folder of its parent as it is.
+        core::mem::forget(tree.take());
+        match Tree::create() {
+            Ok(new) => *tree = Some((process, new)),
+            Err(errno) => errno::log(&format_args!("no folder for the files of {}: {errno}", info.name())),
+        }
+    }
+    let (_, tree) = tree.as_mut()?;
+    let paths = tree.add(info);
+    if let Err(errno) = &paths {
+        errno::log(&format_args!("the files of {} in {}: {errno}", info.name(), tree.root().display()));
+    }
+    paths.ok()
 }
 
 /// Returns whether a device of the table equals a device named by another part of the process.

@@ -13,6 +13,7 @@ use ibverbs_c::c::*;
 use libc::ssize_t;
 
 unsafe extern "C" {
+    pub fn ibv_get_device_guid(device: *mut ibv_device) -> u64;
     pub fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
     pub fn ibv_free_device_list(list: *mut *mut ibv_device);
     pub fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char;

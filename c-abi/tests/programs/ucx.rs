@@ -6,7 +6,7 @@
 //!
 //! Each case creates a mount namespace and a network namespace, which needs root:
 //!
-//! - UCX only opens devices with a file of their name in `/dev/infiniband`.
+//! - UCX only opens devices with a file of their `dev_name` in `/dev/infiniband`.
 //! - It finds the destination of a datagram by `wc.sl`, where libmlx5 reports the type of the IP
 //!   header. Reliable connections start with datagrams as well. Both address families are therefore
 //!   tested.
@@ -51,8 +51,8 @@ const DEV: &str = "set -e
 /// Creates the file and the addresses in the namespaces.
 const PREPARE: &str = "set -e
     mount -t tmpfs none /dev/infiniband
-    touch /dev/infiniband/soft0
-    mount --bind /dev/null /dev/infiniband/soft0
+    touch /dev/infiniband/uverbs0
+    mount --bind /dev/null /dev/infiniband/uverbs0
     ip link set lo up
     ip address add fd77::1/128 dev lo
     ip address add fd77::2/128 dev lo
@@ -146,9 +146,9 @@ impl Way {
         const ITERATIONS: &str = "200";
         let Self { test, size, transport, is_ipv6 } = self;
         let perftest = library::installed("ucx_perftest", PACKAGE)?;
-        can_prepare(PREPARE)?;
+        can_prepare(&[DEV, PREPARE].concat())?;
         let [server, client] = if *is_ipv6 { ["fd77::1", "fd77::2"] } else { ["auto", "auto"] };
-        let mut command = in_namespaces(&[PREPARE, RUN].concat());
+        let mut command = in_namespaces(&[DEV, PREPARE, RUN].concat());
         library::prepare(&mut command)?;
         command.env("SERVER", server).env("CLIENT", client);
         command.arg(perftest).args(["-t", test, "-s", size, "-n", ITERATIONS, "-w", "10", "-p", "23456"]);

@@ -1,4 +1,5 @@
-//! Sends owed acknowledgements when the process exits, and lets a connection manager disconnect.
+//! Sends owed acknowledgements when the process exits, lets a connection manager disconnect, and
+//! removes the process's files.
 //!
 //! Acknowledgements wait until they can leave at no extra cost (see
 //! [`crate::device::device_core`]). A program that takes its last message and exits, with its
@@ -12,6 +13,9 @@
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
 use verbs_core::fork::ForkLock;
@@ -20,16 +24,40 @@ use crate::device::shared::Shared;
 
 /// Registers a device to send its owed acknowledgements when the process exits.
 pub(crate) fn remember(shared: &Arc<Shared>) {
-    static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
-    if !IS_REGISTERED.swap(true, Ordering::Relaxed) {
-        // If `atexit` has no room for one more function, the process exits as if it was killed.
-        // SAFETY: the function stays in this program as long as this code does.
-        unsafe { libc::atexit(settle) };
-    }
+    at_exit_of_process();
     let mut devices = DEVICES.lock_or(Vec::new);
     devices.retain(|device| device.strong_count() > 0);
     devices.push(Arc::downgrade(shared));
 }
+
+/// Registers a file or an empty folder to be removed when the process exits. The last one is removed
+/// first. In a forked child, files of the parent stay.
+pub(crate) fn remove(path: &Path) {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
+    at_exit_of_process();
+    let process = std::process::id();
+    let mut files = FILES.lock_or(Files::default);
+    if files.process != process {
+        *files = Files { process, paths: Vec::new() };
+    }
+    files.paths.push(path);
+}
+
+/// The files to remove.
+#[derive(Debug)]
+struct Files {
+    /// The process that created them.
+    process: u32,
+    paths: Vec<CString>,
+}
+
+impl Files {
+    const fn default() -> Self {
+        Self { process: 0, paths: Vec::new() }
+    }
+}
+
+static FILES: ForkLock<Files> = ForkLock::new(Files::default());
 
 /// Registers the exit function of the process's connection manager. It runs in `exit(3)` or on
 /// return from `main`, after devices have sent owed packets. Only the first registration counts.
@@ -39,6 +67,15 @@ pub(crate) fn remember(shared: &Arc<Shared>) {
 /// owned by the parent.
 pub fn at_exit(farewell: fn()) {
     let _ = FAREWELL.set(farewell);
+}
+
+fn at_exit_of_process() {
+    static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !IS_REGISTERED.swap(true, Ordering::Relaxed) {
+        // If `atexit` has no room for one more function, the process exits as if it was killed.
+        // SAFETY: the function stays in this program as long as this code does.
+        unsafe { libc::atexit(settle) };
+    }
 }
 
 extern "C" fn settle() {
@@ -51,6 +88,12 @@ extern "C" fn settle() {
     // After the acknowledgements: a peer that detects the end flushes unacknowledged requests.
     if let Some(farewell) = FAREWELL.get() {
         farewell();
+    }
+    if let Some(files) = FILES.try_lock().filter(|files| files.process == std::process::id()) {
+        for path in files.paths.iter().rev() {
+            // SAFETY: the path is terminated. The function allocates nothing.
+            unsafe { libc::remove(path.as_ptr()) };
+        }
     }
 }
 

@@ -21,11 +21,13 @@
 //! | [`xrc_domains`] | the XRC domains and the users of their handles |
 //! | [`event_pipe`] | events, through a file that a program can wait on |
 //! | [`settings`] | the choices made when a device is created |
+//! | [`counter_files`] | the counters as files, as sysfs has them |
 //! | [`limits`] | the device's limits and attributes |
 //! | [`wqe`] | a work request on its way through a ring |
 //! | [`random`] | the source of queue pair numbers and keys |
 //! | [`fork`] | detects a forked child of the process that created the device |
 
+pub(crate) mod counter_files;
 pub(crate) mod device_core;
 pub(crate) mod error;
 pub(crate) mod event_pipe;

@@ -31,6 +31,7 @@ use roce::engine::{CqId, Gid, Time};
 use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result, room};
 
+use crate::device::counter_files::CounterFiles;
 use crate::device::device_core::{Acks, DeviceCore, Sleep, Spent};
 use crate::device::fork::ForkMark;
 use crate::device::gsi_end::GsiEnd;
@@ -75,6 +76,9 @@ pub(crate) struct Shared {
     pub(crate) requests: OnceLock<Arc<Socket>>,
     /// A connection manager uses the device.
     has_gsi: AtomicBool,
+    /// The counters as files, if a program looks for them.
+    counter_files: Mutex<Option<CounterFiles>>,
+    has_counter_files: AtomicBool,
     /// Wakes the worker.
     pub(crate) alarm: EventFd,
     pub(crate) stop: AtomicBool,
@@ -129,6 +133,8 @@ impl Shared {
             group_packets: OnceLock::new(),
             requests: OnceLock::new(),
             has_gsi: AtomicBool::new(false),
+            counter_files: Mutex::new(None),
+            has_counter_files: AtomicBool::new(false),
             origin,
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
@@ -548,6 +554,23 @@ impl Shared {
         let now = self.now();
         self.round(&mut guard, now, received, Acks::Behind);
         self.leave(guard, now);
+    }
+
+    /// Makes the worker write the counters to files.
+    pub(crate) fn publish_counters(&self, files: CounterFiles) {
+        *self.counter_files.lock().unwrap_or_else(PoisonError::into_inner) = Some(files);
+        self.has_counter_files.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Writes the counters to files, if they have changed and a write is due. Returns the time of
+    /// the next write, if they have changed.
+    pub(crate) fn update_counter_files(&self) -> Option<Time> {
+        if !self.has_counter_files.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut files = self.counter_files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.as_mut()?.update(self.now(), || self.socket.counters())
     }
 
     /// Wakes the worker.

@@ -242,7 +242,7 @@ fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     } else {
         &mut few[..count]
     };
-    let mut until = sleep.until;
+    let mut until = [sleep.until, shared.update_counter_files()].into_iter().flatten().min();
     if sleep.for_pipes > fds.len() - count {
         // Without memory for the pipes, the worker looks at them after a tick.
         let soon = Time(shared.now().0 + TICK);

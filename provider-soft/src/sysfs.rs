@@ -1,0 +1,328 @@
+//! [`Tree`]: the files that sysfs has of a device, for a soft one.
+//!
+//! The kernel knows no soft devices, so `/sys/class/infiniband` lacks them. Programs that read a
+//! device's files there, by paths that libibverbs gives them, find the same files in a folder of
+//! this process:
+//!
+//! ```text
+//!   verbs-soft-XXXXXXXXXXXXXXXX/        in $XDG_RUNTIME_DIR, or in /dev/shm
+//!     lock                              locked by the process
+//!     class/infiniband/soft0            ─► devices/soft/soft0/infiniband/soft0
+//!     class/infiniband_verbs/uverbs0    ─► devices/soft/soft0/infiniband_verbs/uverbs0
+//!     devices/soft/soft0/               numa_node, vendor, ...
+//! ```
+//!
+//! The process removes the folder when it exits. A folder of a process that was killed is removed by
+//! the next process with a soft device: nobody locks it any more. A forked child that still has the
+//! descriptor keeps its parent's folder from being removed.
+//!
+//! While packets arrive or leave, counters are written again after a second.
+//!
+//! # References
+//! linux `Documentation/ABI/stable/sysfs-class-infiniband`
+
+use std::fmt::Display;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::unistd::geteuid;
+use verbs_core::discovery::{DeviceInfo, OwnDevice};
+use verbs_core::{Errno, environment};
+
+use crate::device::Device;
+use crate::device::counter_files::CounterFiles;
+use crate::device::{exit, limits};
+use crate::io::link::Interface;
+
+/// The folder of this process. It stays until the process exits.
+#[derive(Debug)]
+pub struct Tree {
+    root: PathBuf,
+    /// The number of the next device's `uverbs`.
+    next: u32,
+    /// Its lock shows that the process lives.
+    _lock: File,
+}
+
+/// The paths of a device.
+#[derive(Clone, Debug)]
+pub struct DevicePaths {
+    /// The name of its character device: `uverbs0`. No such file exists.
+    pub dev_name: String,
+    /// The folder of the character device.
+    pub dev_path: PathBuf,
+    /// The folder of the device.
+    pub ibdev_path: PathBuf,
+}
+
+impl Tree {
+    /// Creates the folder of this process, and removes those of processes that have ended.
+    ///
+    /// # Errors
+    /// The errno of creating a folder or file. `ENOENT` if neither place for it exists, also in a
+    /// program with more rights than its caller.
+    pub fn create() -> Result<Self, Errno> {
+        let places =
+            [environment::variable_os("XDG_RUNTIME_DIR").map(PathBuf::from), Some("/dev/shm".into())];
+        let mut last = Errno::NOENT;
+        for place in places.into_iter().flatten().filter(|place| place.is_absolute()) {
+            match Self::create_in(&place) {
+                Ok(tree) => return Ok(tree),
+                Err(error) => last = Errno::from_io(&error),
+            }
+        }
+        Err(last)
+    }
+
+    fn create_in(place: &Path) -> io::Result<Self> {
+        remove_ended(place);
+        let number = |_| verbs_core::random::draw().map_err(io::Error::from);
+        let (high, low) = (number(0)?, number(1)?);
+        let root = place.join(format!("{PREFIX}{high:08x}{low:08x}"));
+        folder(&root)?;
+        let lock = File::create_new(root.join(LOCK))?;
+        lock.lock()?;
+        exit::remove(&root.join(LOCK));
+        for class in ["class", "class/infiniband", "class/infiniband_verbs", "devices", "devices/soft"] {
+            folder(&root.join(class))?;
+        }
+        Ok(Self { root, next: free_number(), _lock: lock })
+    }
+
+    /// Returns the folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Adds a soft device of this process.
+    ///
+    /// # Errors
+    /// The errno of creating a folder or file; `ENODEV` if it is not such a device.
+    pub fn add(&mut self, device: &DeviceInfo) -> Result<DevicePaths, Errno> {
+        let own = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>).ok_or(Errno::NODEV)?;
+        let dev_name = format!("uverbs{}", self.next);
+        let entry = self.write(own, &dev_name).map_err(|error| Errno::from_io(&error))?;
+        self.next += 1;
+        Ok(entry)
+    }
+
+    fn write(&self, device: &Device, dev_name: &str) -> io::Result<DevicePaths> {
+        let name = &*device.name;
+        let parent = Folder::create(self.root.join("devices/soft").join(name))?;
+        parent.write_parent()?;
+        let ibdev = parent.sub("infiniband")?.sub(name)?;
+        ibdev.write_device(device)?;
+        ibdev.link("device", "../..")?;
+        let port = ibdev.sub("ports")?.sub(&limits::PORT.to_string())?;
+        port.write_port(device)?;
+        let counters = CounterFiles::create(&port.sub("counters")?.0, &port.sub("hw_counters")?.0)?;
+        device.publish_counters(counters);
+        let uverbs = parent.sub("infiniband_verbs")?.sub(dev_name)?;
+        uverbs.file("ibdev", name)?;
+        uverbs.file("abi_version", 1)?;
+        uverbs.file("dev", format_args!("231:{}", 192 + self.next))?;
+        uverbs.link("device", "../..")?;
+        let class = |class: &str, name: &str, kind: &str| {
+            let path = self.root.join("class").join(class).join(name);
+            symlink(format!("../../devices/soft/{}/{kind}/{name}", device.name), &path)?;
+            exit::remove(&path);
+            Ok::<_, io::Error>(path)
+        };
+        Ok(DevicePaths {
+            dev_name: dev_name.to_owned(),
+            dev_path: class("infiniband_verbs", dev_name, "infiniband_verbs")?,
+            ibdev_path: class("infiniband", name, "infiniband")?,
+        })
+    }
+}
+
+/// A folder whose files are removed at exit.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn create(path: PathBuf) -> io::Result<Self> {
+        folder(&path)?;
+        Ok(Self(path))
+    }
+
+    fn sub(&self, name: &str) -> io::Result<Self> {
+        Self::create(self.0.join(name))
+    }
+
+    /// Writes a file of one line.
+    fn file(&self, name: &str, line: impl Display) -> io::Result<()> {
+        let path = self.0.join(name);
+        fs::write(&path, format!("{line}\n"))?;
+        exit::remove(&path);
+        Ok(())
+    }
+
+    fn link(&self, name: &str, to: &str) -> io::Result<()> {
+        let path = self.0.join(name);
+        symlink(to, &path)?;
+        exit::remove(&path);
+        Ok(())
+    }
+
+    /// Writes the files of the device that a network card would be.
+    fn write_parent(&self) -> io::Result<()> {
+        let cpus = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+        self.file("numa_node", -1)?;
+        self.file("local_cpulist", cpus.trim())?;
+        self.file("local_cpus", cpu_mask(&cpus))?;
+        for (name, id) in
+            [("vendor", 0xffff), ("device", 0), ("subsystem_vendor", 0xffff), ("subsystem_device", 0)]
+        {
+            self.file(name, format_args!("{id:#06x}"))?;
+        }
+        self.file("class", "0x020000")
+    }
+
+    fn write_device(&self, device: &Device) -> io::Result<()> {
+        let attr = limits::device_attr(device.guid);
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        self.file("node_type", "1: CA")?;
+        self.file("node_guid", groups(attr.node_guid.0.to_be_bytes()))?;
+        self.file("sys_image_guid", groups(attr.sys_image_guid.0.to_be_bytes()))?;
+        self.file("node_desc", format_args!("{} {}", host.to_string_lossy(), device.name))?;
+        self.file("fw_ver", &attr.fw_ver)?;
+        self.file("hw_rev", attr.hw_ver)?;
+        self.file("hca_type", "soft")?;
+        self.file("board_id", "soft")
+    }
+
+    fn write_port(&self, device: &Device) -> io::Result<()> {
+        let interface = Interface::on(device.socket.address(), device.socket.scope()).ok().flatten();
+        let is_up = interface.as_ref().is_some_and(|interface| interface.is_up);
+        let attr = limits::port_attr(device.mtu()?, is_up);
+        let (state, phys_state) = if is_up { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
+        self.file("state", state)?;
+        self.file("phys_state", phys_state)?;
+        self.file("link_layer", "Ethernet")?;
+        self.file("rate", "2.5 Gb/sec (1X SDR)")?;
+        self.file("lid", "0x0")?;
+        self.file("sm_lid", "0x0")?;
+        self.file("lid_mask_count", 0)?;
+        self.file("sm_sl", 0)?;
+        self.file("cap_mask", format_args!("{:#010x}", attr.port_cap_flags.bits()))?;
+        self.sub("pkeys")?.file("0", format_args!("{:#06x}", limits::PKEY))?;
+        let (gids, attrs) = (self.sub("gids")?, self.sub("gid_attrs")?);
+        let (types, ndevs) = (attrs.sub("types")?, attrs.sub("ndevs")?);
+        for index in 0..limits::GID_TABLE {
+            let gid = if index == 0 { device.gid } else { [0; 16] };
+            gids.file(&index.to_string(), groups(gid))?;
+        }
+        types.file("0", "RoCE v2")?;
+        interface.map_or(Ok(()), |interface| ndevs.file("0", interface.name))
+    }
+}
+
+/// Creates a folder of this user.
+fn folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    exit::remove(path);
+    Ok(())
+}
+
+/// Removes the folders of this user's processes that have ended.
+fn remove_ended(place: &Path) {
+    let Ok(entries) = place.read_dir() else { return };
+    for entry in entries.flatten() {
+        let is_tree = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let is_own = || entry.metadata().is_ok_and(|of| of.is_dir() && of.uid() == geteuid().as_raw());
+        if is_tree && is_own() && has_ended(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Returns whether the process with a folder has ended. A folder without a lock may be a new one.
+fn has_ended(root: &Path) -> bool {
+    match File::open(root.join(LOCK)) {
+        Ok(lock) => lock.try_lock().is_ok(),
+        Err(_) => {
+            let age = root.metadata().and_then(|of| of.modified()).ok().and_then(|at| at.elapsed().ok());
+            age.is_some_and(|age| age > NEW)
+        }
+    }
+}
+
+/// Returns the first number above those of the kernel's devices.
+fn free_number() -> u32 {
+    let entries = fs::read_dir("/sys/class/infiniband_verbs").into_iter().flatten().flatten();
+    let number = |name: &str| name.strip_prefix("uverbs")?.parse::<u32>().ok();
+    let last = entries.filter_map(|entry| number(entry.file_name().to_str()?)).max();
+    last.map_or(0, |last| last.saturating_add(1))
+}
+
+/// Returns bytes as groups of four hexadecimal digits.
+fn groups<const LEN: usize>(bytes: [u8; LEN]) -> String {
+    let groups = bytes.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect());
+    groups.collect::<Vec<String>>().join(":")
+}
+
+/// Returns a list of processors, such as `0-3,8`, as a mask in groups of 32 bits.
+fn cpu_mask(list: &str) -> String {
+    let mut words = vec![0u32];
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>()) else { continue };
+        for cpu in first..=last.min(first + MAX_CPUS) {
+            if words.len() <= cpu / 32 {
+                words.resize(cpu / 32 + 1, 0);
+            }
+            words[cpu / 32] |= 1 << (cpu % 32);
+        }
+    }
+    words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
+}
+
+/// The beginning of the folder's name.
+const PREFIX: &str = "verbs-soft-";
+
+/// The file in it that the process locks.
+const LOCK: &str = "lock";
+
+/// The age up to which a folder without that file may be one that is being created.
+const NEW: Duration = Duration::from_secs(60);
+
+/// The most processors that a range of a list stands for.
+const MAX_CPUS: usize = 1 << 16;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_bits_in_groups_of_32() {
+        assert_eq!(cpu_mask("0-1\n"), "00000003");
+        assert_eq!(cpu_mask("0,2-3,33"), "00000002,0000000d");
+        assert_eq!(cpu_mask(""), "00000000");
+    }
+
+    #[test]
+    fn identifiers_are_groups_of_four_digits() {
+        assert_eq!(groups(0x0200_5efe_7f09_0909u64.to_be_bytes()), "0200:5efe:7f09:0909");
+    }
+
+    #[test]
+    fn the_folder_of_a_process_that_has_ended_is_removed_and_no_other() {
+        let place = std::env::temp_dir().join(format!("sysfs-{}", std::process::id()));
+        fs::create_dir(&place).unwrap();
+        let [live, dead, new] = ["live", "dead", "new"].map(|name| place.join(format!("{PREFIX}{name}")));
+        for root in [&live, &dead, &new] {
+            fs::create_dir_all(root.join("class")).unwrap();
+        }
+        let lock = File::create(live.join(LOCK)).unwrap();
+        lock.lock().unwrap();
+        File::create(dead.join(LOCK)).unwrap();
+        fs::create_dir(place.join("of another program")).unwrap();
+        remove_ended(&place);
+        assert!(live.is_dir() && new.is_dir() && !dead.exists() && place.join("of another program").is_dir());
+        fs::remove_dir_all(&place).unwrap();
+    }
+}
