@@ -106,9 +106,9 @@ fn build_theirs() -> Result<PathBuf> {
     let dir = cache::dir()?.join("bench");
     std::fs::create_dir_all(&dir)?;
     for (name, text) in [
-        ("list_and_open", include_str!("list_and_open.c")),
-        ("post_recv", include_str!("post_recv.c")),
-        (guest::BESIDE_POLLERS, include_str!("beside_pollers.c")),
+        ("list_and_open", include_str!("../../../c-abi/benches/rdma_core/list_and_open.c")),
+        ("post_recv", include_str!("../../../c-abi/benches/rdma_core/post_recv.c")),
+        (guest::BESIDE_POLLERS, include_str!("../../../c-abi/benches/rdma_core/beside_pollers.c")),
     ] {
         let (source, program) = (dir.join(name).with_extension("c"), dir.join(name));
         std::fs::write(&source, text)?;
