@@ -1,17 +1,43 @@
-//! Programs that run beside this one, and the ports at which two of them find each other.
+//! Programs that this one runs: their output, their time limits, and the ports at which two of them
+//! find each other.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 /// The time between two looks at something that no event announces.
 const PERIOD: Duration = Duration::from_millis(10);
+
+/// The time limit of a short program. Under emulation a ping-pong takes a second.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs a program that reads nothing to its end, and returns its standard output.
+///
+/// # Errors
+/// It cannot be run, or fails; the error has its output.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    // A command that names a hundred packages would hide its error.
+    let words: Vec<_> = command.get_args().take(12).map(OsStr::to_string_lossy).collect();
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let program = command.get_program().display();
+    ensure!(
+        output.status.success(),
+        "{program} {} failed ({}):\n{stdout}{stderr}",
+        words.join(" "),
+        output.status
+    );
+    Ok(stdout)
+}
 
 /// Returns a command of a program that the kernel kills when the calling thread ends, for whatever
 /// reason.
@@ -21,45 +47,71 @@ pub(crate) fn tied(program: &OsStr) -> Command {
     command
 }
 
-/// A program that runs. Dropping it kills it.
+/// A running program. Dropping it kills it.
 pub(crate) struct Process {
     name: &'static str,
     child: Child,
+    lines: Receiver<String>,
 }
 
 impl Process {
-    /// Starts a program that reads nothing, and whose output this one reads. Errors call it `name`.
+    /// Starts a program that reads nothing, and collects its output. Errors call it `name`.
     pub(crate) fn start(name: &'static str, command: &mut Command) -> Result<Process> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn();
+        Process::with_each_line(name, command, |_| ())
+    }
+
+    /// The same; the output is shown as well, each line behind the name.
+    pub(crate) fn shown(name: &'static str, command: &mut Command) -> Result<Process> {
+        Process::with_each_line(name, command, move |line| println!("{name} | {line}"))
+    }
+
+    fn with_each_line(
+        name: &'static str,
+        command: &mut Command,
+        see: impl Fn(&str) + Send + 'static,
+    ) -> Result<Process> {
+        let (output, end) = std::io::pipe()?;
+        command.stdout(end.try_clone()?).stderr(end);
+        let (sender, lines) = mpsc::channel();
+        let mut process = Process::silent(name, command)?;
+        process.lines = lines;
+        // The command's own ends of the pipe would keep it open.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                see(&line);
+                // It fails once nothing waits for the program any more; reading continues, because
+                // the program must not block.
+                let _ = sender.send(line);
+            }
+        });
+        Ok(process)
+    }
+
+    /// Starts a program whose output goes where the command says.
+    pub(crate) fn silent(name: &'static str, command: &mut Command) -> Result<Process> {
+        let child = command.stdin(Stdio::null()).spawn();
         let child = child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
-        Ok(Process { name, child })
+        Ok(Process { name, child, lines: mpsc::channel().1 })
     }
 
-    /// Returns its name in errors.
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
+    /// Returns the next line that it prints.
+    pub(crate) fn line(&self, deadline: Instant) -> Result<String> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.name))
     }
 
-    /// Returns its number.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+    /// Kills the program.
+    pub(crate) fn kill(&mut self) {
+        // Both fail if it has ended, which is the normal case.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
-    /// Takes the ends of its output.
-    pub(crate) fn output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
-        (self.child.stdout.take(), self.child.stderr.take())
-    }
-
-    /// Ends the program, and returns its output, which is less than a pipe holds.
+    /// Ends the program, and returns what it printed in lines that nothing has taken.
     pub(crate) fn end(mut self) -> String {
-        let (stdout, stderr) = self.output();
-        drop(self);
-        let mut bytes = Vec::new();
-        // A program whose output cannot be read has not printed what is expected.
-        let _ = stdout.map(|mut pipe| pipe.read_to_end(&mut bytes));
-        let _ = stderr.map(|mut pipe| pipe.read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.kill();
+        self.lines.iter().map(|line| line + "\n").collect()
     }
 
     /// Waits until something is true, which no event announces.
@@ -85,17 +137,42 @@ impl Process {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            ensure!(Instant::now() < deadline, "the {} did not end", self.name);
+            ensure!(Instant::now() < deadline, "the {} did not end in time", self.name);
             thread::park_timeout(PERIOD);
         }
+    }
+
+    /// Waits until it has ended with success, and returns what it printed. Programs of rdma-core
+    /// report wrong data in a line, and exit with 0 nevertheless.
+    pub(crate) fn finish(mut self, deadline: Instant) -> Result<String> {
+        let (name, status) = (self.name, self.wait(deadline)?);
+        let said = self.end();
+        ensure!(status.success(), "the {name} failed: {status}\n{said}");
+        ensure!(!said.contains("invalid data"), "the {name} received bytes that differ from those sent");
+        Ok(said)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is the normal case.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
+    }
+}
+
+/// Runs a client once its server, with this process number, is listening. Returns what the client
+/// printed after both have ended with success.
+pub(crate) fn pair(
+    mut server: Process,
+    is_listening: impl Fn(u32) -> bool,
+    client: impl FnOnce() -> Result<Process>,
+    limit: Duration,
+) -> Result<String> {
+    let (deadline, id) = (Instant::now() + limit, server.child.id());
+    let said = server.wait_until(deadline, "listen", || is_listening(id));
+    match said.and_then(|()| client()?.finish(deadline)) {
+        Ok(said) => server.finish(deadline).map(|_| said),
+        // The server often knows more of a failure than the client.
+        Err(error) => Err(anyhow!("{error:#}\nthe server printed:\n{}", server.end())),
     }
 }
 
@@ -106,17 +183,13 @@ pub(crate) fn free_port() -> Result<u16> {
 
 /// Returns whether a program listens on a TCP port.
 pub(crate) fn is_listening(port: u16) -> bool {
-    listens_in("/proc/net", port)
+    is_listening_beside(std::process::id(), port)
 }
 
 /// Returns whether a program listens on a TCP port in the network namespace of a process.
 pub(crate) fn is_listening_beside(process: u32, port: u16) -> bool {
-    listens_in(&format!("/proc/{process}/net"), port)
-}
-
-fn listens_in(tables: &str, port: u16) -> bool {
-    let lists = |text: String| lists_listener(&text, port);
-    ["tcp", "tcp6"].iter().any(|table| fs::read_to_string(format!("{tables}/{table}")).is_ok_and(lists))
+    let read = |table| fs::read_to_string(format!("/proc/{process}/net/{table}"));
+    ["tcp", "tcp6"].iter().any(|table| read(table).is_ok_and(|text| lists_listener(&text, port)))
 }
 
 /// Returns whether a program on soft devices listens for connections by address: it has a socket of
@@ -150,13 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_ended_leaves_its_output() {
-        let says = "echo said; echo why >&2; exec sleep 600";
-        let mut process = Process::start("server", Command::new("sh").args(["-c", says])).unwrap();
-        let id = process.child.id();
+    fn a_client_that_fails_is_reported_with_the_words_of_its_server() {
+        let sh = |name, script| Process::start(name, Command::new("sh").args(["-c", script]));
+        let server = sh("server", "echo said; echo why >&2; exec sleep 600").unwrap();
+        // The kernel shows the program's name once the shell has printed both lines.
         let is_asleep =
-            || fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm.trim() == "sleep");
-        process.wait_until(Instant::now() + Duration::from_secs(60), "sleep", is_asleep).unwrap();
-        assert_eq!(process.end(), "said\nwhy\n");
+            |id| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm == "sleep\n");
+        let error = pair(server, is_asleep, || sh("client", "exit 3"), LIMIT).unwrap_err().to_string();
+        assert!(error.starts_with("the client failed: exit status: 3"), "{error}");
+        assert!(error.ends_with("the server printed:\nsaid\nwhy\n"), "{error}");
     }
 }

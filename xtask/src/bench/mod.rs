@@ -21,14 +21,15 @@
 
 mod cmtime;
 mod guest;
+mod table;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 
-use crate::{apt, c_abi, cache, cargo, vm};
+use crate::{apt, c_abi, cache, cargo, process, vm};
 
 /// Compares this library's programs with rdma-core's in a guest, and prints a table.
 #[derive(clap::Args)]
@@ -68,36 +69,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })?;
     println!("bench: building ours");
     cargo::build(&["--quiet", "--release", "--package", "rdma-tools", "--bins"])?;
-    let ours = cargo::build(&[
-        "--quiet",
-        "--release",
-        "--package",
-        "libibverbs-rs",
-        "--example",
-        "list_and_open",
-        "--example",
-        "post_recv",
-    ])?;
-    let ours = ours.join("examples");
-    let statics = cargo::build_static(&cargo::host_target(), "release")?;
-    let theirs = build_theirs()?;
-    let soft = cargo::build_bench("provider-soft", "verbs")?;
-    let libraries = c_abi::build(c_abi::PROFILE)?;
-    let newest = apt::RDMA_CORE.root(&|line| println!("bench: {line}"))?;
-    let mut command: Vec<OsString> = ["/run/vm/xtask", "bench"].map(Into::into).into();
-    command.extend(["--runs".into(), args.runs.to_string().into()]);
-    command.extend(["--rounds".into(), args.rounds.to_string().into()]);
-    command.extend(args.check.then(|| "--check".into()));
-    command.extend([
-        "--here".into(),
-        ours.into_os_string(),
-        statics.into_os_string(),
-        theirs.into_os_string(),
-        soft.into_os_string(),
-        newest.into_os_string(),
-        libraries.into_os_string(),
-    ]);
-    vm::run(&vm::Args { timeout: 1200, ..vm::Args::new(args.kernel.clone(), command) })
+    let examples = ["--package", "libibverbs-rs", "--example", "list_and_open", "--example", "post_recv"];
+    let ours = cargo::build(&[&["--quiet", "--release"], &examples[..]].concat())?.join("examples");
+    let mut words: Vec<OsString> = ["bench", "--runs"].map(Into::into).into();
+    words.extend([args.runs.to_string(), "--rounds".into(), args.rounds.to_string()].map(Into::into));
+    words.extend(args.check.then(|| "--check".into()));
+    words.push("--here".into());
+    let paths = [
+        ours,
+        cargo::build_static(&cargo::host_target(), "release")?,
+        build_theirs()?,
+        cargo::build_bench("provider-soft", "verbs")?,
+        apt::RDMA_CORE.root(&|line| println!("bench: {line}"))?,
+        c_abi::build(c_abi::PROFILE)?,
+    ];
+    words.extend(paths.map(PathBuf::into_os_string));
+    vm::run_this_program(&args.kernel, 1200, words)
 }
 
 /// Builds the C programs of rdma-core's side, with the optimisation that Debian uses for rdma-core,
@@ -105,20 +92,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn build_theirs() -> Result<PathBuf> {
     let dir = cache::dir()?.join("bench");
     std::fs::create_dir_all(&dir)?;
-    for (name, text) in [
-        ("list_and_open", include_str!("../../../c-abi/benches/rdma_core/list_and_open.c")),
-        ("post_recv", include_str!("../../../c-abi/benches/rdma_core/post_recv.c")),
-        (guest::BESIDE_POLLERS, include_str!("../../../c-abi/benches/rdma_core/beside_pollers.c")),
-    ] {
-        let (source, program) = (dir.join(name).with_extension("c"), dir.join(name));
-        std::fs::write(&source, text)?;
-        let status = Command::new("cc")
-            .args(["-O2", "-o"])
-            .args([&program, &source])
-            .args(["-libverbs", "-lpthread"])
-            .status()
-            .context("cannot run cc")?;
-        ensure!(status.success(), "cannot build rdma-core's {name}: cc failed ({status})");
+    for name in ["list_and_open", "post_recv", "beside_pollers"] {
+        let source = cargo::root().join("c-abi/benches/rdma_core").join(name).with_extension("c");
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-o"]).args([dir.join(name), source]).args(["-libverbs", "-lpthread"]);
+        process::output(&mut cc)?;
     }
     Ok(dir)
 }

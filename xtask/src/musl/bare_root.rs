@@ -4,13 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::apt::find_program;
-use crate::demo::{LIMIT, Port, Program};
-use crate::process::{free_port, is_listening, is_listening_by_address};
+use crate::process::{LIMIT, Process, free_port, is_listening, is_listening_by_address, pair};
 
 /// The tools that are run.
 const TOOLS: &[&str] = &["ibv_devinfo", "ibv_rc_pingpong", "rping"];
@@ -66,10 +64,9 @@ impl Root {
         Ok((find("unshare")?, vec!["--map-root-user".to_owned(), chroot, root, tool]))
     }
 
-    fn start(&self, name: &'static str, tool: &str, arguments: &[String]) -> Result<Program> {
-        let (program, mut all) = self.enter(tool)?;
-        all.extend_from_slice(arguments);
-        Program::start(name, &program, &all, &Port::soft())
+    fn start(&self, name: &'static str, tool: &str, arguments: &[&str]) -> Result<Process> {
+        let (program, all) = self.enter(tool)?;
+        Process::shown(name, Command::new(program).args(all).args(arguments).env("VERBS_SOFT", "auto"))
     }
 }
 
@@ -84,7 +81,7 @@ fn devinfo(root: &Root) -> Result<()> {
     let output = Command::new(&program)
         .args(arguments)
         .args(["-d", "soft0"])
-        .envs(Port::soft().env)
+        .env("VERBS_SOFT", "auto")
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("cannot run {}", program.display()))?;
@@ -96,26 +93,18 @@ fn devinfo(root: &Root) -> Result<()> {
 
 fn ping_pong(root: &Root) -> Result<()> {
     let port = free_port()?;
-    let words = ["-d", "soft0", "-g", "0", "-p", &port.to_string(), "--verify", "-e"].map(str::to_owned);
-    let mut server = root.start("server", "ibv_rc_pingpong", &words)?;
-    server.wait_until("listen", || is_listening(port))?;
-    let client =
-        root.start("client", "ibv_rc_pingpong", &[&words[..], &["127.0.0.1".to_owned()]].concat())?;
-    both_end(client, server)
+    let number = port.to_string();
+    let words = ["-d", "soft0", "-g", "0", "-p", &number, "--verify", "-e"];
+    let server = root.start("server", "ibv_rc_pingpong", &words)?;
+    let client = || root.start("client", "ibv_rc_pingpong", &[&words[..], &["127.0.0.1"]].concat());
+    pair(server, |_| is_listening(port), client, LIMIT).map(drop)
 }
 
 fn rping(root: &Root) -> Result<()> {
     let port = free_port()?;
-    let words =
-        |role: &str| ["-v", "-C", "10", "-a", "127.0.0.1", "-p", &port.to_string(), role].map(str::to_owned);
-    let mut server = root.start("server", "rping", &words("-s"))?;
-    server.wait_until("listen", || is_listening_by_address(port))?;
-    let client = root.start("client", "rping", &words("-c"))?;
-    both_end(client, server)
-}
-
-fn both_end(client: Program, server: Program) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    client.finish(deadline)?;
-    server.finish(deadline)
+    let number = port.to_string();
+    let start =
+        |name, role| root.start(name, "rping", &["-v", "-C", "10", "-a", "127.0.0.1", "-p", &number, role]);
+    let server = start("server", "-s")?;
+    pair(server, |_| is_listening_by_address(port), || start("client", "-c"), LIMIT).map(drop)
 }

@@ -259,6 +259,17 @@ fn release(arch: Arch, device: Device, progress: &Progress) -> Result<Release> {
     }
 }
 
+/// Runs this program with a command line in a guest with an rxe device, for at most `timeout`
+/// seconds.
+pub(crate) fn run_this_program(
+    kernel: &kernel::Choice,
+    timeout: u64,
+    words: Vec<OsString>,
+) -> Result<ExitCode> {
+    let command = [OsString::from("/run/vm/xtask")].into_iter().chain(words).collect();
+    run(&Args { timeout, ..Args::new(kernel.clone(), command) })
+}
+
 /// Runs `vm`.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let progress = Progress::new(args.quiet);
