@@ -8,6 +8,10 @@
 //! [`KNOWN`] and the functions that warn to `/dev/kmsg`, and [`KNOWN_END`] afterwards. Warnings of
 //! these functions between the two lines are counted, and are no failure.
 
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
+
 /// The number of console lines shown with a failure.
 const TAIL: usize = 40;
 
@@ -32,28 +36,28 @@ pub(crate) struct Failure {
 
 /// The first failure in a console's text, and how many warnings before it were known.
 pub(crate) fn failure(console: &str) -> (Option<Failure>, usize) {
-    let lines: Vec<&str> = console.lines().map(|l| l.trim_end_matches('\r')).collect();
+    let lines: Vec<&str> = console.lines().collect();
     let (mut known, mut warned) = (Vec::new(), 0);
-    for at in 0..lines.len() {
-        let line = message(lines[at]);
+    for (at, line) in lines.iter().enumerate() {
+        let line = message(line);
         if let Some(functions) = line.strip_prefix(KNOWN) {
             known = functions.split_whitespace().map(|function| format!("{function}+0x")).collect();
         } else if line.starts_with(KNOWN_END) {
             known.clear();
         }
-        let is_report = starts_report(line) && names_infiniband(&lines[at..end_of_report(&lines, at)]);
-        if !is_report && !is_fatal(line) {
+        let end = end_of_report(&lines, at);
+        let names_driver = || lines[at..end].iter().any(|line| DRIVER.is_match(line));
+        let is_failure = FATAL.is_match(line) || STARTS_REPORT.is_match(line) && names_driver();
+        if !is_failure {
             continue;
         }
-        let is_known = known.iter().any(|function| line.contains(function));
-        if is_known && line.starts_with("WARNING: ") {
+        if line.starts_with("WARNING: ") && known.iter().any(|function| line.contains(function)) {
             warned += 1;
             continue;
         }
         // "cut here" and similar lines precede the line that names the failure.
         let first = if at > 0 && lines[at - 1].contains("cut here") { at - 1 } else { at };
-        let last = end_of_report(&lines, at).min(first + 2 * TAIL);
-        let report = lines[first..last].join("\n");
+        let report = lines[first..end.min(first + 2 * TAIL)].join("\n");
         return (Some(Failure { headline: line.to_owned(), report }), warned);
     }
     (None, warned)
@@ -61,85 +65,50 @@ pub(crate) fn failure(console: &str) -> (Option<Failure>, usize) {
 
 /// Returns the last lines of a console.
 pub(crate) fn tail(console: &str) -> String {
-    let lines: Vec<&str> = console.lines().map(|l| l.trim_end_matches('\r')).collect();
+    let lines: Vec<&str> = console.lines().collect();
     lines[lines.len().saturating_sub(TAIL)..].join("\n")
 }
 
 /// Returns a line without `[    1.234567] ` and, where a kernel prints the caller, `[    T1] `.
 fn message(line: &str) -> &str {
-    let mut rest = line;
-    while let Some((inside, after)) = rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
-        let stamp = inside.trim_start().trim_start_matches(['T', 'C']);
-        if stamp.is_empty() || !stamp.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
-            break;
-        }
-        rest = after.strip_prefix(' ').unwrap_or(after);
-    }
-    rest
+    &line[STAMPS.find(line).map_or(0, |stamps| stamps.end())..]
 }
 
-/// Returns whether a line reports the kernel's death: a panic, or the header that every oops
-/// prints, `...: 0000 [#1] PREEMPT SMP`.
-fn is_fatal(line: &str) -> bool {
-    line.starts_with("Kernel panic - not syncing")
-        || line.starts_with("kernel BUG at ")
-        || line.starts_with("BUG: unable to handle")
-        || line.starts_with("BUG: kernel NULL pointer dereference")
-        || line.split_once(" [#").is_some_and(|(before, after)| {
-            let code = before.rsplit(' ').next().unwrap_or_default();
-            let hexadecimal = code.len() == 4 && code.bytes().all(|b| b.is_ascii_hexdigit());
-            (hexadecimal || before.starts_with("Oops")) && after.starts_with(|c: char| c.is_ascii_digit())
-        })
-}
+static STAMPS: LazyLock<Regex> = LazyLock::new(|| regex(r"^(\[ *[TC]*[0-9.]+\] ?)+"));
 
-fn starts_report(line: &str) -> bool {
-    line.starts_with("BUG: ")
-        || line.starts_with("WARNING: ")
-        || line.starts_with("UBSAN: ")
-        || line.starts_with("refcount_t: ")
-        || (line.starts_with("INFO: task ") && line.contains("blocked for more than"))
+/// The kernel's death: a panic, or the header that every oops prints, `...: 0000 [#1] PREEMPT SMP`.
+static FATAL: LazyLock<Regex> = LazyLock::new(|| {
+    regex(
+        r"^(Kernel panic - not syncing|kernel BUG at |BUG: unable to handle|BUG: kernel NULL pointer dereference)|(^Oops.*|\b[0-9a-f]{4}) \[#[0-9]",
+    )
+});
+
+static STARTS_REPORT: LazyLock<Regex> =
+    LazyLock::new(|| regex("^(BUG: |WARNING: |UBSAN: |refcount_t: |INFO: task .*blocked for more than)"));
+
+/// The drivers as the cause of a report: by a source path or by a symbol's `[module]`, which is
+/// `[mlx5_ib(E)]` after the module has tainted the kernel. "Modules linked in:" lists every loaded
+/// module, and so does not count.
+static DRIVER: LazyLock<Regex> = LazyLock::new(|| {
+    let modules = "rdma_rxe|ib_core|ib_uverbs|ib_umad|ib_cm|iw_cm|rdma_cm|rdma_ucm|siw|mlx5_ib|mlx5_core";
+    regex(&format!(r"drivers/infiniband/|mellanox/mlx5|\+0x.*\[({modules})[\](]"))
+});
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a valid pattern")
 }
 
 fn end_of_report(lines: &[&str], start: usize) -> usize {
     let limit = lines.len().min(start + REPORT);
-    (start + 1..limit)
-        .find(|&i| {
-            let line = message(lines[i]);
-            line.contains("---[ end trace") || line.contains("cut here") || starts_report(line)
-        })
-        .map_or(limit, |i| if lines[i].contains("---[ end trace") { i + 1 } else { i })
-}
-
-/// Returns whether a report names the drivers as its cause: by a source path or by a symbol's
-/// `[module]`. "Modules linked in:" lists every loaded module, and so does not count.
-fn names_infiniband(report: &[&str]) -> bool {
-    const MODULES: &[&str] = &[
-        "rdma_rxe",
-        "ib_core",
-        "ib_uverbs",
-        "ib_umad",
-        "ib_cm",
-        "iw_cm",
-        "rdma_cm",
-        "rdma_ucm",
-        "siw",
-        "mlx5_ib",
-        "mlx5_core",
-    ];
-    let names_module = |line: &str| {
-        // `[mlx5_ib]`, or `[mlx5_ib(E)]` after the module has tainted the kernel.
-        line.split('[').skip(1).any(|rest| {
-            MODULES.iter().any(|module| {
-                rest.strip_prefix(module)
-                    .is_some_and(|after| after.starts_with(']') || after.starts_with('('))
-            })
-        })
-    };
-    report.iter().any(|line| {
-        line.contains("drivers/infiniband/")
-            || line.contains("mellanox/mlx5")
-            || (line.contains("+0x") && names_module(line))
-    })
+    for (at, line) in lines.iter().enumerate().take(limit).skip(start + 1) {
+        if line.contains("---[ end trace") {
+            return at + 1;
+        }
+        if line.contains("cut here") || STARTS_REPORT.is_match(message(line)) {
+            return at;
+        }
+    }
+    limit
 }
 
 #[cfg(test)]
