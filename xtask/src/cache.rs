@@ -9,56 +9,60 @@
 //!   musl/                a link to the unwinder of static programs
 //!   cargo-mutants/       cargo-mutants, where the host has none
 //!   images/, initramfs/  boot files, named by kernel and a hash of their inputs
-//!   run/PID-N/           one running guest: its job, its console log, its device model's files
-//!   failed/PID-N/        of failed guests: consoles, ends of traces, complaints of the model
-//!   kvm                  whether guests start under KVM, since this boot of the host
+//!   run/PID-N/           one guest: its job, its console log, its device model's files; of the
+//!                        newest failed guests, all except the job
+//!   kvm                  the boot of the host in which no guest started under KVM
 //!   *.lock               held while the entry beside it is being made
 //! ```
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow};
-use nix::fcntl::{Flock, FlockArg};
+use anyhow::{Context as _, Result};
 
 /// The project's cache directory, created if it is missing.
 pub(crate) fn dir() -> Result<PathBuf> {
-    let base = match std::env::var_os("XDG_CACHE_HOME").filter(|v| Path::new(v).is_absolute()) {
-        Some(xdg) => PathBuf::from(xdg),
-        None => std::env::home_dir()
-            .filter(|home| home.is_absolute())
-            .ok_or_else(|| {
-                anyhow!(
-                    "cannot find the cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path"
-                )
-            })?
-            .join(".cache"),
-    };
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let xdg = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(absolute);
+    let home = || Some(std::env::home_dir().filter(absolute)?.join(".cache"));
+    let base = xdg
+        .or_else(home)
+        .context("cannot find the cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path")?;
     let dir = base.join("libibverbs-rs");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create the cache {}", dir.display()))?;
     Ok(dir)
 }
 
 /// Takes the exclusive lock `name` in the cache directory. Calls `waiting` first if another process
-/// holds it, and waits. The lock is released when the guard is dropped or the process ends.
-pub(crate) fn lock(name: &str, waiting: impl FnOnce()) -> Result<Flock<File>> {
-    let path = dir()?.join(format!("{name}.lock"));
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => Ok(lock),
-        Err((file, nix::errno::Errno::EWOULDBLOCK)) => {
+/// holds it, and waits. The lock is released when the file is dropped or the process ends.
+pub(crate) fn lock(name: &str, waiting: impl FnOnce()) -> Result<File> {
+    lock_file(&dir()?.join(format!("{name}.lock")), waiting)
+}
+
+/// The same with a file anywhere.
+pub(crate) fn lock_file(path: &Path, waiting: impl FnOnce()) -> Result<File> {
+    let open = File::options().create(true).truncate(false).write(true).open(path);
+    let file = open.with_context(|| format!("cannot open {}", path.display()))?;
+    let locked = match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
             waiting();
-            Flock::lock(file, FlockArg::LockExclusive)
-                .map_err(|(_, e)| anyhow!("cannot lock {}: {e}", path.display()))
+            file.lock()
         }
-        Err((_, e)) => Err(anyhow!("cannot lock {}: {e}", path.display())),
-    }
+        other => other.map_err(Into::into),
+    };
+    locked.with_context(|| format!("cannot lock {}", path.display()))?;
+    Ok(file)
+}
+
+/// Returns a text that stands for the content of files, their sizes and modification times: hashing
+/// all of them would cost more than what is made of them.
+pub(crate) fn stamps(files: &[&Path]) -> Result<String> {
+    let stamp = |path: &&Path| -> Result<String> {
+        let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(format!("{path:?} {} {:?}\n", metadata.len(), metadata.modified()?))
+    };
+    files.iter().map(stamp).collect()
 }
 
 /// Hashes parts, to name cache entries. Not meant to withstand chosen inputs.

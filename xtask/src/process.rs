@@ -101,6 +101,11 @@ impl Process {
         self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.name))
     }
 
+    /// Takes the lines that it will print; they end with the program.
+    pub(crate) fn take_lines(&mut self) -> Receiver<String> {
+        std::mem::replace(&mut self.lines, mpsc::channel().1)
+    }
+
     /// Kills the program.
     pub(crate) fn kill(&mut self) {
         // Both fail if it has ended, which is the normal case.

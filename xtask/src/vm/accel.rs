@@ -1,15 +1,15 @@
 //! The choice of an accelerator: KVM only if a guest starts under it.
 //!
-//! A host may have a /dev/kvm that runs no guest. A guest that only powers off gets a few seconds,
-//! once per boot of the host; the result is kept in the cache with the host's boot id.
+//! A host may have a /dev/kvm that runs no guest. The first guest tries it: if its process 1 sends
+//! nothing, it is booted again under emulation, and the cache remembers that with the host's boot
+//! id.
 
 use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::Progress;
+use super::job::Device;
+use super::progress::Progress;
 use crate::arch::Arch;
 use crate::cache;
 
@@ -45,52 +45,33 @@ impl Accel {
 
     /// The name to show.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Accel::Auto => "auto",
-            Accel::Kvm => "kvm",
-            Accel::Tcg => "tcg",
-        }
+        if self == Accel::Kvm { "kvm" } else { "tcg" }
     }
 
-    /// Decides `Auto`.
-    pub(crate) fn resolve(self, image: &Path, initramfs: &Path, progress: &Progress) -> Result<Accel> {
+    /// Decides `Auto`. The ConnectX model takes most of the time with either accelerator.
+    pub(crate) fn resolve(self, arch: Arch, device: Device) -> Result<Accel> {
         if self != Accel::Auto {
             return Ok(self);
         }
-        if File::options().read(true).write(true).open("/dev/kvm").is_err() {
-            return Ok(Accel::Tcg);
-        }
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("no boot id")?;
-        let answer = cache::dir()?.join("kvm");
-        let text = fs::read_to_string(&answer).unwrap_or_default();
-        match text.trim().strip_prefix(boot.trim()).map(str::trim) {
-            Some("works") => return Ok(Accel::Kvm),
-            Some("fails") => return Ok(Accel::Tcg),
-            _ => {}
-        }
-        progress.say("trying KVM");
-        let works = probe(image, initramfs);
-        let word = if works { "works" } else { "fails" };
-        fs::write(&answer, format!("{} {word}\n", boot.trim()))?;
-        progress.say(if works { "KVM works" } else { "no guest starts under KVM: emulating" });
-        Ok(if works { Accel::Kvm } else { Accel::Tcg })
+        let is_possible = arch == Arch::X86_64
+            && device != Device::Mlx5
+            && File::options().read(true).write(true).open("/dev/kvm").is_ok();
+        let has_failed = || -> Result<bool> {
+            Ok(fs::read(cache::dir()?.join(FAILED)).is_ok_and(|boot| Some(boot) == this_boot().ok()))
+        };
+        Ok(if is_possible && !has_failed()? { Accel::Kvm } else { Accel::Tcg })
     }
 }
 
-/// Returns whether the kernel boots under KVM as far as its first process, which takes 3 s under
-/// emulation.
-fn probe(image: &Path, initramfs: &Path) -> bool {
-    let mut command = Command::new("timeout");
-    command
-        .args(["--signal=KILL", "8", "qemu-system-x86_64"])
-        .args(Accel::Kvm.arguments(Arch::X86_64))
-        .args(["-m", "512", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio"])
-        .arg("-kernel")
-        .arg(image)
-        .arg("-initrd")
-        .arg(initramfs)
-        .args(["-append", "console=ttyS0 quiet panic=-1 xtask.probe"])
-        .stdin(Stdio::null());
-    let output = command.output();
-    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("xtask-probe-ok"))
+/// The cache's file with the host's boot id, if no guest starts under KVM.
+const FAILED: &str = "kvm";
+
+/// Remembers that no guest starts under KVM, until the host boots again.
+pub(super) fn kvm_has_failed(progress: Progress) -> Result<()> {
+    progress.say("no guest starts under KVM: emulating");
+    Ok(fs::write(cache::dir()?.join(FAILED), this_boot()?)?)
+}
+
+fn this_boot() -> Result<Vec<u8>> {
+    fs::read("/proc/sys/kernel/random/boot_id").context("no boot id")
 }

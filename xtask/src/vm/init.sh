@@ -9,12 +9,6 @@ fail() {
 $bb mount -t proc proc /proc || fail "no /proc"
 $bb mount -t sysfs sys /sys || fail "no /sys"
 $bb mount -t devtmpfs dev /dev || fail "no /dev"
-case " $($bb cat /proc/cmdline) " in
-*" xtask.probe "*)
-    echo "xtask-probe-ok" >/dev/console
-    $bb poweroff -f
-    ;;
-esac
 for module in /modules/*.ko; do
     # Some need a processor feature that is missing. A module that the guest needs is missed below, by name.
     $bb insmod "$module" 2>/dev/null
@@ -39,6 +33,4 @@ done
 $bb mount -t tmpfs -o mode=755 tmpfs /new/run || fail "no /run"
 $bb mkdir /new/run/vm
 $bb mount -t 9p -o $options job /new/run/vm || fail "cannot mount the job over 9p"
-# The driver of the machine's device, if it has one: guest-init loads it.
-$bb cp -r /device /new/run/device || fail "no room for modules"
 exec $bb switch_root /new /run/vm/xtask guest-init

@@ -1,23 +1,22 @@
 //! The initramfs: busybox, the modules that mounting the host's root takes, those of the device,
-//! and a script that mounts the host's root and starts [`super::guest`].
-//!
-//! The script loads `/modules`. `/device` holds the driver of a device that the machine has: the
-//! script only copies it, and process 1 loads it, so that a failure names the module.
+//! and a script that loads them, mounts the host's root and starts [`super::guest`].
 //!
 //! The cache entry is named by a hash of all inputs. The archive is plain cpio, uncompressed: QEMU
 //! copies it into the guest's memory at once, while an emulated processor would take seconds to
-//! unpack it.
+//! unpack it. Debian's initramfs-tools and dracut do not fit: they make archives of the host's own
+//! kernel and configuration.
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::Device;
-use super::Progress;
+use super::image::unpack;
+use super::job::Device;
 use super::kernel::Kernel;
+use super::progress::Progress;
 use crate::{apt, cache};
 
 /// Modules that every guest needs, then those for bad networks and for RDMA. Names that a kernel
@@ -54,66 +53,48 @@ pub(crate) fn find_or_build(
     kernel: &Kernel,
     device: Device,
     debian: Option<&Path>,
-    progress: &Progress,
+    progress: Progress,
 ) -> Result<PathBuf> {
-    let own_busybox = apt::static_busybox().context("busybox-static is missing")?;
-    let busybox = debian.map_or_else(|| own_busybox.clone(), |root| root.join("usr/bin/busybox"));
-    let (list, of_device) = match device {
-        Device::Rxe | Device::None => (load_order(kernel, &[MODULES, &[RXE]].concat())?, Vec::new()),
-        Device::Mlx5 => {
-            let list = load_order(kernel, MODULES)?;
-            let rest = load_order(kernel, &[MODULES, &[MLX5]].concat())?.split_off(list.len());
-            ensure!(
-                !rest.is_empty(),
-                "Linux {} has no module {MLX5}, so it can have no mlx5 device",
-                kernel.version
-            );
-            (list, rest)
-        }
+    let busybox = match debian {
+        Some(root) => root.join("usr/bin/busybox"),
+        None => apt::static_busybox().context("busybox-static is missing")?,
     };
-    // A file's size and modification time stand for its content: hashing all of them would cost
-    // more than building.
-    let mut stamps = String::new();
-    for path in [&busybox].into_iter().chain(&list).chain(&of_device) {
-        let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-        stamps += &format!("{path:?} {} {:?}\n", metadata.len(), metadata.modified()?);
-    }
-    let device = format!("{device:?}");
-    let identity = cache::hash(&[INIT.as_bytes(), stamps.as_bytes(), device.as_bytes()]);
-    let home = cache::dir()?.join("initramfs");
-    let path = home.join(format!("{}-{identity:016x}.cpio", kernel.release));
+    let driver = if device == Device::Mlx5 { MLX5 } else { RXE };
+    let modules = load_order(kernel, &[MODULES, &[driver]].concat())?;
+    let has_driver = modules.iter().any(|path| name(path) == driver);
+    ensure!(has_driver, "Linux {} has no module {driver}, which the device needs", kernel.version);
+    let files: Vec<&Path> = [&busybox].into_iter().chain(&modules).map(PathBuf::as_path).collect();
+    let identity = cache::hash(&[INIT.as_bytes(), cache::stamps(&files)?.as_bytes()]);
+    let path = cache::dir()?.join("initramfs").join(format!("{}-{identity:016x}.cpio", kernel.release));
     if path.exists() {
         return Ok(path);
     }
-    progress.say(&format!("building an initramfs of {} modules", list.len() + of_device.len()));
+    progress.say(&format!("building an initramfs of {} modules", modules.len()));
+    let entry = |name: &str, mode, content| (cpio::NewcBuilder::new(name).mode(mode), Cursor::new(content));
+    let folders = ["bin", "debian", "dev", "host", "modules", "new", "proc", "rw", "sys"];
+    let mut entries: Vec<_> = folders.iter().map(|name| entry(name, 0o040_755, Vec::new())).collect();
+    entries.push(entry("bin/busybox", 0o100_755, fs::read(&busybox)?));
+    entries.push(entry("init", 0o100_755, INIT.into()));
+    for (index, module) in modules.iter().enumerate() {
+        entries.push(entry(
+            &format!("modules/{index:02}-{}.ko", name(module)),
+            0o100_644,
+            read_module(module)?,
+        ));
+    }
     // Several processes may build the same archive; the last rename replaces it with the same
     // content.
-    let making = home.join(format!(".{identity:016x}-{}", std::process::id()));
-    let (tree, archive) = (making.join("tree"), making.join("cpio"));
-    for dir in ["bin", "debian", "dev", "device", "host", "modules", "new", "proc", "rw", "sys"] {
-        fs::create_dir_all(tree.join(dir))?;
-    }
-    fs::copy(&busybox, tree.join("bin/busybox"))?;
-    fs::write(tree.join("init"), INIT)?;
-    fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755))?;
-    for (directory, list) in [("modules", &list), ("device", &of_device)] {
-        for (index, module) in list.iter().enumerate() {
-            let file = module.file_name().unwrap_or_default().to_string_lossy();
-            let name = file.split(".ko").next().unwrap_or_default().replace('-', "_");
-            fs::write(tree.join(format!("{directory}/{index:02}-{name}.ko")), read_module(module)?)?;
-        }
-    }
-    let status = Command::new("sh")
-        .args(["-c", "find . | \"$0\" cpio -o -H newc"])
-        .arg(own_busybox)
-        .current_dir(&tree)
-        .stdout(File::create(&archive)?)
-        .stderr(Stdio::null())
-        .status()?;
-    ensure!(status.success(), "busybox cpio failed: {status}");
-    fs::rename(&archive, &path)?;
-    fs::remove_dir_all(&making)?;
+    let making = path.with_extension(std::process::id().to_string());
+    fs::create_dir_all(path.with_file_name(""))?;
+    fs::write(&making, cpio::write_cpio(entries.into_iter(), Vec::new())?)?;
+    fs::rename(&making, &path)?;
     Ok(path)
+}
+
+/// Returns the name of the module in a file such as `ib_core.ko.xz`.
+fn name(module: &Path) -> String {
+    let file = module.file_name().unwrap_or_default().to_string_lossy();
+    file.split(".ko").next().unwrap_or_default().replace('-', "_")
 }
 
 /// Returns the files of modules and their dependencies, dependencies first, in the order in which
@@ -146,8 +127,5 @@ fn read_module(path: &Path) -> Result<Vec<u8>> {
         Some("zst") => "zstd",
         _ => return fs::read(path).with_context(|| format!("cannot read {}", path.display())),
     };
-    let program = apt::find_program(unpacker).with_context(|| format!("{unpacker} is missing"))?;
-    let output = Command::new(program).args(["-q", "-d", "-c"]).arg(path).output()?;
-    ensure!(output.status.success(), "{unpacker} cannot unpack {}", path.display());
-    Ok(output.stdout)
+    unpack(unpacker, File::open(path)?).with_context(|| format!("cannot unpack {}", path.display()))
 }

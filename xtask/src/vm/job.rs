@@ -2,13 +2,12 @@
 //! exist when it starts. The host writes it, and process 1 of the guest reads it.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::connectx::Port;
-
 /// One command for one guest.
-#[derive(PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Job {
     /// Program and arguments.
     pub(crate) argv: Vec<OsString>,
@@ -20,21 +19,59 @@ pub(crate) struct Job {
     pub(crate) modules: OsString,
     /// The device that must exist when the command starts.
     pub(crate) device: Device,
-    /// RLIMIT_MEMLOCK in KiB; `None` for no limit.
-    pub(crate) memlock_kib: Option<u64>,
+    /// The kind of port and the number of the functions of a ConnectX.
+    pub(crate) port: Port,
+    pub(crate) functions: u8,
+    /// The command's time limit.
+    pub(crate) timeout: Option<Duration>,
     /// Whether the command's stdin is the host's.
     pub(crate) interactive: bool,
 }
 
-/// The RDMA device of a guest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+/// Values of `--device`: the kinds of RDMA device that a guest can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Device {
-    None,
-    /// rxe0, which process 1 creates.
+    /// rxe0 on a veth with 10.9.9.1/24
     Rxe,
-    /// Functions of the ConnectX model; process 1 loads their driver.
-    Mlx5 {
-        port: Port,
-        functions: u8,
-    },
+    /// A software model of a ConnectX under the kernel's mlx5 driver: mlx5_0, and mlx5_1 with
+    /// --functions 2
+    Mlx5,
+    /// No device; the modules are loaded
+    None,
+}
+
+/// Values of `--port`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Port {
+    /// InfiniBand
+    #[default]
+    Ib,
+    /// Ethernet; netdevs with 10.9.9.1/24, and 10.9.9.2/24 in the network namespace "peer"
+    Roce,
+}
+
+impl Port {
+    /// Returns the name of the port on the command lines of this program, of the model and of the
+    /// suites.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Port::Ib => "ib",
+            Port::Roce => "roce",
+        }
+    }
+}
+
+/// The serial port through which a guest injects faults into its ConnectX, and the model's socket
+/// for it.
+pub(crate) const CONNECTX_PORT: &str = "connectx";
+
+/// The PCI slot of a ConnectX's first function. The next function takes the next slot, so that the
+/// kernel finds them in this order.
+pub(crate) const CONNECTX_SLOT: u8 = 0x10;
+
+/// The name of the socket on which the model listens for a function. Sockets are named relative to
+/// the guest's own directory, in which the model and QEMU start: a socket's path has at most 107
+/// bytes, and the cache directory can have a long path.
+pub(crate) fn socket(function: u8) -> String {
+    format!("function{function}")
 }

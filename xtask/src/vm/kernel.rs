@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
-use super::Progress;
+use super::progress::Progress;
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
-use crate::cache;
+use crate::process::output;
 
 /// Values of `--kernel`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,45 +97,35 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Finds the chosen kernel, downloading it if it is not in the cache.
-    pub(crate) fn find(choice: &Choice, arch: Arch, progress: &Progress) -> Result<Kernel> {
-        match choice {
-            Choice::Series(series) => {
-                let (name, image) = (
-                    format!("kernel {}", series.name),
-                    format!("linux-image-{}{}", arch.debian(), series.flavour),
-                );
-                let packages = Packages {
-                    name: &name,
-                    arch,
-                    suites: series.suites,
-                    packages: &[&image],
-                    only: &["linux-"],
-                };
-                let root = packages.root_with(&|line| progress.say(line), &|root| {
-                    depmod(root, &Kernel::in_directory(root)?)
-                })?;
-                Ok(Kernel { version: apt::version(&root, "linux-image-")?, ..Kernel::in_directory(&root)? })
-            }
-            Choice::Path(path) => {
-                let mut kernel = Kernel::in_directory(path)?;
-                if !kernel.modules.join(&kernel.release).join("modules.dep").exists() {
-                    // The directory may not be writable, and depmod needs a tree of its own shape.
-                    kernel.modules = mirror_with_depmod(&kernel)?;
-                }
-                Ok(kernel)
-            }
-        }
+    pub(crate) fn find(choice: &Choice, arch: Arch, progress: Progress) -> Result<Kernel> {
+        let series = match choice {
+            Choice::Series(series) => series,
+            Choice::Path(path) => return Kernel::in_directory(path),
+        };
+        let image = format!("linux-image-{}{}", arch.debian(), series.flavour);
+        let packages = Packages {
+            name: &format!("kernel {}", series.name),
+            arch,
+            suites: series.suites,
+            packages: &[&image],
+            only: &["linux-"],
+        };
+        let complete = |root: &Path| Kernel::in_directory(root).map(drop);
+        let root = packages.root_with(&|line| progress.say(line), &complete)?;
+        Ok(Kernel { version: apt::version(&root, "linux-image-")?, ..Kernel::in_directory(&root)? })
     }
 
-    /// Finds a kernel in a directory as `dpkg-deb -x` leaves it.
+    /// Finds a kernel in a directory as `dpkg-deb -x` leaves it, and completes it: packages have no
+    /// modules.dep.
     fn in_directory(root: &Path) -> Result<Kernel> {
         let modules = ["lib/modules", "usr/lib/modules"]
             .map(|dir| root.join(dir))
             .into_iter()
             .find(|dir| dir.is_dir())
             .with_context(|| format!("{}: no lib/modules in it", root.display()))?;
-        let release = sorted_names(&modules)?
-            .pop()
+        let release = fs::read_dir(&modules)?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .max()
             .with_context(|| format!("{}: no kernel's modules in it", modules.display()))?;
         let image = [root.join("boot"), modules.join(&release)]
             .iter()
@@ -144,50 +134,14 @@ impl Kernel {
             })
             .find(|path| path.is_file())
             .with_context(|| format!("{}: no vmlinuz-{release} in it", root.display()))?;
+        if !modules.join(&release).join("modules.dep").exists() {
+            let depmod = apt::find_program("depmod").context("depmod (package kmod) is missing")?;
+            // The folder that `lib/modules` is in.
+            let base = modules.ancestors().nth(2).unwrap_or(root);
+            output(Command::new(depmod).arg("-b").arg(base).arg(&release))?;
+        }
         Ok(Kernel { version: release.clone(), release, image, modules })
     }
-}
-
-/// Writes modules.dep.
-fn depmod(root: &Path, kernel: &Kernel) -> Result<()> {
-    let depmod = apt::find_program("depmod").context("depmod (package kmod) is missing")?;
-    // depmod warns about lists of built-in modules that newer packages leave out. Such a
-    // warning is not shown.
-    let output = Command::new(depmod).arg("-b").arg(root).arg(&kernel.release).output()?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "depmod failed on {}:\n{stderr}", root.display());
-    Ok(())
-}
-
-/// Makes a tree in the cache whose modules are links to a kernel's own, with a modules.dep beside
-/// them.
-fn mirror_with_depmod(kernel: &Kernel) -> Result<PathBuf> {
-    let original = kernel.modules.join(&kernel.release);
-    let identity = cache::hash(&[original.as_os_str().as_encoded_bytes()]);
-    let root = cache::dir()?.join("depmod").join(format!("{}-{identity:016x}", kernel.release));
-    let modules = root.join("lib/modules");
-    let mirror = modules.join(&kernel.release);
-    let _lock = cache::lock("depmod", || ())?;
-    fs::create_dir_all(&mirror)?;
-    for name in sorted_names(&original)? {
-        let link = mirror.join(&name);
-        if !link.exists() {
-            std::os::unix::fs::symlink(original.join(&name), &link)?;
-        }
-    }
-    depmod(&root, kernel)?;
-    Ok(modules)
-}
-
-fn sorted_names(dir: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
-        if let Ok(name) = entry?.file_name().into_string() {
-            names.push(name);
-        }
-    }
-    names.sort();
-    Ok(names)
 }
 
 #[cfg(test)]
@@ -204,7 +158,9 @@ mod tests {
     #[test]
     fn a_directory_without_a_kernel_says_what_is_missing() {
         let dir = std::env::temp_dir().join(format!("xtask-kernel-{}", std::process::id()));
-        fs::create_dir_all(dir.join("lib/modules/6.1.0-1-amd64")).unwrap();
+        let modules = dir.join("lib/modules/6.1.0-1-amd64");
+        fs::create_dir_all(&modules).unwrap();
+        fs::write(modules.join("modules.dep"), "").unwrap();
         let error = Kernel::in_directory(&dir).unwrap_err().to_string();
         fs::create_dir_all(dir.join("boot")).unwrap();
         fs::write(dir.join("boot/vmlinuz-6.1.0-1-amd64"), "").unwrap();

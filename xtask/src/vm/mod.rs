@@ -7,7 +7,7 @@
 //! qemu    ── the process                        qemu_release ── the QEMU to use
 //! connectx ── the model of an mlx5 device       guest     ── process 1 in the guest
 //! supervise ── follows the guest to its end     console ── finds kernel failures
-//! run_dir ── the guest's files
+//! run_dir ── the guest's files                  progress ── messages on stderr
 //! ```
 //!
 //! The guest sees the host's root read-only under a tmpfs: programs run at their own path, and
@@ -29,6 +29,7 @@ mod image;
 mod initramfs;
 mod job;
 pub(crate) mod kernel;
+mod progress;
 mod qemu;
 mod qemu_release;
 mod run_dir;
@@ -43,11 +44,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use clap::Parser as _;
 
 pub(crate) use self::accel::Accel;
+pub(crate) use self::job::Device;
 use self::job::Job;
 use self::kernel::Kernel;
-use self::qemu::{Machine, Qemu};
+pub(crate) use self::progress::Progress;
 use self::qemu_release::Release;
 use self::run_dir::RunDir;
 use self::supervise::Ended;
@@ -70,7 +73,7 @@ Exit status:
        With --device mlx5 also: no QEMU is new enough, or the guest broke the device's rules";
 
 /// Boots a guest with an RDMA device and runs one command in it.
-#[derive(clap::Args)]
+#[derive(clap::Parser)]
 #[command(after_help = STATUSES)]
 pub(crate) struct Args {
     /// Kernel: 5.10, 6.1, 6.12, 7.2, 7.2-16k (aarch64 with pages of 16 KiB), or a directory with an
@@ -103,10 +106,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<OsString>,
 
-    /// Limit on locked memory for the command [default: unlimited]
-    #[arg(long, value_name = "KIB")]
-    pub(crate) memlock: Option<u64>,
-
     /// Connect the command's stdin, which is /dev/null otherwise
     #[arg(long)]
     pub(crate) interactive: bool,
@@ -132,59 +131,6 @@ pub(crate) struct Args {
     pub(crate) connectx: connectx::Options,
 }
 
-impl Args {
-    /// Arguments for a command on a kernel, with the command line's defaults for everything else.
-    pub(crate) fn new(kernel: kernel::Choice, command: Vec<OsString>) -> Self {
-        Args {
-            kernel,
-            arch: Arch::X86_64,
-            device: Device::Rxe,
-            connectx: connectx::Options::default(),
-            timeout: 600,
-            memory: 2048,
-            cpus: 2,
-            env: Vec::new(),
-            memlock: None,
-            interactive: false,
-            console: false,
-            accel: Accel::Auto,
-            quiet: false,
-            command,
-        }
-    }
-}
-
-/// Values of `--device`: the kinds of RDMA device that a guest can have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Device {
-    /// rxe0 on a veth with 10.9.9.1/24
-    Rxe,
-    /// A software model of a ConnectX under the kernel's mlx5 driver: mlx5_0, and mlx5_1 with
-    /// --functions 2
-    Mlx5,
-    /// No device; the modules are loaded
-    None,
-}
-
-/// Progress messages on stderr, which `--quiet` hides.
-pub(crate) struct Progress {
-    quiet: bool,
-}
-
-impl Progress {
-    /// Shows messages, or hides them if `quiet`.
-    pub(crate) fn new(quiet: bool) -> Self {
-        Progress { quiet }
-    }
-
-    /// Shows a line, unless messages are hidden.
-    pub(crate) fn say(&self, line: &str) {
-        if !self.quiet {
-            eprintln!("vm: {line}");
-        }
-    }
-}
-
 /// Returns whether a console names drivers under test, in which case the failure is no accident of
 /// booting.
 fn names_drivers(console: &str) -> bool {
@@ -193,6 +139,9 @@ fn names_drivers(console: &str) -> bool {
 
 /// The number of times that a guest is booted if it does not come up.
 const BOOTS: u32 = 3;
+
+/// The limit on a boot that shows whether guests start under KVM.
+const KVM_LIMIT: Duration = Duration::from_secs(20);
 
 /// The files and settings that a guest boots with.
 pub(crate) struct Boot {
@@ -215,48 +164,20 @@ impl Boot {
         accel: Accel,
         progress: &Progress,
     ) -> Result<Boot> {
-        let ready = release(arch, device, progress)?;
-        let kernel = Kernel::find(choice, arch, progress)?;
-        if arch == Arch::Aarch64 {
-            ensure!(accel != Accel::Kvm, "a guest of aarch64 is emulated: KVM cannot run it");
-            let debian = aarch64::DEBIAN.root(&|line| progress.say(line))?;
-            let initramfs = initramfs::find_or_build(&kernel, device, Some(&debian), progress)?;
-            let image = kernel.image.clone();
-            return Ok(Boot {
-                release: ready,
-                kernel,
-                image,
-                initramfs,
-                debian: Some(debian),
-                accel: Accel::Tcg,
-            });
-        }
-        let initramfs = initramfs::find_or_build(&kernel, device, None, progress)?;
-        let image = image::find_or_unpack(&kernel)?;
-        let accel = match device {
-            // The probe does not test this QEMU, and the model takes most of the time in any case.
-            Device::Mlx5 if accel == Accel::Auto => Accel::Tcg,
-            _ => accel.resolve(&image, &initramfs, progress)?,
-        };
-        let release = match (device, accel) {
-            (Device::Mlx5, _) | (_, Accel::Kvm) => ready,
-            _ => ready.or_newer()?,
-        };
-        Ok(Boot { release, kernel, image, initramfs, debian: None, accel })
+        let is_native = arch == Arch::X86_64;
+        ensure!(is_native || accel != Accel::Kvm, "a guest of aarch64 is emulated: KVM cannot run it");
+        let release = Release::find(arch, device, *progress)?;
+        let kernel = Kernel::find(choice, arch, *progress)?;
+        let debian = if is_native { None } else { Some(aarch64::DEBIAN.root(&|line| progress.say(line))?) };
+        let initramfs = initramfs::find_or_build(&kernel, device, debian.as_deref(), *progress)?;
+        let image = if is_native { image::find_or_unpack(&kernel)? } else { kernel.image.clone() };
+        Ok(Boot { release, kernel, image, initramfs, debian, accel: accel.resolve(arch, device)? })
     }
 }
 
 /// Makes sure that there is a QEMU for a device.
 pub(crate) fn ensure_qemu(device: Device, progress: &Progress) -> Result<()> {
-    release(Arch::X86_64, device, progress).map(|_| ())
-}
-
-fn release(arch: Arch, device: Device, progress: &Progress) -> Result<Release> {
-    match (arch, device) {
-        (Arch::X86_64, Device::Rxe | Device::None) => Ok(Release::of_this_machine(arch)),
-        // For aarch64, the newest emulates fastest, and hosts rarely have any.
-        (Arch::X86_64, Device::Mlx5) | (Arch::Aarch64, _) => Release::with_vfio_user(arch, progress),
-    }
+    Release::find(Arch::X86_64, device, *progress).map(drop)
 }
 
 /// Runs this program with a command line in a guest with an rxe device, for at most `timeout`
@@ -266,29 +187,24 @@ pub(crate) fn run_this_program(
     timeout: u64,
     words: Vec<OsString>,
 ) -> Result<ExitCode> {
-    let command = [OsString::from("/run/vm/xtask")].into_iter().chain(words).collect();
-    run(&Args { timeout, ..Args::new(kernel.clone(), command) })
+    let (kernel, timeout) = (kernel.to_string(), timeout.to_string());
+    let options =
+        ["vm", "--kernel", &kernel, "--timeout", &timeout, "--", "/run/vm/xtask"].map(OsString::from);
+    run(&Args::try_parse_from(options.into_iter().chain(words))?)
 }
 
 /// Runs `vm`.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let progress = Progress::new(args.quiet);
-    args.connectx.check(args.device == Device::Mlx5)?;
+    args.connectx.check(args.device)?;
     apt::ensure_tools(&[apt::VM_TOOLS], |line| progress.say(line))?;
-    let Boot { release, kernel, image, initramfs, debian, accel } =
-        Boot::prepare(&args.kernel, args.arch, args.device, args.accel, &progress)?;
+    let mut boot = Boot::prepare(&args.kernel, args.arch, args.device, args.accel, &progress)?;
 
-    let run_dir = RunDir::new()?;
-    let connectx = match args.device {
-        Device::Mlx5 => Some((
-            args.connectx.program()?,
-            connectx::Sockets::new(run_dir.path.clone(), args.connectx.functions()),
-        )),
-        Device::Rxe | Device::None => None,
-    };
+    let mut run_dir = RunDir::new()?;
+    let model_program = (args.device == Device::Mlx5).then(|| args.connectx.program()).transpose()?;
     let (share, console_log) = (run_dir.path.join("job"), run_dir.path.join("console.log"));
     fs::create_dir(&share)?;
-    fs::write(share.join("job"), serde_json::to_vec(&job(args, &kernel)?)?)?;
+    fs::write(share.join("job"), serde_json::to_vec(&job(args, &boot.kernel)?)?)?;
     let program = match args.arch {
         Arch::X86_64 => "/proc/self/exe".into(),
         Arch::Aarch64 => aarch64::build(aarch64::XTASK)?.join("xtask"),
@@ -298,37 +214,37 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
     let (mut started, mut boots) = (Instant::now(), 0);
     let (ended, console, verdict) = loop {
-        progress.say(&format!("booting Linux {} ({})", kernel.version, accel.name()));
-        let mut model = match &connectx {
-            Some((program, sockets)) => Some(connectx::Model::start(program, &args.connectx, sockets)?),
-            None => None,
-        };
-        let (mut qemu, streams) = Qemu::start(Machine {
+        progress.say(&format!("booting Linux {} ({})", boot.kernel.version, boot.accel.name()));
+        let (send, events) = mpsc::channel();
+        let model = model_program.as_ref().map(|program| {
+            let send = send.clone();
+            connectx::Model::start(program, &args.connectx, &run_dir.path, move || {
+                // Fails only if the guest is no longer followed.
+                let _ = send.send(supervise::Event::ModelEnded);
+            })
+        });
+        let model = model.transpose()?;
+        let (mut qemu, streams) = qemu::start(qemu::Machine {
             arch: args.arch,
-            release: &release,
-            image: &image,
-            initramfs: &initramfs,
-            accel,
+            release: &boot.release,
+            image: &boot.image,
+            initramfs: &boot.initramfs,
+            accel: boot.accel,
             memory_mb: args.memory,
             cpus: args.cpus,
             job: &share,
-            debian: debian.as_deref(),
-            connectx: connectx.as_ref().map(|(_, sockets)| sockets),
+            debian: boot.debian.as_deref(),
+            functions: if model.is_some() { args.connectx.functions() } else { 0 },
+            directory: &run_dir.path,
             verbose: args.console,
             console: &console_log,
             log: File::create(run_dir.path.join("qemu.log"))?,
         })?;
-        let (send, events) = mpsc::channel();
-        if let Some(model) = &mut model {
-            let send = send.clone();
-            model.on_end(move || {
-                // Fails only if the guest is no longer followed.
-                let _ = send.send(supervise::Event::ModelEnded);
-            });
-        }
-        supervise::pump_streams(&streams, args.interactive, send)?;
-        let timeout = (args.timeout != 0).then(|| Duration::from_secs(args.timeout));
-        let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, timeout, &progress, started);
+        supervise::pump_streams(&streams, args.interactive, &send)?;
+        drop(send);
+        let is_trial = boot.accel == Accel::Kvm && args.accel == Accel::Auto;
+        let boot_limit = if is_trial { KVM_LIMIT } else { supervise::BOOT_LIMIT };
+        let ended = supervise::to_the_end(&mut qemu, &events, boot_limit, progress);
         let verdict = model.map(connectx::Model::finish).unwrap_or_default();
         let console = String::from_utf8_lossy(&fs::read(&console_log).unwrap_or_default()).into_owned();
         boots += 1;
@@ -338,19 +254,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         // stood still after a second.
         match ended {
             Ended::NeverUp(reason)
-                if boots < BOOTS && accel != Accel::Kvm && !args.interactive && !names_drivers(&console) =>
+                if boots < BOOTS
+                    && (is_trial || boot.accel != Accel::Kvm)
+                    && !args.interactive
+                    && !names_drivers(&console) =>
             {
-                eprintln!(
-                    "vm: {reason}, before anything had run; the end of the console:\n{}",
-                    console::tail(&console)
-                );
+                let end = console::tail(&console);
+                eprintln!("vm: {reason}, before anything had run; the end of the console:\n{end}");
+                if is_trial {
+                    accel::kvm_has_failed(progress)?;
+                    boot.accel = Accel::Tcg;
+                }
                 eprintln!("vm: booting again ({} of {BOOTS})", boots + 1);
                 started = Instant::now();
             }
             ended => break (ended, console, verdict),
         }
     };
-    let status = report(ended, &console, &verdict, args.connectx.is_strict(), &run_dir, &progress);
+    let status = report(ended, &console, &verdict, args.connectx.is_strict(), &mut run_dir, progress);
     progress.say(&format!("exit status {status} after {:.1} s", started.elapsed().as_secs_f64()));
     Ok(ExitCode::from(status))
 }
@@ -362,14 +283,10 @@ fn job(args: &Args, kernel: &Kernel) -> Result<Job> {
         env: environment(&args.env),
         cwd: std::env::current_dir().context("no current directory")?.into(),
         modules: kernel.modules.clone().into(),
-        device: match args.device {
-            Device::Rxe => job::Device::Rxe,
-            Device::Mlx5 => {
-                job::Device::Mlx5 { port: args.connectx.port(), functions: args.connectx.functions() }
-            }
-            Device::None => job::Device::None,
-        },
-        memlock_kib: args.memlock,
+        device: args.device,
+        port: args.connectx.port(),
+        functions: args.connectx.functions(),
+        timeout: (args.timeout != 0).then(|| Duration::from_secs(args.timeout)),
         interactive: args.interactive,
     })
 }
@@ -380,18 +297,16 @@ fn report(
     console: &str,
     verdict: &connectx::Verdict,
     strict: bool,
-    run_dir: &RunDir,
-    progress: &Progress,
+    run_dir: &mut RunDir,
+    progress: Progress,
 ) -> u8 {
     let (kernel_failure, known_warnings) = console::failure(console);
-    let device_failure = verdict.is_failure(strict);
+    let is_broken = kernel_failure.is_some() || verdict.is_failure(strict);
     let (status, reason) = match ended {
         Ended::Failed(reason) | Ended::NeverUp(reason) => (STATUS_VM_FAILED, Some(reason)),
-        Ended::Status(_) if kernel_failure.is_some() || device_failure => (STATUS_VM_FAILED, None),
-        Ended::Status(status) => (status, None),
+        Ended::Status(status) => (if is_broken { STATUS_VM_FAILED } else { status }, None),
         Ended::TimedOut => {
-            let failed = kernel_failure.is_some() || device_failure;
-            let status = if failed { STATUS_VM_FAILED } else { STATUS_TIMEOUT };
+            let status = if is_broken { STATUS_VM_FAILED } else { STATUS_TIMEOUT };
             (status, Some("the command did not end in time".to_owned()))
         }
     };
@@ -403,27 +318,26 @@ fn report(
     if !text.is_empty() {
         eprintln!("vm: {text}");
     }
-    if kernel_failure.is_none() && reason.is_none() && !device_failure {
+    if !is_broken && reason.is_none() {
         return status;
     }
     if let Some(failure) = &kernel_failure {
-        eprintln!("vm: the guest's kernel failed: {}", failure.headline);
-        eprintln!("{}", failure.report);
+        eprintln!("vm: the guest's kernel failed: {}\n{}", failure.headline, failure.report);
     }
-    if let Some(reason) = &reason {
+    if let Some(reason) = reason {
         eprintln!("vm: {reason}");
-    }
-    if kernel_failure.is_none() && reason.is_some() {
-        eprintln!("vm: the end of the console:\n{}", console::tail(console));
-        let qemu = fs::read_to_string(run_dir.path.join("qemu.log")).unwrap_or_default();
-        if status == STATUS_VM_FAILED && !qemu.trim().is_empty() {
-            eprintln!("vm: QEMU said:\n{}", qemu.trim_end());
+        if kernel_failure.is_none() {
+            eprintln!("vm: the end of the console:\n{}", console::tail(console));
+            let qemu = fs::read_to_string(run_dir.path.join("qemu.log")).unwrap_or_default();
+            if status == STATUS_VM_FAILED && !qemu.trim().is_empty() {
+                eprintln!("vm: QEMU said:\n{}", qemu.trim_end());
+            }
         }
     }
-    match run_dir.keep() {
-        Ok(path) => progress.say(&format!("the console and other files are in {}", path.display())),
-        Err(error) => eprintln!("vm: the console is lost: {error:#}"),
+    if let Err(error) = run_dir.keep() {
+        eprintln!("vm: the trace is not cut: {error:#}");
     }
+    progress.say(&format!("the console and other files are in {}", run_dir.path.display()));
     status
 }
 
@@ -435,15 +349,14 @@ fn environment(chosen: &[OsString]) -> Vec<(OsString, OsString)> {
     let fixed = [("HOME", "/root"), ("USER", "root"), ("LANG", "C.UTF-8")];
     let mut env: Vec<(OsString, OsString)> = vec![("PATH".into(), path)];
     env.extend(fixed.map(|(name, value)| (name.into(), value.into())));
-    let passed_on = |name: OsString| std::env::var_os(&name).map(|value| (name, value));
-    env.extend(["RUST_BACKTRACE", "RUST_LOG"].into_iter().filter_map(|name| passed_on(name.into())));
-    env.extend(chosen.iter().filter_map(|variable| {
+    let passed_on = ["RUST_BACKTRACE".into(), "RUST_LOG".into()];
+    env.extend(passed_on.iter().chain(chosen).filter_map(|variable| {
         let bytes = variable.as_bytes();
         match bytes.iter().position(|byte| *byte == b'=') {
             Some(at) => {
                 Some((OsStr::from_bytes(&bytes[..at]).into(), OsStr::from_bytes(&bytes[at + 1..]).into()))
             }
-            None => passed_on(variable.clone()),
+            None => std::env::var_os(variable).map(|value| (variable.clone(), value)),
         }
     }));
     env

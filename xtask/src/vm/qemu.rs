@@ -2,19 +2,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::accel::Accel;
-use super::connectx;
+use super::job::{CONNECTX_PORT, CONNECTX_SLOT, socket};
 use super::qemu_release::Release;
 use crate::arch::Arch;
+use crate::process::Process;
 
 /// The machine to start.
 pub(crate) struct Machine<'a> {
@@ -29,8 +29,9 @@ pub(crate) struct Machine<'a> {
     pub(crate) job: &'a Path,
     /// Programs of the guest's architecture, shared as "debian".
     pub(crate) debian: Option<&'a Path>,
-    /// The ConnectX model's sockets, if the machine has its functions.
-    pub(crate) connectx: Option<&'a connectx::Sockets>,
+    /// The number of a ConnectX's functions, whose model listens in the directory; 0 for none.
+    pub(crate) functions: u8,
+    pub(crate) directory: &'a Path,
     /// Whether the console has all kernel messages instead of warnings and worse, and is copied to
     /// our stderr.
     pub(crate) verbose: bool,
@@ -48,89 +49,52 @@ pub(crate) struct Streams {
     pub(crate) input: UnixStream,
 }
 
-/// A running QEMU; dropping it kills it.
-pub(crate) struct Qemu(Child);
+/// The names of the serial ports that carry the streams, in their order.
+const PORTS: [&str; 4] = ["control", "out", "err", "in"];
 
-impl Qemu {
-    /// Starts a machine.
-    pub(crate) fn start(machine: Machine<'_>) -> Result<(Qemu, Streams)> {
-        let pair = || UnixStream::pair().context("cannot make a socket pair");
-        let (control, control_qemu) = pair()?;
-        let (out, out_qemu) = pair()?;
-        let (err, err_qemu) = pair()?;
-        let (input, input_qemu) = pair()?;
-
-        let mut command = machine.release.command();
-        command.args(arguments(
-            &machine,
-            &[
-                ("control", control_qemu.as_raw_fd()),
-                ("out", out_qemu.as_raw_fd()),
-                ("err", err_qemu.as_raw_fd()),
-                ("in", input_qemu.as_raw_fd()),
-            ],
-        ));
-        if let Some(sockets) = machine.connectx {
-            command.current_dir(&sockets.directory);
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(machine.log);
+/// Starts a machine.
+pub(crate) fn start(machine: Machine<'_>) -> Result<(Process, Streams)> {
+    let pair = || UnixStream::pair().context("cannot make a socket pair");
+    let pairs = [pair()?, pair()?, pair()?, pair()?];
+    for (_, end) in &pairs {
         // QEMU inherits its ends under their numbers.
-        for end in [&control_qemu, &out_qemu, &err_qemu, &input_qemu] {
-            fcntl(end, FcntlArg::F_SETFD(FdFlag::empty()))?;
-        }
-        let child = command.spawn().context("cannot run QEMU")?;
-        Ok((Qemu(child), Streams { control, out, err, input }))
+        fcntl(end, FcntlArg::F_SETFD(FdFlag::empty()))?;
     }
-
-    /// Kills QEMU.
-    pub(crate) fn kill(&mut self) {
-        // Fails only if it has ended and been waited for.
-        let _ = self.0.kill();
-    }
-
-    /// Waits for QEMU's end.
-    pub(crate) fn wait(&mut self) -> io::Result<std::process::ExitStatus> {
-        self.0.wait()
-    }
-}
-
-impl Drop for Qemu {
-    fn drop(&mut self) {
-        self.kill();
-        let _ = self.wait();
-    }
+    let mut command = machine.release.command();
+    command.args(arguments(&machine, pairs.each_ref().map(|(_, end)| end.as_raw_fd())));
+    command.current_dir(machine.directory).stdout(Stdio::null()).stderr(machine.log);
+    let qemu = Process::silent("QEMU", &mut command)?;
+    let [control, out, err, input] = pairs.map(|(end, _)| end);
+    Ok((qemu, Streams { control, out, err, input }))
 }
 
 /// QEMU's arguments. The serial ports are descriptors that it inherits.
-fn arguments(machine: &Machine<'_>, ports: &[(&str, RawFd)]) -> Vec<OsString> {
+fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     add(&machine.accel.arguments(machine.arch));
     add(&["-m", &machine.memory_mb.to_string(), "-smp", &machine.cpus.to_string()]);
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-    let board = match (machine.arch, machine.connectx) {
-        (Arch::X86_64, None) => None,
-        (Arch::X86_64, Some(_)) => Some("q35"),
-        (Arch::Aarch64, _) => Some("virt,gic-version=3"),
-    };
-    // PCI Express, and memory that the model can map.
-    let memory = if machine.connectx.is_some() { ",memory-backend=memory" } else { "" };
-    if let Some(board) = board {
-        add(&["-machine", &format!("{board}{memory}")]);
+    // For a ConnectX, PCI Express and memory that the model can map.
+    let memory = if machine.functions > 0 { ",memory-backend=memory" } else { "" };
+    match (machine.arch, machine.functions) {
+        (Arch::X86_64, 0) => {}
+        (Arch::X86_64, _) => add(&["-machine", &format!("q35{memory}")]),
+        (Arch::Aarch64, _) => add(&["-machine", &format!("virt,gic-version=3{memory}")]),
     }
     add(&["-append", &command_line(machine)]);
     add(&["-serial", "chardev:console"]);
     add(&["-device", "virtio-serial-pci"]);
-    for (name, fd) in ports {
-        add(&["-chardev", &chardev(name, *fd), "-device", &serial_port(name)]);
+    for (name, fd) in PORTS.into_iter().zip(ports) {
+        add(&["-chardev", &format!("socket,id={name},fd={fd}"), "-device", &serial_port(name)]);
     }
-    if let Some(sockets) = machine.connectx {
+    if machine.functions > 0 {
         let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", machine.memory_mb);
         add(&["-object", &memory]);
-        for (function, socket) in (0u8..).zip(&sockets.functions) {
-            add(&["-device", &function_device(function, socket)]);
+        for function in 0..machine.functions {
+            add(&["-device", &function_device(function)]);
         }
-        let control = format!("socket,id={CONNECTX_PORT},path={}", sockets.control);
+        let control = format!("socket,id={CONNECTX_PORT},path={CONNECTX_PORT}");
         add(&["-chardev", &control, "-device", &serial_port(CONNECTX_PORT)]);
     }
     let mut console = OsString::from(if machine.verbose {
@@ -154,25 +118,15 @@ fn arguments(machine: &Machine<'_>, ports: &[(&str, RawFd)]) -> Vec<OsString> {
     arguments
 }
 
-/// The serial port through which a guest injects faults into its ConnectX.
-pub(crate) const CONNECTX_PORT: &str = "connectx";
-
-/// The PCI slot of a ConnectX's first function. The next function takes the next slot, so that the
-/// kernel finds them in this order.
-pub(crate) const CONNECTX_SLOT: u8 = 0x10;
-
 /// Returns the device option for a function of the model. The socket's name needs no JSON escapes.
 ///
 /// Stores that are not posted wait for the model: when it reads a doorbell record, the guest has
 /// not continued yet.
-fn function_device(function: u8, socket: &str) -> String {
-    let slot = CONNECTX_SLOT + function;
+fn function_device(function: u8) -> String {
+    let (slot, socket) = (CONNECTX_SLOT + function, socket(function));
+    let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
     format!(
-        concat!(
-            r#"{{"driver":"vfio-user-pci","addr":"{:02x}.0","x-no-posted-writes":true,"#,
-            r#""socket":{{"type":"unix","path":"{}"}}}}"#
-        ),
-        slot, socket
+        r#"{{"driver":"vfio-user-pci","addr":"{slot:02x}.0","x-no-posted-writes":true,"socket":{socket}}}"#
     )
 }
 
@@ -205,10 +159,6 @@ fn command_line(machine: &Machine<'_>) -> String {
     )
 }
 
-fn chardev(id: &str, fd: RawFd) -> String {
-    format!("socket,id={id},fd={fd}")
-}
-
 /// Returns the option for a directory that the guest mounts read-only over 9p. Inode numbers of the
 /// host's several file systems are kept apart.
 fn share(tag: &str, path: &Path) -> OsString {
@@ -221,67 +171,11 @@ fn share(tag: &str, path: &Path) -> OsString {
 /// Doubles each comma, as QEMU's option syntax requires.
 fn escape_commas(text: &OsStr) -> OsString {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-    let mut out = Vec::new();
-    for byte in text.as_bytes() {
-        out.push(*byte);
-        if *byte == b',' {
-            out.push(b',');
-        }
-    }
-    OsString::from_vec(out)
+    OsString::from_vec(text.as_bytes().split(|byte| *byte == b',').collect::<Vec<_>>().join(&b",,"[..]))
 }
 
-#[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use super::*;
-
-    #[test]
-    fn a_comma_in_a_path_does_not_end_the_option() {
-        let option = share("job", Path::new("/a,b/c"));
-        assert!(option.to_string_lossy().starts_with("local,path=/a,,b/c,mount_tag=job,"));
-    }
-
-    fn words(connectx: &connectx::Sockets) -> Vec<String> {
-        let machine = Machine {
-            arch: Arch::X86_64,
-            release: &Release::of_this_machine(Arch::X86_64),
-            image: Path::new("/k"),
-            initramfs: Path::new("/i"),
-            accel: Accel::Tcg,
-            memory_mb: 1024,
-            cpus: 2,
-            job: Path::new("/job"),
-            debian: None,
-            connectx: Some(connectx),
-            verbose: false,
-            console: Path::new("/c"),
-            log: File::open("/dev/null").unwrap(),
-        };
-        let words = arguments(&machine, &[("control", 4), ("out", 5)]);
-        words.into_iter().map(|word| word.into_string().unwrap()).collect()
-    }
-
-    #[test]
-    fn a_connectx_takes_pci_express_shared_memory_of_the_guests_size_and_a_slot_for_each_function() {
-        let words = words(&connectx::Sockets::new(PathBuf::from("/run/1"), 2));
-        assert!(words.contains(&"q35,memory-backend=memory".to_owned()));
-        assert!(words.contains(&"memory-backend-memfd,id=memory,size=1024M,share=on".to_owned()));
-        let functions: Vec<_> = words.iter().filter(|w| w.contains("vfio-user-pci")).collect();
-        assert_eq!(
-            functions,
-            [
-                concat!(
-                    r#"{"driver":"vfio-user-pci","addr":"10.0","x-no-posted-writes":true,"#,
-                    r#""socket":{"type":"unix","path":"function0"}}"#
-                ),
-                concat!(
-                    r#"{"driver":"vfio-user-pci","addr":"11.0","x-no-posted-writes":true,"#,
-                    r#""socket":{"type":"unix","path":"function1"}}"#
-                )
-            ]
-        );
-        assert!(words.contains(&"virtserialport,chardev=connectx,name=connectx".to_owned()));
-    }
+#[test]
+fn a_comma_in_a_path_does_not_end_the_option() {
+    let option = share("job", Path::new("/a,b/c"));
+    assert!(option.to_string_lossy().starts_with("local,path=/a,,b/c,mount_tag=job,"));
 }

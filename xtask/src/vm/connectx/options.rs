@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 
+use super::super::job::{Device, Port};
 use crate::cargo;
 
 /// Options of the model.
@@ -36,29 +37,6 @@ pub(crate) struct Options {
     pub(crate) model: Option<PathBuf>,
 }
 
-/// Values of `--port`.
-#[derive(
-    Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, serde::Serialize, serde::Deserialize,
-)]
-pub(crate) enum Port {
-    /// InfiniBand
-    #[default]
-    Ib,
-    /// Ethernet; netdevs with 10.9.9.1/24, and 10.9.9.2/24 in the network namespace "peer"
-    Roce,
-}
-
-impl Port {
-    /// Returns the name of the port on the command lines of this program, of the model and of the
-    /// suites.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Port::Ib => "ib",
-            Port::Roce => "roce",
-        }
-    }
-}
-
 /// Values of `--complaints`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum Complaints {
@@ -86,17 +64,11 @@ impl Options {
     }
 
     /// Rejects options that would have no effect, or fail only after the guest has started.
-    pub(crate) fn check(&self, has_model: bool) -> Result<()> {
-        let given = [
-            ("--port", self.port.is_some()),
-            ("--functions", self.functions.is_some()),
-            ("--faults", self.faults.is_some()),
-            ("--trace", self.trace.is_some()),
-            ("--complaints", self.complaints.is_some()),
-        ];
-        if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && !has_model) {
-            bail!("{option} is for --device mlx5 only");
-        }
+    pub(crate) fn check(&self, device: Device) -> Result<()> {
+        ensure!(
+            device == Device::Mlx5 || *self == Options::default(),
+            "--port, --functions, --faults, --trace and --complaints are for --device mlx5 only"
+        );
         if let Some(script) = &self.faults {
             File::open(script).with_context(|| format!("--faults {}", script.display()))?;
         }
@@ -114,21 +86,16 @@ impl Options {
 
 /// Builds the model, and returns the directory that it is in.
 pub(crate) fn build() -> Result<PathBuf> {
-    let profile = ["--quiet", "--profile", cargo::GUEST_PROFILE];
-    cargo::build(&[&profile as &[&str], &["--package", "connectx-model", "--bin", "connectx-model"]].concat())
+    let package = ["--package", "connectx-model", "--bin", "connectx-model"];
+    cargo::build(&[&["--quiet", "--profile", cargo::GUEST_PROFILE], &package[..]].concat())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_of_the_model_are_refused_for_other_devices_and_a_missing_script_for_any() {
-        assert!(Options::default().check(false).is_ok());
-        let given = Options { functions: Some(2), ..Options::default() };
-        assert!(given.check(false).unwrap_err().to_string().starts_with("--functions "));
-        assert!(given.check(true).is_ok());
-        let missing = Options { faults: Some("/surely/not/there".into()), ..Options::default() };
-        assert!(missing.check(true).unwrap_err().to_string().contains("/surely/not/there"));
-    }
+#[test]
+fn options_of_the_model_are_refused_for_other_devices_and_a_missing_script_for_any() {
+    assert!(Options::default().check(Device::Rxe).is_ok());
+    let given = Options { functions: Some(2), ..Options::default() };
+    assert!(given.check(Device::None).unwrap_err().to_string().contains("--functions"));
+    assert!(given.check(Device::Mlx5).is_ok());
+    let missing = Options { faults: Some("/surely/not/there".into()), ..Options::default() };
+    assert!(missing.check(Device::Mlx5).unwrap_err().to_string().contains("/surely/not/there"));
 }

@@ -25,8 +25,13 @@ impl Verdict {
     pub(super) fn new(file: &str, status: anyhow::Result<ExitStatus>) -> Self {
         let (notes, complaints): (Vec<_>, Vec<_>) =
             file.lines().map(str::to_owned).partition(|line| line.starts_with(NOTE));
-        let problem = match status {
-            Ok(status) => problem(status, &complaints),
+        let problem = match status.map(|status| (status.code(), status)) {
+            Ok((Some(0), _)) if !complaints.is_empty() => Some("it complained and exited with 0".to_owned()),
+            Ok((Some(1), _)) if complaints.is_empty() => {
+                Some("its status reports complaints, and its file of complaints is empty".to_owned())
+            }
+            Ok((Some(0 | 1), _)) => None,
+            Ok((_, status)) => Some(format!("it ended with {status}")),
             Err(error) => Some(format!("{error:#}")),
         };
         Self { complaints, notes, problem }
@@ -40,35 +45,17 @@ impl Verdict {
     /// Returns lines to show; empty if there is nothing to show.
     pub(in crate::vm) fn text(&self) -> String {
         let mut lines = Vec::new();
-        if !self.complaints.is_empty() {
-            lines
-                .push(format!("the ConnectX model complained {} times of the guest:", self.complaints.len()));
-            lines.extend(self.complaints.iter().take(SHOWN).map(|line| format!("    {line}")));
-            if let Some(more @ 1..) = self.complaints.len().checked_sub(SHOWN) {
-                lines.push(format!("    and {more} more"));
-            }
-        }
-        lines.extend(self.notes.iter().take(SHOWN).map(|note| format!("the ConnectX model's {note}")));
-        if let Some(more @ 1..) = self.notes.len().checked_sub(SHOWN) {
-            lines.push(format!("and {more} more notes"));
-        }
-        if let Some(problem) = &self.problem {
-            lines.push(format!("the ConnectX model failed: {problem}"));
-        }
+        let mut list = |start: &str, all: &[String], more: &str| {
+            lines.extend(all.iter().take(SHOWN).map(|line| format!("{start}{line}")));
+            let left = all.len().saturating_sub(SHOWN);
+            lines.extend((left > 0).then(|| format!("and {left} more {more}")));
+        };
+        let title = format!("the ConnectX model complained {} times of the guest:", self.complaints.len());
+        list("", if self.complaints.is_empty() { &[] } else { std::slice::from_ref(&title) }, "");
+        list("    ", &self.complaints, "complaints");
+        list("the ConnectX model's ", &self.notes, "notes");
+        lines.extend(self.problem.iter().map(|problem| format!("the ConnectX model failed: {problem}")));
         lines.join("\n")
-    }
-}
-
-/// Returns a failure of the model itself that its end shows.
-fn problem(status: ExitStatus, complaints: &[String]) -> Option<String> {
-    match status.code() {
-        Some(0) if !complaints.is_empty() => Some("it complained and exited with 0".to_owned()),
-        Some(0) => None,
-        Some(1) if complaints.is_empty() => {
-            Some("its status reports complaints, and its file of complaints is empty".to_owned())
-        }
-        Some(1) => None,
-        _ => Some(format!("it ended with {status}")),
     }
 }
 
@@ -78,38 +65,32 @@ mod tests {
 
     use super::*;
 
+    fn verdict(file: &str, code: i32) -> Verdict {
+        Verdict::new(file, Ok(ExitStatus::from_raw(code << 8)))
+    }
+
     #[test]
     fn broken_rules_fail_a_run_unless_allowed_and_a_broken_model_always() {
-        let complaints = vec!["cq 5: overrun".to_owned()];
-        let rules = Verdict { complaints, ..Verdict::default() };
+        let rules = verdict("cq 5: overrun\n", 1);
         assert!(rules.is_failure(true) && !rules.is_failure(false));
         assert!(rules.text().contains("complained 1 times") && rules.text().contains("cq 5: overrun"));
-        let broken = Verdict { problem: Some("it crashed".to_owned()), ..Verdict::default() };
-        assert!(broken.is_failure(true) && broken.is_failure(false));
-        let fine = Verdict::default();
+        // Statuses that do not fit the complaints, and the end by a signal.
+        let killed = Verdict::new("", Ok(ExitStatus::from_raw(11)));
+        for broken in [verdict("x\n", 0), verdict("", 1), verdict("", 2), killed] {
+            assert!(broken.is_failure(true) && broken.is_failure(false), "{broken:?}");
+        }
+        let fine = verdict("", 0);
         assert!(!fine.is_failure(true) && fine.text().is_empty());
     }
 
     #[test]
     fn notes_are_shown_and_fail_no_run() {
-        let verdict = Verdict::new("note: function 0: odd\n", Ok(ExitStatus::from_raw(0)));
-        assert!(!verdict.is_failure(true) && verdict.problem.is_none());
-        assert_eq!(verdict.text(), "the ConnectX model's note: function 0: odd");
-        let both = Verdict::new("cq 5: overrun\nnote: odd\n", Ok(ExitStatus::from_raw(1 << 8)));
+        let odd = verdict("note: function 0: odd\n", 0);
+        assert!(!odd.is_failure(true));
+        assert_eq!(odd.text(), "the ConnectX model's note: function 0: odd");
+        let both = verdict("cq 5: overrun\nnote: odd\n", 1);
         assert_eq!((both.complaints.len(), both.notes.len()), (1, 1));
         let many = Verdict { notes: vec!["note: x".to_owned(); SHOWN + 2], ..Verdict::default() };
         assert!(many.text().ends_with("and 2 more notes"));
-    }
-
-    #[test]
-    fn a_status_that_does_not_fit_the_complaints_is_a_problem() {
-        let exit = |code: i32| ExitStatus::from_raw(code << 8);
-        let some = ["x".to_owned()];
-        assert_eq!(problem(exit(0), &[]), None);
-        assert_eq!(problem(exit(1), &some), None);
-        assert!(problem(exit(0), &some).is_some());
-        assert!(problem(exit(1), &[]).is_some());
-        assert!(problem(exit(2), &[]).is_some());
-        assert!(problem(ExitStatus::from_raw(11), &some).is_some());
     }
 }

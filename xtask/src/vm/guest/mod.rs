@@ -2,16 +2,16 @@
 //! powers off.
 //!
 //! It communicates with the host over virtio serial ports, which carry bytes unchanged: `out` and
-//! `err` for the command's output, `in` for its input, and `control` for lines:
+//! `err` for the command's output, `in` for its input, and `control` for lines to the host:
 //!
-//! | line | direction | meaning |
-//! |---|---|---|
-//! | `ready UPTIME` | to host | the command starts now |
-//! | `alive` | to host | sent every few seconds: the guest still schedules |
-//! | `exit N`, `signal N` | to host | the end of the command; its output is complete |
-//! | `failed TEXT` | to host | the guest could not be set up |
-//! | `hello` | to host | process 1 runs |
-//! | `kill` | to guest | time is up: show blocked tasks, kill every process |
+//! | line | meaning |
+//! |---|---|
+//! | `hello` | process 1 runs |
+//! | `ready` | the command starts now |
+//! | `alive` | sent every few seconds: the guest still schedules |
+//! | `timeout` | the command's time is up, and every process is being killed |
+//! | `exit N`, `signal N` | the end of the command; its output is complete |
+//! | `failed TEXT` | the guest could not be set up |
 //!
 //! [`rxe`] and [`mlx5`] set up the device.
 
@@ -19,17 +19,16 @@ mod mlx5;
 mod rxe;
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
@@ -38,6 +37,7 @@ use nix::sys::wait::{WaitStatus, wait};
 use nix::unistd::Pid;
 
 use super::job::{Device, Job};
+use crate::process::output;
 
 /// The first argument that makes this program the guest's process 1.
 pub(crate) const SUBCOMMAND: &str = "guest-init";
@@ -53,12 +53,7 @@ pub(crate) fn main() -> ! {
     // Nothing may end process 1: the kernel would panic, and the cause would be lost in its trace.
     let result = std::panic::catch_unwind(run).unwrap_or_else(|_| Err(anyhow!("guest-init panicked")));
     if let Err(error) = result {
-        let text = format!("{error:#}").replace('\n', " | ");
-        eprintln!("guest-init: {text}");
-        if let Ok(mut control) = open_port("control", Instant::now()) {
-            // If this fails, the host reads the console as well.
-            let _ = writeln!(control, "failed {text}");
-        }
+        eprintln!("guest-init: {error:#}");
     }
     loop {
         // Returns only on failure, and there is nothing else that process 1 could do.
@@ -71,18 +66,23 @@ fn run() -> Result<()> {
     mount_the_rest()?;
     let deadline = Instant::now() + SETUP;
     let control = open_port("control", deadline)?;
-    let listen = control.try_clone()?;
-    let control = Control(Arc::new(Mutex::new(control)));
     // From here on a failure is not the emulator's alone, and the host does not boot again.
-    control.send("hello");
-    let result = run_job(&control, listen, deadline);
+    send(&control, "hello");
+    let result = std::panic::catch_unwind(|| run_job(&control, deadline));
+    let result = result.unwrap_or_else(|_| Err(anyhow!("guest-init panicked")));
     if let Err(error) = &result {
-        control.send(&format!("failed {}", format!("{error:#}").replace('\n', " | ")));
+        send(&control, &format!("failed {}", format!("{error:#}").replace('\n', " | ")));
     }
-    Ok(())
+    result
 }
 
-fn run_job(control: &Control, listen: File, deadline: Instant) -> Result<()> {
+/// Sends a line over the control port. One call of write keeps it whole beside other threads'.
+fn send(mut control: &File, line: &str) {
+    // If this fails, the host is gone.
+    let _ = control.write_all(format!("{line}\n").as_bytes());
+}
+
+fn run_job(control: &File, deadline: Instant) -> Result<()> {
     let job: Job = serde_json::from_slice(&fs::read("/run/vm/job").context("no job")?)?;
     let out = open_port("out", deadline)?;
     let err = open_port("err", deadline)?;
@@ -93,29 +93,29 @@ fn run_job(control: &Control, listen: File, deadline: Instant) -> Result<()> {
         mount(Some(modules), "/lib/modules", None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .with_context(|| format!("cannot bind {} to /lib/modules", modules.display()))?;
     }
-    ip(&[], "link set lo up\n")?;
+    shell(&format!("ip link set lo up && {NO_ADDRESS_DETECTION}"))?;
     match job.device {
         Device::None => {}
         Device::Rxe => rxe::set_up(deadline)?,
-        Device::Mlx5 { port, functions } => mlx5::set_up(port, functions, deadline)?,
+        Device::Mlx5 => mlx5::set_up(job.port, job.functions, deadline)?,
     }
-    keep_driver_of(&job.device)?;
-    let memlock = job.memlock_kib.map_or(rlim_t::MAX, |kib| kib.saturating_mul(1024));
-    setrlimit(Resource::RLIMIT_MEMLOCK, memlock, memlock).context("RLIMIT_MEMLOCK")?;
+    keep_driver_of(job.device)?;
+    setrlimit(Resource::RLIMIT_MEMLOCK, rlim_t::MAX, rlim_t::MAX).context("RLIMIT_MEMLOCK")?;
     setrlimit(Resource::RLIMIT_NOFILE, 65536, 65536).context("RLIMIT_NOFILE")?;
 
-    let heartbeat = control.clone();
+    let heartbeat = control.try_clone()?;
     thread::spawn(move || {
         loop {
             thread::park_timeout(HEARTBEAT);
-            heartbeat.send("alive");
+            send(&heartbeat, "alive");
         }
     });
-    thread::spawn(move || obey(listen));
-    let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    control.send(&format!("ready {}", uptime.split(' ').next().unwrap_or_default()));
-    let ended = run_command(&job, input, out, err);
-    control.send(&ended);
+    if let Some(limit) = job.timeout {
+        let control = control.try_clone()?;
+        thread::spawn(move || end_after(limit, &control));
+    }
+    send(control, "ready");
+    send(control, &run_command(&job, input, out, err));
     Ok(())
 }
 
@@ -127,11 +127,11 @@ pub(crate) const OTHER_DRIVERS: &str = "/etc/libibverbs.others";
 
 /// Moves the drivers of other devices out of rdma-core's list. They take half the time of a short
 /// program in an emulated guest (0.3 of 0.6 s).
-fn keep_driver_of(device: &Device) -> Result<()> {
+fn keep_driver_of(device: Device) -> Result<()> {
     let driver = match device {
         Device::None => return Ok(()),
         Device::Rxe => "rxe.driver",
-        Device::Mlx5 { .. } => "mlx5.driver",
+        Device::Mlx5 => "mlx5.driver",
     };
     // A guest without rdma-core has no list.
     let Ok(files) = fs::read_dir(DRIVERS) else { return Ok(()) };
@@ -146,30 +146,14 @@ fn keep_driver_of(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// The control port's writing end, shared by the threads that report.
-#[derive(Clone)]
-struct Control(Arc<Mutex<File>>);
-
-impl Control {
-    fn send(&self, line: &str) {
-        if let Ok(mut port) = self.0.lock() {
-            // If this fails, the host is gone.
-            let _ = port.write_all(format!("{line}\n").as_bytes());
-        }
-    }
-}
-
-/// Executes the host's lines from the control port until it hangs up.
-fn obey(port: File) {
-    for line in BufReader::new(port).lines().map_while(Result::ok) {
-        if line == "kill" {
-            // A hang's report needs the blocked tasks and their stacks, which go to the console.
-            // Level 8 shows all of it.
-            let _ = fs::write("/proc/sysrq-trigger", "8");
-            let _ = fs::write("/proc/sysrq-trigger", "w");
-            let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
-        }
-    }
+/// Ends every other process after the command's time. Its report needs the blocked tasks and their
+/// stacks, which go to the console; level 8 shows all of it.
+fn end_after(limit: Duration, control: &File) {
+    thread::sleep(limit);
+    send(control, "timeout");
+    let _ = fs::write("/proc/sysrq-trigger", "8");
+    let _ = fs::write("/proc/sysrq-trigger", "w");
+    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
 }
 
 fn mount_the_rest() -> Result<()> {
@@ -194,11 +178,8 @@ fn mount_the_rest() -> Result<()> {
 /// Opens the virtio serial port called `name`.
 fn open_port(name: &str, deadline: Instant) -> Result<File> {
     let path = wait_for_port(name, deadline)?;
-    File::options()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .with_context(|| format!("cannot open {}", path.display()))
+    let file = File::options().read(true).write(true).open(&path);
+    file.with_context(|| format!("cannot open {}", path.display()))
 }
 
 /// Returns the node of the virtio serial port called `name`. Ports appear some time after their
@@ -226,30 +207,12 @@ fn wait_for<T>(deadline: Instant, mut usable: impl FnMut() -> Result<T>) -> Resu
 }
 
 /// Switches duplicate address detection off: it would delay link-local GIDs by a second, and no
-/// other host is on the link.
-fn without_address_detection() {
-    for conf in ["all", "default"] {
-        for knob in ["accept_dad", "dad_transmits"] {
-            // Fails without IPv6, where there are no such addresses either.
-            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{conf}/{knob}"), "0");
-        }
-    }
-}
+/// other host is on the link. A kernel without IPv6 has neither.
+const NO_ADDRESS_DETECTION: &str = "for c in all default; do for k in accept_dad dad_transmits; do \
+     echo 0 >/proc/sys/net/ipv6/conf/$c/$k; done; done 2>/dev/null; :";
 
-/// Runs ip on lines of its batch language, with options before them.
-fn ip(options: &[&str], batch: &str) -> Result<()> {
-    let mut ip = Command::new("ip")
-        .args(options)
-        .args(["-batch", "-"])
-        .env("PATH", SYSTEM_PATH)
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot run ip (package iproute2)")?;
-    ip.stdin.take().context("no stdin")?.write_all(batch.as_bytes())?;
-    let output = ip.wait_with_output()?;
-    ensure!(output.status.success(), "ip: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+fn shell(script: &str) -> Result<()> {
+    output(Command::new("sh").args(["-c", script]).env("PATH", SYSTEM_PATH)).map(drop)
 }
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -267,28 +230,31 @@ fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
         Ok(child) => child,
         Err(error) => {
             let status = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-            let mut err = err;
             let name = Path::new(&job.argv[0]).display();
-            let _ = writeln!(err, "vm: cannot run {name} in {}: {error}", job.cwd.display());
+            let _ = writeln!(&err, "vm: cannot run {name} in {}: {error}", job.cwd.display());
             return format!("exit {status}");
         }
     };
-    let (done, drained) = mpsc::channel();
-    let writing = Writing::default();
     if let (Some(port), Some(stdin)) = (input, child.stdin.take()) {
         // Ends with the guest if the host's input never does.
-        thread::spawn(move || pump(port, File::from(OwnedFd::from(stdin)), &Writing::default()));
+        thread::spawn(move || pump(port, File::from(OwnedFd::from(stdin))));
     }
-    if let Some(stdout) = child.stdout.take() {
-        pump_output(OwnedFd::from(stdout), out, writing.clone(), done.clone());
-    }
-    if let Some(stderr) = child.stderr.take() {
-        pump_output(OwnedFd::from(stderr), err, writing.clone(), done);
+    let (done, drained) = mpsc::channel();
+    let stdout = child.stdout.take().map(OwnedFd::from);
+    let stderr = child.stderr.take().map(OwnedFd::from);
+    for (from, port) in [(stdout, out), (stderr, err)] {
+        let done = done.clone();
+        thread::spawn(move || {
+            if let Some(from) = from {
+                pump(File::from(from), port);
+            }
+            let _ = done.send(());
+        });
     }
     let ended = reap_until(Pid::from_raw(child.id().cast_signed()));
     // Processes that the command left behind would keep the pipes open.
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
-    wait_for_pumps(&drained, &writing);
+    wait_for_pumps(&drained);
     ended
 }
 
@@ -306,24 +272,16 @@ fn reap_until(pid: Pid) -> String {
     }
 }
 
-/// The number of writes that a pump has started and not finished.
-#[derive(Clone, Default)]
-struct Writing(Arc<AtomicUsize>);
-
-fn pump_output(from: OwnedFd, to: File, writing: Writing, done: Sender<()>) {
-    thread::spawn(move || {
-        pump(File::from(from), to, &writing);
-        let _ = done.send(());
-    });
-}
+/// The number of writes that pumps have started and not finished.
+static WRITING: AtomicUsize = AtomicUsize::new(0);
 
 /// Copies until either side ends.
-fn pump(mut from: File, mut to: File, writing: &Writing) {
+fn pump(mut from: File, mut to: File) {
     let mut buffer = vec![0; 32 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
-        writing.0.fetch_add(1, Ordering::Relaxed);
+        WRITING.fetch_add(1, Ordering::Relaxed);
         let result = to.write_all(&buffer[..count]);
-        writing.0.fetch_sub(1, Ordering::Relaxed);
+        WRITING.fetch_sub(1, Ordering::Relaxed);
         if result.is_err() {
             return;
         }
@@ -332,13 +290,13 @@ fn pump(mut from: File, mut to: File, writing: &Writing) {
 
 /// Waits until both outputs have ended, as long as the host takes to read them. The wait also ends
 /// if a process that cannot be killed keeps its pipe open and empty.
-fn wait_for_pumps(drained: &Receiver<()>, writing: &Writing) {
+fn wait_for_pumps(drained: &Receiver<()>) {
     const QUIET: Duration = Duration::from_secs(5);
     let mut open = 2;
     while open > 0 {
         match drained.recv_timeout(QUIET) {
             Ok(()) => open -= 1,
-            Err(RecvTimeoutError::Timeout) if writing.0.load(Ordering::Relaxed) > 0 => {}
+            Err(RecvTimeoutError::Timeout) if WRITING.load(Ordering::Relaxed) > 0 => {}
             Err(_) => {
                 eprintln!("guest-init: output is still held open {QUIET:?} after the command ended");
                 return;
