@@ -37,19 +37,6 @@ pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
 /// suites, the ConnectX model.
 pub(crate) const GUEST_PROFILE: &str = "guest";
 
-/// Builds a package with a profile. The results are in [`profile_directory`].
-///
-/// # Errors
-/// The build fails; cargo has printed the reason on stderr.
-pub(crate) fn build_profile(package: &str, profile: &str) -> Result<()> {
-    let status = command()
-        .args(["build", "--quiet", "--package", package, "--profile", profile])
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(status.success(), "cargo build --package {package} --profile {profile} failed");
-    Ok(())
-}
-
 /// Returns the directory of a profile's results.
 ///
 /// # Errors

@@ -18,12 +18,16 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::link::{Binutils, Linking};
-use super::{LIBRARIES, link, run_tool as run, say, verify};
+use super::link::{Binutils, LIBRARIES, Linking, PROFILE, copy, say};
+use super::verify;
+use crate::process::output;
 use crate::{apt, cargo};
 
 /// The wrapper.
 const WRAPPER: &str = include_str!("verbs-run");
+
+/// The control file, with fields in capital letters.
+const CONTROL: &str = include_str!("deb/control");
 
 const COPYRIGHT: &str = include_str!("deb/copyright");
 const CHANGELOG: &str = include_str!("deb/changelog");
@@ -39,31 +43,33 @@ pub(super) const FOLDER: &str = "usr/lib/verbs-run";
 /// fit: the libraries are no results of cargo, but linked from one.
 pub(super) fn write(archive: &Path, dir: &Path) -> Result<PathBuf> {
     apt::ensure_tools(&[apt::C_ABI_TOOLS, apt::DEB_TOOLS], say)?;
-    let work = cargo::target_directory()?.join(super::PROFILE).join("deb");
+    let work = cargo::target_directory()?.join(PROFILE).join("deb");
     let (stripped, root) = (work.join("stripped"), work.join("root"));
     Linking { binutils: Binutils::NATIVE, archive, out: &stripped, strip: true }.link()?;
     if root.exists() {
         fs::remove_dir_all(&root)?;
     }
     tree(&stripped, &root)?;
-    let architecture = run(Command::new("dpkg").arg("--print-architecture"))?;
+    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
     let (version, architecture) = (env!("CARGO_PKG_VERSION"), architecture.trim());
-    let kib = run(Command::new("du").args(["-sk", "--apparent-size"]).arg(&root))?;
+    let kib = output(Command::new("du").args(["-sk", "--apparent-size"]).arg(&root))?;
     let kib = kib.split_whitespace().next().unwrap_or_default();
     let glibc = verify::glibc(&stripped.join(LIBRARIES[0]))?;
-    file(&root.join("DEBIAN/control"), &control(version, architecture, &glibc, kib), 0o644)?;
+    let fields = [("VERSION", version), ("ARCHITECTURE", architecture), ("GLIBC", &glibc), ("KIB", kib)];
+    let control = fields.iter().fold(CONTROL.to_owned(), |text, (field, value)| text.replace(field, value));
+    file(&root.join("DEBIAN/control"), &control, 0o644)?;
     let sums = "find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum --";
-    let sums = run(Command::new("sh").args(["-c", sums]).current_dir(&root))?;
+    let sums = output(Command::new("sh").args(["-c", sums]).current_dir(&root))?;
     file(&root.join("DEBIAN/md5sums"), &sums, 0o644)?;
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let package = dir.join(format!("verbs-run_{version}_{architecture}.deb"));
-    run(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).args([&root, &package]))?;
+    output(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).args([&root, &package]))?;
     Ok(package)
 }
 
 /// Writes the package's files below `root`.
 fn tree(libraries: &Path, root: &Path) -> Result<()> {
-    link::copy(libraries, &root.join(FOLDER))?;
+    copy(libraries, &root.join(FOLDER))?;
     for name in LIBRARIES {
         fs::set_permissions(root.join(FOLDER).join(name), fs::Permissions::from_mode(0o644))?;
     }
@@ -78,7 +84,7 @@ fn tree(libraries: &Path, root: &Path) -> Result<()> {
 /// Writes a file with the suffix `.gz`, which has neither name nor time in it.
 fn compressed(path: &Path, text: &str) -> Result<()> {
     file(path, text, 0o644)?;
-    run(Command::new("gzip").args(["-9", "--no-name", "--force"]).arg(path)).map(drop)
+    output(Command::new("gzip").args(["-9", "--no-name", "--force"]).arg(path)).map(drop)
 }
 
 fn file(path: &Path, text: &str, mode: u32) -> Result<()> {
@@ -88,26 +94,6 @@ fn file(path: &Path, text: &str, mode: u32) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     Ok(())
-}
-
-/// Returns the text of the package's control file.
-fn control(version: &str, architecture: &str, glibc: &str, kib: &str) -> String {
-    format!(
-        "Package: verbs-run\n\
-         Version: {version}\n\
-         Architecture: {architecture}\n\
-         Maintainer: libibverbs-rs <libibverbs-rs@project.invalid>\n\
-         Installed-Size: {kib}\n\
-         Depends: libc6 (>= {glibc}), libgcc-s1\n\
-         Suggests: ibverbs-utils, perftest, rdmacm-utils\n\
-         Section: utils\n\
-         Priority: optional\n\
-         Description: run programs of libibverbs without an RDMA device\n \
-         The command verbs-run executes an unmodified program on a libibverbs.so.1\n \
-         that is written in Rust: on the machine's devices, or with --soft on\n \
-         devices in userspace that speak RoCEv2 over UDP sockets. Nothing of\n \
-         rdma-core is replaced or diverted.\n"
-    )
 }
 
 #[cfg(test)]
@@ -158,7 +144,7 @@ mod tests {
 
     #[test]
     fn each_package_of_the_libraries_is_in_the_copyright_file() {
-        let tree = run(cargo::command().args([
+        let tree = output(cargo::command().args([
             "tree",
             "--package=libibverbs-c-image",
             "--edges=normal,no-proc-macro",

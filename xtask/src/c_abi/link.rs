@@ -9,17 +9,63 @@
 //! rustc's own shared objects (`cdylib`) cannot have version nodes: it passes a version script
 //! without names, beside which linkers reject or ignore another one.
 
-use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
-use nix::fcntl::{Flock, FlockArg};
+use anyhow::{Context as _, Result};
 
 use super::symbols::{EFA, MLX5, Node, RDMACM};
-use super::{LIBRARIES, points, run_tool, say, script, verify};
+use super::{points, script, verify};
 use crate::apt::{self, HostTool};
+use crate::process::output;
+use crate::{cache, cargo};
+
+/// The Cargo profile of libraries that programs get.
+pub(crate) const PROFILE: &str = "c-abi";
+
+/// The name of the static library that is linked to `libibverbs.so.1`.
+pub(crate) const ARCHIVE: &str = "libibverbs_c_image.a";
+
+/// The libraries, the image first.
+pub(super) const LIBRARIES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
+
+/// Builds, links and checks the libraries with a Cargo profile, as far as they are not up to date,
+/// and returns their folder. It is none that cargo names in LD_LIBRARY_PATH, where C's tools would
+/// find the libraries in every test.
+pub(crate) fn build(profile: &str) -> Result<PathBuf> {
+    let archive = archive(profile)?;
+    let mut out = cargo::target_directory()?.join(PROFILE);
+    if profile != PROFILE {
+        out.push(profile);
+    }
+    Linking { binutils: Binutils::NATIVE, archive: &archive, out: &out, strip: false }.link()?;
+    Ok(out)
+}
+
+/// Links and checks libraries for aarch64 from a static library that is built, and returns their
+/// folder.
+pub(crate) fn link_for_aarch64(archive: &Path) -> Result<PathBuf> {
+    let out = archive.with_file_name(PROFILE);
+    Linking { binutils: Binutils::AARCH64, archive, out: &out, strip: false }.link()?;
+    Ok(out)
+}
+
+/// Builds the static library with a Cargo profile.
+pub(super) fn archive(profile: &str) -> Result<PathBuf> {
+    let package = ["--package", "libibverbs-c-image"];
+    let archive = cargo::profile_directory(profile)?.join(ARCHIVE);
+    if !archive.exists() {
+        say(&format!("building libibverbs-c-image with the profile {profile}"));
+    }
+    cargo::build(&[&["--quiet", "--profile", profile], &package[..]].concat())?;
+    Ok(archive)
+}
+
+pub(super) fn say(line: &str) {
+    eprintln!("c-abi: {line}");
+}
 
 /// The libraries that consist of nodes.
 const FACADES: [(&str, &[Node]); 3] = [(LIBRARIES[1], RDMACM), (LIBRARIES[2], MLX5), (LIBRARIES[3], EFA)];
@@ -77,7 +123,7 @@ impl Linking<'_> {
     pub(super) fn link(&self) -> Result<()> {
         let work = self.out.join("link");
         fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
-        let _lock = lock(&work.join("lock"))?;
+        let _lock = cache::lock_file(&work.join("lock"), || ())?;
         let record = work.join("record");
         // First, so that a static library that changes meanwhile is linked the next time.
         let inputs = self.inputs()?;
@@ -89,9 +135,15 @@ impl Linking<'_> {
         // Without it, the next run links again if this one fails.
         let _ = fs::remove_file(&record);
         verify::archive(self.binutils, self.archive)?;
-        self.image(&work)?;
+        // The image first: the facades need it.
+        let image = self.cc(&work, LIBRARIES[0], &script::of_image(), &self.image_arguments())?;
+        verify::image(self.binutils, &image)?;
+        // Programs that run on an older library keep it.
+        fs::rename(&image, self.out.join(LIBRARIES[0]))?;
         for (name, nodes) in FACADES {
-            self.facade(&work, name, nodes)?;
+            let facade = self.cc(&work, name, &script::of_facade(nodes), &self.facade_arguments())?;
+            verify::facade(self.binutils, &facade, nodes)?;
+            fs::rename(&facade, self.out.join(name))?;
         }
         Ok(fs::write(&record, inputs)?)
     }
@@ -101,7 +153,7 @@ impl Linking<'_> {
         let mut text = format!("{:?}\n{:?}\n", self.image_arguments(), self.facade_arguments());
         text.push_str(&script::of_image());
         text.extend(FACADES.map(|(_, nodes)| script::of_facade(nodes)));
-        Ok(text + &run_tool(Command::new("sha256sum").arg("--").arg(self.archive))?)
+        Ok(text + &output(Command::new("sha256sum").arg("--").arg(self.archive))?)
     }
 
     fn image_arguments(&self) -> Vec<OsString> {
@@ -117,13 +169,6 @@ impl Linking<'_> {
         arguments
     }
 
-    fn image(&self, work: &Path) -> Result<()> {
-        let name = LIBRARIES[0];
-        let linked = self.cc(work, name, &script::of_image(), &self.image_arguments())?;
-        verify::image(self.binutils, &linked)?;
-        install(&linked, &self.out.join(name))
-    }
-
     fn facade_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = COMMON.iter().map(Into::into).collect();
         // The image is needed although no symbol of it is used, and stands beside the facade.
@@ -133,79 +178,40 @@ impl Linking<'_> {
         arguments
     }
 
-    fn facade(&self, work: &Path, name: &str, nodes: &[Node]) -> Result<()> {
-        let linked = self.cc(work, name, &script::of_facade(nodes), &self.facade_arguments())?;
-        verify::facade(self.binutils, &linked, nodes)?;
-        install(&linked, &self.out.join(name))
-    }
-
     /// Links a library with a version script in the folder `work`.
     fn cc(&self, work: &Path, name: &str, script: &str, arguments: &[OsString]) -> Result<PathBuf> {
         let (map, linked) = (work.join(format!("{name}.map")), work.join(name));
         fs::write(&map, script).with_context(|| format!("cannot write {}", map.display()))?;
         let mut version_script = OsString::from("-Wl,--version-script,");
         version_script.push(&map);
-        let compiler = self.binutils.program(self.binutils.compiler);
-        let status = Command::new(&compiler)
-            .arg("-o")
-            .arg(&linked)
-            .arg(format!("-Wl,-soname,{name}"))
-            .arg(version_script)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .status()
-            .with_context(|| format!("cannot run {compiler}"))?;
-        ensure!(status.success(), "cannot link {name}: {compiler} failed ({status})");
+        let mut cc = Command::new(self.binutils.program(self.binutils.compiler));
+        cc.arg("-o").arg(&linked).arg(format!("-Wl,-soname,{name}")).arg(version_script).args(arguments);
+        output(&mut cc).with_context(|| format!("cannot link {name}"))?;
         Ok(linked)
     }
-}
-
-/// Moves a library to its place. Programs that run on an older one keep it.
-fn install(linked: &Path, place: &Path) -> Result<()> {
-    fs::rename(linked, place).with_context(|| format!("cannot write {}", place.display()))
 }
 
 /// Copies the libraries into another folder, each whole or not at all.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
     for name in LIBRARIES {
-        let place = to.join(name);
-        let mut part = OsStr::new(".").to_owned();
-        part.push(name);
-        let part = to.join(part);
+        let part = to.join(format!(".{name}"));
         fs::copy(from.join(name), &part).with_context(|| format!("cannot write {}", part.display()))?;
-        install(&part, &place)?;
+        fs::rename(&part, to.join(name))?;
     }
     Ok(())
 }
 
-/// Waits until no other xtask links into the folder.
-fn lock(path: &Path) -> Result<Flock<File>> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
-    Flock::lock(file, FlockArg::LockExclusive)
-        .map_err(|(_, e)| anyhow!("cannot lock {}: {e}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn libraries_are_linked_again_when_the_content_of_the_archive_changed_whatever_the_times_are() {
-        let archive = std::env::temp_dir().join(format!("verbs-link-{}", std::process::id()));
-        let linking =
-            Linking { binutils: Binutils::NATIVE, archive: &archive, out: Path::new("/o"), strip: false };
-        fs::write(&archive, "new").unwrap();
-        let new = linking.inputs().unwrap();
-        assert_ne!(Linking { strip: true, ..linking }.inputs().unwrap(), new);
-        fs::write(&archive, "old").unwrap();
-        File::options().write(true).open(&archive).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
-        assert_ne!(linking.inputs().unwrap(), new);
-        fs::remove_file(&archive).unwrap();
-    }
+#[test]
+fn libraries_are_linked_again_when_the_content_of_the_archive_changed_whatever_the_times_are() {
+    let archive = std::env::temp_dir().join(format!("verbs-link-{}", std::process::id()));
+    let linking =
+        Linking { binutils: Binutils::NATIVE, archive: &archive, out: Path::new("/o"), strip: false };
+    fs::write(&archive, "new").unwrap();
+    let new = linking.inputs().unwrap();
+    assert_ne!(Linking { strip: true, ..linking }.inputs().unwrap(), new);
+    fs::write(&archive, "old").unwrap();
+    fs::File::options().write(true).open(&archive).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    assert_ne!(linking.inputs().unwrap(), new);
+    fs::remove_file(&archive).unwrap();
 }

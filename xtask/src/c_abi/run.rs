@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, ensure};
 
-use super::PROFILE;
+use super::link::{PROFILE, build};
 
 /// Exit status if the libraries cannot be built.
 pub(crate) const STATUS_NOT_BUILT: u8 = 125;
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 
 /// Runs `run-c`: the command replaces this process, and keeps its number, terminal and descriptors.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let libraries = super::build(&args.profile)?;
+    let libraries = build(&args.profile)?;
     let Some((program, arguments)) = args.command.split_first() else { return Ok(ExitCode::FAILURE) };
     let mut command = Command::new(program);
     command.args(arguments);
@@ -75,13 +75,8 @@ fn search_path(folder: &Path, existing: Option<&OsStr>) -> Result<OsString> {
     Ok(path)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_that_the_loader_would_split_is_refused() {
-        assert!(search_path(Path::new("/a:b/c-abi"), None).is_err());
-        assert!(search_path(Path::new("/a;b/c-abi"), None).is_err());
-    }
+#[test]
+fn a_folder_that_the_loader_would_split_is_refused() {
+    assert!(search_path(Path::new("/a:b/c-abi"), None).is_err());
+    assert!(search_path(Path::new("/a;b/c-abi"), None).is_err());
 }

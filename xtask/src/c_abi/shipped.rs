@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{PROFILE, archive, deb};
+use super::deb;
+use super::link::{PROFILE, archive, build};
+use crate::process::output;
 use crate::{apt, cargo};
 
 /// The libraries, and the package that they come from.
@@ -20,7 +22,7 @@ pub(crate) struct Shipped {
 /// Writes the package and unpacks it.
 pub(crate) fn make() -> Result<Shipped> {
     if apt::find_program("dpkg-deb").is_none() {
-        return Ok(Shipped { libraries: super::build(PROFILE)?, package: None });
+        return Ok(Shipped { libraries: build(PROFILE)?, package: None });
     }
     let work = cargo::target_directory()?.join(PROFILE).join("deb");
     let package = deb::write(&archive(PROFILE)?, &work)?;
@@ -28,7 +30,7 @@ pub(crate) fn make() -> Result<Shipped> {
     if unpacked.exists() {
         std::fs::remove_dir_all(&unpacked)?;
     }
-    super::run_tool(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&unpacked))?;
+    output(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&unpacked))?;
     Ok(Shipped { libraries: unpacked.join(deb::FOLDER), package: Some(package) })
 }
 
@@ -37,14 +39,14 @@ pub(crate) fn lintian(package: &Path) -> Result<Option<Vec<String>>> {
     if apt::find_program("lintian").is_none() {
         return Ok(None);
     }
-    let output = Command::new("lintian")
+    let ended = Command::new("lintian")
         .args(["--allow-root", "--no-cfg", "--tag-display-limit", "0", "--"])
         .arg(package)
         .stdin(Stdio::null())
         .output()
         .context("cannot run lintian")?;
-    let (found, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (found, why) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
     // It ends with 2 where a finding has the severity of an error.
-    ensure!(matches!(output.status.code(), Some(0 | 2)), "lintian: {} {why}", output.status);
+    ensure!(matches!(ended.status.code(), Some(0 | 2)), "lintian: {} {why}", ended.status);
     Ok(Some(found.lines().filter(|line| !line.starts_with("N:")).map(str::to_owned).collect()))
 }
