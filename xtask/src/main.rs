@@ -1,26 +1,9 @@
 //! `cargo xtask`: the project's own commands.
 //!
-//! One module per subcommand, each with an `Args` (its command line) and a `run`. Read [`vm`]
-//! first: the others build on it.
+//! One module per subcommand ([`Command`]), each with an `Args` (its command line) and a `run`.
+//! Read [`vm`] first: the others build on it. They share these modules:
 //!
-//! | subcommand | module | what it does |
-//! |---|---|---|
-//! | `vm` | [`vm`] | boots a guest with an RDMA device and runs one command in it |
-//! | `test` | [`mod@test`] | every check, on the host and in guests |
-//! | `demo` | [`demo`] | shows a device, a verified ping-pong and a connection by address |
-//! | `soak` | [`soak`] | random traffic on many queue pairs of one soft device, for long |
-//! | `fuzz` | [`fuzz`] | fuzz targets for input from peers, guests and programs; sanitizers |
-//! | `aarch64` | [`aarch64`] | tests and programs of another architecture, in an emulator |
-//! | `musl` | [`musl`] | static programs and their tests, also in an empty root |
-//! | `sanitizer` | [`sanitizer`] | tests of the libraries under a sanitizer |
-//! | `toolchain` | [`toolchain`] | makes the toolchain that builds std, and reports its use |
-//! | `mutants` | [`mutants`] | mutants that no test detects: in a change, or of a list |
-//! | `bench` | [`mod@bench`] | this library against rdma-core's, in a guest |
-//! | `abi` | [`abi`] | writes the golden files of uverbs-abi and c-abi from Debian's headers |
-//! | `c-abi` | [`c_abi`] | links `libibverbs.so.1` for C programs, and packages it |
-//! | `run-c` | [`mod@c_abi::run`] | runs a C program on that `libibverbs.so.1` |
-//!
-//! | shared module | content |
+//! | module | content |
 //! |---|---|
 //! | [`apt`] | Debian packages, for the host and for guests |
 //! | [`cache`] | downloads, and everything derived from them |
