@@ -12,8 +12,8 @@
 //!     devices/soft/soft0/               numa_node, vendor, ...
 //! ```
 //!
-//! The process removes the folder when it exits. A folder of a process that was killed is removed by
-//! the next process with a soft device: nobody locks it any more. A forked child that still has the
+//! The process removes the folder when it exits. If it is killed, the next process with a soft
+//! device removes it, because nobody locks it any more. A forked child that still has the
 //! descriptor keeps its parent's folder from being removed.
 //!
 //! While packets arrive or leave, counters are written again after a second.

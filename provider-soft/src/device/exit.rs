@@ -30,8 +30,8 @@ pub(crate) fn remember(shared: &Arc<Shared>) {
     devices.push(Arc::downgrade(shared));
 }
 
-/// Registers a file or an empty folder to be removed when the process exits. The last one is removed
-/// first. In a forked child, files of the parent stay.
+/// Registers a file or an empty folder to be removed when the process exits. The last one is
+/// removed first. In a forked child, files of the parent stay.
 pub(crate) fn remove(path: &Path) {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
     at_exit_of_process();
