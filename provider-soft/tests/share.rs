@@ -23,9 +23,10 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("member") {
         return member();
     }
-    let cases: [(&str, fn()); 4] = [
+    let cases: [(&str, fn()); 5] = [
         ("processes_have_slots_and_the_next_takes_a_free_one", slots),
         ("a_stopped_process_keeps_nobody_from_joining_unless_all_are_stopped", stopped),
+        ("a_process_without_free_descriptors_answers_those_that_join", full),
         ("another_user_finds_the_address_taken", other_user),
         ("a_process_has_one_device_at_an_address", one_device),
     ];
@@ -50,6 +51,10 @@ fn member() -> ExitCode {
     };
     let context: Context<Soft> = Context::from_raw(Soft::open(&device).unwrap());
     let end = End::<verbs::state::Reset>::new(&context, &Shape::default());
+    let mut files = Vec::new();
+    if std::env::args().nth(2).as_deref() == Some("full") {
+        files.extend(core::iter::from_fn(|| std::fs::File::open("/dev/null").ok()));
+    }
     println!("{}", end.qp.qp_num() >> 16);
     loop {
         std::thread::park();
@@ -118,6 +123,14 @@ fn stopped() {
     assert!(refused.contains("no process that has it answers"), "{refused}");
     second.signal(Signal::SIGCONT);
     assert_eq!(Member::start().slot(), third);
+}
+
+fn full() {
+    let _only = Member::start_with(|command| {
+        command.arg("full");
+    });
+    let second = Member::start().slot();
+    assert_eq!(Member::start().slot(), second, "the second has ended");
 }
 
 fn other_user() {

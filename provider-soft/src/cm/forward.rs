@@ -30,6 +30,7 @@ use super::gsi::{MAD_LEN, MadAddress, ReceivedMad};
 use super::owner::Owner;
 use super::port::Port;
 use super::rendezvous::{is_reached, service_name};
+use crate::io::spare::Spare;
 
 /// Receives the requests for a service that other processes pass on. Dropping it frees the service.
 ///
@@ -40,6 +41,7 @@ pub struct Mailbox {
     /// The connections of other processes. A connection's event has its index and 1.
     streams: Vec<UnixStream>,
     epoll: Epoll,
+    spare: Spare,
 }
 
 impl Mailbox {
@@ -57,7 +59,7 @@ impl Mailbox {
         listen(&listener, Backlog::new(BACKLOG)?)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
-        Ok(Some(Self { listener: listener.into(), streams: Vec::new(), epoll }))
+        Ok(Some(Self { listener: listener.into(), streams: Vec::new(), epoll, spare: Spare::new() }))
     }
 
     /// Returns the next request, without waiting.
@@ -82,10 +84,15 @@ impl Mailbox {
         }
     }
 
-    /// Accepts the connection of another process.
+    /// Accepts the connection of another process. Closes it if there is no room for it, so that the
+    /// descriptor does not stay readable.
     fn admit(&mut self) -> Option<()> {
-        let (stream, _) = self.listener.accept().ok()?;
-        if Owner::of(&stream).is_ok_and(Owner::is_own_user)
+        let accept = || self.listener.accept().map_err(|error| Errno::from_io(&error));
+        let (stream, _) = self.spare.lend(accept).ok()?;
+        if self.spare.is_lent() {
+            drop(stream);
+            self.spare = Spare::new();
+        } else if Owner::of(&stream).is_ok_and(Owner::is_own_user)
             && self.streams.len() < CONNECTIONS
             && self.streams.try_reserve(1).is_ok()
         {

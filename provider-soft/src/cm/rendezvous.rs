@@ -45,7 +45,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket};
 use roce::wire::UDP_PORT;
 use verbs_core::Errno;
@@ -54,6 +53,7 @@ use super::owner::Owner;
 use super::port::Port;
 use crate::io::address::{gid_of, loopback_of, unspecified_of};
 use crate::io::share;
+use crate::io::spare::Spare;
 
 /// The name of a listener of this process. Dropping it frees the name.
 ///
@@ -246,40 +246,6 @@ impl Listening {
             }
         }
         Ok(())
-    }
-}
-
-/// A descriptor that the process can do without. Closing it for a moment lets a listener respond
-/// while all others are in use.
-#[derive(Debug, Default)]
-pub struct Spare(Option<OwnedFd>);
-
-impl Spare {
-    /// Opens the descriptor, if one is free.
-    pub fn new() -> Self {
-        Self(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok().map(OwnedFd::from))
-    }
-
-    /// Calls a function that opens a descriptor, and once more without the spare one if none is
-    /// free. A later call opens the spare one again, once the caller has closed the other.
-    ///
-    /// # Errors
-    /// The errors of the function.
-    pub fn lend<T>(&mut self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
-        let first = open();
-        if first.as_ref().is_err_and(|errno| *errno == Errno::MFILE) {
-            return match self.0.take() {
-                Some(spare) => {
-                    drop(spare);
-                    open()
-                }
-                None => first,
-            };
-        }
-        if self.0.is_none() {
-            *self = Self::new();
-        }
-        first
     }
 }
 

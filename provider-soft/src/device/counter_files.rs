@@ -102,6 +102,7 @@ const KIND: &[Named] = &[
     ("malformed", |of| of.malformed),
     ("send_blocked", |of| of.blocked),
     ("unreachable", |of| of.unreachable),
+    ("unknown_slot", |of| of.unknown_slot),
     ("unexpected_port", |of| of.unexpected_port),
     ("datagrams_dropped", |of| of.datagrams_dropped),
     ("datagrams_no_receive", |of| of.datagrams_no_receive),

@@ -121,6 +121,9 @@ counters! {
     /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They also count as
     /// received.
     unexpected_port,
+    /// Packets dropped: for a process that shares the address. The kernel had joined them with
+    /// packets for this one, and joins none from then on.
+    unknown_slot,
     /// Packets dropped: shorter than BTH and ICRC, truncated, or without an IP source address.
     malformed,
     /// Datagrams dropped, for any of the reasons below. They also count as received. A multicast

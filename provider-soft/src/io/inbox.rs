@@ -51,6 +51,8 @@ pub(crate) struct Inbox {
     local: IpAddr,
     local_gid: Gid,
     port: u16,
+    /// The process's slot of the address, or 0 if the address is not shared.
+    slot: u8,
 }
 
 /// The datagram being split.
@@ -90,6 +92,7 @@ impl Inbox {
             local: socket.address(),
             local_gid: socket.gid(),
             port: socket.port(),
+            slot: socket.slot(),
         }
     }
 
@@ -186,6 +189,13 @@ impl Inbox {
                     counts.bad_icrc.add(1);
                     continue;
                 }
+            }
+            if self.slot != 0 && packet[5] != self.slot && packet[5] != 0 {
+                // The kernel has joined packets for several processes, as network cards receive
+                // them. Their senders repeat them.
+                counts.unknown_slot.add(1);
+                socket.join_no_packets();
+                continue;
             }
             counts.received.add(1);
             counts.received_bytes.add(packet.len() as u64);

@@ -21,6 +21,7 @@
 //! | [`control`] | ancillary data as bytes |
 //! | [`counters`] | packets sent, received and lost, with reasons |
 //! | [`link`] | detects that the interface goes down or up, or loses the device's address |
+//! | [`spare`] | a descriptor for the moment when all others are in use |
 //! | [`sys`] | the system calls: the only unsafe code here |
 //!
 //! Invariant: nothing is allocated after the socket and its boxes are created, except for a
@@ -53,6 +54,7 @@ pub(crate) mod outbox;
 mod requests;
 pub(crate) mod share;
 pub(crate) mod socket;
+pub(crate) mod spare;
 mod sys;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! A group is one datagram to the kernel, which splits it again (UDP GSO): packets to one
-//! destination with the same traffic class and hop limit. All have the same length, except the
+//! destination with the same traffic class and hop limit. On this host the kernel gives the whole
+//! datagram to one process. Processes may share the destination ([`share`](super::share)), so the
+//! queue pairs of a group have the same slot, and a management datagram has a group for itself. All have the same length, except the
 //! last, which may be shorter. A packet's place in its group is its IPv4 identification (see [the
 //! module](super)). The ICRC covers it, so the ICRC is computed when the packet joins.
 //!
@@ -83,6 +85,8 @@ struct Group {
     closed: bool,
     /// Whether the group is sent packet by packet, and `start` advances.
     split: bool,
+    /// The upper 8 bits of the queue pairs' numbers.
+    slot: u8,
     traffic_class: u8,
     hop_limit: u8,
     remote: Gid,
@@ -90,6 +94,9 @@ struct Group {
     icrc: Icrc,
     control: Control,
 }
+
+/// The number of the general services interface's queue pair, as bytes 5 to 7 of the BTH.
+const GSI: [u8; 3] = [0, 0, 1];
 
 /// The capacity of the box, in bytes and in datagrams.
 const ARENA: usize = 256 << 10;
@@ -116,6 +123,7 @@ impl Outbox {
             packets: 0,
             closed: true,
             split: false,
+            slot: 0,
             traffic_class: 0,
             hop_limit: 0,
             remote: [0; 16],
@@ -176,8 +184,10 @@ impl Outbox {
         assert!(len <= MAX_PACKET_LEN - ICRC_LEN && self.pending.end < self.groups.len());
         let whole = len + ICRC_LEN;
         let hop_limit = if path.hop_limit == 0 { self.default_hop_limit } else { path.hop_limit };
+        let [slot, middle, low] = [5, 6, 7].map(|at| self.arena[self.used + at]);
+        let is_mad = [slot, middle, low] == GSI;
         if let Some(last) = self.groups[self.pending.clone()].last_mut() {
-            if last.takes(whole, path, hop_limit) {
+            if !is_mad && last.takes(whole, path, hop_limit, slot) {
                 seal(&mut self.arena[self.used..self.used + whole], last.icrc, last.packets as u16);
                 last.packets += 1;
                 last.closed = whole < last.segment || last.packets == SEGMENTS;
@@ -201,8 +211,9 @@ impl Outbox {
             segment: whole,
             packets: 1,
             // The kernel would split a group's datagram again for each member.
-            closed: !self.gso || self.without_gso.contains(&path.remote) || remote.is_multicast(),
+            closed: is_mad || !self.gso || self.without_gso.contains(&path.remote) || remote.is_multicast(),
             split: false,
+            slot,
             traffic_class: path.traffic_class,
             hop_limit,
             remote: path.remote,
@@ -254,6 +265,15 @@ impl Outbox {
         self.used = self.first;
         self.pending = 0..0;
         Flush::Done
+    }
+
+    /// Replaces the bytes of the last packet of the last group, which has several.
+    #[cfg(test)]
+    pub(super) fn replace_last(&mut self, bytes: &[u8]) {
+        let group = self.groups[self.pending.clone()].last().expect("a group");
+        let (at, index) = (group.end - bytes.len() - ICRC_LEN, group.packets as u16 - 1);
+        self.arena[at..at + bytes.len()].copy_from_slice(bytes);
+        seal(&mut self.arena[at..group.end], group.icrc, index);
     }
 
     /// Leaves the box in the same state as a full socket does.
@@ -343,8 +363,9 @@ impl Group {
     }
 
     #[inline]
-    fn takes(&self, whole: usize, path: &Path, hop_limit: u8) -> bool {
+    fn takes(&self, whole: usize, path: &Path, hop_limit: u8, slot: u8) -> bool {
         !self.closed
+            && self.slot == slot
             && whole <= self.segment
             && self.end - self.start + whole <= DATAGRAM
             && self.remote == path.remote

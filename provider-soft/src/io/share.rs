@@ -42,6 +42,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libc::sock_filter;
@@ -50,6 +51,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use verbs_core::Errno;
 
+use super::spare::Spare;
 use super::sys;
 
 /// A process's part of an address. Dropping it frees the slot.
@@ -62,6 +64,8 @@ pub(crate) struct Membership {
     requests: OwnedFd,
     /// Holds the name of the index.
     claim: UnixDatagram,
+    /// Lets this process answer while its other descriptors are in use.
+    spare: Mutex<Spare>,
 }
 
 /// The last index of a socket.
@@ -103,7 +107,8 @@ impl Membership {
         };
         // Packets for the process that had the slot before.
         while sys::discard(socket.as_fd()).is_ok() {}
-        Ok((Self { slot: index ^ mask, group, store, requests, claim }, socket))
+        let spare = Mutex::new(Spare::new());
+        Ok((Self { slot: index ^ mask, group, store, requests, claim, spare }, socket))
     }
 
     /// Returns the slot, which is not 0.
@@ -122,8 +127,10 @@ impl Membership {
     /// Answers processes that join, without waiting.
     pub(crate) fn admit(&self) {
         let files = [self.group.as_fd(), self.store.ends[0].as_fd(), self.store.ends[1].as_fd()];
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let accept = || self.group.accept().map_err(|error| Errno::from_io(&error));
         // If another process has answered, there is none.
-        while let Ok((stream, _)) = self.group.accept() {
+        while let Ok((stream, _)) = spare.lend(accept) {
             if is_own_user(&stream) {
                 // The process may have given up.
                 let _ = sys::send_files(stream.as_fd(), 0, &files);

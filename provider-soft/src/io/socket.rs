@@ -37,6 +37,19 @@ pub(crate) struct Socket {
 /// overhead.
 const BUFFER: c_int = 8 << 20;
 
+/// The errors of a process that cannot find others: a sandbox forbids abstract Unix sockets, or the
+/// kernel has no filter for groups of sockets.
+const CANNOT_SHARE: &[c_int] = &[
+    libc::EPERM,
+    libc::EACCES,
+    libc::ENOSYS,
+    libc::EINVAL,
+    libc::ENOPROTOOPT,
+    libc::EOPNOTSUPP,
+    libc::EAFNOSUPPORT,
+    libc::EPROTONOSUPPORT,
+];
+
 /// The number of addresses tried by [`Socket::auto`].
 const ATTEMPTS: u32 = 4096;
 
@@ -79,17 +92,8 @@ impl Socket {
         let base = share::base_name(place.address, place.port, place.scope);
         match Membership::join(&base, || place.open(true)) {
             Ok((membership, fd)) => place.socket(fd, Some(membership)),
-            Err(
-                errno @ (Errno::ADDRINUSE
-                | Errno::ADDRNOTAVAIL
-                | Errno::MFILE
-                | Errno::NFILE
-                | Errno::NOMEM
-                | Errno::NOBUFS
-                | Errno::TIMEDOUT
-                | Errno::USERS),
-            ) => Err(errno),
-            Err(_) => place.socket(place.open(false)?, None),
+            Err(errno) if CANNOT_SHARE.contains(&errno.raw()) => place.socket(place.open(false)?, None),
+            Err(errno) => Err(errno),
         }
     }
 
@@ -310,6 +314,13 @@ impl Socket {
             Err(Errno::NODEV) => Ok(None),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Makes the kernel receive each packet separately.
+    #[cold]
+    pub(super) fn join_no_packets(&self) {
+        // Without this option, it does so already.
+        let _ = sys::set_option(self.fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
     }
 
     /// Returns the counters since the socket was created. Any thread may call it.

@@ -28,8 +28,16 @@ fn path(from: &Socket, to: &Socket) -> Path {
 
 /// Returns a packet of `len` bytes unlike any other.
 fn packet(len: usize, mark: usize) -> Vec<u8> {
-    (0..len).map(|at| (at.wrapping_mul(31) + mark.wrapping_mul(7919) + len) as u8).collect()
+    packet_to(SLOT, len, mark)
 }
+
+/// Returns such a packet for a queue pair whose number begins with `slot`.
+fn packet_to(slot: u8, len: usize, mark: usize) -> Vec<u8> {
+    let byte = |at: usize| (at.wrapping_mul(31) + mark.wrapping_mul(7919) + len) as u8;
+    (0..len).map(|at| if at == 5 { slot } else { byte(at) }).collect()
+}
+
+const SLOT: u8 = 0x5a;
 
 fn put(outbox: &mut Outbox, bytes: &[u8], path: &Path) {
     outbox.space().expect("space")[..bytes.len()].copy_from_slice(bytes);
@@ -92,6 +100,49 @@ fn packets_of_one_length_share_a_datagram_and_part_again() {
     assert_eq!(here.counters().joined, if here.gso() { 5 } else { 0 });
     let counters = there.counters();
     assert_eq!((counters.bad_icrc, counters.other_id), (0, 0), "each segment's identification was foreseen");
+}
+
+#[test]
+fn packets_for_processes_that_share_an_address_and_management_datagrams_do_not_share_a_datagram() {
+    let (here, there) = pair(24);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let path = path(&here, &there);
+    let mut mad = packet_to(0, 280, 5);
+    mad[6..8].copy_from_slice(&[0, 1]);
+    let sent = [
+        packet_to(1, 280, 0),
+        packet_to(1, 280, 1),
+        packet_to(2, 280, 2),
+        packet_to(1, 280, 3),
+        mad.clone(),
+        mad,
+        packet_to(0, 280, 4),
+    ];
+    sent.iter().for_each(|bytes| put(&mut outbox, bytes, &path));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 7), sent);
+    assert_eq!(here.counters().joined, if here.gso() { 2 } else { 0 });
+}
+
+#[test]
+fn packets_for_another_slot_are_dropped_and_the_kernel_joins_no_more() {
+    let address = [127, 9, 25, 1].into();
+    let there = Socket::bind_shared(address, 4791, 0).expect("a free address");
+    let here = Socket::bind_alone([127, 9, 25, 2].into(), 4791, 0).expect("a free address");
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let path = path(&here, &there);
+    let own = there.slot();
+    // As a network card joins them, whose driver does not know of slots.
+    let foreign = packet_to(own ^ 0xff, 280, 1);
+    for bytes in [packet_to(own, 280, 0), packet_to(own, 280, 1)] {
+        put(&mut outbox, &bytes, &path);
+    }
+    outbox.replace_last(&foreign);
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut inbox, 1), [packet_to(own, 280, 0)]);
+    assert!(inbox.next(&there).is_none());
+    assert_eq!(there.counters().unknown_slot, if here.gso() { 1 } else { 0 });
+    assert_eq!(sys::option(there.as_fd(), libc::SOL_UDP, libc::UDP_GRO), Ok(if here.gso() { 0 } else { 1 }));
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! [`Spare`]: a descriptor for the moment when all others are in use.
+
+use std::os::fd::OwnedFd;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use verbs_core::Errno;
+
+/// A descriptor that the process can do without. Closing it for a moment lets a listener respond
+/// while all others are in use.
+#[derive(Debug, Default)]
+pub struct Spare(Option<OwnedFd>);
+
+impl Spare {
+    /// Opens the descriptor, if one is free.
+    pub fn new() -> Self {
+        Self(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok().map(OwnedFd::from))
+    }
+
+    /// Returns whether the descriptor is closed: the last function took the only free place.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Calls a function that opens a descriptor, and once more without the spare one if none is
+    /// free. A later call opens the spare one again, once the caller has closed the other.
+    ///
+    /// # Errors
+    /// The errors of the function.
+    pub fn lend<T>(&mut self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        let first = open();
+        if first.as_ref().is_err_and(|errno| *errno == Errno::MFILE) {
+            return match self.0.take() {
+                Some(spare) => {
+                    drop(spare);
+                    open()
+                }
+                None => first,
+            };
+        }
+        if self.0.is_none() {
+            *self = Self::new();
+        }
+        first
+    }
+}
