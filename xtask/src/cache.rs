@@ -7,7 +7,6 @@
 //!   debian/NAME-ARCH-H/  unpacked packages: kernels, newer QEMUs, programs; renamed into place
 //!   toolchain/VERSION/   a nightly toolchain with the source of its standard library
 //!   musl/                a link to the unwinder of static programs
-//!   cargo-mutants/       cargo-mutants, where the host has none
 //!   images/, initramfs/  boot files, named by kernel and a hash of their inputs
 //!   run/PID-N/           one guest: its job, its console log, its device model's files; of the
 //!                        newest failed guests, all except the job

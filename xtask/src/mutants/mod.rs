@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{apt, cache, cargo};
+use crate::{apt, cargo};
 
 /// Runs cargo-mutants on a change.
 #[derive(clap::Args)]
@@ -48,22 +48,23 @@ enum Chosen {
     Mlx5(mlx5::Args),
 }
 
-/// The version to install where cargo-mutants is missing.
-const VERSION: &str = "27.1.0";
-
 /// The status of cargo-mutants if tests detected every mutant, some by their time limit.
 const TIMED_OUT: i32 = 3;
 
 /// Runs `mutants`. Its status is 0 if the tests detected every mutant.
 ///
 /// # Errors
-/// cargo-mutants cannot be installed or run, or git does not know the base.
+/// cargo-mutants is not installed, or git does not know the base.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(Chosen::Mlx5(args)) = &args.chosen {
         return mlx5::run(args);
     }
-    let mut command = Command::new(program()?);
-    command.arg("mutants").args(&args.arguments).current_dir(cargo::root()).stdin(Stdio::null());
+    ensure!(
+        apt::find_program("cargo-mutants").is_some(),
+        "cargo-mutants is not installed: cargo install --locked cargo-mutants"
+    );
+    let mut command = cargo::command();
+    command.arg("mutants").args(&args.arguments);
     if args.files.is_empty() {
         command.arg("--in-diff").arg(change(&args.base)?);
     }
@@ -86,25 +87,4 @@ fn change(base: &str) -> Result<PathBuf> {
     let file = dir.join("change.diff");
     std::fs::write(&file, diff.stdout).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)
-}
-
-/// Returns cargo-mutants from PATH, else from the cache, where it is installed if it is missing.
-fn program() -> Result<PathBuf> {
-    if let Some(program) = apt::find_program("cargo-mutants") {
-        return Ok(program);
-    }
-    let root = cache::dir()?.join("cargo-mutants");
-    let program = root.join("bin/cargo-mutants");
-    if !program.exists() {
-        println!("installing cargo-mutants {VERSION} into {}", root.display());
-        let status = cargo::command()
-            .args(["install", "cargo-mutants", "--locked", "--version", VERSION, "--root"])
-            .arg(&root)
-            .arg("--target-dir")
-            .arg(cargo::target_directory()?.join("cargo-mutants"))
-            .status()
-            .context("cannot run cargo")?;
-        ensure!(status.success(), "cargo install cargo-mutants --version {VERSION} failed: {status}");
-    }
-    Ok(program)
 }

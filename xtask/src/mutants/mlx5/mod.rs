@@ -1,31 +1,24 @@
-//! `cargo xtask mutants mlx5`: mutants of the provider for ConnectX that are chosen by hand.
+//! `cargo xtask mutants mlx5`: mutants of the provider for ConnectX that are chosen by hand, in
+//! `list.toml`.
 //!
 //! Each changes what the device or the program sees: a bit of an entry, a counter, a field of a
-//! completion. The provider's unit tests are the first judge. With `--guest` their survivors go to
-//! a second one: the suite `differential` under the driver of Linux, on the model of the device.
-//!
-//! | file | content |
-//! |---|---|
-//! | `mod` | the command: choice, order, table |
-//! | `list`, `list.toml` | the mutants |
-//! | `copy` | the tree's copy: building and testing it with a mutant |
+//! completion. cargo-mutants makes none of these, because it changes operators and results alone.
+//! The provider's unit tests judge them in a [`copy`] of the tree.
 //!
 //! Invariant: the tree and its target directory stay unchanged; the copy is below
 //! `target/mutants/mlx5`.
 
 mod copy;
-mod list;
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use serde::Deserialize;
 
 use self::copy::{Copy, Verdict};
-use self::list::Mutant;
 
 /// Mutates the ConnectX provider at places chosen by hand.
 #[derive(clap::Args)]
@@ -33,11 +26,6 @@ pub(crate) struct Args {
     /// Mutants to test, by their names or the beginnings of them [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-
-    /// Let the suite `differential` judge the survivors of the unit tests, in a guest with the
-    /// ConnectX model for each
-    #[arg(long)]
-    guest: bool,
 
     /// Number of mutants that are tested at the same time, each in its own copy of the tree
     #[arg(long, default_value_t = 1)]
@@ -48,26 +36,93 @@ pub(crate) struct Args {
     list: bool,
 }
 
+/// The folder that the files of mutants are in.
+const SOURCES: &str = "provider-mlx5/src";
+
+/// A change of the provider that a test has to notice.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mutant {
+    name: String,
+    /// The subject.
+    kind: String,
+    /// A file of [`SOURCES`].
+    file: String,
+    find: String,
+    replace: String,
+    /// The reason why the provider behaves the same with it.
+    equivalent: Option<String>,
+}
+
+/// Returns all mutants.
+fn all() -> &'static [Mutant] {
+    #[derive(Deserialize)]
+    struct List {
+        mutant: Vec<Mutant>,
+    }
+    static LIST: LazyLock<List> =
+        LazyLock::new(|| toml::from_str(include_str!("list.toml")).expect("a list that its test has read"));
+    &LIST.mutant
+}
+
+impl Mutant {
+    /// Returns the text of its file with the change.
+    ///
+    /// # Errors
+    /// The text to replace does not occur exactly once in front of the file's tests.
+    fn applied(&self, source: &str) -> Result<String> {
+        let Self { name, file, find, replace, .. } = self;
+        let count = source.matches(find).count();
+        ensure!(count == 1, "{name}: the text {find:?} occurs {count} times in {file}");
+        let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or(source);
+        ensure!(code.contains(find), "{name}: the text {find:?} is in the tests of {file}");
+        Ok(source.replacen(find, replace, 1))
+    }
+
+    /// Returns the contradiction between the list and a verdict, if there is one.
+    fn problem(&self, verdict: &Verdict) -> Option<String> {
+        let Self { name, file, .. } = self;
+        match (verdict, &self.equivalent) {
+            (Verdict::Broken(why), _) => Some(format!("{name} does not compile ({file}):\n{why}")),
+            (Verdict::Survived, None) => Some(format!("{name} survived ({file})")),
+            (Verdict::Killed(by), Some(_)) => {
+                Some(format!("{name} is listed as equivalent, and was killed by {by}"))
+            }
+            (Verdict::Killed(_), None) | (Verdict::Survived, Some(_)) => None,
+        }
+    }
+}
+
 /// Runs `mutants mlx5`. Its status is 0 if every mutant was killed, or survived and is explained;
 /// one that does not compile is an error of the list.
 ///
 /// # Errors
 /// The tree cannot be copied, or fails its tests without a mutant.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
-    let chosen = chosen(&args.names)?;
+    let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
     if args.list {
-        for Mutant { name, kind, file, .. } in chosen {
+        for Mutant { name, kind, file, .. } in chosen(&names)? {
             println!("{name:34} {kind:14} {file}");
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let results = judge(&chosen, args.guest, args.jobs)?;
-    println!("\n{}", table(&results));
-    Ok(ExitCode::from(u8::from(results.iter().any(|result| result.problem().is_some()))))
+    let (good, problems) = check(&names, args.jobs)?;
+    println!("\n{good} killed or equivalent, {} problems", problems.len());
+    problems.iter().for_each(|problem| println!("PROBLEM: {problem}"));
+    Ok(ExitCode::from(u8::from(!problems.is_empty())))
 }
 
 /// The mutants of every commit: a field of a completion, a bit of an entry, and a bound.
 pub(crate) const FEW: &[&str] = &["completion-status-flush", "owner-round", "overflow-send-limit"];
+
+/// Returns the mutants whose names begin with one of `names`, all without a name.
+fn chosen(names: &[&str]) -> Result<Vec<&'static Mutant>> {
+    let is_chosen =
+        |mutant: &&Mutant| names.is_empty() || names.iter().any(|name| mutant.name.starts_with(name));
+    let chosen: Vec<_> = all().iter().filter(is_chosen).collect();
+    ensure!(!chosen.is_empty(), "no mutant's name begins with one of these");
+    Ok(chosen)
+}
 
 /// Tests mutants by their names or the beginnings of them, all without a name, in so many copies of
 /// the tree. Returns the number of those without a problem, and the problems of the others.
@@ -75,105 +130,66 @@ pub(crate) const FEW: &[&str] = &["completion-status-flush", "owner-round", "ove
 /// # Errors
 /// As [`run`].
 pub(crate) fn check(names: &[&str], jobs: usize) -> Result<(u64, Vec<String>)> {
-    let results = judge(&chosen(names)?, false, jobs)?;
-    let problems: Vec<String> = results.iter().filter_map(Outcome::problem).collect();
-    Ok(((results.len() - problems.len()) as u64, problems))
-}
-
-/// Returns the mutants whose names begin with one of `names`, all without a name.
-///
-/// # Errors
-/// No name has such a beginning.
-fn chosen(names: &[impl AsRef<str>]) -> Result<Vec<&'static Mutant>> {
-    let is_chosen = |mutant: &&Mutant| {
-        names.is_empty() || names.iter().any(|name| mutant.name.starts_with(name.as_ref()))
-    };
-    let chosen: Vec<_> = list::all().filter(is_chosen).collect();
-    ensure!(!chosen.is_empty(), "no mutant's name begins with one of these");
-    Ok(chosen)
-}
-
-/// A mutant and its verdict.
-#[derive(Clone)]
-struct Outcome {
-    mutant: &'static Mutant,
-    verdict: Verdict,
-}
-
-impl Outcome {
-    /// Returns the contradiction between the list and the verdict, if there is one.
-    fn problem(&self) -> Option<String> {
-        let Mutant { name, file, equivalent, .. } = self.mutant;
-        match (&self.verdict, equivalent) {
-            (Verdict::Broken(_), _) => Some(format!("{name} does not compile ({file})")),
-            (Verdict::Survived, None) => Some(format!("{name} survived ({file})")),
-            (Verdict::Killed(by), Some(_)) => {
-                Some(format!("{name} is listed as equivalent, and was killed by {by}"))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Tests mutants, one after the other in each of `jobs` copies of the tree.
-fn judge(mutants: &[&'static Mutant], in_guest: bool, jobs: usize) -> Result<Vec<Outcome>> {
-    let next = AtomicUsize::new(0);
+    let (mutants, next) = (chosen(names)?, AtomicUsize::new(0));
     let work = |copy: usize| {
-        let (mut copy, mut results) = (Copy::make(copy)?, Vec::new());
+        let (copy, mut good, mut problems) = (Copy::make(copy)?, 0, Vec::new());
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(mutant) = mutants.get(number) else { return Ok(results) };
-            let started = Instant::now();
-            let mut verdict = copy.unit_tests(mutant)?;
-            if in_guest && verdict == Verdict::Survived {
-                println!("{} survived the unit tests: a guest is next", mutant.name);
-                verdict = copy.guest(mutant)?;
+            let Some(mutant) = mutants.get(number) else { return Ok((good, problems)) };
+            let verdict = copy.judge(mutant)?;
+            println!("{:3}/{} {:34} {verdict:?}", number + 1, mutants.len(), mutant.name);
+            match mutant.problem(&verdict) {
+                None => good += 1,
+                Some(problem) => problems.push(problem),
             }
-            let seconds = started.elapsed().as_secs_f64();
-            println!("{:3}/{} {:34} {verdict} ({seconds:.1} s)", number + 1, mutants.len(), mutant.name);
-            results.push(Outcome { mutant, verdict });
         }
     };
     thread::scope(|scope| {
         let work = &work;
         let workers: Vec<_> = (0..jobs).map(|copy| scope.spawn(move || work(copy))).collect();
         let results = workers.into_iter().map(|worker| worker.join().expect("a worker without a panic"));
-        Ok(results.collect::<Result<Vec<_>>>()?.concat())
+        let results = results.collect::<Result<Vec<(u64, Vec<String>)>>>()?;
+        let (good, problems): (Vec<u64>, Vec<_>) = results.into_iter().unzip();
+        Ok((good.iter().sum(), problems.concat()))
     })
-}
-
-/// Returns the results as text: a line for each kind, the explanations, and the problems.
-fn table(results: &[Outcome]) -> String {
-    let mut text = format!("{:16}{:>8}{:>12}{:>10}\n", "kind", "killed", "equivalent", "survived");
-    let mut line = |name: &str, of: &[&Outcome]| {
-        let killed = of.iter().filter(|one| matches!(one.verdict, Verdict::Killed(_))).count();
-        let survived = |is_explained: bool| {
-            let alive = of.iter().filter(|one| one.verdict == Verdict::Survived);
-            alive.filter(|one| one.mutant.equivalent.is_some() == is_explained).count()
-        };
-        let _ = writeln!(text, "{name:16}{killed:8}{:12}{:10}", survived(true), survived(false));
-    };
-    for kind in list::kinds() {
-        let of: Vec<&Outcome> = results.iter().filter(|result| result.mutant.kind == kind).collect();
-        if !of.is_empty() {
-            line(kind, &of);
-        }
-    }
-    line("all", &results.iter().collect::<Vec<_>>());
-    for Outcome { mutant, .. } in results.iter().filter(|result| result.verdict == Verdict::Survived) {
-        if let Some(reason) = &mutant.equivalent {
-            let _ = writeln!(text, "equivalent: {}: {reason}", mutant.name);
-        }
-    }
-    for problem in results.iter().filter_map(Outcome::problem) {
-        let _ = writeln!(text, "PROBLEM: {problem}");
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
     use super::*;
+    use crate::cargo;
+
+    #[test]
+    fn each_mutant_changes_one_place_of_the_provider() {
+        let problems: Vec<String> = all()
+            .iter()
+            .filter_map(|mutant| {
+                let path = cargo::root().join(SOURCES).join(&mutant.file);
+                let source = fs::read_to_string(&path).expect("a file of the provider");
+                match mutant.applied(&source) {
+                    Ok(changed) if changed != source => None,
+                    Ok(_) => Some(format!("{} changes nothing", mutant.name)),
+                    Err(error) => Some(error.to_string()),
+                }
+            })
+            .collect();
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+        let names: BTreeSet<&str> = all().iter().map(|mutant| mutant.name.as_str()).collect();
+        assert_eq!(names.len(), all().len(), "names differ");
+    }
+
+    #[test]
+    fn a_text_that_occurs_twice_or_in_tests_alone_is_an_error() {
+        let text = "name = 'one'\nkind = 'k'\nfile = 'a.rs'\nfind = 'a + b'\nreplace = 'a - b'";
+        let mutant: Mutant = toml::from_str(text).unwrap();
+        assert_eq!(mutant.applied("x = a + b;").unwrap(), "x = a - b;");
+        for wrong in ["a + b; a + b", "a - b", "#[cfg(test)]\nmod tests {\n a + b }"] {
+            assert!(mutant.applied(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_mutants_of_every_commit_have_these_names_and_are_none_of_the_equivalent_ones() {
@@ -185,28 +201,15 @@ mod tests {
 
     #[test]
     fn only_survivors_without_a_reason_and_killed_equivalents_are_problems() {
-        let plain = list::all().find(|mutant| mutant.equivalent.is_none()).unwrap();
-        let same = list::all().find(|mutant| mutant.equivalent.is_some()).unwrap();
-        let killed = || Verdict::Killed("a_test".to_owned());
-        for (mutant, verdict, is_problem) in [
-            (plain, killed(), false),
-            (plain, Verdict::Survived, true),
-            (same, killed(), true),
-            (same, Verdict::Survived, false),
-            (plain, Verdict::Broken(String::new()), true),
-        ] {
-            let outcome = Outcome { mutant, verdict };
-            assert_eq!(outcome.problem().is_some(), is_problem, "{}", table(&[outcome]));
+        let plain = all().iter().find(|mutant| mutant.equivalent.is_none()).unwrap();
+        let same = all().iter().find(|mutant| mutant.equivalent.is_some()).unwrap();
+        let killed = Verdict::Killed("a_test".to_owned());
+        assert_eq!(plain.problem(&killed), None);
+        assert_eq!(same.problem(&Verdict::Survived), None);
+        for (mutant, verdict) in
+            [(plain, &Verdict::Survived), (same, &killed), (plain, &Verdict::Broken("why".to_owned()))]
+        {
+            assert!(mutant.problem(verdict).unwrap().starts_with(&mutant.name));
         }
-        let text = table(&[
-            Outcome { mutant: plain, verdict: Verdict::Survived },
-            Outcome { mutant: same, verdict: Verdict::Survived },
-            Outcome { mutant: plain, verdict: killed() },
-        ]);
-        let all: Vec<&str> = text.lines().nth(2).unwrap().split_whitespace().collect();
-        assert_eq!(all, ["all", "1", "1", "1"]);
-        let reason = same.equivalent.as_ref().unwrap();
-        assert!(text.contains(&format!("equivalent: {}: {reason}\n", same.name)), "{text}");
-        assert!(text.contains(&format!("PROBLEM: {} survived ({})\n", plain.name, plain.file)), "{text}");
     }
 }
