@@ -25,18 +25,29 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    // A command that names a hundred packages would hide its error.
-    let words: Vec<_> = command.get_args().take(12).map(OsStr::to_string_lossy).collect();
     let [stdout, stderr] =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    let program = command.get_program().display();
-    ensure!(
-        output.status.success(),
-        "{program} {} failed ({}):\n{stdout}{stderr}",
-        words.join(" "),
-        output.status
-    );
+    let (line, status) = (line(command), output.status);
+    ensure!(status.success(), "{line} failed ({status}):\n{stdout}{stderr}");
     Ok(stdout)
+}
+
+/// Runs a program that reads nothing to its end, and shows its output.
+///
+/// # Errors
+/// It cannot be run, or fails.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status();
+    let status = status.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    ensure!(status.success(), "{} failed: {status}", line(command));
+    Ok(())
+}
+
+/// Returns the beginning of a command line, for errors that a hundred names of packages would hide.
+fn line(command: &Command) -> String {
+    let program = command.get_program();
+    let words = std::iter::once(program).chain(command.get_args().take(12)).map(OsStr::to_string_lossy);
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns a command of a program that the kernel kills when the calling thread ends, for whatever

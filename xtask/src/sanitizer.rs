@@ -13,9 +13,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 
-use crate::{cargo, toolchain};
+use crate::{cargo, process, toolchain};
 
 /// Runs tests under a sanitizer.
 #[derive(clap::Args)]
@@ -58,10 +58,10 @@ pub(crate) const TESTS: &[&str] = &[
     "--test=soft",
 ];
 
-/// Runs `sanitizer`. Its status is cargo's.
+/// Runs `sanitizer`.
 ///
 /// # Errors
-/// As [`Sanitizer::cargo`].
+/// As [`Sanitizer::cargo`], or a test fails.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut command = args.sanitizer.cargo()?;
     if args.arguments.is_empty() {
@@ -69,8 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     } else {
         command.args(&args.arguments);
     }
-    let status = command.status().context("cannot run the nightly toolchain's cargo")?;
-    Ok(ExitCode::from(u8::from(!status.success())))
+    process::run(&mut command).map(|()| ExitCode::SUCCESS)
 }
 
 impl Sanitizer {
@@ -79,14 +78,6 @@ impl Sanitizer {
         match self {
             Sanitizer::Address => "address",
             Sanitizer::Thread => "thread",
-        }
-    }
-
-    /// The compiler's library of it.
-    pub(crate) const fn runtime(self) -> &'static str {
-        match self {
-            Sanitizer::Address => "librustc-nightly_rt.asan.a",
-            Sanitizer::Thread => "librustc-nightly_rt.tsan.a",
         }
     }
 
@@ -113,14 +104,12 @@ impl Sanitizer {
     /// # Errors
     /// There is no nightly toolchain, or its standard library's source is not available.
     pub(crate) fn cargo(self) -> Result<Command> {
-        let toolchain = toolchain::with_source(&toolchain::nightly()?)?;
-        let mut command = toolchain::cargo_of(&toolchain);
+        let mut command = toolchain::cargo()?;
         command
             .env("CARGO_BUILD_TARGET", cargo::host_target())
             .env("CARGO_TARGET_DIR", self.directory()?)
             // One folder for both: what builds run on the host is the same.
             .env("CARGO_BUILD_BUILD_DIR", sanitizers()?.join("build"))
-            .env("CARGO_UNSTABLE_BUILD_STD", toolchain::STD)
             // Its checks take most of the time of a run, and the optimiser most of a build.
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
             .env("RUSTFLAGS", self.flags())
@@ -150,8 +139,7 @@ impl Sanitizer {
             .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
             // Panics have no backtraces; a sanitizer's reports have.
             .env("CARGO_UNSTABLE_BUILD_STD_FEATURES", "panic-unwind");
-        let status = command.status().context("cannot run the nightly toolchain's cargo")?;
-        ensure!(status.success(), "{program} does not build with the {} sanitizer: {status}", self.name());
+        process::run(&mut command)?;
         Ok(self.directory()?.join(cargo::host_target()).join("release").join(program))
     }
 }

@@ -1,59 +1,77 @@
 //! The nightly toolchain with the source of the standard library, which some programs are built
 //! with: those under sanitizers, those with musl, and those for another architecture.
-//! `cargo xtask toolchain` makes it and [reports](report) it.
+//! `cargo xtask toolchain` makes it, and prints where it is and how it is used.
 //!
 //! The source comes from rustup's component rust-src, else from Debian's package of that name. The
 //! toolchain of the user is only read: cargo finds Debian's source by a variable that its own tests
 //! use.
 
-mod report;
-
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
-pub(crate) use self::report::{Args, run};
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
-use crate::cargo;
+use crate::{cargo, process};
+
+/// Makes the toolchain that builds its standard library, and says how to use it.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+/// Runs `toolchain`.
+///
+/// # Errors
+/// There is no nightly toolchain, or its standard library's source is not available.
+pub(crate) fn run(_: &Args) -> Result<ExitCode> {
+    let nightly = nightly()?;
+    println!("compiler   {}", compiler(&nightly)?);
+    let (source, dir) = (source(&nightly)?, nightly.display());
+    println!("toolchain  {dir}\nsource     {}", source.display());
+    let variable = if source.starts_with(&nightly) {
+        String::new()
+    } else {
+        format!("{SOURCE_VARIABLE}={} ", source.display())
+    };
+    println!(
+        "use        {variable}RUSTC={dir}/bin/rustc {dir}/bin/cargo build -Zbuild-std={STD} --target TARGET"
+    );
+    Ok(ExitCode::SUCCESS)
+}
 
 /// The crates of the standard library that are built with a program, as cargo's `build-std` takes
 /// them.
-pub(crate) const STD: &str = "std,panic_abort";
+const STD: &str = "std,panic_abort";
 
 /// Returns the folder of the nightly toolchain.
-pub(crate) fn nightly() -> Result<PathBuf> {
-    let output = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
-    let sysroot = output.ok().filter(|output| output.status.success());
-    let sysroot = sysroot.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+fn nightly() -> Result<PathBuf> {
+    let sysroot = process::output(Command::new("rustc").args(["+nightly", "--print", "sysroot"]));
     sysroot
-        .map(PathBuf::from)
+        .map(|sysroot| PathBuf::from(sysroot.trim()))
         .context("there is no nightly toolchain: rustup toolchain install nightly --component rust-src")
 }
 
-/// Returns a command of a toolchain's cargo that runs in the workspace's root, with the toolchain's
-/// compiler.
-pub(crate) fn cargo_of(toolchain: &Path) -> Command {
-    let mut command = Command::new(toolchain.join("bin/cargo"));
+/// Returns a command of the nightly toolchain's cargo that runs in the workspace's root, and finds
+/// the source of the standard library.
+///
+/// # Errors
+/// There is no nightly toolchain, or its standard library's source is not available.
+pub(crate) fn cargo() -> Result<Command> {
+    let nightly = nightly()?;
+    let mut command = Command::new(nightly.join("bin/cargo"));
     command
         .current_dir(cargo::root())
-        .stdin(Stdio::null())
-        .env("RUSTC", toolchain.join("bin/rustc"))
-        .envs(source(toolchain).ok().map(|source| (SOURCE_VARIABLE, source)))
+        .env("RUSTC", nightly.join("bin/rustc"))
+        .env(SOURCE_VARIABLE, source(&nightly)?)
+        .env("CARGO_UNSTABLE_BUILD_STD", STD)
         .env_remove("RUSTUP_TOOLCHAIN")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    command
+    Ok(command)
 }
 
 /// The variable by which cargo finds the source of the standard library outside the toolchain.
 const SOURCE_VARIABLE: &str = "__CARGO_TESTS_ONLY_SRC_ROOT";
-
-/// Returns the toolchain, and makes sure that [`cargo_of`] finds the source.
-pub(crate) fn with_source(toolchain: &Path) -> Result<PathBuf> {
-    source(toolchain).map(|_| toolchain.to_owned())
-}
 
 /// Returns the folder of the source of a toolchain's standard library.
 fn source(toolchain: &Path) -> Result<PathBuf> {
@@ -80,11 +98,8 @@ fn source(toolchain: &Path) -> Result<PathBuf> {
 
 /// Returns the version of a toolchain's compiler, as the compiler prints it.
 fn compiler(toolchain: &Path) -> Result<String> {
-    let rustc = toolchain.join("bin/rustc");
-    let output = Command::new(&rustc).arg("--version").output();
-    let output = output.with_context(|| format!("cannot run {}", rustc.display()))?;
-    ensure!(output.status.success(), "{} --version: {}", rustc.display(), output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let version = process::output(Command::new(toolchain.join("bin/rustc")).arg("--version"))?;
+    Ok(version.trim().to_owned())
 }
 
 /// Returns the first two numbers of a version.

@@ -21,11 +21,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
+use clap::ValueEnum as _;
 
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
-use crate::{cargo, toolchain};
+use crate::{cargo, process, toolchain};
 
 /// Runs tests and programs for aarch64.
 #[derive(clap::Args)]
@@ -190,8 +191,6 @@ pub(crate) const SITES: &[&str] =
     &["bench", "--package", "provider-mlx5", "--bench", "paper_queues", "--", "--sites"];
 
 impl Part {
-    const ALL: [Part; 4] = [Part::Units, Part::Sites, Part::Conformance, Part::Programs];
-
     /// Makes sure of what the part needs and this project does not build.
     pub(crate) fn prepare(self) -> Result<()> {
         command()?;
@@ -201,8 +200,17 @@ impl Part {
         Ok(())
     }
 
-    /// Runs the part, and hands each step of it to `each`.
-    pub(crate) fn run(self, mut each: impl FnMut(Step<'_>)) -> Result<()> {
+    /// The tests that cannot run, and why.
+    pub(crate) fn left_out(self) -> Vec<(&'static str, &'static str)> {
+        match self {
+            Part::Units => [NOT_EMULATED, &[OTHER_TESTS]].concat(),
+            Part::Conformance => vec![("other conformance cases", OTHER_CONFORMANCE_WHY)],
+            Part::Sites | Part::Programs => Vec::new(),
+        }
+    }
+
+    /// Returns the command that runs the part's tests; the part `programs` is no such command.
+    pub(crate) fn tests(self) -> Result<Option<Command>> {
         let mut command = command()?;
         match self {
             Part::Units => {
@@ -210,68 +218,45 @@ impl Part {
                 command.args([PAPER, ON_SOFT].concat().into_iter().flat_map(|test| ["--test", test]));
                 command.args(LIBRARIES.iter().flat_map(|package| ["--package", *package]));
                 // The emulator's processor has the instructions.
-                command.env("ROCE_HAS_CLMUL", "1");
-                NOT_EMULATED.iter().for_each(|(test, why)| each(Step::Skipped(test, why)));
-                each(Step::Skipped(OTHER_TESTS.0, OTHER_TESTS.1));
-                command.arg("--").args(skips())
+                command.env("ROCE_HAS_CLMUL", "1").arg("--").args(skips());
             }
-            Part::Sites => command.args(SITES),
+            Part::Sites => _ = command.args(SITES),
             Part::Conformance => {
                 // Without these, the suites' program would start itself again, natively.
                 command.envs([("VERBS_SOFT", "auto"), ("VERBS_TEST_DEVICE", "soft0")]);
                 // The threads of the emulator, beside the program's only one.
                 command.env("VERBS_EMULATOR_THREADS", "1");
-                each(Step::Skipped("other conformance cases", OTHER_CONFORMANCE_WHY));
                 command.arg("test").args(WORKSPACE).args(PROFILE).args(["--test", "soft"]);
-                command.arg("--").args(CONFORMANCE)
+                command.arg("--").args(CONFORMANCE);
             }
-            Part::Programs => return programs::check(|name, result| each(Step::Case(name, result))),
-        };
-        each(Step::Cargo(&mut command));
-        Ok(())
+            Part::Programs => return Ok(None),
+        }
+        Ok(Some(command))
     }
-}
-
-/// A step of a part.
-pub(crate) enum Step<'a> {
-    /// A command that runs tests and reports their results, to be started.
-    Cargo(&'a mut Command),
-    /// A case that has run.
-    Case(&'a str, Result<()>),
-    /// A case that cannot run, and why.
-    Skipped(&'a str, &'a str),
 }
 
 /// Runs `aarch64`.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let mut has_failed = false;
     if !args.arguments.is_empty() {
-        has_failed = !succeeds(command()?.args(&args.arguments))?;
-    } else {
-        let all = &Part::ALL as &[Part];
-        for part in if args.parts.is_empty() { all } else { &args.parts } {
-            part.run(|step| match step {
-                Step::Cargo(command) => match succeeds(command) {
-                    Ok(succeeds) => has_failed |= !succeeds,
-                    Err(error) => {
-                        eprintln!("{error:#}");
-                        has_failed = true;
-                    }
-                },
-                Step::Case(name, Ok(())) => println!("ok {name}"),
-                Step::Skipped(name, why) => println!("skip {name}: {why}"),
-                Step::Case(name, Err(why)) => {
-                    println!("FAIL {name}: {why:#}");
-                    has_failed = true;
-                }
-            })?;
+        process::run(command()?.args(&args.arguments))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut status = ExitCode::SUCCESS;
+    let mut take = |name: &str, outcome: Result<()>| match outcome {
+        Ok(()) => println!("ok {name}"),
+        Err(why) => {
+            println!("FAIL {name}: {why:#}");
+            status = ExitCode::FAILURE;
+        }
+    };
+    for part in if args.parts.is_empty() { Part::value_variants() } else { &args.parts } {
+        part.left_out().iter().for_each(|(test, why)| println!("skip {test}: {why}"));
+        match part.tests()? {
+            Some(mut command) => take(&format!("{part:?}"), process::run(&mut command)),
+            None => programs::check(&mut take)?,
         }
     }
-    Ok(ExitCode::from(u8::from(has_failed)))
-}
-
-fn succeeds(command: &mut Command) -> Result<bool> {
-    Ok(command.status().context("cannot run the nightly toolchain's cargo")?.success())
+    Ok(status)
 }
 
 /// Targets of [`build`]: this program, which is process 1 of a guest.
@@ -284,7 +269,7 @@ pub(crate) const PROGRAMS: &[&str] = &["--bins", "--lib", "--test", "soft"];
 pub(crate) fn build(targets: &[&str]) -> Result<PathBuf> {
     let mut command = command()?;
     command.args(["build", "--quiet"]).args(WORKSPACE).args(PROFILE).args(targets);
-    ensure!(succeeds(&mut command)?, "building for aarch64 failed: {}", targets.join(" "));
+    process::run(&mut command)?;
     Ok(target_directory()?.join(TARGET).join(cargo::GUEST_PROFILE))
 }
 
@@ -298,15 +283,13 @@ fn target_directory() -> Result<PathBuf> {
 /// adds arguments.
 pub(crate) fn command() -> Result<Command> {
     ensure!(std::env::consts::ARCH != "aarch64", "this host is aarch64, where cargo itself runs the tests");
-    let toolchain = toolchain::with_source(&toolchain::nightly()?)?;
+    let mut command = toolchain::cargo()?;
     apt::ensure_tools(&[apt::AARCH64_TOOLS], |line| eprintln!("{line}"))?;
-    let mut command = toolchain::cargo_of(&toolchain);
     command
         .args(["--config", "profile.guest.package.connectx-model.opt-level=0"])
         .env_remove("RUSTFLAGS")
         .env("CARGO_BUILD_TARGET", TARGET)
         .env("CARGO_TARGET_DIR", target_directory()?)
-        .env("CARGO_UNSTABLE_BUILD_STD", toolchain::STD)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
         .env("CARGO_PROFILE_BENCH_DEBUG", "0")
         .env("CARGO_PROFILE_GUEST_DEBUG", "0")
@@ -320,78 +303,40 @@ pub(crate) fn command() -> Result<Command> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::fs;
-
     use super::*;
 
-    /// Returns the sources in a folder of the workspace: the path from it of each, and its text.
-    fn sources(folder: &str) -> Vec<(String, String)> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(cargo::root().join(folder)).unwrap_or_else(|e| panic!("{folder}: {e}")) {
-            let path = entry.expect("an entry").path();
-            let place =
-                format!("{folder}/{}", path.file_name().and_then(|name| name.to_str()).expect("a name"));
-            if path.is_dir() {
-                found.extend(sources(&place));
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                found.push((place, fs::read_to_string(&path).expect("a source")));
-            }
-        }
-        found
+    /// Returns whether grep finds a pattern in files or folders of the workspace.
+    fn is_in_sources(pattern: &str, places: &[String]) -> bool {
+        let mut command = Command::new("grep");
+        command.args(["-rqsE", pattern]).args(places).current_dir(cargo::root());
+        command.status().expect("grep runs").success()
     }
 
-    /// Returns the folder of a package of [`LIBRARIES`].
-    fn folder_of(package: &str) -> &str {
-        if package == "rdma-cm" { "cm" } else { package }
-    }
-
-    fn words(text: &str) -> impl Iterator<Item = &str> {
-        text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
-    }
-
-    /// Returns the names of the conformance cases, without the form: `conformance.TOPIC.NAME`,
-    /// where NAME is a function that the topic's list of cases names as well.
-    pub(crate) fn conformance_cases() -> Vec<String> {
-        const SUITE: &str = "tests/suites/conformance/src";
-        let mut cases = Vec::new();
-        for (path, text) in sources(SUITE) {
-            let topic = path[SUITE.len() + 1..].split(['/', '.']).next().unwrap_or_default();
-            for name in text.lines().filter_map(|line| line.strip_prefix("fn ")) {
-                let name = words(name).next().unwrap_or_default();
-                let listed = format!("{name},");
-                if text.lines().any(|line| line.trim() == listed) {
-                    cases.push(format!("conformance.{topic}.{name}"));
-                }
-            }
-        }
-        assert!(cases.len() > 100, "only {} cases", cases.len());
-        cases
+    /// Returns whether a conformance case's name begins with this: `conformance.TOPIC`, or
+    /// `conformance.TOPIC.NAME`, where NAME is a function of the topic.
+    pub(crate) fn has_conformance_case(beginning: &str) -> bool {
+        let name = beginning.trim_start_matches("conformance.");
+        let (topic, function) = name.split_once('.').unwrap_or((name, ""));
+        let places = ["", ".rs"].map(|end| format!("tests/suites/conformance/src/{topic}{end}"));
+        is_in_sources(&format!("^fn {function}"), &places)
     }
 
     /// A name that no test has would skip nothing, and would be counted.
     #[test]
     fn each_test_that_is_left_out_exists() {
-        let folders = LIBRARIES.iter().flat_map(|package| ["src", "tests"].map(|part| (package, part)));
-        let folders = folders.map(|(package, part)| format!("{}/{part}", folder_of(package)));
-        // provider-mlx5 has unit tests alone.
-        let there = folders.filter(|folder| cargo::root().join(folder).is_dir());
-        let libraries: Vec<_> = there.flat_map(|folder| sources(&folder)).collect();
+        let folder = |package: &&str| if *package == "rdma-cm" { "cm" } else { *package }.to_owned();
+        let libraries: Vec<_> = LIBRARIES.iter().map(folder).collect();
         for (test, _) in NOT_EMULATED {
-            let (module, name) = test.rsplit_once("::").unwrap_or(("", test));
-            let (head, function) = (module.split("::").next().unwrap_or_default(), format!("fn {name}("));
-            let is_its = |(path, text): &&(String, String)| {
-                let has_module = module.is_empty() || path.split(['/', '.']).any(|part| part == head);
-                has_module && text.contains(&function)
-            };
-            assert!(libraries.iter().any(|source| is_its(&source)), "no test is called {test}");
+            let name = test.rsplit("::").next().unwrap_or(test);
+            assert!(is_in_sources(&format!("fn {name}\\("), &libraries), "no test is called {test}");
         }
     }
 
     #[test]
     fn each_group_of_conformance_cases_has_some() {
-        let cases = conformance_cases();
         for group in CONFORMANCE {
-            assert!(cases.iter().any(|case| case.starts_with(group)), "no case is called {group}");
+            assert!(has_conformance_case(group), "no case is called {group}");
         }
+        assert!(!has_conformance_case("conformance.rc.no_such_case"));
     }
 }

@@ -3,7 +3,7 @@
 //! public API (`api`: a program's calls).
 //!
 //! `api` is the program of verbs-api-fuzz, with a seeded generator instead of libFuzzer. It runs
-//! here on soft devices, with `--device rxe` in a guest, and under sanitizers ([`Sanitizer`]).
+//! here on soft devices, and under sanitizers ([`Sanitizer`]).
 //!
 //! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz`, `cm/fuzz` and
 //! `connectx-model/fuzz`, which are workspaces of their own because libFuzzer is C++. They are
@@ -16,15 +16,13 @@
 //! target is kept, and its path is printed.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::sanitizer::{SANITIZERS, Sanitizer};
-use crate::vm::connectx::Port;
-use crate::vm::{self, kernel};
-use crate::{apt, cargo};
+use crate::{apt, cargo, process};
 
 /// Runs fuzz targets.
 #[derive(clap::Args)]
@@ -38,23 +36,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "both")]
     sanitizer: Option<Which>,
 
-    /// Run the target api in a guest, on this device
-    #[arg(long, value_parser = ["rxe", "mlx5"])]
-    device: Option<String>,
-
-    /// Kind of the port of an mlx5 device
-    #[arg(long, value_enum, default_value_t = Port::Ib, requires = "device")]
-    port: Port,
-
-    /// The guest's kernel: 5.10, 6.1, 6.12, 7.2, or a directory
-    #[arg(long, default_value = kernel::DEFAULT, value_name = "KERNEL", requires = "device")]
-    kernel: kernel::Choice,
-
     /// Seed of the target api [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Targets to run [default: all; api alone with a sanitizer, a device or a seed]
+    /// Targets to run [default: all; api alone with a sanitizer or a seed]
     #[arg(value_name = "TARGET", value_parser = TARGETS.to_vec())]
     targets: Vec<String>,
 }
@@ -68,16 +54,6 @@ enum Which {
     Thread,
     /// One after the other
     Both,
-}
-
-impl Which {
-    fn all(self) -> &'static [Sanitizer] {
-        match self {
-            Which::Address => &[Sanitizer::Address],
-            Which::Thread => &[Sanitizer::Thread],
-            Which::Both => &SANITIZERS,
-        }
-    }
 }
 
 /// The fuzz targets.
@@ -96,120 +72,83 @@ fn workspace(target: &str) -> &'static str {
     }
 }
 
-/// Runs the target api under a sanitizer for `seconds`, and returns what failed.
-///
-/// # Errors
-/// No toolchain has the sanitizer, or it cannot be built or run.
-pub(crate) fn check_under(sanitizer: Sanitizer, seconds: u64) -> Result<Option<String>> {
-    api(seconds, None, Some(sanitizer), None)
-}
-
 /// Runs `fuzz`. Its status is 0 if no target crashed.
 ///
 /// # Errors
 /// A target cannot be built or run.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if args.sanitizer.is_some() || args.device.is_some() || args.seed.is_some() {
-        let is_other = args.targets.iter().any(|target| target != API);
-        ensure!(!is_other, "sanitizers, devices and seeds are for the target {API} alone");
-        let sanitizers: Vec<_> = match args.sanitizer {
-            Some(which) => which.all().iter().copied().map(Some).collect(),
-            None => vec![None],
-        };
-        let mut crashed = false;
-        for sanitizer in sanitizers {
-            let guest =
-                args.device.as_deref().map(|device| Guest { kernel: &args.kernel, device, port: args.port });
-            crashed |= api(args.seconds, args.seed, sanitizer, guest.as_ref())?.is_some();
-        }
-        return Ok(ExitCode::from(u8::from(crashed)));
-    }
-    let targets =
-        if args.targets.is_empty() { TARGETS.map(str::to_owned).to_vec() } else { args.targets.clone() };
-    let mut crashed = false;
+    let is_api_alone = args.sanitizer.is_some() || args.seed.is_some();
+    let is_other = args.targets.iter().any(|target| target != API);
+    ensure!(!is_api_alone || !is_other, "sanitizers and seeds are for the target {API} alone");
+    let targets: Vec<&str> = match &args.targets[..] {
+        [] if is_api_alone => vec![API],
+        [] => TARGETS.to_vec(),
+        named => named.iter().map(String::as_str).collect(),
+    };
+    let sanitizers: &[Option<Sanitizer>] = match args.sanitizer {
+        None => &[None],
+        Some(Which::Address) => &[Some(Sanitizer::Address)],
+        Some(Which::Thread) => &[Some(Sanitizer::Thread)],
+        Some(Which::Both) => &SANITIZERS.map(Some),
+    };
+    let mut status = ExitCode::SUCCESS;
     for target in targets {
-        crashed |= !check(&target, args.seconds)?;
+        let checked = if target == API {
+            let each = |sanitizer: &_| api(args.seconds, args.seed, *sanitizer);
+            sanitizers.iter().map(each).collect::<Vec<_>>()
+        } else {
+            vec![check(target, args.seconds)]
+        };
+        for error in checked.into_iter().filter_map(Result::err) {
+            eprintln!("{error:#}");
+            status = ExitCode::FAILURE;
+        }
     }
-    Ok(ExitCode::from(u8::from(crashed)))
+    Ok(status)
 }
 
-/// Runs one target for `seconds`, and returns whether it did not crash.
+/// Runs one target for `seconds`.
 ///
 /// # Errors
-/// The target cannot be built or run.
-pub(crate) fn check(target: &str, seconds: u64) -> Result<bool> {
+/// The target cannot be built or run, or it crashed.
+pub(crate) fn check(target: &str, seconds: u64) -> Result<()> {
     if target == API {
-        Ok(api(seconds, None, None, None)?.is_none())
-    } else {
-        run_target(&build(workspace(target), seconds)?, target, seconds)
+        return api(seconds, None, None);
     }
+    let dir = build(workspace(target), seconds)?;
+    let base = dir.join("corpus").join(target);
+    std::fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
+    let seeds = cargo::root().join(workspace(target)).join("corpus").join(target);
+    println!("fuzzing {target} for {seconds} s, seeds from {}", seeds.display());
+    let mut command = Command::new(dir.join(cargo::host_target()).join("release").join(target));
+    command
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-artifact_prefix={}/", dir.display()))
+        .args(["-print_final_stats=1", "-verbosity=0", "-max_len=16384"])
+        .args([&base, &seeds]);
+    process::run(&mut command).with_context(|| format!("the fuzz target {target}"))
 }
 
-/// A guest for random calls.
-struct Guest<'a> {
-    kernel: &'a kernel::Choice,
-    /// The kind of its device, and of the port if that is of ConnectX.
-    device: &'a str,
-    port: Port,
-}
-
-/// Runs random calls of the public API for `seconds`, on soft devices of the host or on a guest's
-/// device, and returns what failed: its status, and the beginning of its report.
+/// Runs random calls of the public API on soft devices for `seconds`.
 ///
 /// # Errors
-/// The program cannot be built or run.
-fn api(
-    seconds: u64,
-    seed: Option<u64>,
-    sanitizer: Option<Sanitizer>,
-    guest: Option<&Guest<'_>>,
-) -> Result<Option<String>> {
+/// No toolchain has the sanitizer, the program cannot be built or run, or it failed; then the error
+/// has the beginning of its report.
+pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>) -> Result<()> {
     const PROGRAM: &str = "api-fuzz";
     /// The program says first what failed, and a sanitizer where; stacks follow.
     const REPORT: usize = 12;
-    // The provider that the program names is a feature.
-    let provider = guest.map_or("soft", |guest| guest.device);
     let program = match sanitizer {
         // The rest of the tests, and other providers, take minutes to build.
-        Some(sanitizer) => sanitizer.build("verbs-api-fuzz", PROGRAM, &[provider])?,
+        Some(sanitizer) => sanitizer.build("verbs-api-fuzz", PROGRAM, &["soft"])?,
         // With debug assertions, and mostly built already.
-        None => {
-            let program =
-                ["--quiet", "--package", "verbs-api-fuzz", "--bin", PROGRAM, "--features", provider];
-            cargo::build(&program)?.join(PROGRAM)
-        }
+        None => cargo::build(&["--quiet", "--package", "verbs-api-fuzz", "--bin", PROGRAM])?.join(PROGRAM),
     };
-    let environment = sanitizer.map(Sanitizer::environment);
-    let mut command = match guest {
-        None => {
-            let mut command = Command::new(&program);
-            command.envs(environment);
-            command
-        }
-        Some(Guest { kernel, device, port }) => {
-            let mut command = Command::new("/proc/self/exe");
-            // A sanitizer's shadow memory needs more than a guest usually has.
-            command.args(["vm", "--kernel", &kernel.to_string(), "--memory", "3072", "--device", device]);
-            let name = if *device == "mlx5" {
-                command.args(["--port", port.name()]);
-                "mlx5_0"
-            } else {
-                "rxe0"
-            };
-            command.args(["--timeout", &(2 * seconds + 600).to_string()]);
-            if let Some((name, value)) = environment {
-                command.args(["--env", &format!("{name}={value}")]);
-            }
-            command.arg("--").arg(&program).args(["--device", name]);
-            command
-        }
-    };
-    command.args(["--seconds", &seconds.to_string()]);
-    if let Some(seed) = seed {
-        command.args(["--seed", &seed.to_string()]);
-    }
-    let under = sanitizer.map_or("no sanitizer", Sanitizer::name);
-    println!("fuzzing {API} for {seconds} s, {under}");
+    let mut command = Command::new(program);
+    command.envs(sanitizer.map(Sanitizer::environment)).args(["--seconds", &seconds.to_string()]);
+    command.args(seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]));
+    let under = sanitizer.map_or("no", Sanitizer::name);
+    println!("fuzzing {API} for {seconds} s with {under} sanitizer");
     let mut child = command
         .current_dir(cargo::root())
         .stderr(Stdio::piped())
@@ -225,25 +164,8 @@ fn api(
         }
     }
     let status = child.wait().with_context(|| format!("cannot wait for {PROGRAM}"))?;
-    if guest.is_some() && status.code() == Some(i32::from(vm::STATUS_VM_FAILED)) {
-        println!("the guest or its kernel failed: see above");
-    }
-    Ok((!status.success()).then(|| format!("{status}\n{}", report.join("\n"))))
-}
-
-fn run_target(dir: &Path, target: &str, seconds: u64) -> Result<bool> {
-    let base = dir.join("corpus").join(target);
-    std::fs::create_dir_all(&base).with_context(|| format!("cannot make {}", base.display()))?;
-    let seeds = cargo::root().join(workspace(target)).join("corpus").join(target);
-    println!("fuzzing {target} for {seconds} s, seeds from {}", seeds.display());
-    let status = Command::new(dir.join(cargo::host_target()).join("release").join(target))
-        .arg(format!("-max_total_time={seconds}"))
-        .arg(format!("-artifact_prefix={}/", dir.display()))
-        .args(["-print_final_stats=1", "-verbosity=0", "-max_len=16384"])
-        .args([&base, &seeds])
-        .status()
-        .with_context(|| format!("cannot run the fuzz target {target}"))?;
-    Ok(status.success())
+    ensure!(status.success(), "random calls with {under} sanitizer: {status}\n{}", report.join("\n"));
+    Ok(())
 }
 
 /// Builds a workspace's targets for a run of so many seconds.
@@ -256,15 +178,14 @@ fn build(workspace: &str, seconds: u64) -> Result<PathBuf> {
     if seconds < OPTIMISED_FROM {
         command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
     }
-    let status = command
-        .args(["build", "--quiet", "--release", "--manifest-path"])
+    command
+        .args(["build", "--quiet", "--release", "--target", &cargo::host_target()])
+        .arg("--manifest-path")
         .arg(cargo::root().join(workspace).join("Cargo.toml"))
-        .args(["--target", &cargo::host_target(), "--target-dir"])
+        .arg("--target-dir")
         .arg(&dir)
-        .env("RUSTFLAGS", FLAGS.join(" "))
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(status.success(), "the fuzz targets do not build: {status}");
+        .env("RUSTFLAGS", FLAGS.join(" "));
+    process::run(&mut command)?;
     Ok(dir)
 }
 

@@ -15,9 +15,9 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
-use crate::{apt, cache, cargo, toolchain};
+use crate::{apt, cache, cargo, process, toolchain};
 
 /// Runs tests of static programs with musl, and the programs in an empty root.
 #[derive(clap::Args)]
@@ -54,28 +54,25 @@ pub(crate) const TESTS: &[&str] = &[
     "--test=soft_cm",
 ];
 
-/// Runs `musl`. Its status is 0 if all tests pass.
+/// Runs `musl`.
 ///
 /// # Errors
-/// As [`command`], and those of [`build_tools`] and [`bare_root::check`].
+/// As [`command`], [`build_tools`] and [`bare_root::check`], or a test fails.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let runs = |command: &mut Command| -> Result<bool> {
-        Ok(command.status().context("cannot run cargo")?.success())
-    };
     if !args.arguments.is_empty() {
-        let succeeds = runs(command()?.args(&args.arguments))?;
-        return Ok(ExitCode::from(u8::from(!succeeds)));
+        process::run(command()?.args(&args.arguments))?;
+        return Ok(ExitCode::SUCCESS);
     }
-    let succeed = runs(command()?.args(TESTS))?;
+    let tests = process::run(command()?.args(TESTS));
     match bare_root::obstacle() {
         Some(why) => println!("the tools do not run in an empty root: {why}"),
         None => drop(bare_root::check(&build_tools()?)?),
     }
-    Ok(ExitCode::from(u8::from(!succeed)))
+    tests.map(|()| ExitCode::SUCCESS)
 }
 
 /// The target triple: the host's processor, with musl.
-pub(crate) fn target() -> String {
+fn target() -> String {
     format!("{}-unknown-linux-musl", std::env::consts::ARCH)
 }
 
@@ -86,8 +83,7 @@ pub(crate) fn target() -> String {
 pub(crate) fn build_tools() -> Result<PathBuf> {
     let mut command = command()?;
     command.args(["build", "--quiet", "--package", "rdma-tools", "--bins"]);
-    let status = command.status().context("cannot run cargo")?;
-    ensure!(status.success(), "the tools do not build for {}", target());
+    process::run(&mut command)?;
     Ok(directory()?.join(target()).join("debug"))
 }
 
@@ -106,11 +102,10 @@ pub(crate) fn command() -> Result<Command> {
     let (mut command, flags) = if cargo::has_std(&target) {
         (cargo::command(), STATIC.to_owned())
     } else {
-        let toolchain = toolchain::with_source(&toolchain::nightly()?)
+        let mut command = toolchain::cargo()
             .with_context(|| format!("the std of {target} is not installed (rustup target add {target})"))?;
         apt::ensure_tools(&[apt::MUSL_TOOLS], |line| println!("{line}"))?;
-        let mut command = toolchain::cargo_of(&toolchain);
-        command.env("CARGO_UNSTABLE_BUILD_STD", toolchain::STD).env(variable(&target, "LINKER"), "musl-gcc");
+        command.env(variable(&target, "LINKER"), "musl-gcc");
         let flags = format!("{STATIC} {LINKED_BY_GCC} -Lnative={}", unwinder()?.display());
         (command, flags)
     };

@@ -1,14 +1,14 @@
 //! Stages on the host: formatting, lints, documentation, and every test that needs no device.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 
 use super::part::Part;
-use super::stage::{Counts, StageResult, follow, stage};
+use super::stage::{Counts, StageResult, stage};
 use super::{commits, features, msrv, packages, prose};
 use crate::sanitizer::{self, SANITIZERS, Sanitizer};
-use crate::{aarch64, apt, c_abi, cargo, fuzz, musl, mutants};
+use crate::{aarch64, apt, c_abi, cargo, fuzz, musl, mutants, process};
 
 /// A stage: its name and its work.
 pub(super) type Stage = (&'static str, fn(&mut StageResult));
@@ -28,13 +28,10 @@ pub(super) const WORKSPACE: &[Stage] = &[
         cargo_succeeds(&[&all as &[&str], &["--", "-D", "warnings"]].concat(), result);
     }),
     ("rustdoc", |result| cargo_succeeds(&["doc", "--workspace", "--no-deps", "--quiet"], result)),
-    ("libraries without features", |result| features::check(result, features::Which::None)),
+    ("libraries without features", features::none),
     ("packages", packages::check),
     ("no crate that builds C", no_native_crates),
-    ("symbols of libibverbs.so.1", |result| match c_abi::build("dev") {
-        Ok(_) => result.counts.passed += 1,
-        Err(error) => result.fail(format!("{error:#}")),
-    }),
+    ("symbols of libibverbs.so.1", |result| result.check(c_abi::build("dev").map(drop))),
     ("tests without a device", |result| {
         // Cases whose programs are missing are skipped, with the reason.
         if let Err(error) = apt::ensure_tools(&[apt::C_BUILD, apt::C_PROGRAMS], |line| result.say(line)) {
@@ -64,37 +61,30 @@ pub(super) const BESIDE: &[Stage] = &[
     ("barriers and the ConnectX provider on aarch64", |result| {
         on_aarch64(aarch64::Part::Sites, result);
         // With the profile of the barriers' benchmark, so that dependencies are built once.
-        match aarch64::command() {
-            Ok(mut command) => {
-                command.args(["test", "--release", "--package", "provider-mlx5", "--lib", "--"]);
-                host_tests(command.args(aarch64::skips()), result);
-                result.skip(
-                    "unit tests that the emulator cannot run: the part `aarch64` of --whole names each",
-                );
-            }
-            Err(error) => result.skip(format!("unit tests on aarch64: {error:#}")),
+        if let Some(mut command) = result.needs("unit tests on aarch64", aarch64::command()) {
+            command.args(["test", "--release", "--package", "provider-mlx5", "--lib", "--"]);
+            host_tests(command.args(aarch64::skips()), result);
+            result.skip("unit tests that the emulator cannot run: the part `aarch64` of --whole names each");
         }
     }),
     ("static programs with musl in an empty root", |result| {
-        if let Some(why) = musl::bare_root::obstacle() {
-            return result.skip(format!("static programs in an empty root: {why}"));
-        }
-        if let Err(error) = musl::command() {
-            return result.skip(format!("static programs with musl: {error:#}"));
-        }
-        match musl::build_tools().and_then(|tools| musl::bare_root::check(&tools)) {
-            Ok(checks) => result.counts.passed += checks,
-            Err(error) => result.fail(format!("{error:#}")),
+        let obstacle = musl::bare_root::obstacle().map_or(Ok(()), |why| Err(anyhow::anyhow!(why)));
+        let ready = obstacle.and_then(|()| musl::command());
+        if result.needs("static programs with musl in an empty root", ready).is_some() {
+            match musl::build_tools().and_then(|tools| musl::bare_root::check(&tools)) {
+                Ok(checks) => result.counts.passed += checks,
+                Err(error) => result.fail(format!("{error:#}")),
+            }
         }
     }),
     ("instructions of the ConnectX data path", |result| {
-        if let Err(error) = apt::ensure_tools(&[apt::C_PROGRAMS], |line| result.say(line)) {
-            return result.skip(format!("callgrind: {error:#}"));
+        let tools = apt::ensure_tools(&[apt::C_PROGRAMS], |line| result.say(line));
+        if result.needs("callgrind", tools).is_some() {
+            cargo_succeeds(
+                &["bench", "--package", "provider-mlx5", "--bench", "paper_queues", "--", "--check"],
+                result,
+            );
         }
-        cargo_succeeds(
-            &["bench", "--package", "provider-mlx5", "--bench", "paper_queues", "--", "--check"],
-            result,
-        );
     }),
     ("mutants of the ConnectX provider, a few", |result| {
         mutants_are_killed(mutants::mlx5::check(mutants::mlx5::FEW, 1), result);
@@ -108,7 +98,7 @@ pub(super) const BESIDE: &[Stage] = &[
         SANITIZERS.into_iter().for_each(|sanitizer| random_calls(sanitizer, SANITIZER_SECONDS, result));
         if result.counts.skipped == SANITIZERS.len() as u64 {
             // They would run nowhere.
-            fuzz_one(fuzz::API, FUZZ_SECONDS, result);
+            result.check(fuzz::check(fuzz::API, FUZZ_SECONDS));
         }
     }),
     // Last, when the other lane has built the workspace's tests, of which it runs some.
@@ -120,12 +110,13 @@ pub(super) const BESIDE: &[Stage] = &[
 pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
     match part {
         Part::Builds => (
-            &[("features, each alone", |result| features::check(result, features::Which::Each))],
+            &[("features, each alone", features::each)],
             &[
                 ("the oldest Rust that is stated", msrv::check),
-                ("tests of static programs with musl", |result| match musl::command() {
-                    Ok(mut command) => host_tests(command.args(musl::TESTS), result),
-                    Err(error) => result.skip(format!("static programs with musl: {error:#}")),
+                ("tests of static programs with musl", |result| {
+                    if let Some(mut command) = result.needs("static programs with musl", musl::command()) {
+                        host_tests(command.args(musl::TESTS), result);
+                    }
                 }),
             ],
         ),
@@ -135,7 +126,7 @@ pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
                 ("100,000 simulated networks that connect", |result| {
                     simulate("ib-cm", "IB_CM_SIM_SEEDS", "100000", result);
                 }),
-                ("random calls", |result| fuzz_one(fuzz::API, LONG_SECONDS, result)),
+                ("random calls", |result| result.check(fuzz::check(fuzz::API, LONG_SECONDS))),
             ],
             &[("fuzz targets", |result| fuzz_each(LONG_SECONDS, result))],
         ),
@@ -171,7 +162,7 @@ pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
 pub(super) fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
     let one = |&(name, work): &Stage| {
         stage(name, |result| {
-            result.prefix = prefix;
+            result.prefix = prefix.to_owned();
             work(result);
         })
     };
@@ -188,39 +179,26 @@ fn simulate(package: &str, variable: &str, seeds: &str, result: &mut StageResult
 /// Runs each fuzz target that uses libFuzzer for so many seconds.
 fn fuzz_each(seconds: u64, result: &mut StageResult) {
     // Missing tools skip the targets. With them, each target has to build and to run.
-    if let Err(error) = apt::ensure_tools(&[apt::FUZZ_TOOLS], |line| result.say(line)) {
-        return result.skip(format!("fuzz targets: {error:#}"));
-    }
-    let targets = fuzz::TARGETS.into_iter().filter(|target| *target != fuzz::API);
-    targets.for_each(|target| fuzz_one(target, seconds, result));
-}
-
-fn fuzz_one(target: &str, seconds: u64, result: &mut StageResult) {
-    match fuzz::check(target, seconds) {
-        Ok(true) => result.counts.passed += 1,
-        Ok(false) => result.fail(format!("the fuzz target {target} crashed")),
-        Err(error) => result.fail(format!("the fuzz target {target}: {error:#}")),
+    let tools = apt::ensure_tools(&[apt::FUZZ_TOOLS], |line| result.say(line));
+    if result.needs("fuzz targets", tools).is_some() {
+        let targets = fuzz::TARGETS.into_iter().filter(|target| *target != fuzz::API);
+        targets.for_each(|target| result.check(fuzz::check(target, seconds)));
     }
 }
 
 /// Makes random calls under a sanitizer for so many seconds.
 fn random_calls(sanitizer: Sanitizer, seconds: u64, result: &mut StageResult) {
-    let name = sanitizer.name();
-    if let Err(error) = sanitizer.cargo() {
-        return result.skip(format!("the {name} sanitizer: {error:#}"));
-    }
-    match fuzz::check_under(sanitizer, seconds) {
-        Ok(None) => result.counts.passed += 1,
-        Ok(Some(failed)) => result.fail(format!("random calls failed under the {name} sanitizer: {failed}")),
-        Err(error) => result.fail(format!("the {name} sanitizer: {error:#}")),
+    let name = format!("random calls under the {} sanitizer", sanitizer.name());
+    if result.needs(&name, sanitizer.cargo()).is_some() {
+        result.check(fuzz::api(seconds, None, Some(sanitizer)));
     }
 }
 
 /// Runs the tests of the libraries under a sanitizer, and random calls.
 fn under_sanitizer(sanitizer: Sanitizer, result: &mut StageResult) {
-    match sanitizer.cargo() {
-        Ok(mut command) => host_tests(command.args(sanitizer::TESTS), result),
-        Err(error) => result.skip(format!("tests under the {} sanitizer: {error:#}", sanitizer.name())),
+    let name = format!("tests under the {} sanitizer", sanitizer.name());
+    if let Some(mut command) = result.needs(&name, sanitizer.cargo()) {
+        host_tests(command.args(sanitizer::TESTS), result);
     }
     random_calls(sanitizer, LONG_SECONDS, result);
 }
@@ -239,30 +217,27 @@ fn mutants_are_killed(judged: Result<(u64, Vec<String>)>, result: &mut StageResu
 /// Runs a part of the tests for another architecture, in an emulator.
 fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
     // What is not to be had is skipped; what is there has to build and to run.
-    if let Err(error) = part.prepare() {
-        return result.skip(format!("{part:?} on aarch64: {error:#}"));
+    if result.needs(&format!("{part:?} on aarch64"), part.prepare()).is_none() {
+        return;
     }
-    let ran = part.run(|each| match each {
-        aarch64::Step::Cargo(command) => host_tests(command, result),
-        aarch64::Step::Case(name, Ok(())) => {
-            result.say(&format!("ok {name}"));
-            result.counts.passed += 1;
+    part.left_out().iter().for_each(|(test, why)| result.skip(format!("{test}: {why}")));
+    match part.tests() {
+        Ok(Some(mut command)) => host_tests(&mut command, result),
+        Ok(None) => {
+            let checked = aarch64::programs::check(|name, outcome| {
+                result.say(name);
+                result.check(outcome.with_context(|| name.to_owned()));
+            });
+            checked.unwrap_or_else(|error| result.fail(format!("{part:?} on aarch64: {error:#}")));
         }
-        aarch64::Step::Case(name, Err(why)) => result.fail(format!("{name}: {why:#}")),
-        aarch64::Step::Skipped(name, why) => result.skip(format!("{name}: {why}")),
-    });
-    if let Err(error) = ran {
-        result.fail(format!("{part:?} on aarch64: {error:#}"));
+        Err(error) => result.fail(format!("{part:?} on aarch64: {error:#}")),
     }
 }
 
 /// Runs cargo: a check that its status tells.
 fn cargo_succeeds(arguments: &[&str], result: &mut StageResult) {
-    match cargo::command().args(arguments).env("RUSTDOCFLAGS", "-D warnings").status() {
-        Ok(status) if status.success() => result.counts.passed += 1,
-        Ok(status) => result.fail(format!("cargo {}: {status}", arguments.join(" "))),
-        Err(error) => result.fail(format!("cannot run cargo: {error}")),
-    }
+    let mut command = cargo::command();
+    result.check(process::run(command.args(arguments).env("RUSTDOCFLAGS", "-D warnings")));
 }
 
 /// Cases of `c-abi/tests/programs` that run on the library as it is shipped: a tool, ping-pongs,
@@ -330,31 +305,19 @@ const LONG_SECONDS: u64 = 240;
 const NATIVE: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "vcpkg"];
 
 fn no_native_crates(result: &mut StageResult) {
-    let output = cargo::command()
-        .args(["tree", "--workspace", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"])
-        .stderr(Stdio::inherit())
-        .output();
-    match output {
-        Ok(output) if output.status.success() => {
-            let found = native_crates(&String::from_utf8_lossy(&output.stdout));
-            if found.is_empty() {
-                result.counts.passed += 1;
-            } else {
-                result.fail(format!("the dependencies contain {}", found.join(", ")));
-            }
-        }
-        Ok(output) => result.fail(format!("cargo tree: {}", output.status)),
-        Err(error) => result.fail(format!("cannot run cargo: {error}")),
-    }
+    let arguments = ["tree", "--workspace", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"];
+    let tree = process::output(cargo::command().args(arguments));
+    result.check(tree.and_then(|tree| {
+        let found = native_crates(&tree);
+        ensure!(found.is_empty(), "the dependencies contain {}", found.join(", "));
+        Ok(())
+    }));
 }
 
-fn native_crates(tree: &str) -> Vec<String> {
-    let mut found: Vec<String> = tree
-        .lines()
-        .filter(|line| line.split(' ').next().is_some_and(|name| NATIVE.contains(&name)))
-        .map(|line| line.trim_end_matches(" (*)").to_owned())
-        .collect();
-    found.sort();
+fn native_crates(tree: &str) -> Vec<&str> {
+    let mut found: Vec<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    found.retain(|name| NATIVE.contains(name));
+    found.sort_unstable();
     found.dedup();
     found
 }
@@ -366,32 +329,31 @@ fn host_tests(command: &mut Command, result: &mut StageResult) {
 /// Runs a test command, and calls `each` with each line that it prints.
 fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: impl FnMut(&str)) {
     let mut seen = Counts::default();
-    let status = follow(command, |line| {
+    let status = result.follow(command, |line, result| {
         each(line);
         if let Some(counts) = parse_test_result(line).or_else(|| Counts::parse(line)) {
             seen.add(counts);
         } else if ["ok ", "FAIL ", "skip "].iter().any(|verdict| line.starts_with(verdict)) {
             // A test program that runs cases like the guest.
             result.case(line);
-        } else if let Some(name) = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED")) {
-            result.notes.push(format!("FAIL {name}"));
-        } else if let Some((name, why)) =
-            line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored"))
+        } else if let Some((name, verdict)) =
+            line.strip_prefix("test ").and_then(|line| line.split_once(" ... "))
         {
-            let why = why.trim_start_matches(", ");
-            result.notes.push(format!("skip {name}: {}", if why.is_empty() { "ignored" } else { why }));
-        }
-        result.say(line);
-    });
-    result.counts.add(seen);
-    match status {
-        Ok(succeeded) => {
-            if let Some(why) = no_verdict(succeeded, seen) {
-                let arguments: Vec<_> = command.get_args().map(|one| one.to_string_lossy()).collect();
-                result.fail(format!("cargo {}: {why}", arguments.join(" ")));
+            match verdict.strip_prefix("ignored") {
+                Some(why) => result.notes.push(format!("skip {name}: ignored{why}")),
+                None if verdict == "FAILED" => result.notes.push(format!("FAIL {name}")),
+                None => {}
             }
         }
-        Err(error) => result.fail(format!("{error:#}")),
+    });
+    result.counts.add(seen);
+    let why = match status {
+        Ok(status) => no_verdict(status == Some(0), seen).map(str::to_owned),
+        Err(error) => Some(format!("{error:#}")),
+    };
+    if let Some(why) = why {
+        let arguments: Vec<_> = command.get_args().map(|one| one.to_string_lossy()).collect();
+        result.fail(format!("cargo {}: {why}", arguments.join(" ")));
     }
 }
 
@@ -443,7 +405,7 @@ mod tests {
 
     #[test]
     fn crates_that_call_a_c_compiler_are_found_by_name() {
-        let tree = "xtask v0.1.0 (/x)\ncc v1.0.0\nccm v1.0.0\ncc v1.0.0 (*)\npkg-config v0.3.0\n";
-        assert_eq!(native_crates(tree), ["cc v1.0.0", "pkg-config v0.3.0"]);
+        let tree = "xtask v0.1.0 (/x)\npkg-config v0.3.0\ncc v1.0.0\nccm v1.0.0\ncc v1.0.0 (*)\n";
+        assert_eq!(native_crates(tree), ["cc", "pkg-config"]);
     }
 }

@@ -4,152 +4,104 @@
 //! stages build. Cargo resolves the libraries that depend on each other from the packages that it
 //! makes at the same time.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
 
 use super::stage::StageResult;
-use crate::cargo;
+use crate::{cargo, process};
 
 /// Files that each package holds.
 const FILES: &[&str] = &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"];
 
 /// Fields that each manifest has: a registry shows them.
-const FIELDS: &[&str] = &[
-    "description",
-    "license.workspace",
-    "repository.workspace",
-    "documentation",
-    "readme",
-    "keywords",
-    "categories",
-];
+const FIELDS: &[&str] =
+    &["description", "license", "repository", "documentation", "readme", "keywords", "categories"];
 
 /// The registry's limit on keywords.
 const KEYWORDS: usize = 5;
 
 /// Checks the package of each library; a result for each, and one for packaging them together.
 pub(super) fn check(result: &mut StageResult) {
-    let libraries = match libraries(cargo::root()) {
+    let libraries = match libraries() {
         Ok(libraries) => libraries,
         Err(error) => return result.fail(format!("{error:#}")),
     };
-    for Library { name, manifest } in &libraries {
-        match package_problem(name, manifest) {
-            Ok(()) => result.counts.passed += 1,
-            Err(error) => result.fail(format!("the package {name}: {error:#}")),
-        }
-    }
-    let mut command = cargo::command();
     // Offline: cargo has the registry's index from earlier builds, and the libraries are not in it.
-    command.args(["package", "--no-verify", "--allow-dirty", "--offline"]);
-    for Library { name, .. } in &libraries {
-        command.args(["--package", name]);
+    let options = ["package", "--allow-dirty", "--offline"];
+    let mut together = cargo::command();
+    together.args(options).args(["--no-verify", "--quiet"]);
+    for library in &libraries {
+        let package = ["--package", &library.name];
+        together.args(package);
+        let listed = process::output(cargo::command().args(options).arg("--list").args(package));
+        let outcome = listed.and_then(|files| library.problem(&files));
+        result.check(outcome.with_context(|| format!("the package {}", library.name)));
     }
-    match output(&mut command) {
-        Ok(_) => result.counts.passed += 1,
-        Err(error) => result.fail(format!("{error:#}")),
-    }
+    result.check(process::run(&mut together));
 }
 
 /// A package of the workspace that can be published.
+#[derive(Deserialize)]
 pub(super) struct Library {
     pub(super) name: String,
-    /// The text of its manifest.
-    pub(super) manifest: String,
+    /// The registries that may have it; all if there is no such list.
+    publish: Option<Vec<String>>,
+    /// The rest of its manifest.
+    #[serde(flatten)]
+    manifest: serde_json::Value,
 }
 
-/// Returns the packages in folders of the workspace's root whose manifests have no `publish =
-/// false`, by name.
-///
-/// # Errors
-/// A folder or a manifest cannot be read, or a manifest has no name.
-pub(super) fn libraries(root: &Path) -> Result<Vec<Library>> {
-    let mut libraries = Vec::new();
-    for entry in fs::read_dir(root).with_context(|| format!("cannot read {}", root.display()))? {
-        let path = entry?.path().join("Cargo.toml");
-        if !path.exists() {
-            continue;
+impl Library {
+    /// Returns the names of its features, except `default`.
+    pub(super) fn features(&self) -> impl Iterator<Item = &str> {
+        let features = self.manifest["features"].as_object().into_iter().flatten();
+        features.map(|(name, _)| name.as_str()).filter(|name| *name != "default")
+    }
+
+    /// Checks it for the fields and files that a package needs.
+    fn problem(&self, files: &str) -> Result<()> {
+        for name in FIELDS {
+            let value = &self.manifest[name];
+            // The address of the repository is empty until there is one (RELEASING.md).
+            let is_there = value.as_array().map_or(value.is_string(), |words| !words.is_empty());
+            let is_empty = value.as_str() == Some("") && *name != "repository";
+            ensure!(is_there && !is_empty, "its manifest has no {name}");
         }
-        let manifest =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        if field(&manifest, "publish") != Some("false") {
-            let name = field(&manifest, "name").with_context(|| format!("no name in {}", path.display()))?;
-            libraries.push(Library { name: name.trim_matches('"').to_owned(), manifest });
+        let keywords = self.manifest["keywords"].as_array().map_or(0, Vec::len);
+        ensure!(keywords <= KEYWORDS, "{keywords} keywords, where a registry takes {KEYWORDS}");
+        for file in FILES {
+            ensure!(files.lines().any(|line| line == *file), "it has no {file}");
         }
+        Ok(())
     }
-    libraries.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(libraries)
 }
 
-/// Checks a package for the files and fields that it needs.
+/// Returns the packages of the workspace whose manifests have no `publish = false`, by name.
 ///
 /// # Errors
-/// Cargo cannot list the package's files, or a file or field is missing.
-fn package_problem(name: &str, manifest: &str) -> Result<()> {
-    manifest_problem(manifest)?;
-    let list = output(cargo::command().args([
-        "package",
-        "--list",
-        "--allow-dirty",
-        "--offline",
-        "--package",
-        name,
-    ]))?;
-    for file in FILES {
-        ensure!(list.lines().any(|line| line == *file), "it has no {file}");
+/// cargo cannot be run.
+pub(super) fn libraries() -> Result<Vec<Library>> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        packages: Vec<Library>,
     }
-    Ok(())
-}
-
-fn manifest_problem(manifest: &str) -> Result<()> {
-    for name in FIELDS {
-        let value = field(manifest, name).unwrap_or_default();
-        ensure!(!matches!(value, "" | "\"\"" | "[]"), "its manifest has no {name}");
-    }
-    let keywords = field(manifest, "keywords").unwrap_or_default().split(',').count();
-    if keywords > KEYWORDS {
-        bail!("{keywords} keywords, where a registry takes {KEYWORDS}");
-    }
-    Ok(())
-}
-
-/// Returns the value of a field of a manifest's `[package]` table, as written, if it is on one
-/// line.
-fn field<'a>(manifest: &'a str, name: &str) -> Option<&'a str> {
-    let package = manifest.split_once("[package]\n")?.1;
-    let package = package.split_once("\n[").map_or(package, |(package, _)| package);
-    package
-        .lines()
-        .find_map(|line| line.split_once(" = ").filter(|(key, _)| *key == name))
-        .map(|(_, value)| value)
-}
-
-/// Runs a command, and returns its standard output.
-///
-/// # Errors
-/// It cannot be run or fails; the message has its standard error.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cargo package: {}\n{}", output.status, stderr.trim_end());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let metadata = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
+    let Metadata { mut packages } = serde_json::from_str(&process::output(cargo::command().args(metadata))?)?;
+    packages.retain(|package| package.publish.is_none());
+    packages.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(packages)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
+    use std::process::Command;
 
-    const MANIFEST: &str = "[package]\nname = \"x\"\ndescription = \"An x\"\nlicense.workspace = true\n\
-                            repository.workspace = true\ndocumentation = \"https://docs.rs/x\"\n\
-                            readme = \"README.md\"\nkeywords = [\"a\", \"b\"]\ncategories = [\"c\"]\n\n[dependencies]\npublish = false\n";
+    use super::*;
 
     #[test]
     fn the_libraries_are_the_packages_that_can_be_published() {
-        let names: Vec<_> =
-            libraries(cargo::root()).unwrap().into_iter().map(|library| library.name).collect();
+        let names: Vec<_> = libraries().unwrap().into_iter().map(|library| library.name).collect();
         for name in ["libibverbs-rs", "provider-rxe", "provider-soft", "roce", "uverbs-abi", "verbs-core"] {
             assert!(names.iter().any(|found| found == name), "{name} is not in {names:?}");
         }
@@ -159,26 +111,28 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_looked_up_in_the_package_table_only() {
-        assert_eq!(field(MANIFEST, "name"), Some("\"x\""));
-        assert_eq!(field(MANIFEST, "publish"), None);
-        assert_eq!(field("[dependencies]\nname = \"x\"\n", "name"), None);
+    fn a_package_without_a_field_or_file_that_registries_want_is_a_problem() {
+        let manifest = serde_json::json!({
+            "name": "x", "description": "An x", "license": "MIT", "repository": "",
+            "documentation": "https://docs.rs/x", "readme": "README.md",
+            "keywords": ["a", "b"], "categories": ["c"],
+        });
+        let problem = |field: &str, value: serde_json::Value, files: &[&str]| {
+            let mut changed = manifest.clone();
+            changed[field] = value;
+            let library: Library = serde_json::from_value(changed).unwrap();
+            library.problem(&files.join("\n")).map_err(|error| error.to_string())
+        };
+        assert_eq!(problem("name", "y".into(), FILES), Ok(()));
+        for (field, value) in [("description", "".into()), ("license", serde_json::Value::Null)] {
+            assert_eq!(problem(field, value, FILES), Err(format!("its manifest has no {field}")));
+        }
+        assert!(problem("categories", serde_json::json!([]), FILES).is_err());
+        let six = serde_json::json!(["a", "b", "c", "d", "e", "f"]);
+        assert!(problem("keywords", six, FILES).unwrap_err().starts_with("6 keywords"));
+        assert_eq!(problem("name", "y".into(), &FILES[1..]), Err("it has no Cargo.toml".to_owned()));
     }
 
-    #[test]
-    fn a_manifest_without_a_field_that_registries_show_is_a_problem() {
-        assert!(manifest_problem(MANIFEST).is_ok());
-        for (field, value) in
-            [("description", "\"An x\""), ("repository.workspace", "true"), ("categories", "[\"c\"]")]
-        {
-            let line = format!("{field} = {value}\n");
-            assert!(MANIFEST.contains(&line));
-            let error = manifest_problem(&MANIFEST.replace(&line, "")).unwrap_err().to_string();
-            assert!(error.ends_with(field), "{error}");
-        }
-        let many = MANIFEST.replace("\"b\"", "\"b\", \"c\", \"d\", \"e\", \"f\"");
-        assert!(manifest_problem(&many).unwrap_err().to_string().starts_with("6 keywords"));
-    }
     #[test]
     fn a_release_needs_an_address_of_the_repository_and_a_tag_of_its_version() {
         let dir = std::env::temp_dir().join(format!("verbs-release-{}", std::process::id()));

@@ -9,7 +9,7 @@ use std::thread;
 use super::guest::{self, Guest, list};
 use super::host::{self, Stage};
 use super::part::Part;
-use super::stage::{StageResult, stage};
+use super::stage::StageResult;
 use super::{Args, Only};
 
 /// Stages and guests.
@@ -64,21 +64,15 @@ impl Plan {
             // Kernels are downloaded while the host's stages run.
             let prepared = scope.spawn(|| guest::prepare(&self.guests));
             let beside = scope.spawn(|| {
-                let results = host::run(self.beside, "[beside] ");
-                let ready = prepared.join().unwrap_or_else(|_| {
-                    self.guests.iter().map(|_| Err("preparing it panicked".to_owned())).collect()
-                });
-                (results, guest::build(&self.guests, &ready, vm_required))
+                let mut results = host::run(self.beside, "[beside] ");
+                let guests = prepared.join().expect("a lane without a panic");
+                let built = guest::build(&guests, &mut results);
+                (results, guests, built)
             });
             results.extend(host::run(self.workspace, ""));
-            match beside.join() {
-                Ok((beside, built)) => {
-                    results.extend(beside);
-                    results.extend(guest::stages(timeout, built));
-                }
-                Err(_) => results
-                    .push(stage("stages beside", |result| result.fail("one of them panicked: see above"))),
-            }
+            let (beside, guests, built) = beside.join().expect("a lane without a panic");
+            results.extend(beside);
+            results.extend(guest::stages(&guests, &built, timeout, vm_required));
         });
         results
     }

@@ -1,6 +1,6 @@
 //! Stages of a test run: their counts, their notes, and following a command's output.
 
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -46,19 +46,35 @@ pub(super) struct StageResult {
     pub(super) counts: Counts,
     pub(super) took: Duration,
     /// The beginning of its lines, where others are printed between them.
-    pub(super) prefix: &'static str,
+    pub(super) prefix: String,
     /// Lines about failed and skipped checks, for the summary.
     pub(super) notes: Vec<String>,
-    /// The parts that took longest, with their times.
-    pub(super) times: Option<String>,
     /// The lines of cases: `ok NAME`, `skip NAME: why` or `FAIL NAME: why`.
     pub(super) cases: Vec<String>,
 }
 
 impl StageResult {
+    /// Counts a check.
+    pub(super) fn check(&mut self, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => self.counts.passed += 1,
+            Err(error) => self.fail(format!("{error:#}")),
+        }
+    }
+
+    /// Returns what a check needs. Without it, the check is skipped.
+    pub(super) fn needs<T>(&mut self, check: &str, needed: Result<T>) -> Option<T> {
+        needed.map_err(|error| self.skip(format!("{check}: {error:#}"))).ok()
+    }
+
     pub(super) fn fail(&mut self, why: impl Into<String>) {
         self.counts.failed += 1;
         self.notes.push(format!("FAIL {}", why.into()));
+    }
+
+    pub(super) fn skip(&mut self, why: impl Into<String>) {
+        self.counts.skipped += 1;
+        self.notes.push(format!("skip {}", why.into()));
     }
 
     /// Prints a line.
@@ -74,9 +90,28 @@ impl StageResult {
         self.cases.push(line.to_owned());
     }
 
-    pub(super) fn skip(&mut self, why: impl Into<String>) {
-        self.counts.skipped += 1;
-        self.notes.push(format!("skip {}", why.into()));
+    /// Runs a command, prints the lines of its stdout and stderr, calls `each` with each, and
+    /// returns its status; `None` if a signal ended it.
+    ///
+    /// # Errors
+    /// The command cannot be run or waited for.
+    pub(super) fn follow(
+        &mut self,
+        command: &mut Command,
+        mut each: impl FnMut(&str, &mut Self),
+    ) -> Result<Option<i32>> {
+        let (output, end) = std::io::pipe()?;
+        command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end);
+        let child = command.spawn();
+        // The command's own ends would keep the pipe open.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            self.say(&line);
+            each(&line, self);
+        }
+        Ok(child.wait()?.code())
     }
 }
 
@@ -93,42 +128,12 @@ pub(super) fn stage(name: &str, work: impl FnOnce(&mut StageResult)) -> StageRes
     result
 }
 
-/// Runs a command, calls `line` for each line of its stdout, and returns whether the command
-/// succeeded.
-///
-/// # Errors
-/// The command cannot be run or waited for.
-pub(super) fn follow(command: &mut Command, mut line: impl FnMut(&str)) -> Result<bool> {
-    let mut child =
-        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {command:?}"))?;
-    if let Some(stdout) = child.stdout.take() {
-        for_lines(stdout, &mut line);
-    }
-    Ok(child.wait()?.success())
-}
-
-pub(super) fn for_lines(pipe: impl Read, line: &mut impl FnMut(&str)) {
-    let mut reader = BufReader::new(pipe);
-    let mut bytes = Vec::new();
-    while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
-        line(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
-        bytes.clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_closing_line_is_read_back_and_nothing_else_is_taken_for_one() {
-        let line = Counts { passed: 12, failed: 0, skipped: 3 }.to_string();
-        assert_eq!(line, "12 passed, 0 failed, 3 skipped");
-        assert_eq!(Counts::parse(&line), Some(Counts { passed: 12, failed: 0, skipped: 3 }));
-        for wrong in
-            ["", "12 passed", "1 passed, 2 failed, 3 skipped, 4 more", "a passed, 0 failed, 0 skipped"]
-        {
-            assert_eq!(Counts::parse(wrong), None, "{wrong}");
-        }
+#[test]
+fn a_closing_line_is_read_back_and_nothing_else_is_taken_for_one() {
+    let line = Counts { passed: 12, failed: 0, skipped: 3 }.to_string();
+    assert_eq!(line, "12 passed, 0 failed, 3 skipped");
+    assert_eq!(Counts::parse(&line), Some(Counts { passed: 12, failed: 0, skipped: 3 }));
+    for wrong in ["", "12 passed", "1 passed, 2 failed, 3 skipped, 4 more", "a passed, 0 failed, 0 skipped"] {
+        assert_eq!(Counts::parse(wrong), None, "{wrong}");
     }
 }

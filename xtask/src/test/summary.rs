@@ -22,7 +22,6 @@ pub(super) fn lines(results: &[StageResult]) -> Vec<String> {
     for result in results {
         let took = result.took.as_secs_f64();
         lines.push(format!("{:32} {} ({took:.0} s)", result.name, result.counts));
-        lines.extend(result.times.as_ref().map(|times| format!("    slowest: {times}")));
     }
     for result in results {
         let others = result.notes.iter().filter(|note| !note.starts_with("skip "));
@@ -62,7 +61,6 @@ mod tests {
             name: "guests".to_owned(),
             counts: Counts { passed: 7, failed: 1, skipped: 3 },
             notes: notes.map(str::to_owned).to_vec(),
-            times: Some("a 3 s".to_owned()),
             ..StageResult::default()
         };
         let second = StageResult { name: "models".to_owned(), ..StageResult::default() };
@@ -71,7 +69,6 @@ mod tests {
             "    skip a.one, a.two: no device",
             "    skip c: too old",
             "guests                           7 passed, 1 failed, 3 skipped (0 s)",
-            "    slowest: a 3 s",
             "models                           0 passed, 0 failed, 0 skipped (0 s)",
             "guests: FAIL b: it broke\n    here",
         ];

@@ -294,7 +294,6 @@ mod tests {
     /// A guest refuses a suite that it does not have, and a name of no case leaves out nothing.
     #[test]
     fn the_case_that_is_left_out_on_aarch64_exists() {
-        let cases = aarch64::tests::conformance_cases();
-        assert!(cases.iter().any(|case| case == LONG), "no case is called {LONG}");
+        assert!(aarch64::tests::has_conformance_case(LONG), "no case is called {LONG}");
     }
 }

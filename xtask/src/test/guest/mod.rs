@@ -15,12 +15,13 @@ mod lines;
 pub(super) mod list;
 mod programs;
 
-use std::collections::VecDeque;
-use std::process::{Command, Stdio};
+use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use self::lines::{SuiteLines, follow_guest};
+use self::lines::SuiteLines;
 use self::programs::Programs;
 use super::stage::{StageResult, stage};
 use crate::arch::Arch;
@@ -140,116 +141,104 @@ impl Guest {
     }
 }
 
-/// Prepares everything that the guests need. An error is the reason why a guest cannot run.
-pub(super) fn prepare(guests: &[Guest]) -> Vec<Result<(), String>> {
+/// A guest, and the reason why it cannot run, if there is one.
+pub(super) type Prepared<'a> = (&'a Guest, Result<(), String>);
+
+/// Prepares everything that the guests need.
+pub(super) fn prepare(guests: &[Guest]) -> Vec<Prepared<'_>> {
     let progress = vm::Progress::new(false);
-    let text = |error: anyhow::Error| format!("{error:#}");
     // Tried once, because it takes long without a network.
-    let mut hosts: Vec<((Arch, vm::Device), Result<(), String>)> = Vec::new();
-    let mut ready = Vec::new();
-    for guest in guests {
-        let key = (guest.arch, guest.device);
-        if hosts.iter().all(|(known, _)| *known != key) {
-            hosts.push((key, guest.prepare_host(&progress).map_err(text)));
+    let mut hosts: Vec<(Arch, vm::Device, Result<(), String>)> = Vec::new();
+    let mut of_host = |guest: &Guest| {
+        let is_known = |(arch, device, _): &&_| (*arch, *device) == (guest.arch, guest.device);
+        if let Some((_, _, known)) = hosts.iter().find(is_known) {
+            return known.clone();
         }
-        let host = hosts.iter().find(|(known, _)| *known == key).map_or(Ok(()), |(_, result)| result.clone());
-        ready.push(host.and_then(|()| {
-            vm::Boot::prepare(&guest.kernel, guest.arch, guest.device, vm::Accel::Auto, &progress)
-                .map(drop)
-                .map_err(text)
-        }));
-    }
-    ready
+        let ready = guest.prepare_host(&progress).map_err(|error| format!("{error:#}"));
+        hosts.push((guest.arch, guest.device, ready.clone()));
+        ready
+    };
+    let ready = |guest: &Guest| {
+        of_host(guest)?;
+        let boot = vm::Boot::prepare(&guest.kernel, guest.arch, guest.device, vm::Accel::Auto, &progress);
+        boot.map(drop).map_err(|error| format!("{error:#}"))
+    };
+    guests.iter().zip(guests.iter().map(ready)).collect()
 }
 
-/// Guests whose programs are built.
-#[derive(Default)]
-pub(super) struct Built<'a> {
-    /// Results of the builds, and of guests that cannot run.
-    results: Vec<StageResult>,
-    /// Guests and their places in the plan, until one runs.
-    waiting: VecDeque<(usize, &'a Guest)>,
-    programs: Vec<(Arch, Programs)>,
-}
+/// The programs of the guests of an architecture, if they could be built.
+pub(super) type Built = (Arch, Option<Programs>);
 
 /// Builds the programs of the guests that are ready.
-pub(super) fn build<'a>(guests: &'a [Guest], ready: &[Result<(), String>], vm_required: bool) -> Built<'a> {
-    let mut built = Built::default();
-    for (place, (guest, ready)) in guests.iter().zip(ready).enumerate() {
-        match ready {
-            Ok(()) => built.waiting.push_back((place, guest)),
-            Err(why) => {
-                let mut result = StageResult { name: guest.stage(), ..StageResult::default() };
-                println!("== {}\nNOT RUN: no VM is available: {why}", result.name);
-                if vm_required {
-                    result.fail(format!("no VM is available: {why}"));
-                } else {
-                    result.skip(format!("no VM is available: {why}"));
-                }
-                built.results.push(result);
-            }
+pub(super) fn build(guests: &[Prepared<'_>], results: &mut Vec<StageResult>) -> Vec<Built> {
+    let build = |arch| {
+        let of_arch = |(guest, ready): &&Prepared<'_>| ready.is_ok() && guest.arch == arch;
+        let waiting: Vec<&Guest> = guests.iter().filter(of_arch).map(|(guest, _)| *guest).collect();
+        let mut programs = None;
+        if !waiting.is_empty() {
+            results.push(stage(
+                &format!("programs of guests, {}", arch.name()),
+                |result| match programs::build(arch, &waiting, result) {
+                    Ok(built) => programs = Some(built),
+                    Err(error) => result.fail(format!("{error:#}")),
+                },
+            ));
         }
-    }
-    for arch in [Arch::X86_64, Arch::Aarch64] {
-        if built.waiting.iter().any(|(_, guest)| guest.arch == arch) {
-            programs::build(arch, &mut built);
-        }
-    }
-    built
+        (arch, programs)
+    };
+    [Arch::X86_64, Arch::Aarch64].map(build).into()
 }
 
-/// Runs the suites in every guest.
-pub(super) fn stages(timeout: u64, built: Built<'_>) -> Vec<StageResult> {
-    let Built { mut results, waiting, programs } = built;
+/// Runs the suites in every guest. In CI, `vm_required`, a guest that cannot run is a failure.
+pub(super) fn stages(
+    guests: &[Prepared<'_>],
+    built: &[Built],
+    timeout: u64,
+    vm_required: bool,
+) -> Vec<StageResult> {
+    let stage_of = |(guest, ready): &Prepared<'_>| {
+        let programs = built.iter().find_map(|(arch, built)| built.as_ref().filter(|_| *arch == guest.arch));
+        stage(&guest.stage(), |result| match (ready, programs) {
+            (Err(why), _) if vm_required => result.fail(format!("no VM is available: {why}")),
+            (Err(why), _) => result.skip(format!("no VM is available: {why}")),
+            // The build has failed, which is counted there.
+            (Ok(()), None) => result.skip("its programs could not be built"),
+            (Ok(()), Some(programs)) => run(timeout, guest, programs, result),
+        })
+    };
     // Two at a time: one guest alone leaves a processor idle for much of its boot.
-    let (waiting, done) = (Mutex::new(waiting), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let Some((place, guest)) = waiting.lock().ok().and_then(|mut w| w.pop_front()) else {
-                        return;
-                    };
-                    let Some((_, programs)) = programs.iter().find(|(arch, _)| *arch == guest.arch) else {
-                        continue;
-                    };
-                    let result = stage(&guest.stage(), |result| run(timeout, guest, programs, result));
-                    if let Ok(mut done) = done.lock() {
-                        done.push((place, result));
-                    }
-                }
-            });
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(guest) = guests.get(place) else { return };
+            let result = stage_of(guest);
+            done.lock().expect("a lane without a panic").insert(place, result);
         }
+    };
+    thread::scope(|scope| {
+        scope.spawn(work);
+        work();
     });
-    let mut done = done.into_inner().unwrap_or_default();
-    done.sort_by_key(|(place, _)| *place);
-    results.extend(done.into_iter().map(|(_, result)| result));
-    results
+    done.into_inner().expect("a lane without a panic").into_values().collect()
 }
 
 fn run(timeout: u64, guest: &Guest, programs: &Programs, result: &mut StageResult) {
     // Through /proc, because the file may have been rebuilt since this process started.
     let mut command = Command::new("/proc/self/exe");
     command.arg("vm").args(guest.arguments()).args(["--timeout", &timeout.to_string()]);
-    for (name, dir) in [
-        ("VERBS_BIN_DIR", Some(&programs.bin_dir)),
-        ("VERBS_STATIC_DIR", programs.static_dir.as_ref()),
-        ("VERBS_MUSL_DIR", programs.musl_dir.as_ref()),
-        ("VERBS_RDMA_CORE_DIR", programs.rdma_core_dir.as_ref()),
-        ("VERBS_C_ABI_DIR", programs.c_abi_dir.as_ref()),
-    ] {
-        if let Some(dir) = dir {
-            command.arg("--env").arg(format!("{name}={}", dir.display()));
-        }
+    for (name, dir) in &programs.variables {
+        command.arg("--env").arg(format!("{name}={}", dir.display()));
     }
     command.args(guest.env.into_iter().flat_map(|variable| ["--env", variable]));
     if let (true, Some(model)) = (guest.has_model(), &programs.model) {
         command.arg("--model").arg(model);
     }
     command.arg("--").arg(programs.bin_dir.join(guest.program())).args(guest.words());
-    command.current_dir(cargo::root()).stdin(Stdio::null());
+    command.current_dir(cargo::root());
     let (mut seen, mut unnamed) = (SuiteLines::default(), 0);
-    let status = follow_guest(&mut command, &guest.label(), |line| {
+    result.prefix = format!("[{}] ", guest.label());
+    let status = result.follow(&mut command, |line, result| {
         unnamed += u32::from(line.contains(UNNAMED));
         seen.take(line, result);
     });
