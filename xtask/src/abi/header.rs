@@ -16,9 +16,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
+
+use crate::process::output;
 
 /// A definition of a header.
 #[derive(PartialEq, Eq, Debug)]
@@ -33,7 +35,7 @@ pub(super) enum Definition {
 
 /// Headers that are compiled together.
 pub(super) struct Unit<'a> {
-    includes: &'a [&'a str],
+    pub(super) includes: &'a [&'a str],
     directories: &'a [&'a Path],
     scratch: &'a Path,
     preprocessed: String,
@@ -284,19 +286,6 @@ fn macros(preprocessed: &str, header: &str) -> Vec<(u32, Definition)> {
         number += 1;
     }
     found
-}
-
-/// Runs a program, and returns its output.
-fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().display().to_string();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {name}"))?;
-    ensure!(
-        output.status.success(),
-        "{command:?} failed ({}):\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

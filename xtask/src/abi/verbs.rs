@@ -9,8 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::Headers;
 use super::header::{Definition, Unit};
-use super::{Golden, Headers, Set, golden, say};
 
 const SUITES: &[&str] = &["bookworm", "trixie", "sid"];
 const PACKAGE: &str = "libibverbs-dev";
@@ -37,26 +37,38 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("IBV_ALLOCATOR_USE_DEFAULT", "a pointer; in Rust a constant of the same name"),
 ];
 
-/// Returns the golden files of Debian's releases. They describe x86-64; on other machines there is
-/// no set.
-pub(super) fn set(scratch: &Path) -> Result<Option<Set>> {
-    if !cfg!(target_arch = "x86_64") {
-        say("leaving out c-abi, whose golden files describe x86-64");
-        return Ok(None);
-    }
-    let (verbs, mut rdma) = (releases(PACKAGE, scratch)?, releases(RDMA_PACKAGE, scratch)?);
-    let mut files = Vec::new();
+/// Writes the golden files of Debian's releases. The file of a release that Debian no longer
+/// carries stays, because programs of it do.
+pub(super) fn write(scratch: &Path) -> Result<()> {
+    let (verbs, rdma) = (releases(PACKAGE, scratch)?, releases(RDMA_PACKAGE, scratch)?);
     for (release, headers) in &verbs {
-        say(&format!("probing {}", headers.origin));
-        files.push(golden_of(*release, headers, scratch)?);
-        let of_rdma = rdma.remove(release);
+        let include = headers.include.as_path();
+        let directories = [include];
+        let unit = Unit::new(&[VERBS, SA], &directories, scratch)?;
+        let mut definitions = renamed(&unit)?;
+        definitions.extend(unit.definitions(VERBS));
+        definitions.extend(unit.renamed(PATH_RECORD, PATH_RECORD));
+        write_one("verbs", *release, headers, &unit, &definitions)?;
+
+        let of_rdma = rdma.get(release);
         let of_rdma = of_rdma.with_context(|| format!("no suite carries {RDMA_PACKAGE} {release}"))?;
-        say(&format!("probing {}", of_rdma.origin));
-        files.push(rdma_golden_of(*release, &of_rdma, headers, scratch)?);
+        // Its header includes those of libibverbs.
+        let directories = [of_rdma.include.as_path(), include];
+        let unit = Unit::new(&[RDMA], &directories, scratch)?;
+        write_one("rdmacm", *release, of_rdma, &unit, &unit.definitions(RDMA))?;
     }
-    let origins: Vec<_> = verbs.into_values().map(|headers| headers.origin).collect();
-    // The file of a release that Debian no longer carries stays, because programs of it do.
-    Ok(Some(Set { package: "c-abi", files, origin: origins.join(", "), complete: false }))
+    Ok(())
+}
+
+fn write_one(
+    stem: &str,
+    release: u32,
+    headers: &Headers,
+    unit: &Unit<'_>,
+    definitions: &[Definition],
+) -> Result<()> {
+    let preamble = format!("# From {}; x86-64, glibc.\n", headers.origin);
+    super::write(&format!("c-abi/golden/{stem}-{release}.txt"), unit, definitions, LEFT_OUT, &preamble)
 }
 
 /// Returns Debian's headers of a package by release of rdma-core.
@@ -64,34 +76,15 @@ fn releases(package: &str, scratch: &Path) -> Result<BTreeMap<u32, Headers>> {
     let mut releases = BTreeMap::new();
     for suite in SUITES {
         let headers = Headers::newest(package, &[suite], scratch)?;
-        releases.insert(release_of(headers.origin.rsplit(' ').next().unwrap_or_default())?, headers);
+        // `44` of `libibverbs-dev 44.0-2`.
+        let release = headers.origin.split([' ', '.']).nth(1).and_then(|release| release.parse().ok());
+        releases.insert(
+            release.with_context(|| format!("no release of rdma-core: {}", headers.origin))?,
+            headers,
+        );
     }
     ensure!(releases.len() >= 2, "the suites carry fewer than two releases of {package}");
     Ok(releases)
-}
-
-/// Returns the release of rdma-core in a version: `44` of `44.0-2`.
-fn release_of(version: &str) -> Result<u32> {
-    let release = version.split('.').next().unwrap_or_default();
-    release.parse().with_context(|| format!("{version} is not a version of rdma-core"))
-}
-
-/// `verbs` has the headers that librdmacm's includes.
-fn rdma_golden_of(release: u32, headers: &Headers, verbs: &Headers, scratch: &Path) -> Result<Golden> {
-    let directories = [headers.include.as_path(), verbs.include.as_path()];
-    let unit = Unit::new(&[RDMA], &directories, scratch)?;
-    let preamble = format!("# From {}; x86-64, glibc.\n", headers.origin);
-    golden(&format!("rdmacm-{release}"), &[RDMA], &unit, &unit.definitions(RDMA), LEFT_OUT, &preamble)
-}
-
-fn golden_of(release: u32, headers: &Headers, scratch: &Path) -> Result<Golden> {
-    let directories = [headers.include.as_path()];
-    let unit = Unit::new(&[VERBS, SA], &directories, scratch)?;
-    let mut definitions = renamed(&unit)?;
-    definitions.extend(unit.definitions(VERBS));
-    definitions.extend(unit.renamed(PATH_RECORD, PATH_RECORD));
-    let preamble = format!("# From {}; x86-64, glibc.\n", headers.origin);
-    golden(&format!("verbs-{release}"), &[VERBS, SA], &unit, &definitions, LEFT_OUT, &preamble)
 }
 
 /// Returns the definitions that libibverbs renames: constants as they are, and the kernel's

@@ -6,117 +6,104 @@
 
 mod packages;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 pub(crate) use self::packages::{Packages, RDMA_CORE, version};
-use crate::cache;
+use crate::{cache, process};
 
-/// A program that must exist on the host, and its Debian package.
-pub(crate) struct HostTool {
-    program: &'static str,
-    package: &'static str,
-}
-
-const fn tool(program: &'static str, package: &'static str) -> HostTool {
-    HostTool { program, package }
-}
+/// A program or file that must exist on the host, and its Debian package.
+pub(crate) type HostTool = (&'static str, &'static str);
 
 /// Tools that check texts.
-pub(crate) const TEXT_TOOLS: &[HostTool] = &[tool("git", "git"), tool("gitlint", "gitlint")];
+pub(crate) const TEXT_TOOLS: &[HostTool] = &[("git", "git"), ("gitlint", "gitlint")];
 
 /// Tools that boot a guest.
 pub(crate) const VM_TOOLS: &[HostTool] = &[
-    tool("qemu-system-x86_64", "qemu-system-x86"),
-    tool("busybox", "busybox-static"),
-    tool("depmod", "kmod"),
-    tool("xz", "xz-utils"),
-    tool("zstd", "zstd"),
-    tool("ip", "iproute2"),
-    tool("rdma", "iproute2"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("depmod", "kmod"),
+    ("xz", "xz-utils"),
+    ("zstd", "zstd"),
+    ("ip", "iproute2"),
+    ("rdma", "iproute2"),
 ];
 
 /// Tools that compile and run the layout probe, besides apt-get itself.
 pub(crate) const ABI_TOOLS: &[HostTool] =
-    &[tool("gcc", "gcc"), tool("/usr/include/stdio.h", "libc6-dev"), tool("readelf", "binutils")];
+    &[("gcc", "gcc"), ("/usr/include/stdio.h", "libc6-dev"), ("readelf", "binutils")];
 
 /// Further tools of the guest suites: rdma-core's own programs as peers, strace and valgrind to
 /// measure with.
 pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
-    tool("ibv_devinfo", "ibverbs-utils"),
-    tool("/etc/libibverbs.d/rxe.driver", "ibverbs-providers"),
-    tool("rdma-ndd", "rdma-core"),
-    tool("strace", "strace"),
-    tool("valgrind", "valgrind"),
+    ("ibv_devinfo", "ibverbs-utils"),
+    ("/etc/libibverbs.d/rxe.driver", "ibverbs-providers"),
+    ("rdma-ndd", "rdma-core"),
+    ("strace", "strace"),
+    ("valgrind", "valgrind"),
 ];
 
 /// Programs for C's libibverbs that the guest suites run on ours, besides ibverbs-utils.
 pub(crate) const C_PROGRAMS: &[HostTool] = &[
-    tool("rping", "rdmacm-utils"),
-    tool("ib_write_bw", "perftest"),
-    tool("fi_pingpong", "libfabric-bin"),
-    tool("ucx_perftest", "ucx-utils"),
-    tool("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
+    ("rping", "rdmacm-utils"),
+    ("ib_write_bw", "perftest"),
+    ("fi_pingpong", "libfabric-bin"),
+    ("ucx_perftest", "ucx-utils"),
+    ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
 ];
 
 /// Tools that build the C programs of `libibverbs.so.1`'s tests, run them under valgrind, and check
 /// its package.
 pub(crate) const C_BUILD: &[HostTool] = &[
-    tool("cc", "gcc"),
-    tool("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
-    tool("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
-    tool("valgrind", "valgrind"),
-    tool("lintian", "lintian"),
+    ("cc", "gcc"),
+    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+    ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
+    ("valgrind", "valgrind"),
+    ("lintian", "lintian"),
 ];
 
 /// Tools of the suites on the ConnectX model: rdma-core's, perftest's and UCX's own programs, and
 /// pyverbs.
 pub(crate) const MLX5_TOOLS: &[HostTool] = &[
-    tool("ibv_devinfo", "ibverbs-utils"),
-    tool("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
-    tool("rdma-ndd", "rdma-core"),
-    tool("rping", "rdmacm-utils"),
-    tool("ib_write_bw", "perftest"),
-    tool("ucx_perftest", "ucx-utils"),
-    tool("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
-    tool("ip", "iproute2"),
-    tool("ethtool", "ethtool"),
-    tool("cc", "gcc"),
-    tool("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+    ("ibv_devinfo", "ibverbs-utils"),
+    ("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
+    ("rdma-ndd", "rdma-core"),
+    ("rping", "rdmacm-utils"),
+    ("ib_write_bw", "perftest"),
+    ("ucx_perftest", "ucx-utils"),
+    ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
+    ("ip", "iproute2"),
+    ("ethtool", "ethtool"),
+    ("cc", "gcc"),
+    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
 ];
 
 /// Tools that build rdma-core's side of the benchmark.
 pub(crate) const BENCH_TOOLS: &[HostTool] =
-    &[tool("cc", "gcc"), tool("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
+    &[("cc", "gcc"), ("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
 
 /// Tools that link `libibverbs.so.1` and look at its symbols.
-pub(crate) const C_ABI_TOOLS: &[HostTool] = &[
-    tool("cc", "gcc"),
-    tool("/usr/include/stdio.h", "libc6-dev"),
-    tool("nm", "binutils"),
-    tool("readelf", "binutils"),
-];
+pub(crate) const C_ABI_TOOLS: &[HostTool] =
+    &[("cc", "gcc"), ("/usr/include/stdio.h", "libc6-dev"), ("nm", "binutils"), ("readelf", "binutils")];
 
 /// Tools that write a Debian package.
-pub(crate) const DEB_TOOLS: &[HostTool] =
-    &[tool("dpkg", "dpkg"), tool("dpkg-deb", "dpkg"), tool("gzip", "gzip")];
+pub(crate) const DEB_TOOLS: &[HostTool] = &[("dpkg", "dpkg"), ("dpkg-deb", "dpkg"), ("gzip", "gzip")];
 
 /// Tools that link programs for aarch64, disassemble and run them.
 pub(crate) const AARCH64_TOOLS: &[HostTool] = &[
-    tool("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
-    tool("aarch64-linux-gnu-objdump", "binutils-aarch64-linux-gnu"),
-    tool("/usr/aarch64-linux-gnu/lib/crt1.o", "libc6-dev-arm64-cross"),
-    tool("qemu-aarch64-static", "qemu-user-static"),
+    ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    ("aarch64-linux-gnu-objdump", "binutils-aarch64-linux-gnu"),
+    ("/usr/aarch64-linux-gnu/lib/crt1.o", "libc6-dev-arm64-cross"),
+    ("qemu-aarch64-static", "qemu-user-static"),
 ];
 
 /// Tools that link static programs with musl, where rustup has no standard library for it. The
 /// unwinder's package is that of Debian 12; that of any LLVM serves.
-pub(crate) const MUSL_TOOLS: &[HostTool] =
-    &[tool("musl-gcc", "musl-tools"), tool("libunwind.a", "libunwind-14-dev")];
+pub(crate) const MUSL_TOOLS: &[HostTool] = &[("musl-gcc", "musl-tools"), ("libunwind.a", "libunwind-14-dev")];
 
 /// Returns the place of LLVM's unwinder.
 pub(crate) fn libunwind() -> Option<PathBuf> {
@@ -128,9 +115,12 @@ pub(crate) fn libunwind() -> Option<PathBuf> {
 }
 
 /// Tools that build the fuzz targets: libFuzzer is C++.
-pub(crate) const FUZZ_TOOLS: &[HostTool] = &[tool("c++", "g++")];
+pub(crate) const FUZZ_TOOLS: &[HostTool] = &[("c++", "g++")];
 
 /// Makes sure that every tool exists, installing packages through apt-get when run as root.
+///
+/// # Errors
+/// A package is missing and cannot be installed; the error names it.
 pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<()> {
     if missing(tools).is_empty() {
         return Ok(());
@@ -141,66 +131,37 @@ pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<
     if packages.is_empty() {
         return Ok(());
     }
-    let install = format!("apt-get install --no-install-recommends {}", packages.join(" "));
-    if !nix::unistd::geteuid().is_root() {
-        bail!("missing packages: {}; install them with: sudo {install}", packages.join(" "));
-    }
+    let names = packages.join(" ");
+    let install = format!("apt-get install --no-install-recommends {names}");
+    ensure!(nix::unistd::geteuid().is_root(), "missing packages: {names}; install them with: sudo {install}");
     ensure!(
         find_program("apt-get").is_some(),
-        "missing packages: {} (Debian's names), and this machine has no apt-get to install them",
-        packages.join(" ")
+        "missing packages: {names} (Debian's names), and this machine has no apt-get to install them"
     );
-    say(&format!("installing {}", packages.join(" ")));
+    say(&format!("installing {names}"));
+    let apt_get = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        // Our own stdout belongs to the user's command.
+        command.args(["-q", "-y", "-o", "DPkg::Lock::Timeout=300"]).args(arguments).stdout(std::io::stderr());
+        process::run(command.env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    let install = [&["install", "--no-install-recommends"], &packages[..]].concat();
     // A fresh container has no package lists, and old lists name files that no longer exist.
-    let known = apt_get_install(&packages, &["--simulate"])?;
-    if !known || !apt_get_install(&packages, &[])? {
-        let update = apt_get().args(["-q", "update"]).stdout(to_stderr()?).status()?;
-        ensure!(update.success(), "apt-get update failed; still missing: {}", packages.join(" "));
-        ensure!(apt_get_install(&packages, &[])?, "`{install}` failed");
-    }
+    apt_get(&install).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&install)))?;
     let still = missing(tools);
     ensure!(still.is_empty(), "installed, but not found on this machine: {}", still.join(" "));
     Ok(())
 }
 
 /// Returns the packages of tools that do not exist.
-pub(crate) fn missing(tools: &[&[HostTool]]) -> Vec<&'static str> {
-    let mut packages = Vec::new();
-    for tool in tools.iter().copied().flatten() {
-        let present = match tool.program {
-            "busybox" => static_busybox().is_some(),
-            "libunwind.a" => libunwind().is_some(),
-            program => find_program(program).is_some(),
-        };
-        if !present && !packages.contains(&tool.package) {
-            packages.push(tool.package);
-        }
-    }
-    packages
-}
-
-fn apt_get() -> Command {
-    let mut command = Command::new("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
-    command
-}
-
-fn apt_get_install(packages: &[&str], options: &[&str]) -> Result<bool> {
-    let mut command = apt_get();
-    command
-        .args(["-q", "-y", "-o", "DPkg::Lock::Timeout=300", "install", "--no-install-recommends"])
-        .args(options)
-        .args(packages)
-        .stdout(to_stderr()?);
-    if options.contains(&"--simulate") {
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-    }
-    Ok(command.status().context("cannot run apt-get")?.success())
-}
-
-/// Sends a child's stdout to our stderr, because our own stdout belongs to the user's command.
-fn to_stderr() -> Result<Stdio> {
-    Ok(std::io::stderr().as_fd().try_clone_to_owned()?.into())
+fn missing(tools: &[&[HostTool]]) -> Vec<&'static str> {
+    let is_there = |program: &str| match program {
+        "busybox" => static_busybox().is_some(),
+        "libunwind.a" => libunwind().is_some(),
+        _ => find_program(program).is_some(),
+    };
+    let absent = tools.concat().into_iter().filter(|(program, _)| !is_there(program));
+    absent.map(|(_, package)| package).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Finds a program in PATH and in the system directories that a user's PATH may lack.

@@ -10,12 +10,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use crate::arch::Arch;
 use crate::cache;
+use crate::process::output;
 
 /// Packages, and those that apt would install with them on an empty machine.
 pub(crate) struct Packages<'a> {
@@ -114,12 +115,14 @@ impl Packages<'_> {
     }
 
     /// Writes a private configuration, and returns its path. apt reads it after the machine's own
-    /// (proxies stay in force), so it clears or sets every hook and directory that must not apply.
+    /// (proxies stay in force), so it clears the hooks, and moves every folder below its own.
     /// Suites have equal rights, so that the newest version is taken.
     fn configuration(&self) -> Result<PathBuf> {
-        let dir = cache::dir()?.join("apt").join(format!("{}-{}", self.short(), self.arch.debian()));
-        for sub in ["empty", "state/lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(dir.join(sub))?;
+        let arch = self.arch.debian();
+        let dir = cache::dir()?.join("apt").join(format!("{}-{arch}", self.short()));
+        for folder in ["etc/apt/preferences.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial"]
+        {
+            fs::create_dir_all(dir.join(folder))?;
         }
         let signed_by =
             if Path::new(KEYRING).exists() { format!("[signed-by={KEYRING}] ") } else { String::new() };
@@ -131,20 +134,13 @@ impl Packages<'_> {
             )?;
             sources += &format!("deb {signed_by}{mirror}{archive}/ {suite} main\n");
         }
-        fs::write(dir.join("sources.list"), sources)?;
+        fs::write(dir.join("etc/apt/sources.list"), sources)?;
         fs::write(dir.join("status"), "")?;
-        let (path, dir, arch) = (dir.join("apt.conf"), dir.display(), self.arch.debian());
+        let path = dir.join("apt.conf");
+        let dir = dir.display();
         let text = format!(
-            r#"Dir::Etc::sourcelist "{dir}/sources.list";
-Dir::Etc::sourceparts "{dir}/empty";
-Dir::Etc::preferences "{dir}/empty/none";
-Dir::Etc::preferencesparts "{dir}/empty";
-Dir::State "{dir}/state";
-Dir::State::lists "{dir}/state/lists";
+            r#"Dir "{dir}";
 Dir::State::status "{dir}/status";
-Dir::Cache "{dir}/cache";
-Dir::Cache::archives "{dir}/cache/archives";
-Dir::Log "{dir}/state";
 APT::Architecture "{arch}";
 #clear APT::Architectures;
 APT::Architectures {{ "{arch}"; }};
@@ -153,9 +149,7 @@ APT::Default-Release "/./";
 Acquire::Languages "none";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 Acquire::Retries "3";
-#clear APT::Update::Post-Invoke;
-#clear APT::Update::Post-Invoke-Success;
-#clear APT::Update::Pre-Invoke;
+#clear APT::Update;
 #clear DPkg::Post-Invoke;
 "#
         );
@@ -171,24 +165,6 @@ pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
     let list = fs::read_to_string(root.join("packages")).unwrap_or_default();
     let version = list.lines().find(|line| line.starts_with(prefix)).and_then(|line| line.split(' ').nth(1));
     version.map(str::to_owned).with_context(|| format!("no {prefix} in {}", root.display()))
-}
-
-/// Runs a program, and returns its output; the error has its messages.
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    // A command that names a hundred packages would hide its error.
-    let words: Vec<_> = command.get_args().take(12).map(|word| word.to_string_lossy()).collect();
-    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(
-        output.status.success(),
-        "{} {} failed ({}):\n{stdout}{}",
-        command.get_program().display(),
-        words.join(" "),
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(stdout)
 }
 
 /// Returns the text of the machine's own sources.
