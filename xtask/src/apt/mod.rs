@@ -33,22 +33,19 @@ pub(crate) const VM_TOOLS: &[HostTool] = &[
     ("rdma", "iproute2"),
 ];
 
-/// Tools that compile and run the layout probe, besides apt-get itself.
-pub(crate) const ABI_TOOLS: &[HostTool] =
-    &[("gcc", "gcc"), ("/usr/include/stdio.h", "libc6-dev"), ("readelf", "binutils")];
-
-/// Further tools of the guest suites: rdma-core's own programs as peers, strace and valgrind to
-/// measure with.
+/// Further tools of the guest suites: to configure devices and to measure with.
 pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
-    ("ibv_devinfo", "ibverbs-utils"),
     ("/etc/libibverbs.d/rxe.driver", "ibverbs-providers"),
     ("rdma-ndd", "rdma-core"),
+    ("ethtool", "ethtool"),
     ("strace", "strace"),
     ("valgrind", "valgrind"),
 ];
 
-/// Programs for C's libibverbs that the guest suites run on ours, besides ibverbs-utils.
+/// rdma-core's own programs, and others for C's libibverbs: peers of ours, and programs that run on
+/// our library.
 pub(crate) const C_PROGRAMS: &[HostTool] = &[
+    ("ibv_devinfo", "ibverbs-utils"),
     ("rping", "rdmacm-utils"),
     ("ib_write_bw", "perftest"),
     ("fi_pingpong", "libfabric-bin"),
@@ -66,27 +63,7 @@ pub(crate) const C_BUILD: &[HostTool] = &[
     ("lintian", "lintian"),
 ];
 
-/// Tools of the suites on the ConnectX model: rdma-core's, perftest's and UCX's own programs, and
-/// pyverbs.
-pub(crate) const MLX5_TOOLS: &[HostTool] = &[
-    ("ibv_devinfo", "ibverbs-utils"),
-    ("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
-    ("rdma-ndd", "rdma-core"),
-    ("rping", "rdmacm-utils"),
-    ("ib_write_bw", "perftest"),
-    ("ucx_perftest", "ucx-utils"),
-    ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
-    ("ip", "iproute2"),
-    ("ethtool", "ethtool"),
-    ("cc", "gcc"),
-    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
-];
-
-/// Tools that build rdma-core's side of the benchmark.
-pub(crate) const BENCH_TOOLS: &[HostTool] =
-    &[("cc", "gcc"), ("/usr/include/infiniband/verbs.h", "libibverbs-dev")];
-
-/// Tools that link `libibverbs.so.1` and look at its symbols.
+/// Tools that link `libibverbs.so.1` and look at its symbols, or compile and run the probe of layouts.
 pub(crate) const C_ABI_TOOLS: &[HostTool] =
     &[("cc", "gcc"), ("/usr/include/stdio.h", "libc6-dev"), ("nm", "binutils"), ("readelf", "binutils")];
 

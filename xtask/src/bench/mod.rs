@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let missed = guest::run(&plan)?;
         return Ok(ExitCode::from(u8::from(args.check && missed > 0)));
     }
-    apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::BENCH_TOOLS], |line| {
+    apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::C_PROGRAMS, apt::C_BUILD], |line| {
         println!("bench: {line}");
     })?;
     println!("bench: building ours");

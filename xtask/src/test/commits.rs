@@ -2,33 +2,37 @@
 //!
 //! Commits up to [`BASE`] are older than the rules.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use super::stage::StageResult;
-use crate::{apt, cargo};
+use crate::{apt, cargo, process};
 
 /// The last commit that is not checked.
 const BASE: &str = "790fea1e1e4dc958b3691776de36787389da2513";
 
 /// Lets gitlint check each commit since [`BASE`]; one result for all of them.
 pub(super) fn check(result: &mut StageResult) {
-    if let Err(error) = apt::ensure_tools(&[apt::TEXT_TOOLS], |line| result.say(line)) {
-        return result.skip(format!("commit messages: {error:#}"));
+    let tools = apt::ensure_tools(&[apt::TEXT_TOOLS], |line| result.say(line));
+    if result.needs("commit messages", tools).is_none() {
+        return;
     }
-    if !succeeds("git", &["merge-base", "--is-ancestor", BASE, "HEAD"]) {
-        return result.skip(format!("commit messages: no history back to {} (a shallow clone?)", &BASE[..7]));
-    }
-    if succeeds("gitlint", &["--commits", &format!("{BASE}..HEAD")]) {
-        result.counts.passed += 1;
-    } else {
-        result.fail("gitlint has found the messages above");
+    // A shallow clone has no such history.
+    let history = process::output(git().args(["merge-base", "--is-ancestor", BASE, "HEAD"]));
+    if result.needs("commit messages, for lack of history", history).is_some() {
+        let range = format!("{BASE}..HEAD");
+        result.check(process::run(in_workspace("gitlint").args(["--commits", &range])));
     }
 }
 
-/// Returns whether a program succeeds in the workspace, even if another user owns it.
-fn succeeds(program: &str, arguments: &[&str]) -> bool {
+/// A git command in the workspace.
+pub(super) fn git() -> Command {
+    in_workspace("git")
+}
+
+/// Returns a command that runs in the workspace, where git accepts that another user owns it.
+fn in_workspace(program: &str) -> Command {
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(cargo::root()).stdin(Stdio::null());
-    command.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory");
-    command.env("GIT_CONFIG_VALUE_0", cargo::root()).status().is_ok_and(|status| status.success())
+    command.current_dir(cargo::root()).env("GIT_CONFIG_COUNT", "1");
+    command.env("GIT_CONFIG_KEY_0", "safe.directory").env("GIT_CONFIG_VALUE_0", cargo::root());
+    command
 }

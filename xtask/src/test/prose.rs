@@ -10,12 +10,12 @@
 //! A doc comment opens at its first line, and again at each paragraph and after each heading.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, ensure};
 
+use super::commits::git;
 use super::stage::StageResult;
-use crate::cargo;
+use crate::{cargo, process};
 
 /// The longest line of a comment.
 const COLUMNS: usize = 100;
@@ -23,78 +23,51 @@ const COLUMNS: usize = 100;
 /// Words that begin a question or an indirect one, or that point back to the text before.
 const OPENINGS: &[&str] = &["What", "Who", "How", "Where", "Has", "Is", "Does", "May", "So"];
 
-/// Folders without sources of our own.
-const SKIPPED: &[&str] = &["target", ".git"];
-
-/// Checks every Rust file of the workspace; a result for each file.
+/// Checks every Rust file that git knows or would know; a result for each file.
 pub(super) fn check(result: &mut StageResult) {
-    let root = cargo::root();
-    let files = match sources(root) {
-        Ok(files) => files,
-        Err(error) => return result.fail(format!("{error:#}")),
-    };
-    for path in files {
-        let name = path.strip_prefix(root).unwrap_or(&path).display();
-        match fs::read_to_string(&path) {
-            Ok(text) => match &problems(&text)[..] {
-                [] => result.counts.passed += 1,
-                [first] => result.fail(format!("{name}:{first}")),
-                [first, more @ ..] => result.fail(format!("{name}:{first} (and {} more)", more.len())),
-            },
-            Err(error) => result.fail(format!("cannot read {name}: {error}")),
-        }
+    for file in result.needs("comments", sources()).unwrap_or_default() {
+        let check = || {
+            let problems = problems(&fs::read_to_string(cargo::root().join(&file))?);
+            ensure!(problems.is_empty(), "{}", problems.join("; "));
+            Ok(())
+        };
+        result.check(check().map_err(|error: anyhow::Error| error.context(file.clone())));
     }
 }
 
-/// Returns the Rust files below a folder, sorted.
-///
-/// # Errors
-/// A folder cannot be read.
-fn sources(root: &Path) -> Result<Vec<PathBuf>> {
-    let (mut folders, mut files) = (vec![root.to_owned()], Vec::new());
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-        for entry in entries {
-            let entry = entry?;
-            let path = entry.path();
-            let name = entry.file_name();
-            if entry.file_type()?.is_dir() {
-                if !SKIPPED.iter().any(|skipped| name == *skipped) {
-                    folders.push(path);
-                }
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
+/// Returns the Rust files of the workspace.
+fn sources() -> Result<Vec<String>> {
+    let list = ["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"];
+    let files = process::output(git().args(list))?;
+    // Those that are removed, and not yet committed, are still listed.
+    let is_there = |file: &&str| cargo::root().join(file).exists();
+    Ok(files.lines().filter(is_there).map(str::to_owned).collect())
 }
 
 /// Returns the broken rules of a file, each with its line number.
 fn problems(source: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    let mut before = Line::Code;
-    for (index, line) in source.lines().enumerate() {
-        let number = index + 1;
-        let kind = Line::of(line);
-        if kind != Line::Code {
-            let columns = line.chars().count();
-            let can_wrap = line.split_whitespace().count() > 2;
-            if columns > COLUMNS && can_wrap {
-                problems.push(format!("{number}: a comment of {columns} columns, more than {COLUMNS}"));
-            }
+    let (mut opens_paragraph, mut opens_comment) = (true, true);
+    for (number, line) in (1..).zip(source.lines()) {
+        let text = line.trim();
+        let is_comment = text.starts_with("//");
+        let doc = text.strip_prefix("//!").or_else(|| text.strip_prefix("///")).map(str::trim);
+        let doc = doc.filter(|_| !text.starts_with("////"));
+        let columns = line.chars().count();
+        if is_comment && columns > COLUMNS && line.split_whitespace().count() > 2 {
+            problems.push(format!("{number}: a comment of {columns} columns, more than {COLUMNS}"));
         }
-        if let Line::Doc(text) = kind {
-            let word = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-            if before.ends_paragraph() && OPENINGS.contains(&word) {
+        if let Some(doc) = doc {
+            let word = doc.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            if opens_paragraph && OPENINGS.contains(&word) {
                 problems.push(format!("{number}: a doc comment opens with {word:?}"));
             }
-            if before == Line::Code && text.ends_with('?') {
+            if opens_comment && doc.ends_with('?') {
                 problems.push(format!("{number}: a doc comment is a question"));
             }
         }
-        before = kind;
+        opens_paragraph = doc.is_none_or(|doc| doc.is_empty() || doc.starts_with('#'));
+        opens_comment = !is_comment;
     }
     if allows_unsafe(source) && !source.lines().any(|line| line == "//! # Safety") {
         problems.push("1: a file that allows unsafe code has no `//! # Safety` paragraph".to_owned());
@@ -107,37 +80,6 @@ fn problems(source: &str) -> Vec<String> {
 fn allows_unsafe(source: &str) -> bool {
     let is_denied = |line: &str| ["#![deny(", "#![forbid("].iter().any(|level| line.starts_with(level));
     source.lines().any(|line| line.starts_with("#![") && line.contains("unsafe_code") && !is_denied(line))
-}
-
-/// A line of a source file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Line<'a> {
-    /// Anything but a comment of its own.
-    Code,
-    /// `//`.
-    Comment,
-    /// `///` or `//!`, with its text.
-    Doc(&'a str),
-}
-
-impl<'a> Line<'a> {
-    fn of(line: &'a str) -> Line<'a> {
-        let line = line.trim();
-        let doc = line.strip_prefix("//!").or_else(|| line.strip_prefix("///"));
-        match doc {
-            Some(text) if !text.starts_with('/') => Line::Doc(text.trim()),
-            _ if line.starts_with("//") => Line::Comment,
-            _ => Line::Code,
-        }
-    }
-
-    /// Returns whether the next line of a doc comment opens a paragraph.
-    fn ends_paragraph(self) -> bool {
-        match self {
-            Line::Doc(text) => text.is_empty() || text.starts_with('#'),
-            Line::Code | Line::Comment => true,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -190,9 +132,10 @@ mod tests {
 
     #[test]
     fn sources_are_found_below_every_folder_of_the_workspace() {
-        let files = sources(cargo::root()).unwrap();
-        assert!(files.iter().any(|path| path.ends_with("xtask/src/test/prose.rs")));
-        assert!(files.iter().any(|path| path.ends_with("connectx-model/src/lib.rs")));
-        assert!(files.iter().all(|path| !path.starts_with(cargo::root().join("target"))));
+        let files = sources().unwrap();
+        for file in ["xtask/src/test/prose.rs", "connectx-model/src/lib.rs"] {
+            assert!(files.iter().any(|found| found == file), "{file}");
+        }
+        assert!(files.iter().all(|file| !file.starts_with("target/")));
     }
 }

@@ -1,9 +1,11 @@
-//! The guests of the fixed list and of the parts of `--whole`, and what each of them runs.
-//!
-//! The guests of the fixed list divide the suites: on rxe, C programs on our library and killed
-//! tools run on Linux 6.1; ping-pongs with rdma-core's, its tests, and soft devices beside rxe on
-//! 7.2. On ConnectX the suites' program divides them between the two kinds of port (`--usual`). The
-//! other kernels run a few topics.
+//! The guests of the fixed list and of the parts of `--whole`, which `guests.toml` describes, and
+//! those of a command line.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use clap::ValueEnum as _;
+use serde::Deserialize;
 
 use super::Guest;
 use crate::arch::Arch;
@@ -13,176 +15,73 @@ use crate::vm::Device;
 use crate::vm::connectx::Port;
 use crate::vm::kernel::{self, Choice};
 
-/// Cases on rxe that the guest with Linux 7.2 runs.
-const ON_7_2: &str = "the guest with Linux 7.2 runs it";
-const FOR_7_2: &[&str] = &[
-    "c_abi.pyverbs",
-    "cm_tools",
-    "fallback.pingpong",
-    "interop.pingpong",
-    "interop.srq pingpong",
-    "interop.uc pingpong",
-    "interop.ud pingpong",
-    "interop.xsrq pingpong",
-    "soft_interop",
-];
+/// The tables of `guests.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Lists {
+    cases: BTreeMap<String, Cases>,
+    every_commit: Vec<Entry>,
+    /// By the names of the parts.
+    whole: BTreeMap<String, Vec<Entry>>,
+}
 
-/// Cases on rxe that the guest with Linux 6.1 runs.
-const ON_6_1: &str = "the guest with Linux 6.1 runs it";
-const FOR_6_1: &[&str] = &[
-    "c_abi.pingpong",
-    "c_abi.perftest",
-    "c_abi.libfabric",
-    "c_abi.ucx",
-    "c_abi.rdmacm",
-    "cm_rates",
-    "interop.misuse",
-    "lifecycle.a killed",
-    "lifecycle.ibv_rc_pingpong",
-    "lifecycle.ibv_srq_pingpong",
-    "lifecycle.ibv_uc_pingpong",
-    "lifecycle.ibv_ud_pingpong",
-];
+/// Cases, and the reason for leaving them out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cases {
+    #[serde(default)]
+    why: String,
+    names: Vec<String>,
+}
 
-/// The reason for leaving a case out of the fixed list.
-const WHOLE: &str = "cargo xtask test --whole runs it";
+/// A guest. Its fields are the names that options have for them.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Entry {
+    arch: Option<String>,
+    kernel: String,
+    device: String,
+    port: Option<String>,
+    note: String,
+    options: Vec<String>,
+    env: Option<String>,
+    only: Vec<String>,
+    without: Vec<String>,
+}
 
-/// Cases on rxe that take minutes. One of each kind stays: perftest's latencies, ping-pongs between
-/// our tools and rdma-core's, the link with every disturbance, and one killed peer.
-const LONG_ON_RXE: &[&str] = &[
-    "c_abi.perftest ib_atomic_bw",
-    "c_abi.perftest ib_read_bw",
-    "c_abi.perftest ib_send_bw",
-    "c_abi.perftest ib_write_bw",
-    "cm.a_thousand_connections",
-    "cm_flags",
-    "cm_rates.cmtime",
-    "cm_rates.ucmatose",
-    "cm_rates.udaddy",
-    "soft_interop.connections of a killed rxe",
-    "soft_interop.connections under duplication",
-    "soft_interop.connections under loss",
-    "soft_interop.connections under reordering",
-    "soft_interop.peers under duplication",
-    "soft_interop.peers under loss",
-    "soft_interop.peers under reordering",
-    "soft_interop.rc pingpong ours on rxe serves ours",
-    "soft_interop.rc pingpong ours on soft serves ours",
-    "soft_interop.srq pingpong ours on rxe serves ours",
-    "soft_interop.srq pingpong ours on soft serves ours",
-    "soft_interop.uc pingpong ours on rxe serves ours",
-    "soft_interop.uc pingpong ours on soft serves ours",
-    "soft_interop.ud pingpong ours on rxe serves ours",
-    "soft_interop.ud pingpong ours on soft serves ours",
-];
-
-/// Cases on ConnectX that take minutes. The differential stays, perftest's latencies, programs on
-/// compressed queues, and queue pairs with few registers.
-const LONG_ON_MLX5: &[&str] = &[
-    "c_abi.perftest.ib_atomic_bw",
-    "c_abi.perftest.ib_read_bw",
-    "c_abi.perftest.ib_send_bw",
-    "c_abi.perftest.ib_write_bw",
-    "compressed.conformance",
-    "registers.cq_events",
-    "registers.datagram",
-    "registers.rc",
-];
-
-/// The modules of rdma-core's tests for Python that the fixed list runs.
-const PYVERBS: &str = "VERBS_PYVERBS=test_cq test_mr test_qp";
-
-/// A few topics for the other kernels: verbs whose commands differ between kernels, data, and
-/// connections.
-const SHORT: &[&str] = &[
-    "conformance.connect.messages_writes_and_reads_cross_a_connection",
-    "conformance.device",
-    "conformance.memory",
-    "conformance.rc.rc",
-];
-
-/// Suites of programs: the tools, and C programs on our library. The other suites use our API.
-const PROGRAMS: &[&str] = &["interop", "c_abi", "fallback", "empty_root", "cm", "soft_interop"];
+static LISTS: LazyLock<Lists> =
+    LazyLock::new(|| toml::from_str(include_str!("guests.toml")).expect("lists that their test has read"));
 
 /// Returns the guests of the fixed list.
 pub(in crate::test) fn fixed() -> Vec<Guest> {
-    vec![
-        Guest { options: &["--usual"], env: Some(PYVERBS), ..mlx5("6.1", Port::Ib) }
-            .without(LONG_ON_MLX5, WHOLE),
-        Guest { options: &["--usual"], env: Some(PYVERBS), ..mlx5("7.2", Port::Roce) }
-            .without(LONG_ON_MLX5, WHOLE),
-        Guest { options: &["--form", "static"], ..rxe("6.1") }
-            .without(FOR_7_2, ON_7_2)
-            .without(LONG_ON_RXE, WHOLE),
-        Guest { options: &["--form", "erased"], env: Some(PYVERBS), ..rxe("7.2") }
-            .without(FOR_6_1, ON_6_1)
-            .without(LONG_ON_RXE, WHOLE),
-        Guest { note: "in short", options: &["--form", "erased"], ..rxe("5.10") }.only(SHORT),
-        Guest { note: "without ioctls in short", options: &["--without-ioctls"], ..rxe("6.1") }.only(SHORT),
-        Guest { note: "in short", options: &["--form", "erased"], ..rxe("6.12") }.only(SHORT),
-    ]
+    LISTS.every_commit.iter().map(Entry::guest).collect()
 }
 
 /// Returns the guests of a part.
 pub(in crate::test) fn of_part(part: Part) -> Vec<Guest> {
-    let both = |kernel, options| {
-        let on = |port| Guest { options, ..mlx5(kernel, port) };
-        vec![on(Port::Ib), on(Port::Roce)]
-    };
-    match part {
-        Part::Rxe5_10 => on_rxe("5.10"),
-        Part::Rxe6_1 => {
-            let refused = Guest { note: "without ioctls", options: &["--without-ioctls"], ..rxe("6.1") };
-            on_rxe("6.1").into_iter().chain([refused.only(&["conformance"])]).collect()
+    let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    LISTS.whole.get(&name).into_iter().flatten().map(Entry::guest).collect()
+}
+
+impl Entry {
+    fn guest(&'static self) -> Guest {
+        fn value<T: clap::ValueEnum>(name: &str) -> T {
+            T::from_str(name, false).expect("a value of the option")
         }
-        Part::Rxe6_12 => on_rxe("6.12"),
-        Part::Rxe7_2 => on_rxe("7.2"),
-        Part::Mlx5_6_1 => both("6.1", &[]),
-        Part::Mlx5_6_12 => both("6.12", &["--usual"]),
-        Part::Mlx5_7_2 => both("7.2", &["--usual"]),
-        Part::Aarch64 => on_aarch64(),
-        Part::Builds | Part::Fuzz | Part::Sanitizers | Part::Mutants => Vec::new(),
+        let cases = |list: &String| &LISTS.cases[list];
+        let skip = self.without.iter().map(cases);
+        Guest {
+            arch: value(self.arch.as_deref().unwrap_or("x86_64")),
+            kernel: self.kernel.parse().expect("a kernel of the list"),
+            device: value(&self.device),
+            port: value(self.port.as_deref().unwrap_or("ib")),
+            note: &self.note,
+            options: &self.options,
+            env: self.env.as_deref(),
+            skip: skip.flat_map(|list| list.names.iter().map(|name| (&**name, &*list.why))).collect(),
+            suites: self.only.iter().flat_map(|list| cases(list).names.clone()).collect(),
+        }
     }
-}
-
-/// Returns two guests that run all suites on rxe.
-fn on_rxe(kernel: &str) -> Vec<Guest> {
-    let programs = Guest { note: "programs", ..rxe(kernel) }.only(PROGRAMS);
-    vec![programs, rxe(kernel).without(PROGRAMS, "the other guest with this kernel runs it")]
-}
-
-/// A case that takes minutes in the emulator where other work keeps the processors busy. Its limit
-/// is shorter, and so is the limit of each of its four messages.
-const LONG: &str = "conformance.rc_lengths.megabytes_arrive_by_each_operation";
-
-/// Returns the guests of aarch64. Cases name no provider, which takes minutes to build. On rxe and
-/// ConnectX: our tools beside rdma-core's, ping-pongs of both, and groups of the conformance suite;
-/// with large pages those that map queues, and those that register memory at addresses within a
-/// page.
-fn on_aarch64() -> Vec<Guest> {
-    const ON_RXE: &[&str] = &[
-        "interop.output",
-        "interop.pingpong ours serves ours -c",
-        "interop.pingpong ours serves theirs -c",
-        "interop.pingpong theirs serves ours -c",
-        "conformance.device",
-        "conformance.rc",
-    ];
-    const WITH_LARGE_PAGES: &[&str] = &[
-        "interop.output of ibv_devinfo",
-        "interop.pingpong ours serves ours -c",
-        "conformance.device",
-        "conformance.memory",
-    ];
-    let guests = [
-        rxe("6.12").only(ON_RXE),
-        rxe("7.2").only(ON_RXE),
-        rxe("7.2-16k").only(WITH_LARGE_PAGES),
-        mlx5("6.12", Port::Roce).only(&["interop.output", "interop.rc"]),
-    ];
-    let why = "four times 4 MiB take minutes in the emulator; guests of x86-64 run it";
-    let emulated = |guest| Guest { arch: Arch::Aarch64, options: &["--form", "erased"], ..guest };
-    guests.into_iter().map(|guest| emulated(guest).without(&[LONG], why)).collect()
 }
 
 /// Returns the guests of a command line that names a kernel, a device, a port or a suite.
@@ -208,23 +107,11 @@ pub(in crate::test) fn chosen(args: &Args) -> Option<Vec<Guest>> {
     Some(kernels.iter().flat_map(|kernel| ports.iter().map(move |port| guest(kernel, *port))).collect())
 }
 
-fn rxe(kernel: &str) -> Guest {
-    Guest::new(series(kernel), Device::Rxe, Port::Ib)
-}
-
-fn mlx5(kernel: &str, port: Port) -> Guest {
-    Guest::new(series(kernel), Device::Mlx5, port)
-}
-
-fn series(name: &str) -> Choice {
-    name.parse().expect("a kernel of the lists")
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use clap::{Parser, ValueEnum as _};
+    use clap::Parser;
 
     use super::*;
     use crate::aarch64;
@@ -258,12 +145,6 @@ mod tests {
     }
 
     #[test]
-    fn what_one_guest_leaves_to_the_other_the_other_runs() {
-        let [on_6_1, on_7_2] = [FOR_6_1, FOR_7_2].map(|cases| cases.iter().collect::<BTreeSet<_>>());
-        assert!(on_6_1.is_disjoint(&on_7_2));
-    }
-
-    #[test]
     fn a_chosen_kernel_device_port_or_suite_makes_the_guests() {
         #[derive(Parser)]
         struct Cli {
@@ -294,6 +175,7 @@ mod tests {
     /// A guest refuses a suite that it does not have, and a name of no case leaves out nothing.
     #[test]
     fn the_case_that_is_left_out_on_aarch64_exists() {
-        assert!(aarch64::tests::has_conformance_case(LONG), "no case is called {LONG}");
+        let [case] = &LISTS.cases["long-emulated"].names[..] else { panic!("one case") };
+        assert!(aarch64::tests::has_conformance_case(case), "no case is called {case}");
     }
 }

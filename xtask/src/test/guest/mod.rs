@@ -7,7 +7,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`list`] | the guests of each list, and their suites |
+//! | [`list`], `guests.toml` | the guests of each list, and their suites |
 //! | [`programs`] | the suites' programs |
 //! | [`lines`] | the lines that a guest prints |
 
@@ -40,7 +40,7 @@ pub(super) struct Guest {
     /// The end of its label, where others have the same kernel and device.
     note: &'static str,
     /// Options of the suites' program.
-    options: &'static [&'static str],
+    options: &'static [String],
     /// A variable of the cases.
     env: Option<&'static str>,
     /// Suites and parts of them that it leaves out, with the reasons.
@@ -58,18 +58,6 @@ impl Guest {
     fn new(kernel: Choice, device: vm::Device, port: Port) -> Self {
         let (arch, note, options, env) = (Arch::X86_64, "", &[], None);
         Self { arch, kernel, device, port, note, options, env, skip: Vec::new(), suites: Vec::new() }
-    }
-
-    /// Leaves out parts of the suites.
-    fn without(mut self, parts: &[&'static str], why: &'static str) -> Self {
-        self.skip.extend(parts.iter().map(|part| (*part, why)));
-        self
-    }
-
-    /// Runs these parts of the suites only.
-    fn only(mut self, parts: &[&str]) -> Self {
-        self.suites.extend(parts.iter().map(|part| (*part).to_owned()));
-        self
     }
 
     /// The prefix of its lines.
@@ -118,7 +106,8 @@ impl Guest {
     /// Returns the arguments of the suites' program.
     fn words(&self) -> Vec<String> {
         let port: &[_] = if self.has_model() { &["--port", self.port.name()] } else { &[] };
-        let mut words: Vec<String> = [port, self.options].concat().into_iter().map(str::to_owned).collect();
+        let mut words: Vec<String> = port.iter().map(|word| (*word).to_owned()).collect();
+        words.extend_from_slice(self.options);
         for (part, why) in &self.skip {
             words.extend(["--skip".to_owned(), format!("{part}: {why}")]);
         }
@@ -129,14 +118,11 @@ impl Guest {
     /// Makes sure of host packages and a QEMU, which guests of one device share.
     fn prepare_host(&self, progress: &vm::Progress) -> anyhow::Result<()> {
         let say = |line: &str| progress.say(line);
-        match (self.arch, self.device) {
-            (Arch::Aarch64, _) => {
-                apt::ensure_tools(&[apt::VM_TOOLS], say)?;
-                return aarch64::Part::Programs.prepare();
-            }
-            (Arch::X86_64, vm::Device::Mlx5) => apt::ensure_tools(&[apt::VM_TOOLS, apt::MLX5_TOOLS], say)?,
-            _ => apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::C_PROGRAMS], say)?,
+        if self.arch == Arch::Aarch64 {
+            apt::ensure_tools(&[apt::VM_TOOLS], say)?;
+            return aarch64::Part::Programs.prepare();
         }
+        apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::C_PROGRAMS, apt::C_BUILD], say)?;
         vm::ensure_qemu(self.device, progress)
     }
 }
@@ -258,7 +244,8 @@ mod tests {
     #[test]
     fn a_guest_with_a_model_has_two_functions_and_its_own_program() {
         let kernel = || "6.1".parse::<Choice>().unwrap();
-        let mlx5 = Guest::new(kernel(), vm::Device::Mlx5, Port::Roce).without(&["ucx"], "long").only(&["rc"]);
+        let (skip, suites) = (vec![("ucx", "long")], vec!["rc".to_owned()]);
+        let mlx5 = Guest { skip, suites, ..Guest::new(kernel(), vm::Device::Mlx5, Port::Roce) };
         let arguments = "--arch x86_64 --kernel 6.1 --device mlx5 --port roce --functions 2";
         assert_eq!((mlx5.arguments().join(" ").as_str(), mlx5.program()), (arguments, "guest-mlx5"));
         assert_eq!(mlx5.words(), ["--port", "roce", "--skip", "ucx: long", "rc"]);
