@@ -20,9 +20,11 @@ pub(crate) mod programs;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::LazyLock;
 
 use anyhow::{Result, ensure};
 use clap::ValueEnum as _;
+use serde::Deserialize;
 
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
@@ -87,104 +89,34 @@ const WORKSPACE: &[&str] = &["--workspace", "--features", "verbs-tests/guest"];
 /// The profile of everything except [`SITES`]: the emulator is slow with unoptimised programs.
 const PROFILE: &[&str] = &["--profile", cargo::GUEST_PROFILE];
 
-/// The packages whose unit tests run: the libraries. The others depend on the suites, which take
-/// longest to build.
-const LIBRARIES: &[&str] = &[
-    "uverbs-abi",
-    "verbs-core",
-    "provider-rxe",
-    "provider-mlx5",
-    "rdma-sans-io",
-    "roce",
-    "ib-cm",
-    "provider-soft",
-    "libibverbs-rs",
-    "rdma-cm",
-];
+/// The tables of `tests.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Tests {
+    libraries: Vec<String>,
+    tests: Vec<String>,
+    conformance: Vec<String>,
+    left_out: Vec<LeftOut>,
+}
 
-/// Their tests of wire formats, of layouts, of queues on paper, and of engines without a network,
-/// which build without the suites.
-const PAPER: &[&str] = &[
-    "paper",
-    "golden",
-    "values",
-    "bytes",
-    "wire",
-    "wire_captured",
-    "wire_seeds",
-    "placement",
-    "sim_cases",
-    "strict_ports",
-    "strangers",
-    "stalls",
-    "responder_seeds",
-    "fuzz_seeds",
-];
+#[derive(Deserialize)]
+struct LeftOut {
+    why: String,
+    tests: Vec<String>,
+}
 
-/// Tests of the API and of objects on soft devices.
-const ON_SOFT: &[&str] = &["api", "objects"];
+static TESTS: LazyLock<Tests> =
+    LazyLock::new(|| toml::from_str(include_str!("tests.toml")).expect("lists that their test has read"));
 
-/// The other tests of the libraries. Many of those on soft devices send datagrams ([`GROUPS`]),
-/// page on demand ([`COPIES`]), or start themselves again, which the host cannot execute: of
-/// rdma-cm's `soft` 15 of 102, of provider-soft's `device` a third.
-const OTHER_TESTS: (&str, &str) = (
-    "simulations of roce and ib-cm, and tests of provider-soft, libibverbs-rs and rdma-cm on devices",
-    "they take minutes in the emulator, or need what it does not have",
-);
-
-/// Tests that the emulator cannot run, and why.
-const NOT_EMULATED: &[(&str, &str)] = &[
-    ("paged::tests::memory_is_read_written_and_updated_and_a_missing_page_is_a_fault", COPIES),
-    ("channel::fd::tests::a_file_that_takes_every_command_gives_no_descriptor", IOCTLS),
-    ("channel::fd::tests::a_file_without_verbs_refuses_the_ioctl", IOCTLS),
-    ("channel::fd::tests::an_ioctl_has_room_for_so_many_attributes_and_no_more", IOCTLS),
-    (
-        "cmd::context::tests::a_descriptor_that_the_kernel_does_not_make_so_is_refused_and_stays_open",
-        "the emulator's /proc/self/stat is a file of its own",
-    ),
-    ("id::tests::connection::a_datagram_queue_pair_is_ready_at_once", GROUPS),
-    ("sentences::connect_names_the_steps_of_a_datagram_queue_pair", GROUPS),
-    ("fork::tests::the_running_kernel_takes_the_advice", FORKS),
-    ("control::tests::a_child_destroys_no_queue_while_its_parent_was_destroying_one", FORKS),
-    ("control::tests::a_name_is_good_for_its_own_device_until_its_queue_is_destroyed", FORKS),
-    ("dbrec::tests::a_child_takes_no_slot_while_its_parent_was_taking_one", FORKS),
-    ("regions::tests::a_child_removes_regions_unless_its_parent_was_changing_the_table", FORKS),
-    ("registers::tests::a_child_shares_a_register_while_its_parent_was_taking_one", FORKS),
-    ("user_index::tests::a_child_takes_no_number_while_its_parent_was_taking_one", FORKS),
-    ("qp::tests::a_reset_for_whose_records_there_is_no_memory_changes_nothing", PROCESSES),
-    ("wq::tests::a_reset_for_whose_record_there_is_no_memory_changes_nothing", PROCESSES),
-    // In a file of provider-soft with the name of one of roce.
-    ("a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again", THREADS),
-    ("a_write_of_16_mib_leaves_in_many_turns_although_its_program_does_not_poll", THREADS),
-];
+/// Returns the tests that the emulator cannot run, and why.
+fn not_emulated() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TESTS.left_out.iter().flat_map(|LeftOut { why, tests }| tests.iter().map(|test| (&**test, &**why)))
+}
 
 /// Returns the arguments that leave these tests out.
 pub(crate) fn skips() -> impl Iterator<Item = &'static str> {
-    NOT_EMULATED.iter().flat_map(|(test, _)| ["--skip", *test])
+    not_emulated().flat_map(|(test, _)| ["--skip", test])
 }
-
-const COPIES: &str = "the emulator has no process_vm_readv";
-const FORKS: &str = "the emulator ignores the advice about forks";
-const GROUPS: &str =
-    "the emulator has no IP_MULTICAST_IF, without which a soft device makes no such queue pair";
-const IOCTLS: &str = "the emulator passes no ioctl of RDMA on";
-const PROCESSES: &str = "it starts its own program again, which the emulator does not";
-const THREADS: &str = "it measures what threads do in a time, which the emulator stretches";
-
-/// The groups of conformance cases that run: those that are short in the emulator, and without
-/// datagrams ([`GROUPS`]).
-const CONFORMANCE: &[&str] = &[
-    "conformance.device",
-    "conformance.rc.",
-    "conformance.uc.uc_message",
-    "conformance.uc.uc_send",
-    "conformance.uc.uc_write",
-    "conformance.atomics",
-];
-
-/// The reason for leaving out the other groups.
-const OTHER_CONFORMANCE_WHY: &str =
-    "they take minutes in the emulator, or send datagrams, for which it has no IP_MULTICAST_IF";
 
 /// The check of barriers in the built code, on any architecture.
 pub(crate) const SITES: &[&str] =
@@ -203,8 +135,16 @@ impl Part {
     /// The tests that cannot run, and why.
     pub(crate) fn left_out(self) -> Vec<(&'static str, &'static str)> {
         match self {
-            Part::Units => [NOT_EMULATED, &[OTHER_TESTS]].concat(),
-            Part::Conformance => vec![("other conformance cases", OTHER_CONFORMANCE_WHY)],
+            Part::Units => not_emulated()
+                .chain([(
+                    "simulations of roce and ib-cm, and tests of provider-soft, libibverbs-rs and rdma-cm on devices",
+                    "they take minutes in the emulator, or need what it does not have",
+                )])
+                .collect(),
+            Part::Conformance => vec![(
+                "other conformance cases",
+                "they take minutes in the emulator, or send datagrams, for which it has no IP_MULTICAST_IF",
+            )],
             Part::Sites | Part::Programs => Vec::new(),
         }
     }
@@ -215,8 +155,8 @@ impl Part {
         match self {
             Part::Units => {
                 command.args(["test", "--no-fail-fast", "--lib"]).args(PROFILE);
-                command.args([PAPER, ON_SOFT].concat().into_iter().flat_map(|test| ["--test", test]));
-                command.args(LIBRARIES.iter().flat_map(|package| ["--package", *package]));
+                command.args(TESTS.tests.iter().flat_map(|test| ["--test", test]));
+                command.args(TESTS.libraries.iter().flat_map(|package| ["--package", package]));
                 // The emulator's processor has the instructions.
                 command.env("ROCE_HAS_CLMUL", "1").arg("--").args(skips());
             }
@@ -227,7 +167,7 @@ impl Part {
                 // The threads of the emulator, beside the program's only one.
                 command.env("VERBS_EMULATOR_THREADS", "1");
                 command.arg("test").args(WORKSPACE).args(PROFILE).args(["--test", "soft"]);
-                command.arg("--").args(CONFORMANCE);
+                command.arg("--").args(&TESTS.conformance);
             }
             Part::Programs => return Ok(None),
         }
@@ -284,7 +224,7 @@ fn target_directory() -> Result<PathBuf> {
 pub(crate) fn command() -> Result<Command> {
     ensure!(std::env::consts::ARCH != "aarch64", "this host is aarch64, where cargo itself runs the tests");
     let mut command = toolchain::cargo()?;
-    apt::ensure_tools(&[apt::AARCH64_TOOLS], |line| eprintln!("{line}"))?;
+    apt::ensure_tools(&[apt::Tools::Aarch64], |line| eprintln!("{line}"))?;
     command
         .args(["--config", "profile.guest.package.connectx-model.opt-level=0"])
         .env_remove("RUSTFLAGS")
@@ -324,9 +264,9 @@ pub(crate) mod tests {
     /// A name that no test has would skip nothing, and would be counted.
     #[test]
     fn each_test_that_is_left_out_exists() {
-        let folder = |package: &&str| if *package == "rdma-cm" { "cm" } else { *package }.to_owned();
-        let libraries: Vec<_> = LIBRARIES.iter().map(folder).collect();
-        for (test, _) in NOT_EMULATED {
+        let folder = |package: &String| if package == "rdma-cm" { "cm" } else { package }.to_owned();
+        let libraries: Vec<_> = TESTS.libraries.iter().map(folder).collect();
+        for (test, _) in not_emulated() {
             let name = test.rsplit("::").next().unwrap_or(test);
             assert!(is_in_sources(&format!("fn {name}\\("), &libraries), "no test is called {test}");
         }
@@ -334,7 +274,7 @@ pub(crate) mod tests {
 
     #[test]
     fn each_group_of_conformance_cases_has_some() {
-        for group in CONFORMANCE {
+        for group in &TESTS.conformance {
             assert!(has_conformance_case(group), "no case is called {group}");
         }
         assert!(!has_conformance_case("conformance.rc.no_such_case"));

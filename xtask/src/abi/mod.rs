@@ -76,7 +76,7 @@ pub(crate) fn run(_: &Args) -> Result<ExitCode> {
         cfg!(target_pointer_width = "64"),
         "the golden files describe 64-bit machines, and this machine is not one"
     );
-    apt::ensure_tools(&[apt::C_ABI_TOOLS], say)?;
+    apt::ensure_tools(&[apt::Tools::CAbi], say)?;
     // The folder stays on failure, because an error of gcc names the program.
     let scratch = cache::dir()?.join(format!("abi-{}", std::process::id()));
     fs::create_dir_all(&scratch)?;

@@ -6,81 +6,42 @@
 
 mod packages;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use anyhow::{Result, ensure};
+use serde::Deserialize;
 
 pub(crate) use self::packages::{Packages, RDMA_CORE, version};
 use crate::{cache, process};
 
-/// A program or file that must exist on the host, and its Debian package.
-pub(crate) type HostTool = (&'static str, &'static str);
+/// A list of `tools.toml`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Tools {
+    Text,
+    Vm,
+    Interop,
+    CPrograms,
+    CBuild,
+    CAbi,
+    Deb,
+    Aarch64,
+    Musl,
+    Fuzz,
+}
 
-/// Tools that check texts.
-pub(crate) const TEXT_TOOLS: &[HostTool] = &[("git", "git"), ("gitlint", "gitlint")];
-
-/// Tools that boot a guest.
-pub(crate) const VM_TOOLS: &[HostTool] = &[
-    ("qemu-system-x86_64", "qemu-system-x86"),
-    ("busybox", "busybox-static"),
-    ("depmod", "kmod"),
-    ("xz", "xz-utils"),
-    ("zstd", "zstd"),
-    ("ip", "iproute2"),
-    ("rdma", "iproute2"),
-];
-
-/// Further tools of the guest suites: to configure devices and to measure with.
-pub(crate) const INTEROP_TOOLS: &[HostTool] = &[
-    ("/etc/libibverbs.d/rxe.driver", "ibverbs-providers"),
-    ("rdma-ndd", "rdma-core"),
-    ("ethtool", "ethtool"),
-    ("strace", "strace"),
-    ("valgrind", "valgrind"),
-];
-
-/// rdma-core's own programs, and others for C's libibverbs: peers of ours, and programs that run on
-/// our library.
-pub(crate) const C_PROGRAMS: &[HostTool] = &[
-    ("ibv_devinfo", "ibverbs-utils"),
-    ("rping", "rdmacm-utils"),
-    ("ib_write_bw", "perftest"),
-    ("fi_pingpong", "libfabric-bin"),
-    ("ucx_perftest", "ucx-utils"),
-    ("/usr/lib/python3/dist-packages/pyverbs", "python3-pyverbs"),
-];
-
-/// Tools that build the C programs of `libibverbs.so.1`'s tests, run them under valgrind, and check
-/// its package.
-pub(crate) const C_BUILD: &[HostTool] = &[
-    ("cc", "gcc"),
-    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
-    ("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
-    ("valgrind", "valgrind"),
-    ("lintian", "lintian"),
-];
-
-/// Tools that link `libibverbs.so.1` and look at its symbols, or compile and run the probe of layouts.
-pub(crate) const C_ABI_TOOLS: &[HostTool] =
-    &[("cc", "gcc"), ("/usr/include/stdio.h", "libc6-dev"), ("nm", "binutils"), ("readelf", "binutils")];
-
-/// Tools that write a Debian package.
-pub(crate) const DEB_TOOLS: &[HostTool] = &[("dpkg", "dpkg"), ("dpkg-deb", "dpkg"), ("gzip", "gzip")];
-
-/// Tools that link programs for aarch64, disassemble and run them.
-pub(crate) const AARCH64_TOOLS: &[HostTool] = &[
-    ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
-    ("aarch64-linux-gnu-objdump", "binutils-aarch64-linux-gnu"),
-    ("/usr/aarch64-linux-gnu/lib/crt1.o", "libc6-dev-arm64-cross"),
-    ("qemu-aarch64-static", "qemu-user-static"),
-];
-
-/// Tools that link static programs with musl, where rustup has no standard library for it. The
-/// unwinder's package is that of Debian 12; that of any LLVM serves.
-pub(crate) const MUSL_TOOLS: &[HostTool] = &[("musl-gcc", "musl-tools"), ("libunwind.a", "libunwind-14-dev")];
+impl Tools {
+    /// Returns its programs and files, and their packages.
+    fn list(self) -> &'static BTreeMap<String, String> {
+        static LISTS: LazyLock<BTreeMap<Tools, BTreeMap<String, String>>> =
+            LazyLock::new(|| toml::from_str(include_str!("tools.toml")).expect("tables of names"));
+        &LISTS[&self]
+    }
+}
 
 /// Returns the place of LLVM's unwinder.
 pub(crate) fn libunwind() -> Option<PathBuf> {
@@ -91,14 +52,11 @@ pub(crate) fn libunwind() -> Option<PathBuf> {
     libraries.filter(|library| library.exists()).max()
 }
 
-/// Tools that build the fuzz targets: libFuzzer is C++.
-pub(crate) const FUZZ_TOOLS: &[HostTool] = &[("c++", "g++")];
-
 /// Makes sure that every tool exists, installing packages through apt-get when run as root.
 ///
 /// # Errors
 /// A package is missing and cannot be installed; the error names it.
-pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<()> {
+pub(crate) fn ensure_tools(tools: &[Tools], say: impl Fn(&str)) -> Result<()> {
     if missing(tools).is_empty() {
         return Ok(());
     }
@@ -131,14 +89,14 @@ pub(crate) fn ensure_tools(tools: &[&[HostTool]], say: impl Fn(&str)) -> Result<
 }
 
 /// Returns the packages of tools that do not exist.
-fn missing(tools: &[&[HostTool]]) -> Vec<&'static str> {
+fn missing(tools: &[Tools]) -> Vec<&'static str> {
     let is_there = |program: &str| match program {
         "busybox" => static_busybox().is_some(),
         "libunwind.a" => libunwind().is_some(),
         _ => find_program(program).is_some(),
     };
-    let absent = tools.concat().into_iter().filter(|(program, _)| !is_there(program));
-    absent.map(|(_, package)| package).collect::<BTreeSet<_>>().into_iter().collect()
+    let absent = tools.iter().flat_map(|list| list.list()).filter(|(program, _)| !is_there(program));
+    absent.map(|(_, package)| package.as_str()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Finds a program in PATH and in the system directories that a user's PATH may lack.

@@ -64,9 +64,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let missed = guest::run(&plan)?;
         return Ok(ExitCode::from(u8::from(args.check && missed > 0)));
     }
-    apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::C_PROGRAMS, apt::C_BUILD], |line| {
-        println!("bench: {line}");
-    })?;
+    apt::ensure_tools(
+        &[apt::Tools::Vm, apt::Tools::Interop, apt::Tools::CPrograms, apt::Tools::CBuild],
+        |line| {
+            println!("bench: {line}");
+        },
+    )?;
     println!("bench: building ours");
     cargo::build(&["--quiet", "--release", "--package", "rdma-tools", "--bins"])?;
     let examples = ["--package", "libibverbs-rs", "--example", "list_and_open", "--example", "post_recv"];

@@ -42,7 +42,7 @@ pub(super) const FOLDER: &str = "usr/lib/verbs-run";
 /// Writes the package of a static library into a folder, and returns its path. cargo-deb does not
 /// fit: the libraries are no results of cargo, but linked from one.
 pub(super) fn write(archive: &Path, dir: &Path) -> Result<PathBuf> {
-    apt::ensure_tools(&[apt::C_ABI_TOOLS, apt::DEB_TOOLS], say)?;
+    apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Deb], say)?;
     let work = cargo::target_directory()?.join(PROFILE).join("deb");
     let (stripped, root) = (work.join("stripped"), work.join("root"));
     Linking { binutils: Binutils::NATIVE, archive, out: &stripped, strip: true }.link()?;

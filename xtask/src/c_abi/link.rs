@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result};
 
 use super::symbols::{EFA, MLX5, Node, RDMACM};
 use super::{points, script, verify};
-use crate::apt::{self, HostTool};
+use crate::apt;
 use crate::process::output;
 use crate::{cache, cargo};
 
@@ -88,15 +88,15 @@ pub(super) struct Binutils {
     /// The beginning of the names of programs for another architecture.
     prefix: &'static str,
     compiler: &'static str,
-    tools: &'static [HostTool],
+    tools: apt::Tools,
 }
 
 impl Binutils {
     /// Those of this machine.
-    pub(super) const NATIVE: Self = Self { prefix: "", compiler: "cc", tools: apt::C_ABI_TOOLS };
+    pub(super) const NATIVE: Self = Self { prefix: "", compiler: "cc", tools: apt::Tools::CAbi };
     /// Those for aarch64.
     pub(super) const AARCH64: Self =
-        Self { prefix: "aarch64-linux-gnu-", compiler: "gcc", tools: apt::AARCH64_TOOLS };
+        Self { prefix: "aarch64-linux-gnu-", compiler: "gcc", tools: apt::Tools::Aarch64 };
 
     /// Returns the name of a program.
     pub(super) fn program(self, name: &str) -> String {

@@ -197,7 +197,7 @@ pub(crate) fn run_this_program(
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let progress = Progress::new(args.quiet);
     args.connectx.check(args.device)?;
-    apt::ensure_tools(&[apt::VM_TOOLS], |line| progress.say(line))?;
+    apt::ensure_tools(&[apt::Tools::Vm], |line| progress.say(line))?;
     let mut boot = Boot::prepare(&args.kernel, args.arch, args.device, args.accel, &progress)?;
 
     let mut run_dir = RunDir::new()?;

@@ -119,10 +119,13 @@ impl Guest {
     fn prepare_host(&self, progress: &vm::Progress) -> anyhow::Result<()> {
         let say = |line: &str| progress.say(line);
         if self.arch == Arch::Aarch64 {
-            apt::ensure_tools(&[apt::VM_TOOLS], say)?;
+            apt::ensure_tools(&[apt::Tools::Vm], say)?;
             return aarch64::Part::Programs.prepare();
         }
-        apt::ensure_tools(&[apt::VM_TOOLS, apt::INTEROP_TOOLS, apt::C_PROGRAMS, apt::C_BUILD], say)?;
+        apt::ensure_tools(
+            &[apt::Tools::Vm, apt::Tools::Interop, apt::Tools::CPrograms, apt::Tools::CBuild],
+            say,
+        )?;
         vm::ensure_qemu(self.device, progress)
     }
 }
