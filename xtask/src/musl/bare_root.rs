@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::apt::find_program;
-use crate::process::{LIMIT, Process, free_port, is_listening, is_listening_by_address, pair};
+use crate::process::{LIMIT, Process, free_port, is_listening, is_listening_by_address, output, pair};
 
 /// The tools that are run.
 const TOOLS: &[&str] = &["ibv_devinfo", "ibv_rc_pingpong", "rping"];
@@ -31,9 +31,19 @@ pub(crate) fn obstacle() -> Option<String> {
 /// A program fails there, or cannot be run ([`obstacle`]).
 pub(crate) fn check(tools: &Path) -> Result<u64> {
     let root = Root::new(tools)?;
-    devinfo(&root)?;
-    ping_pong(&root)?;
-    rping(&root)?;
+    let shown = output(&mut root.command("ibv_devinfo", &["-d", "soft0"])?)?;
+    ensure!(shown.contains("PORT_ACTIVE"), "ibv_devinfo in an empty root: {shown}");
+
+    let port = free_port()?;
+    let number = port.to_string();
+    let words = ["-d", "soft0", "-g", "0", "-p", &number, "--verify", "-e"];
+    let client = [&words[..], &["127.0.0.1"]].concat();
+    root.pair("ibv_rc_pingpong", &words, &client, || is_listening(port))?;
+
+    let port = free_port()?;
+    let number = port.to_string();
+    let end = |role| ["-v", "-C", "10", "-a", "127.0.0.1", "-p", &number, role];
+    root.pair("rping", &end("-s"), &end("-c"), || is_listening_by_address(port))?;
     Ok(3)
 }
 
@@ -51,22 +61,29 @@ impl Root {
         Ok(root)
     }
 
-    /// Returns the program that changes the root, and its arguments in front of those of a tool.
-    fn enter(&self, tool: &str) -> Result<(PathBuf, Vec<String>)> {
+    /// Returns a command of a tool on soft devices.
+    fn command(&self, tool: &str, arguments: &[&str]) -> Result<Command> {
         let find = |name: &str| find_program(name).with_context(|| format!("there is no program {name}"));
-        let (chroot, root) = (find("chroot")?, self.0.to_string_lossy().into_owned());
-        let tool = format!("/{tool}");
-        if nix::unistd::geteuid().is_root() {
-            return Ok((chroot, vec![root, tool]));
+        let mut command = Command::new(find("chroot")?);
+        if !nix::unistd::geteuid().is_root() {
+            // A user may change the root in a namespace in which it is root.
+            command = Command::new(find("unshare")?);
+            command.arg("--map-root-user").arg(find("chroot")?);
         }
-        // A user may change the root in a namespace in which it is root.
-        let chroot = chroot.to_string_lossy().into_owned();
-        Ok((find("unshare")?, vec!["--map-root-user".to_owned(), chroot, root, tool]))
+        command.arg(&self.0).arg(format!("/{tool}")).args(arguments).env("VERBS_SOFT", "auto");
+        Ok(command)
     }
 
-    fn start(&self, name: &'static str, tool: &str, arguments: &[&str]) -> Result<Process> {
-        let (program, all) = self.enter(tool)?;
-        Process::shown(name, Command::new(program).args(all).args(arguments).env("VERBS_SOFT", "auto"))
+    fn pair(
+        &self,
+        tool: &str,
+        server: &[&str],
+        client: &[&str],
+        is_listening: impl Fn() -> bool,
+    ) -> Result<()> {
+        let start = |name, words| Process::shown(name, &mut self.command(tool, words)?);
+        let server = start("server", server)?;
+        pair(server, |_| is_listening(), || start("client", client), LIMIT).map(drop)
     }
 }
 
@@ -74,37 +91,4 @@ impl Drop for Root {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-fn devinfo(root: &Root) -> Result<()> {
-    let (program, arguments) = root.enter("ibv_devinfo")?;
-    let output = Command::new(&program)
-        .args(arguments)
-        .args(["-d", "soft0"])
-        .env("VERBS_SOFT", "auto")
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {}", program.display()))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let shown = output.status.success() && said.contains("PORT_ACTIVE");
-    ensure!(shown, "ibv_devinfo in an empty root: {output:?}");
-    Ok(())
-}
-
-fn ping_pong(root: &Root) -> Result<()> {
-    let port = free_port()?;
-    let number = port.to_string();
-    let words = ["-d", "soft0", "-g", "0", "-p", &number, "--verify", "-e"];
-    let server = root.start("server", "ibv_rc_pingpong", &words)?;
-    let client = || root.start("client", "ibv_rc_pingpong", &[&words[..], &["127.0.0.1"]].concat());
-    pair(server, |_| is_listening(port), client, LIMIT).map(drop)
-}
-
-fn rping(root: &Root) -> Result<()> {
-    let port = free_port()?;
-    let number = port.to_string();
-    let start =
-        |name, role| root.start(name, "rping", &["-v", "-C", "10", "-a", "127.0.0.1", "-p", &number, role]);
-    let server = start("server", "-s")?;
-    pair(server, |_| is_listening_by_address(port), || start("client", "-c"), LIMIT).map(drop)
 }

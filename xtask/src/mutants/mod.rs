@@ -14,11 +14,11 @@ pub(crate) mod mlx5;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{apt, cargo};
+use crate::{apt, cargo, process};
 
 /// Runs cargo-mutants on a change.
 #[derive(clap::Args)]
@@ -75,16 +75,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Writes the change since the merge base with `base`, committed or not, into a file.
 fn change(base: &str) -> Result<PathBuf> {
-    let diff = Command::new("git")
-        .args(["diff", "--merge-base", base])
-        .current_dir(cargo::root())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot run git")?;
-    ensure!(diff.status.success(), "git does not know {base}: name a base with --base, or name files");
+    let mut git = Command::new("git");
+    let diff = process::output(git.args(["diff", "--merge-base", base]).current_dir(cargo::root()))
+        .context("name another base with --base, or name files")?;
     let dir = cargo::target_directory()?.join("mutants");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let file = dir.join("change.diff");
-    std::fs::write(&file, diff.stdout).with_context(|| format!("cannot write {}", file.display()))?;
+    std::fs::write(&file, diff).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::part::Part;
 use super::stage::{Counts, StageResult, stage};
 use super::{commits, features, msrv, packages, prose};
-use crate::sanitizer::{self, SANITIZERS, Sanitizer};
+use crate::sanitizer::{SANITIZERS, Sanitizer};
 use crate::{aarch64, apt, c_abi, cargo, fuzz, musl, mutants, process};
 
 /// A stage: its name and its work.
@@ -116,8 +116,8 @@ pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
             &[
                 ("the oldest Rust that is stated", msrv::check),
                 ("tests of static programs with musl", |result| {
-                    if let Some(mut command) = result.needs("static programs with musl", musl::command()) {
-                        host_tests(command.args(musl::TESTS), result);
+                    if let Some(mut command) = result.needs("static programs with musl", musl::tests()) {
+                        host_tests(&mut command, result);
                     }
                 }),
             ],
@@ -199,8 +199,8 @@ fn random_calls(sanitizer: Sanitizer, seconds: u64, result: &mut StageResult) {
 /// Runs the tests of the libraries under a sanitizer, and random calls.
 fn under_sanitizer(sanitizer: Sanitizer, result: &mut StageResult) {
     let name = format!("tests under the {} sanitizer", sanitizer.name());
-    if let Some(mut command) = result.needs(&name, sanitizer.cargo()) {
-        host_tests(command.args(sanitizer::TESTS), result);
+    if let Some(mut command) = result.needs(&name, sanitizer.tests()) {
+        host_tests(&mut command, result);
     }
     random_calls(sanitizer, LONG_SECONDS, result);
 }
@@ -219,21 +219,17 @@ fn mutants_are_killed(judged: Result<(u64, Vec<String>)>, result: &mut StageResu
 /// Runs a part of the tests for another architecture, in an emulator.
 fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
     // What is not to be had is skipped; what is there has to build and to run.
-    if result.needs(&format!("{part:?} on aarch64"), part.prepare()).is_none() {
-        return;
-    }
+    let tests = part.prepare().and_then(|()| part.tests());
+    let Some(tests) = result.needs(&format!("{part:?} on aarch64"), tests) else { return };
     part.left_out().iter().for_each(|(test, why)| result.skip(format!("{test}: {why}")));
-    match part.tests() {
-        Ok(Some(mut command)) => host_tests(&mut command, result),
-        Ok(None) => {
-            let checked = aarch64::programs::check(|name, outcome| {
-                result.say(name);
-                result.check(outcome.with_context(|| name.to_owned()));
-            });
-            checked.unwrap_or_else(|error| result.fail(format!("{part:?} on aarch64: {error:#}")));
-        }
-        Err(error) => result.fail(format!("{part:?} on aarch64: {error:#}")),
+    if let Some(mut command) = tests {
+        return host_tests(&mut command, result);
     }
+    let checked = aarch64::programs::check(|name, outcome| {
+        result.say(name);
+        result.check(outcome.with_context(|| name.to_owned()));
+    });
+    checked.unwrap_or_else(|error| result.fail(format!("{part:?} on aarch64: {error:#}")));
 }
 
 /// Runs cargo: a check that its status tells.

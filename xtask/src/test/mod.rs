@@ -27,7 +27,7 @@ mod stage;
 mod summary;
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum as _;
@@ -107,7 +107,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let results: Vec<StageResult> =
         plans.iter().flat_map(|plan| plan.run(args.timeout, vm_required)).collect();
     save(&results)?;
-    Ok(summary(&results, started.elapsed()))
+    println!("\n== summary, after {:.0} s", started.elapsed().as_secs_f64());
+    summary::lines(&results).iter().for_each(|line| println!("{line}"));
+    let mut total = Counts::default();
+    results.iter().for_each(|result| total.add(result.counts));
+    println!("\n{total}");
+    Ok(ExitCode::from(u8::from(total.failed > 0 || total.passed == 0)))
 }
 
 /// Writes each case's result below `target/results`, with its stage in front.
@@ -118,17 +123,4 @@ fn save(results: &[StageResult]) -> Result<()> {
     std::fs::create_dir_all(&dir)
         .and_then(|()| std::fs::write(dir.join("cases.txt"), lines.collect::<String>()))
         .with_context(|| format!("cannot write to {}", dir.display()))
-}
-
-fn summary(results: &[StageResult], took: Duration) -> ExitCode {
-    let mut total = Counts::default();
-    println!("\n== summary, after {:.0} s", took.as_secs_f64());
-    for result in results {
-        total.add(result.counts);
-    }
-    for line in summary::lines(results) {
-        println!("{line}");
-    }
-    println!("\n{total}");
-    ExitCode::from(u8::from(total.failed > 0 || total.passed == 0))
 }

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
 use super::{Mutant, SOURCES};
-use crate::cargo;
+use crate::{cargo, process};
 
 /// The shortest time limit for the unit tests, which take 2 seconds: a mutant may never end.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -137,10 +137,7 @@ fn judged(command: &mut Command) -> Result<Verdict> {
 fn git(index: &Path, tree: &Path, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("git");
     command.arg("--work-tree").arg(tree).args(arguments).env("GIT_INDEX_FILE", index);
-    let output = command.current_dir(cargo::root()).stderr(Stdio::inherit()).output();
-    let output = output.context("cannot run git")?;
-    ensure!(output.status.success(), "git {} failed", arguments.join(" "));
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    process::output(command.current_dir(cargo::root()))
 }
 
 #[test]
