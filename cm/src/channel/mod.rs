@@ -22,8 +22,6 @@
 //! `rdma/rdma_user_cm.h`; Linux `drivers/infiniband/core/ucma.c`
 
 mod fd;
-#[cfg(any(test, fuzzing))]
-mod hostile;
 mod open;
 #[cfg(test)]
 mod scripted;
@@ -32,8 +30,6 @@ mod ucma;
 use core::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-#[cfg(any(test, fuzzing))]
-pub use hostile::{Anomaly, Hostile, Uid};
 #[cfg(test)]
 pub(crate) use scripted::Scripted;
 pub(crate) use ucma::Ucma;

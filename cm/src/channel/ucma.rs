@@ -23,7 +23,7 @@ pub(crate) struct Ucma {
     channel: Box<dyn Channel>,
     abi_version: u32,
     /// Whether the kernel accepts InfiniBand addresses and has the commands for any address family.
-    pub(super) takes_ib: OnceLock<bool>,
+    pub(crate) takes_ib: OnceLock<bool>,
     /// The former files of listeners that have moved here, while these listeners exist. When a
     /// listener moves, the kernel moves the events of unread requests, but leaves the requests at
     /// their file.
