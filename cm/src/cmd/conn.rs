@@ -12,9 +12,8 @@ use uverbs_abi::rdma_user_cm::{
 use verbs::{AsyncEventType, Cause, Ece, Errno, Error, QpAttr, QpAttrMask, QpState, Result};
 use zerocopy::IntoBytes;
 
-use super::convert;
 use crate::channel::{Command, Ucma};
-use crate::types::ConnParam;
+use crate::types::{ConnParam, convert};
 
 /// Listens for connection requests, with room for `backlog` pending ones. 0 and values beyond the
 /// kernel's maximum stand for that maximum (`net.rdma_ucm.max_backlog`, 1024).

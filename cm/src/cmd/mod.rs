@@ -9,7 +9,6 @@
 //! | [`event`] | `GET_EVENT`, `WRITE_CM_EVENT` |
 //! | [`mcast`] | `JOIN_IP_MCAST`, `JOIN_MCAST`, `LEAVE_MCAST` |
 //! | [`option`] | `SET_OPTION`, `GET_OPTION` |
-//! | [`convert`] | conversions from the kernel's verbs structs |
 //!
 //! # Old and new forms
 //! Structs grew at their ends. The kernel reads and writes only the fields it supports:
@@ -26,7 +25,6 @@
 
 pub(crate) mod addr;
 pub(crate) mod conn;
-pub(crate) mod convert;
 pub(crate) mod event;
 pub(crate) mod id;
 pub(crate) mod mcast;

@@ -3,6 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`address`] | [`Address`]: an IP address with its port, or an InfiniBand service |
+//! | [`convert`] | conversions from the kernel's verbs structs |
 //! | [`event_type`] | [`EventType`]: the number of an event |
 //! | [`param`] | the parameters of a connection, as sent and as received |
 //! | [`path`] | [`PathRecord`]: a path through an InfiniBand fabric |
@@ -14,6 +15,7 @@
 //! is data, not an error ([`verbs_core::open_enum`]).
 
 pub(crate) mod address;
+pub(crate) mod convert;
 pub(crate) mod event_type;
 pub(crate) mod param;
 pub(crate) mod path;

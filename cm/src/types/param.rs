@@ -4,7 +4,7 @@
 use uverbs_abi::rdma_user_cm::{RdmaUcmConnParam, RdmaUcmUdParam};
 use verbs::AhAttr;
 
-use crate::cmd::convert;
+use super::convert;
 
 /// The parameters for connecting or accepting:
 /// `ConnParam { private_data: b"hello", ..ConnParam::default() }`.
