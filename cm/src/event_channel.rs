@@ -27,6 +27,7 @@ use verbs_core::room::{self, CALL};
 use crate::backend::{Choice, Soft};
 use crate::backend::{Kernel, Port, RawEvent, Source};
 use crate::channel::Ucma;
+use crate::cmd;
 use crate::dispatch;
 use crate::event::Event;
 use crate::id::CmId;
@@ -97,7 +98,7 @@ impl EventChannel {
     pub fn new() -> Result<Self> {
         room("create_event_channel")?;
         let has_soft = !Port::all().is_empty();
-        Self::with(Ucma::open(), has_soft).map_err(|error| match Port::missing() {
+        Self::with(cmd::probe::open(), has_soft).map_err(|error| match Port::missing() {
             // The user requested a soft device, so its failure is more informative than the
             // kernel's missing file.
             Some(missing) if !has_soft => missing.into_error("create_event_channel"),

@@ -49,7 +49,7 @@ impl KernelId {
 impl Backend for KernelId {
     fn bind(&self, address: &Address) -> Result<()> {
         self.with(|ucma, id| {
-            if ucma.takes_ib() {
+            if cmd::probe::takes_ib(ucma) {
                 cmd::addr::bind(ucma, id, address)
             } else {
                 cmd::addr::bind_ip(ucma, id, address)
@@ -59,7 +59,7 @@ impl Backend for KernelId {
 
     fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()> {
         self.with(|ucma, id| {
-            if ucma.takes_ib() {
+            if cmd::probe::takes_ib(ucma) {
                 cmd::addr::resolve_addr(ucma, id, source, destination, timeout_ms)
             } else {
                 cmd::addr::resolve_ip(ucma, id, source, destination, timeout_ms)
@@ -107,7 +107,7 @@ impl Backend for KernelId {
 
     fn addresses(&self) -> Result<Addresses> {
         self.with(|ucma, id| {
-            if ucma.takes_ib() {
+            if cmd::probe::takes_ib(ucma) {
                 cmd::query::query_addr(ucma, id)
             } else {
                 cmd::query::query_route(ucma, id).map(|(addresses, ..)| addresses)
@@ -117,7 +117,7 @@ impl Backend for KernelId {
 
     fn gids(&self) -> Result<Gids> {
         self.with(|ucma, id| {
-            if ucma.takes_ib() {
+            if cmd::probe::takes_ib(ucma) {
                 cmd::query::query_gid(ucma, id)
             } else {
                 cmd::query::query_route(ucma, id).map(|(_, gids, _)| gids)
@@ -136,7 +136,7 @@ impl Backend for KernelId {
 
     fn paths(&self) -> Result<Vec<PathRecord>> {
         self.with(|ucma, id| {
-            if ucma.takes_ib() {
+            if cmd::probe::takes_ib(ucma) {
                 cmd::query::query_path(ucma, id)
             } else {
                 cmd::query::query_route(ucma, id).map(|(.., paths)| paths)
@@ -154,7 +154,7 @@ impl Backend for KernelId {
 
     fn join(&self, uid: u64, address: &Address, send_only: bool) -> Result<u32> {
         self.with(|ucma, id| {
-            if ucma.takes_ib() {
+            if cmd::probe::takes_ib(ucma) {
                 return cmd::mcast::join_mcast(ucma, id, uid, address, send_only);
             }
             if send_only {

@@ -3,13 +3,10 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use verbs::{Cause, Errno, Error, Gid, Result};
-use verbs_core::fork::ForkLock;
+use verbs::{Cause, Errno, Error, Result};
 
 use super::fd::FdChannel;
 use super::{Channel, Command, open};
-use crate::cmd;
-use crate::types::{Address, IbAddress, PortSpace};
 
 /// The oldest supported ABI.
 pub(crate) const MIN_ABI: u32 = 3;
@@ -22,7 +19,7 @@ pub(crate) const MAX_ABI: u32 = uverbs_abi::rdma_user_cm::RDMA_USER_CM_ABI_VERSI
 pub(crate) struct Ucma {
     channel: Box<dyn Channel>,
     abi_version: u32,
-    /// Whether the kernel accepts InfiniBand addresses and has the commands for any address family.
+    /// Whether the kernel accepts InfiniBand addresses ([`takes_ib`](crate::cmd::probe::takes_ib)).
     pub(crate) takes_ib: OnceLock<bool>,
     /// The former files of listeners that have moved here, while these listeners exist. When a
     /// listener moves, the kernel moves the events of unread requests, but leaves the requests at
@@ -36,13 +33,9 @@ impl Ucma {
     /// # Errors
     /// [`Cause::File`] if the file is missing or cannot be opened; `ENOSYS` with both versions for
     /// an unknown ABI.
-    pub(crate) fn open() -> Result<Arc<Self>> {
+    pub(crate) fn open() -> Result<Self> {
         let (fd, abi_version) = open::open()?;
-        let ucma = Self::new(FdChannel::new(fd), abi_version)?;
-        // The kernel does not change while the process runs.
-        static TAKES_IB: ForkLock<Option<bool>> = ForkLock::new(None);
-        let _ = ucma.takes_ib.set(TAKES_IB.get_or_init(|| probe(&ucma)));
-        Ok(Arc::new(ucma))
+        Self::new(FdChannel::new(fd), abi_version)
     }
 
     /// Creates a connection manager on a channel.
@@ -73,14 +66,7 @@ impl Ucma {
         self.channel.write(&mut command).map_err(|errno| Error::new(verb, "", errno))
     }
 
-    /// Returns whether the kernel accepts InfiniBand addresses. Such a kernel has the commands for
-    /// any address family (`BIND`, `RESOLVE_ADDR`, `QUERY`, `JOIN_MCAST`); others have only those
-    /// for IP addresses. The kernel is probed once.
-    pub(crate) fn takes_ib(&self) -> bool {
-        *self.takes_ib.get_or_init(|| probe(self))
-    }
-
-    /// Returns whether the kernel also computes the INIT attributes of queue pairs (ABI 4).
+    /// Returns whether the kernel computes the INIT attributes of queue pairs (ABI 4).
     pub(crate) fn computes_init(&self) -> bool {
         self.abi_version > MIN_ABI
     }
@@ -112,16 +98,4 @@ impl Ucma {
     pub(crate) fn number(&self) -> u32 {
         self.channel.number()
     }
-}
-
-/// Probes the kernel for InfiniBand addresses by binding an id to one.
-fn probe(ucma: &Ucma) -> bool {
-    let any = Address::Ib(IbAddress { pkey: 0, ..IbAddress::new(Gid::ZERO, PortSpace::TCP, 0) });
-    // The id is destroyed before any of its events could be read, so it needs no unique cookie.
-    let Ok(id) = cmd::id::create_id(ucma, u64::MAX, PortSpace::IB, PortSpace::IB.qp_type()) else {
-        return false;
-    };
-    let takes_ib = cmd::addr::bind(ucma, id, &any).is_ok();
-    let _ = cmd::id::destroy_id(ucma, id);
-    takes_ib
 }

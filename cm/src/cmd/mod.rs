@@ -9,6 +9,7 @@
 //! | [`event`] | `GET_EVENT`, `WRITE_CM_EVENT` |
 //! | [`mcast`] | `JOIN_IP_MCAST`, `JOIN_MCAST`, `LEAVE_MCAST` |
 //! | [`option`] | `SET_OPTION`, `GET_OPTION` |
+//! | [`probe`] | tries commands to find the kernel's features |
 //!
 //! # Old and new forms
 //! Structs grew at their ends. The kernel reads and writes only the fields it supports:
@@ -29,6 +30,7 @@ pub(crate) mod event;
 pub(crate) mod id;
 pub(crate) mod mcast;
 pub(crate) mod option;
+pub(crate) mod probe;
 pub(crate) mod query;
 
 use verbs::{Cause, Errno, Error};
