@@ -25,9 +25,10 @@ use verbs_core::room::{self, CALL};
 
 #[cfg(feature = "soft")]
 use crate::backend::{Choice, Soft};
-use crate::backend::{Kernel, Port, RawEvent, Source};
+use crate::backend::{Kernel, RawEvent, Source};
 use crate::channel::Ucma;
 use crate::cmd;
+use crate::device::Port;
 use crate::dispatch;
 use crate::event::Event;
 use crate::id::CmId;

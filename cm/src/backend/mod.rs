@@ -7,7 +7,6 @@
 //! | `kernel` | both traits for the kernel's connection manager |
 //! | `soft` | both traits for soft devices, without a kernel connection manager |
 //! | `choice` | both traits for a channel with both backends: an id's address selects one |
-//! | `no_soft` | stand-ins without the feature `soft` |
 //!
 //! ```text
 //!   CmId ──► IdInner ──► dyn Backend ─┬─► cmd ──► /dev/infiniband/rdma_cm
@@ -27,8 +26,6 @@
 #[cfg(feature = "soft")]
 mod choice;
 mod kernel;
-#[cfg(not(feature = "soft"))]
-mod no_soft;
 #[cfg(feature = "soft")]
 mod soft;
 
@@ -39,14 +36,8 @@ use std::sync::Arc;
 #[cfg(feature = "soft")]
 pub(crate) use choice::Choice;
 pub(crate) use kernel::Kernel;
-#[cfg(not(feature = "soft"))]
-pub(crate) use no_soft::{Port, verbs_device};
-#[cfg(feature = "soft")]
-pub(crate) use provider_soft::cm::Port;
 #[cfg(feature = "soft")]
 pub(crate) use soft::Soft;
-#[cfg(feature = "soft")]
-use verbs::Device;
 use verbs::{AsyncEventType, Ece, QpAttr, QpAttrMask, QpState, QpType, Result};
 
 use crate::channel::Ucma;
@@ -59,12 +50,6 @@ use crate::types::{
 /// The reason why an id cannot migrate to a channel.
 const OTHER_CHANNEL: &str =
     "the event channel has no ids of this one's kind: it is on a device of the kernel, or on a soft device";
-
-/// Returns the verbs device of a soft device's port.
-#[cfg(feature = "soft")]
-pub(crate) fn verbs_device(port: &Port) -> Device {
-    verbs::soft::device_of(port.device())
-}
 
 /// One id of a backend. The methods match the kernel's commands in names and errors.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use verbs::{Cause, Errno, Error};
 
-use crate::backend::Port;
+use crate::device::Port;
 use crate::event::Rejection;
 
 /// The reason why [`Connector::connect`](crate::Connector::connect) made no connection. With

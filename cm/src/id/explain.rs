@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use verbs::{Cause, Errno, Error};
 
-use crate::backend::Port;
+use crate::device::Port;
 use crate::types::Address;
 
 /// Returns the error with a cause, if the call and the errno identify one.

@@ -11,12 +11,19 @@
 //! in no list and is found among the process's devices. A device is closed with the last id and the
 //! last handle that uses it; C keeps devices open until the process ends.
 
+#[cfg(not(feature = "soft"))]
+mod no_soft;
+
 use std::sync::{Arc, Weak};
+
+#[cfg(not(feature = "soft"))]
+pub(crate) use no_soft::{Port, verbs_device};
+#[cfg(feature = "soft")]
+pub(crate) use provider_soft::cm::Port;
 
 use verbs::{Cause, Context, Device, Errno, Error, Result, devices};
 use verbs_core::fork::ForkLock;
 
-use crate::backend::{Port, verbs_device};
 use crate::cmd::query::DeviceKey;
 
 /// An open device, with the limits for connections.
@@ -48,6 +55,12 @@ impl Limits {
             initiator_depth: depth(attr.max_qp_init_rd_atom),
         })
     }
+}
+
+/// Returns the verbs device of a soft device's port.
+#[cfg(feature = "soft")]
+pub(crate) fn verbs_device(port: &Port) -> Device {
+    verbs::soft::device_of(port.device())
 }
 
 /// Finds the device of an id.
