@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use crate::backend::{Param, RawEvent};
 use crate::event::{ConnectRequest, Event, EventKind, Peer, Rejection, Status};
+use crate::id::table::{self, Entry};
 use crate::id::{CmId, GroupKey, IdInner, IdKey};
-use crate::table::{self, Entry};
 use crate::types::{EventType, RejectReason};
 
 /// Returns the API event, unless the event is consumed internally or its id is gone.

@@ -31,8 +31,7 @@ use crate::cmd;
 use crate::device::Port;
 use crate::dispatch;
 use crate::event::Event;
-use crate::id::CmId;
-use crate::table;
+use crate::id::{CmId, table};
 use crate::types::PortSpace;
 
 const VERB: &str = "get_cm_event";

@@ -176,7 +176,6 @@
 //! | `connection` | listeners and connectors, and their states without I/O |
 //! | `id`, `event`, `event_channel`, `addrinfo` | the API below them, for each step |
 //! | `dispatch` | turns a backend's event into an [`Event`] |
-//! | `table` | the cookies that events carry; they become stale with their id |
 //! | `device` | the verbs devices behind ids, opened once |
 //! | `backend` | **start here**: the seam between the API and the two backends |
 //! | `backend/soft` | the backend of soft devices: a connection manager in this process |
@@ -204,7 +203,6 @@ mod event_channel;
 #[doc(hidden)]
 pub mod hostile;
 mod id;
-mod table;
 mod types;
 
 #[doc = include_str!("connecting.md")]

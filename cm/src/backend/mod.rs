@@ -15,7 +15,7 @@
 //!
 //! Programs do not see the backend of an id. An event channel has one or several sources; with
 //! several it waits at an epoll descriptor. Ids of all sources share one table of cookies
-//! ([`crate::table`]), so events need not name their source.
+//! ([`crate::id::table`]), so events need not name their source.
 //!
 //! Invariant: a source never blocks. A call on an id returns without waiting for a peer. Longer
 //! operations end in an event.

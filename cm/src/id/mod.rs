@@ -8,6 +8,7 @@
 //! | [`option`] | options |
 //! | [`multicast`] | multicast groups |
 //! | [`explain`] | causes for the kernel's errnos |
+//! | [`table`] | the cookies that events carry; they become stale with their id |
 //!
 //! ```text
 //!   create ─► bind_addr ─► listen ─► (requests)                        a listener
@@ -33,6 +34,7 @@ mod explain;
 mod multicast;
 mod option;
 mod qp;
+pub(crate) mod table;
 
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -40,12 +42,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use verbs::{AsyncEventType, Context, Device, Ece, Error, QpType, Result};
 use verbs_core::slots::SlotId;
 
+use self::table::Entry;
 use crate::EventChannel;
 use crate::backend::Backend;
 use crate::cmd::query::DeviceKey;
 use crate::device::{self, Limits, OpenDevice};
 use crate::event::Peer;
-use crate::table::{self, Entry};
 use crate::types::{EventType, PortSpace};
 
 pub use connect::Message;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use verbs::{Errno, Error, Result};
 use verbs_core::slots::SlotId;
 
+use super::table::{self, Entry};
 use super::{CmId, explain};
-use crate::table::{self, Entry};
 use crate::types::Address;
 
 /// The number that names a group membership in events.

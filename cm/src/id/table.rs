@@ -19,7 +19,7 @@ use verbs_core::Errno;
 use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::slots::{SlotId, Slots};
 
-use crate::id::IdInner;
+use super::IdInner;
 
 static TABLE: ForkLock<Table> = ForkLock::new(Table { cookies: Slots::new(), by_number: BTreeMap::new() });
 
