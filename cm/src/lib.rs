@@ -175,7 +175,6 @@
 //! |---|---|
 //! | `connection` | listeners and connectors, and their states without I/O |
 //! | `id`, `event`, `event_channel`, `addrinfo` | the API below them, for each step |
-//! | `dispatch` | turns a backend's event into an [`Event`] |
 //! | `device` | the verbs devices behind ids, opened once |
 //! | `backend` | **start here**: the seam between the API and the two backends |
 //! | `backend/soft` | the backend of soft devices: a connection manager in this process |
@@ -196,7 +195,6 @@ mod channel;
 mod cmd;
 mod connection;
 mod device;
-mod dispatch;
 mod event;
 mod event_channel;
 #[cfg(any(test, fuzzing))]

@@ -161,7 +161,7 @@ fn a_listener_on_any_address_has_one_port_on_both_and_one_cookie() {
     };
     world.replies([Reply::bytes(request.as_bytes())]);
     let raw = world.channel.source().next().unwrap().unwrap();
-    let event = crate::dispatch::dispatch(raw).unwrap();
+    let event = crate::event_channel::dispatch::dispatch(raw).unwrap();
     assert!(event.id == listener.key() && matches!(event.kind, EventKind::ConnectRequest(_)), "{event:?}");
     world.replies([Reply::ok()]);
     drop(event);

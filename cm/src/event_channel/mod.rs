@@ -11,6 +11,8 @@
 //! them, one gets it, the others wait again. A channel cannot be closed under a waiting thread,
 //! because that thread borrows it.
 
+pub(crate) mod dispatch;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,7 +31,6 @@ use crate::backend::{Kernel, RawEvent, Source};
 use crate::channel::Ucma;
 use crate::cmd;
 use crate::device::Port;
-use crate::dispatch;
 use crate::event::Event;
 use crate::id::{CmId, table};
 use crate::types::PortSpace;
