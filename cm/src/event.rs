@@ -5,7 +5,7 @@ use core::fmt;
 use verbs::{Cause, Ece, Errno, Error, Result};
 
 use crate::id::{CmId, GroupKey, IdKey};
-use crate::types::{EventType, PeerParam, PeerUd, RejectReason};
+use crate::types::{EventType, Peer, PeerParam, PeerUd, RejectReason};
 
 /// An event of an id.
 ///
@@ -108,34 +108,6 @@ pub struct ConnectRequest {
     pub id: CmId,
     /// The parameters of the peer.
     pub peer: Peer,
-}
-
-/// The parameters of a peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// The parameters of a connection.
-    Conn(PeerParam),
-    /// The parameters of a datagram service.
-    Ud(PeerUd),
-}
-
-impl Peer {
-    /// Returns the bytes of the peer's program.
-    pub fn private_data(&self) -> &[u8] {
-        match self {
-            Self::Conn(param) => &param.private_data,
-            Self::Ud(param) => &param.private_data,
-        }
-    }
-
-    /// Returns the parameters, unless all of them are zero.
-    pub(crate) fn filled(self) -> Option<Box<Self>> {
-        let is_empty = match &self {
-            Self::Conn(param) => *param == PeerParam::default(),
-            Self::Ud(param) => *param == PeerUd::default(),
-        };
-        (!is_empty).then(|| Box::new(self))
-    }
 }
 
 /// A peer's reject.

@@ -211,11 +211,11 @@ pub use connection::{
     Binding, ConnectError, ConnectStep, Connection, Connector, Control, Disconnected, End, Incoming,
     Listener, ListenerInit, Resources, ToAddresses,
 };
-pub use event::{ConnectRequest, Event, EventKind, Peer, Rejection, Status};
+pub use event::{ConnectRequest, Event, EventKind, Rejection, Status};
 pub use event_channel::EventChannel;
 pub use id::{CmId, GroupKey, IdKey, Message};
 pub use types::{
-    Address, ConnParam, EventType, IbAddress, PathRecord, PeerParam, PeerUd, PortSpace, RejectReason,
+    Address, ConnParam, EventType, IbAddress, PathRecord, Peer, PeerParam, PeerUd, PortSpace, RejectReason,
     Service, ServiceRecord,
 };
 

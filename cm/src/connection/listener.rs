@@ -43,10 +43,10 @@ use verbs::{Cause, Context, Errno, Error, Result};
 
 use super::passive::{Outcome, Passive, Place};
 use super::{Connection, Control, Resources, ToAddresses, lookup, no_address, wait};
-use crate::event::{ConnectRequest, EventKind, Peer};
+use crate::event::{ConnectRequest, EventKind};
 use crate::event_channel::{self, EventChannel};
 use crate::id::{CmId, IdKey};
-use crate::types::{ConnParam, PeerParam, PortSpace};
+use crate::types::{ConnParam, Peer, PeerParam, PortSpace};
 
 const VERB: &str = "accept";
 

@@ -15,10 +15,10 @@
 use std::sync::Arc;
 
 use crate::backend::{Param, RawEvent};
-use crate::event::{ConnectRequest, Event, EventKind, Peer, Rejection, Status};
+use crate::event::{ConnectRequest, Event, EventKind, Rejection, Status};
 use crate::id::table::{self, Entry};
 use crate::id::{CmId, GroupKey, IdInner, IdKey};
-use crate::types::{EventType, RejectReason};
+use crate::types::{EventType, Peer, RejectReason};
 
 /// Returns the API event, unless the event is consumed internally or its id is gone.
 pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {

@@ -47,8 +47,7 @@ use crate::EventChannel;
 use crate::backend::Backend;
 use crate::cmd::query::DeviceKey;
 use crate::device::{self, Limits, OpenDevice};
-use crate::event::Peer;
-use crate::types::{EventType, PortSpace};
+use crate::types::{EventType, Peer, PortSpace};
 
 pub use connect::Message;
 pub use multicast::GroupKey;

@@ -25,7 +25,7 @@ pub(crate) mod service;
 
 pub use address::{Address, IbAddress};
 pub use event_type::EventType;
-pub use param::{ConnParam, PeerParam, PeerUd};
+pub use param::{ConnParam, Peer, PeerParam, PeerUd};
 pub use path::PathRecord;
 pub use port_space::PortSpace;
 pub use reject::RejectReason;

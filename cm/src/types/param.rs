@@ -1,5 +1,5 @@
-//! The parameters of a connection: [`ConnParam`] as sent by this side, [`PeerParam`] and [`PeerUd`]
-//! as received from the peer.
+//! The parameters of a connection: [`ConnParam`] as sent by this side, [`Peer`] as received from the
+//! peer, which is [`PeerParam`] or [`PeerUd`].
 
 use uverbs_abi::rdma_user_cm::{RdmaUcmConnParam, RdmaUcmUdParam};
 use verbs::AhAttr;
@@ -120,6 +120,34 @@ pub struct PeerUd {
     pub qp_num: u32,
     /// Its Q_Key.
     pub qkey: u32,
+}
+
+/// The parameters of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The parameters of a connection.
+    Conn(PeerParam),
+    /// The parameters of a datagram service.
+    Ud(PeerUd),
+}
+
+impl Peer {
+    /// Returns the bytes of the peer's program.
+    pub fn private_data(&self) -> &[u8] {
+        match self {
+            Self::Conn(param) => &param.private_data,
+            Self::Ud(param) => &param.private_data,
+        }
+    }
+
+    /// Returns the parameters, unless all of them are zero.
+    pub(crate) fn filled(self) -> Option<Box<Self>> {
+        let is_empty = match &self {
+            Self::Conn(param) => *param == PeerParam::default(),
+            Self::Ud(param) => *param == PeerUd::default(),
+        };
+        (!is_empty).then(|| Box::new(self))
+    }
 }
 
 impl From<&RdmaUcmConnParam> for PeerParam {

@@ -23,8 +23,8 @@ use verbs::{Cause, Errno, Error};
 
 use super::failure::{ConnectError, ConnectStep};
 use super::no_address;
-use crate::event::{Event, EventKind, Peer, Rejection};
-use crate::types::PeerParam;
+use crate::event::{Event, EventKind, Rejection};
+use crate::types::{Peer, PeerParam};
 
 /// The extra time to wait after a resolution's time-out, so that the connection manager reports the
 /// failure first, with its reason.

@@ -2,8 +2,8 @@ use verbs::Ece;
 use verbs_core::slots::SlotId;
 
 use super::*;
-use crate::event::{Peer, Rejection, Status};
-use crate::types::{PeerParam, RejectReason};
+use crate::event::{Rejection, Status};
+use crate::types::{Peer, PeerParam, RejectReason};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const HOST: Source = [1; 16];
