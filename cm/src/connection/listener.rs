@@ -44,8 +44,8 @@ use verbs::{Cause, Context, Errno, Error, Result};
 use super::passive::{Outcome, Passive, Place};
 use super::{Connection, Control, Resources, ToAddresses, lookup, no_address, wait};
 use crate::event::{ConnectRequest, EventKind};
-use crate::event_channel::{self, EventChannel};
-use crate::id::{CmId, IdKey};
+use crate::event_channel::EventChannel;
+use crate::id::{self, CmId, IdKey};
 use crate::types::{ConnParam, Peer, PeerParam, PortSpace};
 
 const VERB: &str = "accept";
@@ -289,7 +289,7 @@ impl<T> Listener<T> {
         init: &ListenerInit,
         setup: impl Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync + 'static,
     ) -> Result<Self> {
-        event_channel::room("listen")?;
+        id::room("listen")?;
         let refused = |errno: nix::errno::Errno| Error::new("listen", "", errno.into());
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(refused)?;
         let timer =

@@ -23,7 +23,6 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 use verbs::{Cause, Error, QpType, Result};
-use verbs_core::room::{self, CALL};
 
 #[cfg(feature = "soft")]
 use crate::backend::{Choice, Soft};
@@ -32,7 +31,7 @@ use crate::channel::Ucma;
 use crate::cmd;
 use crate::device::Port;
 use crate::event::Event;
-use crate::id::{CmId, table};
+use crate::id::{self, CmId, table};
 use crate::types::PortSpace;
 
 const VERB: &str = "get_cm_event";
@@ -65,16 +64,6 @@ pub struct EventChannel {
     kernel_error: Option<Arc<Error>>,
 }
 
-/// Checks that memory is available for the small allocations of a call that creates an object. If
-/// these failed, they would abort the process.
-///
-/// # Errors
-/// `ENOMEM` with [`Cause::Allocation`].
-pub(crate) fn room(verb: &'static str) -> Result<()> {
-    room::check(CALL)
-        .map_err(|errno| Error::new(verb, "", errno).because(Cause::Allocation { bytes: CALL as u64 }))
-}
-
 impl EventChannel {
     /// Opens a channel. Its ids use the kernel's connection manager and the process's soft devices
     /// (`verbs::soft`), including those requested by `VERBS_SOFT`; the address of an id decides.
@@ -97,7 +86,7 @@ impl EventChannel {
     #[doc(alias = "rdma_create_event_channel")]
     #[doc(alias = "rdma_destroy_event_channel")]
     pub fn new() -> Result<Self> {
-        room("create_event_channel")?;
+        id::room("create_event_channel")?;
         let has_soft = !Port::all().is_empty();
         Self::with(cmd::probe::open(), has_soft).map_err(|error| match Port::missing() {
             // The user requested a soft device, so its failure is more informative than the
@@ -195,7 +184,7 @@ impl EventChannel {
     #[doc(alias = "rdma_create_id")]
     pub fn create_id_of(&self, space: PortSpace, qp_type: QpType) -> Result<CmId> {
         let qp_type = if space == PortSpace::IB { qp_type } else { space.qp_type() };
-        room("create_id")?;
+        id::room("create_id")?;
         let cookie = table::reserve().map_err(|errno| Error::new("create_id", "", errno))?;
         match self.first.create_id(cookie.0, space, qp_type) {
             Ok(backend) => Ok(CmId::new(cookie, backend, space, qp_type)),
@@ -380,6 +369,27 @@ impl EventChannel {
         };
         self.moved.get_or_init(|| made);
         true
+    }
+}
+
+impl CmId {
+    /// Moves the id with its unread events to another channel.
+    ///
+    /// A thread that read an event of the id from the old channel may still be handling it.
+    ///
+    /// The events make the new channel's descriptor readable. On a channel that has only kernel ids
+    /// they cause no edge, so an edge-triggered loop reads the channel once after this call
+    /// ([`try_next_event`](EventChannel::try_next_event)).
+    ///
+    /// # Errors
+    /// Any errno of the kernel and of `epoll_ctl(2)`.
+    ///
+    /// # References
+    /// `rdma_migrate_id(3)`
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn migrate(&self, to: &EventChannel) -> Result<()> {
+        self.inner().migrate(to.source())?;
+        to.look_again()
     }
 }
 

@@ -6,7 +6,6 @@ use verbs::{Gid, Result};
 
 use super::{CmId, explain};
 use crate::cmd::query::Gids;
-use crate::event_channel;
 use crate::types::{Address, PathRecord, Service, ServiceRecord};
 
 impl CmId {
@@ -29,7 +28,7 @@ impl CmId {
     /// `rdma_bind_addr(3)`
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_addr(&self, address: impl Into<Address>) -> Result<()> {
-        event_channel::room("bind_addr")?;
+        super::room("bind_addr")?;
         let address = address.into();
         let result = self.inner.backend.bind(&address);
         self.inner.explained(result.map_err(|error| explain::bind(error, &address)))
@@ -134,7 +133,7 @@ impl CmId {
     /// `rdma_listen(3)`
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: u32) -> Result<()> {
-        event_channel::room("listen")?;
+        super::room("listen")?;
         self.inner.explained(self.inner.backend.listen(backlog))
     }
 

@@ -39,12 +39,12 @@ pub(crate) mod table;
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use verbs::{AsyncEventType, Context, Device, Ece, Error, QpType, Result};
+use verbs::{AsyncEventType, Cause, Context, Device, Ece, Error, QpType, Result};
+use verbs_core::room::{self, CALL};
 use verbs_core::slots::SlotId;
 
 use self::table::Entry;
-use crate::EventChannel;
-use crate::backend::Backend;
+use crate::backend::{Backend, Source};
 use crate::cmd::query::DeviceKey;
 use crate::device::{self, Limits, OpenDevice};
 use crate::types::{EventType, Peer, PortSpace};
@@ -202,25 +202,6 @@ impl CmId {
         Ok(self.inner.device("open_device")?.1.clone())
     }
 
-    /// Moves the id with its unread events to another channel.
-    ///
-    /// A thread that read an event of the id from the old channel may still be handling it.
-    ///
-    /// The events make the new channel's descriptor readable. On a channel that has only kernel ids
-    /// they cause no edge, so an edge-triggered loop reads the channel once after this call
-    /// ([`try_next_event`](EventChannel::try_next_event)).
-    ///
-    /// # Errors
-    /// Any errno of the kernel and of `epoll_ctl(2)`.
-    ///
-    /// # References
-    /// `rdma_migrate_id(3)`
-    #[doc(alias = "rdma_migrate_id")]
-    pub fn migrate(&self, to: &EventChannel) -> Result<()> {
-        self.inner.explained(self.inner.backend.migrate(to.source()))?;
-        to.look_again()
-    }
-
     /// Passes an event of the queue pair to the connection manager.
     /// [`COMM_EST`](AsyncEventType::COMM_EST) establishes a connection whose final message was
     /// lost, once another message arrives.
@@ -272,6 +253,11 @@ impl IdInner {
 
     pub(crate) fn is_ud(&self) -> bool {
         self.qp_type == QpType::UD
+    }
+
+    /// Moves the id with its unread events to the source of another channel.
+    pub(crate) fn migrate(&self, to: &dyn Source) -> Result<()> {
+        self.explained(self.backend.migrate(to))
     }
 
     /// Gives the backend the cookie of a connection request's id.
@@ -369,6 +355,16 @@ impl fmt::Debug for IdKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "IdKey({self})")
     }
+}
+
+/// Checks that memory is available for the small allocations of a call that creates an object. If
+/// these failed, they would abort the process.
+///
+/// # Errors
+/// `ENOMEM` with [`Cause::Allocation`].
+pub(crate) fn room(verb: &'static str) -> Result<()> {
+    room::check(CALL)
+        .map_err(|errno| Error::new(verb, "", errno).because(Cause::Allocation { bytes: CALL as u64 }))
 }
 
 #[cfg(test)]

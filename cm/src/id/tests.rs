@@ -13,6 +13,7 @@ use verbs::{Errno, Gid};
 use zerocopy::IntoBytes;
 
 use super::*;
+use crate::EventChannel;
 use crate::backend::{Kernel, Source};
 use crate::channel::{Expect, Reply, Scripted};
 use crate::{Address, ConnParam, Event, EventKind, IbAddress, Peer};
