@@ -171,17 +171,22 @@
 //! Later failures arrive as events; [`Event::ok`] turns them into such an error.
 //!
 //! # Inside
+//! Folders from top to bottom, each of which imports only those below it:
+//!
 //! | module | content |
 //! |---|---|
+//! | `hostile` | a kernel with wrong replies, for the fuzz target `ucma` in `cm/fuzz` |
 //! | `connection` | listeners and connectors, and their states without I/O |
-//! | `id`, `event`, `event_channel`, `addrinfo` | the API below them, for each step |
-//! | `device` | the verbs devices behind ids, opened once |
+//! | `event_channel` | the source of events; turns a backend's event into an [`Event`] |
+//! | `event` | the events |
+//! | `id` | ids, and the cookies that events carry |
 //! | `backend` | **start here**: the seam between the API and the two backends |
 //! | `backend/soft` | the backend of soft devices: a connection manager in this process |
+//! | `device` | the verbs devices behind ids, opened once |
 //! | `cmd` | the kernel's backend: one function for each kernel method |
 //! | `channel` | the file, its commands, a scripted kernel for tests |
+//! | `addrinfo` | looks up addresses by name |
 //! | `types` | values: addresses, parameters, paths, reasons of rejects |
-//! | `hostile` | a kernel with wrong replies, for the fuzz target `ucma` in `cm/fuzz` |
 
 #![allow(clippy::result_large_err)]
 

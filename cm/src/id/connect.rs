@@ -3,7 +3,8 @@
 use verbs::state::Init;
 use verbs::{Cause, Ece, Errno, Error, Qp, Result};
 
-use super::qp::{Connection, Held, rnr_timer};
+use super::connection::{Connection, Held};
+use super::qp::rnr_timer;
 use super::{CmId, IdInner, explain};
 use crate::cmd::query::Addresses;
 use crate::device::Limits;

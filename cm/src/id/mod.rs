@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`address`] | binding, resolving, listening, queries |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
+//! | [`connection`] | the part of an id that changes: its queue pair, options and groups |
 //! | [`qp`] | the queue pair of an id, and its way to RTS |
 //! | [`option`] | options |
 //! | [`multicast`] | multicast groups |
 //! | [`explain`] | causes for the kernel's errnos |
+//! | [`key`] | the numbers of ids and memberships in events |
 //! | [`table`] | the cookies that events carry; they become stale with their id |
 //!
 //! ```text
@@ -30,7 +32,9 @@
 
 mod address;
 mod connect;
+mod connection;
 mod explain;
+mod key;
 mod multicast;
 mod option;
 mod qp;
@@ -43,6 +47,7 @@ use verbs::{AsyncEventType, Cause, Context, Device, Ece, Error, QpType, Result};
 use verbs_core::room::{self, CALL};
 use verbs_core::slots::SlotId;
 
+use self::connection::Connection;
 use self::table::Entry;
 use crate::backend::{Backend, Source};
 use crate::cmd::query::DeviceKey;
@@ -50,7 +55,7 @@ use crate::device::{self, Limits, OpenDevice};
 use crate::types::{EventType, Peer, PortSpace};
 
 pub use connect::Message;
-pub use multicast::GroupKey;
+pub use key::{GroupKey, IdKey};
 
 /// An id: a listener, or one end of a connection or of a datagram service.
 ///
@@ -69,11 +74,6 @@ pub struct CmId {
     inner: Arc<IdInner>,
 }
 
-/// The number that names an id in events. A number is reused only after 2³¹ other ids of the
-/// process.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IdKey(pub(crate) SlotId);
-
 /// The state shared by the handle, the table and a thread that handles an event.
 #[derive(Debug)]
 pub(crate) struct IdInner {
@@ -87,7 +87,7 @@ pub(crate) struct IdInner {
     limits: OnceLock<Limits>,
     /// Declared before the backend: the queue pair is dropped before its connection, so that it
     /// sends nothing to a peer that was notified of the end.
-    connection: Mutex<qp::Connection>,
+    connection: Mutex<Connection>,
     backend: Box<dyn Backend>,
 }
 
@@ -278,7 +278,7 @@ impl IdInner {
         }
     }
 
-    fn connection(&self) -> MutexGuard<'_, qp::Connection> {
+    fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -342,18 +342,6 @@ impl fmt::Debug for CmId {
             .field("port_space", &self.inner.space)
             .field("qp_type", &self.inner.qp_type)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Display for IdKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for IdKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IdKey({self})")
     }
 }
 

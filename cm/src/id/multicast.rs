@@ -1,26 +1,14 @@
 //! Multicast groups.
 
-use core::fmt;
 use std::sync::Arc;
 
 use verbs::{Errno, Error, Result};
-use verbs_core::slots::SlotId;
 
+use super::connection::Member;
+use super::key::GroupKey;
 use super::table::{self, Entry};
 use super::{CmId, explain};
 use crate::types::Address;
-
-/// The number that names a group membership in events.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GroupKey(pub(crate) SlotId);
-
-/// A membership of an id.
-#[derive(Debug)]
-pub(super) struct Member {
-    pub(super) key: GroupKey,
-    /// The kernel's number.
-    number: u32,
-}
 
 impl CmId {
     /// Starts joining a group, for sending and receiving, or with `send_only` only for sending. The
@@ -80,11 +68,5 @@ impl CmId {
         let member = member.ok_or_else(none)?;
         table::remove(group.0);
         self.inner.explained(self.inner.backend.leave(member.number))
-    }
-}
-
-impl fmt::Debug for GroupKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GroupKey({})", self.0)
     }
 }

@@ -1,0 +1,32 @@
+//! [`IdKey`], [`GroupKey`]: the numbers by which events name ids and memberships.
+
+use core::fmt;
+
+use verbs_core::slots::SlotId;
+
+/// The number that names an id in events. A number is reused only after 2³¹ other ids of the
+/// process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IdKey(pub(crate) SlotId);
+
+/// The number that names a group membership in events.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKey(pub(crate) SlotId);
+
+impl fmt::Display for IdKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for IdKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IdKey({self})")
+    }
+}
+
+impl fmt::Debug for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GroupKey({})", self.0)
+    }
+}
