@@ -18,7 +18,7 @@ use ib_cm::wire::{Ece as WireEce, Mtu, ServiceId};
 use provider_soft::cm::{Forwarder, Gsi, MAD_LEN, MadAddress, Mailbox, Port, ReceivedMad};
 use verbs::{Ece, Errno, Gid};
 
-use super::record::Key;
+use super::key::Key;
 
 /// A soft device in use.
 #[derive(Debug)]

@@ -9,10 +9,10 @@ use ib_cm::time::{MILLISECOND, Time};
 use provider_soft::cm::{Port, Question, Resolution, Route, is_taken, ports_of};
 use verbs::Errno;
 
+use super::key::{Key, Token};
 use super::ports::Owner;
-use super::record::{IdState, Key};
+use super::record::IdState;
 use super::state::{Asks, Limits, PendingLookup, State, Then};
-use super::wait::Token;
 use crate::types::{Address, EventType};
 
 type Result<T> = core::result::Result<T, Errno>;

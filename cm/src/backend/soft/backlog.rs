@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ib_cm::shares::Shares;
 use verbs::Gid;
 
-use super::record::Key;
+use super::key::Key;
 
 /// A listener's unread requests.
 #[derive(Clone, Debug)]

@@ -15,8 +15,9 @@ use provider_soft::cm::{Found, Route};
 use verbs::{AsyncEventType, Ece, Errno, Gid, QpType};
 
 use super::adapter::{Adapter, ece_to_wire};
+use super::key::Key;
 use super::param::SoftParam;
-use super::record::{Id, IdState, Key, service};
+use super::record::{Id, IdState, service};
 use super::state::{Asks, State, Then};
 use crate::types::{ConnParam, EventType, PortSpace};
 

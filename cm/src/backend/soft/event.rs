@@ -27,11 +27,12 @@ use verbs::{Ece, Errno, Gid, GlobalRoute, QpType};
 use super::SoftId;
 use super::adapter::ece_from_wire;
 use super::backlog::{Place, Room};
+use super::key::Key;
 use super::manager::manager;
 use super::origin::Origin;
 use super::param::SoftParam;
 use super::queue::{Entry, Queue};
-use super::record::{HOP_LIMIT, IdState, Key};
+use super::record::{HOP_LIMIT, IdState};
 use super::state::{Garbage, State};
 use crate::types::EventType;
 

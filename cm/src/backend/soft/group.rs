@@ -8,8 +8,9 @@ use std::net::IpAddr;
 
 use verbs::{Errno, GlobalRoute, QpType};
 
+use super::key::Key;
 use super::param::SoftParam;
-use super::record::{HOP_LIMIT, IdState, Key};
+use super::record::{HOP_LIMIT, IdState};
 use super::state::{Garbage, State};
 use crate::types::{Address, EventType, PortSpace};
 

@@ -11,9 +11,10 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use verbs::{Ece, Errno, QpType};
 
+use super::key::Key;
 use super::param::SoftParam;
 use super::queue::{Entry, Queue};
-use super::record::{IdState, Key};
+use super::record::IdState;
 use super::state::{Garbage, State};
 use crate::cmd::option::IdOption;
 use crate::types::EventType;

@@ -11,9 +11,9 @@ use verbs::Errno;
 
 use super::address::address_of;
 use super::backlog::Backlog;
-use super::record::{IdState, Key, Listener, service};
+use super::key::{Key, Token};
+use super::record::{IdState, Listener, service};
 use super::state::{Garbage, State};
-use super::wait::Token;
 use crate::cmd::query::DeviceKey;
 use crate::types::Address;
 

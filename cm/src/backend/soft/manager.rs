@@ -38,9 +38,9 @@ use verbs::{Cause, Errno, Error, Result};
 use verbs_core::fork::ForkLock;
 use verbs_core::thread;
 
+use super::key::Token;
 use super::presence::note_new_port;
 use super::state::State;
-use super::wait::Token;
 
 static MANAGER: OnceLock<Manager> = OnceLock::new();
 

@@ -5,6 +5,7 @@
 //! | [`manager`] | **start here**: the lock, the calls, the thread |
 //! | [`wait`] | the thread's work: its files and its deadlines |
 //! | [`state`] | everything protected by the lock |
+//! | [`key`] | the numbers of ids, and of the files that the thread waits for |
 //! | [`record`] | the record of an id, and its states |
 //! | [`address`], [`listen`] | binding, resolving, listening |
 //! | [`backlog`] | a listener's unread requests |
@@ -53,6 +54,7 @@ mod chunks;
 mod connect;
 mod event;
 mod group;
+mod key;
 mod life;
 mod listen;
 mod manager;
@@ -75,9 +77,9 @@ use std::sync::Arc;
 
 use verbs::{AsyncEventType, Cause, Ece, Errno, Error, QpAttr, QpAttrMask, QpState, QpType, Result};
 
+use self::key::Key;
 use self::manager::{Manager, is_forked, manager};
 use self::queue::Queue;
-use self::record::Key;
 use super::{Backend, RawEvent, Source};
 use crate::cmd::option::IdOption;
 use crate::cmd::query::{Addresses, DeviceKey, Gids};

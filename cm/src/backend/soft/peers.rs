@@ -16,9 +16,9 @@ use provider_soft::cm::{DeviceOwner, Found, PeerProcess, Port};
 use verbs::Gid;
 
 use super::adapter::{INTAKE, OTHERS, RECEIVED, ROUND};
-use super::record::{Id, Key};
+use super::key::{Key, Token};
+use super::record::Id;
 use super::state::State;
-use super::wait::Token;
 
 /// A watched process.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt as _;
 
 use verbs::Errno;
 
-use super::record::Key;
+use super::key::Key;
 
 /// The ports of all spaces, with the ids using them.
 #[derive(Debug, Default)]

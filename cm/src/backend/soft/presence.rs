@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use provider_soft::cm::{AddressWatch, Port};
 
 use super::adapter::Adapter;
+use super::key::Key;
 use super::queue::Entry;
-use super::record::{IdState, Key};
+use super::record::IdState;
 use super::state::{Garbage, State};
 use crate::types::EventType;
 

@@ -7,7 +7,8 @@ use ib_cm::cm::State as CmState;
 use provider_soft::cm::Port;
 use verbs::{AccessFlags, AhAttr, Errno, Gid, GlobalRoute, Mtu, QpAttr, QpAttrMask, QpState, QpType, Rate};
 
-use super::record::{HOP_LIMIT, Id, IdState, Key};
+use super::key::Key;
+use super::record::{HOP_LIMIT, Id, IdState};
 use super::state::State;
 use crate::cmd::query::{Addresses, DeviceKey, Gids};
 use crate::types::{ConnParam, PathRecord, PortSpace};

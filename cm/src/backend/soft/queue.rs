@@ -38,8 +38,8 @@ use verbs::{Ece, Errno, Error, Result};
 
 use super::backlog::Place;
 use super::chunks::Chunks;
+use super::key::Key;
 use super::param::SoftParam;
-use super::record::Key;
 use super::{RawEvent, SoftId};
 use crate::backend::Backend;
 use crate::types::EventType;

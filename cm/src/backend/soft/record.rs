@@ -25,10 +25,6 @@ use super::backlog::Backlog;
 use super::queue::Queue;
 use crate::types::PortSpace;
 
-/// The manager's number of an id. Numbers are never reused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(pub(super) u64);
-
 /// The state of an id, as in `cma.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdState {

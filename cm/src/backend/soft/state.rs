@@ -13,13 +13,13 @@ use verbs::{Ece, Errno, QpType};
 use super::SoftId;
 use super::adapter::{Adapter, LINGER, REPEAT};
 use super::connect::Request;
+use super::key::{Key, Token};
 use super::origin::InterfaceAddress;
 use super::param::SoftParam;
 use super::peers::Peer;
 use super::ports::Ports;
 use super::queue::{Entry, Queue, Requests};
-use super::record::{Id, IdState, Key};
-use super::wait::Token;
+use super::record::{Id, IdState};
 use crate::types::{EventType, PortSpace};
 
 /// An id's pending query to a listener or a neighbour.

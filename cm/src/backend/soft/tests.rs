@@ -14,9 +14,8 @@ use nix::sys::socket::{Backlog, listen};
 use provider_soft::cm::Port;
 use verbs::{AccessFlags, Gid};
 
-use super::record::Key;
+use super::key::{Key, Token};
 use super::state::State;
-use super::wait::Token;
 use super::*;
 
 /// The maximum delivery time of a packet on a busy machine.
