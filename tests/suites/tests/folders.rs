@@ -14,6 +14,7 @@ use syn::{Attribute, ItemMod, ItemUse, Meta, UseTree};
 /// Each crate, and how many of its imports lead from a folder to a higher one.
 const CRATES: &[(&str, usize)] = &[
     ("c-abi", 0),
+    ("cm", 0),
     ("ib-cm", 0),
     ("libibverbs-rs", 0),
     ("provider-rxe", 0),
