@@ -3,21 +3,17 @@
 //! # References
 //! linux `rdma_connect_locked`, `rdma_accept`, `rdma_reject`, `rdma_disconnect`, `rdma_notify`
 
-use std::net::{IpAddr, SocketAddr};
-
-use ib_cm::cm::{
-    AcceptParams, CmId, ConnectParams, Refused, RejectParams, SidrParams, SidrReplyParams, Transport,
-};
+use ib_cm::cm::{AcceptParams, CmId, ConnectParams, Refused, RejectParams, SidrParams, SidrReplyParams};
 use ib_cm::time::{MILLISECOND, Time};
-use ib_cm::wire::ip::Addresses;
-use ib_cm::wire::{Reason, dreq, ip, rej, rep, req, rtu, sidr_rep, sidr_req};
+use ib_cm::wire::{Reason, dreq, rej, rep, rtu, sidr_rep};
 use provider_soft::cm::{Found, Route};
-use verbs::{AsyncEventType, Ece, Errno, Gid, QpType};
+use verbs::{AsyncEventType, Ece, Errno, QpType};
 
 use super::adapter::{Adapter, ece_to_wire};
 use super::key::Key;
 use super::param::SoftParam;
-use super::record::{Id, IdState, service};
+use super::record::IdState;
+use super::request::Request;
 use super::state::{Asks, State, Then};
 use crate::types::{ConnParam, EventType, PortSpace};
 
@@ -280,47 +276,6 @@ impl State {
     }
 }
 
-/// A request, before the path to the peer is known.
-#[derive(Debug)]
-pub(super) enum Request {
-    /// For a connection.
-    Connection(ConnectParams),
-    /// For a datagram service.
-    Service(SidrParams),
-}
-
-impl Request {
-    /// Returns the request of an id whose route is resolved.
-    ///
-    /// # Errors
-    /// `EINVAL` for private data that are too long.
-    fn new(id: &Id, param: &ConnParam<'_>, ece: Ece) -> Result<Self> {
-        let (local, peer) = (id.local.ok_or(Errno::INVAL)?, id.peer.ok_or(Errno::INVAL)?);
-        let private_data = [&header(local, peer)?.emit(), param.private_data].concat();
-        let service_id = service(id.space, peer.port());
-        if id.qp_type == QpType::UD {
-            let private_data = sidr_req::Data::new(&private_data).map_err(|_| Errno::INVAL)?;
-            let params = SidrParams::new(id.messages(Gid::ZERO), service_id);
-            return Ok(Self::Service(SidrParams { private_data, ..params }));
-        }
-        Ok(Self::Connection(ConnectParams {
-            service_id,
-            transport: transport(id.qp_type)?,
-            qp_num: param.qp_num,
-            starting_psn: id.starting_psn,
-            responder_resources: param.responder_resources,
-            initiator_depth: param.initiator_depth,
-            flow_control: param.flow_control,
-            retry_count: param.retry_count.min(7),
-            rnr_retry_count: param.rnr_retry_count.min(7),
-            srq: param.srq,
-            ece: ece_to_wire(ece),
-            private_data: req::Data::new(&private_data).map_err(|_| Errno::INVAL)?,
-            ..ConnectParams::default()
-        }))
-    }
-}
-
 /// The time for a listener to answer before its request is sent, in milliseconds. It answers at
 /// once unless its process is stopped. An unanswered request is given up after a similar time.
 const ANSWER_MS: u64 = 60_000;
@@ -333,29 +288,6 @@ fn give_up(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {
     } else {
         adapter.cm.reject(now, connection, &RejectParams::default())
     };
-}
-
-/// Returns the header of a request.
-fn header(local: SocketAddr, peer: SocketAddr) -> Result<ip::Repr> {
-    let addresses = match (local.ip(), peer.ip()) {
-        (IpAddr::V4(source), IpAddr::V4(target)) => Addresses::V4 { source, target },
-        (IpAddr::V6(source), IpAddr::V6(target)) => Addresses::V6 { source, target },
-        _ => return Err(Errno::INVAL),
-    };
-    Ok(ip::Repr { source_port: local.port(), addresses })
-}
-
-/// Returns the transport of a queue pair.
-///
-/// # Errors
-/// `EINVAL` for a type without connections.
-fn transport(qp_type: QpType) -> Result<Transport> {
-    match qp_type {
-        QpType::RC => Ok(Transport::Rc),
-        QpType::UC => Ok(Transport::Uc),
-        QpType::XRC_SEND => Ok(Transport::Xrc),
-        _ => Err(Errno::INVAL),
-    }
 }
 
 /// Returns the errno for a refusal of the communication manager.

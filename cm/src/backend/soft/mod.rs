@@ -9,9 +9,10 @@
 //! | [`record`] | the record of an id, and its states |
 //! | [`address`], [`listen`] | binding, resolving, listening |
 //! | [`backlog`] | a listener's unread requests |
+//! | [`request`] | a request of this side, before the path to the peer is known |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`life`] | the end of an id; its cookie, options and channel |
-//! | [`presence`] | devices that appear and disappear |
+//! | [`presence`] | devices that appear and disappear; the addresses of this machine |
 //! | [`peers`] | peers on this machine whose process dies silently |
 //! | [`event`] | turns protocol events into events of ids |
 //! | [`origin`] | checks the addresses in a request |
@@ -66,6 +67,7 @@ mod presence;
 mod query;
 mod queue;
 mod record;
+mod request;
 mod state;
 #[cfg(test)]
 mod tests;

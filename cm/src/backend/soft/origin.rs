@@ -23,8 +23,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use nix::ifaddrs::getifaddrs;
 use verbs::Errno;
 
-use super::state::State;
-
 /// An address of this machine, with the name of its interface.
 pub(super) type InterfaceAddress = (String, IpAddr);
 
@@ -41,42 +39,13 @@ pub(super) struct Origin {
     pub(super) target: IpAddr,
 }
 
-impl State {
-    /// Returns whether a request's addresses are genuine.
-    ///
-    /// Listing this machine's addresses takes the kernel a dozen system calls. The list is cached
-    /// until it changes, because strangers may flood the device and local programs send a thousand
-    /// requests at a time.
-    ///
-    /// # Errors
-    /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
-    pub(super) fn is_genuine(&mut self, origin: Origin) -> Result<bool, Errno> {
-        Ok(origin.is_plain() || origin.is_genuine_among(self.interfaces()?))
-    }
-
-    /// Returns whether a packet is known to come from this machine.
-    pub(super) fn is_of_this_machine(&mut self, origin: &Origin) -> bool {
-        origin.packet.is_loopback() || self.interfaces().is_ok_and(|interfaces| origin.is_local(interfaces))
-    }
-
-    /// Returns the addresses of this machine.
-    fn interfaces(&mut self) -> Result<&[InterfaceAddress], Errno> {
-        self.look_for_change();
-        let addresses = match self.addresses.take() {
-            Some(addresses) => addresses,
-            None => self.spare.lend(interfaces)?,
-        };
-        Ok(self.addresses.insert(addresses))
-    }
-}
-
 impl Origin {
     /// Returns whether the request has the packet's addresses, as most requests do.
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         (self.source.to_canonical(), self.target.to_canonical()) == (self.packet, self.device)
     }
 
-    fn is_genuine_among(&self, interfaces: &[InterfaceAddress]) -> bool {
+    pub(super) fn is_genuine_among(&self, interfaces: &[InterfaceAddress]) -> bool {
         let (source, target) = (self.source.to_canonical(), self.target.to_canonical());
         let is_of_machine = |ip: IpAddr| names(interfaces, ip).next().is_some();
         if self.is_local(interfaces) {
@@ -86,7 +55,7 @@ impl Origin {
     }
 
     /// Returns whether the packet came from this machine.
-    fn is_local(&self, interfaces: &[InterfaceAddress]) -> bool {
+    pub(super) fn is_local(&self, interfaces: &[InterfaceAddress]) -> bool {
         // Another machine may have the same link-local address on another link.
         let is_of_link = matches!(self.packet, IpAddr::V6(v6) if v6.is_unicast_link_local());
         names(interfaces, self.packet).next().is_some()
@@ -117,7 +86,7 @@ fn listed(ip: IpAddr) -> IpAddr {
 ///
 /// # Errors
 /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
-fn interfaces() -> Result<Vec<InterfaceAddress>, Errno> {
+pub(super) fn interfaces() -> Result<Vec<InterfaceAddress>, Errno> {
     let addresses = getifaddrs()?.filter_map(|entry| {
         let storage = entry.address?;
         let ip = match (storage.as_sockaddr_in(), storage.as_sockaddr_in6()) {
@@ -132,10 +101,6 @@ fn interfaces() -> Result<Vec<InterfaceAddress>, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use nix::sys::epoll::{Epoll, EpollCreateFlags};
-
     use super::*;
 
     /// Returns whether a request is genuine on a machine with a loopback interface and two others.
@@ -208,25 +173,6 @@ mod tests {
             assert!(!is_genuine("fe80::1", "fe80::1", source, target), "{source} {target}");
         }
         assert!(is_genuine("127.7.7.7", "127.7.7.8", "::1", "::1"));
-    }
-
-    #[test]
-    fn the_addresses_of_this_machine_are_listed_once_until_they_change() {
-        let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
-        if state.watch.is_none() {
-            println!("SKIP: the kernel reports no changes");
-            return;
-        }
-        let loopback = |last| IpAddr::from([127, 7, 7, last]);
-        let (device, packet) = (loopback(7), loopback(8));
-        let origin = Origin { device, packet, source: loopback(1), target: loopback(2) };
-        assert_eq!(state.is_genuine(origin), Ok(true));
-        state.addresses = Some(Vec::new());
-        // Another program may change an address meanwhile.
-        assert!(state.is_genuine(origin) == Ok(false) || state.has_changed);
-        state.follow_devices();
-        state.addresses = None;
-        assert_eq!(state.is_genuine(origin), Ok(true));
     }
 
     #[test]

@@ -6,29 +6,18 @@
 //! ```
 //!
 //! The kernel ends the connections of a killed process on a kernel device. For a soft device, its
-//! peers watch a file that the kernel closes with the process ([`PeerProcess`]). A peer on another
+//! peers watch a file that the kernel closes with the process ([`PeerProcess`](provider_soft::cm::PeerProcess)). A peer on another
 //! machine or in another network namespace cannot be watched; its silence reveals the end.
 //!
 //! An id keeps watching the process that had the device at the time of the request, because another
 //! process may have the address later.
 
-use provider_soft::cm::{DeviceOwner, Found, PeerProcess, Port};
-use verbs::Gid;
+use provider_soft::cm::{DeviceOwner, Found, Port};
 
 use super::adapter::{INTAKE, OTHERS, RECEIVED, ROUND};
 use super::key::{Key, Token};
 use super::record::Id;
-use super::state::State;
-
-/// A watched process.
-#[derive(Debug)]
-pub(super) struct Peer {
-    process: PeerProcess,
-    /// The address of its device, with the interface of a link-local address, and its slot.
-    address: PeerAddress,
-    /// The number of ids that have it as their peer.
-    users: usize,
-}
+use super::state::{Peer, PeerAddress, State};
 
 impl State {
     /// Watches the process with the device of an id's peer. If it cannot be watched, the id keeps
@@ -230,9 +219,6 @@ impl State {
         }
     }
 }
-
-/// The GID of a device, the interface of a link-local address, and the slot of its process.
-type PeerAddress = (Gid, u32, u8);
 
 /// A process that is not watched.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Devices that appear and disappear.
+//! Devices that appear and disappear, and the addresses of this machine.
 //!
 //! ```text
 //!   an address leaves its interface ─► its device is removed: DEVICE_REMOVAL of each id on it
@@ -15,9 +15,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use provider_soft::cm::{AddressWatch, Port};
+use verbs::Errno;
 
 use super::adapter::Adapter;
 use super::key::Key;
+use super::origin::{InterfaceAddress, Origin, interfaces};
 use super::queue::Entry;
 use super::record::IdState;
 use super::state::{Garbage, State};
@@ -66,6 +68,33 @@ impl State {
         }
     }
 
+    /// Returns whether a request's addresses are genuine.
+    ///
+    /// Listing this machine's addresses takes the kernel a dozen system calls. The list is cached
+    /// until it changes, because strangers may flood the device and local programs send a thousand
+    /// requests at a time.
+    ///
+    /// # Errors
+    /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
+    pub(super) fn is_genuine(&mut self, origin: Origin) -> Result<bool, Errno> {
+        Ok(origin.is_plain() || origin.is_genuine_among(self.interfaces()?))
+    }
+
+    /// Returns whether a packet is known to come from this machine.
+    pub(super) fn is_of_this_machine(&mut self, origin: &Origin) -> bool {
+        origin.packet.is_loopback() || self.interfaces().is_ok_and(|interfaces| origin.is_local(interfaces))
+    }
+
+    /// Returns the addresses of this machine.
+    fn interfaces(&mut self) -> Result<&[InterfaceAddress], Errno> {
+        self.look_for_change();
+        let addresses = match self.addresses.take() {
+            Some(addresses) => addresses,
+            None => self.spare.lend(interfaces)?,
+        };
+        Ok(self.addresses.insert(addresses))
+    }
+
     /// Returns the process's ports, without removed devices.
     pub(super) fn present_ports(&mut self) -> Vec<Port> {
         let ports = Port::all();
@@ -109,5 +138,34 @@ impl State {
         }
         self.unwatch(watch);
         self.report_outcome(key, EventType::DEVICE_REMOVAL, Ok(()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Arc;
+
+    use nix::sys::epoll::{Epoll, EpollCreateFlags};
+
+    use super::*;
+
+    #[test]
+    fn the_addresses_of_this_machine_are_listed_once_until_they_change() {
+        let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
+        if state.watch.is_none() {
+            println!("SKIP: the kernel reports no changes");
+            return;
+        }
+        let loopback = |last| IpAddr::from([127, 7, 7, last]);
+        let (device, packet) = (loopback(7), loopback(8));
+        let origin = Origin { device, packet, source: loopback(1), target: loopback(2) };
+        assert_eq!(state.is_genuine(origin), Ok(true));
+        state.addresses = Some(Vec::new());
+        // Another program may change an address meanwhile.
+        assert!(state.is_genuine(origin) == Ok(false) || state.has_changed);
+        state.follow_devices();
+        state.addresses = None;
+        assert_eq!(state.is_genuine(origin), Ok(true));
     }
 }

@@ -7,19 +7,18 @@ use std::time::Instant;
 
 use ib_cm::time::Time;
 use nix::sys::epoll::Epoll;
-use provider_soft::cm::{AddressWatch, Answers, Listening, Lookup, Port, Question, Spare};
-use verbs::{Ece, Errno, QpType};
+use provider_soft::cm::{AddressWatch, Answers, Listening, Lookup, PeerProcess, Port, Question, Spare};
+use verbs::{Ece, Errno, Gid, QpType};
 
 use super::SoftId;
 use super::adapter::{Adapter, LINGER, REPEAT};
-use super::connect::Request;
 use super::key::{Key, Token};
 use super::origin::InterfaceAddress;
 use super::param::SoftParam;
-use super::peers::Peer;
 use super::ports::Ports;
 use super::queue::{Entry, Queue, Requests};
 use super::record::{Id, IdState};
+use super::request::Request;
 use crate::types::{EventType, PortSpace};
 
 /// An id's pending query to a listener or a neighbour.
@@ -56,6 +55,19 @@ pub(super) struct Limits {
     /// The minimum if a listener is queried.
     pub(super) least: Time,
 }
+
+/// A watched process.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) process: PeerProcess,
+    /// The address of its device, with the interface of a link-local address, and its slot.
+    pub(super) address: PeerAddress,
+    /// The number of ids that have it as their peer.
+    pub(super) users: usize,
+}
+
+/// The GID of a device, the interface of a link-local address, and the slot of its process.
+pub(super) type PeerAddress = (Gid, u32, u8);
 
 /// Everything protected by the manager's lock.
 #[derive(Debug)]
