@@ -31,7 +31,7 @@ use super::key::Key;
 use super::manager::manager;
 use super::origin::Origin;
 use super::param::SoftParam;
-use super::queue::{Entry, Queue};
+use super::queue::{Entry, Queue, Unread};
 use super::record::{HOP_LIMIT, IdState};
 use super::state::{Garbage, State};
 use crate::types::EventType;
@@ -236,8 +236,8 @@ impl State {
     /// Drops an unread request without a reply. A request that was read meanwhile stays; it has
     /// already left the backlog.
     fn forget_unread(&mut self, queue: &Queue, request: Key) {
-        let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|(id, _)| id.key == request);
-        for (id, place) in queue.discard(is_it) {
+        let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|unread| unread.key == request);
+        for Unread { id, place, .. } in queue.discard(is_it) {
             // Immediately, because the next request may need another place.
             drop(place);
             self.forget(request);
@@ -276,7 +276,7 @@ impl State {
     fn report_request(&mut self, listener: Key, key: Key, place: Place, param: SoftParam, ece: Ece) {
         // The manager runs this code, so it exists.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
-        let request = Some((SoftId { manager, key, kernel_error: None }, place));
+        let request = Some(Unread { key, id: Box::new(SoftId { manager, key, kernel_error: None }), place });
         let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
         let event = EventType::CONNECT_REQUEST;
         self.push(queue, Entry { owner: listener, cookie, event, status: 0, param, ece, request });

@@ -154,7 +154,7 @@ impl State {
             return Ok(());
         }
         let move_request = |entry: &Entry| {
-            let request = entry.request.as_ref().map(|(id, _)| id.key);
+            let request = entry.request.as_ref().map(|request| request.key);
             if let Some(id) = request.and_then(|request| self.ids.get_mut(&request)) {
                 id.queue = Arc::clone(to);
             }

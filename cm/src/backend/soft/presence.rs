@@ -131,7 +131,7 @@ impl State {
         (id.state, id.adapter, id.connection) = (IdState::Removed, None, None);
         let watch = id.watch.take();
         // An unread request can no longer be accepted.
-        let is_of = |entry: &Entry| entry.request.as_ref().is_some_and(|(request, _)| request.key == key);
+        let is_of = |entry: &Entry| entry.request.as_ref().is_some_and(|request| request.key == key);
         self.garbage.push_back(Garbage::Requests(id.queue.discard(is_of)));
         if let Some(local) = id.local {
             self.ports.release(id.space.0, local.port(), key);

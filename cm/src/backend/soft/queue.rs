@@ -40,8 +40,7 @@ use super::backlog::Place;
 use super::chunks::Chunks;
 use super::key::Key;
 use super::param::SoftParam;
-use super::{RawEvent, SoftId};
-use crate::backend::Backend;
+use crate::backend::{Backend, RawEvent};
 use crate::types::EventType;
 
 /// The events of a channel.
@@ -70,13 +69,22 @@ pub(super) struct Entry {
     pub(super) status: i32,
     pub(super) param: SoftParam,
     pub(super) ece: Ece,
-    /// The id of a connection request with its place in the listener's backlog.
-    pub(super) request: Option<(SoftId, Place)>,
+    pub(super) request: Option<Unread>,
+}
+
+/// A connection request that the program has not read.
+#[derive(Debug)]
+pub(super) struct Unread {
+    pub(super) key: Key,
+    /// The request's id. Dropping it takes the manager's lock and ends the request.
+    pub(super) id: Box<dyn Backend>,
+    /// The place in the listener's backlog.
+    pub(super) place: Place,
 }
 
 /// Requests whose events were removed. Each takes a small allocation, so that destruction works
 /// when memory is short.
-pub(super) type Requests = LinkedList<(SoftId, Place)>;
+pub(super) type Requests = LinkedList<Unread>;
 
 impl Queue {
     /// # Errors
@@ -125,7 +133,7 @@ impl Queue {
             status: entry.status,
             param: Box::new(entry.param),
             ece: entry.ece,
-            request: entry.request.map(|(id, _)| Box::new(id) as Box<dyn Backend>),
+            request: entry.request.map(|request| request.id),
         })
     }
 

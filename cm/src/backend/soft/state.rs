@@ -10,7 +10,6 @@ use nix::sys::epoll::Epoll;
 use provider_soft::cm::{AddressWatch, Answers, Listening, Lookup, PeerProcess, Port, Question, Spare};
 use verbs::{Ece, Errno, Gid, QpType};
 
-use super::SoftId;
 use super::adapter::{Adapter, LINGER, REPEAT};
 use super::key::{Key, Token};
 use super::origin::InterfaceAddress;
@@ -19,6 +18,7 @@ use super::ports::Ports;
 use super::queue::{Entry, Queue, Requests};
 use super::record::{Id, IdState};
 use super::request::Request;
+use crate::backend::Backend;
 use crate::types::{EventType, PortSpace};
 
 /// An id's pending query to a listener or a neighbour.
@@ -120,7 +120,7 @@ pub(super) struct State {
 pub(super) enum Garbage {
     Id(Box<Id>),
     Requests(Requests),
-    Request(SoftId),
+    Request(Box<dyn Backend>),
     Port(Port),
 }
 
@@ -277,7 +277,7 @@ impl State {
     /// Queues an event. If memory is short, the event is lost.
     pub(super) fn push(&mut self, queue: Arc<Queue>, entry: Entry) {
         if let Some(lost) = queue.push(entry) {
-            self.garbage.extend(lost.request.map(|(id, _)| Garbage::Request(id)));
+            self.garbage.extend(lost.request.map(|request| Garbage::Request(request.id)));
             return;
         }
         self.tell(queue);
