@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The kernel ends the connections of a killed process on a kernel device. For a soft device, its
-//! peers watch a file that the kernel closes with the process ([`PeerProcess`](provider_soft::cm::PeerProcess)). A peer on another
-//! machine or in another network namespace cannot be watched; its silence reveals the end.
+//! peers watch a file that the kernel closes with the process
+//! ([`PeerProcess`](provider_soft::cm::PeerProcess)). A peer on another machine or in another
+//! network namespace cannot be watched; its silence reveals the end.
 //!
 //! An id keeps watching the process that had the device at the time of the request, because another
 //! process may have the address later.
