@@ -1,7 +1,7 @@
 //! [`Ah`]: the path of datagrams, including the path back to a sender.
 
 use verbs_core::provider::{AhOps, ContextOps, Erased, NamedProvider, Provider};
-use verbs_core::types::{AhAttr, Av, Grh, UdAddr, Wc, WcFlags};
+use verbs_core::types::{AhAttr, Av, Gid, Grh, UdAddr, Wc, WcFlags};
 use verbs_core::{Cause, Errno, Result};
 
 use crate::device::context::Context;
@@ -83,14 +83,17 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn init_ah_from_wc(&self, port_num: u8, wc: &Wc, received: &[u8]) -> Result<AhAttr> {
         const VERB: &str = "init_ah_from_wc";
-        if !wc.wc_flags.contains(WcFlags::GRH) {
-            let path = AhAttr::from_wc(wc, None, port_num, &[]);
-            return path.map_err(|cause| self.registry().error(VERB, Errno::NODATA).because(cause));
-        }
-        let grh = Grh::parse(received)
-            .map_err(|error| self.registry().error(VERB, Errno::INVAL).because(Cause::Parse(error)))?;
-        AhAttr::from_wc(wc, Some(&grh), port_num, &self.gid_table()?)
-            .map_err(|cause| self.registry().error(VERB, Errno::NODATA).because(cause))
+        let (grh, table) = if wc.wc_flags.contains(WcFlags::GRH) {
+            let grh = Grh::parse(received)
+                .map_err(|error| self.registry().error(VERB, Errno::INVAL).because(Cause::Parse(error)))?;
+            (Some(grh), self.gid_table()?)
+        } else {
+            (None, Vec::new())
+        };
+        AhAttr::from_wc(wc, grh.as_ref(), port_num, &table).ok_or_else(|| {
+            let gid = grh.map_or(Gid::ZERO, |grh| grh.dgid);
+            self.registry().error(VERB, Errno::NODATA).because(Cause::NoSuchGid { port_num, gid })
+        })
     }
 }
 

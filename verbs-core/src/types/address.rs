@@ -3,7 +3,6 @@
 use core::fmt;
 
 use super::{Gid, GidEntry, Grh, Rate, Wc};
-use crate::error::Cause;
 
 /// The global part of an address, which becomes the GRH, or the IP header on RoCE.
 #[doc(alias = "ibv_global_route")]
@@ -131,21 +130,17 @@ impl AhAttr {
     /// completion lacks [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the entry
     /// that the datagram was sent to. Replies have a hop limit of 255.
     ///
-    /// # Errors
-    /// [`Cause::NoSuchGid`] if the port has no entry with the datagram's destination and protocol.
+    /// Returns `None` if the port has no entry with the datagram's destination and protocol.
     ///
     /// # References
     /// `ibv_init_ah_from_wc(3)`; IBTA volume 1, section 13.5.4.4 (response address)
     #[doc(alias = "ibv_init_ah_from_wc")]
-    pub fn from_wc(wc: &Wc, grh: Option<&Grh>, port_num: u8, table: &[GidEntry]) -> Result<Self, Cause> {
+    pub fn from_wc(wc: &Wc, grh: Option<&Grh>, port_num: u8, table: &[GidEntry]) -> Option<Self> {
         let local = Self { sl: wc.sl, src_path_bits: wc.dlid_path_bits, ..Self::lid(port_num, wc.slid) };
-        let Some(grh) = grh else { return Ok(local) };
-        let source = table
-            .iter()
-            .find(|entry| {
-                entry.port_num == u32::from(port_num) && entry.gid == grh.dgid && grh.is_of(entry.gid_type)
-            })
-            .ok_or(Cause::NoSuchGid { port_num, gid: grh.dgid })?;
+        let Some(grh) = grh else { return Some(local) };
+        let source = table.iter().find(|entry| {
+            entry.port_num == u32::from(port_num) && entry.gid == grh.dgid && grh.is_of(entry.gid_type)
+        })?;
         let route = GlobalRoute {
             dgid: grh.sgid,
             flow_label: grh.flow_label,
@@ -153,7 +148,7 @@ impl AhAttr {
             hop_limit: u8::MAX,
             traffic_class: grh.traffic_class,
         };
-        Ok(Self { grh: Some(route), ..local })
+        Some(Self { grh: Some(route), ..local })
     }
 }
 
@@ -294,8 +289,7 @@ mod tests {
         };
         let local = AhAttr { sl: 3, src_path_bits: 1, ..AhAttr::lid(1, 5) };
         assert_eq!(reply, AhAttr { grh: Some(route), ..local });
-        assert_eq!(AhAttr::from_wc(&wc, None, 1, &table), Ok(local), "InfiniBand needs no GRH");
-        let missing = Cause::NoSuchGid { port_num: 1, gid: HERE.into() };
-        assert_eq!(AhAttr::from_wc(&wc, Some(&grh), 1, &table[..3]), Err(missing));
+        assert_eq!(AhAttr::from_wc(&wc, None, 1, &table), Some(local), "InfiniBand needs no GRH");
+        assert_eq!(AhAttr::from_wc(&wc, Some(&grh), 1, &table[..3]), None);
     }
 }
