@@ -163,9 +163,13 @@ fn an_empty_gid_is_zero_or_no_data() {
             assert_eq!(ibv_query_gid(context, 1, 0, &raw mut gid), 0);
             let first = gid.raw;
             assert_ne!(first, [0; 16]);
-            assert_eq!(ibv_query_gid(context, 1, 1, &raw mut gid), 0);
+            for index in 1..4 {
+                assert_eq!(ibv_query_gid(context, 1, index, &raw mut gid), 0);
+                assert_eq!(gid.raw, first, "the address at the indexes of rxe and network cards");
+            }
+            assert_eq!(ibv_query_gid(context, 1, 4, &raw mut gid), 0);
             assert_eq!(gid.raw, [0; 16], "an empty entry");
-            for (port, index) in [(1, -1), (1, 4), (0, 0), (2, 0)] {
+            for (port, index) in [(1, -1), (1, 8), (0, 0), (2, 0)] {
                 assert_eq!((ibv_query_gid(context, port, index, &raw mut gid), errno()), (-1, EINVAL));
             }
 
@@ -174,10 +178,12 @@ fn an_empty_gid_is_zero_or_no_data() {
             assert_eq!(_ibv_query_gid_ex(context, 1, 0, &raw mut entry, 0, size), 0);
             assert_eq!((entry.gid.raw, entry.gid_index, entry.port_num), (first, 0, 1));
             assert_eq!(entry.gid_type, IBV_GID_TYPE_ROCE_V2);
-            assert_eq!(_ibv_query_gid_ex(context, 1, 1, &raw mut entry, 0, size), ENODATA);
+            assert_eq!(_ibv_query_gid_ex(context, 1, 3, &raw mut entry, 0, size), 0);
+            assert_eq!((entry.gid.raw, entry.gid_index, entry.port_num), (first, 3, 1));
+            assert_eq!(_ibv_query_gid_ex(context, 1, 4, &raw mut entry, 0, size), ENODATA);
             assert_eq!(errno(), ENODATA);
             for (port, index, flags, size) in
-                [(1, 4, 0, size), (1, 0, 1, size), (1, 0, 0, size - 1), (257, 0, 0, size), (0, 0, 0, size)]
+                [(1, 8, 0, size), (1, 0, 1, size), (1, 0, 0, size - 1), (257, 0, 0, size), (0, 0, 0, size)]
             {
                 let result = _ibv_query_gid_ex(context, port, index, &raw mut entry, flags, size);
                 assert_eq!(result, EINVAL, "port {port}, index {index}, flags {flags}, {size} bytes");
@@ -204,15 +210,18 @@ fn a_gid_table_has_entries_of_the_size_that_the_program_knows() {
         };
         let full = size_of::<ibv_gid_entry>();
         let (count, all) = table(8, 0, full);
-        assert_eq!(count, 1, "the device has one address");
-        assert!(untouched(&all[full..]));
+        assert_eq!(count, 4, "the device has one address, at four indexes");
+        assert!(untouched(&all[4 * full..]));
         for size in [16, full, full + 8] {
-            let (count, bytes) = table(1, 0, size);
+            let (count, bytes) = table(4, 0, size);
             let known = size.min(full);
-            assert_eq!((count, &bytes[..known]), (1, &all[..known]));
-            assert!(bytes[known..size].iter().all(|byte| *byte == 0) && untouched(&bytes[size..]), "{size}");
+            assert_eq!((count, &bytes[..known]), (4, &all[..known]));
+            assert!(
+                bytes[known..size].iter().all(|byte| *byte == 0) && untouched(&bytes[4 * size..]),
+                "{size}"
+            );
         }
-        for (max, flags, size) in [(0, 0, full), (8, 1, full), (8, 0, 0)] {
+        for (max, flags, size) in [(0, 0, full), (3, 0, full), (8, 1, full), (8, 0, 0)] {
             let (count, bytes) = table(max, flags, size);
             assert_eq!((count, untouched(&bytes)), (-(EINVAL as ssize_t), true), "{max} {flags} {size}");
         }
@@ -728,9 +737,10 @@ fn the_files_of_a_device_say_what_its_queries_say_and_end_with_the_process() {
             assert_eq!(read("node_type"), "1: CA\n");
             assert_eq!(read("node_guid"), groups(&guid.to_ne_bytes()));
             assert_eq!(read("ports/1/gids/0"), groups(&gid));
-            assert_eq!(read("ports/1/gids/1"), groups(&[0; 16]));
-            assert_eq!(read("ports/1/gid_attrs/types/0"), "RoCE v2\n");
-            assert_eq!(read("ports/1/gid_attrs/ndevs/0"), "lo\n");
+            assert_eq!(read("ports/1/gids/3"), groups(&gid));
+            assert_eq!(read("ports/1/gids/4"), groups(&[0; 16]));
+            assert_eq!(read("ports/1/gid_attrs/types/3"), "RoCE v2\n");
+            assert_eq!(read("ports/1/gid_attrs/ndevs/3"), "lo\n");
             assert!(read("ports/1/state").starts_with(&format!("{}: ", attr.state)));
             assert!(read("ports/1/phys_state").starts_with(&format!("{}: ", attr.phys_state)));
             assert_eq!(read("ports/1/cap_mask"), format!("{:#010x}\n", attr.port_cap_flags));

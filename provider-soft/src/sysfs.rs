@@ -213,11 +213,15 @@ impl Folder {
         let (gids, attrs) = (self.sub("gids")?, self.sub("gid_attrs")?);
         let (types, ndevs) = (attrs.sub("types")?, attrs.sub("ndevs")?);
         for index in 0..limits::GID_TABLE {
-            let gid = if index == 0 { device.gid } else { [0; 16] };
-            gids.file(&index.to_string(), groups(gid))?;
+            let has_gid = index < limits::GIDS;
+            let index = index.to_string();
+            gids.file(&index, groups(if has_gid { device.gid } else { [0; 16] }))?;
+            if has_gid {
+                types.file(&index, "RoCE v2")?;
+                interface.as_ref().map_or(Ok(()), |interface| ndevs.file(&index, &interface.name))?;
+            }
         }
-        types.file("0", "RoCE v2")?;
-        interface.map_or(Ok(()), |interface| ndevs.file("0", interface.name))
+        Ok(())
     }
 }
 

@@ -92,6 +92,17 @@ impl Member {
     fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.process.0.id().cast_signed()), signal).expect("the process exists");
     }
+
+    /// Stops all threads.
+    fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.process.0.id());
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            stat.rsplit(") ").next().is_some_and(|state| state.starts_with('T'))
+        };
+        eventually("the process stops", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
+    }
 }
 
 fn slots_of(members: &[Member]) -> Vec<u32> {
@@ -116,9 +127,9 @@ fn slots() {
 
 fn stopped() {
     let [first, second] = [Member::start(), Member::start()];
-    first.signal(Signal::SIGSTOP);
+    first.stop();
     let third = Member::start().slot();
-    second.signal(Signal::SIGSTOP);
+    second.stop();
     let refused = Member::start().line;
     assert!(refused.contains("no process that has it answers"), "{refused}");
     second.signal(Signal::SIGCONT);

@@ -49,8 +49,11 @@ pub(crate) const MAX_DM_SIZE: u64 = 256 << 10;
 pub(crate) const MAX_DM_LOG_ALIGN: u32 = MAX_DM_SIZE.ilog2();
 /// Completion vectors: one thread raises all events.
 pub(crate) const COMP_VECTORS: u32 = 1;
-/// Entries of the GID table. The first one is the address.
-pub(crate) const GID_TABLE: u32 = 4;
+/// Entries of the GID table.
+pub(crate) const GID_TABLE: u32 = 8;
+/// The first entries of the table, all with the address. Programs expect it at index 1, where rxe
+/// has its IPv4 address, or at 3, where network cards have RoCE v2 over IPv4.
+pub(crate) const GIDS: u32 = 4;
 /// The only partition key: the default one, full member.
 pub(crate) const PKEY: u16 = 0xffff;
 /// The only port.

@@ -55,7 +55,7 @@ pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result
     explain::path_port(attr, limits::PORT).map_err(invalid)?;
     explain::path_grh(attr, LinkLayer::ETHERNET).map_err(invalid)?;
     let grh = attr.grh.unwrap_or_default();
-    if grh.sgid_index != 0 {
+    if grh.sgid_index >= limits::GIDS {
         let index = grh.sgid_index;
         let (errno, table_len) =
             if index < limits::GID_TABLE { (Errno::NODATA, 0) } else { (Errno::INVAL, limits::GID_TABLE) };

@@ -116,14 +116,16 @@ impl DeviceOps for Context {
 
     fn query_gid_table(&self) -> Result<Vec<GidEntry>> {
         self.device.check("query_gid")?;
-        Ok(gid_entry(&self.device).into_iter().collect())
+        let first = gid_entry(&self.device);
+        let at = |gid_index| first.map(|entry| GidEntry { gid_index, ..entry });
+        Ok((0..limits::GIDS).filter_map(at).collect())
     }
 
     fn query_gid_entry(&self, port_num: u8, gid_index: u32) -> Result<Option<GidEntry>> {
         self.device.check("query_gid")?;
         check_port(&self.device, "query_gid", port_num)?;
         match gid_index {
-            0 => Ok(gid_entry(&self.device)),
+            ..limits::GIDS => Ok(gid_entry(&self.device).map(|entry| GidEntry { gid_index, ..entry })),
             _ if gid_index < limits::GID_TABLE => Ok(None),
             _ => {
                 let cause = Cause::Gid { port_num, index: gid_index, table_len: limits::GID_TABLE };
