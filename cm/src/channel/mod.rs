@@ -65,9 +65,9 @@ pub(crate) struct Command<'a> {
     pub(crate) number: u32,
     /// The command's struct, with zero in each address field.
     pub(crate) body: &'a [u8],
-    /// The offset in `body` of the reply's address, with the buffer for the reply.
+    /// The offset of the reply's address in `body`, and the buffer for the reply.
     pub(crate) reply: Option<(usize, &'a mut [u8])>,
-    /// The offset in `body` of the value's address, with the bytes for the kernel to read.
+    /// The offset of the value's address in `body`, and the bytes that the kernel reads.
     pub(crate) value: Option<(usize, &'a [u8])>,
 }
 

@@ -21,8 +21,8 @@ pub struct Resources {
     pub send_cq: Cq,
     /// The completion queue of receives.
     pub recv_cq: Cq,
-    /// The channel of both queues. A wait has exclusive access, so an event can only wake that
-    /// wait.
+    /// The channel of both queues. A waiting thread has exclusive access, so an event can wake only
+    /// that thread.
     channel: CompChannel,
 }
 

@@ -296,8 +296,8 @@ impl EventChannel {
         }
     }
 
-    /// Waits at the descriptor of several sources and queries only those it reports. Querying the
-    /// kernel for nothing would cost a system call for each event of another source.
+    /// Waits at the descriptor of several sources and queries only those it reports. A query of the
+    /// kernel without need would cost a system call for each event of another source.
     fn wait_at_all(&self, epoll: &Epoll, deadline: Option<Instant>) -> Result<Option<Event>> {
         loop {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
