@@ -587,7 +587,7 @@ const CAUGHT_UP: u32 = 1024;
 /// The number of attempts by an exiting process to get the lock.
 const PATIENCE: u32 = 1000;
 
-/// The number of times a poller receives, while there is more, before it looks at its queue.
+/// The maximum number of times that a poller receives packets before it looks at its queue.
 const ROUNDS: u32 = 4;
 
 /// One in this many polls without packets checks everything, including the clock.
