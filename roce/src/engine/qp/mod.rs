@@ -59,7 +59,7 @@ pub(crate) struct Qp {
     pub(crate) in_blocked: bool,
     /// The peer's number in [`Answers`](super::answers::Answers), from RTR on.
     pub(crate) peer: Option<u32>,
-    /// Whether the peer's list there of queue pairs with an answer to send contains it.
+    /// Whether that peer's list of queue pairs with an answer to send contains this one.
     pub(crate) in_answers: bool,
     /// The peer's UDP source port, once known (strict ports).
     pub(crate) peer_port: Option<u16>,
