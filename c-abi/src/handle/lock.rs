@@ -373,7 +373,7 @@ const LAST_SLEEP: u32 = 1_000_000;
 /// All bits of a futex: any thread.
 pub(crate) const ANY: u32 = libc::FUTEX_BITSET_MATCH_ANY as u32;
 
-/// Returns the bit that wakes the thread with a number, and few other threads.
+/// Returns the wake bit of the thread with this number, which few other threads share.
 const fn bit_of(number: u32) -> u32 {
     1 << (number % 32)
 }
