@@ -45,7 +45,7 @@ const COUNT: &str = "count: ";
 /// The kinds of calls reached last, to the precision of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// The kinds still missing one round before all were reached.
+    /// The kinds that were still missing one round before all kinds had been reached.
     last: Vec<String>,
     /// The time at the end of the round that reached them.
     after: Option<Duration>,
