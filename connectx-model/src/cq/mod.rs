@@ -59,11 +59,11 @@ pub(crate) struct Cq {
     pub(crate) in_error: bool,
     /// Number of queues that complete here.
     pub(crate) users: u32,
-    /// Observations of the driver; a new queue starts with the default.
+    /// The model's record of the driver's accesses, empty for a new queue.
     pub(crate) run: CqRun,
 }
 
-/// Observations of a completion queue's driver.
+/// The model's record of the driver's accesses to a completion queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CqRun {
     /// Consumer index, 24 bits, last read from the doorbell record.
