@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     pub(crate) completed: usize,
 }
 
-/// A queue pair and the model's knowledge of it. Its peer is another one.
+/// A queue pair and the model's state of it. Its peer is another queue pair.
 pub(crate) struct Half {
     pub(crate) ep: usize,
     pub(crate) qpn: Qpn,

@@ -27,7 +27,7 @@ pub struct Program {
 /// A folder beside the suites' programs.
 const FOLDER: &str = "c-programs";
 
-/// Compiles on the host the programs needed by the suites of `guest` and reports any obstacle.
+/// Compiles the programs for the suites of `guest` on the host and reports every failure.
 #[must_use]
 pub fn main(guest: &str, programs: &[Program]) -> ExitCode {
     match compile_all(programs) {

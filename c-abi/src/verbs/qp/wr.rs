@@ -412,7 +412,7 @@ impl<'a, P: Provider> Building<'a, P> {
     }
 }
 
-/// The reason of a request without an operation or an address.
+/// The reason for rejecting a request without an operation or an address.
 const UNADDRESSED: PostReason = PostReason::Doorbell(Errno::INVAL);
 
 /// The flags that every operation accepts, with the same meaning for every kind of memory.

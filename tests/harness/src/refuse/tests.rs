@@ -1,4 +1,4 @@
-//! The supervisor on this process's calls and on a command.
+//! Tests of the supervisor with calls of this process and with a command.
 //!
 //! # Safety
 //! The only ioctl is called on a file descriptor that does not exist, or on `/dev/null`, which
