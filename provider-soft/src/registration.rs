@@ -43,7 +43,7 @@ impl SoftDevice {
     /// - `EADDRINUSE`: this process has a device on the address, or the port is taken by a process
     ///   of another user or by the kernel's rdma_rxe.
     /// - `EADDRNOTAVAIL`: the address does not belong to this machine.
-    /// - `ETIMEDOUT`: no process that shares the address answers within 5 s.
+    /// - `ETIMEDOUT`: no process that shares the address replies within 5 s.
     /// - `EUSERS`: 253 processes share the address.
     /// - any other errno of creating sockets, notably `EMFILE`.
     pub fn bind(address: IpAddr) -> Result<DeviceInfo> {

@@ -1,4 +1,4 @@
-//! Processes that share an address: each has a slot, also after others have ended or stopped.
+//! Processes that share an address: each has a slot, even after others have ended or stopped.
 //!
 //! This test has no harness, because it starts itself again as these processes.
 #![allow(missing_docs)]
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Opens the device, says the slot or the error, and waits to be killed.
+/// Opens the device, prints the slot or the error, and waits to be killed.
 fn member() -> ExitCode {
     let device = match SoftDevice::bind(ADDRESS) {
         Ok(device) => device,

@@ -1,7 +1,7 @@
 //! [`Mailbox`] and [`Forwarder`]: connection requests between processes that share an address.
 //!
-//! The kernel gives a request to any of the processes with a connection manager, because only the
-//! service id tells which one listens. That process passes it on:
+//! The kernel delivers a request to any of the processes with a connection manager, because only
+//! the service id determines the process that listens. The receiving process forwards it:
 //!
 //! ```text
 //!   listener:  listen at \0verbs-soft/cm/2/mad/10.0.0.1/0000000001061c06
@@ -32,7 +32,7 @@ use super::port::Port;
 use super::rendezvous::{is_reached, service_name};
 use crate::io::spare::Spare;
 
-/// Receives the requests for a service that other processes pass on. Dropping it frees the service.
+/// Receives the requests for a service that other processes forward. Dropping it frees the service.
 ///
 /// Its descriptor is readable while requests may wait. It must not be read from.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Mailbox {
         Some(())
     }
 
-    /// Drops a connection, and gives its number to the last one.
+    /// Drops a connection; the last one gets its number.
     fn forget(&mut self, index: usize) {
         let _ = self.epoll.delete(&self.streams[index]);
         self.streams.swap_remove(index);
@@ -121,7 +121,7 @@ impl AsFd for Mailbox {
     }
 }
 
-/// Passes requests on to the processes that listen to their services.
+/// Forwards requests to the processes that listen to their services.
 #[derive(Debug, Default)]
 pub struct Forwarder {
     /// Connections by service.
@@ -129,8 +129,8 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Passes a request to the process that listens to its service at a port's address. Returns
-    /// whether there is one, even if it has no room for the request.
+    /// Forwards a request to the process that listens to its service at a port's address. Returns
+    /// whether such a process exists, even if it has no room for the request.
     pub fn forward(&mut self, port: &Port, service: u64, request: &ReceivedMad) -> bool {
         if port.slot() == 0 {
             return false;
@@ -201,7 +201,7 @@ fn parse(bytes: &[u8; LEN + 1]) -> ReceivedMad {
 /// The number of processes that wait for a listener to accept their connections.
 const BACKLOG: i32 = 256;
 
-/// The largest number of connections, each way.
+/// The maximum number of connections in each direction.
 const CONNECTIONS: usize = 256;
 
 #[cfg(all(test, not(loom)))]

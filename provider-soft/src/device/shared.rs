@@ -536,7 +536,7 @@ impl Shared {
         Ok(self.requests.get().cloned())
     }
 
-    /// Makes the worker wait for connection requests, or no longer.
+    /// Sets whether the worker waits for connection requests.
     pub(crate) fn watch_requests(&self, has_gsi: bool) {
         self.has_gsi.store(has_gsi, Ordering::Release);
         self.wake();

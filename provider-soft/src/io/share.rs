@@ -4,7 +4,7 @@
 //! Each has a *slot* of the address: a UDP socket, and the upper 8 bits of its queue pair numbers
 //! and communication ids. The kernel chooses the socket of each packet: the sockets form a group
 //! (`SO_REUSEPORT`), and a [`filter`] computes the index in the group from the packet's headers. No
-//! process forwards data, and no process is special.
+//! process forwards data, and all have the same role.
 //!
 //! ```text
 //!              ┌─ for queue pair 0x5aabcd ───────────► socket 2: the process with slot 0x5a
@@ -15,8 +15,8 @@
 //! The slot is the index of the socket, combined (XOR) with a *mask* that the first process draws.
 //! So a stranger who guesses the number of a queue pair must guess all of its 24 bits.
 //!
-//! Socket 0 receives connection requests, whose process only the service id tells. Each process
-//! with a connection manager reads it, and passes requests for other processes on.
+//! Socket 0 receives connection requests, whose process only the service id determines. Each
+//! process with a connection manager reads it and forwards requests for other processes.
 //!
 //! # Ends of processes
 //! The kernel numbers the sockets of a group in the order of `bind(2)`, and moves the last one to
@@ -27,7 +27,7 @@
 //! | abstract name of a Unix socket | held by | for |
 //! |---|---|---|
 //! | `BASE/join` | the process that joins | joining one after the other |
-//! | `BASE/group` | all processes | getting the store: any of them answers |
+//! | `BASE/group` | all processes | getting the store: any of them replies |
 //! | `BASE/INDEX` | the process with the slot | freeing the slot when it ends, however it ends |
 //!
 //! `BASE` contains the user, whose processes alone may share a UDP port. The names belong to the
@@ -71,8 +71,8 @@ pub(crate) struct Membership {
 /// The last index of a socket.
 const LAST: u8 = 254;
 
-/// The time for which a process waits for another one to join or to answer. A process that is
-/// stopped, for example by a debugger, answers nobody.
+/// The time for which a process waits for another one to join or to reply. A stopped process, for
+/// example in a debugger, does not reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Membership {
@@ -81,7 +81,7 @@ impl Membership {
     /// Returns the socket of the slot as well.
     ///
     /// # Errors
-    /// - `ETIMEDOUT`: the processes that have the address do not answer.
+    /// - `ETIMEDOUT`: the processes that have the address do not reply.
     /// - `EUSERS`: all slots are in use.
     /// - `EADDRINUSE`: another user has a name, or the port.
     /// - any other errno of `open`, `socket(2)`, `bind(2)`, `connect(2)` and `sendmsg(2)`, notably
@@ -124,7 +124,7 @@ impl Membership {
         self.requests.try_clone().map_err(|error| Errno::from_io(&error))
     }
 
-    /// Answers processes that join, without waiting.
+    /// Replies to processes that join, without waiting.
     pub(crate) fn admit(&self) {
         let files = [self.group.as_fd(), self.store.ends[0].as_fd(), self.store.ends[1].as_fd()];
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +173,7 @@ const GROUP: &str = "/group";
 /// The sockets of an address by their index, as messages that are never taken out of a stream.
 #[derive(Debug)]
 struct Store {
-    /// The end that takes messages, and the end that gives them.
+    /// The receiving end and the sending end.
     ends: [OwnedFd; 2],
 }
 
@@ -185,14 +185,14 @@ impl Store {
         Ok(Self { ends })
     }
 
-    /// Adds a socket behind the others. Each is stored with the mask. Only the process whose
-    /// [turn](Turn) it is may call it.
+    /// Adds a socket behind the others, with the mask. Only the process that has the [turn](Turn)
+    /// may call this.
     fn push(&self, mask: u8, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         sys::send_files(self.ends[0].as_fd(), mask, &[socket])
     }
 
     /// Returns the mask and a descriptor of the socket with an index, if there is one. Only the
-    /// process whose [turn](Turn) it is may call it: the offset belongs to the stream.
+    /// process that has the [turn](Turn) may call this, because the offset belongs to the stream.
     fn get(&self, index: u8) -> Result<Option<(u8, OwnedFd)>, Errno> {
         let end = self.ends[1].as_fd();
         sys::set_option(end, libc::SOL_SOCKET, libc::SO_PEEK_OFF, index.into())?;
@@ -297,7 +297,7 @@ fn wait(stream: &UnixStream, deadline: Instant) -> Result<(), Errno> {
     }
 }
 
-/// Returns whether the process at the other end is one of this user.
+/// Returns whether the process at the other end belongs to this user.
 fn is_own_user(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == geteuid().as_raw())
 }

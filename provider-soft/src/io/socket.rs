@@ -65,7 +65,8 @@ impl Socket {
     /// - `EADDRINUSE`: the port is taken by another user, by the kernel's rxe (`rdma_rxe`), or by a
     ///   soft device that does not share it.
     /// - `EADDRNOTAVAIL`: the address does not belong to this host.
-    /// - `ETIMEDOUT`: the processes that share it do not answer; `EUSERS`: they are too many.
+    /// - `ETIMEDOUT`: the processes that share it do not reply; `EUSERS`: there are too many of
+    ///   them.
     /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`, notably `EMFILE`.
     pub(crate) fn bind(address: IpAddr, scope: u32) -> Result<Self, Errno> {
         Self::bind_shared(address, UDP_PORT, scope)

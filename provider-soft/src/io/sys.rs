@@ -247,7 +247,7 @@ pub(super) fn discard(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if got < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
-/// The most descriptors in one message.
+/// The maximum number of descriptors in one message.
 pub(super) const FILES: usize = 3;
 
 /// Ancillary data with descriptors (`SCM_RIGHTS`): a header as in [`Control`], then the numbers.

@@ -250,8 +250,8 @@ impl DeviceCore {
         received | (!self.groups.is_empty() && self.groups.receive(socket))
     }
 
-    /// Takes connection requests from their socket and returns whether there were any.
-    /// [`handle`](Self::handle) them next.
+    /// Receives connection requests from their socket and returns whether there were any. The
+    /// caller [handles](Self::handle) them next.
     pub(crate) fn receive_requests(&mut self, socket: &Socket) -> bool {
         self.requests.as_mut().is_some_and(|requests| requests.receive(socket))
     }
