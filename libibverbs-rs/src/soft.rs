@@ -44,7 +44,7 @@ use verbs_core::Result;
 /// - `EADDRINUSE`: this process has a device on the address, or the port is taken by a process of
 ///   another user or by the kernel's `rdma_rxe`.
 /// - `EADDRNOTAVAIL`: the address does not belong to this machine.
-/// - `ETIMEDOUT`: no process that shares the address answers within 5 s.
+/// - `ETIMEDOUT`: no process that shares the address replies within 5 s.
 /// - `EUSERS`: 253 processes share the address.
 /// - any other errno of creating sockets.
 pub fn bind(address: IpAddr) -> Result<Device> {

@@ -26,9 +26,9 @@ pub(super) struct Adapter {
     pub(super) port: Port,
     pub(super) gsi: Gsi,
     pub(super) cm: Cm,
-    /// Requests for this process that others of its address have received, by service.
+    /// The requests for this process that other processes at its address have received, by service.
     mailboxes: BTreeMap<ServiceId, Mailbox>,
-    /// The way of requests for others.
+    /// The forwarder of requests for other processes.
     forwarder: Forwarder,
     /// Requests that are not handled yet.
     intake: Intake,
@@ -152,7 +152,7 @@ impl Adapter {
         true
     }
 
-    /// Returns the next MAD for this process. Passes requests for other processes on.
+    /// Returns the next MAD for this process. Forwards requests for other processes.
     fn next_mad(&mut self) -> Option<ReceivedMad> {
         while let Some(received) = self.gsi.recv() {
             let service = requested_service(&received.mad).filter(|of| !self.services.contains_key(of));
@@ -221,7 +221,7 @@ impl Adapter {
     ///
     /// # Errors
     /// `ENOMEM` if the communication manager has no room for another service; `EADDRINUSE` if
-    /// another process of the address has the service; any errno of [`Mailbox::bind`] and `watch`.
+    /// another process at the address has the service; any errno of [`Mailbox::bind`] and `watch`.
     pub(super) fn listen(
         &mut self,
         service: ServiceId,
@@ -254,7 +254,7 @@ impl Adapter {
     }
 }
 
-/// Returns the service that a request asks for, behind the header of the MAD, an id and 4 bytes.
+/// Returns the service named by a request, which follows the header of the MAD, an id and 4 bytes.
 fn requested_service(mad: &[u8; MAD_LEN]) -> Option<ServiceId> {
     let service = mad[32..].first_chunk().filter(|_| is_request(mad))?;
     Some(ServiceId(u64::from_be_bytes(*service)))

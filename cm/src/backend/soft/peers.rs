@@ -66,8 +66,8 @@ impl State {
         false
     }
 
-    /// Returns whether the address of an id's peer is also the one of a device of this process that
-    /// shares it, and the process of the peer is unknown.
+    /// Returns whether the peer's address is shared with a device of this process and the peer's
+    /// process is unknown.
     fn has_shared_address(&self, key: Key) -> bool {
         let Some(id) = self.ids.get(&key).filter(|id| id.remote_slot == 0) else { return false };
         let mut ports = self.adapters.values().map(|adapter| &adapter.port);
@@ -75,7 +75,7 @@ impl State {
     }
 
     /// Finds the slot of the process that listens at the address of an id's peer. Returns whether
-    /// there is one.
+    /// such a process exists.
     fn find_slot(&mut self, key: Key) -> bool {
         let Some(id) = self.ids.get_mut(&key) else { return false };
         let adapter = id.adapter.and_then(|number| self.adapters.get(&number));
