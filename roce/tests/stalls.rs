@@ -274,7 +274,7 @@ impl Victim {
     }
 }
 
-/// Every position within some quanta, and many quanta.
+/// The number of tested moments, which cover every position within a quantum, and many quanta.
 const MOMENTS: u64 = 500;
 
 #[test]

@@ -75,7 +75,7 @@ pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// Tells the clients of a name that nothing listens.
+/// Reports to the clients of a name that nothing listens.
 fn deny(name: UnixListener) {
     std::thread::spawn(move || {
         for client in name.incoming() {

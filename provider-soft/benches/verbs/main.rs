@@ -110,7 +110,7 @@ struct Row {
     name: &'static str,
     unit: &'static str,
     measure: Box<dyn Fn() -> Result<f64>>,
-    /// The line for comparison and the target of the ratio.
+    /// The line to compare this line with, and the target of their ratio.
     beside: Option<(&'static str, Target)>,
     values: Vec<f64>,
 }

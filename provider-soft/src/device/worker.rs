@@ -141,12 +141,12 @@ fn wait_while_polled(shared: &Shared, rests: &mut Rests) -> bool {
     }
 }
 
-/// The times during which the worker leaves a polling program alone.
+/// The times during which the worker does not work for a polling program.
 #[derive(Debug)]
 struct Rests {
-    /// The next time.
+    /// The duration of the next rest, in nanoseconds.
     tick: u64,
-    /// The number of glances to make without a rest before that.
+    /// The number of glances before the next rest.
     glances: u32,
 }
 

@@ -340,7 +340,7 @@ fn filter(mask: u8) -> [sock_filter; 15] {
 
 /// The management class of connection management.
 const CM_CLASS: u32 = 0x07;
-/// The attributes of its messages.
+/// The attributes of connection management messages.
 const CM_REQ: u32 = 0x10;
 const CM_SIDR_REQ: u32 = 0x17;
 const CM_SIDR_REP: u32 = 0x18;

@@ -198,12 +198,12 @@ impl Answers {
         self.line.is_empty() && self.resting.is_empty()
     }
 
-    /// Returns when the first resting peer has enough credit.
+    /// Returns the time when the first resting peer has enough credit.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.resting.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Moves peers back into the line once they have rested long enough.
+    /// Moves the resting peers that have enough credit back into the line.
     #[inline]
     pub(crate) fn wake(&mut self, now: Time) {
         while let Some(&Reverse((at, number))) = self.resting.peek()

@@ -15,8 +15,8 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
 use crate::engine::types::{Config, Status, Time};
 
-/// The minimum time-out, in nanoseconds. On a busy machine, a peer process that does not run for a
-/// moment has lost nothing. Devices have such a limit, too.
+/// The minimum time-out, in nanoseconds. On a busy machine, a peer process may not run for a moment
+/// and has lost nothing. Devices have such a limit, too.
 const SHORTEST_TIMEOUT: u64 = 1_000_000;
 
 /// Returns the cost of the packets from `from` to `to`, counted from the first of a work request.
