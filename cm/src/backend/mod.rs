@@ -59,7 +59,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn resolve_service(&self, service: Service<'_>) -> Result<()>;
     fn listen(&self, backlog: u32) -> Result<()>;
     fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()>;
-    /// Accepts a request. The request reports no events of the peer or the device before this call.
+    /// Accepts a request. Events of the peer or the device are reported only after this call.
     fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()>;
     fn reject(&self, data: &[u8], reason: u8) -> Result<()>;
     fn disconnect(&self) -> Result<()>;

@@ -1,4 +1,4 @@
-//! [`EngineSink`]: passes the engine's results on: completions into rings, retired work requests to
+//! [`EngineSink`]: forwards the engine's results: completions into rings, retired work requests to
 //! their queues, events into pipes.
 
 use core::num::NonZeroU64;

@@ -132,7 +132,8 @@ impl Qp {
         self.peer_port.is_some_and(|port| port != arrival.src_port)
     }
 
-    /// Returns two positions that change with each packet that is neither stale, ahead nor refused.
+    /// Returns two positions that change with each accepted packet: not with a stale, early or
+    /// refused one.
     ///
     /// On the unreliable service, the expected number follows every packet, even dropped ones.
     /// There the first position counts effects instead.
