@@ -28,11 +28,11 @@ pub(crate) struct Srq {
     pub(crate) users: u32,
     /// Matching list of an XRQ.
     pub(crate) tags: Option<Tags>,
-    /// Progress along the list; a new queue starts with the default.
+    /// The position in the list, at its start for a new queue.
     pub(crate) run: SrqRun,
 }
 
-/// Progress along the list of a shared receive queue.
+/// The position in the list of a shared receive queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SrqRun {
     /// Next entry to fetch.

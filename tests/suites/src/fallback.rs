@@ -76,7 +76,7 @@ fn output(mode: Mode, tool: &str, args: &[&str]) -> CaseResult {
     Ok(())
 }
 
-/// Checks that calls were refused and that the library used another way.
+/// Checks that calls were refused and that the library fell back to other calls.
 fn check(mode: Mode, counts: &Counts) {
     assert!(counts.refused > 0, "nothing was refused: {counts}");
     // A refusal is cached for the context or for the method, so no call is tried twice.

@@ -74,7 +74,7 @@ pub(super) struct Actor<'w> {
     /// Address handles, each after the indices of its context and of the destination's context.
     ahs: Vec<(usize, usize, Ah)>,
     channels: Vec<(usize, CompChannel)>,
-    /// The targets published by all threads, as of the last look.
+    /// The targets that all threads had published when this thread last read the list.
     targets: Vec<Arc<Target>>,
     datagram: Vec<(usize, u32)>,
 }

@@ -17,8 +17,8 @@ use super::SUITE;
 /// The time limit of a run, which takes about half a minute on one library.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Tests that race with rxe, their failure if they lose, and the race. They fail on C's library,
-/// too, but in other runs.
+/// Tests with a race in rxe: the name, the message of the failure, and the cause. On C's library
+/// they fail, too, but in other runs.
 pub const RACES: &[(&str, &str, &str)] = &[(
     "test_cq.CQTest.test_resize_cq",
     "PyverbsRDMAError not raised",
