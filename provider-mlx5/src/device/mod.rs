@@ -8,7 +8,7 @@
 //! | driver | request | reply | result |
 //! |---|---|---|---|
 //! | Linux 5.8 and newer | the whole | no registers | they are allocated for queue pairs |
-//! | Linux 4.11 and newer | the whole | registers | the context's registers are used, see [`uar`](crate::doorbell::uar) |
+//! | Linux 4.11 and newer | the whole | registers | the context's registers are used, see [`uar`] |
 //! | Linux 4.5 and newer | up to `lib_caps` | registers | as before, a page has one UAR |
 //! | before Linux 4.5 | up to `max_cqe_version` | no version | refused |
 //!
@@ -32,6 +32,8 @@
 //! # References
 //! rdma-core `providers/mlx5/mlx5.c` (`mlx5_alloc_context`); Linux
 //! `drivers/infiniband/hw/mlx5/main.c` (`mlx5_ib_alloc_ucontext`)
+//!
+//! [`uar`]: crate::doorbell::uar
 #![allow(unsafe_code)]
 
 pub(crate) mod clock;

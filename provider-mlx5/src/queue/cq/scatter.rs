@@ -13,9 +13,10 @@
 //! it](crate::ScatterToCqe::Always). Receives of shared receive queues are included.
 //!
 //! The elements are read from the request's entry: the poller copies before it frees the entry. It
-//! copies to the bytes of an element's [region](crate::device::regions) in this process; no region ends
-//! meanwhile. An element without such a region ends in the status `LOC_PROT_ERR`. Unlike an error
-//! detected by the device, this leaves the queue pair unchanged, and the peer sees success.
+//! copies to the bytes of an element's [region](crate::device::regions) in this process; no region
+//! ends in the meantime. An element without such a region ends in the status `LOC_PROT_ERR`. Unlike
+//! an error detected by the device, this leaves the queue pair unchanged, and the peer sees
+//! success.
 //!
 //! # Safety
 //! A request's memory belongs to the device until its completion was polled, or its queue pair was
