@@ -36,7 +36,7 @@
 //! | pages compared with sources | `tests` here, `tests/paths`, `c-abi/tests`, `cm/tests/names` |
 //! | C programs on our libraries and soft devices | `c-abi/tests/programs`, `c-abi/tests/c` |
 //! | interleavings of threads (loom) | `provider-soft`, `verbs-core`, `libibverbs-rs` |
-//! | protocols in virtual time, with faults | `roce/tests/sim`, `ib-cm/tests/sim.rs` |
+//! | protocols in virtual time, with faults | `roce/tests/sim`, `ib-cm/tests/{sim,flood}.rs` |
 //! | the order of barriers in the built code | `provider-mlx5/benches/sites` |
 //! | fuzz targets, sanitizers, other targets | `fuzz`, `sanitizer`, `aarch64`, `musl` of xtask |
 
