@@ -22,6 +22,7 @@ use ibverbs_c::c::*;
 use libc::{EBUSY, EFAULT, EINVAL, ENOENT, EOPNOTSUPP};
 use verbs::provider::EventsRead;
 use verbs::{DeviceInfo, Driver, Guid, NamedProvider, OwnDevice, Skipped};
+use verbs_core::provider::TAG_LIST;
 use verbs_core::types::{
     CqModerationCaps, DeviceCapFlags, OdpCaps, OdpGeneralCaps, OdpTransportCaps, PacketPacingCaps,
     PciAtomicCaps, PciAtomicOpSize, RawPacketCaps, RssCaps, TmCapFlags, TmCaps, TsoCaps,
@@ -401,6 +402,36 @@ fn the_end_of_a_work_queue_waits_for_an_event_that_was_read() {
             assert_eq!(t.destroy_wq.unwrap()(wq), EINVAL);
             ibv_ack_async_event(&raw mut event);
             assert_eq!(common::within("the end of the queue", move || thread.join().unwrap()), 0);
+            setup.destroy();
+        }
+    });
+}
+
+#[test]
+fn an_event_of_a_tag_list_is_an_error_of_its_shared_receive_queue() {
+    on_paper("tag-list-event", |world, context| {
+        // SAFETY: the objects are live; zeroed integers and null pointers are valid.
+        unsafe {
+            let setup = Setup::new(context);
+            let mut init: ibv_srq_init_attr_ex = zeroed();
+            init.comp_mask =
+                IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+            (init.srq_type, init.pd, init.cq) = (IBV_SRQT_TM, setup.pd, setup.cq);
+            (init.attr.max_wr, init.attr.max_sge) = (4, 1);
+            init.tm_cap = ibv_tm_cap { max_num_tags: 4, max_ops: 4 };
+            let srq = table(context).create_srq_ex.unwrap()(context, &raw mut init);
+            assert!(!srq.is_null(), "{}", errno());
+            let user_handle = world.user_handle(Kind::Srq);
+            assert_eq!(user_handle, srq as u64, "events carry the address");
+
+            // The program does not know the queue pair of the tag list.
+            world.raise_async(user_handle | TAG_LIST, IBV_EVENT_QP_FATAL);
+            let mut event: ibv_async_event = zeroed();
+            assert_eq!(ibv_get_async_event(context, &raw mut event), 0);
+            assert_eq!((event.event_type, event.element.srq), (IBV_EVENT_SRQ_ERR, srq));
+            ibv_ack_async_event(&raw mut event);
+            assert_eq!((*srq).events_completed, 1);
+            assert_eq!(ibv_destroy_srq(srq), 0);
             setup.destroy();
         }
     });

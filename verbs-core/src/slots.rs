@@ -5,10 +5,10 @@
 //! id finds nothing.
 //!
 //! ```text
-//!  63        32 31         0
+//!  62        32 31         0
 //! ┌────────────┬────────────┐   A slot's generation is odd while it is taken and even while
-//! │ generation │    slot    │   it is free, so 0 is never a live id.
-//! └────────────┴────────────┘
+//! │ generation │    slot    │   it is free, so 0 is never a live id. Bit 63 is clear: see
+//! └────────────┴────────────┘   `TAG_LIST` of the provider contract.
 //! ```
 
 use core::fmt;
@@ -35,6 +35,9 @@ impl SlotId {
         (self.0 >> 32) as u32
     }
 }
+
+/// The bits of a generation.
+const GENERATION: u32 = u32::MAX >> 1;
 
 /// Writes the slot and the generation: `#3.1`.
 impl fmt::Display for SlotId {
@@ -68,7 +71,7 @@ impl<T> Slots<T> {
     /// Creates an empty table for a forked child, in place of one that its parent was changing. Ids
     /// of the old table are invalid here, unless a slot had 2<sup>15</sup> values.
     pub fn of_child() -> Self {
-        Self { first: generation() << 16, ..Self::new() }
+        Self { first: (generation() << 16) & GENERATION, ..Self::new() }
     }
 
     /// Returns the number of values.
@@ -92,7 +95,7 @@ impl<T> Slots<T> {
             slot
         });
         let entry = &mut self.entries[slot as usize];
-        entry.generation = entry.generation.wrapping_add(1);
+        entry.generation = next(entry.generation);
         entry.value = Some(value);
         self.live += 1;
         SlotId::new(slot, entry.generation)
@@ -125,11 +128,16 @@ impl<T> Slots<T> {
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
         let entry = self.entries.get_mut(id.slot()).filter(|entry| entry.generation == id.generation())?;
         let value = entry.value.take()?;
-        entry.generation = entry.generation.wrapping_add(1);
+        entry.generation = next(entry.generation);
         self.live -= 1;
         self.free.push(id.slot() as u32);
         Some(value)
     }
+}
+
+/// Returns the generation that follows another one.
+const fn next(generation: u32) -> u32 {
+    generation.wrapping_add(1) & GENERATION
 }
 
 impl<T> Default for Slots<T> {
@@ -170,9 +178,9 @@ mod tests {
         let mut slots = Slots::new();
         let id = slots.insert(());
         slots.remove(id);
-        slots.entries[0].generation = u32::MAX - 1;
+        slots.entries[0].generation = GENERATION - 1;
         let last = slots.insert(());
-        assert_eq!(last.generation(), u32::MAX);
+        assert_eq!((last.generation(), last.0 >> 63), (GENERATION, 0));
         slots.remove(last);
         let next = slots.insert(());
         assert_eq!(next.generation(), 1);

@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t};
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
+use verbs_core::provider::for_program;
 use verbs_core::types::AsyncEventType;
 
 use crate::abi::c::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq, ibv_wq};
@@ -69,15 +70,8 @@ unsafe fn element(event: *const ibv_async_event) -> Element {
     // SAFETY: the caller's promise; every member of the union is an address or a number.
     unsafe {
         match AsyncEventType((*event).event_type) {
+            event_type if event_type.concerns_qp() => Element::Qp((*event).element.qp),
             AsyncEventType::CQ_ERR => Element::Cq((*event).element.cq),
-            AsyncEventType::QP_FATAL
-            | AsyncEventType::QP_REQ_ERR
-            | AsyncEventType::QP_ACCESS_ERR
-            | AsyncEventType::COMM_EST
-            | AsyncEventType::SQ_DRAINED
-            | AsyncEventType::PATH_MIG
-            | AsyncEventType::PATH_MIG_ERR
-            | AsyncEventType::QP_LAST_WQE_REACHED => Element::Qp((*event).element.qp),
             AsyncEventType::SRQ_ERR | AsyncEventType::SRQ_LIMIT_REACHED => Element::Srq((*event).element.srq),
             AsyncEventType::WQ_FATAL => Element::Wq((*event).element.wq),
             _ => Element::None,
@@ -94,25 +88,22 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    loop {
-        let mut record = IbUverbsAsyncEventDesc::default();
-        // SAFETY: the context is open.
-        if context.is_null() || !unsafe { read_record((*context).async_fd, &mut record) } {
-            return -1;
-        }
-        // SAFETY: the caller passes an event. The union holds an address, or a port number.
-        unsafe {
-            (*event).event_type = record.event_type;
-            (*event).element.cq = core::ptr::null_mut();
-            match element(event) {
-                Element::None => (*event).element.port_num = record.element as c_int,
-                // An object unknown to the program: the queue pair of a tag list.
-                _ if record.element == 0 => continue,
-                _ => (*event).element.cq = record.element as *mut c_void as *mut ibv_cq,
-            }
-        }
-        return 0;
+    let mut record = IbUverbsAsyncEventDesc::default();
+    // SAFETY: the context is open.
+    if context.is_null() || !unsafe { read_record((*context).async_fd, &mut record) } {
+        return -1;
     }
+    let (event_type, user_handle) = for_program(AsyncEventType(record.event_type), record.element);
+    // SAFETY: the caller passes an event. The union holds an address, or a port number.
+    unsafe {
+        (*event).event_type = event_type.0;
+        (*event).element.cq = core::ptr::null_mut();
+        match element(event) {
+            Element::None => (*event).element.port_num = user_handle as c_int,
+            _ => (*event).element.cq = user_handle as *mut c_void as *mut ibv_cq,
+        }
+    }
+    0
 }
 
 /// `ibv_ack_async_event(3)`.

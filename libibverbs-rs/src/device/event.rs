@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
-use verbs_core::provider::{ContextOps, Provider};
+use verbs_core::provider::{ContextOps, Provider, for_program};
 use verbs_core::types::AsyncEventType;
 use verbs_core::{Errno, Result};
 use zerocopy::{FromZeros, IntoBytes};
@@ -105,8 +105,8 @@ impl AsyncEvents {
     pub fn next_event(&self) -> Result<Option<AsyncEvent>> {
         let mut record = IbUverbsAsyncEventDesc::new_zeroed();
         while read_record(&self.file, record.as_mut_bytes(), VERB, &self.registry)? {
-            let event_type = AsyncEventType(record.event_type);
-            if let Some(element) = self.element(event_type, record.element) {
+            let (event_type, raw) = for_program(AsyncEventType(record.event_type), record.element);
+            if let Some(element) = self.element(event_type, raw) {
                 return Ok(Some(AsyncEvent { element, event_type }));
             }
         }
@@ -160,15 +160,8 @@ impl AsyncEvents {
     fn element(&self, event_type: AsyncEventType, raw: u64) -> Option<Element> {
         use AsyncEventType as E;
         match event_type {
+            _ if event_type.concerns_qp() => self.registry.qp(raw).map(Element::Qp),
             E::CQ_ERR => self.registry.cq(raw).map(Element::Cq),
-            E::QP_FATAL
-            | E::QP_REQ_ERR
-            | E::QP_ACCESS_ERR
-            | E::COMM_EST
-            | E::SQ_DRAINED
-            | E::PATH_MIG
-            | E::PATH_MIG_ERR
-            | E::QP_LAST_WQE_REACHED => self.registry.qp(raw).map(Element::Qp),
             E::SRQ_ERR | E::SRQ_LIMIT_REACHED => self.registry.srq(raw).map(Element::Srq),
             E::WQ_FATAL => self.registry.wq(raw).map(Element::Wq),
             E::DEVICE_FATAL => Some(Element::Device),

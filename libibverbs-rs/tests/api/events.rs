@@ -9,8 +9,9 @@ use crate::common::{Kind, World};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use verbs::{
     AsyncEventType, Cause, CompChannel, Context, Cq, CqId, CqInit, Element, Errno, Error, InitAttr, Provider,
-    QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp,
+    QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags, SendOp, SrqInit, TmCap,
 };
+use verbs_core::provider::TAG_LIST;
 
 both! {
     an_event_names_the_queue_that_asked_for_it
@@ -19,6 +20,7 @@ both! {
     a_channel_waits_or_says_that_there_is_nothing
     an_asynchronous_event_names_its_object
     asynchronous_events_of_objects_that_are_gone_are_skipped
+    an_event_of_a_tag_list_is_an_error_of_its_shared_receive_queue
     every_stream_takes_from_the_same_events
     a_record_of_the_wrong_length_is_an_error
     a_stream_that_has_ended_is_an_error
@@ -134,6 +136,23 @@ fn asynchronous_events_of_objects_that_are_gone_are_skipped<P: Provider>(world: 
     world.raise_async(stale, 1);
     world.raise_async(1, 10);
     assert_eq!(events.next_event().unwrap().unwrap().element, Element::Port(1));
+    assert_eq!(events.next_event().unwrap(), None);
+}
+
+fn an_event_of_a_tag_list_is_an_error_of_its_shared_receive_queue<P: Provider>(
+    world: &World,
+    context: Context<P>,
+) {
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(&CqInit::new(4)).unwrap());
+    let tm = TmCap { max_num_tags: 4, max_ops: 4 };
+    let srq = pd.create_tm_srq(&cq, tm, &SrqInit::new(4)).unwrap();
+    let events = context.async_events().unwrap();
+    let user_handle = world.user_handle(Kind::Srq);
+    world.raise_async(user_handle | TAG_LIST, AsyncEventType::QP_LAST_WQE_REACHED.0);
+    let event = events.next_event().unwrap().expect("the program learns of it");
+    assert_eq!((event.element, event.event_type), (Element::Srq(srq.id()), AsyncEventType::SRQ_ERR));
+    srq.close().unwrap();
+    world.raise_async(user_handle | TAG_LIST, AsyncEventType::QP_FATAL.0);
     assert_eq!(events.next_event().unwrap(), None);
 }
 

@@ -28,7 +28,7 @@ use verbs_core::channel::Uhw;
 use verbs_core::cmd::srq::SrqHandles;
 use verbs_core::provider::{
     Destroy, DeviceOps as _, EventsRead, PdOps as _, QpOps as _, QpParents, QpParts, RecvQueue as _, SrqOps,
-    SrqParents, SrqParts, XrcdOps,
+    SrqParents, SrqParts, TAG_LIST, XrcdOps,
 };
 use verbs_core::types::{
     AhAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpCreateAttr, QpInitAttr, QpState, QpType, SrqAttr, SrqAttrMask,
@@ -70,6 +70,8 @@ pub struct Srq {
     own: Option<Arc<Shared>>,
     /// The queue pair for operations on the tag list, for the kind TM.
     commands: Option<Qp>,
+    /// The events of that queue pair that the program read, once it was destroyed.
+    tag_events: u32,
     life: Arc<Life>,
 }
 
@@ -158,6 +160,7 @@ impl Srq {
             requests,
             own,
             commands: None,
+            tag_events: 0,
             life,
         };
         let mut queue = queue;
@@ -166,7 +169,7 @@ impl Srq {
         // the shared receive queue keeps alive.
         drop(cqs);
         if attr.srq_type == SrqType::TM {
-            match srq.create_commands(parents, attr.tm) {
+            match srq.create_commands(parents, attr) {
                 Ok((commands, tags)) => {
                     recv = Receives::Tagged(Arc::clone(tags.record()));
                     srq.commands = Some(commands);
@@ -187,13 +190,16 @@ impl Srq {
         Ok(SrqParts { srq, queue })
     }
 
-    /// Creates the tag list and the queue pair for its operations.
+    /// Creates the tag list and the queue pair for its operations. The program does not know the
+    /// queue pair, so its events are those of the shared receive queue ([`TAG_LIST`]).
     ///
     /// # References
     /// rdma-core `providers/mlx5/verbs.c` (`create_cmd_qp`)
-    fn create_commands(&self, parents: &SrqParents<'_, Mlx5>, tm: TmCap) -> Result<(Qp, TagList)> {
+    fn create_commands(&self, parents: &SrqParents<'_, Mlx5>, srq: &SrqInitAttr) -> Result<(Qp, TagList)> {
+        let tm = srq.tm;
         let cap = QpCap { max_send_wr: tm.max_ops, max_send_sge: 1, ..QpCap::default() };
-        let attr = QpInitAttr { user_handle: 0, qp_type: QpType::RC, cap, sq_sig_all: false };
+        let user_handle = srq.user_handle | TAG_LIST;
+        let attr = QpInitAttr { user_handle, qp_type: QpType::RC, cap, sq_sig_all: false };
         let (pd, cq) = (Some(parents.pd), parents.cq);
         let of = QpParents { pd, send_cq: cq, recv_cq: cq, srq: Some(self), xrcd: None };
         let usual = QpCreateAttr::default();
@@ -301,14 +307,18 @@ impl Destroy for Srq {
     }
 
     fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
-        if let Some(commands) = self.commands.take()
-            && let Err((commands, error)) = commands.destroy()
-        {
-            self.commands = Some(commands);
-            return Err((self, Error { verb: "destroy_srq", ..error }));
+        if let Some(commands) = self.commands.take() {
+            match commands.destroy_counting_events() {
+                Ok(events) => self.tag_events = events.asynchronous,
+                Err((commands, error)) => {
+                    self.commands = Some(commands);
+                    return Err((self, Error { verb: "destroy_srq", ..error }));
+                }
+            }
         }
         match cmd::srq::destroy_srq(self.device.kernel.uverbs(), self.handle) {
-            Ok(events) => {
+            Ok(mut events) => {
+                events.asynchronous = events.asynchronous.wrapping_add(self.tag_events);
                 if let (Some(cq), Some(user_index)) = (&self.own, self.life.user_index()) {
                     cq.end(user_index, None);
                 }
@@ -380,7 +390,10 @@ mod tests {
     use uverbs_abi::mlx5_abi::Mlx5IbQueryDeviceResp;
     use verbs_core::channel::{Expect, Reply};
 
+    use verbs_core::kernel::KernelPd;
+
     use super::*;
+    use crate::Pd;
     use crate::device::tests::device;
     use crate::objects::qp::tests::{complete, cq, polled};
 
@@ -408,6 +421,63 @@ mod tests {
         assert!(check(u32::MAX, 0xfffe, 1).is_ok() && check(u32::MAX, 0xffff, 1).is_err());
     }
 
+    /// Returns the reply of a device with tag lists to the query of its properties.
+    fn tag_matching() -> Reply {
+        let mut caps = IbUverbsExQueryDeviceResp::default();
+        caps.response_length = size_of_val(&caps) as u32;
+        (caps.tm_caps.max_num_tags, caps.tm_caps.max_ops) = (7, 9);
+        Reply::outputs([caps.as_bytes(), Mlx5IbQueryDeviceResp::default().as_bytes()])
+    }
+
+    #[test]
+    fn the_events_of_a_tag_list_are_those_of_its_shared_receive_queue() {
+        const USER_HANDLE: u64 = 0x1234_5678_9abc;
+        let (device, script) = device();
+        let (_poller, handle, _) = cq(&device, 5);
+        let pd = Pd::new(&device, KernelPd::import(&device.kernel, 3), None);
+        // SAFETY: the call accesses no memory. The context takes the file and closes it.
+        let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        script.expect([
+            Expect::anything(tag_matching()),
+            Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
+            Expect::anything(Reply::outputs([&4_u32.to_ne_bytes()])),
+            // No register is left for the queue pair, so it shares one.
+            Expect::anything(Reply::Errno(Errno::NOMEM)),
+            Expect::anything(Reply::outputs([&7_u32.to_ne_bytes(), &[0; 20], &0xabcd_u32.to_ne_bytes()])),
+            // The device's properties: no windows.
+            Expect::anything(Reply::Errno(Errno::INVAL)),
+            // The port, and the steps of the queue pair to RTS.
+            Expect::anything(Reply::ok()),
+            Expect::anything(Reply::ok()),
+            Expect::anything(Reply::ok()),
+            Expect::anything(Reply::ok()),
+        ]);
+        let attr = SrqInitAttr {
+            srq_type: SrqType::TM,
+            max_wr: 4,
+            max_sge: 1,
+            srq_limit: 0,
+            tm: TmCap { max_num_tags: 7, max_ops: 9 },
+            user_handle: USER_HANDLE,
+        };
+        let parents = SrqParents { pd: &pd, xrcd: None, cq: Some(&handle) };
+        let SrqParts { srq, queue } = Srq::create(&device, &parents, &attr).unwrap();
+        let seen = script.seen();
+        let has = |ioctl, attr: &str| seen.iter().any(|seen| seen.starts_with(ioctl) && seen.contains(attr));
+        assert!(has("ioctl 5.0: ", &format!(", 0x4 u64 {USER_HANDLE:#x},")), "{seen:#?}");
+        assert!(has("ioctl 4.0: ", &format!(", 0x7 u64 {:#x},", USER_HANDLE | TAG_LIST)), "{seen:#?}");
+
+        // Destruction of the shared receive queue fails at first.
+        let read = |count: u32| Expect::anything(Reply::outputs([&count.to_ne_bytes()]));
+        script.expect([read(2), Expect::anything(Reply::Errno(Errno::BUSY))]);
+        let (srq, error) = srq.destroy_counting_events().unwrap_err();
+        assert_eq!((error.verb, error.errno), ("destroy_srq", Errno::BUSY));
+        script.expect([read(3)]);
+        let read = srq.destroy_counting_events().map_err(|(_, error)| error).unwrap();
+        assert_eq!(read, EventsRead { comp: 0, asynchronous: 5 }, "of the tag list and of the queue");
+        drop(queue);
+    }
+
     #[test]
     fn the_end_of_a_queue_of_the_kind_xrc_leaves_no_completion() {
         let (device, script) = device();
@@ -422,7 +492,8 @@ mod tests {
         handle.shared.begin(number, Queues { recv, ..Queues::default() });
         let own = Some(Arc::clone(&handle.shared));
         let device = Arc::clone(&device);
-        let srq = Srq { device, handle: 4, srqn: 7, pd: 3, shape, requests, own, commands: None, life };
+        let (commands, tag_events) = (None, 0);
+        let srq = Srq { device, handle: 4, srqn: 7, pd: 3, shape, requests, own, commands, tag_events, life };
         let received = |entry| {
             srq.requests.put(0, 7);
             srq.requests.mark(0, 1);

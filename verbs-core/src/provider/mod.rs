@@ -89,7 +89,7 @@ pub use td::{ParentDomainAttr, QueueAllocator, QueueMemory, TdOps};
 pub use unsupported::{Unsupported, unsupported};
 pub use wq::{RwqIndTableOps, WqOps, WqParents, WqParts};
 
-pub use crate::types::event::EventsRead;
+pub use crate::types::event::{EventsRead, TAG_LIST, for_program};
 
 #[doc(hidden)]
 pub use completion::{for_each_completion_field, for_each_optional_field};

@@ -1,4 +1,5 @@
 //! [`AsyncEventType`]: the kinds of asynchronous events. [`EventsRead`]: how many were read.
+//! [`TAG_LIST`]: the events of a queue pair that the program does not know.
 
 use super::open_enum;
 
@@ -76,6 +77,39 @@ open_enum! {
     }
 }
 
+impl AsyncEventType {
+    /// Returns whether the event's object is a queue pair.
+    pub const fn concerns_qp(self) -> bool {
+        matches!(
+            self,
+            Self::QP_FATAL
+                | Self::QP_REQ_ERR
+                | Self::QP_ACCESS_ERR
+                | Self::COMM_EST
+                | Self::SQ_DRAINED
+                | Self::PATH_MIG
+                | Self::PATH_MIG_ERR
+                | Self::QP_LAST_WQE_REACHED
+        )
+    }
+}
+
+/// The bit that marks the `user_handle` of a queue pair for operations on a tag list. The other
+/// bits are the `user_handle` of its shared receive queue, which is the only object that the
+/// program knows. Neither addresses of a process nor [slot ids](crate::slots) have the bit.
+pub const TAG_LIST: u64 = 1 << 63;
+
+/// Returns the type and the `user_handle` of an event for the program. An event of the queue pair
+/// of a tag list becomes [`SRQ_ERR`](AsyncEventType::SRQ_ERR) of the shared receive queue, because
+/// the queue pair never leaves RTS unless it fails.
+pub const fn for_program(event_type: AsyncEventType, user_handle: u64) -> (AsyncEventType, u64) {
+    if event_type.concerns_qp() && user_handle & TAG_LIST != 0 {
+        (AsyncEventType::SRQ_ERR, user_handle & !TAG_LIST)
+    } else {
+        (event_type, user_handle)
+    }
+}
+
 /// The number of an object's events read by a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventsRead {
@@ -83,4 +117,21 @@ pub struct EventsRead {
     pub comp: u32,
     /// Asynchronous events.
     pub asynchronous: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_of_a_tag_list_names_the_shared_receive_queue() {
+        use AsyncEventType as E;
+        for event_type in [E::QP_FATAL, E::QP_REQ_ERR, E::QP_ACCESS_ERR, E::QP_LAST_WQE_REACHED] {
+            assert_eq!(for_program(event_type, 7 | TAG_LIST), (E::SRQ_ERR, 7), "{event_type}");
+            assert_eq!(for_program(event_type, 7), (event_type, 7), "{event_type}");
+        }
+        for event_type in [E::SRQ_ERR, E::CQ_ERR, E::WQ_FATAL, E::DEVICE_FATAL, E(77)] {
+            assert_eq!(for_program(event_type, u64::MAX), (event_type, u64::MAX), "{event_type}");
+        }
+    }
 }

@@ -39,7 +39,9 @@ pub struct SrqInitAttr {
     pub srq_limit: u32,
     /// The capacity of tag matching; zero for other kinds.
     pub tm: TmCap,
-    /// The number reported in this queue's events: a slot + generation id, never a pointer.
+    /// The number reported in this queue's events: a slot + generation id, never a pointer. The top
+    /// bit is clear, because a provider sets it for the events of a tag list
+    /// ([`TAG_LIST`](crate::provider::TAG_LIST)).
     pub user_handle: u64,
 }
 
