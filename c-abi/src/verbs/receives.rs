@@ -35,7 +35,7 @@ pub(crate) fn is_list(list: *const ibv_sge, count: c_int) -> bool {
     count == 0 || (count > 0 && !list.is_null())
 }
 
-/// Names the request that ends a list, and returns the errno.
+/// Names the request that ends a list, logs the reason, and returns the errno.
 ///
 /// # Safety
 /// `bad_wr` is null or points to a pointer.
@@ -47,18 +47,41 @@ pub(crate) unsafe fn stop<W>(
     verb: &'static str,
     reason: PostReason,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { stop_with(wr, bad_wr, verb, reason, reason.errno()) }
+}
+
+/// Same as [`stop`], with another errno than the reason's.
+///
+/// # Safety
+/// Same as [`stop`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn stop_with<W>(
+    wr: *mut W,
+    bad_wr: *mut *mut W,
+    verb: &'static str,
+    reason: PostReason,
+    errno: Errno,
+) -> c_int {
     if !bad_wr.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *bad_wr = wr };
     }
-    refuse(verb, reason)
+    refuse_with(verb, reason, errno)
 }
 
-/// Returns the errno of a request that was not accepted.
+/// Logs why a request was not accepted, and returns the errno of the reason.
 #[cold]
 pub(crate) fn refuse(verb: &'static str, reason: PostReason) -> c_int {
+    refuse_with(verb, reason, reason.errno())
+}
+
+/// Same as [`refuse`], with another errno than the reason's.
+#[cold]
+pub(crate) fn refuse_with(verb: &'static str, reason: PostReason, errno: Errno) -> c_int {
     errno::log(&format_args!("{verb}: {reason}"));
-    errno::refuse(reason.errno())
+    errno::refuse(errno)
 }
 
 /// The reason of a request that no provider could read.

@@ -9,10 +9,14 @@
 //! to these queues.
 #![allow(unsafe_code)]
 
+use core::any::TypeId;
 use core::ffi::c_int;
 use core::slice;
 use std::borrow::Cow;
 
+use provider_mlx5::Mlx5;
+use provider_rxe::Rxe;
+use verbs_core::Errno;
 use verbs_core::checks::ATOMIC_LENGTH;
 use verbs_core::provider::{Provider, SendQueue};
 use verbs_core::types::{
@@ -26,7 +30,7 @@ use crate::abi::c::{
 };
 use crate::verbs::ah::AhObject;
 use crate::verbs::qp::object::{Addressing, QpObject};
-use crate::verbs::receives::{UNREADABLE, is_list, recv_locked, sges, stop};
+use crate::verbs::receives::{UNREADABLE, is_list, recv_locked, sges, stop, stop_with};
 
 /// Returns the part of a region that a window is bound to. Devices ignore rights that a window
 /// cannot grant, such as local write.
@@ -50,6 +54,32 @@ pub(crate) unsafe fn bind_info(info: &ibv_mw_bind_info) -> MwBindInfo {
 #[inline(always)]
 pub(crate) const fn send_flags(flags: u32) -> SendFlags {
     SendFlags::from_bits_truncate(flags)
+}
+
+/// A function that reports rejected sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    PostSend,
+    WrComplete,
+}
+
+/// Returns the errno of a rejected send, as rdma-core's library for the device does. Soft devices
+/// have the errno of the reason.
+#[cold]
+#[inline(never)]
+pub(crate) fn errno_of<P: Provider>(call: Call, reason: PostReason) -> Errno {
+    let provider = TypeId::of::<P>();
+    let is_long = matches!(reason, PostReason::TooManySge { .. } | PostReason::InlineTooLong { .. });
+    if provider == TypeId::of::<Rxe>()
+        && call == Call::WrComplete
+        && (is_long || reason == PostReason::QueueFull)
+    {
+        Errno::NOSPC
+    } else if provider == TypeId::of::<Mlx5>() && is_long {
+        Errno::NOMEM
+    } else {
+        reason.errno()
+    }
 }
 
 /// `ibv_post_send(3)`.
@@ -126,8 +156,9 @@ unsafe fn send_list<P: Provider>(
             // The requests before it are posted. Their doorbell may fail too, but only the first
             // error is reported.
             let _ = if next == wr { Ok(()) } else { sq.ring() };
+            let errno = errno_of::<P>(Call::PostSend, reason);
             // SAFETY: the program passes null or a pointer to write.
-            return unsafe { stop(next, bad_wr, "post_send", reason) };
+            return unsafe { stop_with(next, bad_wr, "post_send", reason, errno) };
         }
         next = request.next;
     }
@@ -336,4 +367,30 @@ pub(crate) unsafe extern "C" fn recv<P: Provider>(
 ) -> c_int {
     // SAFETY: the queue pair is live, and the program's promise holds for the list.
     unsafe { recv_locked(&QpObject::<P>::inner(qp.cast()).rq, wr, bad_wr) }
+}
+
+#[cfg(test)]
+mod tests {
+    use provider_soft::Soft;
+
+    use super::*;
+
+    #[test]
+    fn a_rejected_send_has_the_errno_of_rdma_cores_library() {
+        let (full, no_memory) = (PostReason::QueueFull, PostReason::NoMemory { bytes: 1 });
+        let too_many = PostReason::TooManySge { given: 2, max: 1 };
+        let too_long = PostReason::InlineTooLong { given: 2, max: 1 };
+        let misaligned = PostReason::AtomicMisaligned { remote_addr: 1 };
+        let errnos = |of: fn(Call, PostReason) -> Errno, call| {
+            [full, too_many, too_long, misaligned, no_memory].map(|reason| of(call, reason))
+        };
+        let (post, complete) = (Call::PostSend, Call::WrComplete);
+        let (inval, nomem, nospc) = (Errno::INVAL, Errno::NOMEM, Errno::NOSPC);
+        for call in [post, complete] {
+            assert_eq!(errnos(errno_of::<Soft>, call), [nomem, inval, inval, inval, nomem]);
+            assert_eq!(errnos(errno_of::<Mlx5>, call), [nomem, nomem, nomem, inval, nomem]);
+        }
+        assert_eq!(errnos(errno_of::<Rxe>, post), [nomem, inval, inval, inval, nomem]);
+        assert_eq!(errnos(errno_of::<Rxe>, complete), [nospc, nospc, nospc, inval, nomem]);
+    }
 }

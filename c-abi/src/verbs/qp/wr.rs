@@ -27,9 +27,9 @@ use crate::handle::lock::Attempt;
 use crate::verbs::ah::AhObject;
 use crate::verbs::qp::batch::{Batch, Memory, Op, Request, State};
 use crate::verbs::qp::object::{Addressing, Qp, QpObject};
-use crate::verbs::qp::post::{bind_info, cut_for_atomic, send_flags};
+use crate::verbs::qp::post::{Call, bind_info, cut_for_atomic, errno_of, send_flags};
 use crate::verbs::qp::refused;
-use crate::verbs::receives::{refuse, sges};
+use crate::verbs::receives::{refuse, refuse_with, sges};
 
 /// Fills the functions of a queue pair.
 pub(crate) fn fill<P: Provider>(c: &mut ibv_qp_ex, addressing: Addressing) {
@@ -480,12 +480,12 @@ unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int 
             }
             _ => {}
         }
-        let reason = building.batch().end();
+        let reason = building.batch().end().unwrap_or(UNADDRESSED);
         // Every batch ends before the next one starts, so all of these requests belong to this
         // batch.
         sq.get().rollback(usize::MAX);
         sq.unlock();
-        refuse("wr_complete", reason.unwrap_or(UNADDRESSED))
+        refuse_with("wr_complete", reason, errno_of::<P>(Call::WrComplete, reason))
     }
 }
 

@@ -17,7 +17,6 @@
 //! |---|---|
 //! | data in completions, unless requested | libmlx5 has it unless `MLX5_SCATTER_TO_CQE=0` |
 //! | the GRH flag of receives with it | libmlx5 takes the flag from bytes of the data |
-//! | the errno of rejected requests | `ENOMEM` in libmlx5, `EINVAL` here |
 //! | flags in completions of sends | libmlx5 sets "with immediate", which is undefined there |
 //! | rejection of a later request of a list | libmlx5 rings with the rejected request |
 //! | sizes of queues for sends only | ours has room for an address too |
