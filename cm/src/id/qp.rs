@@ -234,6 +234,8 @@ impl IdInner {
 
     /// After the peer's reply, moves the id's queue pair to RTS and confirms to the peer. Returns
     /// `None` if the id holds none because the program moves it.
+    // Not inlined, because it needs 6 KiB of the stack, which most callers do not have to reserve.
+    #[inline(never)]
     pub(crate) fn respond(&self, remote: Ece) -> Option<Result<()>> {
         let mut connection = self.connection();
         let qp = match core::mem::take(&mut connection.qp) {

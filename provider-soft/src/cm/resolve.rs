@@ -181,18 +181,28 @@ impl Lookup {
 
 impl Listener {
     fn finish(&mut self) -> Result<Option<Route>, Errno> {
+        if !self.has_ended() {
+            return Ok(None);
+        }
+        let addresses = parse(&self.answer).map(|answer| answer.addresses).unwrap_or_default();
+        best_route(&Port::all(), self.source, self.destination, &addresses).map(Some)
+    }
+
+    /// Reads the answer. Returns whether it is complete, or no more of it comes.
+    // Not inlined, because the caller needs the stack for the kernel's list of addresses.
+    #[inline(never)]
+    fn has_ended(&mut self) -> bool {
         while !is_whole(&self.answer) {
             let mut bytes = [0; ANSWER];
             match self.stream.read(&mut bytes) {
                 Ok(0) => break,
                 Ok(len) => self.answer.extend_from_slice(&bytes[..len]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
-        let addresses = parse(&self.answer).map(|answer| answer.addresses).unwrap_or_default();
-        best_route(&Port::all(), self.source, self.destination, &addresses).map(Some)
+        true
     }
 }
 

@@ -54,6 +54,7 @@ use verbs_core::{Errno, room, thread};
 
 use crate::device::settings::Settings;
 use crate::device::shared::Shared;
+use crate::io::link::PortWatch;
 use crate::io::{Membership, Socket};
 
 /// A live device. Dropping the last reference stops it.
@@ -78,7 +79,9 @@ impl Device {
         settings: Settings,
         is_auto: bool,
     ) -> Result<Arc<Self>, Errno> {
-        let shared = Arc::new(Shared::new(name, socket, guid, settings)?);
+        // Before the device, because both need much of the caller's stack.
+        let link = PortWatch::on(&socket);
+        let shared = Shared::new(name, socket, link, guid, settings)?;
         room::check(room::CALL)?;
         exit::remember(&shared);
         let its = Arc::clone(&shared);

@@ -39,7 +39,7 @@ use crate::device::limits;
 use crate::device::settings::Settings;
 use crate::device::sink::{cq_slot, elapsed};
 use crate::io::Socket;
-use crate::io::link::{LinkWatch, PortLink, listed};
+use crate::io::link::{LinkWatch, PortLink, PortWatch, listed};
 use crate::memory::checked::CheckedMemory;
 use crate::memory::device_memory::Budget;
 use crate::sync::combining_lock::{CombiningLock, Guard};
@@ -109,14 +109,18 @@ impl Shared {
     ///
     /// # Errors
     /// `ENOMEM`; the errno of a failed system call, notably `EMFILE`.
-    pub(crate) fn new(name: &str, socket: Socket, guid: Guid, settings: Settings) -> Result<Self, Errno> {
+    #[inline(never)]
+    pub(crate) fn new(
+        name: &str,
+        socket: Socket,
+        PortWatch { link, port }: PortWatch,
+        guid: Guid,
+        settings: Settings,
+    ) -> Result<Arc<Self>, Errno> {
         room::check(MEMORY)?;
         let config = limits::config(socket.rcvbuf(), socket.slot(), settings.strict_ports);
-        // Watched before the state is read, so no change is lost in between.
-        let link = LinkWatch::open();
-        let port = Mutex::new(PortLink::on(socket.address(), socket.scope()));
         let origin = Instant::now();
-        Ok(Self {
+        Ok(Arc::new(Self {
             name: name.into(),
             gid: socket.gid(),
             guid,
@@ -141,8 +145,8 @@ impl Shared {
             link,
             interfaces: Mutex::default(),
             link_changed: AtomicBool::new(false),
-            port,
-        })
+            port: Mutex::new(port),
+        }))
     }
 
     /// Returns whether this process is a forked child of the device's creator.

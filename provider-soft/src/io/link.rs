@@ -12,12 +12,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno as NixErrno;
+use nix::ifaddrs::{InterfaceAddressIterator, getifaddrs};
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, recv,
     socket,
 };
 use verbs_core::types::AsyncEventType;
+
+use crate::io::Socket;
 
 /// A netlink socket that becomes readable when an interface or an address changes.
 #[derive(Debug)]
@@ -85,18 +88,26 @@ impl Interface {
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
     pub(crate) fn on(address: IpAddr, scope: u32) -> Result<Option<Self>, NixErrno> {
+        // `getifaddrs` takes 5 KiB of the stack, so the search is in a function of its own.
+        let entries = getifaddrs()?;
+        Ok(Self::find(entries, address, scope))
+    }
+
+    /// Finds the interface with an address and an index among entries of the kernel's list.
+    #[inline(never)]
+    fn find(mut entries: InterfaceAddressIterator, address: IpAddr, scope: u32) -> Option<Self> {
         let wanted = listed(address);
-        let interface = nix::ifaddrs::getifaddrs()?.find_map(|entry| {
+        let interface = entries.find_map(|entry| {
             let its = entry.address?;
             let is_in_scope = scope == 0 || its.as_sockaddr_in6().is_some_and(|v6| v6.scope_id() == scope);
             (ip_of(&its)? == wanted && is_in_scope).then_some((entry.interface_name, entry.flags))
         });
-        Ok(interface.map(|(name, flags)| Self {
+        interface.map(|(name, flags)| Self {
             index: if_nametoindex(name.as_str()).unwrap_or(0),
             is_up: flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
             is_loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
             name,
-        }))
+        })
     }
 
     /// Returns the addresses of the interface that has `address`, of the same family and scope.
@@ -105,7 +116,7 @@ impl Interface {
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
     pub(crate) fn addresses_beside(address: IpAddr) -> Result<Vec<IpAddr>, NixErrno> {
-        let listed: Vec<_> = nix::ifaddrs::getifaddrs()?
+        let listed: Vec<_> = getifaddrs()?
             .filter_map(|entry| {
                 // An IPv4 address may have a label: the name, a colon and a word.
                 let name = entry.interface_name.split(':').next()?.to_owned();
@@ -192,6 +203,23 @@ impl PortLink {
     /// Returns whether at `now` the address belongs to another interface, or to an interface again.
     pub(crate) const fn has_moved(self, now: Self) -> bool {
         now.index != 0 && now.index != self.index
+    }
+}
+
+/// The state of a new device's port, and the socket that reports its changes.
+#[derive(Debug)]
+pub(crate) struct PortWatch {
+    /// `None` as for [`LinkWatch::open`].
+    pub(crate) link: Option<LinkWatch>,
+    pub(crate) port: PortLink,
+}
+
+impl PortWatch {
+    /// Watches the port of a device on a socket. The state is read after the watch began, so no
+    /// change is lost in between.
+    pub(crate) fn on(socket: &Socket) -> Self {
+        let link = LinkWatch::open();
+        Self { link, port: PortLink::on(socket.address(), socket.scope()) }
     }
 }
 

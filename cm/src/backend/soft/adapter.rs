@@ -70,11 +70,11 @@ pub(super) const LINGER: u64 = 10_000_000_000;
 pub(super) const REPEAT: u64 = 1_000_000_000;
 
 impl Adapter {
-    /// Takes queue pair 1 of a device.
+    /// Takes queue pair 1 of a device, whose address an interface has or not.
     ///
     /// # Errors
     /// The errors of [`Port::take_gsi`], notably `EBUSY`.
-    pub(super) fn new(port: &Port) -> Result<Self, Errno> {
+    pub(super) fn new(port: &Port, has_address: bool) -> Result<Self, Errno> {
         let gsi = port.take_gsi().map_err(|error| error.errno)?;
         let config = Config {
             node_guid: port.node_guid().0,
@@ -93,7 +93,7 @@ impl Adapter {
             connections: BTreeMap::new(),
             services: BTreeMap::new(),
             users: 0,
-            has_address: port.has_address(),
+            has_address,
             ends_at: None,
             repeats_at: None,
         })
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn requests_of_strangers_keep_no_message_from_a_process_that_exits() {
         let ((_keeps, port), (_keeps_too, stranger)) = (port(), port());
-        let mut adapter = Adapter::new(&port).unwrap();
+        let mut adapter = Adapter::new(&port, true).unwrap();
         let to = MadAddress::new(port.gid());
         let stranger = stranger.take_gsi().unwrap();
         let request = Message::from(req::Repr::default()).emit(1, 0);
@@ -329,7 +329,7 @@ mod tests {
     fn is_handled_in_rounds(message: Message, most: usize) {
         let (sent, most) = (5 * most as u64 / 2, most as u64);
         let ((_keeps, port), (_keeps_too, stranger)) = (port(), port());
-        let mut adapter = Adapter::new(&port).unwrap();
+        let mut adapter = Adapter::new(&port, true).unwrap();
         let to = MadAddress::new(port.gid());
         let stranger = stranger.take_gsi().unwrap();
         let mad = message.emit(1, 0);

@@ -230,7 +230,18 @@ impl State {
             }
             self.removed.remove(&(gid.0, scope));
         }
-        let adapter = Adapter::new(port)?;
+        // First, because both need much of the caller's stack.
+        let has_address = port.has_address();
+        self.add_adapter(port, has_address)
+    }
+
+    /// Takes a device into use.
+    ///
+    /// # Errors
+    /// As [`Adapter::new`]; any errno of `epoll_ctl(2)`.
+    #[inline(never)]
+    fn add_adapter(&mut self, port: &Port, has_address: bool) -> Result<u64, Errno> {
+        let adapter = Adapter::new(port, has_address)?;
         let number = self.draw_number();
         self.epoll.add(&adapter.gsi, Token::Gsi(number).event())?;
         self.adapters.insert(number, adapter);
