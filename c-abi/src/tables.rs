@@ -18,7 +18,7 @@ use verbs_core::discovery::DevNum;
 use verbs_core::provider::{Destroy as _, OpenedContext, Provider};
 
 use crate::abi::c::{ibv_context, ibv_device, verbs_context};
-use crate::abi::errno::{self, not_null_or_null};
+use crate::abi::errno::{self, not_null, not_null_or_null};
 use crate::handle::cmd_fd::{CmdFd, is_stand_in};
 use crate::handle::context::{AnyProvided, Opened, Provided, dispatch, verb};
 use crate::verbs::device::{self, known};
@@ -177,8 +177,9 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 /// `cmd_fd` is an open file owned by the caller.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    let refuse = |errno, reason| errno::fail_null(&errno::refused("import_device", errno, reason));
     if cmd_fd < 0 {
-        return errno::refuse_null(Errno::INVAL);
+        return refuse(Errno::INVAL, "the descriptor is negative");
     }
     // SAFETY: the file is open; the caller keeps it unless the call succeeds.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(cmd_fd) });
@@ -187,9 +188,12 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     let dev = match metadata {
         Ok(metadata) if metadata.file_type().is_char_device() => DevNum::from_rdev(metadata.rdev()),
         _ => {
-            let errno = if is_stand_in(file.as_fd()) { Errno::OPNOTSUPP } else { Errno::INVAL };
+            let is_soft = is_stand_in(file.as_fd());
             keep(file);
-            return errno::refuse_null(errno);
+            return match is_soft {
+                true => refuse(Errno::OPNOTSUPP, "a soft device cannot be imported"),
+                false => refuse(Errno::INVAL, "the descriptor is not an RDMA device's"),
+            };
         }
     };
     let devices = match device::list() {
@@ -204,7 +208,7 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     let context = match devices.iter().find(of_file) {
         None => {
             keep(file);
-            errno::refuse_null(Errno::NODEV)
+            refuse(Errno::NODEV, "no listed device has the file")
         }
         Some(&device) => {
             // SAFETY: as above.
@@ -212,11 +216,11 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
             match (known.driver().import, file.try_clone()) {
                 (None, _) => {
                     keep(file);
-                    errno::refuse_null(Errno::OPNOTSUPP)
+                    refuse(Errno::OPNOTSUPP, "the provider imports no contexts")
                 }
                 (_, Err(io)) => {
                     keep(file);
-                    errno::refuse_null(Errno::from_io(&io))
+                    refuse(Errno::from_io(&io), "the descriptor cannot be copied")
                 }
                 (Some(import), Ok(copy)) => match import(known.info(), copy.into()) {
                     // SAFETY: the device is in use. Dropping `file` is fine: the context has its
@@ -241,9 +245,7 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
 /// `context` is open; neither it nor its objects are used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    if context.is_null() {
-        return errno::refuse(Errno::INVAL);
-    }
+    not_null!(context);
     // SAFETY: the context is open, and counts as a user of its device.
     unsafe {
         let device = (*context).device;

@@ -13,7 +13,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 
 use verbs_core::fork::ForkLock;
-use verbs_core::{Errno, Error, environment};
+use verbs_core::{Cause, Errno, Error, environment};
+
+use crate::abi::reserve;
 
 /// Sets `errno`.
 pub(crate) fn set(errno: c_int) {
@@ -21,18 +23,11 @@ pub(crate) fn set(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// Sets `errno` and returns it.
+/// Sets `errno` and returns it, for a call that has logged the error, or whose failure is normal.
 #[cold]
 pub(crate) fn refuse(errno: Errno) -> c_int {
     set(errno.raw());
     errno.raw()
-}
-
-/// Sets `errno` and returns null.
-#[cold]
-pub(crate) fn refuse_null<T>(errno: Errno) -> *mut T {
-    set(errno.raw());
-    null_mut()
 }
 
 /// Logs an error, sets `errno`, and returns it.
@@ -95,17 +90,72 @@ pub(crate) fn pointer<T>(result: Result<*mut T, Error>) -> *mut T {
     result.unwrap_or_else(|error| fail_null(&error))
 }
 
-/// Returns the error of a call rejected by this library itself.
+/// Returns the error of a call rejected by this library itself, and the reason.
 #[cold]
-pub(crate) fn refused(verb: &'static str, errno: Errno) -> Error {
-    Error::new(verb, "", errno)
+pub(crate) fn refused(verb: &'static str, errno: Errno, reason: &'static str) -> Error {
+    Error::new(verb, "", errno).because(Cause::Other { reason: reason.into() })
+}
+
+/// The reason of a call whose attributes have members that the library does not know.
+pub(crate) const UNKNOWN_MEMBERS: &str = "the attributes have members unknown to this library";
+
+/// Returns the error of a call that cannot use its object.
+#[cold]
+pub(crate) fn unavailable(verb: &'static str, errno: Errno) -> Error {
+    let reason = match errno {
+        Errno::INVAL => "another thread has destroyed the object",
+        Errno::BUSY => "a call of another thread uses the object",
+        Errno::NODEV => "a thread of the parent process was using the object at the fork",
+        other => return Error::new(verb, "", other),
+    };
+    refused(verb, errno, reason)
+}
+
+/// Returns the error of a call that may not begin because [memory is short](reserve::has_room).
+#[cold]
+pub(crate) fn short_of_memory(verb: &'static str) -> Error {
+    Error::new(verb, "", Errno::NOMEM).because(Cause::Allocation { bytes: reserve::CALL as u64 })
+}
+
+/// Returns the error of a null pointer.
+#[cold]
+pub(crate) fn null(verb: &'static str, pointer: &'static str) -> Error {
+    Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason: format!("{pointer} is null").into() })
+}
+
+/// Returns the verb of a function, from the path of an item inside of it.
+#[cold]
+pub(crate) fn verb_of(item: &'static str) -> &'static str {
+    let function = item.rsplit("::").find(|part| !matches!(*part, "here" | "{{closure}}")).unwrap_or(item);
+    let name = function.trim_start_matches('_');
+    name.strip_prefix("ibv_").unwrap_or(name)
+}
+
+/// Names the verb of the enclosing function.
+macro_rules! this_verb {
+    () => {{
+        const fn here() {}
+        $crate::abi::errno::verb_of(core::any::type_name_of_val(&here))
+    }};
 }
 
 /// Rejects a null pointer: returns `EINVAL` from a function that returns an errno.
 macro_rules! not_null {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {
-            return $crate::abi::errno::refuse(verbs_core::Errno::INVAL);
+            use $crate::abi::errno::{fail, null, this_verb};
+            return fail(&null(this_verb!(), stringify!($pointer)));
+        })+
+    };
+}
+
+/// Rejects a null pointer: returns -1 with `EINVAL`.
+macro_rules! not_null_or_minus_one {
+    ($($pointer:expr),+) => {
+        $(if $pointer.is_null() {
+            use $crate::abi::errno::{fail, null, this_verb};
+            fail(&null(this_verb!(), stringify!($pointer)));
+            return -1;
         })+
     };
 }
@@ -115,10 +165,12 @@ macro_rules! not_null {
 macro_rules! not_null_or_null {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {
-            return $crate::abi::errno::refuse_null(verbs_core::Errno::INVAL);
+            use $crate::abi::errno::{fail_null, null, this_verb};
+            return fail_null(&null(this_verb!(), stringify!($pointer)));
         })+
         if !$crate::abi::reserve::has_room() {
-            return $crate::abi::errno::refuse_null(verbs_core::Errno::NOMEM);
+            use $crate::abi::errno::{fail_null, short_of_memory, this_verb};
+            return fail_null(&short_of_memory(this_verb!()));
         }
     };
 }
@@ -127,9 +179,41 @@ macro_rules! not_null_or_null {
 macro_rules! given_room {
     () => {
         if !$crate::abi::reserve::has_room() {
-            return $crate::abi::errno::refuse(verbs_core::Errno::NOMEM);
+            use $crate::abi::errno::{fail, short_of_memory, this_verb};
+            return fail(&short_of_memory(this_verb!()));
         }
     };
 }
 
-pub(crate) use {given_room, not_null, not_null_or_null};
+pub(crate) use {given_room, not_null, not_null_or_minus_one, not_null_or_null, this_verb};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn _ibv_query_something<T>(_: T) -> &'static str {
+        let named = || this_verb!();
+        assert_eq!(named(), "query_something");
+        this_verb!()
+    }
+
+    #[test]
+    fn a_function_names_its_verb() {
+        assert_eq!(_ibv_query_something(1), "query_something");
+        assert_eq!(verb_of("ibverbs_c::verbs::dm::alloc_dm::here"), "alloc_dm");
+        assert_eq!(verb_of("ibverbs_c::rdmacm::connect::rdma_connect::here"), "rdma_connect");
+        assert_eq!(this_verb!(), "a_function_names_its_verb");
+    }
+
+    #[test]
+    fn a_refusal_names_its_cause() {
+        let text = |error: &Error| error.to_string();
+        assert_eq!(text(&null("alloc_dm", "attr")), "alloc_dm: attr is null (EINVAL)");
+        let error = refused("alloc_dm", Errno::INVAL, UNKNOWN_MEMBERS);
+        assert_eq!(text(&error), format!("alloc_dm: {UNKNOWN_MEMBERS} (EINVAL)"));
+        for errno in [Errno::INVAL, Errno::BUSY, Errno::NODEV] {
+            assert!(text(&unavailable("destroy_cq", errno)).contains(" the object"), "{errno}");
+        }
+        assert!(text(&short_of_memory("create_cq")).contains("65536"));
+    }
+}

@@ -41,7 +41,7 @@ const GROUPS: usize = 64;
 
 /// A generous upper bound of the memory that one call allocates in pieces of up to [`LARGEST`]
 /// bytes.
-const CALL: usize = 64 << 10;
+pub(crate) const CALL: usize = 64 << 10;
 
 /// The allocator of `libibverbs.so.1`: C's allocator, backed by the reserve.
 #[derive(Debug)]

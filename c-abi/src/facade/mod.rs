@@ -36,18 +36,21 @@ macro_rules! answer {
     (errno $name:ident) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> core::ffi::c_int {
+            $crate::facade::log(stringify!($name));
             libc::EOPNOTSUPP
         }
     };
     (minus_errno $name:ident) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> core::ffi::c_int {
+            $crate::facade::log(stringify!($name));
             -libc::EOPNOTSUPP
         }
     };
     (minus_one $name:ident) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> core::ffi::c_int {
+            $crate::facade::log(stringify!($name));
             nix::errno::Errno::EOPNOTSUPP.set();
             -1
         }
@@ -55,6 +58,7 @@ macro_rules! answer {
     (minus_one_size $name:ident) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> libc::ssize_t {
+            $crate::facade::log(stringify!($name));
             nix::errno::Errno::EOPNOTSUPP.set();
             -1
         }
@@ -62,6 +66,7 @@ macro_rules! answer {
     (null $name:ident) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> *mut core::ffi::c_void {
+            $crate::facade::log(stringify!($name));
             nix::errno::Errno::EOPNOTSUPP.set();
             core::ptr::null_mut()
         }
@@ -72,3 +77,11 @@ macro_rules! answer {
     };
 }
 use answer;
+
+/// Logs the call of a function that fails on every device. `errno` stays as it was.
+#[cold]
+fn log(name: &str) {
+    let errno = nix::errno::Errno::last_raw();
+    crate::abi::errno::log(&format_args!("{name}: this library has no such function (EOPNOTSUPP)"));
+    nix::errno::Errno::set_raw(errno);
+}

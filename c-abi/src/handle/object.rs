@@ -133,7 +133,7 @@ impl<C: HasContext, T: 'static> Object<C, T> {
         unsafe {
             let origin = (*object.cast::<Object<C, ()>>()).origin;
             if origin.inner != TypeId::of::<T>() || origin.context != C::context(object) {
-                return Err(refused(verb, Errno::NOENT));
+                return Err(refused(verb, Errno::NOENT, FOREIGN));
             }
             Ok(Self::inner(object))
         }
@@ -243,11 +243,17 @@ pub(crate) unsafe fn public<T: Copy>(at: *const T) -> T {
     unsafe { ptr::read_volatile(at) }
 }
 
+/// The reason of a call whose object is another provider's or another context's.
+const FOREIGN: &str = "the object belongs to another context";
+
+/// The reason of a call whose object has another handle in its public struct.
+const CHANGED: &str = "the handle in the object's struct is not the object's";
+
 /// Compares the handle in a public struct, which C libraries pass to the kernel, with the object's
 /// actual handle.
 ///
 /// # Errors
 /// `ENOENT`, as the kernel returns for an unknown handle.
 pub(crate) fn check_handle(public: u32, own: u32, verb: &'static str) -> Result<(), Error> {
-    if public == own { Ok(()) } else { Err(refused(verb, Errno::NOENT)) }
+    if public == own { Ok(()) } else { Err(refused(verb, Errno::NOENT, CHANGED)) }
 }

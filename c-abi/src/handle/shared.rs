@@ -20,7 +20,7 @@ use std::sync::{
 use verbs_core::fork::{ForkGuard, ForkLock};
 use verbs_core::{Errno, Error};
 
-use crate::abi::errno::refused;
+use crate::abi::errno::unavailable;
 
 /// A value until it is destroyed.
 #[derive(Debug)]
@@ -101,8 +101,8 @@ impl<T> Shared<T> {
     /// forked child, if a thread of the parent was changing or destroying it.
     pub(crate) fn lend(&self, verb: &'static str) -> Result<Loan<'_, T>, Error> {
         let lock = take(self.process, self.lock.try_read(), || self.lock.read())
-            .map_err(|errno| refused(verb, errno))?;
-        let value = lock.as_ref().map(NonNull::from).ok_or_else(|| refused(verb, Errno::INVAL))?;
+            .map_err(|errno| unavailable(verb, errno))?;
+        let value = lock.as_ref().map(NonNull::from).ok_or_else(|| unavailable(verb, Errno::INVAL))?;
         Ok(Loan { value, _lock: lock })
     }
 
@@ -112,7 +112,7 @@ impl<T> Shared<T> {
     /// Same as [`lend`](Self::lend).
     pub(crate) fn change<R>(&self, verb: &'static str, change: impl FnOnce(&mut T) -> R) -> Result<R, Error> {
         let mut lock = self.write(verb)?;
-        lock.as_mut().map(change).ok_or_else(|| refused(verb, Errno::INVAL))
+        lock.as_mut().map(change).ok_or_else(|| unavailable(verb, Errno::INVAL))
     }
 
     /// Destroys the value, or leaves it unchanged.
@@ -129,7 +129,7 @@ impl<T> Shared<T> {
         match self.lock.try_write() {
             Ok(lock) => end(lock, verb, destroy),
             Err(TryLockError::Poisoned(lock)) => end(lock.into_inner(), verb, destroy),
-            Err(TryLockError::WouldBlock) => Err(refused(verb, busy)),
+            Err(TryLockError::WouldBlock) => Err(unavailable(verb, busy)),
         }
     }
 
@@ -148,7 +148,8 @@ impl<T> Shared<T> {
     }
 
     fn write(&self, verb: &'static str) -> Result<RwLockWriteGuard<'_, Option<T>>, Error> {
-        take(self.process, self.lock.try_write(), || self.lock.write()).map_err(|errno| refused(verb, errno))
+        take(self.process, self.lock.try_write(), || self.lock.write())
+            .map_err(|errno| unavailable(verb, errno))
     }
 }
 
@@ -157,7 +158,7 @@ fn end<T, R>(
     verb: &'static str,
     destroy: impl FnOnce(T) -> Result<R, (T, Error)>,
 ) -> Result<R, Error> {
-    let value = lock.take().ok_or_else(|| refused(verb, Errno::INVAL))?;
+    let value = lock.take().ok_or_else(|| unavailable(verb, Errno::INVAL))?;
     destroy(value).map_err(|(value, error)| {
         *lock = Some(value);
         error
@@ -172,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    const BUSY: fn(u32) -> Result<(), (u32, Error)> = |value| Err((value, refused("test", Errno::BUSY)));
+    const BUSY: fn(u32) -> Result<(), (u32, Error)> = |value| Err((value, unavailable("test", Errno::BUSY)));
 
     #[test]
     fn a_call_waits_for_the_end_of_an_attempt_to_destroy_its_object() {
@@ -187,7 +188,7 @@ mod tests {
                     drop(value);
                     begun.send(()).unwrap();
                     may_go_on.recv().unwrap();
-                    Err((Box::new(2), refused("test", Errno::BUSY)))
+                    Err((Box::new(2), unavailable("test", Errno::BUSY)))
                 })
             })
         };

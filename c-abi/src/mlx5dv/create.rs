@@ -18,7 +18,7 @@ use crate::abi::c::{
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QPT_DRIVER, ibv_alloc_dm_attr, ibv_context, ibv_cq_ex,
     ibv_cq_init_attr_ex, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex, ibv_wq, ibv_wq_init_attr,
 };
-use crate::abi::errno::{fail_null, not_null_or_null, refused};
+use crate::abi::errno::{UNKNOWN_MEMBERS, fail_null, not_null_or_null, refused};
 use crate::verbs::cq::{Entries, create_cq_of};
 use crate::verbs::dm::alloc_dm;
 use crate::verbs::mr::ibv_reg_dmabuf_mr;
@@ -34,6 +34,9 @@ macro_rules! checked {
         }
     };
 }
+
+/// The reason of an object with options of ConnectX that cannot be had.
+const UNSUPPORTED: &str = "the device or this library lacks an option of the attributes";
 
 /// Returns the entry format that a completion queue's attributes request.
 ///
@@ -109,7 +112,11 @@ unsafe extern "C" fn mlx5dv_create_cq(
             };
             let has_padding = Flags::from_bits_retain(queried.flags)
                 .contains(Flags::MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD);
-            checked!(entries(&*mlx5_attr, caps, has_padding).map_err(|errno| refused(VERB, errno)))
+            checked!(entries(&*mlx5_attr, caps, has_padding).map_err(|errno| refused(
+                VERB,
+                errno,
+                UNSUPPORTED
+            )))
         };
         create_cq_of(context, attr, asked)
     }
@@ -177,7 +184,8 @@ unsafe extern "C" fn mlx5dv_create_qp(
             return create_qp_ex(context, attr);
         }
         let is_driver = (*attr).qp_type == IBV_QPT_DRIVER;
-        let asks = checked!(check_qp(&*mlx5_attr, is_driver).map_err(|errno| refused(VERB, errno)));
+        let asks =
+            checked!(check_qp(&*mlx5_attr, is_driver).map_err(|errno| refused(VERB, errno, UNSUPPORTED)));
         if !asks.has_own {
             return create_qp_scattering(context, attr, asks.scatter);
         }
@@ -213,7 +221,8 @@ unsafe extern "C" fn mlx5dv_create_wq(
         checked!(mlx5(context, VERB));
         if !mlx5_attr.is_null() && (*mlx5_attr).comp_mask != 0 {
             let is_known = (*mlx5_attr).comp_mask & !MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ == 0;
-            return fail_null(&refused(VERB, if is_known { Errno::OPNOTSUPP } else { Errno::INVAL }));
+            let errno = if is_known { Errno::OPNOTSUPP } else { Errno::INVAL };
+            return fail_null(&refused(VERB, errno, UNSUPPORTED));
         }
         create_wq(context, attr)
     }
@@ -235,10 +244,10 @@ unsafe extern "C" fn mlx5dv_alloc_dm(
     unsafe {
         checked!(mlx5(context, VERB));
         if (*mlx5_attr).type_ != MLX5DV_DM_TYPE_MEMIC {
-            return fail_null(&refused(VERB, Errno::OPNOTSUPP));
+            return fail_null(&refused(VERB, Errno::OPNOTSUPP, "only memory of the type MEMIC is served"));
         }
         if (*mlx5_attr).comp_mask != 0 {
-            return fail_null(&refused(VERB, Errno::INVAL));
+            return fail_null(&refused(VERB, Errno::INVAL, UNKNOWN_MEMBERS));
         }
         alloc_dm(context, attr)
     }
@@ -265,7 +274,7 @@ unsafe extern "C" fn mlx5dv_reg_dmabuf_mr(
         let device: Result<_, Error> = mlx5((*pd).context, VERB);
         checked!(device);
         if mlx5_access != 0 {
-            return fail_null(&refused(VERB, Errno::OPNOTSUPP));
+            return fail_null(&refused(VERB, Errno::OPNOTSUPP, "no memory is registered for data direct"));
         }
         ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access)
     }

@@ -34,10 +34,13 @@ use zerocopy::IntoBytes as _;
 
 use crate::abi::c::mlx5dv::*;
 use crate::abi::c::{ibv_context, ibv_device, ibv_qp};
-use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refuse_null, refused};
+use crate::abi::errno::{UNKNOWN_MEMBERS, code, fail_null, not_null, not_null_or_null, pointer, refused};
 use crate::handle::context;
 use crate::tables::ibv_open_device;
 use crate::verbs::device::driver_name;
+
+/// The reason of a call on a device of another provider.
+const NOT_MLX5: &str = "the device is no ConnectX";
 
 /// Returns the provider's context.
 ///
@@ -48,7 +51,7 @@ use crate::verbs::device::driver_name;
 /// `context` is open.
 unsafe fn mlx5<'a>(context: *mut ibv_context, verb: &'static str) -> Result<&'a Context, Error> {
     // SAFETY: the caller's promise.
-    unsafe { context::mlx5(context) }.ok_or_else(|| refused(verb, Errno::OPNOTSUPP))
+    unsafe { context::mlx5(context) }.ok_or_else(|| refused(verb, Errno::OPNOTSUPP, NOT_MLX5))
 }
 
 /// `mlx5dv_is_supported(3)`.
@@ -70,21 +73,22 @@ unsafe extern "C" fn mlx5dv_open_device(
     device: *mut ibv_device,
     attr: *mut mlx5dv_context_attr,
 ) -> *mut ibv_context {
+    const VERB: &str = "open_device";
     // SAFETY: the caller's promise.
     unsafe {
         if !mlx5dv_is_supported(device) {
-            return refuse_null(Errno::OPNOTSUPP);
+            return fail_null(&refused(VERB, Errno::OPNOTSUPP, NOT_MLX5));
         }
         if !attr.is_null() {
             let attr = &*attr;
             if attr.comp_mask & !MLX5DV_CONTEXT_ATTR_MASK_FD_ARRAY != 0
                 || attr.flags & !MLX5DV_CONTEXT_FLAGS_DEVX != 0
             {
-                return refuse_null(Errno::INVAL);
+                return fail_null(&refused(VERB, Errno::INVAL, UNKNOWN_MEMBERS));
             }
             // Programs then open the device without DevX.
             if attr.comp_mask != 0 || attr.flags != 0 {
-                return refuse_null(Errno::OPNOTSUPP);
+                return fail_null(&refused(VERB, Errno::OPNOTSUPP, "commands of DevX are not built"));
             }
         }
         ibv_open_device(device)
@@ -272,7 +276,10 @@ unsafe extern "C" fn mlx5dv_get_data_direct_sysfs_path(
     const VERB: &str = "get_data_direct_sysfs_path";
     not_null!(context);
     // SAFETY: the caller's promise.
-    code(unsafe { mlx5(context, VERB) }.and_then(|_| Err(refused(VERB, Errno::NODEV))))
+    code(
+        unsafe { mlx5(context, VERB) }
+            .and_then(|_| Err(refused(VERB, Errno::NODEV, "no memory is registered for data direct"))),
+    )
 }
 
 /// `mlx5dv_reserved_qpn_dealloc(3)`: always fails, because no number can be reserved.
@@ -284,7 +291,9 @@ unsafe extern "C" fn mlx5dv_reserved_qpn_dealloc(context: *mut ibv_context, _qpn
     const VERB: &str = "reserved_qpn_dealloc";
     not_null!(context);
     // SAFETY: the caller's promise.
-    code(unsafe { mlx5(context, VERB).and_then(|_| Err(refused(VERB, Errno::INVAL))) })
+    code(unsafe {
+        mlx5(context, VERB).and_then(|_| Err(refused(VERB, Errno::INVAL, "no number is reserved")))
+    })
 }
 
 /// A page of doorbell registers owned by the program.
@@ -306,7 +315,7 @@ unsafe extern "C" fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32
     let uar = unsafe { mlx5(context, VERB) }.and_then(|context| match flags {
         MLX5DV_UAR_ALLOC_TYPE_BF => context.take_uar(),
         MLX5DV_UAR_ALLOC_TYPE_NC => context.shared_uar(),
-        _ => Err(refused(VERB, Errno::OPNOTSUPP)),
+        _ => Err(refused(VERB, Errno::OPNOTSUPP, "a type of registers unknown to this library")),
     });
     pointer(uar.map(|uar| {
         let register = uar.register();
@@ -351,7 +360,8 @@ unsafe extern "C" fn mlx5dv_modify_qp_sched_elem(
         mlx5((*qp).context, VERB).and_then(|_| {
             let sends_alone: [c_uint; 3] = [IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET];
             let is_wrong = !responder.is_null() && sends_alone.contains(&(*qp).qp_type);
-            Err(refused(VERB, if is_wrong { Errno::INVAL } else { Errno::OPNOTSUPP }))
+            let errno = if is_wrong { Errno::INVAL } else { Errno::OPNOTSUPP };
+            Err(refused(VERB, errno, "without DevX, devices do not schedule queue pairs"))
         })
     })
 }

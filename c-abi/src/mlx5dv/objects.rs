@@ -18,7 +18,7 @@ use verbs_core::{Errno, Error};
 use super::mlx5;
 use crate::abi::c::mlx5dv::*;
 use crate::abi::c::{ibv_ah, ibv_cq, ibv_dm, ibv_pd, ibv_qp, ibv_srq, ibv_wq};
-use crate::abi::errno::{code, refused};
+use crate::abi::errno::{code, refused, unavailable};
 use crate::verbs::ah::AhObject;
 use crate::verbs::dm::DmObject;
 use crate::verbs::qp::object::checked;
@@ -41,7 +41,7 @@ unsafe extern "C" fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_i
 unsafe fn init(obj: *mut mlx5dv_obj, obj_type: u64) -> Result<(), Error> {
     const KNOWN: u64 = (MLX5DV_OBJ_DEVX << 1) - 1;
     if obj.is_null() || obj_type & KNOWN == 0 {
-        return Err(refused(VERB, Errno::INVAL));
+        return Err(refused(VERB, Errno::INVAL, "no object, or only types unknown to this library"));
     }
     macro_rules! describe {
         ($bit:ident, $member:ident, $describe:ident) => {
@@ -51,7 +51,7 @@ unsafe fn init(obj: *mut mlx5dv_obj, obj_type: u64) -> Result<(), Error> {
                 unsafe {
                     let mlx5dv_obj_of { in_, out } = (&raw const (*obj).$member).read();
                     if in_.is_null() || out.is_null() {
-                        return Err(refused(VERB, Errno::INVAL));
+                        return Err(refused(VERB, Errno::INVAL, "an object or its result is null"));
                     }
                     mlx5((*in_).context, VERB)?;
                     $describe(in_, out)?;
@@ -67,7 +67,11 @@ unsafe fn init(obj: *mut mlx5dv_obj, obj_type: u64) -> Result<(), Error> {
     describe!(MLX5DV_OBJ_AH, ah, ah);
     describe!(MLX5DV_OBJ_PD, pd, pd);
     // DevX objects do not exist here.
-    if obj_type & MLX5DV_OBJ_DEVX != 0 { Err(refused(VERB, Errno::OPNOTSUPP)) } else { Ok(()) }
+    if obj_type & MLX5DV_OBJ_DEVX != 0 {
+        Err(refused(VERB, Errno::OPNOTSUPP, "objects of DevX are not built"))
+    } else {
+        Ok(())
+    }
 }
 
 fn queue(queue: &QueueDirect) -> mlx5dv_qp_queue {
@@ -111,7 +115,7 @@ unsafe fn cq(in_: *mut ibv_cq, out: *mut mlx5dv_cq) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
         let live = cq::checked::<Mlx5>(in_, VERB)?.queue.with(|queue| queue.direct());
-        let direct = live.map_err(|errno| refused(VERB, errno))?;
+        let direct = live.map_err(|errno| unavailable(VERB, errno))?;
         out.write(mlx5dv_cq {
             buf: direct.ring.buf.as_ptr().cast(),
             dbrec: direct.records.as_ptr(),
@@ -133,7 +137,7 @@ unsafe fn srq(in_: *mut ibv_srq, out: *mut mlx5dv_srq) -> Result<(), Error> {
         let inner = srq::checked::<Mlx5>(in_, VERB)?;
         let control = inner.control(VERB)?;
         let direct =
-            inner.queue.with(|queue| control.direct(queue)).map_err(|errno| refused(VERB, errno))??;
+            inner.queue.with(|queue| control.direct(queue)).map_err(|errno| unavailable(VERB, errno))??;
         let asked = (*out).comp_mask;
         (*out).buf = direct.queue.buf.as_ptr().cast();
         (*out).dbrec = direct.record.as_ptr();
@@ -187,7 +191,8 @@ unsafe fn ah(in_: *mut ibv_ah, out: *mut mlx5dv_ah) -> Result<(), Error> {
     // SAFETY: the caller's promise. The copy stays in place as long as the handle lives.
     unsafe {
         let inner = AhObject::<Mlx5>::inner(in_);
-        let av = Ah::address_vector(&inner.av).ok_or_else(|| refused(VERB, Errno::INVAL))?;
+        let av = Ah::address_vector(&inner.av)
+            .ok_or_else(|| refused(VERB, Errno::INVAL, "the address handle has no address vector"))?;
         out.write(mlx5dv_ah { av: av.as_ptr().cast(), comp_mask: 0 });
     }
     Ok(())

@@ -9,12 +9,11 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 
 use provider_mlx5::Mlx5;
-use verbs_core::Errno;
 
 use super::mlx5;
 use crate::abi::c::mlx5dv::mlx5dv_qp_ex;
 use crate::abi::c::{ibv_qp, ibv_qp_ex};
-use crate::abi::errno::refuse_null;
+use crate::abi::errno::{fail_null, not_null_or_null};
 use crate::verbs::qp::object::{DvQpEx, QpObject};
 use crate::verbs::qp::wr::put_raw;
 
@@ -49,13 +48,11 @@ unsafe extern "C" fn raw_wqe(mqp: *mut mlx5dv_qp_ex, wqe: *const c_void) {
 /// `qp` is live.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut mlx5dv_qp_ex {
-    if qp.is_null() {
-        return refuse_null(Errno::INVAL);
-    }
+    not_null_or_null!(qp);
     // SAFETY: the caller's promise.
     unsafe {
-        if mlx5((*qp).qp_base.context, "qp_ex_from_ibv_qp_ex").is_err() {
-            return refuse_null(Errno::OPNOTSUPP);
+        if let Err(error) = mlx5((*qp).qp_base.context, "qp_ex_from_ibv_qp_ex") {
+            return fail_null(&error);
         }
         QpObject::<Mlx5>::inner(qp).dv.get().map_or(null_mut(), |dv| (&raw const dv.c).cast_mut())
     }

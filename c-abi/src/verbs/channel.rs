@@ -13,7 +13,7 @@ use std::os::fd::IntoRawFd as _;
 use verbs_core::Errno;
 
 use crate::abi::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
-use crate::abi::errno::{self, fail_null, not_null, not_null_or_null};
+use crate::abi::errno::{fail, fail_null, not_null, not_null_or_minus_one, not_null_or_null, refused};
 use crate::handle::context::{device_ops, verb};
 use crate::handle::object::context_of;
 use crate::handle::wait::read_record;
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     unsafe {
         let is_used = with_mutex(&raw mut (*(*channel).context).mutex, || (*channel).refcnt != 0);
         if is_used {
-            return errno::refuse(Errno::BUSY);
+            return fail(&refused("destroy_comp_channel", Errno::BUSY, "completion queues use the channel"));
         }
         libc::close((*channel).fd);
         drop(Box::from_raw(channel));
@@ -73,9 +73,10 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
+    not_null_or_minus_one!(channel);
     let mut handle = 0_u64;
     // SAFETY: the channel is live.
-    if channel.is_null() || !unsafe { read_record((*channel).fd, &mut handle) } {
+    if !unsafe { read_record((*channel).fd, &mut handle) } {
         return -1;
     }
     let queue = handle as *mut ibv_cq;

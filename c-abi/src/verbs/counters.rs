@@ -17,7 +17,7 @@ use crate::abi::c::{
     ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr, ibv_context, ibv_counter_attach_attr,
     ibv_counters, ibv_counters_init_attr, ibv_flow, ibv_qp, ibv_qp_attach_comp_cntr_attr,
 };
-use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refused};
+use crate::abi::errno::{UNKNOWN_MEMBERS, code, not_null, not_null_or_null, pointer, refused};
 use crate::handle::context::{Provided, device_ops, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Loan, Shared};
@@ -154,7 +154,7 @@ pub(crate) unsafe extern "C" fn create_counters(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         if (*attr).comp_mask != 0 {
-            Err(refused("create_counters", Errno::OPNOTSUPP))
+            Err(refused("create_counters", Errno::OPNOTSUPP, UNKNOWN_MEMBERS))
         } else {
             verb!(context, create_counters(context))
         }
@@ -185,7 +185,7 @@ pub(crate) unsafe extern "C" fn attach_counters_point_flow(
     code(unsafe {
         let attr = &*attr;
         if attr.comp_mask != 0 {
-            Err(refused("attach_counters_point_flow", Errno::OPNOTSUPP))
+            Err(refused("attach_counters_point_flow", Errno::OPNOTSUPP, UNKNOWN_MEMBERS))
         } else {
             let counter_desc = CounterDescription(attr.counter_desc);
             let attr = CounterAttachAttr { counter_desc, index: attr.index };
@@ -212,12 +212,12 @@ pub(crate) unsafe extern "C" fn read_counters(
         not_null!(counters_value);
     }
     if ncounters > MAX_COUNTERS {
-        return code(Err(refused("read_counters", Errno::INVAL)));
+        return code(Err(refused("read_counters", Errno::INVAL, "more counters than a command takes")));
     }
     // The program's memory may be uninitialised.
     let mut values = match room::copies(0, ncounters as usize) {
         Ok(values) => values,
-        Err(errno) => return code(Err(refused("read_counters", errno))),
+        Err(errno) => return code(Err(Error::new("read_counters", "", errno))),
     };
     let flags = ReadCountersFlags::from_bits_retain(flags);
     // SAFETY: the caller's promise.
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     code(unsafe {
         caps.cast::<u8>().write_bytes(0, caps_size);
         if caps_size < size_of::<ibv_comp_cntr_caps>() {
-            Err(refused(VERB, Errno::INVAL))
+            Err(refused(VERB, Errno::INVAL, "the struct of the result is too short"))
         } else {
             device_ops(context).query_comp_cntr_caps().map(|found| caps.write(caps_to_c(&found)))
         }
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
     pointer(unsafe {
         let attr = &*cc_attr;
         if attr.comp_mask != 0 || attr.flags != 0 {
-            Err(refused("create_comp_cntr", Errno::OPNOTSUPP))
+            Err(refused("create_comp_cntr", Errno::OPNOTSUPP, UNKNOWN_MEMBERS))
         } else {
             verb!(context, create_comp_cntr(context, CompCntrType(attr.type_)))
         }
@@ -387,7 +387,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
         // Every bit is valid in this flags type, so bits without a name have to be searched for.
         let is_known = ops.iter_names().fold(ops, |left, (_, op)| left - op).is_empty();
         if attr.comp_mask != 0 || !is_known {
-            Err(refused("qp_attach_comp_cntr", Errno::INVAL))
+            Err(refused("qp_attach_comp_cntr", Errno::INVAL, UNKNOWN_MEMBERS))
         } else {
             verb!((*qp).context, qp_attach_comp_cntr(qp, comp_cntr, ops))
         }

@@ -23,7 +23,9 @@ use crate::abi::c::{
     ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_pd, ibv_wc,
 };
 use crate::abi::convert::count;
-use crate::abi::errno::{code, fail, given_room, not_null, not_null_or_null, pointer, refused};
+use crate::abi::errno::{
+    UNKNOWN_MEMBERS, code, fail, given_room, not_null, not_null_or_null, pointer, refused, unavailable,
+};
 use crate::handle::context::{Provided, verb};
 use crate::handle::lock::{Attempt, Spin};
 use crate::handle::object::{Object, check_handle, destroy_in_place, public};
@@ -85,7 +87,7 @@ impl<P: Provider> Cq<P> {
     ) -> Result<R, Error> {
         let is_lender = self.lender.load(Ordering::Relaxed) == thread::current();
         if !is_lender && !self.queue.lock() {
-            return Err(refused(verb, self.queue.why_not()));
+            return Err(unavailable(verb, self.queue.why_not()));
         }
         // SAFETY: this thread holds the lock, perhaps since `start_poll`, and only reads lent
         // completions.
@@ -157,7 +159,8 @@ impl<P: Provider> Provided<P> {
         attr: &CqInitAttr<'_>,
         Entries { size, compression }: Entries,
     ) -> Result<(P::Cq, P::CqHandle), Error> {
-        let other = || refused("create_cq", Errno::OPNOTSUPP);
+        let reason = "only entries of ConnectX have a chosen size or format";
+        let other = || refused("create_cq", Errno::OPNOTSUPP, reason);
         let context = self.mlx5().ok_or_else(other)?;
         let pd = match pd {
             Some(pd) => Some((pd as &dyn Any).downcast_ref::<provider_mlx5::Pd>().ok_or_else(other)?),
@@ -192,7 +195,7 @@ impl<P: Provider> Provided<P> {
         let known = CqFlags::SINGLE_THREADED | CqFlags::IGNORE_OVERRUN;
         // librxe ignores unknown flags.
         if !known.contains(init.flags) && self.context().provider_name() != "rxe" {
-            return Err(refused("create_cq_ex", Errno::INVAL));
+            return Err(refused("create_cq_ex", Errno::INVAL, "flags unknown to this library"));
         }
         let attr = CqInitAttr {
             channel,
@@ -242,7 +245,7 @@ impl<P: Provider> Provided<P> {
             unsafe { (*cq).cqe = queue.cqe() as c_int };
             Ok(())
         });
-        resized.unwrap_or_else(|errno| Err(refused("resize_cq", errno)))
+        resized.unwrap_or_else(|errno| Err(unavailable("resize_cq", errno)))
     }
 
     /// Counts an event that was read.
@@ -257,7 +260,8 @@ impl<P: Provider> Provided<P> {
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
             // librxe does not implement this call, so the mask makes no difference there.
             let is_rxe = self.context().provider_name() == "rxe";
-            return Err(refused("modify_cq", if is_rxe { Errno::OPNOTSUPP } else { Errno::INVAL }));
+            let errno = if is_rxe { Errno::OPNOTSUPP } else { Errno::INVAL };
+            return Err(refused("modify_cq", errno, "only the moderation can be changed"));
         }
         let (cq_count, cq_period) = (attr.moderate.cq_count, attr.moderate.cq_period);
         let moderation = CqModeration { cq_count, cq_period };
@@ -272,10 +276,10 @@ impl<P: Provider> Provided<P> {
         unsafe {
             let inner = checked::<P>(cq, "destroy_cq")?;
             if Arc::strong_count(&inner.users) > 1 {
-                return Err(refused("destroy_cq", Errno::BUSY));
+                return Err(refused("destroy_cq", Errno::BUSY, "queues use it"));
             }
             if !inner.queue.lock() {
-                return Err(refused("destroy_cq", inner.queue.why_not()));
+                return Err(unavailable("destroy_cq", inner.queue.why_not()));
             }
             let queue = NonNull::new_unchecked(inner.queue.as_ptr());
             let destroy = || destroy_in_place(queue, P::Cq::destroy_counting_events);
@@ -393,7 +397,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 ) -> *mut ibv_cq {
     not_null_or_null!(context);
     let (Some(cqe), Some(comp_vector)) = (count(cqe), count(comp_vector)) else {
-        return pointer(Err(refused("create_cq", Errno::INVAL)));
+        return pointer(Err(refused("create_cq", Errno::INVAL, "a size below 1, or a negative vector")));
     };
     let init = Init {
         cqe: cqe as u32,
@@ -434,7 +438,7 @@ pub(crate) unsafe fn create_cq_of(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         init_from_c(&*attr)
-            .map_err(|errno| refused("create_cq_ex", errno))
+            .map_err(|errno| refused("create_cq_ex", errno, UNKNOWN_MEMBERS))
             .and_then(|init| verb!(context, create_cq(context, &Init { entries, ..init })))
     })
 }
@@ -479,7 +483,7 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     not_null!(cq);
     given_room!();
-    let Some(cqe) = count(cqe) else { return fail(&refused("resize_cq", Errno::INVAL)) };
+    let Some(cqe) = count(cqe) else { return fail(&refused("resize_cq", Errno::INVAL, "a size below 1")) };
     // SAFETY: the queue is live.
     code(unsafe { verb!((*cq).context, resize_cq(cq, cqe as u32)) })
 }

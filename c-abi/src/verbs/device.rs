@@ -157,7 +157,7 @@ const CLASS: &str = "/sys/class/infiniband_verbs";
 /// `ENOMEM` when memory is short; `ENOSYS` if the kernel lacks RDMA; any error of the search.
 pub(crate) fn list() -> Result<Vec<*mut ibv_device>, Error> {
     if !reserve::has_room() {
-        return Err(errno::refused("get_device_list", Errno::NOMEM));
+        return Err(errno::short_of_memory("get_device_list"));
     }
     let found = DeviceList::with_drivers(&[])?;
     for skipped in found.skipped() {
@@ -168,12 +168,14 @@ pub(crate) fn list() -> Result<Vec<*mut ibv_device>, Error> {
     if let Some(missing) = found.skipped().iter().find(|skipped| skipped.reason.was_asked_for())
         && found.is_empty()
     {
-        return Err(errno::refused("get_device_list", missing.reason.errno()));
+        let reason = "a device that a variable names is missing";
+        return Err(errno::refused("get_device_list", missing.reason.errno(), reason));
     }
     // rdma-core returns this errno for a kernel without RDMA; programs distinguish it from an empty
     // list.
     if found.is_empty() && !Path::new(CLASS).exists() {
-        return Err(errno::refused("get_device_list", Errno::NOSYS));
+        let reason = "the kernel has no RDMA devices, and VERBS_SOFT names none";
+        return Err(errno::refused("get_device_list", Errno::NOSYS, reason));
     }
     let mut table = table();
     let mut listed = Vec::with_capacity(found.len());
@@ -221,7 +223,7 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
     let Some(array) = list_to_c(&devices) else {
         // SAFETY: `list` counted each device.
         devices.iter().for_each(|device| unsafe { release(*device) });
-        return errno::refuse_null(Errno::NOMEM);
+        return errno::fail_null(&errno::short_of_memory("get_device_list"));
     };
     if !num_devices.is_null() {
         // SAFETY: the caller passes a pointer to an int.
@@ -278,7 +280,7 @@ pub(crate) unsafe fn free_list<T>(list: *mut *mut T, release: impl Fn(*mut T)) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     if device.is_null() {
-        return errno::refuse_null::<c_char>(Errno::INVAL);
+        return errno::fail_null::<c_char>(&errno::null("get_device_name", "device"));
     }
     // SAFETY: the device is live.
     unsafe { (&raw const (*device).name).cast() }
@@ -291,7 +293,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     if device.is_null() {
-        errno::set(libc::EINVAL);
+        errno::fail(&errno::null("get_device_guid", "device"));
         return 0;
     }
     // SAFETY: the device is live.
@@ -304,9 +306,7 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
 /// `device` is a device from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
-    if device.is_null() {
-        return -1;
-    }
+    errno::not_null_or_minus_one!(device);
     // SAFETY: the device is live.
     unsafe { known(device) }.index().map_or(-1, |index| index as c_int)
 }

@@ -17,7 +17,9 @@ use crate::abi::c::{
     IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_dmah,
     ibv_dmah_init_attr, ibv_mr, ibv_pd,
 };
-use crate::abi::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::abi::errno::{
+    UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_minus_one, not_null_or_null, pointer, refused,
+};
 use crate::handle::context::{Provided, verb};
 use crate::handle::object::Object;
 use crate::handle::shared::Shared;
@@ -95,7 +97,11 @@ impl<P: Provider> Provided<P> {
 fn check_range(verb: &'static str, total: u64, offset: u64, length: usize) -> Result<(), Error> {
     let end = offset.checked_add(length as u64);
     let is_inside = end.is_some_and(|end| end <= total) && isize::try_from(length).is_ok();
-    if is_inside { Ok(()) } else { Err(refused(verb, Errno::FAULT)) }
+    if is_inside {
+        Ok(())
+    } else {
+        Err(refused(verb, Errno::FAULT, "the range is outside the device memory"))
+    }
 }
 
 /// `ibv_memcpy_to_dm(3)`.
@@ -173,7 +179,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     pointer(unsafe {
         let attr = &*attr;
         if attr.comp_mask != 0 {
-            Err(refused("alloc_dm", Errno::INVAL))
+            Err(refused("alloc_dm", Errno::INVAL, UNKNOWN_MEMBERS))
         } else {
             let attr = DmAttr { length: attr.length as u64, log_align: attr.log_align_req };
             verb!(context, alloc_dm(context, &attr))
@@ -205,7 +211,8 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     not_null_or_null!(pd, dm);
     let access = AccessFlags::from_bits_retain(access);
     if !access.contains(AccessFlags::ZERO_BASED) {
-        return pointer(Err(refused("reg_dm_mr", Errno::INVAL)));
+        let reason = "device memory is registered with IBV_ACCESS_ZERO_BASED alone";
+        return pointer(Err(refused("reg_dm_mr", Errno::INVAL, reason)));
     }
     // SAFETY: the objects are live.
     pointer(unsafe { verb!((*pd).context, reg_dm_mr(pd, dm, dm_offset, length, access)) })
@@ -240,10 +247,7 @@ pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
 /// `dm` is live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int {
-    if dm.is_null() {
-        errno::refuse(Errno::INVAL);
-        return -1;
-    }
+    not_null_or_minus_one!(dm);
     // SAFETY: the memory is live.
     unsafe { verb!((*dm).context, export_dmabuf_fd(dm)) }.unwrap_or_else(|error| {
         fail(&error);
@@ -264,7 +268,7 @@ pub unsafe extern "C" fn ibv_alloc_dmah(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         dmah_attr_from_c(&*attr)
-            .map_err(|errno| refused("alloc_dmah", errno))
+            .map_err(|errno| refused("alloc_dmah", errno, UNKNOWN_MEMBERS))
             .and_then(|attr| verb!(context, alloc_dmah(context, &attr)))
     })
 }

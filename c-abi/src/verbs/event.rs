@@ -12,6 +12,7 @@ use verbs_core::provider::for_program;
 use verbs_core::types::AsyncEventType;
 
 use crate::abi::c::{ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq, ibv_wq};
+use crate::abi::errno::not_null_or_minus_one;
 use crate::handle::wait::read_record;
 
 /// Calls `with` while holding an object's mutex.
@@ -88,9 +89,10 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
+    not_null_or_minus_one!(context);
     let mut record = IbUverbsAsyncEventDesc::default();
     // SAFETY: the context is open.
-    if context.is_null() || !unsafe { read_record((*context).async_fd, &mut record) } {
+    if !unsafe { read_record((*context).async_fd, &mut record) } {
         return -1;
     }
     let (event_type, user_handle) = for_program(AsyncEventType(record.event_type), record.element);

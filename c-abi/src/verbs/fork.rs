@@ -17,7 +17,7 @@ use verbs_core::fork::{self, Excluded};
 use verbs_core::types::{AccessFlags, ForkStatus};
 
 use crate::abi::c::{IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED, ibv_fork_status};
-use crate::abi::errno::refuse;
+use crate::abi::errno::{fail, refused};
 
 /// Protects registered memory from forks on kernels that do not. Returns 0; `EINVAL` if memory was
 /// registered without protection before; `ENOSYS` if the kernel cannot exclude pages.
@@ -55,7 +55,7 @@ pub extern "C" fn ibv_dontfork_range(base: *mut c_void, size: usize) -> c_int {
             0
         }
         Err(errno) => {
-            refuse(errno);
+            fail(&refused("dontfork_range", errno, "the pages cannot be excluded from forks"));
             -1
         }
     }

@@ -17,7 +17,7 @@ use verbs_core::provider::{
 };
 use verbs_core::ring::page_size;
 use verbs_core::types::{AccessFlags, Advice, AdviseFlags, Sge};
-use verbs_core::{Errno, Error};
+use verbs_core::{Cause, Errno, Error};
 
 use crate::abi::c::{
     IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF, IBV_REG_MR_MASK_DMAH, IBV_REG_MR_MASK_FD,
@@ -26,7 +26,7 @@ use crate::abi::c::{
     IBV_REREG_MR_ERR_DONT_FORK_NEW, IBV_REREG_MR_ERR_INPUT, ibv_buf, ibv_mr, ibv_mr_init_attr, ibv_pd,
     ibv_sge,
 };
-use crate::abi::errno::{self, code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::abi::errno::{self, UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::abi::reserve;
 use crate::handle::context::{Provided, verb};
 use crate::handle::object::{Object, check_handle, public};
@@ -83,7 +83,7 @@ impl<P: Provider> Provided<P> {
         access: AccessFlags,
     ) -> Result<Excluded, Error> {
         exclude(self.context().pins_memory(), access, addr.cast(), length)
-            .map_err(|errno| refused(verb, errno))
+            .map_err(|errno| refused(verb, errno, "the pages cannot be excluded from forks"))
     }
 
     /// Changes a region and its public struct. Returns 0, or one of the failures of
@@ -108,7 +108,8 @@ impl<P: Provider> Provided<P> {
             IBV_REREG_MR_ERR_INPUT
         };
         if inner.memory.is_none() || (changes(IBV_REREG_MR_CHANGE_PD) && pd.is_null()) {
-            return input(&refused(VERB, Errno::INVAL));
+            let reason = "the region has no memory of the program, or the new domain is null";
+            return input(&refused(VERB, Errno::INVAL, reason));
         }
         // SAFETY: the domain is live.
         let new_pd = changes(IBV_REREG_MR_CHANGE_PD).then(|| unsafe { pd::of::<P>(pd, VERB) });
@@ -355,7 +356,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
 ) -> *mut ibv_mr {
     not_null_or_null!(pd);
     if fd < 0 {
-        return errno::refuse_null(Errno::BADF);
+        return errno::fail_null(&refused("reg_dmabuf_mr", Errno::BADF, "the descriptor is negative"));
     }
     let attr = ibv_mr_init_attr {
         length,
@@ -392,18 +393,18 @@ unsafe fn check_mr_init(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<ibv_
     const FILE: u64 = (IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET) as u64;
     const KNOWN: u64 = FILE
         | (IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_DMAH | IBV_REG_MR_MASK_BUF) as u64;
-    let refuse = |errno| Err(refused("reg_mr_ex", errno));
+    let refuse = |errno, reason| Err(refused("reg_mr_ex", errno, reason));
     let (mask, mut attr) = (attr.comp_mask, *attr);
     let has = |bit: u32| mask & u64::from(bit) != 0;
     if mask & !KNOWN != 0 {
-        return refuse(Errno::OPNOTSUPP);
+        return refuse(Errno::OPNOTSUPP, UNKNOWN_MEMBERS);
     }
     if has(IBV_REG_MR_MASK_DMAH) && attr.dmah.is_null() {
-        return refuse(Errno::INVAL);
+        return refuse(Errno::INVAL, "the DMA handle is null");
     }
     if has(IBV_REG_MR_MASK_BUF) {
         if attr.buf.is_null() || !has(IBV_REG_MR_MASK_ADDR) || mask & FILE != 0 {
-            return refuse(Errno::INVAL);
+            return refuse(Errno::INVAL, "the memory of a buffer has an address and no file");
         }
         // SAFETY: the buffer is live.
         let buf = unsafe { &*attr.buf.cast::<Buf>() };
@@ -411,16 +412,16 @@ unsafe fn check_mr_init(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<ibv_
         let is_inside =
             offset.is_some_and(|offset| buf.size.checked_sub(offset).is_some_and(|left| attr.length <= left));
         if buf.pd != pd || !is_inside {
-            return refuse(Errno::INVAL);
+            return refuse(Errno::INVAL, "the range is outside the buffer, or the domain is another one");
         }
         attr.comp_mask &= !u64::from(IBV_REG_MR_MASK_BUF);
     }
     // A dma-buf is addressed by file and offset. Its only address is the one used in requests.
     if mask & FILE != 0 && (mask & FILE != FILE || !has(IBV_REG_MR_MASK_IOVA) || attr.fd < 0) {
-        return refuse(Errno::INVAL);
+        return refuse(Errno::INVAL, "a dma-buf needs its file, an offset and an address for requests");
     }
     if mask & FILE == 0 && !has(IBV_REG_MR_MASK_ADDR) {
-        return refuse(Errno::INVAL);
+        return refuse(Errno::INVAL, "the attributes name no memory");
     }
     Ok(attr)
 }
@@ -445,11 +446,12 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         && !(changes(IBV_REREG_MR_CHANGE_TRANSLATION) && (length == 0 || addr.is_null()))
         && (access == 0 || changes(IBV_REREG_MR_CHANGE_ACCESS));
     if !is_sound {
-        fail(&refused("rereg_mr", Errno::INVAL));
+        let reason = "no region, unknown flags, or memory or access that the flags do not name";
+        fail(&refused("rereg_mr", Errno::INVAL, reason));
         return IBV_REREG_MR_ERR_INPUT;
     }
     if !reserve::has_room() {
-        errno::refuse(Errno::NOMEM);
+        fail(&errno::short_of_memory("rereg_mr"));
         return IBV_REREG_MR_ERR_INPUT;
     }
     let access = AccessFlags::from_bits_retain(access as u32);
@@ -538,13 +540,13 @@ struct Buf {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
     not_null_or_null!(pd, buf);
-    let Ok(layout) = Layout::from_size_align(size.max(1), page_size()) else {
-        return errno::refuse_null(Errno::NOMEM);
+    let short = || {
+        let cause = Cause::Allocation { bytes: size as u64 };
+        errno::fail_null(&Error::new("alloc_buf", "", Errno::NOMEM).because(cause))
     };
+    let Ok(layout) = Layout::from_size_align(size.max(1), page_size()) else { return short() };
     // SAFETY: the layout has at least one byte.
-    let Some(addr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-        return errno::refuse_null(Errno::NOMEM);
-    };
+    let Some(addr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { return short() };
     let made = Box::into_raw(Box::new(Buf { pd, addr, size, layout }));
     // SAFETY: the caller passes a writable pointer.
     unsafe { *buf = made.cast() };
@@ -574,7 +576,7 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
 /// `buf` is live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> c_int {
-    errno::refuse(Errno::NODATA);
+    fail(&refused("export_buf_dmabuf_fd", Errno::NODATA, "memory of the process has no dma-buf"));
     -1
 }
 

@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: c_uint) -> *mut
     not_null_or_null!(pd);
     let mw_type = MwType(narrow(type_));
     if !MwType::NAMED.contains(&mw_type) {
-        return pointer(Err(refused("alloc_mw", Errno::INVAL)));
+        return pointer(Err(refused("alloc_mw", Errno::INVAL, "a window has the type 1 or 2")));
     }
     // SAFETY: the domain is live.
     pointer(unsafe { verb!((*pd).context, alloc_mw(pd, mw_type)) })
@@ -88,10 +88,11 @@ pub(crate) unsafe extern "C" fn bind_mw(
     // SAFETY: the caller's promise.
     unsafe {
         if let Err(errno) = check_bind(&*mw, &(*mw_bind).bind_info) {
-            return fail(&refused("bind_mw", errno));
+            let reason = "the window, its region or its rights do not permit the bind";
+            return fail(&refused("bind_mw", errno, reason));
         }
         let Some(post_send) = (*(*qp).context).ops.post_send else {
-            return errno::refuse(Errno::OPNOTSUPP);
+            return fail(&refused("bind_mw", Errno::OPNOTSUPP, "the context posts no requests"));
         };
         let rkey = inc_rkey((*mw).rkey);
         // Zeroed integers, null pointers and unions of them are valid.

@@ -22,7 +22,7 @@ use crate::abi::c::{
     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td,
     ibv_td_init_attr,
 };
-use crate::abi::errno::{code, not_null, not_null_or_null, pointer, refused};
+use crate::abi::errno::{UNKNOWN_MEMBERS, code, not_null, not_null_or_null, pointer, refused};
 use crate::handle::context::{Provided, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::{Loan, Shared};
@@ -40,7 +40,7 @@ pub(crate) struct Pd<P: Provider> {
 impl<P: Provider> Destroy for Pd<P> {
     fn destroy(self) -> Result<(), (Self, Error)> {
         if self.users.as_ref().is_some_and(|users| Arc::strong_count(users) > 1) {
-            return Err((self, refused("dealloc_pd", Errno::BUSY)));
+            return Err((self, refused("dealloc_pd", Errno::BUSY, "objects use the parent domain")));
         }
         let Self { pd, is_single_threaded, users } = self;
         pd.destroy().map_err(|(pd, error)| (Self { pd, is_single_threaded, users }, error))
@@ -247,7 +247,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         if (*attr).comp_mask != 0 {
-            Err(refused("alloc_td", Errno::INVAL))
+            Err(refused("alloc_td", Errno::INVAL, UNKNOWN_MEMBERS))
         } else {
             verb!(context, alloc_td(context))
         }
@@ -280,7 +280,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     pointer(unsafe {
         let attr = &*attr;
         if attr.pd.is_null() || attr.comp_mask & !KNOWN != 0 {
-            Err(refused("alloc_parent_domain", Errno::INVAL))
+            Err(refused("alloc_parent_domain", Errno::INVAL, "no protection domain, or unknown members"))
         } else {
             verb!(context, alloc_parent_domain(context, attr))
         }

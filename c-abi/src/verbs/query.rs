@@ -20,7 +20,7 @@ use crate::abi::c::{
     ibv_tm_caps, ibv_tso_caps, ibv_values_ex,
 };
 use crate::abi::convert::gid_to_c;
-use crate::abi::errno::{self, code, fail, not_null, refused};
+use crate::abi::errno::{self, code, fail, not_null, not_null_or_minus_one, refused};
 use crate::handle::context::{device_ops, erased};
 
 /// Writes a struct into memory of `size` bytes: either its first bytes, or all of it followed by
@@ -161,7 +161,8 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     unsafe {
         let asks_more = !input.is_null() && (*input).comp_mask != 0;
         if asks_more || attr_size < size_of::<ibv_device_attr>() {
-            return fail(&refused("query_device_ex", Errno::INVAL));
+            let reason = "an input with members, or a result shorter than the plain attributes";
+            return fail(&refused("query_device_ex", Errno::INVAL, reason));
         }
         attr.cast::<u8>().write_bytes(0, attr_size);
         let device = device_ops(context);
@@ -256,7 +257,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     // SAFETY: the caller's promise.
     code(unsafe {
         u8::try_from(port_num)
-            .map_err(|_| refused(VERB, Errno::INVAL))
+            .map_err(|_| refused(VERB, Errno::INVAL, NO_PORT))
             .and_then(|port_num| device_ops(context).query_port_speed(port_num))
             .map(|found| port_speed.write(found))
     })
@@ -279,7 +280,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
                 .query_rt_values()
                 .map(|found| (*values).raw_clock = timespec { tv_sec: 0, tv_nsec: found.raw_clock as i64 })
                 .inspect_err(|_| (*values).comp_mask = 0),
-            _ => Err(refused("query_rt_values", Errno::INVAL)),
+            _ => Err(refused("query_rt_values", Errno::INVAL, "values unknown to this library")),
         }
     })
 }
@@ -294,9 +295,12 @@ fn gid_entry_to_c(entry: &GidEntry) -> ibv_gid_entry {
     }
 }
 
+/// The reason of a call with a port number that no device has.
+const NO_PORT: &str = "a port number is at most 255";
+
 /// Returns a GID table entry, or `None` if it is empty.
 fn gid_entry(device: &dyn DeviceOps, port_num: u32, index: u32) -> Result<Option<GidEntry>, Error> {
-    let port_num = u8::try_from(port_num).map_err(|_| refused("query_gid_ex", Errno::INVAL))?;
+    let port_num = u8::try_from(port_num).map_err(|_| refused("query_gid_ex", Errno::INVAL, NO_PORT))?;
     Ok(device.query_gid_entry(port_num, index)?.filter(|entry| !entry.gid.is_zero()))
 }
 
@@ -311,10 +315,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    if context.is_null() || gid.is_null() {
-        errno::refuse(Errno::INVAL);
-        return -1;
-    }
+    not_null_or_minus_one!(context, gid);
     // SAFETY: the caller's promise.
     unsafe {
         // As an unsigned number, a negative index exceeds every entry's.
@@ -348,7 +349,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     not_null!(context, entry);
     // The struct has had all fields since its first release. No flags are defined.
     if flags != 0 || entry_size < size_of::<ibv_gid_entry>() {
-        return fail(&refused("query_gid_ex", Errno::INVAL));
+        return fail(&refused("query_gid_ex", Errno::INVAL, "flags, or a result that is too short"));
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -381,7 +382,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     let is_sound =
         !context.is_null() && !entries.is_null() && max_entries > 0 && flags == 0 && entry_size > 0;
     if !is_sound {
-        return -(fail(&refused(VERB, Errno::INVAL)) as ssize_t);
+        return -(fail(&refused(VERB, Errno::INVAL, "a null pointer, no room, or flags")) as ssize_t);
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -402,7 +403,10 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
 fn table(device: &dyn DeviceOps, max_entries: usize) -> Result<Vec<GidEntry>, Error> {
     let mut found = device.query_gid_table()?;
     found.retain(|entry| !entry.gid.is_zero());
-    if found.len() > max_entries { Err(refused("query_gid_table", Errno::INVAL)) } else { Ok(found) }
+    if found.len() > max_entries {
+        return Err(refused("query_gid_table", Errno::INVAL, "the table has more entries than the array"));
+    }
+    Ok(found)
 }
 
 /// Writes the type of a GID: 1 for RoCE v2; 0 for InfiniBand, RoCE v1 and an empty entry. Errors
@@ -416,10 +420,7 @@ pub(crate) unsafe fn query_gid_type(
     index: c_uint,
     gid_type: *mut c_uint,
 ) -> c_int {
-    if context.is_null() || gid_type.is_null() {
-        errno::refuse(Errno::INVAL);
-        return -1;
-    }
+    not_null_or_minus_one!(context, gid_type);
     // SAFETY: the caller's promise.
     unsafe {
         match gid_entry(device_ops(context), port_num.into(), index) {
@@ -437,7 +438,8 @@ pub(crate) unsafe fn query_gid_type(
 
 /// Returns an entry of the partition key table, in host byte order.
 fn pkey(device: &dyn DeviceOps, port_num: u8, index: c_int) -> Result<u16, Error> {
-    let index = u16::try_from(index).map_err(|_| refused("query_pkey", Errno::INVAL))?;
+    let index = u16::try_from(index)
+        .map_err(|_| refused("query_pkey", Errno::INVAL, "an index is a number of 16 bits"))?;
     device.query_pkey(port_num, index)
 }
 
@@ -452,10 +454,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    if context.is_null() || pkey.is_null() {
-        errno::refuse(Errno::INVAL);
-        return -1;
-    }
+    not_null_or_minus_one!(context, pkey);
     // SAFETY: the caller's promise.
     unsafe {
         match self::pkey(device_ops(context), port_num, index) {
@@ -477,10 +476,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
 /// `context` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port_num: u8, pkey: u16) -> c_int {
-    if context.is_null() {
-        errno::refuse(Errno::INVAL);
-        return -1;
-    }
+    not_null_or_minus_one!(context);
     // SAFETY: the context is open.
     let device = unsafe { device_ops(context) };
     for index in 0.. {

@@ -20,7 +20,9 @@ use crate::abi::c::{
     IBV_WR_TAG_SYNC, ibv_context, ibv_cq, ibv_ops_wr, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr,
     ibv_srq_init_attr, ibv_srq_init_attr_ex, ibv_tm_cap, ibv_xrcd,
 };
-use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::abi::errno::{
+    UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused, unavailable,
+};
 use crate::handle::context::{Provided, verb};
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
@@ -104,7 +106,7 @@ impl<P: Provider> Provided<P> {
         let (is_rxe, is_mlx5) = (provider == "rxe", provider == "mlx5");
         // Like libmlx5, this ignores unknown mask bits for a plain queue.
         if init.has_unknown && (is_rxe || init.srq_type != SrqType::BASIC) {
-            return Err(refused(VERB, Errno::OPNOTSUPP));
+            return Err(refused(VERB, Errno::OPNOTSUPP, UNKNOWN_MEMBERS));
         }
         // libmlx5 creates the smallest queue for 0. The manual page calls the limit irrelevant
         // here, but rxe uses it.
@@ -141,7 +143,7 @@ impl<P: Provider> Provided<P> {
         // SAFETY: the queue is live.
         let inner = unsafe { checked::<P>(srq, VERB)? };
         let modified = inner.queue.with(|queue| inner.control(VERB)?.modify(queue, attr, mask));
-        modified.map_err(|errno| refused(VERB, errno))?
+        modified.map_err(|errno| unavailable(VERB, errno))?
     }
 
     unsafe fn query_srq(&self, srq: *mut ibv_srq) -> Result<SrqAttr, Error> {
@@ -241,7 +243,9 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
             }
             let errno = match posted {
                 Err(error) => refuse("post_srq_ops", error.reason),
-                Ok(()) if unknown => fail(&refused("post_srq_ops", Errno::INVAL)),
+                Ok(()) if unknown => {
+                    fail(&refused("post_srq_ops", Errno::INVAL, "an operation unknown to this library"))
+                }
                 Ok(()) => continue,
             };
             if !bad_op.is_null() {
@@ -257,7 +261,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
             // SAFETY: as above.
             unsafe { *bad_op = op };
         }
-        fail(&refused("post_srq_ops", errno))
+        fail(&unavailable("post_srq_ops", errno))
     })
 }
 
@@ -287,6 +291,9 @@ unsafe fn op_from_c<'a>(wr: &ibv_ops_wr) -> Option<OpsWr<'a>> {
     Some(OpsWr { wr_id: wr.wr_id, op, flags, unexpected_cnt })
 }
 
+/// The reason of a new queue with wrong attributes.
+const INCOMPLETE: &str = "an unknown type, or the type needs members that are missing or null";
+
 /// Creates a queue and returns its capacity in the program's attributes.
 ///
 /// # Safety
@@ -298,7 +305,7 @@ unsafe fn create(
 ) -> *mut ibv_srq {
     // SAFETY: the caller's promise.
     pointer(unsafe {
-        init.map_err(|errno| refused("create_srq", errno))
+        init.map_err(|errno| refused("create_srq", errno, INCOMPLETE))
             .and_then(|init| verb!(context, create_srq(context, &init)))
             .map(|(srq, granted)| {
                 (attr.max_wr, attr.max_sge) = (granted.max_wr, granted.max_sge);
@@ -399,7 +406,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32
                 *srq_num = number;
                 Ok(())
             }
-            None => Err(refused("get_srq_num", Errno::INVAL)),
+            None => Err(refused("get_srq_num", Errno::INVAL, "only the types XRC and TM have a number")),
         }
     })
 }

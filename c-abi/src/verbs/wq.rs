@@ -19,7 +19,9 @@ use crate::abi::c::{
     ibv_context, ibv_recv_wr, ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr, ibv_wq, ibv_wq_attr,
     ibv_wq_init_attr,
 };
-use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::abi::errno::{
+    UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused, unavailable,
+};
 use crate::handle::context::{Provided, verb};
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
@@ -120,7 +122,7 @@ impl<P: Provider> Provided<P> {
             }
             Ok(())
         });
-        modified.map_err(|errno| refused(VERB, errno))?
+        modified.map_err(|errno| unavailable(VERB, errno))?
     }
 
     unsafe fn destroy_wq(&self, wq: *mut ibv_wq) -> Result<(), Error> {
@@ -146,7 +148,7 @@ impl<P: Provider> Provided<P> {
         const VERB: &str = "create_rwq_ind_table";
         /// An upper bound of the call's allocations per entry.
         const ENTRY: usize = 128;
-        room::check(wqs.len() * ENTRY).map_err(|errno| refused(VERB, errno))?;
+        room::check(wqs.len() * ENTRY).map_err(|errno| Error::new(VERB, "", errno))?;
         // SAFETY: the queues are live.
         let wqs: Result<Vec<_>, _> =
             wqs.iter().map(|wq| unsafe { of::<P>(*wq, VERB) }?.wq.lend(VERB)).collect();
@@ -204,7 +206,9 @@ pub(crate) unsafe extern "C" fn create_wq(
     pointer(unsafe {
         let attr = &*attr;
         check_init(attr)
-            .map_err(|errno| refused("create_wq", errno))
+            .map_err(|errno| {
+                refused("create_wq", errno, "an object is null, or unknown members, flags or type")
+            })
             .and_then(|()| verb!(context, create_wq(context, attr)))
     })
 }
@@ -238,7 +242,7 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_att
     // SAFETY: the caller's promise.
     code(unsafe {
         attr_from_c(&*attr)
-            .map_err(|errno| refused("modify_wq", errno))
+            .map_err(|errno| refused("modify_wq", errno, UNKNOWN_MEMBERS))
             .and_then(|attr| verb!((*wq).context, modify_wq(wq, &attr)))
     })
 }
@@ -287,7 +291,7 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         entries(&*attr)
-            .map_err(|errno| refused("create_rwq_ind_table", errno))
+            .map_err(|errno| refused("create_rwq_ind_table", errno, "no queues, or unknown members"))
             .and_then(|wqs| verb!(context, create_rwq_ind_table(context, wqs)))
     })
 }

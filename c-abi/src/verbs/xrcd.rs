@@ -70,10 +70,12 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         let attr = &*attr;
-        check(attr).map_err(|errno| refused("open_xrcd", errno)).and_then(|fd| {
-            let file = (fd >= 0).then(|| BorrowedFd::borrow_raw(fd));
-            verb!(context, open_xrcd(context, file, attr.oflags))
-        })
+        check(attr)
+            .map_err(|errno| refused("open_xrcd", errno, "file and flags are needed, and nothing else"))
+            .and_then(|fd| {
+                let file = (fd >= 0).then(|| BorrowedFd::borrow_raw(fd));
+                verb!(context, open_xrcd(context, file, attr.oflags))
+            })
     })
 }
 

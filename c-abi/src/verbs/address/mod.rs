@@ -15,7 +15,7 @@ use verbs_core::provider::DeviceOps;
 use verbs_core::types::{Gid, Grh};
 
 use crate::abi::c::{IBV_WC_GRH, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_wc};
-use crate::abi::errno::refuse;
+use crate::abi::errno::{fail, not_null_or_minus_one, refused};
 use crate::handle::context::device_ops;
 
 /// Computes the route back to the sender of a datagram received at a port. Returns 0, or -1 with
@@ -43,10 +43,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
-    if context.is_null() || wc.is_null() || ah_attr.is_null() {
-        refuse(Errno::INVAL);
-        return -1;
-    }
+    not_null_or_minus_one!(context, wc, ah_attr);
     // SAFETY: the caller's promise; neither pointer is null.
     unsafe { init_ah_from_wc(device_ops(context), port_num, wc, grh, ah_attr) }
 }
@@ -91,7 +88,11 @@ pub(crate) unsafe fn init_ah_from_wc(
             0
         }
         Err(errno) => {
-            refuse(errno);
+            fail(&refused(
+                "init_ah_from_wc",
+                errno,
+                "the header of the datagram shows no route to its sender",
+            ));
             -1
         }
     }
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     vid: *mut u16,
 ) -> c_int {
     if context.is_null() || attr.is_null() || eth_mac.is_null() {
-        return -refuse(Errno::INVAL);
+        return -fail(&refused(RESOLVE, Errno::INVAL, "a pointer is null"));
     }
     // SAFETY: the context is open; every byte of the attributes' GID is initialised.
     let (query, port_num, index, dgid) =
@@ -177,10 +178,10 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
 /// The result of `ibv_resolve_eth_l2_from_gid`; `errno` is set.
 fn resolve(query: &dyn DeviceOps, port_num: u8, index: u8, dgid: &Gid) -> Result<EthPath, c_int> {
     let entry = query.query_gid_entry(port_num, index.into()).map_err(|error| {
-        refuse(error.errno);
+        fail(&error);
         -1
     })?;
-    let invalid = |_| -refuse(Errno::INVAL);
+    let invalid = |_| -fail(&refused(RESOLVE, Errno::INVAL, "no interface has the GID of the index"));
     // An empty entry holds a GID that no interface has.
     let entry = entry.ok_or(()).map_err(invalid)?;
     let source = address_of(&entry.gid);
@@ -188,8 +189,13 @@ fn resolve(query: &dyn DeviceOps, port_num: u8, index: u8, dgid: &Gid) -> Result
         0 => neighbour::interface_with(source).map_err(|_| invalid(()))?,
         ifindex => ifindex,
     };
-    neighbour::resolve(ifindex, source, address_of(dgid), PATIENCE).map_err(|_| -refuse(Errno::HOSTUNREACH))
+    neighbour::resolve(ifindex, source, address_of(dgid), PATIENCE).map_err(|_| {
+        -fail(&refused(RESOLVE, Errno::HOSTUNREACH, "no neighbour or route has the address of the GID"))
+    })
 }
+
+/// The verb of errors.
+const RESOLVE: &str = "resolve_eth_l2_from_gid";
 
 /// The time a neighbour has to reply.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -22,7 +22,7 @@ use self::spec::Rule;
 use crate::abi::c::{
     ibv_context, ibv_flow, ibv_flow_action, ibv_flow_action_esp_attr, ibv_flow_attr, ibv_qp,
 };
-use crate::abi::errno::{code, fail, not_null, not_null_or_null, pointer, refused};
+use crate::abi::errno::{UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::handle::context::{Provided, verb};
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::Shared;
@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow
     // SAFETY: the caller's promise.
     pointer(unsafe {
         spec::rule_from_c(attr)
-            .map_err(|errno| refused("create_flow", errno))
+            .map_err(|errno| refused("create_flow", errno, "the rule has a wrong or unknown part"))
             .and_then(|rule| verb!((*qp).context, create_flow(qp, rule)))
     })
 }
@@ -142,7 +142,7 @@ pub(crate) unsafe extern "C" fn create_flow_action_esp(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         esp::attr_from_c(&*attr)
-            .map_err(|errno| refused("create_flow_action_esp", errno))
+            .map_err(|errno| refused("create_flow_action_esp", errno, UNKNOWN_MEMBERS))
             .and_then(|attr| verb!(context, create_flow_action_esp(context, &attr)))
     })
 }
@@ -159,7 +159,7 @@ pub(crate) unsafe extern "C" fn modify_flow_action_esp(
     // SAFETY: the caller's promise.
     code(unsafe {
         esp::attr_from_c(&*attr)
-            .map_err(|errno| refused("modify_flow_action_esp", errno))
+            .map_err(|errno| refused("modify_flow_action_esp", errno, UNKNOWN_MEMBERS))
             .and_then(|attr| verb!((*action).context, modify_flow_action_esp(action, &attr)))
     })
 }

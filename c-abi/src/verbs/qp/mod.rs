@@ -52,7 +52,9 @@ use crate::abi::c::{
     ibv_rx_hash_conf,
 };
 use crate::abi::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from_c, qp_attr_to_c};
-use crate::abi::errno::{self, code, fail, given_room, not_null, not_null_or_null, pointer, refused};
+use crate::abi::errno::{
+    self, UNKNOWN_MEMBERS, code, fail, given_room, not_null, not_null_or_null, pointer, refused, unavailable,
+};
 use crate::handle::context::{Provided, verb};
 use crate::handle::lock::Spin;
 use crate::handle::object::Object;
@@ -203,9 +205,12 @@ fn finish<P: Provider>(
     Box::into_raw(object).cast()
 }
 
+/// The reason of a queue pair with an option of ConnectX on another device.
+const NOT_MLX5: &str = "only ConnectX places data in completions";
+
 /// Downcasts an object to ConnectX's type, which it has on such a device.
 fn as_mlx5<T: Any, U: Any>(object: Option<&T>) -> Result<Option<&U>, Error> {
-    let other = || refused("create_qp", Errno::OPNOTSUPP);
+    let other = || refused("create_qp", Errno::OPNOTSUPP, NOT_MLX5);
     object.map(|object| (object as &dyn Any).downcast_ref::<U>().ok_or_else(other)).transpose()
 }
 
@@ -221,7 +226,7 @@ impl<P: Provider> Provided<P> {
         extras: Extras<'_, P>,
         scatter: ScatterToCqe,
     ) -> Result<QpParts<P>, Error> {
-        let other = || refused("create_qp", Errno::OPNOTSUPP);
+        let other = || refused("create_qp", Errno::OPNOTSUPP, NOT_MLX5);
         let context = self.mlx5().ok_or_else(other)?;
         let (attr, rss) = extras.unwrap_or_default();
         let table = as_mlx5(rss.as_ref().map(|(table, _)| &**table))?;
@@ -258,7 +263,7 @@ impl<P: Provider> Provided<P> {
         let lacks_domain =
             attr.qp_type != IBV_QPT_XRC_RECV && (!asks(IBV_QP_INIT_ATTR_PD) || attr.pd.is_null());
         if attr.qp_type > u8::MAX.into() || lacks_domain {
-            return Err(refused(VERB, Errno::INVAL));
+            return Err(refused(VERB, Errno::INVAL, "no protection domain, or an unknown type"));
         }
         // librxe accepts only these, and libmlx5 accepts no header for other types.
         const OF_RXE: u32 =
@@ -266,7 +271,7 @@ impl<P: Provider> Provided<P> {
         let is_rxe = self.context().provider_name() == "rxe";
         let has_no_header = asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.qp_type != IBV_QPT_RAW_PACKET;
         if has_no_header || (is_rxe && attr.comp_mask & !OF_RXE != 0) {
-            return Err(refused(VERB, Errno::OPNOTSUPP));
+            return Err(refused(VERB, Errno::OPNOTSUPP, "members that the device or the type lacks"));
         }
         let pd_of_qp = if asks(IBV_QP_INIT_ATTR_PD) { attr.pd } else { null_mut() };
         // SAFETY: the objects in the attributes are live.
@@ -298,7 +303,7 @@ impl<P: Provider> Provided<P> {
         };
         let has_send_ops = asks(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
         if has_send_ops && attr.send_ops_flags & !send_ops_of(self.context().provider_name(), qp_type) != 0 {
-            return Err(refused(VERB, Errno::OPNOTSUPP));
+            return Err(refused(VERB, Errno::OPNOTSUPP, "operations that the device or the type lacks"));
         }
         let mut object = Box::<QpObject<P>>::new_uninit();
         let init = QpInitAttr {
@@ -364,7 +369,7 @@ impl<P: Provider> Provided<P> {
         let modified = inner
             .sq
             .with(|sq| inner.rq.with(|rq| inner.control(VERB, |control| control.modify(sq, rq, attr, mask))));
-        modified.flatten().map_err(|errno| refused(VERB, errno))??;
+        modified.flatten().map_err(|errno| unavailable(VERB, errno))??;
         if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
             // SAFETY: as above.
             unsafe { purge::<P>(qp) };
@@ -501,11 +506,16 @@ unsafe fn extras<'a, P: Provider>(
     let rss = if asks(IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH) {
         if !asks(IBV_QP_INIT_ATTR_IND_TABLE) || !asks(IBV_QP_INIT_ATTR_RX_HASH) || attr.rwq_ind_tbl.is_null()
         {
-            return Err(refused(VERB, Errno::INVAL));
+            return Err(refused(
+                VERB,
+                Errno::INVAL,
+                "a table of work queues needs a hash, and a hash a table",
+            ));
         }
         // SAFETY: the caller's promise.
         unsafe {
-            let conf = rx_hash(&attr.rx_hash_conf).map_err(|errno| refused(VERB, errno))?;
+            let conf = rx_hash(&attr.rx_hash_conf)
+                .map_err(|errno| refused(VERB, errno, "the hash is incomplete"))?;
             Some((RwqIndTableObject::<P>::lend(attr.rwq_ind_tbl, VERB)?, conf))
         }
     } else {
@@ -579,7 +589,7 @@ pub(crate) unsafe fn create_qp_scattering(
     // SAFETY: the caller's promise.
     pointer(unsafe {
         if (*attr).comp_mask & !KNOWN != 0 {
-            Err(refused("create_qp_ex", Errno::OPNOTSUPP))
+            Err(refused("create_qp_ex", Errno::OPNOTSUPP, UNKNOWN_MEMBERS))
         } else {
             verb!(context, create_qp(context, &mut *attr, scatter))
         }
@@ -604,7 +614,12 @@ pub(crate) unsafe extern "C" fn open_qp(
             && attr.comp_mask & NEEDED == NEEDED
             && !attr.xrcd.is_null()
             && attr.qp_type == IBV_QPT_XRC_RECV;
-        if !is_whole { Err(refused("open_qp", Errno::INVAL)) } else { verb!(context, open_qp(context, attr)) }
+        if is_whole {
+            verb!(context, open_qp(context, attr))
+        } else {
+            let reason = "the type is XRC_RECV, and number, XRC domain and type are needed";
+            Err(refused("open_qp", Errno::INVAL, reason))
+        }
     })
 }
 
@@ -629,7 +644,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
     let mask = QpAttrMask::from_bits_retain(mask as u32);
     // As in rdma-core, this comes first: the transition may lack an attribute as well.
     if mask.iter_names().fold(mask, |left, (_, flag)| left - flag) != QpAttrMask::empty() {
-        return fail(&refused("modify_qp", Errno::OPNOTSUPP));
+        return fail(&refused("modify_qp", Errno::OPNOTSUPP, "the mask has unknown bits"));
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -671,7 +686,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
     code(unsafe {
         let attr = &*attr;
         if attr.comp_mask != 0 {
-            Err(refused("modify_qp_rate_limit", Errno::INVAL))
+            Err(refused("modify_qp_rate_limit", Errno::INVAL, UNKNOWN_MEMBERS))
         } else {
             let limit = RateLimit {
                 rate_limit: attr.rate_limit,
@@ -712,16 +727,17 @@ pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 /// `qp` is live; `ece` points to options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    const VERB: &str = "set_ece";
     not_null!(qp, ece);
     // SAFETY: the caller's promise.
     unsafe {
         if (*ece).vendor_id == 0 {
-            return errno::refuse(Errno::OPNOTSUPP);
+            return fail(&refused(VERB, Errno::OPNOTSUPP, "the options have no vendor"));
         }
         if (*ece).comp_mask != 0 {
             // Only providers with such options check the mask.
             return verb!((*qp).context, query_ece(qp))
-                .map_or_else(|error| fail(&error), |_| errno::refuse(Errno::INVAL));
+                .map_or_else(|error| fail(&error), |_| fail(&refused(VERB, Errno::INVAL, UNKNOWN_MEMBERS)));
         }
         let ece = Ece { vendor_id: (*ece).vendor_id, options: (*ece).options };
         code(verb!((*qp).context, set_ece(qp, &ece)))

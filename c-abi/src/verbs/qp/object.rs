@@ -14,7 +14,7 @@ use verbs_core::{Errno, Error};
 
 use crate::abi::c::mlx5dv::mlx5dv_qp_ex;
 use crate::abi::c::{ibv_qp, ibv_qp_ex};
-use crate::abi::errno::refused;
+use crate::abi::errno::unavailable;
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
 use crate::handle::shared::Exclusive;
@@ -55,15 +55,15 @@ impl<P: Provider> Qp<P> {
         verb: &'static str,
         with: impl FnOnce(&mut P::Qp) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut control = self.control.lock().map_err(|errno| refused(verb, errno))?;
-        control.as_mut().ok_or_else(|| refused(verb, Errno::INVAL)).and_then(with)
+        let mut control = self.control.lock().map_err(|errno| unavailable(verb, errno))?;
+        control.as_mut().ok_or_else(|| unavailable(verb, Errno::INVAL)).and_then(with)
     }
 
     /// Destroys the control object, or leaves it unchanged.
     pub(crate) fn destroy_control(&self) -> Result<EventsRead, Error> {
         const VERB: &str = "destroy_qp";
-        let mut control = self.control.lock().map_err(|errno| refused(VERB, errno))?;
-        let qp = control.take().ok_or_else(|| refused(VERB, Errno::INVAL))?;
+        let mut control = self.control.lock().map_err(|errno| unavailable(VERB, errno))?;
+        let qp = control.take().ok_or_else(|| unavailable(VERB, Errno::INVAL))?;
         qp.destroy_counting_events().map_err(|(qp, error)| {
             *control = Some(qp);
             error
