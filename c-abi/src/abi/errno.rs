@@ -128,7 +128,7 @@ pub(crate) fn null(verb: &'static str, pointer: &'static str) -> Error {
 pub(crate) fn verb_of(item: &'static str) -> &'static str {
     let function = item.rsplit("::").find(|part| !matches!(*part, "here" | "{{closure}}")).unwrap_or(item);
     let name = function.trim_start_matches('_');
-    name.strip_prefix("ibv_").unwrap_or(name)
+    name.strip_prefix("ibv_").or_else(|| name.strip_prefix("rdma_")).unwrap_or(name)
 }
 
 /// Names the verb of the enclosing function.
@@ -201,7 +201,7 @@ mod tests {
     fn a_function_names_its_verb() {
         assert_eq!(_ibv_query_something(1), "query_something");
         assert_eq!(verb_of("ibverbs_c::verbs::dm::alloc_dm::here"), "alloc_dm");
-        assert_eq!(verb_of("ibverbs_c::rdmacm::connect::rdma_connect::here"), "rdma_connect");
+        assert_eq!(verb_of("ibverbs_c::rdmacm::connect::rdma_connect::here"), "connect");
         assert_eq!(this_verb!(), "a_function_names_its_verb");
     }
 

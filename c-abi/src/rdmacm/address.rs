@@ -11,11 +11,11 @@ use libc::sockaddr;
 use rdmacm::{Address, EventType};
 use verbs_core::Errno;
 
-use super::addrinfo::{Failure, look_up, rdma_freeaddrinfo, text_of};
+use super::addrinfo::{CONTRADICTION, Failure, look_up, rdma_freeaddrinfo, text_of};
 use super::id::private;
 use super::lifecycle::complete_call;
-use super::route::{copy_addresses, copy_gids, read, write};
-use super::{Result, given, given_room, minus_one, status};
+use super::route::{copy_addresses, copy_gids, parse, read, write};
+use super::{Result, given, given_room, minus_one, refuse, status};
 use crate::abi::c::{RAI_DNS, RAI_SA, rdma_addrinfo, rdma_cm_id};
 
 /// Binds an id.
@@ -28,7 +28,7 @@ use crate::abi::c::{RAI_DNS, RAI_SA, rdma_addrinfo, rdma_cm_id};
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
-        let address = read(address)?;
+        let address = read("bind_addr", address)?;
         private(id).call(|cm| cm.bind_addr(address))?;
         copy_addresses(id)?;
         copy_gids(id)
@@ -80,8 +80,8 @@ pub(super) unsafe fn resolve(
 ) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
-        let to = read(destination)?;
-        let from = if source.is_null() { None } else { Some(read(source)?) };
+        let to = read("resolve_addr", destination)?;
+        let from = if source.is_null() { None } else { Some(read("resolve_addr", source)?) };
         // Written before the event arrives with the address as the kernel sees it.
         let before = (*id).route.addr.dst;
         write(&raw mut (*id).route.addr.dst.dst_storage, Some(to));
@@ -139,7 +139,7 @@ pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
 }
 
 /// Returns the port of an address in network byte order; 0 if there is none.
-fn port(address: Result<Address>) -> u16 {
+fn port(address: Option<Address>) -> u16 {
     address.map_or(0, |address| address.port()).to_be()
 }
 
@@ -153,7 +153,7 @@ pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
         return 0;
     }
     // SAFETY: the caller's promise.
-    port(unsafe { read(&raw const (*id).route.addr.src.src_addr) })
+    port(unsafe { parse(&raw const (*id).route.addr.src.src_addr) })
 }
 
 /// `rdma_get_dst_port(3)`: in network byte order.
@@ -166,7 +166,7 @@ pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
         return 0;
     }
     // SAFETY: the caller's promise.
-    port(unsafe { read(&raw const (*id).route.addr.dst.dst_addr) })
+    port(unsafe { parse(&raw const (*id).route.addr.dst.dst_addr) })
 }
 
 /// `rdma_resolve_addrinfo(3)`: like [`rdma_getaddrinfo`](super::addrinfo::rdma_getaddrinfo), with
@@ -188,7 +188,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
     status(unsafe {
         let private = private(id);
         if core::mem::replace(&mut private.state().is_resolving, true) {
-            return minus_one(Errno::BUSY);
+            return minus_one(refuse("resolve_addrinfo", Errno::BUSY, "a query of the id is pending"));
         }
         resolve_names(id, node, service, hints.as_ref()).inspect_err(|_| private.state().is_resolving = false)
     })
@@ -209,7 +209,7 @@ unsafe fn resolve_names(
     let flags = hints.map_or(0, |hints| hints.ai_flags);
     let by_administrator = flags & RAI_SA != 0;
     if by_administrator && (flags & RAI_DNS != 0 || !node.is_null()) {
-        return Err(Errno::OPNOTSUPP);
+        return Err(refuse("resolve_addrinfo", Errno::OPNOTSUPP, CONTRADICTION));
     }
     // SAFETY: the caller's promise.
     unsafe {
@@ -220,7 +220,9 @@ unsafe fn resolve_names(
         } else {
             let found = look_up(node, service, hints).map_err(|failure| match failure {
                 Failure::Errno(errno) => errno,
-                Failure::Names(_) => Errno::NOENT,
+                Failure::Names(_) => {
+                    refuse("resolve_addrinfo", Errno::NOENT, "getaddrinfo(3) finds no such name")
+                }
             })?;
             let before = core::mem::replace(&mut private.state().resolved.0, found);
             rdma_freeaddrinfo(before);

@@ -20,7 +20,7 @@ use verbs_core::types::QpType;
 
 use super::id::private;
 use super::route;
-use super::{Result, given, given_room, logged, minus_one, status};
+use super::{NO_ADDRESS, Result, given, given_room, logged, minus_one, no_memory, refuse, status};
 use crate::abi::c::{
     RAI_DNS, RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, RDMA_PS_IB, RDMA_PS_IPOIB, RDMA_PS_TCP,
     RDMA_PS_UDP, rdma_addrinfo, rdma_cm_id,
@@ -33,7 +33,7 @@ use crate::abi::c::{
 fn zeroed<T>() -> Result<*mut T> {
     // SAFETY: any size is allowed.
     let memory: *mut T = unsafe { libc::calloc(1, size_of::<T>()) }.cast();
-    if memory.is_null() { Err(Errno::NOMEM) } else { Ok(memory) }
+    if memory.is_null() { Err(no_memory("getaddrinfo")) } else { Ok(memory) }
 }
 
 /// Copies bytes into memory from `malloc(3)`.
@@ -45,7 +45,7 @@ fn copied(bytes: &[u8]) -> Result<*mut c_void> {
     unsafe {
         let memory = libc::malloc(bytes.len());
         if memory.is_null() {
-            return Err(Errno::NOMEM);
+            return Err(no_memory("getaddrinfo"));
         }
         memory.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         Ok(memory)
@@ -67,7 +67,9 @@ fn set_address(to: &mut *mut sockaddr, len: &mut socklen_t, bytes: &[u8]) -> Res
 /// # Errors
 /// `ENOMEM`.
 fn set_ib(to: &mut *mut sockaddr, len: &mut socklen_t, ib: IbAddress) -> Result {
-    let (bytes, used) = Address::from(ib).to_sockaddr().ok_or(Errno::AFNOSUPPORT)?;
+    let (bytes, used) = Address::from(ib)
+        .to_sockaddr()
+        .ok_or_else(|| refuse("getaddrinfo", Errno::AFNOSUPPORT, NO_ADDRESS))?;
     set_address(to, len, &bytes[..used])
 }
 
@@ -193,6 +195,12 @@ impl From<Errno> for Failure {
     }
 }
 
+/// The reason of hints that exclude each other.
+pub(super) const CONTRADICTION: &str = "RAI_SA excludes names and RAI_DNS";
+
+/// The reason of a query without a result.
+const NO_SERVICE: &str = "no such service is known";
+
 /// # Safety
 /// Same as [`rdma_getaddrinfo`].
 pub(super) unsafe fn look_up(
@@ -201,11 +209,11 @@ pub(super) unsafe fn look_up(
     hints: Option<&rdma_addrinfo>,
 ) -> core::result::Result<*mut rdma_addrinfo, Failure> {
     if node.is_null() && service.is_null() && hints.is_none() {
-        return Err(Errno::INVAL.into());
+        return Err(refuse("getaddrinfo", Errno::INVAL, "neither name, service nor hints").into());
     }
     if let Some(hints) = hints.filter(|hints| hints.ai_flags & RAI_SA != 0) {
         if !node.is_null() || hints.ai_flags & RAI_DNS != 0 {
-            return Err(Errno::OPNOTSUPP.into());
+            return Err(refuse("getaddrinfo", Errno::OPNOTSUPP, CONTRADICTION).into());
         }
         // SAFETY: the caller's promise.
         return Ok(unsafe { services_of_any(service) }?);
@@ -239,7 +247,10 @@ unsafe fn look_up_into(
             if code != 0 {
                 return Err(Failure::Names(code));
             }
-            let filled = found.as_ref().map_or(Err(Errno::NOENT), |found| fill(info, hints, found));
+            let filled = found.as_ref().map_or_else(
+                || Err(refuse("getaddrinfo", Errno::NOENT, NO_SERVICE)),
+                |found| fill(info, hints, found),
+            );
             libc::freeaddrinfo(found);
             filled?;
         } else if let Some(hints) = hints {
@@ -363,7 +374,7 @@ unsafe fn services_of_any(service: *const c_char) -> Result<*mut rdma_addrinfo> 
             _ => {}
         }
     }
-    Err(Errno::NOENT)
+    Err(refuse("getaddrinfo", Errno::NOENT, NO_SERVICE))
 }
 
 /// Returns the GIDs of the active InfiniBand ports of a device.
@@ -396,7 +407,7 @@ fn services_of(channel: &EventChannel, gid: Gid, service: Service<'_>) -> Result
         }
     };
     let cm = channel.create_id(PortSpace::IB).map_err(logged)?;
-    of(&cm).map_err(logged)?.ok_or(Errno::NOENT)
+    of(&cm).map_err(logged)?.ok_or_else(|| refuse("getaddrinfo", Errno::NOENT, NO_SERVICE))
 }
 
 /// Parses a service given as a C string.
@@ -407,11 +418,12 @@ fn services_of(channel: &EventChannel, gid: Gid, service: Service<'_>) -> Result
 /// # Safety
 /// `text` is null or a string.
 pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
+    let refused = || refuse("resolve_service", Errno::INVAL, "the service is null or not UTF-8");
     if text.is_null() {
-        return Err(Errno::INVAL);
+        return Err(refused());
     }
     // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_str().map(service_of).map_err(|_| Errno::INVAL)
+    unsafe { CStr::from_ptr(text) }.to_str().map(service_of).map_err(|_| refused())
 }
 
 /// Fetches the resolved services, unless the addresses are there already.
@@ -431,7 +443,7 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
         }
         let fetched = private.call(CmId::services).and_then(|services| {
             if services.is_empty() {
-                return Err(Errno::NOENT);
+                return Err(refuse("query_addrinfo", Errno::NOENT, NO_SERVICE));
             }
             route::copy_addresses(id)?;
             list_of(&services, None)
@@ -469,7 +481,7 @@ pub(crate) unsafe extern "C" fn rdma_query_addrinfo(
             state.is_resolving = false;
             Ok(())
         } else {
-            Err(Errno::NOENT)
+            Err(refuse("query_addrinfo", Errno::NOENT, "no query of the id has ended"))
         }
     })
 }
@@ -525,7 +537,7 @@ mod tests {
             assert!(second.ai_next.is_null());
             for (info, id) in [(first, 1), (second, 2)] {
                 assert_eq!((info.ai_family, info.ai_dst_len, info.ai_src_len), (libc::AF_IB, 48, 48));
-                let Ok(Address::Ib(to)) = route::read(info.ai_dst_addr) else { panic!() };
+                let Some(Address::Ib(to)) = route::parse(info.ai_dst_addr) else { panic!() };
                 assert_eq!((to.service_id, to.gid), (id, Gid([7; 16])));
             }
             rdma_freeaddrinfo(list);

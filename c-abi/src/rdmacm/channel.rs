@@ -31,7 +31,7 @@ use verbs_core::Errno;
 use verbs_core::fork::{ForkLock, current_generation};
 
 use super::id::{self, Claimed, of_parent};
-use super::{Result, logged};
+use super::{Result, logged, no_memory};
 use crate::abi::c::rdma_event_channel;
 use crate::abi::{errno, reserve};
 use crate::handle::object::Object;
@@ -180,7 +180,7 @@ const FAULTS: [c_int; 7] =
 /// `ENOMEM` when memory is short; the errors of [`Channel::new`].
 pub(super) fn create() -> Result<*mut rdma_event_channel> {
     if !reserve::has_room() {
-        return Err(Errno::NOMEM);
+        return Err(no_memory("create_event_channel"));
     }
     let channel = Channel::new()?;
     let fd = channel.file.0.as_raw_fd();

@@ -14,7 +14,7 @@ use verbs_core::types::{AsyncEventType, Ece, QpState};
 
 use super::id::{self, private};
 use super::lifecycle::{complete_call, forget_event};
-use super::{Result, given, given_room, minus_one, qp, status};
+use super::{NO_DEVICE, Result, given, given_room, minus_one, qp, refuse, status};
 use crate::abi::c::{
     IBV_QPT_UD, RDMA_MAX_INIT_DEPTH, RDMA_MAX_RESP_RES, RDMA_PS_TCP, ibv_ece, ibv_qp_attr, rdma_cm_id,
     rdma_conn_param,
@@ -51,17 +51,26 @@ unsafe fn check(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result 
             return Ok(());
         }
         let Some(param) = param else {
-            return if (*id).qp.is_null() { Err(Errno::INVAL) } else { Ok(()) };
+            return match (*id).qp.is_null() {
+                true => Err(refuse("connect", Errno::INVAL, "an id without a queue pair needs parameters")),
+                false => Ok(()),
+            };
         };
-        let limits = private(id).state().device.as_ref().ok_or(Errno::INVAL)?.limits;
+        let limits = private(id).state().device.as_ref().ok_or_else(without_device)?.limits;
         let exceeds = |depth, any, limit| depth != any && depth > limit;
         if exceeds(param.responder_resources, ANY_RESPONDER, limits.responder_resources)
             || exceeds(param.initiator_depth, ANY_INITIATOR, limits.initiator_depth)
         {
-            return Err(Errno::INVAL);
+            return Err(refuse("connect", Errno::INVAL, "more reads and atomics than the device permits"));
         }
     }
     Ok(())
+}
+
+/// Refuses to connect or accept an id without a device.
+#[cold]
+fn without_device() -> Errno {
+    refuse("connect", Errno::INVAL, NO_DEVICE)
 }
 
 /// Sends a request or a reply with C's parameters, after the caller has chosen the depths in the
@@ -87,7 +96,7 @@ unsafe fn send(
             data.extend_from_slice(bytes(param.private_data, param.private_data_len));
         }
         if u8::try_from(data.len()).is_err() {
-            return Err(Errno::INVAL);
+            return Err(refuse("connect", Errno::INVAL, "more than 255 bytes of private data"));
         }
         let own = (*id).qp;
         let (qp_num, srq) = if own.is_null() {
@@ -131,7 +140,7 @@ unsafe fn connect(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Resul
         let private = private(id);
         {
             let mut state = private.state();
-            let limits = state.device.as_ref().ok_or(Errno::INVAL)?.limits;
+            let limits = state.device.as_ref().ok_or_else(without_device)?.limits;
             let chosen = |depth: Option<u8>, any, limit| depth.filter(|depth| *depth != any).unwrap_or(limit);
             let wanted = param.map(|param| param.responder_resources);
             state.responder_resources = chosen(wanted, ANY_RESPONDER, limits.responder_resources);
@@ -166,7 +175,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
         let is_ud = (*id).qp_type == IBV_QPT_UD;
         let depths = {
             let mut state = private.state();
-            let limits = state.device.as_ref().ok_or(Errno::INVAL)?.limits;
+            let limits = state.device.as_ref().ok_or_else(without_device)?.limits;
             // "Any" means at most the depth that the peer requests.
             let chosen = |wanted: Option<u8>, any, asked: u8, limit| {
                 wanted.filter(|depth| *depth != any).unwrap_or_else(|| asked.min(limit))
@@ -208,7 +217,11 @@ pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
         if !(*id).qp.is_null() {
-            return minus_one(Errno::INVAL);
+            return minus_one(refuse(
+                "establish",
+                Errno::INVAL,
+                "the library moves the queue pair of the id",
+            ));
         }
         status(private(id).call(|cm| cm.establish()))
     }
@@ -302,7 +315,7 @@ pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mu
     status(unsafe {
         let ibv_ece { vendor_id, options, comp_mask } = *ece;
         if !(*id).qp.is_null() || vendor_id == 0 || comp_mask != 0 {
-            Err(Errno::INVAL)
+            Err(refuse("set_local_ece", Errno::INVAL, "the id has a queue pair, or the options are unknown"))
         } else {
             private(id).set_local_ece(Ece { vendor_id, options })
         }
@@ -324,7 +337,7 @@ pub(crate) unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *m
                 *ece = ibv_ece { vendor_id, options, comp_mask: 0 };
             })
         } else {
-            Err(Errno::INVAL)
+            Err(refuse("get_remote_ece", Errno::INVAL, "the library sets the options of the id's queue pair"))
         }
     })
 }

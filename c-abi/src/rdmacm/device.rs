@@ -16,7 +16,7 @@ use verbs::Device;
 use verbs_core::Errno;
 use verbs_core::fork::{ForkGuard, ForkLock};
 
-use super::{Result, logged, object};
+use super::{NO_DEVICE, Result, logged, no_memory, object, refuse};
 use crate::abi::c::{
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_context, ibv_device, ibv_pd, ibv_xrcd,
     ibv_xrcd_init_attr, verbs_context,
@@ -132,7 +132,10 @@ impl DeviceOfId {
     /// The errors of opening it.
     pub(super) fn xrcd(&self) -> Result<*mut ibv_xrcd> {
         let mut table = table();
-        let entry = table.iter_mut().find(|entry| entry.context == self.context).ok_or(Errno::NODEV)?;
+        let entry = table
+            .iter_mut()
+            .find(|entry| entry.context == self.context)
+            .ok_or_else(|| refuse("create_qp", Errno::NODEV, NO_DEVICE))?;
         if entry.xrcd.is_null() {
             let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
             let mut attr = ibv_xrcd_init_attr { comp_mask, fd: -1, oflags: libc::O_CREAT };
@@ -211,11 +214,11 @@ fn list() -> Result<(*mut *mut ibv_context, usize)> {
     // SAFETY: the list was just created. Open contexts keep their devices alive.
     unsafe { ibv_free_device_list(devices) };
     if found == 0 {
-        return Err(Errno::NODEV);
+        return Err(refuse("get_devices", Errno::NODEV, "there is no device"));
     }
     let Some(array) = device::list_to_c(&contexts) else {
         contexts.into_iter().for_each(release);
-        return Err(Errno::NOMEM);
+        return Err(no_memory("get_devices"));
     };
     Ok((array, contexts.len()))
 }

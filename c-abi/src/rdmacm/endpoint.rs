@@ -14,7 +14,7 @@ use verbs_core::types::QpType;
 use super::id::private;
 use super::lifecycle::{complete_call, forget_event};
 use super::qp::{rdma_destroy_qp, rdma_destroy_srq};
-use super::{Result, address, event, given, given_room, lifecycle, option, qp, status};
+use super::{Result, address, event, given, given_room, lifecycle, option, qp, refuse, status};
 use crate::abi::c::{
     RAI_PASSIVE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, ibv_pd,
     ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id,
@@ -47,8 +47,9 @@ unsafe fn create(
     pd: *mut ibv_pd,
     attr: Option<&mut ibv_qp_init_attr>,
 ) -> Result<*mut rdma_cm_id> {
-    let qp_type = QpType(u8::try_from(info.ai_qp_type).map_err(|_| Errno::INVAL)?);
-    let space = u32::try_from(info.ai_port_space).map_err(|_| Errno::INVAL)?;
+    let unknown = || refuse("create_ep", Errno::INVAL, "an unknown port space or type of queue pairs");
+    let qp_type = QpType(u8::try_from(info.ai_qp_type).map_err(|_| unknown())?);
+    let space = u32::try_from(info.ai_port_space).map_err(|_| unknown())?;
     // SAFETY: the caller's promise; a failed endpoint is not used.
     unsafe {
         let made = lifecycle::create(null_mut(), null_mut(), space, qp_type)?;
@@ -156,13 +157,13 @@ unsafe fn request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id> {
     // SAFETY: the caller's promise; the id of an unacknowledged event is live.
     unsafe {
         if !private(listen).state().is_sync {
-            return Err(Errno::INVAL);
+            return Err(refuse("get_request", Errno::INVAL, "the listener has a channel of the program"));
         }
         forget_event(listen);
         let read = event::next((*listen).channel)?;
         let taken = event::result_of(&*read).and_then(|()| {
             if (*read).event != RDMA_CM_EVENT_CONNECT_REQUEST {
-                return Err(Errno::INVAL);
+                return Err(refuse("get_request", Errno::INVAL, "another event than a request"));
             }
             let of_requests = private(listen).state().qp_init;
             of_requests.map_or(Ok(()), |mut attr| qp::create_plain((*read).id, (*listen).pd, &mut attr))

@@ -29,7 +29,9 @@ use verbs_core::types::{Ece, Gid};
 use super::group::Group;
 use super::id::{self, Claimed, Kind, private};
 use super::tally::Tally;
-use super::{Result, addrinfo, channel, given, given_room, lifecycle, minus_one, of_verb, qp, route, status};
+use super::{
+    Result, addrinfo, channel, given, given_room, lifecycle, minus_one, of_verb, qp, refuse, route, status,
+};
 use crate::abi::c::{
     RDMA_CM_EVENT_REJECTED, rdma_cm_event, rdma_cm_event_param, rdma_cm_event_type, rdma_cm_id,
     rdma_conn_param, rdma_event_channel, rdma_ud_param,
@@ -233,7 +235,7 @@ unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
             vendor if vendor == local.vendor_id => remote,
             _ => {
                 let _ = qp::modify_to_error(id);
-                return Err(Errno::INVAL);
+                return Err(refuse("connect", Errno::INVAL, "the peer's options are another vendor's"));
             }
         };
         let own = (*id).qp;
@@ -394,7 +396,7 @@ pub(crate) unsafe extern "C" fn rdma_write_cm_event(
     given!(id);
     given_room!();
     if event != EventType::USER.0 {
-        return minus_one(Errno::INVAL);
+        return minus_one(refuse("write_cm_event", Errno::INVAL, "programs write RDMA_CM_EVENT_USER alone"));
     }
     // SAFETY: the caller's promise.
     unsafe {

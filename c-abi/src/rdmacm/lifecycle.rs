@@ -17,7 +17,7 @@ use super::addrinfo::rdma_freeaddrinfo;
 use super::channel::{self, rdma_destroy_event_channel};
 use super::event::{self, rdma_ack_cm_event, result_of};
 use super::id::{IdObject, enter, ids, make, private};
-use super::{Result, given, given_room, logged, status};
+use super::{Result, given, given_room, logged, refuse, status};
 use crate::abi::c::{rdma_cm_id, rdma_event_channel, rdma_port_space};
 
 /// Creates an id for a transport service.
@@ -123,7 +123,7 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
         let was_sync = private.state().is_sync;
         let is_sync = channel.is_null();
         if was_sync && is_sync {
-            return Err(Errno::INVAL);
+            return Err(refuse("migrate_id", Errno::INVAL, "the id has no channel of the program already"));
         }
         let to = if is_sync { channel::create()? } else { channel };
         let target = channel::share(to);

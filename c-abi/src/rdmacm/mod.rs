@@ -70,6 +70,24 @@ fn logged(error: Error) -> Errno {
     error.errno
 }
 
+/// Logs why this library refuses a call, and returns the errno.
+#[cold]
+fn refuse(verb: &'static str, errno: Errno, reason: &'static str) -> Errno {
+    logged(errno::refused(verb, errno, reason))
+}
+
+/// The reason of a call for an id without a device.
+const NO_DEVICE: &str = "the id has no device";
+
+/// The reason of a call with an address of an unknown family, or a null one.
+const NO_ADDRESS: &str = "the address is null, or of an unknown family";
+
+/// Logs that memory is short, and returns `ENOMEM`.
+#[cold]
+fn no_memory(verb: &'static str) -> Errno {
+    logged(errno::short_of_memory(verb))
+}
+
 /// Converts the result of a call that returns 0, or -1 with `errno`.
 fn status(result: Result) -> c_int {
     match result {
@@ -78,7 +96,7 @@ fn status(result: Result) -> c_int {
     }
 }
 
-/// Sets `errno` and returns -1.
+/// Sets `errno` and returns -1, for an error that was logged.
 #[cold]
 fn minus_one(errno: Errno) -> c_int {
     errno::set(errno.raw());
@@ -99,7 +117,9 @@ fn object<T>(object: *mut T) -> Result<*mut T> {
 macro_rules! given {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {
-            return $crate::rdmacm::minus_one(verbs_core::Errno::INVAL);
+            use $crate::abi::errno::{fail, null, this_verb};
+            fail(&null(this_verb!(), stringify!($pointer)));
+            return -1;
         })+
     };
 }
@@ -108,7 +128,9 @@ macro_rules! given {
 macro_rules! given_room {
     () => {
         if !$crate::abi::reserve::has_room() {
-            return $crate::rdmacm::minus_one(verbs_core::Errno::NOMEM);
+            use $crate::abi::errno::{fail, short_of_memory, this_verb};
+            fail(&short_of_memory(this_verb!()));
+            return -1;
         }
     };
 }

@@ -19,12 +19,13 @@ use super::id::private;
 use super::lifecycle::complete_call;
 use super::route;
 use super::tally::Tally;
-use super::{Result, given, given_room, status};
+use super::{NO_ADDRESS, Result, given, given_room, refuse, status};
 use crate::abi::c::{
     RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED,
     RDMA_MC_JOIN_FLAG_RESERVED, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_cm_id, rdma_cm_join_mc_attr_ex,
 };
 use crate::abi::convert::gid_to_c;
+use crate::abi::errno::UNKNOWN_MEMBERS;
 use crate::verbs::qp::ibv_detach_mcast;
 
 /// Joins a group. For a synchronous id, waits for the result.
@@ -43,7 +44,7 @@ unsafe fn join(
 ) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
-        let to = route::read(address)?;
+        let to = route::read("join_multicast", address)?;
         let address = route::bytes(address).unwrap_or_default().to_vec();
         let private = private(id);
         {
@@ -102,10 +103,10 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
 fn only_sends(attr: &rdma_cm_join_mc_attr_ex) -> Result<bool> {
     const NEEDED: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
     if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
-        return Err(Errno::OPNOTSUPP);
+        return Err(refuse("join_multicast_ex", Errno::OPNOTSUPP, UNKNOWN_MEMBERS));
     }
     if attr.comp_mask & NEEDED != NEEDED || attr.join_flags >= RDMA_MC_JOIN_FLAG_RESERVED {
-        return Err(Errno::INVAL);
+        return Err(refuse("join_multicast_ex", Errno::INVAL, "no address or flags, or unknown flags"));
     }
     Ok(attr.join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER)
 }
@@ -130,13 +131,15 @@ pub(crate) unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: 
 unsafe fn leave(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
-        let address = route::bytes(address).ok_or(Errno::INVAL)?;
+        let address =
+            route::bytes(address).ok_or_else(|| refuse("leave_multicast", Errno::INVAL, NO_ADDRESS))?;
         let private = private(id);
         let group = {
             let mut groups = private.groups();
             // The most recently joined one, as in C.
             let at = groups.iter().rposition(|group| group.address == address);
-            groups.remove(at.ok_or(Errno::ADDRNOTAVAIL)?)
+            let missing = || refuse("leave_multicast", Errno::ADDRNOTAVAIL, "the id is not in the group");
+            groups.remove(at.ok_or_else(missing)?)
         };
         let attached = group.attached.lock_or(|| None).take();
         if let (Some((gid, lid)), false) = (attached, (*id).qp.is_null()) {

@@ -11,7 +11,7 @@ use uverbs_abi::ib_user_sa::{IB_PATH_BIDIRECTIONAL, IB_PATH_GMP, IB_PATH_PRIMARY
 use verbs_core::Errno;
 
 use super::id::private;
-use super::{Result, given, status};
+use super::{Result, given, refuse, status};
 use crate::abi::c::{
     RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY,
     RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, rdma_cm_id,
@@ -68,19 +68,25 @@ pub(super) unsafe fn set(id: *mut rdma_cm_id, level: c_int, name: c_int, value: 
             let paths = paths(value)?;
             private.call(|cm| cm.set_ib_path(&paths))
         }
-        _ => Err(Errno::NOSYS),
+        _ => Err(refuse("set_option", Errno::NOSYS, "an unknown option")),
     }
+}
+
+/// Refuses a value of another length than the option's.
+#[cold]
+fn wrong_length() -> Errno {
+    refuse("set_option", Errno::INVAL, "the value has another length than the option's")
 }
 
 fn byte(value: &[u8]) -> Result<u8> {
     match value {
         [byte] => Ok(*byte),
-        _ => Err(Errno::INVAL),
+        _ => Err(wrong_length()),
     }
 }
 
 fn flag(value: &[u8]) -> Result<bool> {
-    value.try_into().map(|bytes| c_int::from_ne_bytes(bytes) != 0).map_err(|_| Errno::INVAL)
+    value.try_into().map(|bytes| c_int::from_ne_bytes(bytes) != 0).map_err(|_| wrong_length())
 }
 
 /// Parses an array of `ibv_path_data`: flags, 4 bytes, and the record. The kernel uses the
@@ -89,14 +95,17 @@ fn paths(value: &[u8]) -> Result<Vec<PathRecord>> {
     const LEN: usize = 72;
     const FLAGS: u32 = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
     if !value.len().is_multiple_of(LEN) {
-        return Err(Errno::INVAL);
+        return Err(wrong_length());
     }
     let of = |data: &[u8]| {
         let (flags, record) = (data.first_chunk()?, data.last_chunk()?);
         (u32::from_ne_bytes(*flags) == FLAGS).then(|| PathRecord::from_bytes(record))
     };
     let paths: Vec<_> = value.chunks_exact(LEN).filter_map(of).collect();
-    if paths.is_empty() { Err(Errno::INVAL) } else { Ok(paths) }
+    if paths.is_empty() {
+        return Err(refuse("set_option", Errno::INVAL, "none of the paths is primary and bidirectional"));
+    }
+    Ok(paths)
 }
 
 #[cfg(test)]

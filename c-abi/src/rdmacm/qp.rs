@@ -20,7 +20,7 @@ use verbs_core::Errno;
 use verbs_core::types::{Ece, QpAttr, QpAttrMask, QpState};
 
 use super::id::private;
-use super::{Result, given, given_room, object, of_verb, status};
+use super::{NO_DEVICE, Result, given, given_room, object, of_verb, refuse, status};
 use crate::abi::c::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_SRQ_INIT_ATTR_CQ,
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQT_BASIC, IBV_SRQT_XRC,
@@ -132,12 +132,12 @@ pub(super) unsafe fn shut_down(id: *mut rdma_cm_id) -> Result {
     unsafe {
         let context = (*id).verbs;
         if context.is_null() {
-            return Err(Errno::INVAL);
+            return Err(refuse("disconnect", Errno::INVAL, NO_DEVICE));
         }
         match (*(*context).device).transport_type {
             IBV_TRANSPORT_IB => modify_to(id, QpState::ERR),
             IBV_TRANSPORT_IWARP => modify_to(id, QpState::SQD),
-            _ => Err(Errno::INVAL),
+            _ => Err(refuse("disconnect", Errno::INVAL, "the device is neither InfiniBand nor iWARP")),
         }
     }
 }
@@ -256,7 +256,8 @@ unsafe fn create_cq(
     channel: *mut *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
 ) -> Result {
-    let size = c_int::try_from(size).map_err(|_| Errno::INVAL)?;
+    let size = c_int::try_from(size)
+        .map_err(|_| refuse("create_qp", Errno::INVAL, "more requests than a completion queue has"))?;
     // SAFETY: the caller's promise.
     unsafe {
         let context: *mut ibv_context = (*id).verbs;
@@ -303,7 +304,12 @@ unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
 /// `id` is live.
 unsafe fn xrcd_of(id: *mut rdma_cm_id) -> Result<*mut ibv_xrcd> {
     // SAFETY: the caller's promise.
-    unsafe { private(id) }.state().device.as_ref().ok_or(Errno::INVAL)?.xrcd()
+    unsafe { private(id) }
+        .state()
+        .device
+        .as_ref()
+        .ok_or_else(|| refuse("create_qp", Errno::INVAL, NO_DEVICE))?
+        .xrcd()
 }
 
 /// Creates the queue pair of an id.
@@ -318,18 +324,18 @@ pub(super) unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex)
     // SAFETY: the caller's promise.
     unsafe {
         if !(*id).qp.is_null() || (*id).verbs.is_null() {
-            return Err(Errno::INVAL);
+            return Err(refuse("create_qp", Errno::INVAL, "the id has a queue pair already, or no device"));
         }
         if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
             attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
             attr.pd = (*id).pd;
         } else if (*attr.pd).context != (*id).verbs {
-            return Err(Errno::INVAL);
+            return Err(refuse("create_qp", Errno::INVAL, "the protection domain is another device's"));
         }
         let differ =
             |own: *mut ibv_cq, given: *mut ibv_cq| !own.is_null() && !given.is_null() && own != given;
         if differ((*id).recv_cq, attr.recv_cq) || differ((*id).send_cq, attr.send_cq) {
-            return Err(Errno::INVAL);
+            return Err(refuse("create_qp", Errno::INVAL, "the id has another completion queue already"));
         }
         if (*id).qp_type == IBV_QPT_XRC_RECV
             && (attr.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 || attr.xrcd.is_null())
@@ -471,7 +477,7 @@ unsafe fn create_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Re
     // SAFETY: the caller's promise.
     unsafe {
         if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || (*id).verbs.is_null() {
-            return Err(Errno::INVAL);
+            return Err(refuse("create_srq", Errno::INVAL, "no type, or the id has no device"));
         }
         let lacks = |bit| attr.comp_mask & bit == 0;
         let (no_pd, no_xrcd, no_cq) =

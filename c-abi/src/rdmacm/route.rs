@@ -13,7 +13,7 @@ use verbs_core::Errno;
 
 use super::device::DeviceOfId;
 use super::id::private;
-use super::{Result, logged};
+use super::{NO_ADDRESS, NO_DEVICE, Result, logged, no_memory, refuse};
 use crate::abi::c::{ibv_sa_path_rec, rdma_cm_id};
 use crate::abi::convert::gid_to_c;
 
@@ -39,16 +39,25 @@ pub(super) unsafe fn bytes<'a>(address: *const sockaddr) -> Option<&'a [u8]> {
     Some(unsafe { core::slice::from_raw_parts(address.cast(), len) })
 }
 
-/// Reads a C address.
+/// Reads a C address. Returns `None` for null and for an unknown family.
+///
+/// # Safety
+/// Same as [`bytes`].
+pub(super) unsafe fn parse(address: *const sockaddr) -> Option<Address> {
+    // SAFETY: the caller's promise.
+    unsafe { bytes(address) }.and_then(Address::from_sockaddr)
+}
+
+/// Reads the address of a call.
 ///
 /// # Errors
 /// `EINVAL` for null and for an unknown family.
 ///
 /// # Safety
 /// Same as [`bytes`].
-pub(super) unsafe fn read(address: *const sockaddr) -> Result<Address> {
+pub(super) unsafe fn read(verb: &'static str, address: *const sockaddr) -> Result<Address> {
     // SAFETY: the caller's promise.
-    unsafe { bytes(address) }.and_then(Address::from_sockaddr).ok_or(Errno::INVAL)
+    unsafe { parse(address) }.ok_or_else(|| refuse(verb, Errno::INVAL, NO_ADDRESS))
 }
 
 /// Writes an address into the struct of an id.
@@ -126,7 +135,7 @@ pub(super) unsafe fn copy_paths(id: *mut rdma_cm_id) -> Result {
         }
         let records: *mut ibv_sa_path_rec = libc::calloc(paths.len(), size_of::<ibv_sa_path_rec>()).cast();
         if records.is_null() {
-            return Err(Errno::NOMEM);
+            return Err(no_memory("resolve_route"));
         }
         for (at, path) in paths.iter().enumerate() {
             records.add(at).write(record(path));
@@ -177,7 +186,7 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
     unsafe {
         copy_addresses(id)?;
         if (*id).verbs.is_null() {
-            return Err(Errno::NODEV);
+            return Err(refuse("resolve_addr", Errno::NODEV, NO_DEVICE));
         }
         copy_gids(id)
     }
@@ -226,7 +235,7 @@ mod tests {
         ] {
             let storage = stored(address);
             // SAFETY: the storage holds an address.
-            assert_eq!(unsafe { read((&raw const storage.0).cast()) }, Ok(address));
+            assert_eq!(unsafe { parse((&raw const storage.0).cast()) }, Some(address));
         }
     }
 
@@ -235,8 +244,8 @@ mod tests {
         let storage = Storage([77; 128]);
         // SAFETY: null is allowed; the storage holds a family.
         unsafe {
-            assert_eq!(read((&raw const storage.0).cast()), Err(Errno::INVAL));
-            assert_eq!(read(core::ptr::null()), Err(Errno::INVAL));
+            assert_eq!(parse((&raw const storage.0).cast()), None);
+            assert_eq!(read("bind_addr", core::ptr::null()), Err(Errno::INVAL));
         }
     }
 
