@@ -60,7 +60,11 @@ impl Qp {
         events: &Channel,
     ) -> Result<QpParts<Soft>> {
         const VERB: &str = "create_qp";
-        let missing = || device.error(VERB, Errno::INVAL);
+        let missing = || {
+            let reason =
+                "the type needs a protection domain, completion queues or an XRC domain that is missing";
+            device.error(VERB, Errno::INVAL).because(Cause::Other { reason: reason.into() })
+        };
         let service = match attr.qp_type {
             QpType::RC => Service::Rc,
             QpType::UC => Service::Uc,
@@ -169,7 +173,10 @@ impl Qp {
         // The engine does not read these.
         let ((to_sq, _), (to_rq, _)) = (ring(0, 0).map_err(short)?, ring(0, 0).map_err(short)?);
         let (state, slot, sharer) = device.control(VERB, |core, _| {
-            let missing = || device.error(VERB, Errno::INVAL);
+            let missing = || {
+                let reason = "the XRC domain has no queue pair of this number";
+                device.error(VERB, Errno::INVAL).because(Cause::Other { reason: reason.into() })
+            };
             if core.engine.xrc_domain_of(qpn) != Some(handle.domain) {
                 return Err(missing());
             }

@@ -54,7 +54,10 @@ impl Srq {
         let xrc = match attr.srq_type {
             SrqType::BASIC => None,
             SrqType::XRC => {
-                let missing = || device.error(VERB, Errno::INVAL);
+                let missing = || {
+                    let reason = "the type XRC needs an XRC domain and a completion queue";
+                    device.error(VERB, Errno::INVAL).because(Cause::Other { reason: reason.into() })
+                };
                 let handle = parents.xrcd.ok_or_else(missing)?.of(device, VERB)?;
                 Some((handle, parents.cq.ok_or_else(missing)?.of(device, VERB)?))
             }
