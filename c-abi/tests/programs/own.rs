@@ -33,6 +33,9 @@ const WITHOUT_MAIN_THREAD: &str = "main_thread";
 /// The program with its own `malloc`.
 const WITH_ALLOCATOR: &str = "large_tables";
 
+/// The program that measures the stack of its calls.
+const WITH_SMALL_STACK: &str = "small_stack";
+
 /// The program that forks while its threads allocate.
 const FORKS: &str = "fork_locks";
 
@@ -167,6 +170,9 @@ fn run(program: &str, mode: Mode) -> CaseResult {
     }
     if program == WITH_ALLOCATOR && mode != Mode::Plain {
         return skip("the program's own malloc takes the place of the checker's");
+    }
+    if program == WITH_SMALL_STACK && mode != Mode::Plain {
+        return skip("checkers use the stack too");
     }
     let mut command = command(&compile(program, mode)?, mode)?;
     if program == COMPARED {
