@@ -33,4 +33,15 @@ done
 $bb mount -t tmpfs -o mode=755 tmpfs /new/run || fail "no /run"
 $bb mkdir /new/run/vm
 $bb mount -t 9p -o $options job /new/run/vm || fail "cannot mount the job over 9p"
+$bb mkdir -p /new/dev/pts /new/dev/shm
+$bb mount -t devpts -o mode=620,gid=5,ptmxmode=666 devpts /new/dev/pts || fail "no /dev/pts"
+$bb mount -t tmpfs -o mode=1777 tmpfs /new/dev/shm || fail "no /dev/shm"
+# Optional: a kernel without them still runs every test.
+$bb mount -t cgroup2 cgroup2 /new/sys/fs/cgroup 2>/dev/null
+$bb mount -t debugfs debugfs /new/sys/kernel/debug 2>/dev/null
+$bb ln -s /proc/self/fd /new/dev/fd
+$bb ln -s /proc/self/fd/0 /new/dev/stdin
+$bb ln -s /proc/self/fd/1 /new/dev/stdout
+$bb ln -s /proc/self/fd/2 /new/dev/stderr
+$bb hostname guest
 exec $bb switch_root /new /run/vm/xtask guest-init
