@@ -35,9 +35,8 @@ mod qemu_release;
 mod run_dir;
 mod supervise;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -104,7 +103,7 @@ pub(crate) struct Args {
 
     /// Set a variable for the command, or pass the caller's on
     #[arg(long, value_name = "NAME[=VALUE]")]
-    pub(crate) env: Vec<OsString>,
+    pub(crate) env: Vec<String>,
 
     /// Connect the command's stdin, which is /dev/null otherwise
     #[arg(long)]
@@ -343,34 +342,24 @@ fn report(
 
 /// Returns the command's environment: variables that programs need to find others, and those that
 /// the caller chose.
-fn environment(chosen: &[OsString]) -> Vec<(OsString, OsString)> {
+fn environment(chosen: &[String]) -> Vec<(OsString, OsString)> {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     let fixed = [("HOME", "/root"), ("USER", "root"), ("LANG", "C.UTF-8")];
     let mut env: Vec<(OsString, OsString)> = vec![("PATH".into(), path)];
     env.extend(fixed.map(|(name, value)| (name.into(), value.into())));
-    let passed_on = ["RUST_BACKTRACE".into(), "RUST_LOG".into()];
-    env.extend(passed_on.iter().chain(chosen).filter_map(|variable| {
-        let bytes = variable.as_bytes();
-        match bytes.iter().position(|byte| *byte == b'=') {
-            Some(at) => {
-                Some((OsStr::from_bytes(&bytes[..at]).into(), OsStr::from_bytes(&bytes[at + 1..]).into()))
-            }
-            None => std::env::var_os(variable).map(|value| (variable.clone(), value)),
-        }
+    let names = ["RUST_BACKTRACE", "RUST_LOG"].into_iter().chain(chosen.iter().map(String::as_str));
+    env.extend(names.filter_map(|variable| match variable.split_once('=') {
+        Some((name, value)) => Some((name.into(), value.into())),
+        None => std::env::var_os(variable).map(|value| (variable.into(), value)),
     }));
     env
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chosen_variables_are_set_or_passed_on_and_unknown_ones_are_left_out() {
-        let env = environment(&["A=b=c".into(), "PATH".into(), "XTASK_SURELY_UNSET".into()]);
-        assert!(env.contains(&("A".into(), "b=c".into())));
-        assert_eq!(env.iter().filter(|(name, _)| name == "PATH").count(), 2);
-        assert!(!env.iter().any(|(name, _)| name == "XTASK_SURELY_UNSET"));
-    }
+#[test]
+fn chosen_variables_are_set_or_passed_on_and_unknown_ones_are_left_out() {
+    let env = environment(&["A=b=c".into(), "PATH".into(), "XTASK_SURELY_UNSET".into()]);
+    assert!(env.contains(&("A".into(), "b=c".into())));
+    assert_eq!(env.iter().filter(|(name, _)| name == "PATH").count(), 2);
+    assert!(!env.iter().any(|(name, _)| name == "XTASK_SURELY_UNSET"));
 }
