@@ -89,7 +89,8 @@ impl Process {
         // The command's own ends of the pipe would keep it open.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
                 see(&line);
                 // It fails once nothing waits for the program any more; reading continues, because
                 // the program must not block.
