@@ -2,7 +2,6 @@
 //! exist when it starts. The host writes it, and process 1 of the guest reads it.
 
 use std::ffi::OsString;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +21,6 @@ pub(crate) struct Job {
     /// The kind of port and the number of the functions of a ConnectX.
     pub(crate) port: Port,
     pub(crate) functions: u8,
-    /// The command's time limit.
-    pub(crate) timeout: Option<Duration>,
     /// Whether the command's stdin is the host's.
     pub(crate) interactive: bool,
 }

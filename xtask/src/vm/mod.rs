@@ -243,7 +243,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         drop(send);
         let is_trial = boot.accel == Accel::Kvm && args.accel == Accel::Auto;
         let boot_limit = if is_trial { KVM_LIMIT } else { supervise::BOOT_LIMIT };
-        let ended = supervise::to_the_end(&mut qemu, &events, boot_limit, progress);
+        let limits = (boot_limit, (args.timeout != 0).then(|| Duration::from_secs(args.timeout)));
+        let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, limits, progress);
         let verdict = model.map(connectx::Model::finish).unwrap_or_default();
         let console = String::from_utf8_lossy(&fs::read(&console_log).unwrap_or_default()).into_owned();
         boots += 1;
@@ -285,7 +286,6 @@ fn job(args: &Args, kernel: &Kernel) -> Result<Job> {
         device: args.device,
         port: args.connectx.port(),
         functions: args.connectx.functions(),
-        timeout: (args.timeout != 0).then(|| Duration::from_secs(args.timeout)),
         interactive: args.interactive,
     })
 }

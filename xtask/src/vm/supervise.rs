@@ -2,11 +2,14 @@
 //! does not end. QEMU itself ends when the kernel panics.
 //!
 //! ```text
-//! Booting ──ready──► Running ──timeout, exit, signal──► Stopping ──streams end──► done
-//!    └──too long, silent, failed: from any─────────────────┘  (given up: QEMU is killed)
+//! Booting ──ready──► Running ──exit, signal, time is up──► Stopping ──streams end──► done
+//!    └──too long, silent, failed: from any────────────────────┘  (given up: QEMU is killed)
 //! ```
+//!
+//! The host keeps the time, because the clock of an emulated guest can run at another speed.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,7 +88,8 @@ fn copy_out(mut from: impl Read, mut to: impl Write) {
 /// The phase of a guest's life.
 enum Phase {
     Booting,
-    Running,
+    /// The command runs, until its time is up.
+    Running(Option<Instant>),
     /// The command has ended, or is being killed.
     Stopping(Ended),
 }
@@ -101,18 +105,20 @@ const KILL_LIMIT: Duration = Duration::from_secs(30);
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(150);
 
 /// Follows a guest to its end, or kills it. Afterwards QEMU is gone and every stream has been read
-/// to its end.
+/// to its end. The limits are for the boot and for the command.
 pub(super) fn to_the_end(
     qemu: &mut Process,
+    mut control: &UnixStream,
     events: &Receiver<Event>,
-    boot_limit: Duration,
+    (boot_limit, timeout): (Duration, Option<Duration>),
     progress: Progress,
 ) -> Ended {
     let started = Instant::now();
     let (mut phase, mut limit) = (Phase::Booting, started + boot_limit);
     let (mut has_spoken, mut open) = (false, STREAMS);
     while open > 0 {
-        match events.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+        let until = if let Phase::Running(Some(end)) = phase { limit.min(end) } else { limit };
+        match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Event::End) => open -= 1,
             Ok(Event::ModelEnded) => {
                 // If QEMU ends first, at least one of its streams ends before the model notices.
@@ -126,7 +132,7 @@ pub(super) fn to_the_end(
                 has_spoken = true;
                 if line == "ready" {
                     progress.say(&format!("up after {:.1} s", started.elapsed().as_secs_f64()));
-                    phase = Phase::Running;
+                    phase = Phase::Running(timeout.and_then(|timeout| Instant::now().checked_add(timeout)));
                 }
                 phase = match (phase, verdict(&line)) {
                     (Phase::Stopping(ended), _) => Phase::Stopping(ended),
@@ -134,14 +140,20 @@ pub(super) fn to_the_end(
                         limit = Instant::now() + POWER_OFF_LIMIT;
                         Phase::Stopping(ended)
                     }
-                    (Phase::Running, None) => {
+                    (Phase::Running(end), None) => {
                         limit = Instant::now() + SILENCE_LIMIT;
-                        Phase::Running
+                        Phase::Running(end)
                     }
                     (Phase::Booting, None) => Phase::Booting,
                 };
             }
             Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if until < limit => {
+                progress.say("time is up, ending the command");
+                // If this fails the guest is gone, and its streams end.
+                let _ = control.write_all(b"kill\n");
+                (phase, limit) = (Phase::Stopping(Ended::TimedOut), Instant::now() + POWER_OFF_LIMIT);
+            }
             Err(RecvTimeoutError::Timeout) => {
                 qemu.kill();
                 (phase, limit) = (Phase::Stopping(gave_up(phase, boot_limit)), Instant::now() + KILL_LIMIT);
@@ -156,7 +168,7 @@ pub(super) fn to_the_end(
             Ended::NeverUp("the guest ended before the command started".to_owned())
         }
         Phase::Booting => Ended::Failed("the guest ended before the command started".to_owned()),
-        Phase::Running => Ended::Failed("the guest ended before the command did".to_owned()),
+        Phase::Running(_) => Ended::Failed("the guest ended before the command did".to_owned()),
     }
 }
 
@@ -164,7 +176,6 @@ pub(super) fn to_the_end(
 fn verdict(line: &str) -> Option<Ended> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match (word, rest.trim().parse::<u8>()) {
-        ("timeout", _) => Some(Ended::TimedOut),
         ("exit", Ok(status)) => Some(Ended::Status(status)),
         ("signal", Ok(signal)) => Some(Ended::Status(128u8.saturating_add(signal))),
         ("failed", _) => Some(Ended::Failed(format!("the guest could not be set up: {rest}"))),
@@ -178,7 +189,7 @@ fn gave_up(phase: Phase, boot_limit: Duration) -> Ended {
         [boot_limit, SILENCE_LIMIT, POWER_OFF_LIMIT].map(|limit| limit.as_secs());
     match phase {
         Phase::Booting => Ended::NeverUp(format!("the guest did not come up within {boot} s")),
-        Phase::Running => Ended::Failed(format!("the guest hangs: it has sent nothing for {silence} s")),
+        Phase::Running(_) => Ended::Failed(format!("the guest hangs: it has sent nothing for {silence} s")),
         Phase::Stopping(ended @ (Ended::NeverUp(_) | Ended::Failed(_))) => ended,
         Phase::Stopping(Ended::TimedOut) => Ended::Failed(format!(
             "the guest did not power off within {power_off} s of the command's time limit"
@@ -194,7 +205,6 @@ fn control_lines_become_exit_statuses() {
     assert_eq!(verdict("exit 7"), Some(Ended::Status(7)));
     assert_eq!(verdict("signal 9"), Some(Ended::Status(137)));
     assert_eq!(verdict("exit rubbish"), None);
-    assert_eq!(verdict("timeout"), Some(Ended::TimedOut));
     assert!(matches!(verdict("failed x"), Some(Ended::Failed(text)) if text.contains('x')));
     assert_eq!(verdict("alive"), None);
 }

@@ -2,16 +2,16 @@
 //! powers off.
 //!
 //! It communicates with the host over virtio serial ports, which carry bytes unchanged: `out` and
-//! `err` for the command's output, `in` for its input, and `control` for lines to the host:
+//! `err` for the command's output, `in` for its input, and `control` for lines:
 //!
-//! | line | meaning |
-//! |---|---|
-//! | `hello` | process 1 runs |
-//! | `ready` | the command starts now |
-//! | `alive` | sent every few seconds: the guest still schedules |
-//! | `timeout` | the command's time is up, and every process is being killed |
-//! | `exit N`, `signal N` | the end of the command; its output is complete |
-//! | `failed TEXT` | the guest could not be set up |
+//! | line | direction | meaning |
+//! |---|---|---|
+//! | `hello` | to host | process 1 runs |
+//! | `ready` | to host | the command starts now |
+//! | `alive` | to host | sent every few seconds: the guest still schedules |
+//! | `exit N`, `signal N` | to host | the end of the command; its output is complete |
+//! | `failed TEXT` | to host | the guest could not be set up |
+//! | `kill` | to guest | time is up: show blocked tasks, kill every process |
 //!
 //! [`rxe`] and [`mlx5`] set up the device.
 
@@ -19,7 +19,7 @@ mod mlx5;
 mod rxe;
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -102,17 +102,14 @@ fn run_job(control: &File, deadline: Instant) -> Result<()> {
     setrlimit(Resource::RLIMIT_MEMLOCK, rlim_t::MAX, rlim_t::MAX).context("RLIMIT_MEMLOCK")?;
     setrlimit(Resource::RLIMIT_NOFILE, 65536, 65536).context("RLIMIT_NOFILE")?;
 
-    let heartbeat = control.try_clone()?;
+    let (heartbeat, listen) = (control.try_clone()?, control.try_clone()?);
     thread::spawn(move || {
         loop {
             thread::park_timeout(HEARTBEAT);
             send(&heartbeat, "alive");
         }
     });
-    if let Some(limit) = job.timeout {
-        let control = control.try_clone()?;
-        thread::spawn(move || end_after(limit, &control));
-    }
+    thread::spawn(move || obey(listen));
     send(control, "ready");
     send(control, &run_command(&job, input, out, err));
     Ok(())
@@ -133,14 +130,17 @@ fn keep_driver_of(device: Device) -> Result<()> {
     ))
 }
 
-/// Ends every other process after the command's time. Its report needs the blocked tasks and their
-/// stacks, which go to the console; level 8 shows all of it.
-fn end_after(limit: Duration, control: &File) {
-    thread::sleep(limit);
-    send(control, "timeout");
-    let _ = fs::write("/proc/sysrq-trigger", "8");
-    let _ = fs::write("/proc/sysrq-trigger", "w");
-    let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+/// Executes the host's lines from the control port until it hangs up.
+fn obey(control: File) {
+    for line in BufReader::new(control).lines().map_while(Result::ok) {
+        if line == "kill" {
+            // A hang's report needs the blocked tasks and their stacks, which go to the console.
+            // Level 8 shows all of it.
+            let _ = fs::write("/proc/sysrq-trigger", "8");
+            let _ = fs::write("/proc/sysrq-trigger", "w");
+            let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
+        }
+    }
 }
 
 /// Opens the virtio serial port called `name`.
