@@ -57,21 +57,24 @@ impl Accel {
             && device != Device::Mlx5
             && File::options().read(true).write(true).open("/dev/kvm").is_ok();
         let has_failed = || -> Result<bool> {
-            Ok(fs::read(cache::dir()?.join(FAILED)).is_ok_and(|boot| Some(boot) == this_boot().ok()))
+            let known = fs::read_to_string(cache::dir()?.join(FILE)).unwrap_or_default();
+            Ok(known == failure()?)
         };
         Ok(if is_possible && !has_failed()? { Accel::Kvm } else { Accel::Tcg })
     }
 }
 
-/// The cache's file with the host's boot id, if no guest starts under KVM.
-const FAILED: &str = "kvm";
+/// The cache's file that says that no guest starts under KVM.
+const FILE: &str = "kvm";
 
 /// Remembers that no guest starts under KVM, until the host boots again.
 pub(super) fn kvm_has_failed(progress: Progress) -> Result<()> {
     progress.say("no guest starts under KVM: emulating");
-    Ok(fs::write(cache::dir()?.join(FAILED), this_boot()?)?)
+    Ok(fs::write(cache::dir()?.join(FILE), failure()?)?)
 }
 
-fn this_boot() -> Result<Vec<u8>> {
-    fs::read("/proc/sys/kernel/random/boot_id").context("no boot id")
+/// Returns the file's content for this boot of the host.
+fn failure() -> Result<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").context("no boot id")?;
+    Ok(format!("{} fails\n", boot.trim()))
 }
