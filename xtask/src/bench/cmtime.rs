@@ -41,6 +41,9 @@ fn theirs(root: &Path) -> Command {
     command
 }
 
+/// The total in `full connect  2233  2233582  0  0  2226215  244603`, in the first table.
+pub(super) const FULL_CONNECT: &str = r"full connect +\d+ +(\d+)";
+
 /// Returns the microseconds of the client's first table, with queue pairs, from its first call to
 /// the last connection's establishment.
 fn full_connect(program: impl Fn() -> Command, address: &str) -> Result<f64> {
@@ -54,5 +57,5 @@ fn full_connect(program: impl Fn() -> Command, address: &str) -> Result<f64> {
     let server = Process::start("server", end("200000").arg("-L"))?;
     let client = || Process::start("client", &mut end("100000"));
     let said = pair(server, |process| is_listening_beside(process, port), client, LIMIT)?;
-    number(&said, "full connect +[0-9]+ +([0-9]+)")
+    number(&said, FULL_CONNECT)
 }

@@ -160,8 +160,7 @@ fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
         let mut command = on_device(plan.soft, device);
         output(command.args(["--bench", "--runs", "1", "--part", "20"]).args(words))
     };
-    // The median in a line `| name | 1.234 | ...`.
-    let value = |table: &str, name: &str| number(table, &format!(r"\| {name} +\| +([\d.]+) "));
+    let value = |table: &str, name: &str| number(table, &median_of(name));
     let [bare, values @ ..] = plan.medians(|| {
         let mut values = [0.0; 9];
         values[0] = value(&on("none", &[BARE])?, BARE)?;
@@ -186,12 +185,22 @@ fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Returns the number of system calls that `PROGRAM -v` makes: the total of a table of `strace -c`,
-/// `100.00    0.001234           3       411        12 total`.
+/// Returns the pattern of the median in a line `| name | 1.234 | ...`.
+fn median_of(name: &str) -> String {
+    format!(r"\| {name} +\| +([\d.]+) ")
+}
+
+/// The total of a table of `strace -c`, `100.00    0.001234           3       411        12 total`.
+const ALL_CALLS: &str = r"100\.00 +\S+ +\S+ +(\d+).* total";
+
+/// The time in `1000 iters in 0.02 seconds = 18.27 usec/iter`.
+const ROUND_TRIP: &str = r"= ([\d.]+) usec/iter";
+
+/// Returns the number of system calls that `PROGRAM -v` makes.
 fn syscalls(program: &Path) -> Result<f64> {
     let summary = "/tmp/strace.txt";
     output(Command::new("strace").args(["-c", "-f", "-o", summary]).arg(program).arg("-v"))?;
-    number(&fs::read_to_string(summary)?, r"100\.00 +\S+ +\S+ +(\d+).* total")
+    number(&fs::read_to_string(summary)?, ALL_CALLS)
 }
 
 /// Measures the time of `ibv_devinfo -v`: the median of interleaved runs.
@@ -246,11 +255,27 @@ fn rounds(plan: &Plan<'_>, pingpong: &Path, flags: &[&str]) -> Result<Row> {
         };
         let server = Process::start("server", &mut end(&[]))?;
         let client = || Process::start("client", &mut end(&["127.0.0.1"]));
-        // `1000 iters in 0.02 seconds = 18.27 usec/iter`
-        number(&pair(server, |_| is_listening(port), client, LIMIT)?, r"= ([\d.]+) usec/iter")
+        number(&pair(server, |_| is_listening(port), client, LIMIT)?, ROUND_TRIP)
     };
     let times = plan.medians(|| Ok([time(pingpong)?, time(Path::new(C_PINGPONG))?]))?;
     let flags: String = flags.iter().map(|flag| format!(" {flag}")).collect();
     let what = format!("ibv_rc_pingpong{flags} -n {}: a round trip, median of {}", plan.rounds, plan.runs);
     Ok(Row::new(what, times, "µs", 1.05))
+}
+
+#[test]
+fn the_numbers_are_found_in_what_the_tools_print() {
+    let found = |text, pattern: &str| number(text, pattern).ok();
+    let calls = " 50.00    0.000617           3       200           read\n\
+                 100.00    0.001234           3       411        12 total\n";
+    assert_eq!(found(calls, ALL_CALLS), Some(411.0));
+    let time =
+        "8192000 bytes in 0.04 seconds = 1754.40 Mbit/sec\n1000 iters in 0.04 seconds = 37.36 usec/iter\n";
+    assert_eq!(found(time, ROUND_TRIP), Some(37.36));
+    let table = "|   |  median |\n| RC write, 8 B, x |   1.000 | 2 |\n| RC write, 8 B    |  55.693 | 60 |\n";
+    assert_eq!(found(table, &median_of("RC write, 8 B")), Some(55.693));
+    assert_eq!(found(table, &median_of("RC send, 8 B")), None);
+    let first_table =
+        "full connect         2233    2233582          0\nfull connect          405     405306\n";
+    assert_eq!(found(first_table, cmtime::FULL_CONNECT), Some(2_233_582.0));
 }
