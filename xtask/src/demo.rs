@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(Device::Rxe) => {
             let words = ["demo", "--device", "host", "--bin-dir"].map(Into::into);
             let words = words.into_iter().chain([bin_dir.into_os_string()]).collect();
-            return vm::run_this_program(&args.kernel, 120, words);
+            return vm::run_this_program(&args.kernel, 300, words);
         }
         Some(Device::Host) => Port::of_host()?,
         Some(Device::Soft) => Port::soft(),
