@@ -18,8 +18,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::link::{Binutils, LIBRARIES, Linking, PROFILE, copy, say};
-use super::verify;
+use super::link::{LIBRARIES, Linking, PROFILE, copy, say};
+use super::verify::{self, Binutils};
 use crate::process::output;
 use crate::{apt, cargo};
 
@@ -45,7 +45,7 @@ pub(super) fn write(archive: &Path, dir: &Path) -> Result<PathBuf> {
     apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Deb], say)?;
     let work = cargo::target_directory()?.join(PROFILE).join("deb");
     let (stripped, root) = (work.join("stripped"), work.join("root"));
-    Linking { binutils: Binutils::NATIVE, archive, out: &stripped, strip: true }.link()?;
+    Linking { binutils: Binutils::Native, archive, out: &stripped, strip: true }.link()?;
     if root.exists() {
         fs::remove_dir_all(&root)?;
     }

@@ -17,10 +17,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use super::symbols::{EFA, MLX5, Node, RDMACM};
-use super::{points, script, verify};
-use crate::apt;
+use super::verify::{self, Binutils};
+use super::{points, script};
 use crate::process::output;
-use crate::{cache, cargo};
+use crate::{apt, cache, cargo};
 
 /// The Cargo profile of libraries that programs get.
 pub(crate) const PROFILE: &str = "c-abi";
@@ -40,7 +40,7 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     if profile != PROFILE {
         out.push(profile);
     }
-    Linking { binutils: Binutils::NATIVE, archive: &archive, out: &out, strip: false }.link()?;
+    Linking { binutils: Binutils::Native, archive: &archive, out: &out, strip: false }.link()?;
     Ok(out)
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
 /// folder.
 pub(crate) fn link_for_aarch64(archive: &Path) -> Result<PathBuf> {
     let out = archive.with_file_name(PROFILE);
-    Linking { binutils: Binutils::AARCH64, archive, out: &out, strip: false }.link()?;
+    Linking { binutils: Binutils::Aarch64, archive, out: &out, strip: false }.link()?;
     Ok(out)
 }
 
@@ -82,28 +82,6 @@ const IMAGE: &[&str] =
 /// Libraries of C, for the standard library of Rust (`--print native-static-libs`).
 const SYSTEM: &[&str] = &["-Wl,--as-needed", "-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
 
-/// The compiler that links, and the programs that look at the result.
-#[derive(Clone, Copy)]
-pub(super) struct Binutils {
-    /// The beginning of the names of programs for another architecture.
-    prefix: &'static str,
-    compiler: &'static str,
-    tools: apt::Tools,
-}
-
-impl Binutils {
-    /// Those of this machine.
-    pub(super) const NATIVE: Self = Self { prefix: "", compiler: "cc", tools: apt::Tools::CAbi };
-    /// Those for aarch64.
-    pub(super) const AARCH64: Self =
-        Self { prefix: "aarch64-linux-gnu-", compiler: "gcc", tools: apt::Tools::Aarch64 };
-
-    /// Returns the name of a program.
-    pub(super) fn program(self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
-    }
-}
-
 /// The libraries of one build.
 #[derive(Clone, Copy)]
 pub(super) struct Linking<'a> {
@@ -131,7 +109,7 @@ impl Linking<'_> {
         if exist && fs::read_to_string(&record).is_ok_and(|old| old == inputs) {
             return Ok(());
         }
-        apt::ensure_tools(&[self.binutils.tools], say)?;
+        apt::ensure_tools(&[if self.is_native() { apt::Tools::CAbi } else { apt::Tools::Aarch64 }], say)?;
         // Without it, the next run links again if this one fails.
         let _ = fs::remove_file(&record);
         verify::archive(self.binutils, self.archive)?;
@@ -146,6 +124,10 @@ impl Linking<'_> {
             fs::rename(&facade, self.out.join(name))?;
         }
         Ok(fs::write(&record, inputs)?)
+    }
+
+    fn is_native(&self) -> bool {
+        matches!(self.binutils, Binutils::Native)
     }
 
     /// Everything that the results depend on.
@@ -184,7 +166,7 @@ impl Linking<'_> {
         fs::write(&map, script).with_context(|| format!("cannot write {}", map.display()))?;
         let mut version_script = OsString::from("-Wl,--version-script,");
         version_script.push(&map);
-        let mut cc = Command::new(self.binutils.program(self.binutils.compiler));
+        let mut cc = Command::new(self.binutils.program(if self.is_native() { "cc" } else { "gcc" }));
         cc.arg("-o").arg(&linked).arg(format!("-Wl,-soname,{name}")).arg(version_script).args(arguments);
         output(&mut cc).with_context(|| format!("cannot link {name}"))?;
         Ok(linked)
@@ -206,7 +188,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
 fn libraries_are_linked_again_when_the_content_of_the_archive_changed_whatever_the_times_are() {
     let archive = std::env::temp_dir().join(format!("verbs-link-{}", std::process::id()));
     let linking =
-        Linking { binutils: Binutils::NATIVE, archive: &archive, out: Path::new("/o"), strip: false };
+        Linking { binutils: Binutils::Native, archive: &archive, out: Path::new("/o"), strip: false };
     fs::write(&archive, "new").unwrap();
     let new = linking.inputs().unwrap();
     assert_ne!(Linking { strip: true, ..linking }.inputs().unwrap(), new);

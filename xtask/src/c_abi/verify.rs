@@ -7,7 +7,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::link::Binutils;
 use super::points::{GUARDED, POINTS, WAITS};
 use super::symbols::{self, EFA, IBVERBS, MLX5, Node, RDMACM};
 use crate::process::output;
@@ -15,6 +14,23 @@ use crate::process::output;
 /// Libraries that the image may need at run time: those of C and of the language.
 const NEEDED: &[&str] =
     &["libc.so", "libm.so", "libgcc_s.so", "libpthread.so", "libdl.so", "librt.so", "libutil.so", "ld-linux"];
+
+/// The compiler that links, and the programs that look at the result.
+#[derive(Clone, Copy)]
+pub(super) enum Binutils {
+    Native,
+    Aarch64,
+}
+
+impl Binutils {
+    /// Returns the name of a program.
+    pub(super) fn program(self, name: &str) -> String {
+        match self {
+            Self::Native => name.to_owned(),
+            Self::Aarch64 => format!("aarch64-linux-gnu-{name}"),
+        }
+    }
+}
 
 /// Checks the functions that the archive defines under names of the C API.
 pub(super) fn archive(binutils: Binutils, path: &Path) -> Result<()> {
