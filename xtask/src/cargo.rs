@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::process;
+
 /// The workspace's root directory.
 pub(crate) fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -23,8 +25,7 @@ pub(crate) fn command() -> Command {
 /// # Errors
 /// The build fails; cargo has printed the reason on stderr.
 pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
-    let status = command().arg("build").args(arguments).status().context("cannot run cargo")?;
-    ensure!(status.success(), "cargo build {} failed", arguments.join(" "));
+    process::run(command().arg("build").args(arguments))?;
     let named = arguments.iter().skip_while(|argument| **argument != "--profile").nth(1);
     profile_directory(match named {
         Some(profile) => profile,
@@ -73,13 +74,10 @@ pub(crate) fn build_bench(package: &str, bench: &str) -> Result<PathBuf> {
 /// # Errors
 /// The build fails; cargo has printed the reason on stderr.
 pub(crate) fn build_static(target: &str, profile: &str) -> Result<PathBuf> {
-    let status = command()
-        .args(["build", "--quiet", "--package", "rdma-tools", "--bins"])
-        .args(["--target", target, "--profile", profile])
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(status.success(), "the static build for {target} failed");
+    let mut build = command();
+    build.args(["build", "--quiet", "--package", "rdma-tools", "--bins", "--target", target]);
+    build.args(["--profile", profile]).env("RUSTFLAGS", "-C target-feature=+crt-static");
+    process::run(&mut build)?;
     Ok(target_directory()?.join(target).join(if profile == "dev" { "debug" } else { profile }))
 }
 
@@ -91,13 +89,10 @@ pub(crate) fn host_target() -> String {
 /// Returns whether the standard library of a target is installed.
 pub(crate) fn has_std(target: &str) -> bool {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output();
-    output.is_ok_and(|output| {
-        let dir = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        std::fs::read_dir(dir).is_ok_and(|mut files| {
-            files.any(|file| file.is_ok_and(|file| file.file_name().to_string_lossy().starts_with("libstd-")))
-        })
-    })
+    let dir = process::output(Command::new(rustc).args(["--print", "target-libdir", "--target", target]));
+    let files = dir.ok().and_then(|dir| std::fs::read_dir(dir.trim()).ok());
+    let is_std = |file: &std::fs::DirEntry| file.file_name().to_string_lossy().starts_with("libstd-");
+    files.is_some_and(|files| files.flatten().any(|file| is_std(&file)))
 }
 
 /// Returns the directory of cargo's build results.
@@ -105,13 +100,8 @@ pub(crate) fn has_std(target: &str) -> bool {
 /// # Errors
 /// cargo cannot be run, or its metadata names no target directory.
 pub(crate) fn target_directory() -> Result<PathBuf> {
-    let output = command()
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot run cargo")?;
-    ensure!(output.status.success(), "cargo metadata failed");
-    string_field(&String::from_utf8_lossy(&output.stdout), "target_directory")
+    let metadata = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
+    string_field(&process::output(command().args(metadata))?, "target_directory")
         .map(PathBuf::from)
         .context("cargo metadata names no target directory")
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::process::{LIMIT, Process, free_port, is_listening, pair};
+use crate::process::{self, LIMIT, Process, free_port, is_listening, pair};
 use crate::{cargo, vm};
 
 /// Shows a device, a verified ping-pong and a connection by address.
@@ -136,9 +136,7 @@ impl Port {
 
 fn show_ping_pong(bin_dir: &Path, port: &Port) -> Result<()> {
     println!();
-    let mut devinfo = port.command("", &bin_dir.join("ibv_devinfo"), &["-d", &port.device]);
-    let status = devinfo.status().context("cannot run ibv_devinfo")?;
-    ensure!(status.success(), "ibv_devinfo failed: {status}");
+    process::run(&mut port.command("", &bin_dir.join("ibv_devinfo"), &["-d", &port.device]))?;
 
     println!();
     let (tcp_port, pingpong) = (free_port()?, bin_dir.join("ibv_rc_pingpong"));
