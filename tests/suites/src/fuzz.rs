@@ -60,8 +60,8 @@ impl Drop for Announced {
 
 fn random_calls_change_no_buffer_that_the_program_holds() -> CaseResult {
     if is_mlx5()? {
-        // Each call is slow on a ConnectX model in an emulated guest. The program `api-fuzz` reaches
-        // all of them.
+        // Each call is slow on a ConnectX model in an emulated guest. The program `api-fuzz`
+        // reaches all of them.
         return rounds::one_in_this_process(under_test(), FOR, 1);
     }
     if !is_rxe()? {
