@@ -64,6 +64,14 @@ pub struct RegisterDirect {
     pub map_offset: u64,
 }
 
+impl RegisterDirect {
+    /// Describes a register.
+    pub(crate) fn new(register: &Register) -> Self {
+        let (size, map_offset) = (register.half_size() as u32, register.map_offset());
+        Self { register: register.first_half(), size, map_offset }
+    }
+}
+
 /// A page of doorbell registers.
 ///
 /// A page that is not shared is free again when this is dropped, because nothing rings it then.
@@ -86,7 +94,7 @@ impl UarDirect {
 
     /// Returns the register, which no queue pair uses.
     pub fn register(&self) -> RegisterDirect {
-        self.register.direct()
+        RegisterDirect::new(&self.register)
     }
 }
 

@@ -72,6 +72,7 @@ pub use objects::counters::Counters;
 pub use objects::cq::{Cq, CqHandle};
 pub use objects::dm::Dm;
 pub use objects::flow::Flow;
+pub use objects::mlx5::Mlx5;
 pub use objects::mr::Mr;
 pub use objects::pd::{Pd, Td};
 pub use objects::qp::{Qp, ScatterToCqe};
@@ -82,13 +83,6 @@ pub use queue::cq::{Completion, CqeCompression, vendor_err_text};
 pub use queue::rq::Rq;
 pub use queue::sq::Sq;
 pub use queue::srq::SrqQueue;
-
-/// The tag of this provider's address vectors: its kernel driver's id.
-pub(crate) const AV_TAG: u32 = device::DRIVER_ID;
-
-/// The provider for ConnectX devices.
-#[derive(Debug)]
-pub enum Mlx5 {}
 
 // SAFETY: the argument rests on the device as described by its manual and the drivers of Linux and
 // rdma-core, on the kernel's driver, read at 6.1, and on this crate. By number:

@@ -56,7 +56,7 @@ use verbs_core::fork::{ForkLock, ForkReadGuard, ForkRwLock, ForkWriteGuard, Lost
 use verbs_core::kernel::{Kernel, KernelContext};
 use verbs_core::provider::DeviceOps as _;
 use verbs_core::ring::barrier;
-use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags, QpType};
+use verbs_core::types::{DeviceCapFlags, LinkLayer, PortFlags};
 use verbs_core::{Cause, Errno, Error, Result, environment};
 use zerocopy::IntoBytes;
 
@@ -66,8 +66,6 @@ use crate::device::user_index::{UserIndex, UserIndices};
 use crate::direct::ContextDirect;
 use crate::doorbell::dbrec::RecordPool;
 use crate::doorbell::registers::Registers;
-use crate::queue::sizes::Limits;
-use crate::queue::sq::{Frames, L2_HEADER};
 
 /// The number of registers requested from a driver that allocates them with the context, for queue
 /// pairs without their own.
@@ -101,8 +99,8 @@ pub(crate) struct Device {
     pub(crate) has_ece: bool,
     /// Whether the device can write the system's time into completions.
     pub(crate) has_real_time: bool,
-    /// The bytes of a frame's header required by the device in an entry.
-    min_inline: u32,
+    /// Whether the device requires the link layer's header of a frame in an entry.
+    pub(crate) needs_l2_header: bool,
     /// The key of elements that read as zeros and discard writes.
     pub(crate) null_key: Option<u32>,
     /// Whether the driver resolves the Ethernet address of an address handle.
@@ -113,6 +111,21 @@ pub(crate) struct Device {
     /// The driver's reply to the creation of the context.
     reply: Mlx5IbAllocUcontextResp,
     ports: ForkLock<Option<Arc<[Port]>>>,
+}
+
+/// The limits of a device, reported by its driver on opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The size of the longest entry of a send queue, in bytes.
+    pub(crate) max_sq_desc_sz: u32,
+    /// The size of the longest entry of a receive queue, in bytes.
+    pub(crate) max_rq_desc_sz: u32,
+    /// The maximum number of blocks of a send queue.
+    pub(crate) max_send_wqebb: u32,
+    /// The maximum number of entries of a receive queue.
+    pub(crate) max_recv_wr: u32,
+    /// The maximum number of entries of a shared receive queue.
+    pub(crate) max_srq_recv_wr: u32,
 }
 
 /// The properties of a port needed by address handles.
@@ -204,11 +217,7 @@ impl Device {
             user_indices: Arc::default(),
             has_ece: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE),
             has_real_time: has(Mlx5IbAllocUcontextRespMask::MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_REAL_TIME_TS),
-            min_inline: if reply.eth_min_inline == Mlx5UserInlineMode::MLX5_USER_INLINE_MODE_NONE.0 {
-                0
-            } else {
-                L2_HEADER
-            },
+            needs_l2_header: reply.eth_min_inline != Mlx5UserInlineMode::MLX5_USER_INLINE_MODE_NONE.0,
             null_key,
             resolves_ah: commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_CREATE_AH),
             kernel,
@@ -277,19 +286,6 @@ impl Device {
     /// Returns whether the device has memory windows bound by requests.
     pub(crate) fn has_windows(&self) -> bool {
         self.caps().intersects(DeviceCapFlags::MEM_WINDOW | DeviceCapFlags::MEM_WINDOW_TYPE_2B)
-    }
-
-    /// Returns the properties of a raw packet queue pair's frames.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for headers of segmented sends, if the device has none.
-    pub(crate) fn frames(&self, verb: &'static str, max_tso_header: u32) -> Result<Frames> {
-        if max_tso_header > 0 && !self.query_device_ex()?.tso_caps.is_qpt_supported(QpType::RAW_PACKET) {
-            let reason = "the device does not segment the sends of raw packet queue pairs".into();
-            return Err(self.error(verb, Errno::OPNOTSUPP).because(Cause::Other { reason }));
-        }
-        let has_ip_csum = self.has_ip_csum();
-        Ok(Frames { min_inline: self.min_inline, max_tso_header, has_ip_csum })
     }
 
     /// Returns whether the device computes and verifies the checksums of frames.
@@ -414,6 +410,9 @@ fn negotiate(
 
 /// The number of the kernel's driver.
 pub(crate) const DRIVER_ID: u32 = RdmaDriverId::RDMA_DRIVER_MLX5.0;
+
+/// The tag of this provider's address vectors.
+pub(crate) const AV_TAG: u32 = DRIVER_ID;
 
 /// Formats the firmware version: three numbers, of 16, 16 and 16 bits.
 pub(crate) fn fw_ver(raw: u64) -> String {
@@ -659,12 +658,12 @@ pub(crate) mod tests {
         assert!(error.to_string().contains("Linux 4.5"), "{error}");
         // The driver does not resolve addresses, and the device needs a header in each entry.
         let device = until!(cmds_supp_uhw).unwrap();
-        assert_eq!((device.resolves_ah, device.min_inline), (false, L2_HEADER));
+        assert_eq!((device.resolves_ah, device.needs_l2_header), (false, true));
         let device = until!(eth_min_inline).unwrap();
-        assert_eq!((device.resolves_ah, device.min_inline), (true, L2_HEADER));
+        assert_eq!((device.resolves_ah, device.needs_l2_header), (true, true));
         // A page of registers has one UAR, and no more can be allocated.
         let device = until!(log_uar_size).unwrap();
-        assert_eq!((device.min_inline, device.null_key), (0, None));
+        assert_eq!((device.needs_l2_header, device.null_key), (false, None));
         assert_eq!(device.registers.take(&device.kernel).name(), Name::Chosen);
         assert_eq!(device.direct().max_dynamic_registers, 0);
         // Without a key that discards writes, whose number would be 0.

@@ -47,7 +47,6 @@ use verbs_core::kernel::Kernel;
 use verbs_core::{Result, environment};
 
 use crate::cmd::{UarType, free_uar};
-use crate::direct::RegisterDirect;
 use crate::doorbell::uar::{self, Name, REGISTERS, UAR, Uar};
 use crate::doorbell::{ArmRegister, BlueFlame};
 
@@ -304,11 +303,19 @@ impl Register {
         self.place.is_none()
     }
 
-    /// Describes the register for direct access.
-    pub(crate) fn direct(&self) -> RegisterDirect {
-        let half = if self.is_shared() { 0 } else { self.of.size / 2 };
-        let register = self.uar.region.pointer(self.at(), size_of::<u64>());
-        RegisterDirect { register, size: half as u32, map_offset: self.uar.map_offset }
+    /// Returns its first half, for direct access.
+    pub(crate) fn first_half(&self) -> NonNull<u8> {
+        self.uar.region.pointer(self.at(), size_of::<u64>())
+    }
+
+    /// Returns the size of a half that takes requests, in bytes; 0 if the register is shared.
+    pub(crate) fn half_size(&self) -> usize {
+        if self.is_shared() { 0 } else { self.of.size / 2 }
+    }
+
+    /// Returns the offset in the device's file for mapping its UAR.
+    pub(crate) const fn map_offset(&self) -> u64 {
+        self.uar.map_offset
     }
 
     /// Returns the register for its send queue.
@@ -376,6 +383,7 @@ pub(crate) mod tests {
     use verbs_core::ring::Region;
 
     use super::*;
+    use crate::direct::RegisterDirect;
     use crate::forked::is_true_in_child;
 
     fn uar(page_id: u32) -> Uar {
@@ -428,7 +436,7 @@ pub(crate) mod tests {
         let base = |register: &Register| register.uar.region.pointer(0, 1).addr().get();
         let places: Vec<(usize, u32, u64)> = taken
             .iter()
-            .map(|taken| (taken.direct(), base(taken)))
+            .map(|taken| (RegisterDirect::new(taken), base(taken)))
             .map(|(direct, base)| (direct.register.addr().get() - base, direct.size, direct.map_offset))
             .collect();
         let [first, second] = [0x800, 0xa00];
@@ -475,7 +483,7 @@ pub(crate) mod tests {
             assert!(register.is_shared() && register.lease().is_some());
             // SAFETY: shared.
             let mut bell = unsafe { register.bell() };
-            assert_eq!((bell.max_units, register.direct().size), (0, 0));
+            assert_eq!((bell.max_units, register.half_size()), (0, 0));
             assert_eq!(register.page(), registers.shared[uar].region.pointer(0, UAR));
             for (number, half) in [(7, 0), (8, 0x100), (9, 0)] {
                 bell.ring(number);

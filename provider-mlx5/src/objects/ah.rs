@@ -26,8 +26,7 @@ use verbs_core::types::{AhAttr, Av, GidEntry, GidType, GlobalRoute, Rate};
 use verbs_core::{Cause, Errno, Error, Result, cmd, neighbour, random};
 use zerocopy::IntoBytes;
 
-use crate::AV_TAG;
-use crate::device::{Device, Port};
+use crate::device::{AV_TAG, Device, Port};
 use crate::queue::sq::AV_LEN;
 
 /// The longest wait for the Ethernet address of a destination, if the kernel does not resolve it.

@@ -24,6 +24,7 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
 
+use crate::cmd;
 use crate::device::regions::Place;
 use crate::device::{DRIVER_ID, Device};
 use crate::direct::{ClockInfo, ContextDirect, UarDirect};
@@ -34,6 +35,7 @@ use crate::objects::counters::Counters;
 use crate::objects::cq::{Cq, CqHandle};
 use crate::objects::dm::Dm;
 use crate::objects::flow::Flow;
+use crate::objects::mlx5::Mlx5;
 use crate::objects::mr::Mr;
 use crate::objects::pd::{Pd, Td};
 use crate::objects::qp::{Qp, ScatterToCqe};
@@ -41,7 +43,6 @@ use crate::objects::srq::Srq;
 use crate::objects::wq::Wq;
 use crate::objects::xrcd::Xrcd;
 use crate::queue::cq::{CqeCompression, vendor_err_text};
-use crate::{Mlx5, cmd};
 
 /// An open ConnectX device.
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use verbs_core::provider::{CountersOps as _, Destroy, FlowActionOps as _, FlowOp
 use verbs_core::types::FlowAttr;
 use verbs_core::{Cause, Errno, Error, Result, cmd};
 
-use crate::Mlx5;
 use crate::device::Device;
 use crate::objects::counters::{Bound, Counters};
+use crate::objects::mlx5::Mlx5;
 use crate::objects::qp::Qp;
 
 /// A flow rule.

@@ -10,6 +10,7 @@
 //! | [`mr`], [`dm`] | memory regions, device memory |
 //! | [`pd`], [`xrcd`] | domains: protection and thread, XRC |
 //! | [`ah`] | the path of a datagram |
+//! | [`mlx5`] | the provider as a type |
 
 pub(crate) mod ah;
 pub(crate) mod context;
@@ -17,6 +18,7 @@ pub(crate) mod counters;
 pub(crate) mod cq;
 pub(crate) mod dm;
 pub(crate) mod flow;
+pub(crate) mod mlx5;
 pub(crate) mod mr;
 pub(crate) mod pd;
 pub(crate) mod qp;

@@ -14,11 +14,12 @@ use verbs_core::kernel::KernelPd;
 use verbs_core::provider::{Destroy, ParentDomainAttr, PdOps, TdOps};
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::cmd;
 use crate::device::Device;
 use crate::direct::PdDirect;
 use crate::doorbell::registers::Register;
 use crate::memory::Allocator;
-use crate::{Mlx5, cmd};
+use crate::objects::mlx5::Mlx5;
 
 /// A thread domain.
 #[derive(Debug)]

@@ -37,12 +37,12 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
-use crate::Mlx5;
 use crate::device::Device;
 use crate::device::user_index::UserIndex;
 use crate::direct::{QueueDirect, SrqDirect};
 use crate::doorbell::dbrec::Slot;
 use crate::memory::{QueueMemory, Resource};
+use crate::objects::mlx5::Mlx5;
 use crate::objects::qp::{Qp, ScatterToCqe};
 use crate::queue::cq::scatter::RecvLists;
 use crate::queue::cq::{Queues, Receives, Shared};

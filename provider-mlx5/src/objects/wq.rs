@@ -27,11 +27,11 @@ use verbs_core::types::{QpCap, QpState, WqAttr, WqInitAttr, WqState, WqType};
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
-use crate::Mlx5;
 use crate::device::Device;
 use crate::direct::WqDirect;
 use crate::doorbell::dbrec::Slot;
 use crate::memory::{self, QueueMemory, Resource};
+use crate::objects::mlx5::Mlx5;
 use crate::queue::cq::{Queues, Receives, Shared};
 use crate::queue::life::Life;
 use crate::queue::record::{Kind, RecvRecord};

@@ -12,23 +12,9 @@
 use verbs_core::types::{QpCap, QpSendOps, QpType, SrqInitAttr};
 use verbs_core::{Cause, explain};
 
+use crate::device::Limits;
 use crate::queue::{rq, sq, srq};
 use crate::wqe::{BLOCK, UNIT};
-
-/// The limits of a device, reported by its driver on opening.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// The size of the longest entry of a send queue, in bytes.
-    pub(crate) max_sq_desc_sz: u32,
-    /// The size of the longest entry of a receive queue, in bytes.
-    pub(crate) max_rq_desc_sz: u32,
-    /// The maximum number of blocks of a send queue.
-    pub(crate) max_send_wqebb: u32,
-    /// The maximum number of entries of a receive queue.
-    pub(crate) max_recv_wr: u32,
-    /// The maximum number of entries of a shared receive queue.
-    pub(crate) max_srq_recv_wr: u32,
-}
 
 /// The optional operations that entries of a send queue have room for, besides sends, writes and
 /// reads.

@@ -17,6 +17,7 @@ const CRATES: &[(&str, usize)] = &[
     ("cm", 0),
     ("ib-cm", 0),
     ("libibverbs-rs", 0),
+    ("provider-mlx5", 0),
     ("provider-rxe", 0),
     ("provider-soft", 0),
     ("rdma-sans-io", 0),

@@ -39,14 +39,13 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Error, Result, cmd, environment, explain};
 use zerocopy::IntoBytes;
 
-use crate::Mlx5;
-use crate::device::Device;
 use crate::device::user_index::UserIndex;
-use crate::direct::{QpDirect, QueueDirect, RawQpDirect};
+use crate::device::{Device, Limits};
+use crate::direct::{QpDirect, QueueDirect, RawQpDirect, RegisterDirect};
 use crate::doorbell::dbrec::Slot;
-use crate::doorbell::registers::Register;
 use crate::memory::{self, QueueMemory, Resource};
 use crate::objects::cq::CqHandle;
+use crate::objects::mlx5::Mlx5;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
 use crate::queue::cq::scatter::{Lists, RecvLists, SendLists};
@@ -54,8 +53,8 @@ use crate::queue::cq::{Queues, Receives, Shared};
 use crate::queue::life::Life;
 use crate::queue::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 use crate::queue::rq::{self, Rq};
-use crate::queue::sizes::{self, Limits, Room};
-use crate::queue::sq::{self, Frames, Parts, Sq};
+use crate::queue::sizes::{self, Room};
+use crate::queue::sq::{self, Frames, L2_HEADER, Parts, Sq};
 use crate::wqe::{BLOCK, UNIT};
 
 /// The vendor's number in connection options.
@@ -246,7 +245,7 @@ impl Qp {
             return Err(error(Errno::OPNOTSUPP).because(Cause::Other { reason: reason.into() }));
         }
         let max_tso_header = ex.max_tso_header.into();
-        let frames = if is_raw { device.frames(verb, max_tso_header)? } else { Frames::default() };
+        let frames = if is_raw { frames(device, verb, max_tso_header)? } else { Frames::default() };
         let shapes = Shapes::of(device, attr, max_tso_header, Room::of(ex.send_ops), has_recv)?;
         let allocator = parents.pd.and_then(Pd::allocator);
         let len = shapes.send_at() + shapes.send_len();
@@ -457,7 +456,7 @@ impl Qp {
                 stride: BLOCK as u32,
             }),
             rq: shapes.recv.map_or(QueueDirect::none(start), |shape| shape.direct(start)),
-            register: self.life.register().map(Register::direct),
+            register: self.life.register().map(RegisterDirect::new),
             raw: self.raw,
         }
     }
@@ -542,6 +541,19 @@ fn raw(reply: &Mlx5IbCreateQpResp) -> RawQpDirect {
         sqn: told(Mlx5IbCreateQpRespMask::MLX5_IB_CREATE_QP_RESP_MASK_SQN, reply.sqn),
         tir_icm_addr: if has_address { reply.tir_icm_addr } else { 0 },
     }
+}
+
+/// Returns the properties of a raw packet queue pair's frames.
+///
+/// # Errors
+/// `EOPNOTSUPP` for headers of segmented sends, if the device has none.
+fn frames(device: &Device, verb: &'static str, max_tso_header: u32) -> Result<Frames> {
+    if max_tso_header > 0 && !device.query_device_ex()?.tso_caps.is_qpt_supported(QpType::RAW_PACKET) {
+        let reason = "the device does not segment the sends of raw packet queue pairs".into();
+        return Err(device.error(verb, Errno::OPNOTSUPP).because(Cause::Other { reason }));
+    }
+    let min_inline = if device.needs_l2_header { L2_HEADER } else { 0 };
+    Ok(Frames { min_inline, max_tso_header, has_ip_csum: device.has_ip_csum() })
 }
 
 /// Returns the shapes of a new queue pair's request lists.

@@ -12,7 +12,7 @@ use verbs_core::types::{Av, MwBindInfo, MwType, PostReason, QpType, SendFlags, S
 use super::Sq;
 use super::plain::plain;
 use super::umr::Change;
-use crate::AV_TAG;
+use crate::device::AV_TAG;
 use crate::queue::record::Kind;
 use crate::wqe::{self, Cursor, UNIT, Words, opcode, pair};
 

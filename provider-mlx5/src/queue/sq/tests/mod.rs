@@ -8,7 +8,7 @@ use verbs_core::types::{
     Wc, WcOpcode,
 };
 
-use crate::AV_TAG;
+use crate::device::AV_TAG;
 use crate::paper::{PaperCqe, PaperQp, PaperShape, QP_NUM};
 use crate::wqe::UNIT;
 use crate::wqe::opcode::SEND;
