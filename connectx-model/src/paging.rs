@@ -61,7 +61,7 @@ struct PageFault {
 enum Half {
     Requester,
     Responder,
-    Answers,
+    ReadResponses,
 }
 
 /// Bits of a fault's type.
@@ -117,7 +117,7 @@ impl Half {
         match stall {
             Stall::Send { .. } | Stall::Response { .. } => Self::Requester,
             Stall::Receive { .. } | Stall::Remote { .. } => Self::Responder,
-            Stall::Answer { .. } => Self::Answers,
+            Stall::ReadResponse { .. } => Self::ReadResponses,
         }
     }
 }
@@ -162,7 +162,7 @@ impl<B: Bus> Core<B> {
                 of_rdma(&mut data, rkey, addr, left, packet);
                 (OF_RDMA, RDMA | if write { WRITE } else { 0 }, token)
             }
-            Stall::Answer { rkey, addr, left } => {
+            Stall::ReadResponse { rkey, addr, left } => {
                 of_rdma(&mut data, rkey, addr, left, left);
                 (OF_RDMA, RDMA, token)
             }

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 
 use common::attack::{Attack, PACKET, WINDOW, attack};
 
-const NAME: &str = "slow_link.answers_do_not_fill_the_send_queue_of_a_slow_link";
+const NAME: &str = "slow_link.responses_do_not_fill_the_send_queue_of_a_slow_link";
 /// The rate of a 1 Gbit/s link in bytes per microsecond.
 const LINK_RATE: u64 = 125;
 /// The bytes the link carries in one burst.
@@ -57,7 +57,7 @@ fn under_attack() {
     let Attack { waits, lasted, victim, .. } = attack();
     let longest = waits.iter().map(|(_, wait)| wait).max().expect("round trips");
     println!("longest {longest:?}; {lasted:?}; {victim:?}");
-    assert!(victim.answers_held > 0, "{victim:?}");
+    assert!(victim.responses_held > 0, "{victim:?}");
     assert_eq!(victim.blocked, 0, "the socket's buffer was never full");
     // Bytes accepted by the kernel but not yet carried by the link are in the send queue.
     let carried = BURST + LINK_RATE * (lasted.as_micros() as u64 + 1);

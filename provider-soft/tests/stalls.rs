@@ -8,7 +8,7 @@ use common::{Arena, Shape, eventually, open, pair_on, send};
 use verbs::{Mtu, QpType, SendOp};
 
 /// The rate of read responses to one peer beyond a window, in bytes per microsecond.
-const ANSWER_RATE: u64 = 8000;
+const RESPONSE_RATE: u64 = 8000;
 
 #[test]
 fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
@@ -16,7 +16,7 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     // Responses to one peer are bounded by time, whichever thread had a processor. A turn may have
     // taken its credit before the round trip and sent afterwards.
     for (sent, wait) in &waits {
-        let credit = WINDOW + TURN + ANSWER_RATE * (wait.as_micros() as u64 + 1);
+        let credit = WINDOW + TURN + RESPONSE_RATE * (wait.as_micros() as u64 + 1);
         assert!(*sent <= credit, "{sent} bytes within {wait:?}: credit is {credit}");
     }
     let longest = waits.iter().max_by_key(|(_, wait)| *wait).copied().expect("round trips");
@@ -25,7 +25,7 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     println!("median {median:?}; longest {longest:?}; {victim:?}");
     // A thread without a processor does not poll, but the device continues without it. Most round
     // trips are therefore bounded, but not all.
-    assert!(median.0 < 16 * TURN, "in half of the round trips more than {median:?} of answers left");
+    assert!(median.0 < 16 * TURN, "in half of the round trips more than {median:?} of responses left");
     assert!(victim.turn_packets_max <= TURN_PACKETS, "{victim:?}");
     assert!(victim.turn_bytes_max <= TURN, "{victim:?}");
     assert_eq!(victim.bad_icrc + innocent.bad_icrc, 0);

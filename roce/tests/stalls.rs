@@ -24,7 +24,7 @@ const WINDOW: u64 = 512 << 10;
 const LARGEST_READ: u32 = 1 << 31;
 /// The cost of each packet in the window in addition to its bytes.
 const PACKET_COST: u64 = 768;
-/// A quantum of answers: the largest number of packets, and the limit of bytes.
+/// A quantum of responses: the largest number of packets, and the limit of bytes.
 const QUANTUM: (u64, u64) = (64, 65_732);
 /// The number of packets a class sends in a row while others wait.
 const SHARE: u64 = 64;
@@ -98,16 +98,16 @@ struct Victim {
 }
 
 impl Victim {
-    fn new(answer_rate: u32) -> Self {
-        Self::with(answer_rate, INNOCENT)
+    fn new(response_rate: u32) -> Self {
+        Self::with(response_rate, INNOCENT)
     }
 
     /// Returns a device whose innocent queue pair has a peer at this address.
-    fn with(answer_rate: u32, innocent: Gid) -> Self {
+    fn with(response_rate: u32, innocent: Gid) -> Self {
         let config = Config {
             max_qp: HOSTILE_QPS as u32 + 8,
             window_bytes: WINDOW as u32,
-            answer_rate,
+            response_rate,
             ..Config::default()
         };
         let mut engine = Engine::new(config, Hollow, Rng::new(1));
@@ -244,7 +244,7 @@ impl Victim {
     fn run(&mut self, count: u64) {
         for _ in 0..count {
             while self.transmit().is_none() {
-                self.now = self.engine.deadline().expect("answers continue").max(self.now);
+                self.now = self.engine.deadline().expect("responses continue").max(self.now);
                 self.engine.timeout(self.now, &mut Deaf);
             }
         }
@@ -266,7 +266,7 @@ impl Victim {
                     before.bytes += len;
                 }
                 None => {
-                    self.now = self.engine.deadline().expect("answers continue").max(self.now);
+                    self.now = self.engine.deadline().expect("responses continue").max(self.now);
                     self.engine.timeout(self.now, &mut Deaf);
                 }
             }
@@ -278,7 +278,7 @@ impl Victim {
 const MOMENTS: u64 = 500;
 
 #[test]
-fn a_request_leaves_before_every_answer() {
+fn a_request_leaves_before_every_response() {
     for rate in [0, 8000] {
         let mut victim = Victim::new(rate).attacked();
         for n in 0..MOMENTS {
@@ -291,7 +291,7 @@ fn a_request_leaves_before_every_answer() {
 }
 
 #[test]
-fn an_acknowledgement_leaves_before_every_answer_even_where_it_is_not_urgent() {
+fn an_acknowledgement_leaves_before_every_response_even_where_it_is_not_urgent() {
     let mut victim = Victim::new(0).attacked();
     for n in 0..MOMENTS {
         victim.run(n % 37);
@@ -303,7 +303,7 @@ fn an_acknowledgement_leaves_before_every_answer_even_where_it_is_not_urgent() {
 }
 
 #[test]
-fn an_answer_waits_for_one_quantum_of_each_other_peer() {
+fn a_response_waits_for_one_quantum_of_each_other_peer() {
     for rate in [0, 8000] {
         let mut victim = Victim::new(rate).attacked();
         let mut most = Before::default();
@@ -319,7 +319,7 @@ fn an_answer_waits_for_one_quantum_of_each_other_peer() {
 }
 
 #[test]
-fn an_answer_at_the_attackers_own_address_waits_for_one_quantum_of_each_queue_pair_there() {
+fn a_response_at_the_attackers_own_address_waits_for_one_quantum_of_each_queue_pair_there() {
     let mut victim = Victim::with(0, ATTACKER).attacked();
     victim.run(5);
     let innocent = victim.innocent;
@@ -344,7 +344,7 @@ fn a_request_and_an_acknowledgement_leave_before_every_atomics_result() {
 }
 
 #[test]
-fn an_answer_waits_for_one_quantum_of_atomics_results() {
+fn a_response_waits_for_one_quantum_of_atomics_results() {
     for opcode in [Opcode::RC_RDMA_READ_REQUEST, Opcode::RC_FETCH_ADD] {
         let mut victim = Victim::new(8000).attacked_with_atomics();
         let mut most = Before::default();
@@ -384,7 +384,7 @@ fn a_request_leaves_before_every_refusal() {
 }
 
 #[test]
-fn acknowledgements_and_answers_leave_between_refusals() {
+fn acknowledgements_and_responses_leave_between_naks() {
     for opcode in [Opcode::RC_RDMA_WRITE_ONLY, Opcode::RC_RDMA_READ_REQUEST, Opcode::RC_FETCH_ADD] {
         let mut victim = Victim::new(0).attacked_with_refused_requests();
         victim.innocent_asks(0, opcode);
@@ -395,7 +395,7 @@ fn acknowledgements_and_answers_leave_between_refusals() {
 }
 
 #[test]
-fn refusals_leave_before_acknowledgements_and_answers_without_being_waited_for() {
+fn naks_leave_before_acknowledgements_and_responses_without_being_waited_for() {
     let mut victim = Victim::new(0).attacked();
     victim.run(5);
     let (innocent, psn) = (victim.innocent, Psn::new(1));
@@ -404,11 +404,11 @@ fn refusals_leave_before_acknowledgements_and_answers_without_being_waited_for()
 }
 
 #[test]
-fn acknowledgements_leave_between_requests_and_answers() {
+fn acknowledgements_leave_between_requests_and_responses() {
     let mut victim = Victim::new(0).attacked();
     for n in 0..HOSTILE_QPS {
         let (qpn, psn) = (victim.hostile[n], Psn::new(victim.psns[n]));
-        // The attacker's acknowledgement waits for its answer; a write by the innocent does not.
+        // The attacker's acknowledgement waits for its response; a write by the innocent does not.
         victim.arrive(ATTACKER, qpn, psn, Opcode::RC_RDMA_WRITE_ONLY, 8, 8);
     }
     let innocent = victim.innocent;
@@ -417,7 +417,7 @@ fn acknowledgements_leave_between_requests_and_answers() {
 }
 
 #[test]
-fn one_peer_has_a_window_of_answers_at_a_time_however_many_queue_pairs_it_has() {
+fn one_peer_has_a_window_of_responses_at_a_time_however_many_queue_pairs_it_has() {
     let rate = 8000;
     let mut victim = Victim::new(rate).attacked();
     let drain = |victim: &mut Victim| {
@@ -432,7 +432,7 @@ fn one_peer_has_a_window_of_answers_at_a_time_however_many_queue_pairs_it_has() 
     assert!(cost <= WINDOW && cost + 4096 + 64 + PACKET_COST > WINDOW, "{cost} in {packets} packets");
     let mut sent = cost;
     for _ in 0..100 {
-        let at = victim.engine.deadline().expect("answers continue");
+        let at = victim.engine.deadline().expect("responses continue");
         assert!(at > victim.now);
         victim.now = Time(at.0 - 1);
         victim.engine.timeout(victim.now, &mut Deaf);
@@ -446,11 +446,11 @@ fn one_peer_has_a_window_of_answers_at_a_time_however_many_queue_pairs_it_has() 
 }
 
 #[test]
-fn without_a_rate_answers_leave_as_fast_as_they_are_taken() {
+fn without_a_rate_responses_leave_as_fast_as_they_are_taken() {
     let mut victim = Victim::new(0).attacked();
     let mut sent = 0;
     while sent < 16 * WINDOW {
-        sent += victim.transmit().expect("an answer").1;
+        sent += victim.transmit().expect("a response").1;
     }
     assert_eq!(victim.engine.deadline(), None);
 }
@@ -459,7 +459,7 @@ fn without_a_rate_answers_leave_as_fast_as_they_are_taken() {
 fn a_peers_credit_outlives_its_queue_pairs_but_the_last() {
     let mut victim = Victim::new(8000).attacked();
     while victim.transmit().is_some() {}
-    // Destroying queue pairs with answers to send does not change the place of the others.
+    // Destroying queue pairs with responses to send does not change the place of the others.
     let gone: Vec<Qpn> = victim.hostile.drain(..HOSTILE_QPS / 2).collect();
     for qpn in gone {
         victim.engine.destroy_qp(qpn).unwrap();
@@ -478,7 +478,7 @@ fn a_peers_credit_outlives_its_queue_pairs_but_the_last() {
 }
 
 #[test]
-fn a_queue_pair_that_is_reset_leaves_its_answers_behind() {
+fn a_queue_pair_that_is_reset_leaves_its_responses_behind() {
     let mut victim = Victim::new(8000).attacked();
     victim.run(20);
     for n in 0..HOSTILE_QPS {

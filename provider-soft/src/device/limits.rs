@@ -68,7 +68,7 @@ pub(crate) const MAX_LIST: usize = {
 
 /// The rate of read responses to one peer, in bytes per microsecond: twice as fast as a stream on
 /// loopback, so credit never delays a peer that accepts its responses.
-const ANSWER_RATE: u32 = 8000;
+const RESPONSE_RATE: u32 = 8000;
 
 /// Returns the engine's configuration, for a socket with a receive buffer of `rcvbuf` bytes and
 /// this slot of its address, or 0 if the address is not shared.
@@ -84,7 +84,7 @@ pub(crate) fn config(rcvbuf: usize, slot: u8, strict_ports: bool) -> Config {
         max_groups: MAX_MCAST_GRP,
         max_group_members: MAX_MCAST_QP_ATTACH,
         window_bytes,
-        answer_rate: ANSWER_RATE,
+        response_rate: RESPONSE_RATE,
         qpn_modulus: QPN_MODULUS as u32,
         srqn_modulus: SRQN_MODULUS as u32,
         qpn_prefix: slot,

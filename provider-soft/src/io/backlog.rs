@@ -1,6 +1,6 @@
 //! [`Backlog`]: measures whether the kernel's send queue has room for read responses.
 //!
-//! Credit ([`roce::engine::Config::answer_rate`]) refills at one rate on every link. On a slower
+//! Credit ([`roce::engine::Config::response_rate`]) refills at one rate on every link. On a slower
 //! link the kernel's send queue grows until the socket's buffer is full; every packet waits behind
 //! it. Read responses therefore wait in the engine while the send queue holds more than a window;
 //! other packets do not.

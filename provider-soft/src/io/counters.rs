@@ -153,9 +153,9 @@ counters! {
     /// The largest number of bytes, from BTH to pad, sent in one turn.
     turn_bytes_max,
     /// Transmissions that left read responses unsent because their peers had used up their credit
-    /// ([`roce::engine::Config::answer_rate`]).
-    answers_rested,
+    /// ([`roce::engine::Config::response_rate`]).
+    responses_rested,
     /// Transmissions that left read responses unsent because the socket's send queue held more than
     /// a window ([`roce::engine::Config::window_bytes`]).
-    answers_held,
+    responses_held,
 }

@@ -1,9 +1,9 @@
 //! [`Environment`]: the context for the halves of a queue pair, apart from the queue pair itself.
 
-use super::answers::Answers;
 use super::keys::{KeyRefused, Keys};
 use super::memory::{Memory, Sink};
 use super::queue::Srq;
+use super::response_queue::ResponseQueue;
 use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{Completion, Config, CqId, Event, Pd, Qpn, Time};
@@ -16,7 +16,7 @@ pub(crate) struct Environment<'a, M: Memory, S: Sink> {
     pub(crate) keys: &'a mut Keys<M::Region>,
     pub(crate) srqs: &'a mut Table<Srq>,
     pub(crate) scheduler: &'a mut Scheduler,
-    pub(crate) answers: &'a mut Answers,
+    pub(crate) response_queue: &'a mut ResponseQueue,
     pub(crate) sink: &'a mut S,
     pub(crate) now: Time,
     /// Whether a completion queue had no room; the queue pair then fails at the end of the call.

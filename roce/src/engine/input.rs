@@ -120,7 +120,7 @@ impl<M: Memory> Engine<M> {
     /// [`poll_transmit`](Self::poll_transmit), unless something else happens first. The time may be
     /// earlier than necessary.
     pub fn deadline(&self) -> Option<Time> {
-        match (self.objects.earliest, self.objects.answers.deadline()) {
+        match (self.objects.earliest, self.objects.response_queue.deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
@@ -128,7 +128,7 @@ impl<M: Memory> Engine<M> {
 
     /// Handles expired timers: retries, gives up or resumes responses.
     pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
-        self.objects.answers.wake(now);
+        self.objects.response_queue.wake(now);
         if self.objects.earliest.is_none_or(|earliest| now < earliest) {
             return;
         }

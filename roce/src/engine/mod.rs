@@ -19,7 +19,7 @@
 //! | | `responder` | from request packets to memory, receives and acknowledgements |
 //! | | `finish` | the ends of work requests: completed, flushed; the error state |
 //! | state | `environment` | the protocol's context apart from the queue pair |
-//! | | `answers` | read responses and results of atomics: fair between peers, a window of each |
+//! | | `response_queue` | read and atomic responses: fair between peers, a window of each |
 //! | | `scheduler` | queue pairs with packets to send, by class |
 //! | | `qp` | the data of a queue pair |
 //! | | `multicast` | multicast groups and their members |
@@ -45,7 +45,6 @@
 //! # References
 //! IBTA volume 1, chapters 9 (transport), 10 and 11 (verbs)
 
-mod answers;
 mod control;
 mod datagram;
 mod environment;
@@ -62,6 +61,7 @@ mod qp;
 mod queue;
 mod requester;
 mod responder;
+mod response_queue;
 mod room;
 mod scatter;
 mod scheduler;

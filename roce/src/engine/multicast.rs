@@ -82,7 +82,7 @@ mod tests {
         let mut groups = Groups::default();
         let config = Config { max_groups: 2, max_group_members: 2, ..Config::default() };
         let group = |n: u8| [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n];
-        for (n, qpn, answer) in [
+        for (n, qpn, joined) in [
             (1, 20, Ok(())),
             (1, 21, Ok(())),
             (1, 21, Ok(())),
@@ -90,7 +90,7 @@ mod tests {
             (2, 20, Ok(())),
             (3, 20, Err(Refused::NoRoom)),
         ] {
-            assert_eq!(groups.join(group(n), Qpn(qpn), &config), answer, "group {n}, queue pair {qpn}");
+            assert_eq!(groups.join(group(n), Qpn(qpn), &config), joined, "group {n}, queue pair {qpn}");
         }
         groups.leave(group(2), Qpn(20)).unwrap();
         groups.join(group(3), Qpn(20), &config).unwrap();

@@ -4,14 +4,14 @@ use alloc::boxed::Box;
 
 use rdma_sans_io::Random;
 
-use super::answers::{Address, Answers};
 use super::environment::Environment;
 use super::gsi::Gsi;
 use super::keys::Keys;
 use super::memory::{Memory, Sink};
 use super::multicast::Groups;
-use super::qp::{Qp, ResponseKind};
+use super::qp::{Qp, ResponseClass};
 use super::queue::Srq;
+use super::response_queue::{Address, ResponseQueue};
 use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{Config, DroppedDatagrams, Event, Qpn, Service, State, Time};
@@ -33,7 +33,7 @@ pub(crate) struct Objects<M: Memory> {
     /// The interface with number 1, if no queue pair has it.
     pub(crate) gsi: Option<Gsi>,
     pub(crate) scheduler: Scheduler,
-    pub(crate) answers: Answers,
+    pub(crate) response_queue: ResponseQueue,
     /// A lower bound of the deadlines of all queue pairs.
     pub(crate) earliest: Option<Time>,
     /// Packets dropped because of their UDP source port.
@@ -56,7 +56,7 @@ impl<M: Memory> Objects<M> {
             keys: &mut self.keys,
             srqs: &mut self.srqs,
             scheduler: &mut self.scheduler,
-            answers: &mut self.answers,
+            response_queue: &mut self.response_queue,
             sink,
             now,
             cq_overrun: false,
@@ -87,9 +87,9 @@ impl<M: Memory> Objects<M> {
         }
         match pending {
             None => {}
-            Some(ResponseKind::Refusal) => env.scheduler.refuse(qp),
-            Some(ResponseKind::Ack) => env.scheduler.ack(qp),
-            Some(ResponseKind::Answer) => env.answers.enqueue(qp),
+            Some(ResponseClass::Nak) => env.scheduler.nak(qp),
+            Some(ResponseClass::Ack) => env.scheduler.ack(qp),
+            Some(ResponseClass::Resource) => env.response_queue.enqueue(qp),
         }
         let deadline = qp.deadline();
         self.note(deadline);
@@ -100,20 +100,20 @@ impl<M: Memory> Objects<M> {
     }
 
     /// Assigns a reliable queue pair to the peer at the end of its path, from RTR on, because
-    /// answers are scheduled by peer.
+    /// responses are scheduled by peer.
     pub(crate) fn settle_peer(&mut self, qpn: Qpn, now: Time) {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
-        let answers = matches!(qp.service, Service::Rc | Service::XrcTarget)
+        let is_responder = matches!(qp.service, Service::Rc | Service::XrcTarget)
             && !matches!(qp.state, State::Reset | State::Init);
-        let address = answers.then(|| Address::of(&qp.attr.path));
-        if qp.peer.map(|peer| self.answers.address(peer)) == address.map(Some) {
+        let address = is_responder.then(|| Address::of(&qp.attr.path));
+        if qp.peer.map(|peer| self.response_queue.address(peer)) == address.map(Some) {
             return;
         }
-        self.answers.leave(qp);
+        self.response_queue.leave(qp);
         if let Some(address) = address {
-            qp.peer = Some(self.answers.join(address, &self.config, now));
-            if qp.resp.responses.pending() == Some(ResponseKind::Answer) {
-                self.answers.enqueue(qp);
+            qp.peer = Some(self.response_queue.join(address, &self.config, now));
+            if qp.resp.responses.pending() == Some(ResponseClass::Resource) {
+                self.response_queue.enqueue(qp);
             }
         }
     }

@@ -3,27 +3,27 @@
 //! | class | packets | bounded by |
 //! |---|---|---|
 //! | requests | work requests, MADs | [`Config::burst`] packets of a queue pair in a row |
-//! | refusals | NAKs | one of each queue pair |
-//! | owed | plain acknowledgements | one of each queue pair; [`Urgency::Now`]: if answers wait |
-//! | answers | read responses, atomic results | a quantum of a queue pair, a window of a peer |
+//! | NAKs | negative acknowledgements | one of each queue pair |
+//! | ACKs | plain acknowledgements | one of each queue pair; [`Urgency::Now`]: if responses wait |
+//! | responses | read responses, atomic results | a quantum of a queue pair, a window of a peer |
 //!
 //! The classes leave in this order, so packets caused by a peer leave after packets posted by this
 //! side's programs. A class sends at most [`SHARE`] packets before the classes below it are
-//! visited. After a quantum of answers, all classes start again with their whole share, so none
+//! visited. After a quantum of responses, all classes start again with their whole share, so none
 //! starves another.
 //!
 //! # The longest wait
 //! Assume a hostile peer sending as many requests as it can, of any kind, on all its queue pairs.
 //! The table states the most that leaves the engine before an innocent peer's packet. "Queue" means
 //! the packets of the same class queued earlier. A *round* is at most `SHARE` packets of each of
-//! the other classes and a quantum of answers ([`answers`](super::answers)):
+//! the other classes and a quantum of responses ([`response_queue`](super::response_queue)):
 //!
 //! | an innocent's | leaves after at most |
 //! |---|---|
 //! | posted request | its queue, a burst of each queue pair; a round for each `SHARE` of them |
-//! | refusal | its queue, one of each queue pair; a round for each `SHARE`, and one more |
+//! | NAK | its queue, one of each queue pair; a round for each `SHARE`, and one more |
 //! | acknowledgement | its queue, one of each queue pair; a round for each `SHARE`, and one more |
-//! | answer | a round for each other *peer* with answers, and `SHARE` packets of each other class |
+//! | read response | a round for each other *peer* with responses; `SHARE` of each other class |
 //!
 //! A quantum is at most 64 packets and less than 65,732 bytes. The requests in the first row come
 //! from this device: no received packet makes a queue pair send more requests than its programs
@@ -37,7 +37,7 @@
 use super::Engine;
 use super::memory::{Memory, Sink};
 use super::objects::Objects;
-use super::qp::ResponseKind;
+use super::qp::ResponseClass;
 use super::scheduler::SHARE;
 use super::types::{GSI_QPN, Time, Transmit, Urgency};
 use super::{requester, responder};
@@ -89,16 +89,15 @@ impl<M: Memory> Objects<M> {
     }
 
     /// Writes the next NAK.
-    fn send_refusal<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+    fn send_nak<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
         // One visit each: a queue pair whose packet does not fit `buf` is listed again at the end.
-        for _ in 0..self.scheduler.refusals.len() {
-            let number = self.scheduler.refusals.pop_front()?;
+        for _ in 0..self.scheduler.naks.len() {
+            let number = self.scheduler.naks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
-                qp.in_refusals = false;
+                qp.in_naks = false;
             }
-            let sent = self.with(number, now, sink, |qp, world| {
-                responder::transmit(qp, world, ResponseKind::Refusal, buf)
-            });
+            let sent = self
+                .with(number, now, sink, |qp, world| responder::transmit(qp, world, ResponseClass::Nak, buf));
             if let Some(transmit) = sent.flatten() {
                 return Some(transmit);
             }
@@ -107,7 +106,7 @@ impl<M: Memory> Objects<M> {
     }
 
     /// Writes the next plain acknowledgement.
-    fn send_owed<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+    fn send_ack<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
         // One visit each: a queue pair whose packet does not fit `buf` is listed again at the end.
         for _ in 0..self.scheduler.acks.len() {
             let number = self.scheduler.acks.pop_front()?;
@@ -115,7 +114,7 @@ impl<M: Memory> Objects<M> {
                 qp.in_acks = false;
             }
             let sent = self
-                .with(number, now, sink, |qp, world| responder::transmit(qp, world, ResponseKind::Ack, buf));
+                .with(number, now, sink, |qp, world| responder::transmit(qp, world, ResponseClass::Ack, buf));
             if let Some(transmit) = sent.flatten() {
                 return Some(transmit);
             }
@@ -123,8 +122,8 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// Writes the next packet of an answer, from this queue pair or a later one.
-    fn send_answer<S: Sink>(
+    /// Writes the next packet of a response, from this queue pair or a later one.
+    fn send_response<S: Sink>(
         &mut self,
         mut number: u32,
         now: Time,
@@ -134,66 +133,67 @@ impl<M: Memory> Objects<M> {
         // Terminates because a queue pair that sends nothing leaves the line.
         loop {
             let sent = self.with(number, now, sink, |qp, world| {
-                let transmit = responder::transmit(qp, world, ResponseKind::Answer, buf)?;
-                Some((transmit, qp.resp.responses.pending() == Some(ResponseKind::Answer)))
+                let transmit = responder::transmit(qp, world, ResponseClass::Resource, buf)?;
+                Some((transmit, qp.resp.responses.pending() == Some(ResponseClass::Resource)))
             });
             let (sent, more) = sent.flatten().unzip();
             let more = more == Some(true);
-            let spent = sent.is_some_and(|transmit: Transmit| self.answers.sent(transmit.len, &self.config));
+            let spent =
+                sent.is_some_and(|transmit: Transmit| self.response_queue.sent(transmit.len, &self.config));
             if spent || !more {
                 self.scheduler.begin_round();
-                self.answers.end_turn(more);
+                self.response_queue.end_turn(more);
                 if !more && let Some(qp) = self.qps.get_mut(number) {
-                    qp.in_answers = false;
+                    qp.in_response_queue = false;
                 }
             }
             if sent.is_some() {
                 return sent;
             }
-            number = self.answers.next(now, &self.config)?;
+            number = self.response_queue.next(now, &self.config)?;
         }
     }
 
     /// Writes the next packet, from the first class allowed to send.
     ///
-    /// `answer`: the queue pair whose answer is next, if answers may leave.
+    /// `response`: the queue pair whose response is next, if responses may leave.
     #[inline]
     fn transmit<S: Sink>(
         &mut self,
         now: Time,
         urgency: Urgency,
-        answer: Option<u32>,
+        response: Option<u32>,
         buf: &mut [u8],
         sink: &mut S,
     ) -> Option<Transmit> {
         if urgency == Urgency::Owed {
-            return self.send_refusal(now, buf, sink).or_else(|| self.send_owed(now, buf, sink));
+            return self.send_nak(now, buf, sink).or_else(|| self.send_ack(now, buf, sink));
         }
         loop {
-            if self.scheduler.requests < SHARE
+            if self.scheduler.requests_sent < SHARE
                 && !self.scheduler.ready.is_empty()
                 && let Some(transmit) = self.send_request(now, buf, sink)
             {
-                self.scheduler.requests += 1;
+                self.scheduler.requests_sent += 1;
                 return Some(transmit);
             }
-            if self.scheduler.refused < SHARE
-                && !self.scheduler.refusals.is_empty()
-                && let Some(transmit) = self.send_refusal(now, buf, sink)
+            if self.scheduler.naks_sent < SHARE
+                && !self.scheduler.naks.is_empty()
+                && let Some(transmit) = self.send_nak(now, buf, sink)
             {
-                self.scheduler.refused += 1;
+                self.scheduler.naks_sent += 1;
                 return Some(transmit);
             }
-            if (answer.is_some() || urgency == Urgency::All)
-                && self.scheduler.owed < SHARE
+            if (response.is_some() || urgency == Urgency::All)
+                && self.scheduler.acks_sent < SHARE
                 && !self.scheduler.acks.is_empty()
-                && let Some(transmit) = self.send_owed(now, buf, sink)
+                && let Some(transmit) = self.send_ack(now, buf, sink)
             {
-                self.scheduler.owed += 1;
+                self.scheduler.acks_sent += 1;
                 return Some(transmit);
             }
-            if let Some(number) = answer
-                && let Some(transmit) = self.send_answer(number, now, buf, sink)
+            if let Some(number) = response
+                && let Some(transmit) = self.send_response(number, now, buf, sink)
             {
                 return Some(transmit);
             }
@@ -221,21 +221,24 @@ impl<M: Memory> Engine<M> {
         sink: &mut impl Sink,
     ) -> Option<Transmit> {
         let objects = &mut self.objects;
-        let answer =
-            if objects.answers.is_idle() { None } else { objects.answers.next(now, &objects.config) };
-        objects.transmit(now, urgency, answer, buf, sink)
+        let response = if objects.response_queue.is_idle() {
+            None
+        } else {
+            objects.response_queue.next(now, &objects.config)
+        };
+        objects.transmit(now, urgency, response, buf, sink)
     }
 }
 
 /// Methods for callers that delay read responses because their link is slower than
-/// [`Config::answer_rate`].
+/// [`Config::response_rate`].
 ///
-/// [`Config::answer_rate`]: super::Config::answer_rate
+/// [`Config::response_rate`]: super::Config::response_rate
 impl<M: Memory> Engine<M> {
     /// Returns whether read responses wait for their place in the line or for credit.
     #[inline]
-    pub fn has_answers(&self) -> bool {
-        !self.objects.answers.is_idle()
+    pub fn has_responses(&self) -> bool {
+        !self.objects.response_queue.is_idle()
     }
 
     /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except read responses

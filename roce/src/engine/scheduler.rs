@@ -19,15 +19,16 @@ pub(crate) const SHARE: u32 = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     pub(crate) ready: VecDeque<u32>,
-    pub(crate) refusals: VecDeque<u32>,
+    pub(crate) naks: VecDeque<u32>,
     pub(crate) acks: VecDeque<u32>,
     pub(crate) blocked: VecDeque<u32>,
     /// The number of packets sent in a row by the first queue pair in `ready`.
     pub(crate) burst: u32,
-    /// The number of packets of each of the first three classes since the last quantum of answers.
-    pub(crate) requests: u32,
-    pub(crate) refused: u32,
-    pub(crate) owed: u32,
+    /// The number of packets of each of the first three classes since the last quantum of
+    /// responses.
+    pub(crate) requests_sent: u32,
+    pub(crate) naks_sent: u32,
+    pub(crate) acks_sent: u32,
     /// The unacknowledged bytes of requests of all queue pairs.
     pub(crate) in_flight: u64,
 }
@@ -55,11 +56,11 @@ impl Scheduler {
         self.ready.pop_front();
     }
 
-    /// Lists a queue pair with a refusal to send.
-    pub(crate) fn refuse(&mut self, qp: &mut Qp) {
-        if !qp.in_refusals {
-            qp.in_refusals = true;
-            self.refusals.push_back(qp.qpn.0);
+    /// Lists a queue pair with a NAK to send.
+    pub(crate) fn nak(&mut self, qp: &mut Qp) {
+        if !qp.in_naks {
+            qp.in_naks = true;
+            self.naks.push_back(qp.qpn.0);
         }
     }
 
@@ -88,8 +89,8 @@ impl Scheduler {
     /// Restores the whole share of every class. Returns the number of packets the first three
     /// classes have sent since the last call.
     pub(crate) fn begin_round(&mut self) -> u32 {
-        let left = self.requests + self.refused + self.owed;
-        (self.requests, self.refused, self.owed) = (0, 0, 0);
+        let left = self.requests_sent + self.naks_sent + self.acks_sent;
+        (self.requests_sent, self.naks_sent, self.acks_sent) = (0, 0, 0);
         left
     }
 
@@ -108,7 +109,7 @@ impl Scheduler {
     /// # Errors
     /// [`Refused::NoMemory`].
     pub(crate) fn reserve(&mut self, qps: usize) -> Result<(), Refused> {
-        [&mut self.ready, &mut self.refusals, &mut self.acks, &mut self.blocked]
+        [&mut self.ready, &mut self.naks, &mut self.acks, &mut self.blocked]
             .into_iter()
             .try_for_each(|queue| room::reserve_to(queue, qps))
     }
@@ -118,7 +119,7 @@ impl Scheduler {
         if self.ready.front() == Some(&number) {
             self.burst = 0;
         }
-        for queue in [&mut self.ready, &mut self.refusals, &mut self.acks, &mut self.blocked] {
+        for queue in [&mut self.ready, &mut self.naks, &mut self.acks, &mut self.blocked] {
             queue.retain(|&other| other != number);
         }
     }

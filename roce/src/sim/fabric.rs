@@ -32,7 +32,7 @@ pub struct Fabric {
     default_link: Link,
     trace: Trace,
     /// Read responses, by sender and receiver.
-    answered: BTreeMap<(usize, usize), Answered>,
+    read_responses: BTreeMap<(usize, usize), ReadResponses>,
     /// Buffers of received packets, for reuse.
     spare: Vec<Vec<u8>>,
 }
@@ -54,7 +54,7 @@ impl core::error::Error for NotIdle {}
 
 /// The read responses one endpoint has sent to another, received or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answered {
+pub struct ReadResponses {
     /// Packets.
     pub packets: u64,
     /// The number of bytes, from BTH to pad.
@@ -113,7 +113,7 @@ impl Fabric {
             cables: BTreeMap::new(),
             default_link: Link::default(),
             trace: Trace::new(256),
-            answered: BTreeMap::new(),
+            read_responses: BTreeMap::new(),
             spare: Vec::new(),
         }
     }
@@ -357,9 +357,9 @@ impl Fabric {
     fn carry(&mut self, path: &Path, from: EndpointId, to: EndpointId, mut packet: Vec<u8>) {
         let now = self.now;
         if Headers::parse(&packet).is_ok_and(|(headers, _)| headers.bth.opcode.is_rdma_read_response()) {
-            let answered = self.answered.entry((from.0, to.0)).or_default();
-            answered.packets += 1;
-            answered.bytes += (packet.len() - ICRC_LEN) as u64;
+            let read_responses = self.read_responses.entry((from.0, to.0)).or_default();
+            read_responses.packets += 1;
+            read_responses.bytes += (packet.len() - ICRC_LEN) as u64;
         }
         let carried = self.cable(from, to).carry(now, packet.len() - ICRC_LEN);
         self.note(from, to, &packet, carried.fate);
@@ -397,8 +397,8 @@ impl Fabric {
     }
 
     /// Returns the read responses one endpoint has sent to another since the fabric was created.
-    pub fn answered(&self, from: EndpointId, to: EndpointId) -> Answered {
-        self.answered.get(&(from.0, to.0)).copied().unwrap_or_default()
+    pub fn read_responses(&self, from: EndpointId, to: EndpointId) -> ReadResponses {
+        self.read_responses.get(&(from.0, to.0)).copied().unwrap_or_default()
     }
 
     // The trace.

@@ -57,7 +57,7 @@ mod trace;
 
 pub use calls::connected_attr;
 pub use endpoint::{Endpoint, EndpointId, Program, Told};
-pub use fabric::{Answered, Fabric, NotIdle};
+pub use fabric::{Fabric, NotIdle, ReadResponses};
 pub use link::Link;
 pub use memory::{Buffer, Flushed, Region, VecMemory, VecRegion};
 pub use rdma_sans_io::{Chance, Rng};

@@ -159,7 +159,7 @@ const MET: &[&str] = &[
     "queue pairs reset",
     "queue pairs given up",
     "queue pairs drained",
-    "windows of answers used up",
+    "windows of responses used up",
 ];
 
 #[test]

@@ -10,29 +10,28 @@ use crate::{Check, ensure};
 impl World {
     /// Checks that read responses to one peer never exceed a window plus the bytes added by the
     /// rate since.
-    fn check_answers(&mut self) -> Check {
+    fn check_responses(&mut self) -> Check {
         let now = self.fabric.now().0;
         for from in 0..self.eps.len() {
             let config = *self.fabric.endpoint(self.eps[from].id).engine().config();
-            if config.answer_rate == 0 {
+            if config.response_rate == 0 {
                 continue;
             }
             for to in 0..self.eps.len() {
-                let answered = self.fabric.answered(self.eps[from].id, self.eps[to].id);
+                let sent = self.fabric.read_responses(self.eps[from].id, self.eps[to].id);
                 let meter = &mut self.meters[from * self.eps.len() + to];
-                if answered == meter.seen {
+                if sent == meter.seen {
                     continue;
                 }
-                let leaked = u128::from(now - meter.at) * u128::from(config.answer_rate);
-                let (packets, bytes) =
-                    (answered.packets - meter.seen.packets, answered.bytes - meter.seen.bytes);
+                let leaked = u128::from(now - meter.at) * u128::from(config.response_rate);
+                let (packets, bytes) = (sent.packets - meter.seen.packets, sent.bytes - meter.seen.bytes);
                 let cost = u128::from(bytes + packets * PACKET_COST) * 1000;
-                *meter = Meter { seen: answered, level: meter.level.saturating_sub(leaked) + cost, at: now };
+                *meter = Meter { seen: sent, level: meter.level.saturating_sub(leaked) + cost, at: now };
                 let level = meter.level.div_ceil(1000);
                 let most = u128::from(u64::from(config.window_bytes).max(LARGEST));
-                ensure!(level <= most, "{level} bytes of answers are in flight from {from} to {to}");
+                ensure!(level <= most, "{level} bytes of responses are in flight from {from} to {to}");
                 if level + u128::from(LARGEST) > most && u64::from(config.window_bytes) > LARGEST {
-                    self.count("windows of answers used up");
+                    self.count("windows of responses used up");
                 }
             }
         }
@@ -41,7 +40,7 @@ impl World {
 
     /// Checks the reports of the engines.
     pub(crate) fn listen(&mut self) -> Check {
-        self.check_answers()?;
+        self.check_responses()?;
         for ep in 0..self.eps.len() {
             let id = self.eps[ep].id;
             while let Some(told) = self.fabric.next_told(id) {
@@ -116,13 +115,13 @@ impl World {
     /// respond.
     fn may_give_up(&self, half: usize) -> bool {
         let peer = self.halves[half].peer;
-        let answers = matches!(self.state(peer), Some(State::Rtr | State::Rts | State::Sqd | State::Sqe));
+        let responds = matches!(self.state(peer), Some(State::Rtr | State::Rts | State::Sqd | State::Sqe));
         let lossy = match self.weather {
             Weather::Clear => false,
             Weather::Light => self.halves[half].attr.retry_cnt < 7,
             Weather::Heavy | Weather::Partitions | Weather::Damage => true,
         };
-        lossy || !answers
+        lossy || !responds
     }
 
     // Sends.
@@ -330,7 +329,7 @@ impl World {
     }
 }
 
-/// The cost of each packet of an answer in addition to its bytes, and the cost of the largest.
+/// The cost of each packet of a response in addition to its bytes, and the cost of the largest.
 const PACKET_COST: u64 = 768;
 const LARGEST: u64 = 4096 + 64 + PACKET_COST;
 

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use roce::engine::{
     Access, Attr, Config, CqId, MwType, Pd, QpCap, QpInit, Qpn, Service, SrqId, Status, Time,
 };
-use roce::sim::{Answered, Chance, EndpointId, Fabric, Link, Region, Rng};
+use roce::sim::{Chance, EndpointId, Fabric, Link, ReadResponses, Region, Rng};
 
 use crate::Tally;
 
@@ -48,7 +48,7 @@ pub(crate) struct World {
 /// Read responses of one endpoint to another, measured as a leaky bucket.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Meter {
-    pub(crate) seen: Answered,
+    pub(crate) seen: ReadResponses,
     /// The level, in thousandths of bytes.
     pub(crate) level: u128,
     pub(crate) at: u64,
@@ -246,8 +246,8 @@ impl World {
                 window_bytes: rng.pick(&[1, 5_000, 32 << 10, 128 << 10, 128 << 10, 1 << 20]),
                 ack_every: rng.pick(&[1, 4096, 32 << 10, 1 << 20]),
                 burst: rng.range(1, 32) as u32,
-                // Fast enough for the answers a pair requests within its time-out.
-                answer_rate: rng.pick(&[0, 3_000, 8_000, 8_000, 50_000]),
+                // Fast enough for the responses a pair requests within its time-out.
+                response_rate: rng.pick(&[0, 3_000, 8_000, 8_000, 50_000]),
                 ..Config::default()
             });
             fabric.listen(id);

@@ -334,7 +334,7 @@ impl DeviceCore {
                 self.left = true;
                 break;
             }
-            let holds = self.engine.has_answers() && self.holds_answers(socket, now, &unsent);
+            let holds = self.engine.has_responses() && self.holds_responses(socket, now, &unsent);
             let Some(space) = self.outbox.space() else {
                 self.blocked = self.outbox.flush(socket) == Flush::Blocked;
                 continue;
@@ -362,12 +362,12 @@ impl DeviceCore {
         if !self.blocked && !self.outbox.is_empty() {
             self.blocked = self.outbox.flush(socket) == Flush::Blocked;
         }
-        if self.engine.has_answers() && !self.left && !self.blocked && urgency != Urgency::Owed {
+        if self.engine.has_responses() && !self.left && !self.blocked && urgency != Urgency::Owed {
             let counts = socket.counts();
             let waited = if self.backlog.held_until().is_some() {
-                &counts.answers_held
+                &counts.responses_held
             } else {
-                &counts.answers_rested
+                &counts.responses_rested
             };
             waited.add(1);
         }
@@ -376,7 +376,7 @@ impl DeviceCore {
     }
 
     /// Returns whether read responses must wait because the kernel's send queue is long.
-    fn holds_answers(&mut self, socket: &Socket, now: Time, unsent: impl Fn(&Socket) -> u64) -> bool {
+    fn holds_responses(&mut self, socket: &Socket, now: Time, unsent: impl Fn(&Socket) -> u64) -> bool {
         let window = self.engine.config().window_bytes;
         if !self.backlog.may_be_full(window) {
             return false;

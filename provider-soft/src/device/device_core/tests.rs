@@ -121,12 +121,12 @@ fn cost(counters: &Counters) -> u64 {
 }
 
 #[test]
-fn answers_wait_for_credit_once_a_window_has_left() {
+fn responses_wait_for_credit_once_a_window_has_left() {
     let mut victim = Victim::new();
     let first = victim.transmit(NOW, |_| 0);
     let window = victim.window();
     assert!((window - PACKET..=window + PACKET).contains(&cost(&first)), "{first:?}");
-    assert_eq!((first.answers_rested, first.answers_held), (1, 0));
+    assert_eq!((first.responses_rested, first.responses_held), (1, 0));
     // Credit for 15 packets, at 8000 bytes a microsecond.
     let until = victim.core.next_wakeup(NOW).expect("the rest is not forgotten");
     assert!(NOW < until && until.0 - NOW.0 <= 16 * PACKET * 1000 / 8000, "{until:?}");
@@ -136,7 +136,7 @@ fn answers_wait_for_credit_once_a_window_has_left() {
 }
 
 #[test]
-fn answers_wait_while_the_send_queue_holds_a_window_and_nothing_else_does() {
+fn responses_wait_while_the_send_queue_holds_a_window_and_nothing_else_does() {
     let mut victim = Victim::new();
     let (window, asked) = (victim.window(), Cell::new(0));
     let full = |_: &Socket| {
@@ -150,21 +150,21 @@ fn answers_wait_while_the_send_queue_holds_a_window_and_nothing_else_does() {
     victim.core.expire(later);
     let held = victim.transmit(later, full);
     // The packet that fills the window by count leaves before the queue is measured.
-    assert_eq!((held.sent, held.answers_held), (first.sent + 1, first.answers_held + 1));
+    assert_eq!((held.sent, held.responses_held), (first.sent + 1, first.responses_held + 1));
     assert_eq!(victim.core.next_wakeup(later), Some(later + HOLD));
 
     victim.post();
     assert_eq!(victim.transmit(later, full).sent, held.sent + 1, "a request leaves");
     victim.arrive(remote(2), victim.other, wire::Opcode::RC_RDMA_WRITE_ONLY, 0);
     assert_eq!(victim.transmit(later, full).sent, held.sent + 2, "an acknowledgement leaves");
-    assert_eq!(asked.get(), 1, "it is asked once while answers are held");
+    assert_eq!(asked.get(), 1, "it is asked once while responses are held");
 
     let drained = victim.transmit(later + HOLD, |_| 0);
     assert!(drained.sent > held.sent + 100, "{drained:?}");
 }
 
 #[test]
-fn no_more_answers_join_the_send_queue_than_there_is_room_for() {
+fn no_more_responses_join_the_send_queue_than_there_is_room_for() {
     let mut victim = Victim::new();
     let (window, room) = (victim.window(), 20 * PACKET);
     let first = victim.transmit(NOW, |_| 0);
@@ -175,9 +175,9 @@ fn no_more_answers_join_the_send_queue_than_there_is_room_for() {
 }
 
 #[test]
-fn the_send_queue_is_not_measured_where_no_answer_waits() {
+fn the_send_queue_is_not_measured_where_no_response_waits() {
     let mut victim = Victim::new();
-    while victim.core.engine.has_answers() {
+    while victim.core.engine.has_responses() {
         let now = NOW + victim.socket.counters().sent_bytes;
         victim.core.expire(now);
         victim.transmit(now, |_| 0);
@@ -185,6 +185,6 @@ fn the_send_queue_is_not_measured_where_no_answer_waits() {
     victim.core.backlog.add(usize::MAX >> 1);
     let before = victim.socket.counters().sent;
     victim.post();
-    let after = victim.transmit(NOW + (1 << 30), |_| unreachable!("no answer waits"));
+    let after = victim.transmit(NOW + (1 << 30), |_| unreachable!("no response waits"));
     assert_eq!(after.sent, before + 1);
 }

@@ -19,13 +19,13 @@ use alloc::boxed::Box;
 use rdma_sans_io::Random;
 
 use super::Engine;
-use super::answers::Answers;
 use super::keys::Keys;
 use super::memory::{Memory, Sink};
 use super::multicast::Groups;
 use super::objects::Objects;
 use super::qp::{Qp, RecvState, SendState};
 use super::queue::{RecvQueue, SendQueue};
+use super::response_queue::ResponseQueue;
 use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{
@@ -60,7 +60,7 @@ impl<M: Memory> Engine<M> {
                 well_known: [None; 2],
                 gsi: None,
                 scheduler: Scheduler::default(),
-                answers: Answers::default(),
+                response_queue: ResponseQueue::default(),
                 earliest: None,
                 unexpected_ports: 0,
                 dropped: DroppedDatagrams::default(),
@@ -147,7 +147,7 @@ impl<M: Memory> Engine<M> {
         let qps = self.objects.qps.len() + 1;
         // One more for the general services interface.
         self.objects.scheduler.reserve(qps + 1)?;
-        self.objects.answers.reserve(qps)?;
+        self.objects.response_queue.reserve(qps)?;
         self.use_pd(init.pd)?;
         let qp = Qp {
             qpn: Qpn(0),
@@ -169,10 +169,10 @@ impl<M: Memory> Engine<M> {
             resp: RecvState::new(init.srq.is_some() || init.service == Service::XrcTarget),
             in_ready: false,
             in_acks: false,
-            in_refusals: false,
+            in_naks: false,
             in_blocked: false,
             peer: None,
-            in_answers: false,
+            in_response_queue: false,
             peer_port: None,
             established: false,
         };
@@ -219,7 +219,7 @@ impl<M: Memory> Engine<M> {
         let mut qp = self.objects.qps.remove(qpn.0).ok_or(Refused::NoSuchObject)?;
         finish::send::forget(&mut qp, &mut self.objects.scheduler);
         self.objects.scheduler.drop_stale(qpn.0);
-        self.objects.answers.leave(&mut qp);
+        self.objects.response_queue.leave(&mut qp);
         self.objects.groups.leave_all(qpn);
         if let Some(owner) = qp.well_known.and_then(|number| self.objects.well_known.get_mut(number as usize))
         {

@@ -13,7 +13,7 @@ impl<M: Memory> Engine<M> {
     pub fn resume(&mut self, qpn: Qpn, stall: &Stall, now: Time, sink: &mut impl Sink) {
         self.objects.with(qpn.0, now, sink, |qp, _| match stall {
             Stall::Send { .. } | Stall::Response { .. } => qp.req.stalled = false,
-            Stall::Answer { .. } => qp.resp.responses.stalled = false,
+            Stall::ReadResponse { .. } => qp.resp.responses.stalled = false,
             Stall::Receive { .. } | Stall::Remote { .. } => {}
         });
     }

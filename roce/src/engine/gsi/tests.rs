@@ -200,7 +200,7 @@ fn packets_that_peers_cause_do_not_hold_a_mad_back() {
     host.engine.send_mad(&destination(), &[9; MAD_LEN]).unwrap();
     let (headers, _) = host.transmit(Urgency::Now).unwrap();
     assert_eq!(headers.bth.opcode, Opcode::UD_SEND_ONLY);
-    assert_eq!(host.sent().len(), 16, "the answer follows");
+    assert_eq!(host.sent().len(), 16, "the response follows");
 }
 
 #[test]

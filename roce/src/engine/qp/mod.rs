@@ -17,7 +17,7 @@ mod send_state;
 
 pub(crate) use current::{Current, MAX_MESSAGE, Taken};
 pub(crate) use recv_state::{Message, RecvState, Write};
-pub(crate) use responses::{Answer, Due, Resource, ResponseKind, Responses, packets};
+pub(crate) use responses::{Due, Resource, ResourceOp, ResponseClass, Responses, packets};
 pub(crate) use send_state::SendState;
 
 use super::queue::{RecvQueue, SendQueue, Wqe};
@@ -51,16 +51,16 @@ pub(crate) struct Qp {
     pub(crate) resp: RecvState,
     /// Whether the scheduler lists it among queue pairs with a request to send.
     pub(crate) in_ready: bool,
-    /// Whether the scheduler lists it among queue pairs with a refusal to send.
-    pub(crate) in_refusals: bool,
+    /// Whether the scheduler lists it among queue pairs with a NAK to send.
+    pub(crate) in_naks: bool,
     /// Whether the scheduler lists it among queue pairs with an acknowledgement to send.
     pub(crate) in_acks: bool,
     /// Whether the scheduler lists it among queue pairs waiting for room in the window.
     pub(crate) in_blocked: bool,
-    /// The peer's number in [`Answers`](super::answers::Answers), from RTR on.
+    /// The peer's number in [`ResponseQueue`](super::response_queue::ResponseQueue), from RTR on.
     pub(crate) peer: Option<u32>,
-    /// Whether that peer's list of queue pairs with an answer to send contains this one.
-    pub(crate) in_answers: bool,
+    /// Whether that peer's list of queue pairs with a response to send contains this one.
+    pub(crate) in_response_queue: bool,
     /// The peer's UDP source port, once known (strict ports).
     pub(crate) peer_port: Option<u16>,
     /// Whether a packet from the peer has arrived since RTR.
@@ -110,7 +110,7 @@ impl Qp {
     /// Returns whether the completion of this work request carries the bytes of its response, which
     /// has `packets` packets.
     #[inline]
-    pub(crate) fn is_answered_inline(&self, wqe: &Wqe, packets: u32) -> bool {
+    pub(crate) fn completes_inline(&self, wqe: &Wqe, packets: u32) -> bool {
         (1..=self.inline_completion.requester).contains(&wqe.length)
             && wqe.flags.signaled
             && wqe.wants_data()

@@ -18,15 +18,15 @@ use alloc::vec::Vec;
 use crate::engine::types::Pd;
 use crate::wire::{Psn, Syndrome, reth};
 
-/// The kinds of responses. Each is scheduled in a separate class.
+/// The classes of responses, which are scheduled apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResponseKind {
+pub(crate) enum ResponseClass {
     /// A NAK.
-    Refusal,
+    Nak,
     /// A plain acknowledgement.
     Ack,
-    /// A read response or the result of an atomic.
-    Answer,
+    /// The response of a [`Resource`]: a read response, an atomic acknowledgement and the like.
+    Resource,
 }
 
 /// Responses to send; sent responses that may be requested again.
@@ -40,7 +40,7 @@ pub(crate) struct Responses {
     /// The oldest due response, if one is due.
     next: u64,
     due: u32,
-    /// Whether the memory of the next answer is absent. If so, no response is sent
+    /// Whether the memory of the next response is absent. If so, no response is sent
     /// before [`Engine::resume`](crate::engine::Engine::resume), because responses leave in order.
     pub(crate) stalled: bool,
     pub(crate) nak: Option<Nak>,
@@ -54,13 +54,13 @@ pub(crate) struct Resource {
     pub(crate) psn: Psn,
     packets: u32,
     pub(crate) msn: u32,
-    pub(crate) answer: Answer,
+    pub(crate) op: ResourceOp,
     pub(crate) due: Option<Due>,
 }
 
-/// The contents of a response.
+/// The operation of a [`Resource`], with what its response needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ResourceOp {
     Read {
         pd: Pd,
         rkey: u32,
@@ -108,7 +108,7 @@ impl Responses {
 
     /// Remembers a request whose response is due. The caller has checked
     /// [`has_room`](Self::has_room).
-    pub(crate) fn push(&mut self, psn: Psn, packets: u32, msn: u32, answer: Answer) {
+    pub(crate) fn push(&mut self, psn: Psn, packets: u32, msn: u32, op: ResourceOp) {
         if self.end - self.begin == self.slots.len() as u64 {
             self.due -= u32::from(self.slot(self.begin).due.is_some());
             self.begin += 1;
@@ -118,15 +118,17 @@ impl Responses {
         if self.due == 0 {
             self.next = self.end;
         }
-        let due = match answer {
-            Answer::Read { addr, length, .. } => Due { psn, addr, left: length, begun: false, again: false },
-            Answer::Atomic { .. } | Answer::Placed => {
+        let due = match op {
+            ResourceOp::Read { addr, length, .. } => {
+                Due { psn, addr, left: length, begun: false, again: false }
+            }
+            ResourceOp::Atomic { .. } | ResourceOp::Placed => {
                 Due { psn, addr: 0, left: 0, begun: false, again: false }
             }
         };
         let at = self.at(self.end);
         if let Some(slot) = self.slots.get_mut(at) {
-            *slot = Resource { psn, packets, msn, answer, due: Some(due) };
+            *slot = Resource { psn, packets, msn, op, due: Some(due) };
             self.end += 1;
             self.due += 1;
         }
@@ -164,7 +166,7 @@ impl Responses {
     pub(crate) fn read_again(&mut self, psn: Psn, reth: &reth::Repr, mtu: u32) {
         let Some(index) = self.find(psn) else { return };
         let resource = self.slot(index);
-        let Answer::Read { rkey, addr, length, .. } = resource.answer else { return };
+        let ResourceOp::Read { rkey, addr, length, .. } = resource.op else { return };
         let skipped = psn.offset_from(resource.psn);
         let inside = if length == 0 || reth.dmalen == 0 {
             // Such a read names no memory, so its key is not checked.
@@ -192,11 +194,10 @@ impl Responses {
         }
     }
 
-    /// Schedules the result of a duplicate atomic, flush or atomic write, if its answer is of this
-    /// kind.
-    pub(crate) fn tell_again(&mut self, psn: Psn, is_of_kind: impl Fn(&Answer) -> bool) {
+    /// Schedules the result of a duplicate atomic, flush or atomic write, if it is of this kind.
+    pub(crate) fn send_again(&mut self, psn: Psn, is_of_kind: impl Fn(&ResourceOp) -> bool) {
         let Some(index) = self.find(psn) else { return };
-        if is_of_kind(&self.slot(index).answer) {
+        if is_of_kind(&self.slot(index).op) {
             self.set_due(index, Due { psn, addr: 0, left: 0, begun: false, again: true });
         }
     }
@@ -264,17 +265,17 @@ impl Responses {
 
     /// Returns the kind of the next response. Responses leave in order.
     #[inline(always)]
-    pub(crate) fn pending(&self) -> Option<ResponseKind> {
+    pub(crate) fn pending(&self) -> Option<ResponseClass> {
         if self.head().is_some() {
-            return if self.stalled { None } else { Some(ResponseKind::Answer) };
+            return if self.stalled { None } else { Some(ResponseClass::Resource) };
         }
         if self.nak.is_some() {
-            return Some(ResponseKind::Refusal);
+            return Some(ResponseClass::Nak);
         }
-        self.ack.is_some().then_some(ResponseKind::Ack)
+        self.ack.is_some().then_some(ResponseClass::Ack)
     }
 
-    /// Returns the oldest due answer.
+    /// Returns the oldest due response.
     #[inline(always)]
     pub(crate) fn head(&self) -> Option<&Resource> {
         if self.due == 0 { None } else { self.slots.get(self.at(self.next)) }
@@ -293,7 +294,7 @@ impl Responses {
             psn: Psn::default(),
             packets: 0,
             msn: 0,
-            answer: Answer::Atomic { orig: 0 },
+            op: ResourceOp::Atomic { orig: 0 },
             due: None,
         };
         slots.resize(depth, empty);
@@ -302,15 +303,15 @@ impl Responses {
         self.seek();
     }
 
-    /// Moves `next` to the oldest due answer.
+    /// Moves `next` to the oldest due response.
     fn seek(&mut self) {
         while self.due > 0 && self.next < self.end && self.slot(self.next).due.is_none() {
             self.next += 1;
         }
     }
 
-    /// Records that a packet of the oldest due answer has left. `rest` is the remainder of that
-    /// answer.
+    /// Records that a packet of the oldest due response has left. `rest` is the remainder of that
+    /// response.
     pub(crate) fn advance(&mut self, rest: Option<Due>, psn: Psn) {
         let at = self.at(self.next);
         if let Some(slot) = self.slots.get_mut(at) {

@@ -101,7 +101,7 @@ impl SendState {
     /// Only then may the queue pair wait for room held by others. Otherwise nothing would wake it
     /// if they never release their room.
     #[inline]
-    pub(crate) fn awaits_answer(&self) -> bool {
+    pub(crate) fn awaits_response(&self) -> bool {
         self.flight > 0 && self.unasked == 0
     }
 

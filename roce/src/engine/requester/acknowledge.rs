@@ -201,7 +201,7 @@ fn read_response<M: Memory, S: Sink>(
         fail::fail_oldest(qp, env, Status::BadResponse);
         return;
     }
-    let inline = qp.is_answered_inline(&wqe, wqe.psns);
+    let inline = qp.completes_inline(&wqe, wqe.psns);
     if !inline && let Err(status) = payload::spread(qp, env, position, offset, data) {
         lose(qp, env, wqe.wr_id, offset, status);
         return;
@@ -272,7 +272,7 @@ fn atomic_response<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M,
         fail::fail_oldest(qp, env, Status::BadResponse);
         return;
     }
-    let (inline, found) = (qp.is_answered_inline(&wqe, wqe.psns), found.to_ne_bytes());
+    let (inline, found) = (qp.completes_inline(&wqe, wqe.psns), found.to_ne_bytes());
     if !inline && let Err(status) = payload::spread(qp, env, position, 0, &found) {
         lose(qp, env, wqe.wr_id, 0, status);
         return;

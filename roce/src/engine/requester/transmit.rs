@@ -104,7 +104,7 @@ pub(crate) fn has_work(qp: &Qp) -> bool {
     };
     // A queue pair whose requests were acknowledged meanwhile stays listed as blocked but no longer
     // needs to wait.
-    let blocked = qp.in_blocked && req.awaits_answer();
+    let blocked = qp.in_blocked && req.awaits_response();
     let waits = req.waiting || req.stalled || blocked;
     req.cursor != last && !waits && req.halted.is_none() && req.rnr_until.is_none()
 }
@@ -175,7 +175,7 @@ fn may_read<M: Memory, S: Sink>(
     if qp.attr.max_rd_atomic == 0 {
         return Err(Status::LocalQpOperation);
     }
-    if qp.sq.get(position).is_some_and(|wqe| qp.is_answered_inline(wqe, psns)) {
+    if qp.sq.get(position).is_some_and(|wqe| qp.completes_inline(wqe, psns)) {
         return Ok(());
     }
     payload::check(qp, env, position, Access::LOCAL_WRITE)
@@ -215,7 +215,7 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
         return false;
     }
     // A queue pair with nothing in flight does not wait for others, whose peers may be gone.
-    if !req.awaits_answer() {
+    if !req.awaits_response() {
         return true;
     }
     // Checked before the queue pair's own share, so that one with much in flight also waits in the

@@ -33,7 +33,7 @@ use self::refuse::Refusal;
 use super::environment::Environment;
 use super::finish::{self, recv};
 use super::memory::{Memory, Sink};
-use super::qp::{Answer, Message, Qp, RecvState};
+use super::qp::{Message, Qp, RecvState, ResourceOp};
 use super::types::{Completion, Event, PostRefused, RecvWr, Service, State, Status};
 use crate::wire::{self, Headers, NakCode, Psn, Syndrome};
 
@@ -164,9 +164,9 @@ fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
             resp.responses.read_again(psn, reth, mtu);
         }
     } else if opcode.is_atomic() {
-        resp.responses.tell_again(psn, |answer| matches!(answer, Answer::Atomic { .. }));
+        resp.responses.send_again(psn, |op| matches!(op, ResourceOp::Atomic { .. }));
     } else if opcode.has_own_response() {
-        resp.responses.tell_again(psn, |answer| matches!(answer, Answer::Placed));
+        resp.responses.send_again(psn, |op| matches!(op, ResourceOp::Placed));
     }
 }
 

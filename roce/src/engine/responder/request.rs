@@ -11,7 +11,7 @@ use super::refuse::Refusal;
 use crate::engine::environment::Environment;
 use crate::engine::finish::recv;
 use crate::engine::memory::{Memory, Sink};
-use crate::engine::qp::{Answer, MAX_MESSAGE, Message, Qp, Write, packets};
+use crate::engine::qp::{MAX_MESSAGE, Message, Qp, ResourceOp, Write, packets};
 use crate::engine::scatter::SgeError;
 use crate::engine::types::{Access, Completion, Opcode, Pd, Service, SrqId, Stall, Status};
 use crate::wire::{Headers, feth, opcode::operation, packet::pad_for, reth};
@@ -272,8 +272,8 @@ fn read<M: Memory, S: Sink>(
     check_present(qp, env, scope, &reth)?;
     let msn = qp.resp.count_message();
     let packets = packets(reth.dmalen, qp.recv_mtu());
-    let answer = Answer::Read { pd: scope.pd, rkey: reth.rkey, addr: reth.va, length: reth.dmalen };
-    qp.resp.responses.push(headers.bth.psn, packets, msn, answer);
+    let op = ResourceOp::Read { pd: scope.pd, rkey: reth.rkey, addr: reth.va, length: reth.dmalen };
+    qp.resp.responses.push(headers.bth.psn, packets, msn, op);
     Ok(packets)
 }
 
@@ -338,7 +338,7 @@ fn atomic<M: Memory, S: Sink>(
         return Err(unreachable(qp, env, stall));
     };
     let msn = qp.resp.count_message();
-    qp.resp.responses.push(headers.bth.psn, 1, msn, Answer::Atomic { orig });
+    qp.resp.responses.push(headers.bth.psn, 1, msn, ResourceOp::Atomic { orig });
     Ok(1)
 }
 
@@ -374,7 +374,7 @@ fn flush<M: Memory, S: Sink>(
         env.keys.remote(scope.pd, qp.qpn, reth.rkey, addr, length, need).ok_or(Refusal::Access)?;
     env.memory.flush(region, offset, length, persistent).map_err(|_| Refusal::Unreachable)?;
     let msn = qp.resp.count_message();
-    qp.resp.responses.push(headers.bth.psn, 1, msn, Answer::Placed);
+    qp.resp.responses.push(headers.bth.psn, 1, msn, ResourceOp::Placed);
     Ok(1)
 }
 
@@ -400,6 +400,6 @@ fn atomic_write<M: Memory, S: Sink>(
         .ok_or(Refusal::Access)?;
     env.memory.atomic_write(region, offset, data).map_err(|_| Refusal::Unreachable)?;
     let msn = qp.resp.count_message();
-    qp.resp.responses.push(headers.bth.psn, 1, msn, Answer::Placed);
+    qp.resp.responses.push(headers.bth.psn, 1, msn, ResourceOp::Placed);
     Ok(1)
 }

@@ -7,7 +7,7 @@ use super::refuse::fail;
 use crate::engine::environment::Environment;
 use crate::engine::finish::recv::outcome;
 use crate::engine::memory::{Memory, Sink};
-use crate::engine::qp::{Answer, Due, Qp, Resource, ResponseKind};
+use crate::engine::qp::{Due, Qp, Resource, ResourceOp, ResponseClass};
 use crate::engine::types::{Access, Event, Pd, Service, Stall, Status, Transmit};
 use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_ack_eth, bth, opcode, packet::pad_for,
@@ -18,7 +18,7 @@ use crate::wire::{
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
-    kind: ResponseKind,
+    kind: ResponseClass,
     buf: &mut [u8],
 ) -> Option<Transmit> {
     let len = write(qp, env, kind, buf)?;
@@ -29,7 +29,7 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
 fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
-    kind: ResponseKind,
+    kind: ResponseClass,
     buf: &mut [u8],
 ) -> Option<usize> {
     if qp.resp.responses.pending()? != kind {
@@ -38,10 +38,10 @@ fn write<M: Memory, S: Sink>(
     if let Some(resource) = qp.resp.responses.head().copied()
         && let Some(due) = resource.due
     {
-        let sent = match resource.answer {
-            Answer::Atomic { orig } => Ok(tell(qp, &resource, orig, buf)?),
-            Answer::Placed => Ok(confirm(qp, &resource, buf)?),
-            Answer::Read { pd, rkey, .. } => respond(qp, env, &resource, &due, (pd, rkey), buf),
+        let sent = match resource.op {
+            ResourceOp::Atomic { orig } => Ok(atomic_ack(qp, &resource, orig, buf)?),
+            ResourceOp::Placed => Ok(placed(qp, &resource, buf)?),
+            ResourceOp::Read { pd, rkey, .. } => read_response(qp, env, &resource, &due, (pd, rkey), buf),
         };
         match sent {
             Ok(len) => return (len > 0).then_some(len),
@@ -53,11 +53,11 @@ fn write<M: Memory, S: Sink>(
         }
     }
     let headers = if let Some(nak) = qp.resp.responses.nak {
-        acknowledge(qp, nak.psn, nak.syndrome, nak.msn)
+        ack(qp, nak.psn, nak.syndrome, nak.msn)
     } else if qp.resp.responses.ack.is_some() {
         // IBTA 9.7.5.1.2: one acknowledgement for everything received.
         let (psn, msn) = qp.resp.responses.acknowledged(qp.resp.expected.prev(), qp.resp.msn);
-        acknowledge(qp, psn, Syndrome::ACK, msn)
+        ack(qp, psn, Syndrome::ACK, msn)
     } else {
         return None;
     };
@@ -79,12 +79,12 @@ fn headers(qp: &Qp, operation: u8, psn: Psn, syndrome: Syndrome, msn: u32) -> He
     Headers { aeth: Some(aeth::Repr { syndrome, msn }), ..Headers::new(bth) }
 }
 
-fn acknowledge(qp: &Qp, psn: Psn, syndrome: Syndrome, msn: u32) -> Headers {
+fn ack(qp: &Qp, psn: Psn, syndrome: Syndrome, msn: u32) -> Headers {
     headers(qp, opcode::operation::ACKNOWLEDGE, psn, syndrome, msn)
 }
 
 /// Writes the result of an atomic.
-fn tell(qp: &mut Qp, resource: &Resource, orig: u64, buf: &mut [u8]) -> Option<usize> {
+fn atomic_ack(qp: &mut Qp, resource: &Resource, orig: u64, buf: &mut [u8]) -> Option<usize> {
     let operation = opcode::operation::ATOMIC_ACKNOWLEDGE;
     let mut headers = headers(qp, operation, resource.psn, Syndrome::ACK, resource.msn);
     headers.atomic_ack_eth = Some(atomic_ack_eth::Repr { orig });
@@ -100,7 +100,7 @@ fn tell(qp: &mut Qp, resource: &Resource, orig: u64, buf: &mut [u8]) -> Option<u
 ///
 /// # References
 /// IBTA A19.4.2, A19.5.2
-fn confirm(qp: &mut Qp, resource: &Resource, buf: &mut [u8]) -> Option<usize> {
+fn placed(qp: &mut Qp, resource: &Resource, buf: &mut [u8]) -> Option<usize> {
     let operation = opcode::operation::RDMA_READ_RESPONSE_ONLY;
     let len = headers(qp, operation, resource.psn, Syndrome::ACK, resource.msn).emit(buf);
     if len == 0 {
@@ -112,7 +112,7 @@ fn confirm(qp: &mut Qp, resource: &Resource, buf: &mut [u8]) -> Option<usize> {
 
 /// Writes the next packet of a read response, directly from memory. Returns 0 if the buffer is too
 /// short or the memory is not present.
-fn respond<M: Memory, S: Sink>(
+fn read_response<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     resource: &Resource,
@@ -144,7 +144,7 @@ fn respond<M: Memory, S: Sink>(
             .remote(pd, qp.qpn, rkey, due.addr, u64::from(len), Access::REMOTE_READ)
             .ok_or((NakCode::REMOTE_ACCESS_ERROR, Event::QpAccessError(qp.qpn)))?;
         if env.memory.read(region, offset, payload).is_err() {
-            let stall = Stall::Answer { rkey, addr: due.addr, left: due.left };
+            let stall = Stall::ReadResponse { rkey, addr: due.addr, left: due.left };
             if env.sink.postpone(qp.qpn, &stall) {
                 qp.resp.responses.stalled = true;
                 return Ok(0);

@@ -90,7 +90,7 @@ pub enum Stall {
         write: bool,
     },
     /// The memory of a read response, which may have begun. Responses stop.
-    Answer {
+    ReadResponse {
         /// The key.
         rkey: u32,
         /// The address of the first byte that the packet would carry.
@@ -123,13 +123,13 @@ pub struct Config {
     /// socket or buffer must hold them. A queue pair may always have one packet in flight. It may
     /// use at most three quarters of the window, so silent peers do not stall others.
     pub window_bytes: u32,
-    /// The rate, in bytes per microsecond, of answers (read responses and results of atomics) to
+    /// The rate, in bytes per microsecond, of read responses and results of atomics to
     /// one peer, beyond a burst of `window_bytes`. 0: as fast as the caller fetches packets.
     ///
-    /// A request of a few bytes may request 2 GiB. The part of an answer beyond the window or the
-    /// rate waits until [`deadline`](super::Engine::deadline) while other peers are answered. As in
-    /// the window, each packet costs its bytes from BTH to pad plus 768.
-    pub answer_rate: u32,
+    /// A request of a few bytes may request 2 GiB. The part of a response beyond the window or the
+    /// rate waits until [`deadline`](super::Engine::deadline) while responses to other peers leave.
+    /// As in the window, each packet costs its bytes from BTH to pad plus 768.
+    pub response_rate: u32,
     /// The number of bytes of a message after which a packet requests an acknowledgement, at the
     /// latest.
     pub ack_every: u32,
@@ -166,7 +166,7 @@ impl Default for Config {
             max_groups: 8192,
             max_group_members: 4096,
             window_bytes: 128 << 10,
-            answer_rate: 0,
+            response_rate: 0,
             ack_every: 32 << 10,
             burst: 16,
             qpn_modulus: 1,

@@ -57,7 +57,7 @@ fn a_well_known_number_has_one_owner_at_a_time() {
 }
 
 #[test]
-fn several_may_send_as_one_that_hears_the_answers() {
+fn several_may_send_as_one_that_hears_the_responses() {
     let mut f = Fixture::new();
     let owner = with(&mut f, Some(1), None).unwrap();
     let senders = [with(&mut f, None, Some(1)).unwrap(), with(&mut f, None, Some(1)).unwrap()];

@@ -111,7 +111,7 @@ fn a_code_that_nobody_knows_is_ignored() {
     f.post(WRITE, 8);
     f.leaves();
     f.nak(0, NakCode(17));
-    f.answer(0, Syndrome(0x5f));
+    f.acknowledge_with(0, Syndrome(0x5f));
     assert_eq!((f.ended(), f.state()), (Vec::new(), State::Rts));
 }
 

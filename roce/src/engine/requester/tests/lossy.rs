@@ -93,7 +93,7 @@ fn a_link_that_does_everything() {
 }
 
 #[test]
-fn an_answer_that_was_asked_for_again_is_not_in_the_way_of_the_next() {
+fn a_response_that_was_asked_for_again_is_not_in_the_way_of_the_next() {
     let link =
         Link { reorder: Chance::percent(20), reorder_delay: 30_000, jitter: 10_000, ..Link::default() };
     let attr = Attr { max_rd_atomic: 1, max_dest_rd_atomic: 1, ..connected_attr() };

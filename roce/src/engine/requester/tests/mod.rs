@@ -97,19 +97,19 @@ impl Fixture {
 
     /// Delivers an acknowledgement of the `nth` packet.
     fn ack(&mut self, nth: u32) {
-        self.answer(nth, Syndrome::ACK);
+        self.acknowledge_with(nth, Syndrome::ACK);
     }
 
     fn nak(&mut self, nth: u32, code: NakCode) {
-        self.answer(nth, Syndrome::nak(code));
+        self.acknowledge_with(nth, Syndrome::nak(code));
     }
 
     /// Delivers an RNR NAK with 0.64 ms.
     fn rnr(&mut self, nth: u32) {
-        self.answer(nth, Syndrome::rnr_nak(RnrTimer(12)));
+        self.acknowledge_with(nth, Syndrome::rnr_nak(RnrTimer(12)));
     }
 
-    fn answer(&mut self, nth: u32, syndrome: Syndrome) {
+    fn acknowledge_with(&mut self, nth: u32, syndrome: Syndrome) {
         let headers = self.response(Opcode::RC_ACKNOWLEDGE, nth, syndrome);
         self.host.arrive(&headers, &[]);
     }

@@ -25,7 +25,7 @@ fn a_read_takes_as_many_sequence_numbers_as_its_response_has_packets() {
 }
 
 #[test]
-fn an_empty_read_has_an_empty_answer() {
+fn an_empty_read_has_an_empty_response() {
     let mut f = Fixture::new(Service::Rc);
     let read = f.post(READ, 0);
     f.leaves();
@@ -164,7 +164,7 @@ fn an_atomic_puts_what_was_found_into_local_memory() {
 }
 
 #[test]
-fn what_arrives_after_going_back_moves_where_the_answer_begins() {
+fn what_arrives_after_going_back_moves_where_the_response_begins() {
     let mut f = Fixture::new(Service::Rc);
     let read = f.post(READ, 1024);
     f.leaves();

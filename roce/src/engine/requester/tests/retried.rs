@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn without_an_answer_everything_is_sent_again() {
+fn without_a_response_everything_is_sent_again() {
     let mut f = Fixture::new(Service::Rc);
     f.post(WRITE, 300);
     f.post(SEND, 8);
@@ -88,7 +88,7 @@ fn timeout_zero_waits_for_ever() {
 }
 
 #[test]
-fn an_answer_to_everything_stops_the_timer() {
+fn a_response_to_everything_stops_the_timer() {
     let mut f = Fixture::new(Service::Rc);
     f.post(WRITE, 8);
     f.leaves();

@@ -1,4 +1,4 @@
-//! Packets from an all-knowing hostile peer: each receive ends once, and answers end.
+//! Packets from an all-knowing hostile peer: each receive ends once, and responses end.
 
 use proptest::prelude::*;
 
@@ -35,11 +35,11 @@ proptest! {
     fn each_receive_ends_once_whatever_arrives(
         service in prop_oneof![Just(Service::Rc), Just(Service::Uc)],
         requests in prop::collection::vec(any_request(), 1..60),
-        answer_every in 1usize..5,
+        respond_every in 1usize..5,
     ) {
         let mut f = Fixture::new(service);
         let mut posted = 0;
-        let mut answers = 0;
+        let mut responses = 0;
         for (n, any) in requests.iter().enumerate() {
             if f.host.engine.objects.qps.get(f.qpn.0).unwrap().rq.len() < 3 && n % 3 == 0 {
                 f.post(posted, 0, 700);
@@ -57,14 +57,14 @@ proptest! {
             headers.reth = Some(reth::Repr { va, rkey, dmalen: any.dmalen });
             headers.atomic_eth = Some(atomic_eth::Repr { va: va & !7, rkey, swap_add: 1, compare: 0 });
             f.host.arrive(&headers, &payload);
-            if n % answer_every == 0 && f.host.transmit(Urgency::Now).is_some() {
-                answers += 1;
+            if n % respond_every == 0 && f.host.transmit(Urgency::Now).is_some() {
+                responses += 1;
             }
         }
-        answers += f.host.sent().len();
+        responses += f.host.sent().len();
         // A read covers at most the whole memory. Each request causes at most one acknowledgement.
-        prop_assert!(answers <= requests.len() * 17);
-        prop_assert!(service == Service::Rc || answers == 0);
+        prop_assert!(responses <= requests.len() * 17);
+        prop_assert!(service == Service::Rc || responses == 0);
         f.host.modify(f.qpn, &to(State::Err));
         prop_assert!(f.sent().is_empty());
         let ended: Vec<u64> = f.host.completions().iter().map(|done| done.wr_id).collect();

@@ -183,7 +183,7 @@ fn a_duplicate_read_of_nothing_repeats_a_read_of_nothing_alone() {
 }
 
 #[test]
-fn an_answer_under_way_is_cut_by_no_duplicate() {
+fn a_response_under_way_is_cut_by_no_duplicate() {
     let part = |skip: u32, va: u64, dmalen: u32, key: u32| (skip, reth::Repr { va, rkey: key, dmalen });
     for n in 0..8 {
         let mut f = Fixture::new(Service::Rc);
@@ -221,7 +221,7 @@ fn an_answer_under_way_is_cut_by_no_duplicate() {
 }
 
 #[test]
-fn an_answer_under_way_begins_again_where_its_rest_is_asked_for_again() {
+fn a_response_under_way_begins_again_where_its_rest_is_asked_for_again() {
     for skip in 0..3 {
         let mut f = Fixture::new(Service::Rc);
         let read = f.read(0, 1000);

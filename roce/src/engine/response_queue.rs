@@ -1,9 +1,9 @@
-//! [`Answers`]: the order of read responses and atomic results, and the bytes of them in flight to
+//! [`ResponseQueue`]: the order of read responses and atomic results, and their bytes in flight to
 //! each peer.
 //!
 //! A read request of 28 bytes may request 2 GiB, and a queue pair may owe one atomic result for
-//! each of [`Attr::max_dest_rd_atomic`] requests. These answers must not delay packets that others
-//! wait for. They therefore form a separate line behind requests, refusals and acknowledgements
+//! each of [`Attr::max_dest_rd_atomic`] requests. These responses must not delay packets that
+//! others wait for. They therefore form a separate line behind requests, NAKs and acknowledgements
 //! ([`output`](super::output)).
 //!
 //! ```text
@@ -20,13 +20,13 @@
 //! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first. One flow's
 //!   packets then fit a datagram segmented by the kernel.
 //! - **Credit** is a bucket of [`Config::window_bytes`] for each peer. Each packet removes its
-//!   length and [`PACKET_COST`]; time adds [`Config::answer_rate`]. In any period of `t`
-//!   microseconds, one peer is therefore sent at most `window_bytes + answer_rate × t` bytes of
-//!   answers, plus one packet if the window is smaller than a packet.
+//!   length and [`PACKET_COST`]; time adds [`Config::response_rate`]. In any period of `t`
+//!   microseconds, one peer is therefore sent at most `window_bytes + response_rate × t` bytes of
+//!   responses, plus one packet if the window is smaller than a packet.
 //!
-//! Only time refills a bucket. The wire offers one other sign that a peer has received an answer: a
-//! request beyond the depth of its queue pair. It arrives a whole depth late, and a hostile peer
-//! sends it without reading the answer.
+//! Only time refills a bucket. The wire offers one other sign that a peer has received a response:
+//! a request beyond the depth of its queue pair. It arrives a whole depth late, and a hostile peer
+//! sends it without reading the response.
 //!
 //! [`Attr::max_dest_rd_atomic`]: super::types::Attr::max_dest_rd_atomic
 //!
@@ -55,16 +55,16 @@ const PACKET_COST_MAX: i64 = 4096 + 64 + PACKET_COST as i64;
 /// The credit a resting peer waits for: a quantum of full packets.
 const QUANTUM_COST: i64 = 15 * PACKET_COST_MAX;
 
-/// The peers that receive answers.
+/// The peers that receive read responses and atomic results.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct ResponseQueue {
     peers: Vec<Peer>,
     /// Free places in `peers`.
     free: Vec<u32>,
     by_address: BTreeMap<Address, u32>,
-    /// Peers with answers to send.
+    /// Peers with responses to send.
     line: VecDeque<u32>,
-    /// Peers with answers to send but too little credit, and when they will have enough.
+    /// Peers with responses to send but too little credit, and when they will have enough.
     resting: BinaryHeap<Reverse<(Time, u32)>>,
     /// The part of its quantum used by the first queue pair of the first peer.
     packets: u32,
@@ -92,7 +92,7 @@ struct Peer {
     address: Address,
     /// The number of queue pairs connected to this peer.
     users: u32,
-    /// The queue pairs with an answer to send.
+    /// The queue pairs with a response to send.
     qps: VecDeque<u32>,
     place: Place,
     /// The number of bytes allowed to leave. Below 0 if the window is smaller than a packet.
@@ -108,7 +108,7 @@ enum Place {
     Resting,
 }
 
-impl Answers {
+impl ResponseQueue {
     /// Allocates room for the peers of `qps` queue pairs, so that connecting one allocates little.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl Answers {
         let Some(number) = qp.peer.take() else { return };
         let Some(peer) = self.peers.get_mut(number as usize) else { return };
         peer.users = peer.users.saturating_sub(1);
-        if core::mem::take(&mut qp.in_answers) {
+        if core::mem::take(&mut qp.in_response_queue) {
             if peer.qps.front() == Some(&qp.qpn.0) && self.line.front() == Some(&number) {
                 (self.packets, self.bytes) = (0, 0);
             }
@@ -179,12 +179,12 @@ impl Answers {
         }
     }
 
-    /// Appends a queue pair with an answer to send to its peer's list.
+    /// Appends a queue pair with a response to send to its peer's list.
     #[inline]
     pub(crate) fn enqueue(&mut self, qp: &mut Qp) {
-        let Some(number) = qp.peer.filter(|_| !qp.in_answers) else { return };
+        let Some(number) = qp.peer.filter(|_| !qp.in_response_queue) else { return };
         let Some(peer) = self.peers.get_mut(number as usize) else { return };
-        qp.in_answers = true;
+        qp.in_response_queue = true;
         peer.qps.push_back(qp.qpn.0);
         if peer.place == Place::Nowhere {
             peer.place = Place::Line;
@@ -192,7 +192,7 @@ impl Answers {
         }
     }
 
-    /// Returns whether no answer waits.
+    /// Returns whether no response waits.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         self.line.is_empty() && self.resting.is_empty()
@@ -217,8 +217,8 @@ impl Answers {
         }
     }
 
-    /// Returns the queue pair whose answer leaves next, or `None` if no peer has both an answer and
-    /// credit.
+    /// Returns the queue pair whose response leaves next, or `None` if no peer has both a response
+    /// and credit.
     #[inline]
     pub(crate) fn next(&mut self, now: Time, config: &Config) -> Option<u32> {
         self.wake(now);
@@ -250,7 +250,7 @@ impl Answers {
         self.bytes = self.bytes.saturating_add(len as u32);
         let peer = self.line.front().and_then(|&number| self.peers.get_mut(number as usize));
         if let Some(peer) = peer
-            && config.answer_rate > 0
+            && config.response_rate > 0
         {
             peer.credit -= (len as u64 + PACKET_COST) as i64;
         }
@@ -278,7 +278,7 @@ impl Peer {
     /// when it will suffice.
     #[inline]
     fn rests_until(&mut self, now: Time, config: &Config) -> Option<Time> {
-        let (rate, window) = (i64::from(config.answer_rate), i64::from(config.window_bytes));
+        let (rate, window) = (i64::from(config.response_rate), i64::from(config.window_bytes));
         if rate == 0 {
             return None;
         }
