@@ -1,7 +1,7 @@
 //! [`Environment`]: the context for the halves of a queue pair, apart from the queue pair itself.
 
-use super::keys::{KeyRefused, Keys};
 use super::memory::{Memory, Sink};
+use super::memory_regions::{KeyRefused, MemoryRegions};
 use super::queue::Srq;
 use super::response_queue::ResponseQueue;
 use super::scheduler::Scheduler;
@@ -13,7 +13,7 @@ use super::types::{Completion, Config, CqId, Event, Pd, Qpn, Time};
 pub(crate) struct Environment<'a, M: Memory, S: Sink> {
     pub(crate) config: &'a Config,
     pub(crate) memory: &'a mut M,
-    pub(crate) keys: &'a mut Keys<M::Region>,
+    pub(crate) memory_regions: &'a mut MemoryRegions<M::Region>,
     pub(crate) srqs: &'a mut Table<Srq>,
     pub(crate) scheduler: &'a mut Scheduler,
     pub(crate) response_queue: &'a mut ResponseQueue,
@@ -26,8 +26,8 @@ pub(crate) struct Environment<'a, M: Memory, S: Sink> {
 impl<M: Memory, S: Sink> Environment<'_, M, S> {
     /// Invalidates a key for a work request or a peer of this queue pair and informs the memory.
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
-        self.keys.invalidate(pd, qpn, rkey)?;
-        if let Some(region) = self.keys.memory_at(rkey >> 8) {
+        self.memory_regions.invalidate(pd, qpn, rkey)?;
+        if let Some(region) = self.memory_regions.memory_at(rkey >> 8) {
             self.memory.invalidated(region);
         }
         Ok(())

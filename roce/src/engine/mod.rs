@@ -25,7 +25,7 @@
 //! | | `multicast` | multicast groups and their members |
 //! | parts | `queue` | send and (shared) receive queues: preallocated rings of work requests |
 //! | | `scatter` | lists of scatter/gather elements: bytes to registered memory and back |
-//! | | `keys` | memory regions and windows: keys, rights, protection domains, ranges |
+//! | | `memory_regions` | memory regions and windows: keys, rights, protection domains, ranges |
 //! | | `table` | objects by number |
 //! | | `memory` | [`Memory`] for payload; [`Sink`] for completions and events |
 //! | | `types` | values: numbers of objects, attributes, work requests, completions |
@@ -51,8 +51,8 @@ mod environment;
 mod finish;
 mod gsi;
 mod input;
-mod keys;
 mod memory;
+mod memory_regions;
 mod modify;
 mod multicast;
 mod objects;
@@ -70,8 +70,8 @@ mod table;
 mod testing;
 mod types;
 
-pub use keys::MrChange;
 pub use memory::{CqFull, Fault, FirstPacket, MadsFull, Matched, Memory, Sink};
+pub use memory_regions::MrChange;
 pub use rdma_sans_io::Random;
 pub use types::{
     Access, Arrival, Attr, AttrChange, Completion, Config, CqId, DroppedDatagrams, Event, GSI_QKEY, GSI_QPN,

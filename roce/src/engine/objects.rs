@@ -6,8 +6,8 @@ use rdma_sans_io::Random;
 
 use super::environment::Environment;
 use super::gsi::Gsi;
-use super::keys::Keys;
 use super::memory::{Memory, Sink};
+use super::memory_regions::MemoryRegions;
 use super::multicast::Groups;
 use super::qp::{Qp, ResponseClass};
 use super::queue::Srq;
@@ -24,7 +24,7 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) memory: M,
     pub(crate) random: Box<dyn Random>,
     pub(crate) pds: Table<u32>,
-    pub(crate) keys: Keys<M::Region>,
+    pub(crate) memory_regions: MemoryRegions<M::Region>,
     pub(crate) srqs: Table<Srq>,
     pub(crate) qps: Table<Qp>,
     pub(crate) groups: Groups,
@@ -53,7 +53,7 @@ impl<M: Memory> Objects<M> {
         let env = Environment {
             config: &self.config,
             memory: &mut self.memory,
-            keys: &mut self.keys,
+            memory_regions: &mut self.memory_regions,
             srqs: &mut self.srqs,
             scheduler: &mut self.scheduler,
             response_queue: &mut self.response_queue,

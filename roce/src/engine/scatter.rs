@@ -3,8 +3,8 @@
 //! # References
 //! IBTA 10.8.3 (data segments). A segment of length 0 names no memory and its key is not checked.
 
-use super::keys::Keys;
 use super::memory::Memory;
+use super::memory_regions::MemoryRegions;
 use super::types::{Access, Pd, Sge};
 
 /// The reason why bytes could not be copied.
@@ -25,7 +25,7 @@ pub(crate) fn length(sges: &[Sge]) -> u64 {
 /// Copies `dst.len()` bytes out of the elements, starting at byte `skip`.
 #[inline]
 pub(crate) fn gather<M: Memory>(
-    keys: &Keys<M::Region>,
+    regions: &MemoryRegions<M::Region>,
     memory: &mut M,
     pd: Pd,
     sges: &[Sge],
@@ -34,7 +34,7 @@ pub(crate) fn gather<M: Memory>(
 ) -> Result<(), SgeError> {
     for piece in Pieces::new(sges, skip, dst.len()) {
         let (now, later) = dst.split_at_mut(piece.length);
-        let (region, offset) = keys
+        let (region, offset) = regions
             .local(pd, piece.lkey, piece.addr, piece.length as u64, Access::NONE)
             .ok_or(SgeError::Protection)?;
         memory.read(region, offset, now).map_err(|_| SgeError::Protection)?;
@@ -46,7 +46,7 @@ pub(crate) fn gather<M: Memory>(
 /// Copies `src` into the elements, starting at byte `skip`.
 #[inline]
 pub(crate) fn scatter<M: Memory>(
-    keys: &Keys<M::Region>,
+    regions: &MemoryRegions<M::Region>,
     memory: &mut M,
     pd: Pd,
     sges: &[Sge],
@@ -55,7 +55,7 @@ pub(crate) fn scatter<M: Memory>(
 ) -> Result<(), SgeError> {
     for piece in Pieces::new(sges, skip, src.len()) {
         let (now, later) = src.split_at(piece.length);
-        let (region, offset) = keys
+        let (region, offset) = regions
             .local(pd, piece.lkey, piece.addr, piece.length as u64, Access::LOCAL_WRITE)
             .ok_or(SgeError::Protection)?;
         memory.write(region, offset, now).map_err(|_| SgeError::Protection)?;
@@ -65,8 +65,8 @@ pub(crate) fn scatter<M: Memory>(
 }
 
 /// Returns whether all elements allow access `need`.
-pub(crate) fn check<R>(keys: &Keys<R>, pd: Pd, sges: &[Sge], need: Access) -> bool {
-    let allowed = |sge: &Sge| keys.local(pd, sge.lkey, sge.addr, u64::from(sge.length), need).is_some();
+pub(crate) fn check<R>(regions: &MemoryRegions<R>, pd: Pd, sges: &[Sge], need: Access) -> bool {
+    let allowed = |sge: &Sge| regions.local(pd, sge.lkey, sge.addr, u64::from(sge.length), need).is_some();
     sges.iter().all(|sge| sge.length == 0 || allowed(sge))
 }
 
@@ -126,12 +126,12 @@ mod tests {
     const PD: Pd = Pd(1);
 
     /// Returns a region of `length` zeros at address 100.
-    fn region(length: usize, access: Access) -> (Keys<VecRegion>, VecMemory, u32) {
-        let (mut keys, mut memory) = (Keys::new(4), VecMemory::default());
+    fn region(length: usize, access: Access) -> (MemoryRegions<VecRegion>, VecMemory, u32) {
+        let (mut regions, mut memory) = (MemoryRegions::new(4), VecMemory::default());
         let region = VecRegion { buffer: memory.add(vec![0; length]), start: 0, length: length as u64 };
         let attr = MemoryAttr { pd: PD, iova: 100, length: length as u64, access };
-        let lkey = keys.insert(&attr, region, &mut random()).unwrap();
-        (keys, memory, lkey)
+        let lkey = regions.insert(&attr, region, &mut random()).unwrap();
+        (regions, memory, lkey)
     }
 
     proptest! {
@@ -141,7 +141,7 @@ mod tests {
             message in prop::collection::vec(any::<u8>(), 0..100),
             piece in 1usize..30,
         ) {
-            let (keys, mut memory, lkey) = region(200, Access::LOCAL_WRITE);
+            let (regions, mut memory, lkey) = region(200, Access::LOCAL_WRITE);
             // From the end to the beginning, with gaps of 3 bytes.
             let mut addr = 300;
             let sges: Vec<Sge> = lengths.iter().map(|&length| {
@@ -151,11 +151,11 @@ mod tests {
             let room = length(&sges) as usize;
             let mut put = Ok(());
             for (n, bytes) in message.chunks(piece).enumerate() {
-                put = put.and_then(|()| scatter(&keys, &mut memory, PD, &sges, (n * piece) as u64, bytes));
+                put = put.and_then(|()| scatter(&regions, &mut memory, PD, &sges, (n * piece) as u64, bytes));
             }
             prop_assert_eq!(put, if message.len() <= room { Ok(()) } else { Err(SgeError::Length) });
             let mut back = vec![0; message.len()];
-            let got = gather(&keys, &mut memory, PD, &sges, 0, &mut back);
+            let got = gather(&regions, &mut memory, PD, &sges, 0, &mut back);
             prop_assert_eq!(got, put);
             let same = message.len().min(room);
             prop_assert_eq!(&back[..same / piece * piece], &message[..same / piece * piece]);
@@ -164,13 +164,13 @@ mod tests {
 
     #[test]
     fn memory_that_may_not_be_written_can_be_read() {
-        let (keys, mut memory, lkey) = region(8, Access::NONE);
+        let (regions, mut memory, lkey) = region(8, Access::NONE);
         let sges = [Sge { addr: 100, length: 8, lkey }];
-        assert_eq!(scatter(&keys, &mut memory, PD, &sges, 0, &[1]), Err(SgeError::Protection));
-        assert_eq!(gather(&keys, &mut memory, PD, &sges, 0, &mut [0; 8]), Ok(()));
-        assert!(!check(&keys, PD, &sges, Access::LOCAL_WRITE));
-        assert!(check(&keys, PD, &sges, Access::NONE));
-        assert!(!check(&keys, PD, &[Sge { length: 9, ..sges[0] }], Access::NONE));
-        assert!(check(&keys, PD, &[Sge { length: 0, addr: 0, lkey: 0 }], Access::LOCAL_WRITE));
+        assert_eq!(scatter(&regions, &mut memory, PD, &sges, 0, &[1]), Err(SgeError::Protection));
+        assert_eq!(gather(&regions, &mut memory, PD, &sges, 0, &mut [0; 8]), Ok(()));
+        assert!(!check(&regions, PD, &sges, Access::LOCAL_WRITE));
+        assert!(check(&regions, PD, &sges, Access::NONE));
+        assert!(!check(&regions, PD, &[Sge { length: 9, ..sges[0] }], Access::NONE));
+        assert!(check(&regions, PD, &[Sge { length: 0, addr: 0, lkey: 0 }], Access::LOCAL_WRITE));
     }
 }

@@ -19,8 +19,8 @@ use alloc::boxed::Box;
 use rdma_sans_io::Random;
 
 use super::Engine;
-use super::keys::Keys;
 use super::memory::{Memory, Sink};
+use super::memory_regions::MemoryRegions;
 use super::multicast::Groups;
 use super::objects::Objects;
 use super::qp::{Qp, RecvState, SendState};
@@ -51,7 +51,7 @@ impl<M: Memory> Engine<M> {
                 memory,
                 random: Box::new(random),
                 pds: Table::new(config.max_pd, 24, 1, 1),
-                keys: Keys::new(config.max_keys),
+                memory_regions: MemoryRegions::new(config.max_keys),
                 // Shared receive queue and queue pair numbers have 24 bits; queue pairs 0 and 1 are
                 // special.
                 srqs: Table::new(config.max_srq, 24, 1, config.srqn_modulus as usize),
@@ -225,7 +225,7 @@ impl<M: Memory> Engine<M> {
         {
             *owner = None;
         }
-        self.objects.keys.drop_windows_of(qpn);
+        self.objects.memory_regions.drop_windows_of(qpn);
         if let Some(srq) = qp.srq.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
             srq.users = srq.users.saturating_sub(1);
         }

@@ -17,7 +17,9 @@ pub(super) fn check<M: Memory, S: Sink>(
     need: Access,
 ) -> Result<(), Status> {
     match qp.sq.bytes(position) {
-        Bytes::Sges(sges) if !scatter::check(env.keys, qp.pd, sges, need) => Err(Status::LocalProtection),
+        Bytes::Sges(sges) if !scatter::check(env.memory_regions, qp.pd, sges, need) => {
+            Err(Status::LocalProtection)
+        }
         _ => Ok(()),
     }
 }
@@ -38,8 +40,10 @@ pub(super) fn gather<M: Memory, S: Sink>(
             out.copy_from_slice(bytes);
             Ok(())
         }
-        Bytes::Sges(sges) => scatter::gather(env.keys, env.memory, qp.pd, sges, u64::from(offset), out)
-            .map_err(|_| Status::LocalProtection),
+        Bytes::Sges(sges) => {
+            scatter::gather(env.memory_regions, env.memory, qp.pd, sges, u64::from(offset), out)
+                .map_err(|_| Status::LocalProtection)
+        }
     }
 }
 
@@ -53,6 +57,6 @@ pub(super) fn spread<M: Memory, S: Sink>(
     data: &[u8],
 ) -> Result<(), Status> {
     let Bytes::Sges(sges) = qp.sq.bytes(position) else { return Err(Status::LocalProtection) };
-    scatter::scatter(env.keys, env.memory, qp.pd, sges, u64::from(offset), data)
+    scatter::scatter(env.memory_regions, env.memory, qp.pd, sges, u64::from(offset), data)
         .map_err(|_| Status::LocalProtection)
 }

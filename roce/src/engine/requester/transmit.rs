@@ -3,8 +3,8 @@
 use super::{fail, payload, retry};
 use crate::engine::environment::Environment;
 use crate::engine::finish::send;
-use crate::engine::keys::Bind;
 use crate::engine::memory::{Memory, Sink};
+use crate::engine::memory_regions::Bind;
 use crate::engine::qp::Qp;
 use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
@@ -142,7 +142,7 @@ fn start<M: Memory, S: Sink>(
         SendOp::Faulty { status, .. } => return Err(status),
         SendOp::Bind { window, new_rkey, lkey, addr, length, access } => {
             let bind = Bind { window, new_rkey, lkey, addr, length, access };
-            env.keys.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
+            env.memory_regions.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
             psns = 0;
         }
         // IBTA 11.6.2: memory management operation error, a bind error in verbs.

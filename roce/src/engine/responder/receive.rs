@@ -129,7 +129,7 @@ pub(crate) fn put<M: Memory, S: Sink>(
         Some(count) => current.sges.as_ref().and_then(|copy| copy.get(..count)).unwrap_or_default(),
         None => qp.rq.front().map_or(&[][..], |posted| posted.sges),
     };
-    scatter::scatter(env.keys, env.memory, taken.pd, sges, taken.received, bytes)?;
+    scatter::scatter(env.memory_regions, env.memory, taken.pd, sges, taken.received, bytes)?;
     taken.received = end;
     Ok(())
 }

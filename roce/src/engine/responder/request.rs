@@ -175,7 +175,7 @@ fn write<M: Memory, S: Sink>(
     if len > 0 {
         // The key may have been invalidated since the message began.
         let (region, offset) = env
-            .keys
+            .memory_regions
             .remote(scope.pd, qp.qpn, write.rkey, write.addr, u64::from(len), Access::REMOTE_WRITE)
             .ok_or(Refusal::Access)?;
         if env.memory.write(region, offset, payload).is_err() {
@@ -252,7 +252,8 @@ fn check_remote<M: Memory, S: Sink>(
     if u64::from(length) > MAX_MESSAGE {
         return Err(Refusal::Invalid);
     }
-    let allowed = || env.keys.remote(scope.pd, qp.qpn, rkey, addr, u64::from(length), need).is_some();
+    let allowed =
+        || env.memory_regions.remote(scope.pd, qp.qpn, rkey, addr, u64::from(length), need).is_some();
     if length == 0 || allowed() { Ok(()) } else { Err(Refusal::Access) }
 }
 
@@ -285,7 +286,7 @@ fn check_present<M: Memory, S: Sink>(
     reth: &reth::Repr,
 ) -> Result<(), Refusal> {
     let (addr, left, rkey) = (reth.va, reth.dmalen, reth.rkey);
-    let found = env.keys.remote(scope.pd, qp.qpn, rkey, addr, left.into(), Access::REMOTE_READ);
+    let found = env.memory_regions.remote(scope.pd, qp.qpn, rkey, addr, left.into(), Access::REMOTE_READ);
     let Some((region, offset)) = found.filter(|_| left > 0) else { return Ok(()) };
     let stall = Stall::Remote { rkey, addr, left, packet: 0, write: false };
     match env.memory.present(region, offset, left.into()) {
@@ -325,7 +326,7 @@ fn atomic<M: Memory, S: Sink>(
         return Err(Refusal::Invalid);
     }
     let (region, offset) = env
-        .keys
+        .memory_regions
         .remote(scope.pd, qp.qpn, eth.rkey, eth.va, 8, Access::REMOTE_ATOMIC)
         .ok_or(Refusal::Access)?;
     let found = if headers.bth.opcode.operation() == operation::COMPARE_SWAP {
@@ -368,10 +369,10 @@ fn flush<M: Memory, S: Sink>(
     }
     let (addr, length) = match feth.sel {
         feth::SEL_RANGE => (reth.va, reth.dmalen.into()),
-        _ => env.keys.extent(reth.rkey).ok_or(Refusal::Access)?,
+        _ => env.memory_regions.extent(reth.rkey).ok_or(Refusal::Access)?,
     };
     let (region, offset) =
-        env.keys.remote(scope.pd, qp.qpn, reth.rkey, addr, length, need).ok_or(Refusal::Access)?;
+        env.memory_regions.remote(scope.pd, qp.qpn, reth.rkey, addr, length, need).ok_or(Refusal::Access)?;
     env.memory.flush(region, offset, length, persistent).map_err(|_| Refusal::Unreachable)?;
     let msn = qp.resp.count_message();
     qp.resp.responses.push(headers.bth.psn, 1, msn, ResourceOp::Placed);
@@ -395,7 +396,7 @@ fn atomic_write<M: Memory, S: Sink>(
         return Err(Refusal::Invalid);
     }
     let (region, offset) = env
-        .keys
+        .memory_regions
         .remote(scope.pd, qp.qpn, reth.rkey, reth.va, 8, Access::REMOTE_WRITE)
         .ok_or(Refusal::Access)?;
     env.memory.atomic_write(region, offset, data).map_err(|_| Refusal::Unreachable)?;

@@ -140,7 +140,7 @@ fn read_response<M: Memory, S: Sink>(
     if len > 0 {
         // The key may have been invalidated since the request arrived.
         let (region, offset) = env
-            .keys
+            .memory_regions
             .remote(pd, qp.qpn, rkey, due.addr, u64::from(len), Access::REMOTE_READ)
             .ok_or((NakCode::REMOTE_ACCESS_ERROR, Event::QpAccessError(qp.qpn)))?;
         if env.memory.read(region, offset, payload).is_err() {

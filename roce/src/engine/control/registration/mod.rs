@@ -1,8 +1,8 @@
 //! Memory regions and windows: created, changed and destroyed.
 
 use crate::engine::Engine;
-use crate::engine::keys::{EVERY, MrChange};
 use crate::engine::memory::Memory;
+use crate::engine::memory_regions::{ALL_PDS, MrChange};
 use crate::engine::scatter;
 use crate::engine::types::{Access, MemoryAttr, MwType, Pd, Refused, Sge, WindowRange};
 
@@ -19,7 +19,7 @@ impl<M: Memory> Engine<M> {
     pub fn reg_mr(&mut self, attr: &MemoryAttr, region: M::Region) -> Result<u32, Refused> {
         self.use_pd(attr.pd)?;
         let objects = &mut self.objects;
-        let inserted = objects.keys.insert(attr, region, &mut *objects.random);
+        let inserted = objects.memory_regions.insert(attr, region, &mut *objects.random);
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
@@ -42,7 +42,8 @@ impl<M: Memory> Engine<M> {
     ) -> Result<u32, Refused> {
         self.use_pd(attr.pd)?;
         let objects = &mut self.objects;
-        let inserted = objects.keys.insert_keyed(attr, region, variant, invalidate, &mut *objects.random);
+        let inserted =
+            objects.memory_regions.insert_keyed(attr, region, variant, invalidate, &mut *objects.random);
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
@@ -55,9 +56,9 @@ impl<M: Memory> Engine<M> {
     /// already.
     pub fn reg_mr_for_all(&mut self, region: M::Region) -> Result<u32, Refused> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let attr = MemoryAttr { pd: EVERY, iova: 0, length: u64::MAX, access };
+        let attr = MemoryAttr { pd: ALL_PDS, iova: 0, length: u64::MAX, access };
         let objects = &mut self.objects;
-        objects.keys.insert(&attr, region, &mut *objects.random)
+        objects.memory_regions.insert(&attr, region, &mut *objects.random)
     }
 
     /// Changes a registration completely or not at all. Returns its key, which differs if the
@@ -73,37 +74,37 @@ impl<M: Memory> Engine<M> {
         let (_, attr) = self.mr_by_index(key >> 8).ok_or(Refused::NoSuchObject)?;
         let (from, to) = (attr.pd, change.pd.unwrap_or(attr.pd));
         self.use_pd(to)?;
-        let changed = self.objects.keys.change(key >> 8, change);
+        let changed = self.objects.memory_regions.change(key >> 8, change);
         self.leave_pd(if changed.is_ok() { from } else { to });
         changed
     }
 
     /// Returns the present key and attributes of a registration, by the upper 24 bits of its key.
     pub fn mr_by_index(&self, index: u32) -> Option<(u32, MemoryAttr)> {
-        self.objects.keys.region_at(index).map(|(key, attr, _)| (key, *attr))
+        self.objects.memory_regions.region_at(index).map(|(key, attr, _)| (key, *attr))
     }
 
     /// Unbinds all windows on a registration, by the upper 24 bits of its key. The owner reclaims
     /// the memory whether or not windows are in use.
     pub fn unbind_windows(&mut self, index: u32) {
-        self.objects.keys.drop_windows_on(index);
+        self.objects.memory_regions.drop_windows_on(index);
     }
 
     /// Returns the memory visible through a window, by the upper 24 bits of its key; `None` if the
     /// window is not bound.
     pub fn window_by_index(&self, index: u32) -> Option<WindowRange> {
-        self.objects.keys.window_at(index)
+        self.objects.memory_regions.window_at(index)
     }
 
     /// Returns the memory's representation of a registration, by the upper 24 bits of its key.
     pub fn region_by_index(&self, index: u32) -> Option<&M::Region> {
-        self.objects.keys.memory_at(index)
+        self.objects.memory_regions.memory_at(index)
     }
 
     /// Returns whether a registration allows access. A change or an invalidation may have made it
     /// invalid.
     pub fn mr_is_valid(&self, index: u32) -> Option<bool> {
-        self.objects.keys.region_at(index).map(|(_, _, valid)| valid)
+        self.objects.memory_regions.region_at(index).map(|(_, _, valid)| valid)
     }
 
     /// Deregisters memory and returns the region. No access follows.
@@ -112,7 +113,7 @@ impl<M: Memory> Engine<M> {
     /// [`Refused::Busy`] while a window is bound to it; [`Refused::NoSuchObject`] for an unknown
     /// key.
     pub fn dereg_mr(&mut self, key: u32) -> Result<M::Region, Refused> {
-        let (pd, region) = self.objects.keys.remove_region(key)?;
+        let (pd, region) = self.objects.memory_regions.remove_region(key)?;
         self.leave_pd(pd);
         Ok(region)
     }
@@ -125,7 +126,7 @@ impl<M: Memory> Engine<M> {
     /// range is wrong.
     pub fn gather(&mut self, pd: Pd, sges: &[Sge], dst: &mut [u8]) -> Result<(), Refused> {
         let objects = &mut self.objects;
-        scatter::gather(&objects.keys, &mut objects.memory, pd, sges, 0, dst)
+        scatter::gather(&objects.memory_regions, &mut objects.memory, pd, sges, 0, dst)
             .map_err(|_| Refused::Invalid("the elements are too short or may not be read"))
     }
 
@@ -135,7 +136,7 @@ impl<M: Memory> Engine<M> {
     /// [`Refused::Invalid`] as for [`gather`](Self::gather), or if a key does not allow writing.
     pub fn scatter(&mut self, pd: Pd, sges: &[Sge], src: &[u8]) -> Result<(), Refused> {
         let objects = &mut self.objects;
-        scatter::scatter(&objects.keys, &mut objects.memory, pd, sges, 0, src)
+        scatter::scatter(&objects.memory_regions, &mut objects.memory, pd, sges, 0, src)
             .map_err(|_| Refused::Invalid("the elements are too short or may not be written"))
     }
 
@@ -147,7 +148,7 @@ impl<M: Memory> Engine<M> {
     pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
         self.use_pd(pd)?;
         let objects = &mut self.objects;
-        let inserted = objects.keys.insert_window(pd, kind, &mut *objects.random);
+        let inserted = objects.memory_regions.insert_window(pd, kind, &mut *objects.random);
         inserted.inspect_err(|_| self.leave_pd(pd))
     }
 
@@ -159,7 +160,7 @@ impl<M: Memory> Engine<M> {
     pub fn alloc_mw_keyed(&mut self, pd: Pd, kind: MwType, variant: u8) -> Result<u32, Refused> {
         self.use_pd(pd)?;
         let objects = &mut self.objects;
-        let inserted = objects.keys.insert_window_keyed(pd, kind, variant, &mut *objects.random);
+        let inserted = objects.memory_regions.insert_window_keyed(pd, kind, variant, &mut *objects.random);
         inserted.inspect_err(|_| self.leave_pd(pd))
     }
 
@@ -170,7 +171,7 @@ impl<M: Memory> Engine<M> {
     /// # Errors
     /// [`Refused::NoSuchObject`] for a key without a window.
     pub fn dealloc_mw(&mut self, rkey: u32) -> Result<(), Refused> {
-        let pd = self.objects.keys.remove_window(rkey)?;
+        let pd = self.objects.memory_regions.remove_window(rkey)?;
         self.leave_pd(pd);
         Ok(())
     }

@@ -34,7 +34,7 @@ fn a_region_for_all_serves_each_domain_and_its_peers() {
     let key = host.engine.reg_mr_for_all(VecRegion { buffer, start: 0, length: 0x1010 }).unwrap();
     let other = host.engine.alloc_pd().unwrap();
     for pd in [host.pd, other] {
-        let local = |need| host.engine.objects.keys.local(pd, key, 0x1000, 4, need).is_some();
+        let local = |need| host.engine.objects.memory_regions.local(pd, key, 0x1000, 4, need).is_some();
         assert!(local(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE));
         assert!(!local(Access::REMOTE_ATOMIC) && !local(Access::MW_BIND));
     }

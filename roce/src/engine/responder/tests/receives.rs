@@ -131,7 +131,7 @@ fn a_packet_that_asks_for_no_acknowledgement_gets_none() {
 
 #[test]
 fn a_send_with_invalidate_frees_the_window() {
-    use crate::engine::keys::Bind;
+    use crate::engine::memory_regions::Bind;
     use crate::engine::testing::ALL;
     use crate::engine::{Access, MwType};
     let mut f = Fixture::new(Service::Rc);
@@ -139,7 +139,7 @@ fn a_send_with_invalidate_frees_the_window() {
     let window = f.host.engine.alloc_mw(f.host.pd, MwType::Two).unwrap();
     let bind =
         Bind { window, new_rkey: window ^ 1, lkey: region.key, addr: region.addr, length: 8, access: ALL };
-    f.host.engine.objects.keys.bind(f.host.pd, f.qpn, &bind).unwrap();
+    f.host.engine.objects.memory_regions.bind(f.host.pd, f.qpn, &bind).unwrap();
 
     let write = |f: &mut Fixture| {
         let mut headers = f.request(Opcode::RC_RDMA_WRITE_ONLY, &[5; 8]);

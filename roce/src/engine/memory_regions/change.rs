@@ -1,6 +1,6 @@
 //! [`MrChange`]: later changes by a region's owner, under the same index.
 
-use super::{Entry, INVALID, KeyRefused, Keys, Window, check_range};
+use super::{Entry, INVALID, KeyRefused, MemoryRegions, Window, check_range};
 use crate::engine::types::{Access, MemoryAttr, Pd, Refused, WindowRange};
 
 /// A change of a region. `None` leaves an attribute unchanged.
@@ -40,7 +40,7 @@ impl<R> Default for MrChange<R> {
     }
 }
 
-impl<R> Keys<R> {
+impl<R> MemoryRegions<R> {
     /// Returns a region's present key, its attributes and whether it is valid.
     pub(crate) fn region_at(&self, index: u32) -> Option<(u32, &MemoryAttr, bool)> {
         match self.entries.get(index)? {
@@ -125,56 +125,59 @@ mod tests {
     const QPN: Qpn = Qpn(17);
     const ALL: Access = Access(0xf | 1 << 4);
 
-    /// Returns keys with a region of 64 bytes at 0x1000 and the region's key, which ends with 0x42.
-    fn keyed(invalidate: bool) -> (Keys<char>, u32) {
-        let mut keys = Keys::new(100);
+    /// Returns a table with a region of 64 bytes at 0x1000, and its key, which ends with 0x42.
+    fn keyed(invalidate: bool) -> (MemoryRegions<char>, u32) {
+        let mut regions = MemoryRegions::new(100);
         let attr = MemoryAttr { pd: PD, iova: 0x1000, length: 64, access: ALL };
-        let key = keys.insert_keyed(&attr, 'a', 0x42, invalidate, &mut random()).unwrap();
-        (keys, key)
+        let key = regions.insert_keyed(&attr, 'a', 0x42, invalidate, &mut random()).unwrap();
+        (regions, key)
     }
 
-    fn found(keys: &Keys<char>, pd: Pd, key: u32, addr: u64, length: u64) -> Option<(char, u64)> {
-        let local = keys.local(pd, key, addr, length, Access::LOCAL_WRITE).map(|(r, offset)| (*r, offset));
+    fn found(regions: &MemoryRegions<char>, pd: Pd, key: u32, addr: u64, length: u64) -> Option<(char, u64)> {
+        let local = regions.local(pd, key, addr, length, Access::LOCAL_WRITE).map(|(r, offset)| (*r, offset));
         let remote =
-            keys.remote(pd, QPN, key, addr, length, Access::REMOTE_READ).map(|(r, offset)| (*r, offset));
+            regions.remote(pd, QPN, key, addr, length, Access::REMOTE_READ).map(|(r, offset)| (*r, offset));
         assert_eq!(local, remote, "the owner and its peers see the same");
         local
     }
 
     #[test]
     fn the_low_bits_of_a_key_are_the_owners() {
-        let (mut keys, key) = keyed(false);
+        let (mut regions, key) = keyed(false);
         assert_eq!(key & 0xff, 0x42);
-        let window = keys.insert_window_keyed(PD, MwType::Two, 0x42, &mut random()).unwrap();
+        let window = regions.insert_window_keyed(PD, MwType::Two, 0x42, &mut random()).unwrap();
         assert_eq!(window & 0xff, 0x42);
         assert_ne!(window, key);
         let attr = MemoryAttr { pd: PD, iova: 0, length: 8, access: Access::REMOTE_WRITE };
         assert!(
-            keys.insert_keyed(&attr, 'b', 0, false, &mut random()).is_ok(),
+            regions.insert_keyed(&attr, 'b', 0, false, &mut random()).is_ok(),
             "rights are the owner's as well"
         );
         let wraps = MemoryAttr { iova: u64::MAX, ..attr };
-        assert!(matches!(keys.insert_keyed(&wraps, 'b', 0, false, &mut random()), Err(Refused::Invalid(_))));
+        assert!(matches!(
+            regions.insert_keyed(&wraps, 'b', 0, false, &mut random()),
+            Err(Refused::Invalid(_))
+        ));
     }
 
     #[test]
     fn a_key_whose_variant_has_moved_is_found_by_its_index_alone() {
-        let (mut keys, key) = keyed(false);
-        let new = keys.change(key >> 8, MrChange { new_variant: Some(7), ..MrChange::default() }).unwrap();
+        let (mut regions, key) = keyed(false);
+        let new = regions.change(key >> 8, MrChange { new_variant: Some(7), ..MrChange::default() }).unwrap();
         assert_eq!(new, key & !0xff | 7);
         assert_eq!(
-            (found(&keys, PD, key, 0x1000, 1), found(&keys, PD, new, 0x1000, 1)),
+            (found(&regions, PD, key, 0x1000, 1), found(&regions, PD, new, 0x1000, 1)),
             (None, Some(('a', 0)))
         );
-        assert_eq!(keys.region_at(key >> 8).map(|(key, _, valid)| (key, valid)), Some((new, true)));
-        assert_eq!(keys.remove_region(key), Err(Refused::NoSuchObject));
-        assert_eq!(keys.remove_region(new), Ok((PD, 'a')));
-        assert!(keys.region_at(key >> 8).is_none());
+        assert_eq!(regions.region_at(key >> 8).map(|(key, _, valid)| (key, valid)), Some((new, true)));
+        assert_eq!(regions.remove_region(key), Err(Refused::NoSuchObject));
+        assert_eq!(regions.remove_region(new), Ok((PD, 'a')));
+        assert!(regions.region_at(key >> 8).is_none());
     }
 
     #[test]
     fn everything_about_a_region_can_change() {
-        let (mut keys, key) = keyed(false);
+        let (mut regions, key) = keyed(false);
         let change = MrChange {
             pd: Some(Pd(2)),
             access: Some(Access::REMOTE_WRITE),
@@ -182,95 +185,102 @@ mod tests {
             region: Some('b'),
             ..MrChange::default()
         };
-        assert_eq!(keys.change(key >> 8, change), Ok(key));
-        assert_eq!(found(&keys, PD, key, 0x8000, 1), None);
-        let write = |keys: &Keys<char>, addr, length| {
-            keys.remote(Pd(2), QPN, key, addr, length, Access::REMOTE_WRITE).map(|(r, offset)| (*r, offset))
+        assert_eq!(regions.change(key >> 8, change), Ok(key));
+        assert_eq!(found(&regions, PD, key, 0x8000, 1), None);
+        let write = |regions: &MemoryRegions<char>, addr, length| {
+            regions
+                .remote(Pd(2), QPN, key, addr, length, Access::REMOTE_WRITE)
+                .map(|(r, offset)| (*r, offset))
         };
-        assert_eq!(write(&keys, 0x8001, 15), Some(('b', 1)));
-        assert_eq!((write(&keys, 0x8001, 16), write(&keys, 0x1000, 1)), (None, None));
+        assert_eq!(write(&regions, 0x8001, 15), Some(('b', 1)));
+        assert_eq!((write(&regions, 0x8001, 16), write(&regions, 0x1000, 1)), (None, None));
         let wraps = MrChange {
             iova_and_length: Some((u64::MAX, 2)),
             pd: Some(PD),
             region: Some('c'),
             ..MrChange::default()
         };
-        assert!(matches!(keys.change(key >> 8, wraps), Err(Refused::Invalid(_))));
-        assert_eq!(write(&keys, 0x8001, 15), Some(('b', 1)), "a refused change changes nothing");
+        assert!(matches!(regions.change(key >> 8, wraps), Err(Refused::Invalid(_))));
+        assert_eq!(write(&regions, 0x8001, 15), Some(('b', 1)), "a refused change changes nothing");
     }
 
     #[test]
     fn an_invalid_region_is_a_key_that_there_is_not() {
-        let (mut keys, key) = keyed(false);
+        let (mut regions, key) = keyed(false);
         let valid = |valid| MrChange { valid: Some(valid), ..MrChange::default() };
-        assert_eq!(keys.change(key >> 8, valid(false)), Ok(key));
-        assert_eq!(found(&keys, PD, key, 0x1000, 0), None);
-        assert_eq!(keys.region_at(key >> 8).map(|(key, _, valid)| (key, valid)), Some((key, false)));
-        let window = keys.insert_window(PD, MwType::One, &mut random()).unwrap();
+        assert_eq!(regions.change(key >> 8, valid(false)), Ok(key));
+        assert_eq!(found(&regions, PD, key, 0x1000, 0), None);
+        assert_eq!(regions.region_at(key >> 8).map(|(key, _, valid)| (key, valid)), Some((key, false)));
+        let window = regions.insert_window(PD, MwType::One, &mut random()).unwrap();
         let access = Access::REMOTE_READ;
         let bind = Bind { window, new_rkey: window, lkey: key, addr: 0x1000, length: 1, access };
-        assert_eq!(keys.bind(PD, QPN, &bind), Err(KeyRefused));
+        assert_eq!(regions.bind(PD, QPN, &bind), Err(KeyRefused));
         let change = MrChange { new_variant: Some(9), ..MrChange::default() };
-        let moved = keys.change(key >> 8, change).unwrap();
-        assert_eq!(found(&keys, PD, moved, 0x1000, 1), None, "a new variant does not make the region valid");
-        assert_eq!(keys.change(key >> 8, valid(true)), Ok(moved));
-        assert_eq!(found(&keys, PD, moved, 0x1000, 1), Some(('a', 0)));
-        keys.change(key >> 8, valid(false)).unwrap();
-        assert_eq!(keys.remove_region(moved), Ok((PD, 'a')), "an invalid region can be removed, too");
+        let moved = regions.change(key >> 8, change).unwrap();
+        assert_eq!(
+            found(&regions, PD, moved, 0x1000, 1),
+            None,
+            "a new variant does not make the region valid"
+        );
+        assert_eq!(regions.change(key >> 8, valid(true)), Ok(moved));
+        assert_eq!(found(&regions, PD, moved, 0x1000, 1), Some(('a', 0)));
+        regions.change(key >> 8, valid(false)).unwrap();
+        assert_eq!(regions.remove_region(moved), Ok((PD, 'a')), "an invalid region can be removed, too");
     }
 
     #[test]
     fn work_requests_invalidate_only_what_was_made_for_it() {
-        let (mut keys, key) = keyed(false);
-        assert_eq!(keys.invalidate(PD, QPN, key), Err(KeyRefused));
-        keys.change(key >> 8, MrChange { invalidate: Some(true), ..MrChange::default() }).unwrap();
-        assert_eq!(keys.invalidate(Pd(2), QPN, key), Err(KeyRefused), "another domain");
-        assert_eq!(keys.invalidate(PD, QPN, key ^ 1), Err(KeyRefused), "another key");
-        assert_eq!(keys.invalidate(PD, QPN, key), Ok(()));
-        assert_eq!(found(&keys, PD, key, 0x1000, 1), None);
-        assert_eq!(keys.invalidate(PD, QPN, key), Err(KeyRefused), "it is invalid already");
+        let (mut regions, key) = keyed(false);
+        assert_eq!(regions.invalidate(PD, QPN, key), Err(KeyRefused));
+        regions.change(key >> 8, MrChange { invalidate: Some(true), ..MrChange::default() }).unwrap();
+        assert_eq!(regions.invalidate(Pd(2), QPN, key), Err(KeyRefused), "another domain");
+        assert_eq!(regions.invalidate(PD, QPN, key ^ 1), Err(KeyRefused), "another key");
+        assert_eq!(regions.invalidate(PD, QPN, key), Ok(()));
+        assert_eq!(found(&regions, PD, key, 0x1000, 1), None);
+        assert_eq!(regions.invalidate(PD, QPN, key), Err(KeyRefused), "it is invalid already");
     }
 
     #[test]
     fn what_a_window_shows_does_not_move() {
-        let (mut keys, key) = keyed(true);
-        let window = keys.insert_window_keyed(PD, MwType::Two, 3, &mut random()).unwrap();
+        let (mut regions, key) = keyed(true);
+        let window = regions.insert_window_keyed(PD, MwType::Two, 3, &mut random()).unwrap();
         let access = Access::REMOTE_READ;
         let bind = Bind { window, new_rkey: window ^ 1, lkey: key, addr: 0x1010, length: 16, access };
-        keys.bind(PD, QPN, &bind).unwrap();
+        regions.bind(PD, QPN, &bind).unwrap();
         let changes: [MrChange<char>; 3] = [
             MrChange { pd: Some(PD), ..MrChange::default() },
             MrChange { iova_and_length: Some((0x1000, 8)), ..MrChange::default() },
             MrChange { valid: Some(false), ..MrChange::default() },
         ];
         for change in changes {
-            assert_eq!(keys.change(key >> 8, change), Err(Refused::Busy));
+            assert_eq!(regions.change(key >> 8, change), Err(Refused::Busy));
         }
-        assert_eq!(keys.invalidate(PD, QPN, key), Err(KeyRefused));
-        let through = |keys: &Keys<char>| keys.remote(PD, QPN, window ^ 1, 0x1010, 16, access).is_some();
-        assert!(through(&keys));
-        keys.change(key >> 8, MrChange { new_variant: Some(1), ..MrChange::default() }).unwrap();
-        assert!(through(&keys), "the owner's key is not the key of the window");
-        keys.change(key >> 8, MrChange { region: Some('b'), ..MrChange::default() }).unwrap();
-        let shown = keys.remote(PD, QPN, window ^ 1, 0x1010, 16, access).map(|(region, _)| *region);
+        assert_eq!(regions.invalidate(PD, QPN, key), Err(KeyRefused));
+        let through =
+            |regions: &MemoryRegions<char>| regions.remote(PD, QPN, window ^ 1, 0x1010, 16, access).is_some();
+        assert!(through(&regions));
+        regions.change(key >> 8, MrChange { new_variant: Some(1), ..MrChange::default() }).unwrap();
+        assert!(through(&regions), "the owner's key is not the key of the window");
+        regions.change(key >> 8, MrChange { region: Some('b'), ..MrChange::default() }).unwrap();
+        let shown = regions.remote(PD, QPN, window ^ 1, 0x1010, 16, access).map(|(region, _)| *region);
         assert_eq!(shown, Some('b'), "other pages at the same addresses");
-        keys.drop_windows_on(window >> 8);
-        keys.drop_windows_on(u32::MAX);
-        assert!(through(&keys), "these are no regions");
-        keys.drop_windows_on(key >> 8);
-        assert!(!through(&keys));
+        regions.drop_windows_on(window >> 8);
+        regions.drop_windows_on(u32::MAX);
+        assert!(through(&regions), "these are no regions");
+        regions.drop_windows_on(key >> 8);
+        assert!(!through(&regions));
         assert_eq!(
-            keys.change(key >> 8, MrChange { valid: Some(false), ..MrChange::default() }),
+            regions.change(key >> 8, MrChange { valid: Some(false), ..MrChange::default() }),
             Ok(key & !0xff | 1)
         );
     }
 
     #[test]
     fn a_window_is_no_region_to_change() {
-        let mut keys: Keys<char> = Keys::new(4);
-        let window = keys.insert_window(PD, MwType::One, &mut random()).unwrap();
-        assert!(keys.region_at(window >> 8).is_none());
-        assert_eq!(keys.change(window >> 8, MrChange::default()), Err(Refused::NoSuchObject));
-        assert_eq!(keys.change(u32::MAX >> 8, MrChange::default()), Err(Refused::NoSuchObject));
+        let mut regions: MemoryRegions<char> = MemoryRegions::new(4);
+        let window = regions.insert_window(PD, MwType::One, &mut random()).unwrap();
+        assert!(regions.region_at(window >> 8).is_none());
+        assert_eq!(regions.change(window >> 8, MrChange::default()), Err(Refused::NoSuchObject));
+        assert_eq!(regions.change(u32::MAX >> 8, MrChange::default()), Err(Refused::NoSuchObject));
     }
 }

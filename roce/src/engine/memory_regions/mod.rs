@@ -1,8 +1,8 @@
-//! [`Keys`]: memory regions and windows by key, with rights, protection domains and ranges.
+//! [`MemoryRegions`]: memory regions and windows by key, with rights, protection domains and ranges.
 //!
 //! A key is `number << 8 | variant`. Both are drawn, so its 32 bits follow from no other key. The
 //! owner of a window chooses the variant at each bind. The owner of a region may choose it, too
-//! ([`Keys::insert_keyed`]).
+//! ([`MemoryRegions::insert_keyed`]).
 //!
 //! ```text
 //! window:  alloc ──► free ──bind──► bound ──invalidate (type 2), bind of length 0 (type 1)──► free
@@ -28,7 +28,7 @@ use super::types::{Access, MemoryAttr, MwType, Pd, Qpn, Refused};
 
 /// Memory regions and windows by key.
 #[derive(Debug)]
-pub(crate) struct Keys<R> {
+pub(crate) struct MemoryRegions<R> {
     /// Entries by the upper 24 bits of the key.
     entries: Table<Entry<R>>,
     /// The number of bound type 2 windows.
@@ -55,7 +55,7 @@ struct Region<R> {
 
 /// The domain of a region for all domains. Domains never get this number, because there are too few
 /// of them.
-pub(crate) const EVERY: Pd = Pd(u32::MAX);
+pub(crate) const ALL_PDS: Pd = Pd(u32::MAX);
 
 /// Marks a region as refusing all access, in [`Region::variant`].
 const INVALID: u16 = 1 << 8;
@@ -99,7 +99,7 @@ pub(crate) struct Bind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRefused;
 
-impl<R> Keys<R> {
+impl<R> MemoryRegions<R> {
     pub(crate) fn new(max: u32) -> Self {
         Self { entries: Table::new(max, 24, 1, 1), bound_to_qps: 0 }
     }
@@ -310,7 +310,7 @@ impl<R> Keys<R> {
     #[inline]
     pub(crate) fn local(&self, pd: Pd, lkey: u32, addr: u64, length: u64, need: Access) -> Option<(&R, u64)> {
         let Region { attr, region, .. } = self.region(lkey)?;
-        if (attr.pd != pd && attr.pd != EVERY) || !attr.access.contains(need) {
+        if (attr.pd != pd && attr.pd != ALL_PDS) || !attr.access.contains(need) {
             return None;
         }
         Some((region, offset(attr.iova, attr.length, addr, length)?))
@@ -348,7 +348,7 @@ impl<R> Keys<R> {
     }
 }
 
-impl<R> Keys<R> {
+impl<R> MemoryRegions<R> {
     /// Returns the first address and the length of the region or bound window named by a key.
     /// Access is not checked.
     pub(crate) fn extent(&self, rkey: u32) -> Option<(u64, u64)> {
