@@ -17,7 +17,7 @@
 //! | | `gsi` | management datagrams (MADs): queue pair 1 without a queue pair |
 //! | | `requester` | from work requests to packets; from acknowledgements to completions |
 //! | | `responder` | from request packets to memory, receives and acknowledgements |
-//! | | `finish` | the ends of work requests: completed, flushed; the error state |
+//! | | `completion` | work requests that complete or are flushed; the error state |
 //! | state | `environment` | the protocol's context apart from the queue pair |
 //! | | `response_queue` | read and atomic responses: fair between peers, a window of each |
 //! | | `scheduler` | queue pairs with packets to send, by class |
@@ -45,10 +45,10 @@
 //! # References
 //! IBTA volume 1, chapters 9 (transport), 10 and 11 (verbs)
 
+mod completion;
 mod control;
 mod datagram;
 mod environment;
-mod finish;
 mod gsi;
 mod input;
 mod memory;

@@ -4,7 +4,7 @@ use super::environment::Environment;
 use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::types::{Attr, AttrChange, Refused, State};
-use super::{finish, requester, responder};
+use super::{completion, requester, responder};
 
 /// Changes attributes, then the state.
 pub(crate) fn modify<M: Memory, S: Sink>(
@@ -27,7 +27,7 @@ pub(crate) fn modify<M: Memory, S: Sink>(
     }
     apply(qp, change);
     if to == State::Err {
-        finish::fail(qp, env);
+        completion::fail(qp, env);
         return Ok(());
     }
     qp.state = to;

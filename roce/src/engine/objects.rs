@@ -15,7 +15,7 @@ use super::response_queue::{Address, ResponseQueue};
 use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{Config, DroppedDatagrams, Event, Qpn, Service, State, Time};
-use super::{finish, requester};
+use super::{completion, requester};
 
 /// All state of an engine.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl<M: Memory> Objects<M> {
         let result = act(qp, &mut env);
         if core::mem::take(&mut env.cq_overrun) {
             env.sink.event(Event::QpFatal(qp.qpn));
-            finish::fail(qp, &mut env);
+            completion::fail(qp, &mut env);
         }
         let pending = qp.resp.responses.pending();
         if requester::has_work(qp) {

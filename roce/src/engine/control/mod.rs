@@ -32,7 +32,7 @@ use super::types::{
     Attr, AttrChange, Config, DroppedDatagrams, GSI_QPN, Gid, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr,
     Refused, SendWr, Service, State, Time,
 };
-use super::{finish, modify, requester, responder};
+use super::{completion, modify, requester, responder};
 use crate::wire::MASK_24;
 
 fn queue_pairs<T>(config: &Config) -> Table<T> {
@@ -217,7 +217,7 @@ impl<M: Memory> Engine<M> {
     /// [`Refused::NoSuchObject`].
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), Refused> {
         let mut qp = self.objects.qps.remove(qpn.0).ok_or(Refused::NoSuchObject)?;
-        finish::send::forget(&mut qp, &mut self.objects.scheduler);
+        completion::send::forget(&mut qp, &mut self.objects.scheduler);
         self.objects.scheduler.drop_stale(qpn.0);
         self.objects.response_queue.leave(&mut qp);
         self.objects.groups.leave_all(qpn);

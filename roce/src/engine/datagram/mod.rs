@@ -3,8 +3,8 @@
 //! # References
 //! IBTA 9.8.3 (unreliable datagram), annex A17 (the substitute for the GRH)
 
+use super::completion::{self, recv};
 use super::environment::Environment;
-use super::finish::{self, recv};
 use super::memory::{Memory, Sink};
 use super::multicast::is_ipv4;
 use super::qp::Qp;
@@ -80,21 +80,21 @@ pub(crate) fn receive<M: Memory, S: Sink>(
                 solicited: bth.se,
                 sl: arrival.sl,
                 slid: arrival.slid,
-                ..recv::outcome(qp, Status::Success)
+                ..recv::completion(qp, Status::Success)
             };
-            recv::finish(qp, env, completion);
+            recv::complete(qp, env, completion);
             Ok(())
         }
         Err(SgeError::Length) => {
-            let failed = recv::outcome(qp, Status::LocalLength);
-            recv::finish(qp, env, failed);
+            let failed = recv::completion(qp, Status::LocalLength);
+            recv::complete(qp, env, failed);
             Err(DropReason::TooShort)
         }
         // Class A: an error by this side's program.
         Err(SgeError::Protection) => {
-            let failed = recv::outcome(qp, Status::LocalProtection);
-            recv::finish(qp, env, failed);
-            finish::fail(qp, env);
+            let failed = recv::completion(qp, Status::LocalProtection);
+            recv::complete(qp, env, failed);
+            completion::fail(qp, env);
             Err(DropReason::Other)
         }
     }

@@ -1,4 +1,4 @@
-//! [`MemoryRegions`]: memory regions and windows by key, with rights, protection domains and ranges.
+//! [`MemoryRegions`]: memory regions and windows by key, with rights, domains and ranges.
 //!
 //! A key is `number << 8 | variant`. Both are drawn, so its 32 bits follow from no other key. The
 //! owner of a window chooses the variant at each bind. The owner of a region may choose it, too

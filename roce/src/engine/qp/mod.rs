@@ -7,8 +7,8 @@
 //! | `current` | [`Current`]: the receive for the message in progress |
 //! | `responses` | [`Responses`]: responses to send, and those the peer may request again |
 //!
-//! Nothing here sends, completes or calls the program. The modules above do: `finish`, `requester`,
-//! `responder`, `datagram` and `modify`.
+//! Nothing here sends, completes or calls the program. The modules above do: `completion`,
+//! `requester`, `responder`, `datagram` and `modify`.
 
 mod current;
 mod recv_state;

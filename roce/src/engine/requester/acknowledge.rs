@@ -4,8 +4,8 @@
 //! count messages differently.
 
 use super::{fail, payload, retry};
+use crate::engine::completion::send;
 use crate::engine::environment::Environment;
-use crate::engine::finish::send;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::queue::Wqe;

@@ -1,7 +1,7 @@
 //! Failures of the oldest send.
 
+use crate::engine::completion::{self, send};
 use crate::engine::environment::Environment;
-use crate::engine::finish::{self, send};
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::types::{State, Status};
@@ -12,19 +12,19 @@ use crate::engine::types::{State, Status};
 /// IBTA 10.3.1.6 (SQE: UC and UD, whose receive queue continues), 10.3.1.7 (the error state),
 /// 10.10.3 (errors)
 pub(super) fn fail_oldest<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, status: Status) {
-    fail_oldest_with(qp, env, status, 0);
+    complete_oldest_with(qp, env, status, 0);
 }
 
 /// Fails the oldest send as [`fail_oldest`] does, with a vendor error.
-pub(super) fn fail_oldest_with<M: Memory, S: Sink>(
+pub(super) fn complete_oldest_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     status: Status,
     vendor_err: u32,
 ) {
-    send::end_oldest_with(qp, env, status, vendor_err);
+    send::complete_oldest_with(qp, env, status, vendor_err);
     if qp.is_reliable() {
-        finish::fail(qp, env);
+        completion::fail(qp, env);
     } else {
         qp.state = State::Sqe;
         send::flush(qp, env);

@@ -25,8 +25,8 @@ pub(crate) use post::post;
 pub(crate) use retry::expire;
 pub(crate) use transmit::{has_work, transmit};
 
+use super::completion::send;
 use super::environment::Environment;
-use super::finish::send;
 use super::memory::{Memory, Sink};
 use super::qp::{Qp, SendState};
 use super::types::Status;
@@ -47,7 +47,7 @@ pub(crate) fn fail_next<M: Memory, S: Sink>(
 ) -> bool {
     let any = !qp.sq.is_empty();
     if any {
-        fail::fail_oldest_with(qp, env, status, vendor_err);
+        fail::complete_oldest_with(qp, env, status, vendor_err);
     }
     any
 }

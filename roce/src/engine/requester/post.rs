@@ -1,7 +1,7 @@
 //! [`post`]: checks a work request and puts it into the send queue.
 
+use crate::engine::completion::send;
 use crate::engine::environment::Environment;
-use crate::engine::finish::send;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::scatter;
@@ -56,7 +56,7 @@ pub(crate) fn post<M: Memory, S: Sink>(
     qp.sq.push(wr, length as u32, signaled);
     if matches!(qp.state, State::Err | State::Sqe) {
         // IBTA 10.3.1.6, 10.3.1.7: completed with the flush error.
-        send::end_oldest(qp, env, Status::Flushed);
+        send::complete_oldest(qp, env, Status::Flushed);
         send::forget_positions(qp);
     }
     Ok(())

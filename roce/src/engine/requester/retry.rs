@@ -7,8 +7,8 @@
 //! decrease, as in TCP). Without losses, the share has no effect.
 
 use super::fail;
+use crate::engine::completion::send;
 use crate::engine::environment::Environment;
-use crate::engine::finish::send;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::{Qp, SendState};
 use crate::engine::queue::Wqe;

@@ -1,8 +1,8 @@
 //! [`transmit`]: the next packet of the next work request.
 
 use super::{fail, payload, retry};
+use crate::engine::completion::send;
 use crate::engine::environment::Environment;
-use crate::engine::finish::send;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::memory_regions::Bind;
 use crate::engine::qp::Qp;

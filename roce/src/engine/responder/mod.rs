@@ -30,8 +30,8 @@ pub(crate) use refuse::fail_next;
 pub(crate) use transmit::transmit;
 
 use self::refuse::Refusal;
+use super::completion::{self, recv};
 use super::environment::Environment;
-use super::finish::{self, recv};
 use super::memory::{Memory, Sink};
 use super::qp::{Message, Qp, RecvState, ResourceOp};
 use super::types::{Completion, Event, PostRefused, RecvWr, Service, State, Status};
@@ -52,7 +52,7 @@ pub(crate) fn post<M: Memory, S: Sink>(
     if qp.state == State::Err {
         qp.rq.check(wr)?;
         env.sink.retire_recv(qp.qpn, 1);
-        let flushed = Completion { wr_id: wr.wr_id, ..recv::outcome(qp, Status::Flushed) };
+        let flushed = Completion { wr_id: wr.wr_id, ..recv::completion(qp, Status::Flushed) };
         env.complete(qp.recv_cq, &flushed);
         return Ok(());
     }
@@ -194,15 +194,15 @@ fn unreliable<M: Memory, S: Sink>(
         }
         // Class A: an error by this side's program.
         Err(Refusal::ReceiveForbidden) => {
-            let failed = recv::outcome(qp, Status::LocalProtection);
-            recv::finish(qp, env, failed);
-            finish::fail(qp, env);
+            let failed = recv::completion(qp, Status::LocalProtection);
+            recv::complete(qp, env, failed);
+            completion::fail(qp, env);
         }
         // Class E: a receive of a shared queue cannot serve the next message.
         Err(Refusal::ReceiveTooShort) if qp.srq.is_some() => {
             qp.resp.message = Message::None;
-            let failed = recv::outcome(qp, Status::LocalLength);
-            recv::finish(qp, env, failed);
+            let failed = recv::completion(qp, Status::LocalLength);
+            recv::complete(qp, env, failed);
         }
         // Class D.
         Err(_) => qp.resp.message = Message::None,

@@ -1,10 +1,10 @@
-//! The receive for a message: taken from a queue and filled. `finish::recv` completes it.
+//! The receive for a message: taken from a queue and filled. `completion::recv` completes it.
 //!
 //! | | its own queue | a shared queue |
 //! |---|---|---|
 //! | [`take`] | it stays at the front | it leaves the queue, is retired and copied |
 //! | [`take_for_send`] | as above | as above, or memory chosen by the sink |
-//! | `recv::finish` | it leaves the queue, is retired and completes | it completes |
+//! | `recv::complete` | it leaves the queue, is retired and completes | it completes |
 
 use crate::engine::environment::Environment;
 use crate::engine::memory::{FirstPacket, Memory, Sink};

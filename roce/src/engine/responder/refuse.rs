@@ -1,8 +1,8 @@
 //! Refused requests: the consequences for the peer, the program and the queue pair.
 
 use super::receive;
+use crate::engine::completion::{self, recv};
 use crate::engine::environment::Environment;
-use crate::engine::finish::{self, recv};
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::{Message, Qp};
 use crate::engine::types::{Completion, Event, Service, State, Status};
@@ -60,7 +60,7 @@ pub(super) fn refuse<M: Memory, S: Sink>(
         Refusal::ReceiveForbidden => (NakCode::REMOTE_OPERATIONAL_ERROR, Status::LocalProtection, None),
         Refusal::NotInvalidated => return fail_arrived(qp, env, ack_req),
     };
-    fail(qp, env, psn, code, recv::outcome(qp, status), event);
+    fail(qp, env, psn, code, recv::completion(qp, status), event);
 }
 
 /// Fails the queue pair after a message that arrived completely but whose key cannot be
@@ -75,8 +75,8 @@ fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>
     if ack_req {
         qp.resp.responses.acknowledge(psn);
     }
-    recv::finish(qp, env, recv::outcome(qp, Status::RemoteInvalidRequest));
-    finish::fail(qp, env);
+    recv::complete(qp, env, recv::completion(qp, Status::RemoteInvalidRequest));
+    completion::fail(qp, env);
 }
 
 /// Fails the receive in use, or else the oldest, on request. Returns whether there was one.
@@ -96,7 +96,7 @@ pub(crate) fn fail_next<M: Memory, S: Sink>(
     if !qp.resp.current.is_taken() && !receive::take(qp, env, qp.srq) {
         return false;
     }
-    let failed = Completion { vendor_err, ..recv::outcome(qp, status) };
+    let failed = Completion { vendor_err, ..recv::completion(qp, status) };
     if matches!(qp.service, Service::Rc | Service::XrcTarget) && qp.hears_requests() {
         let (code, event) = match status {
             Status::LocalLength => (NakCode::INVALID_REQUEST, None),
@@ -109,9 +109,9 @@ pub(crate) fn fail_next<M: Memory, S: Sink>(
         return true;
     }
     qp.resp.message = Message::None;
-    recv::finish(qp, env, failed);
+    recv::complete(qp, env, failed);
     if status != Status::LocalLength {
-        finish::fail(qp, env);
+        completion::fail(qp, env);
     }
     true
 }
@@ -127,9 +127,9 @@ pub(super) fn fail<M: Memory, S: Sink>(
     event: Option<Event>,
 ) {
     qp.resp.responses.give_up(psn, Syndrome::nak(code), qp.resp.msn);
-    recv::finish(qp, env, failed);
+    recv::complete(qp, env, failed);
     if let Some(event) = event {
         env.sink.event(event);
     }
-    finish::fail(qp, env);
+    completion::fail(qp, env);
 }

@@ -8,8 +8,8 @@
 
 use super::receive;
 use super::refuse::Refusal;
+use crate::engine::completion::recv;
 use crate::engine::environment::Environment;
-use crate::engine::finish::recv;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::{MAX_MESSAGE, Message, Qp, ResourceOp, Write, packets};
 use crate::engine::scatter::SgeError;
@@ -139,12 +139,12 @@ fn send<M: Memory, S: Sink>(
         imm: headers.imm.map(|imm| imm.imm_data),
         invalidated: headers.ieth.map(|ieth| ieth.rkey),
         solicited: headers.bth.se,
-        ..recv::outcome(qp, Status::Success)
+        ..recv::completion(qp, Status::Success)
     };
     if inline {
-        recv::finish_with(qp, env, completion, payload);
+        recv::complete_with(qp, env, completion, payload);
     } else {
-        recv::finish(qp, env, completion);
+        recv::complete(qp, env, completion);
     }
     qp.resp.count_message();
     Ok(1)
@@ -198,9 +198,9 @@ fn write<M: Memory, S: Sink>(
             byte_len: write.length,
             imm: Some(imm.imm_data),
             solicited: headers.bth.se,
-            ..recv::outcome(qp, Status::Success)
+            ..recv::completion(qp, Status::Success)
         };
-        recv::finish(qp, env, completion);
+        recv::complete(qp, env, completion);
     }
     qp.resp.count_message();
     Ok(1)

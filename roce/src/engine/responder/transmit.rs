@@ -4,8 +4,8 @@
 //! IBTA 9.7.5.1 (acknowledgements, read responses)
 
 use super::refuse::fail;
+use crate::engine::completion::recv;
 use crate::engine::environment::Environment;
-use crate::engine::finish::recv::outcome;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::{Due, Qp, Resource, ResourceOp, ResponseClass};
 use crate::engine::types::{Access, Event, Pd, Service, Stall, Status, Transmit};
@@ -47,7 +47,7 @@ fn write<M: Memory, S: Sink>(
             Ok(len) => return (len > 0).then_some(len),
             Err((code, event)) => {
                 qp.resp.responses.forget();
-                let failed = outcome(qp, Status::RemoteAccess);
+                let failed = recv::completion(qp, Status::RemoteAccess);
                 fail(qp, env, due.psn, code, failed, Some(event));
             }
         }

@@ -1,13 +1,13 @@
-//! The ends of receives.
+//! The completion of receives.
 
 use crate::engine::environment::Environment;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::{Message, Qp, Taken};
 use crate::engine::types::{Completion, Event, Opcode, Status};
 
-/// Ends the receive in use, if there is one, with this completion.
+/// Completes the receive in use, if there is one.
 #[inline]
-pub(crate) fn finish<M: Memory, S: Sink>(
+pub(crate) fn complete<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     completion: Completion,
@@ -16,8 +16,8 @@ pub(crate) fn finish<M: Memory, S: Sink>(
     env.complete(taken.cq, &Completion { wr_id: taken.wr_id, ..completion });
 }
 
-/// Ends the receive in use as [`finish`] does, with the bytes for the completion.
-pub(crate) fn finish_with<M: Memory, S: Sink>(
+/// Completes the receive in use as [`completion`] does, with the bytes for the completion.
+pub(crate) fn complete_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     completion: Completion,
@@ -40,7 +40,7 @@ fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Opti
 
 /// Returns a completion of a receive with this status, other fields empty.
 #[inline]
-pub(crate) fn outcome(qp: &Qp, status: Status) -> Completion {
+pub(crate) fn completion(qp: &Qp, status: Status) -> Completion {
     Completion {
         wr_id: 0,
         status,
@@ -66,8 +66,8 @@ pub(crate) fn outcome(qp: &Qp, status: Status) -> Completion {
 pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     qp.resp.message = Message::None;
     qp.resp.responses.stop();
-    let flushed = outcome(qp, Status::Flushed);
-    finish(qp, env, flushed);
+    let flushed = completion(qp, Status::Flushed);
+    complete(qp, env, flushed);
     while let Some(posted) = qp.rq.front() {
         let completion = Completion { wr_id: posted.wr_id, ..flushed };
         qp.rq.pop();

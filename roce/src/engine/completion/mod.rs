@@ -1,4 +1,4 @@
-//! The ends of work requests: retired, completed, flushed.
+//! The completion of work requests: retired, completed, flushed.
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The ends of sends.
+//! The completion of sends.
 
 use crate::engine::environment::Environment;
 use crate::engine::memory::{Memory, Sink};
@@ -7,13 +7,17 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::Scheduler;
 use crate::engine::types::{Completion, Event, Opcode, SendOp, Status};
 
-/// Ends the oldest send with this status, signalled or not.
-pub(crate) fn end_oldest<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, status: Status) {
-    end_oldest_with(qp, env, status, 0);
+/// Completes the oldest send with this status, signalled or not.
+pub(crate) fn complete_oldest<M: Memory, S: Sink>(
+    qp: &mut Qp,
+    env: &mut Environment<'_, M, S>,
+    status: Status,
+) {
+    complete_oldest_with(qp, env, status, 0);
 }
 
-/// Ends the oldest send as [`end_oldest`] does, with a vendor error.
-pub(crate) fn end_oldest_with<M: Memory, S: Sink>(
+/// Completes the oldest send as [`complete_oldest`] does, with a vendor error.
+pub(crate) fn complete_oldest_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     status: Status,
@@ -26,7 +30,7 @@ pub(crate) fn end_oldest_with<M: Memory, S: Sink>(
     env.complete(qp.send_cq, &completion);
 }
 
-/// Ends the oldest send successfully. `quiet` counts earlier sends that have ended but are not
+/// Completes the oldest send successfully. `quiet` counts earlier sends that have ended but are not
 /// retired yet.
 #[inline]
 pub(crate) fn succeed<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, quiet: &mut u32) {
@@ -42,7 +46,7 @@ pub(crate) fn succeed<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_,
     env.complete(qp.send_cq, &completion);
 }
 
-/// Ends a signalled send as [`succeed`] does, with the bytes for its completion.
+/// Completes a signalled send as [`succeed`] does, with the bytes for its completion.
 pub(crate) fn succeed_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -70,7 +74,7 @@ pub(crate) fn settle<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, 
 /// Flushes every posted send, oldest first.
 pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     while !qp.sq.is_empty() {
-        end_oldest(qp, env, Status::Flushed);
+        complete_oldest(qp, env, Status::Flushed);
     }
     forget(qp, env.scheduler);
     forget_positions(qp);
