@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use common::{End, PATIENCE, QKEY, Shape, eventually, gid};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use provider_soft::cm::{
-    Answers, Gsi, Listening, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route, Spare,
+    Gsi, ListenerCache, Listening, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route, Spare,
     is_taken, ports_of, resolve,
 };
 use provider_soft::{Soft, SoftDevice};
@@ -293,11 +293,11 @@ fn addresses_of_this_machine_lead_to_the_listener_of_the_port() {
     for destination in ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1"] {
         let to = SocketAddr::new(destination.parse().unwrap(), number);
         let mut lookup = pending(resolve(TCP, Some(client.address()), to).unwrap());
-        assert!(lookup.finish().unwrap().is_none(), "not answered yet");
+        assert!(lookup.poll().unwrap().is_none(), "no reply yet");
         await_readable(&listening);
-        listening.answer(&mut Spare::new()).unwrap();
+        listening.reply(&mut Spare::new()).unwrap();
         await_readable(&lookup);
-        let route = lookup.finish().unwrap().expect("answered");
+        let route = lookup.poll().unwrap().expect("a reply");
         assert_eq!((route.port.name(), route.destination), (client.name(), server.address()));
         assert!(route.is_local);
     }
@@ -312,8 +312,8 @@ fn ipv6_addresses_lead_to_listeners_and_carry_mads() {
     let listening = Listening::bind(TCP, any, from_ref(&server)).unwrap().expect("nobody has the name");
     let to: SocketAddr = (Ipv6Addr::LOCALHOST, number).into();
     let mut lookup = pending(resolve(TCP, None, to).unwrap());
-    listening.answer(&mut Spare::new()).unwrap();
-    let route = lookup.finish().unwrap().expect("answered");
+    listening.reply(&mut Spare::new()).unwrap();
+    let route = lookup.poll().unwrap().expect("a reply");
     assert_eq!(route.destination, server.address(), "a device of the other family");
     match SoftDevice::bind(Ipv6Addr::LOCALHOST.into()) {
         Ok(device) => {
@@ -339,9 +339,9 @@ fn a_listener_on_one_address_comes_before_one_on_all() {
     for (destination, expected) in [([127, 0, 0, 1], &one), ([127, 0, 0, 2], &all)] {
         let mut lookup = pending(resolve(TCP, None, (destination, number).into()).unwrap());
         for listening in [&on_all, &on_one] {
-            listening.as_ref().unwrap().answer(&mut Spare::new()).unwrap();
+            listening.as_ref().unwrap().reply(&mut Spare::new()).unwrap();
         }
-        let route = lookup.finish().unwrap().expect("answered");
+        let route = lookup.poll().unwrap().expect("a reply");
         assert_eq!(route.destination, expected.address());
     }
 }
@@ -365,7 +365,7 @@ fn a_listener_on_all_addresses_loses_none_to_another_one() {
         assert!(is_taken(TCP, at(second)).unwrap() && is_taken(TCP, at(first)).unwrap());
         assert!(!is_taken(0x111, at(first)).unwrap(), "another port space");
         // The clients that looked are gone.
-        listening.answer(&mut Spare::new()).unwrap();
+        listening.reply(&mut Spare::new()).unwrap();
         drop(listening);
         assert!(Listening::bind(TCP, at(second), &[new_port()]).unwrap().is_some(), "{second} alone");
     }
@@ -398,14 +398,14 @@ fn without_a_listener_an_address_of_this_machine_is_itself() {
 }
 
 #[test]
-fn a_listener_that_ends_without_an_answer_leaves_the_address_itself() {
+fn a_listener_that_ends_without_a_reply_leaves_the_address_itself() {
     let client = new_port();
     let to: SocketAddr = ([127, 0, 0, 1], free_number()).into();
     let listening = Listening::bind(TCP, to, &[new_port()]).unwrap();
     let mut lookup = pending(resolve(TCP, Some(client.address()), to).unwrap());
     drop(listening);
     await_readable(&lookup);
-    assert_eq!(lookup.finish().unwrap().expect("it ended").destination, to.ip());
+    assert_eq!(lookup.poll().unwrap().expect("it ended").destination, to.ip());
 }
 
 /// Returns the name of a listener on all addresses.
@@ -414,55 +414,55 @@ fn name_on_all(number: u16) -> UnixAddress {
 }
 
 #[test]
-fn an_answer_with_the_token_of_another_name_is_not_kept_for_its_own() {
+fn a_reply_with_the_token_of_another_name_is_not_kept_for_its_own() {
     let [client, first, second] = [(); 3].map(|()| new_port());
     let [number, other] = [(); 2].map(|()| free_number());
     let any = |number| (Ipv4Addr::UNSPECIFIED, number).into();
     let listening = Listening::bind(TCP, any(other), from_ref(&first)).unwrap().expect("nobody has the name");
-    let (mut answer, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(other)).unwrap());
-    listening.answer(&mut Spare::new()).unwrap();
-    stream.read_to_end(&mut answer).unwrap();
+    let (mut reply, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(other)).unwrap());
+    listening.reply(&mut Spare::new()).unwrap();
+    stream.read_to_end(&mut reply).unwrap();
 
-    // A process repeats under its name the answer of another name, which continues to exist.
+    // A process repeats under its name the reply of another name, which continues to exist.
     let repeats = UnixListener::bind_addr(&name_on_all(number)).unwrap();
-    let mut answers = Answers::default();
+    let mut replies = ListenerCache::default();
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
-    let mut lookup = pending(answers.resolve(TCP, Some(client.address()), to).unwrap());
-    repeats.accept().unwrap().0.write_all(&answer).unwrap();
+    let mut lookup = pending(replies.resolve(TCP, Some(client.address()), to).unwrap());
+    repeats.accept().unwrap().0.write_all(&reply).unwrap();
     await_readable(&lookup);
-    assert_eq!(lookup.finish().unwrap().expect("answered").destination, first.address());
-    assert!(answers.keep(lookup));
-    assert!(!answers.is_known(TCP, to), "it may be over at any time");
+    assert_eq!(lookup.poll().unwrap().expect("a reply").destination, first.address());
+    assert!(replies.keep(lookup));
+    assert!(!replies.is_known(TCP, to), "it may be over at any time");
     drop(repeats);
 
     let next = Listening::bind(TCP, any(number), from_ref(&second)).unwrap().expect("nobody has the name");
-    let mut lookup = pending(answers.resolve(TCP, Some(client.address()), to).unwrap());
-    next.answer(&mut Spare::new()).unwrap();
-    assert_eq!(lookup.finish().unwrap().expect("answered").destination, second.address());
-    assert!(answers.keep(lookup) && answers.is_known(TCP, to));
-    let route = done(answers.resolve(TCP, Some(client.address()), to).unwrap());
-    assert_eq!(route.destination, second.address(), "without a question");
+    let mut lookup = pending(replies.resolve(TCP, Some(client.address()), to).unwrap());
+    next.reply(&mut Spare::new()).unwrap();
+    assert_eq!(lookup.poll().unwrap().expect("a reply").destination, second.address());
+    assert!(replies.keep(lookup) && replies.is_known(TCP, to));
+    let route = done(replies.resolve(TCP, Some(client.address()), to).unwrap());
+    assert_eq!(route.destination, second.address(), "without a query");
     drop(next);
-    assert!(!answers.is_known(TCP, to));
+    assert!(!replies.is_known(TCP, to));
 }
 
 #[test]
-fn an_answer_is_not_kept_once_another_socket_has_the_token_of_a_listener_that_has_ended() {
+fn a_reply_is_not_kept_once_another_socket_has_the_token_of_a_listener_that_has_ended() {
     let (client, number) = (new_port(), free_number());
     let any = (Ipv4Addr::UNSPECIFIED, number).into();
     let listening = Listening::bind(TCP, any, &[new_port()]).unwrap().expect("nobody has the name");
-    let mut answers = Answers::default();
+    let mut replies = ListenerCache::default();
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
-    let mut lookup = pending(answers.resolve(TCP, Some(client.address()), to).unwrap());
-    let (mut answer, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(number)).unwrap());
-    listening.answer(&mut Spare::new()).unwrap();
-    stream.read_to_end(&mut answer).unwrap();
+    let mut lookup = pending(replies.resolve(TCP, Some(client.address()), to).unwrap());
+    let (mut reply, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(number)).unwrap());
+    listening.reply(&mut Spare::new()).unwrap();
+    stream.read_to_end(&mut reply).unwrap();
     drop(listening);
-    let token = u64::from_ne_bytes(*answer.last_chunk().unwrap());
+    let token = u64::from_ne_bytes(*reply.last_chunk().unwrap());
     let token = format!("verbs-soft/cm/2/{TCP:x}/{number}/0.0.0.0/{token:016x}");
     let _taken = UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(token).unwrap()).unwrap();
-    assert!(lookup.finish().unwrap().is_some(), "the answer has arrived");
-    assert!(answers.keep(lookup) && !answers.is_known(TCP, to));
+    assert!(lookup.poll().unwrap().is_some(), "the reply has arrived");
+    assert!(replies.keep(lookup) && !replies.is_known(TCP, to));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use common::{PATIENCE, Process};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use provider_soft::cm::{
-    Answers, DeviceOwner, Listening, MAD_LEN, MadAddress, Port, Resolution, Spare, resolve,
+    DeviceOwner, ListenerCache, Listening, MAD_LEN, MadAddress, Port, Resolution, Spare, resolve,
 };
 use verbs::Errno;
 
@@ -52,7 +52,7 @@ fn supervise() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Answers clients and returns each MAD to its sender until one ends with 0.
+/// Replies to clients and returns each MAD to its sender until one ends with 0.
 fn listen(port: u16) {
     let ports = Port::all();
     let [own] = &ports[..] else { panic!("{ports:?}") };
@@ -66,7 +66,7 @@ fn listen(port: u16) {
     println!("listening");
     loop {
         wait(&[gsi.as_fd(), listening.as_fd()]);
-        listening.answer(&mut Spare::new()).unwrap();
+        listening.reply(&mut Spare::new()).unwrap();
         while let Some(received) = gsi.recv() {
             gsi.send(&received.from, &received.mad).unwrap();
             if received.mad.last() == Some(&0) {
@@ -87,14 +87,14 @@ fn connect(port: u16) {
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
     let Resolution::Pending(mut lookup) = resolve(TCP, None, to).unwrap() else { panic!("no listener") };
     wait(&[lookup.as_fd()]);
-    let route = lookup.finish().unwrap().expect("answered");
+    let route = lookup.poll().unwrap().expect("a reply");
     assert!(route.is_local && route.destination != own.address());
     let owner = DeviceOwner::of(own.address(), 0, 0);
     assert!(matches!(owner, DeviceOwner::Unknown), "the device has no name: {owner:?}");
-    let mut answers = Answers::default();
+    let mut replies = ListenerCache::default();
     let owner = DeviceOwner::of(route.destination, 0, 0);
     let DeviceOwner::Process(peer) = owner else { panic!("{owner:?}") };
-    assert!(!is_readable(&[peer.as_fd()], PollTimeout::ZERO) && answers.has_device(&peer), "it lives");
+    assert!(!is_readable(&[peer.as_fd()], PollTimeout::ZERO) && replies.has_device(&peer), "it lives");
     for last in [1, 0] {
         gsi.send(&MadAddress::new(route.destination.into()), &[last; MAD_LEN]).unwrap();
         let received = loop {
@@ -108,7 +108,7 @@ fn connect(port: u16) {
     }
     // The listener has returned from its function.
     wait(&[peer.as_fd()]);
-    assert!(!answers.has_device(&peer));
+    assert!(!replies.has_device(&peer));
 }
 
 fn wait(files: &[BorrowedFd<'_>]) {

@@ -6,7 +6,7 @@
 //! | [`Port`] | a device of this process by its address; GID, GUID, MTU, partition |
 //! | [`Gsi`] | queue pair 1 of a device: management datagrams (MADs) in and out |
 //! | [`resolve`] | from the address that a program connects to, to a [`Route`]: port and peer |
-//! | [`Answers`] | the same, for a connection manager that sends each listener one request |
+//! | [`ListenerCache`] | the same, for a connection manager that sends each listener one request |
 //! | [`ports_of`] | from the address that a program listens on, to ports |
 //! | [`Listening`] | a name that leads other processes of this machine to a listener |
 //! | [`Mailbox`], [`Forwarder`] | requests between processes that share an address |
@@ -43,15 +43,15 @@
 //!
 //! A connection manager should take a name for each address of its listeners, including devices'
 //! addresses. Its peers then see that nothing listens any more, or that another program does
-//! ([`Answers::find`]). A device alone does not show this, because its program may have no
+//! ([`ListenerCache::find`]). A device alone does not show this, because its program may have no
 //! connection manager.
 //!
 //! # References
 //! `rdma_cm(7)`, `rdma_resolve_addr(3)`; IBTA volume 1, chapter 12 (communication management)
 
-mod answers;
 mod forward;
 mod gsi;
+mod listener_cache;
 mod owner;
 mod port;
 mod presence;
@@ -63,11 +63,11 @@ pub use crate::device::at_new_port;
 pub use crate::device::exit::at_exit;
 pub use crate::device::fork::ForkMark;
 pub use crate::io::spare::Spare;
-pub use answers::{Answers, Found};
 pub use forward::{Forwarder, Mailbox};
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
+pub use listener_cache::{Found, ListenerCache};
 pub use port::Port;
 pub use presence::AddressWatch;
 pub use process::{DeviceOwner, PeerProcess};
 pub use rendezvous::{Listening, is_taken};
-pub use resolve::{Lookup, Question, Resolution, Route, ports_of, resolve};
+pub use resolve::{Lookup, LookupId, Resolution, Route, ports_of, resolve};

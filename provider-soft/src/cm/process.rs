@@ -6,7 +6,7 @@
 //! through this name:
 //!
 //! ```text
-//!   owner:  listen at \0verbs-soft/cm/2/device/127.5.6.7, answer those who connect
+//!   owner:  listen at \0verbs-soft/cm/2/device/127.5.6.7, reply to those who connect
 //!           bind \0verbs-soft/cm/2/device/127.5.6.7/PROCESS, which receives nothing
 //!   peer:   connect to the first, get the process that listens (SO_PEERCRED), pidfd_open
 //!           the descriptor is readable once that process has ended
@@ -29,7 +29,7 @@ use nix::unistd::geteuid;
 use roce::wire::UDP_PORT;
 use verbs_core::Errno;
 
-use super::answers::names_of;
+use super::listener_cache::names_of;
 use super::owner::Owner;
 use super::rendezvous::{Token, device_name, is_reached, owner, slot_name, stream};
 use crate::io::{self, share};

@@ -5,7 +5,7 @@
 //! space, the port and the IP address of the listener:
 //!
 //! ```text
-//!   listener:  bind \0verbs-soft/cm/2/106/7174/0.0.0.0, answer those who connect
+//!   listener:  bind \0verbs-soft/cm/2/106/7174/0.0.0.0, reply to those who connect
 //!              bind \0verbs-soft/cm/2/106/7174/0.0.0.0/TOKEN, a datagram socket that receives
 //!              nothing
 //!   client:    connect to \0verbs-soft/cm/2/106/7174/127.0.0.1, then to the one above
@@ -16,15 +16,15 @@
 //! ```
 //!
 //! The token, 64 random bits, belongs to one listener. While the socket with the token's name
-//! exists, the answer is valid. A client therefore sends each listener one request
-//! ([`Answers`](super::Answers)) and connects a datagram socket to the token's. Later it checks the
-//! token's socket by sending to it, which fails and costs the listener nothing. The token's name
-//! contains the listener's name. A token of a listener under another name, available to any client,
-//! therefore proves nothing about this listener.
+//! exists, the reply is valid. A client therefore sends each listener one request
+//! ([`ListenerCache`](super::ListenerCache)) and connects a datagram socket to the token's. Later
+//! it checks the token's socket by sending to it, which fails and costs the listener nothing. The
+//! token's name contains the listener's name. A token of a listener under another name, available
+//! to any client, therefore proves nothing about this listener.
 //!
 //! Any process of the namespace can take a name, like a TCP port. A token's name is worthless once
 //! its listener has ended, because the sockets of clients stay with the listener's socket. Clients
-//! use only addresses of this machine from an answer, and connect to them with the checks of the
+//! use only addresses of this machine from a reply, and connect to them with the checks of the
 //! protocol.
 //!
 //! # Two listeners at the loopback address
@@ -57,7 +57,7 @@ use crate::io::spare::Spare;
 
 /// The name of a listener of this process. Dropping it frees the name.
 ///
-/// The owner waits for the descriptor to be readable, then calls [`answer`](Self::answer).
+/// The owner waits for the descriptor to be readable, then calls [`reply`](Self::reply).
 #[derive(Debug)]
 pub struct Listening {
     listener: UnixListener,
@@ -65,7 +65,7 @@ pub struct Listening {
     /// The socket with the token's name.
     _alive: UnixDatagram,
     /// The number of its devices, their GIDs, and the token.
-    answer: Box<[u8]>,
+    reply: Box<[u8]>,
 }
 
 impl Listening {
@@ -207,38 +207,38 @@ impl Listening {
         let address = UnixAddress::from_abstract_name(&name).map_err(errno)?;
         let listener = UnixListener::bind_addr(&address).map_err(errno)?;
         listener.set_nonblocking(true).map_err(errno)?;
-        let (alive, answer) = promise(base, token, ports)?;
-        Ok(Self { listener, name, _alive: alive, answer })
+        let (alive, reply) = promise(base, token, ports)?;
+        Ok(Self { listener, name, _alive: alive, reply })
     }
 
     /// Changes the devices whose addresses are sent to clients. If the addresses differ, the token
     /// changes too, so earlier clients send a new request.
     ///
     /// # Errors
-    /// Any errno of `socket(2)`, notably `EMFILE`: the answer is unchanged.
+    /// Any errno of `socket(2)`, notably `EMFILE`: the reply is unchanged.
     pub fn set_ports(&mut self, ports: &[Port]) -> Result<(), Errno> {
-        let token = self.answer.last_chunk().map(|token| Token(*token));
-        if token.is_some_and(|token| answer_for(ports, token) == self.answer) {
+        let token = self.reply.last_chunk().map(|token| Token(*token));
+        if token.is_some_and(|token| reply_for(ports, token) == self.reply) {
             return Ok(());
         }
-        (self._alive, self.answer) = promise(&self.name, Token::draw()?, ports)?;
+        (self._alive, self.reply) = promise(&self.name, Token::draw()?, ports)?;
         Ok(())
     }
 
-    /// Answers waiting clients, at most 64, without blocking. A process without free descriptors
+    /// Replies to waiting clients, at most 64, without blocking. A process without free descriptors
     /// closes the spare one for a moment.
     ///
     /// # Errors
     /// Any errno of `accept4(2)` except `EAGAIN`. After `EMFILE` the descriptor stays readable:
     /// pause before the next call.
-    pub fn answer(&self, spare: &mut Spare) -> Result<(), Errno> {
+    pub fn reply(&self, spare: &mut Spare) -> Result<(), Errno> {
         for _ in 0..CLIENTS {
             match spare.lend(|| self.listener.accept().map_err(errno)) {
-                // The answer fits into the empty buffer of a new stream. If the client is gone,
+                // The reply fits into the empty buffer of a new stream. If the client is gone,
                 // sending fails without a signal.
                 Ok((client, _)) => {
                     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-                    let _ = send(client.as_raw_fd(), &self.answer, flags);
+                    let _ = send(client.as_raw_fd(), &self.reply, flags);
                 }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
@@ -305,7 +305,7 @@ pub(super) fn stream() -> Result<OwnedFd, Errno> {
 /// unchanged.
 ///
 /// # Errors
-/// `EAGAIN`: thousands of clients wait for the listener's answer; any other errno of `connect(2)`.
+/// `EAGAIN`: thousands of clients wait for the listener's reply; any other errno of `connect(2)`.
 pub(super) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
     match connect(client.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) {
         Ok(()) => Ok(true),
@@ -314,19 +314,19 @@ pub(super) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
     }
 }
 
-/// Returns an answer and the socket with its token's name. The answer is valid while the socket
+/// Returns a reply and the socket with its token's name. The reply is valid while the socket
 /// exists.
 fn promise(name: &str, token: Token, ports: &[Port]) -> Result<(UnixDatagram, Box<[u8]>), Errno> {
     let alive = token.name(name).and_then(|name| UnixDatagram::bind_addr(&name)).map_err(errno)?;
     // Datagrams to it fail while it is open as well as afterwards: `Watch` distinguishes the
     // errors.
     alive.shutdown(Shutdown::Read).map_err(errno)?;
-    Ok((alive, answer_for(ports, token)))
+    Ok((alive, reply_for(ports, token)))
 }
 
-/// Returns the answer with the addresses of ports.
-fn answer_for(ports: &[Port], token: Token) -> Box<[u8]> {
-    answer_of(ports.iter().take(MAX_ADDRESSES).map(Port::address), token).into()
+/// Returns the reply with the addresses of ports.
+fn reply_for(ports: &[Port], token: Token) -> Box<[u8]> {
+    reply_with(ports.iter().take(MAX_ADDRESSES).map(Port::address), token).into()
 }
 
 /// Readable while clients wait.
@@ -397,14 +397,14 @@ impl Watch {
     }
 }
 
-/// Returns the answer with these addresses.
-pub(super) fn answer_of(addresses: impl ExactSizeIterator<Item = IpAddr>, token: Token) -> Vec<u8> {
+/// Returns the reply with these addresses.
+pub(super) fn reply_with(addresses: impl ExactSizeIterator<Item = IpAddr>, token: Token) -> Vec<u8> {
     core::iter::once(addresses.len() as u8).chain(addresses.flat_map(gid_of)).chain(token.0).collect()
 }
 
 /// Returns the abstract name of a listener, without its leading zero byte.
 pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
-    // The number 2 is the version of the answer's format.
+    // The number 2 is the version of the reply's format.
     format!("verbs-soft/cm/2/{space:x}/{port}/{ip}")
 }
 
@@ -462,7 +462,7 @@ pub(super) fn has_process_device(
 /// The end of a second name.
 const SECOND: &str = "/device";
 
-/// The largest number of addresses in an answer.
+/// The largest number of addresses in a reply.
 pub(super) const MAX_ADDRESSES: usize = 64;
 
 /// The number of attempts to take a name or to see its owner, with a yield after each.

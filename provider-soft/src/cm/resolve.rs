@@ -10,8 +10,8 @@
 //! The route is the kernel's choice: the port is the one with the kernel's source address, failing
 //! that another address of the same interface. For a connection manager, a destination of the
 //! network is resolved when the kernel has the Ethernet address of the next hop
-//! ([`Answers::resolve`]). A nonexistent host is thus noticed before a connection is requested.
-//! Packets do not need this step: they are UDP datagrams.
+//! ([`ListenerCache::resolve`]). A nonexistent host is thus noticed before a connection is
+//! requested. Packets do not need this step: they are UDP datagrams.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -23,7 +23,7 @@ use roce::wire::UDP_PORT;
 use verbs_core::types::Mtu;
 use verbs_core::{Errno, neighbour};
 
-use super::answers::{Answer, Answers};
+use super::listener_cache::{ListenerCache, ListenerReply};
 use super::owner::Owner;
 use super::port::Port;
 use super::rendezvous::{MAX_ADDRESSES, Token};
@@ -61,17 +61,17 @@ pub enum Resolution {
     /// devices, or to the next hop for its Ethernet address.
     Pending(Lookup),
     /// A request to the listening process is already pending, for another resolution by the same
-    /// [`Answers`]: resolve again once it has ended.
-    Shared(Question),
+    /// [`ListenerCache`]: resolve again once it has ended.
+    Shared(LookupId),
 }
 
-/// The request of a [`Lookup`] to a listener.
+/// The identity of a [`Lookup`]: the listener that it queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question(pub(super) String);
+pub struct LookupId(pub(super) String);
 
 /// A request whose result the resolution needs. Its owner waits for the descriptor to be readable,
-/// within the program's time-out, then calls [`finish`](Self::finish) and perhaps
-/// [`Answers::keep`].
+/// within the program's time-out, then calls [`poll`](Self::poll) and perhaps
+/// [`ListenerCache::keep`].
 #[derive(Debug)]
 pub struct Lookup(To);
 
@@ -89,10 +89,10 @@ struct Listener {
     stream: UnixStream,
     owner: Owner,
     name: String,
-    answer: Vec<u8>,
+    reply: Vec<u8>,
     source: Option<IpAddr>,
     destination: SocketAddr,
-    /// While this exists, others share the question.
+    /// While this exists, other resolutions share the lookup.
     shared: Arc<()>,
 }
 
@@ -101,18 +101,18 @@ struct Listener {
 ///
 /// An unspecified destination means this machine. A destination on this machine without a listening
 /// process resolves to itself, and so does a destination of the network, whether or not a host
-/// exists there ([`Answers::resolve`] looks for it).
+/// exists there ([`ListenerCache::resolve`] looks for it).
 ///
 /// # Errors
 /// - `ENODEV`: no device of this process has the source address, or an address of the interface
 ///   used by the kernel to send to the destination.
 /// - `EAFNOSUPPORT`: the devices of the listening process have addresses of another family.
-/// - `EAGAIN`: thousands of clients wait for the listener's answer.
+/// - `EAGAIN`: thousands of clients wait for the listener's reply.
 /// - `EPERM`, `EACCES`: this process may not connect to the listener's name.
 /// - `ENETUNREACH`, `EHOSTUNREACH`: no route leads to the destination.
 /// - any other errno of `socket(2)`, notably `EMFILE`.
 pub fn resolve(space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Resolution, Errno> {
-    Answers::default().way(space, source, destination)
+    ListenerCache::default().way(space, source, destination)
 }
 
 impl Lookup {
@@ -123,8 +123,8 @@ impl Lookup {
         source: Option<IpAddr>,
         destination: SocketAddr,
     ) -> Self {
-        let (answer, shared) = (Vec::new(), Arc::new(()));
-        Self(To::Listener(Listener { stream, owner, name, answer, source, destination, shared }))
+        let (reply, shared) = (Vec::new(), Arc::new(()));
+        Self(To::Listener(Listener { stream, owner, name, reply, source, destination, shared }))
     }
 
     /// Starts a request for the next hop of a route to another machine. Returns `None` if no
@@ -137,21 +137,21 @@ impl Lookup {
     }
 
     /// Returns the route if the request has been answered, without waiting, and `None` otherwise.
-    /// If a listener ends without an answer, the result is the destination itself.
+    /// If a listener ends without a reply, the result is the destination itself.
     ///
     /// # Errors
     /// The errors of [`resolve`].
-    pub fn finish(&mut self) -> Result<Option<Route>, Errno> {
+    pub fn poll(&mut self) -> Result<Option<Route>, Errno> {
         match &mut self.0 {
-            To::Listener(listener) => listener.finish(),
+            To::Listener(listener) => listener.poll(),
             To::Neighbour(search, route) => Ok(search.is_found()?.then(|| route.clone())),
         }
     }
 
-    /// Returns the listener's name, its answer, if there is one, and its owner.
-    pub(super) fn into_answer(self) -> Option<(String, Answer, Owner)> {
+    /// Returns the listener's name, its reply, if there is one, and its owner.
+    pub(super) fn into_reply(self) -> Option<(String, ListenerReply, Owner)> {
         let To::Listener(listener) = self.0 else { return None };
-        Some((listener.name, parse(&listener.answer)?, listener.owner))
+        Some((listener.name, parse(&listener.reply)?, listener.owner))
     }
 
     /// Returns the owner of the listener.
@@ -162,10 +162,10 @@ impl Lookup {
         }
     }
 
-    /// Returns the question to a listener, or `None` for a next hop.
-    pub fn question(&self) -> Option<Question> {
+    /// Returns the identity of a query to a listener, or `None` for a next hop.
+    pub fn id(&self) -> Option<LookupId> {
         match &self.0 {
-            To::Listener(listener) => Some(Question(listener.name.clone())),
+            To::Listener(listener) => Some(LookupId(listener.name.clone())),
             To::Neighbour(..) => None,
         }
     }
@@ -180,23 +180,23 @@ impl Lookup {
 }
 
 impl Listener {
-    fn finish(&mut self) -> Result<Option<Route>, Errno> {
+    fn poll(&mut self) -> Result<Option<Route>, Errno> {
         if !self.has_ended() {
             return Ok(None);
         }
-        let addresses = parse(&self.answer).map(|answer| answer.addresses).unwrap_or_default();
+        let addresses = parse(&self.reply).map(|reply| reply.addresses).unwrap_or_default();
         best_route(&Port::all(), self.source, self.destination, &addresses).map(Some)
     }
 
-    /// Reads the answer. Returns whether it is complete, or no more of it comes.
+    /// Reads the reply. Returns whether it is complete, or no more of it comes.
     // Not inlined, because the caller needs the stack for the kernel's list of addresses.
     #[inline(never)]
     fn has_ended(&mut self) -> bool {
-        while !is_whole(&self.answer) {
-            let mut bytes = [0; ANSWER];
+        while !is_whole(&self.reply) {
+            let mut bytes = [0; MAX_REPLY_LEN];
             match self.stream.read(&mut bytes) {
                 Ok(0) => break,
-                Ok(len) => self.answer.extend_from_slice(&bytes[..len]),
+                Ok(len) => self.reply.extend_from_slice(&bytes[..len]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => break,
@@ -206,7 +206,7 @@ impl Listener {
     }
 }
 
-/// Readable when there may be an answer, or the listener has ended.
+/// Readable when there may be a reply, or the listener has ended.
 impl AsFd for Lookup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
@@ -216,22 +216,25 @@ impl AsFd for Lookup {
     }
 }
 
-/// Returns whether an answer is complete according to its first byte.
-fn is_whole(answer: &[u8]) -> bool {
-    answer.first().is_some_and(|count| answer.len() >= 1 + 16 * usize::from(*count) + TOKEN)
+/// Returns whether a reply is complete according to its first byte.
+fn is_whole(reply: &[u8]) -> bool {
+    reply.first().is_some_and(|count| reply.len() >= 1 + 16 * usize::from(*count) + TOKEN)
 }
 
-/// Parses a listener's answer, without addresses of other machines. Returns `None` for a malformed
-/// answer.
-fn parse(answer: &[u8]) -> Option<Answer> {
-    let (count, rest) = answer.split_first()?;
+/// Parses a listener's reply, without addresses of other machines. Returns `None` for a malformed
+/// reply.
+fn parse(reply: &[u8]) -> Option<ListenerReply> {
+    let (count, rest) = reply.split_first()?;
     let (gids, token) = rest.split_last_chunk::<TOKEN>()?;
     let (gids, []) = gids.as_chunks::<16>() else { return None };
     if gids.len() != usize::from(*count) || gids.len() > MAX_ADDRESSES {
         return None;
     }
     let all = gids.iter().map(|gid| address_of(*gid));
-    Some(Answer { addresses: all.filter(|address| is_local(*address)).collect(), token: Token(*token) })
+    Some(ListenerReply {
+        addresses: all.filter(|address| is_local(*address)).collect(),
+        token: Token(*token),
+    })
 }
 
 /// Returns the route to a listener's device: the one at the destination, failing that the first
@@ -379,8 +382,8 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The length of the longest answer in bytes, for any first byte.
-const ANSWER: usize = 1 + 16 * 255 + TOKEN;
+/// The length of the longest reply in bytes, for any first byte.
+const MAX_REPLY_LEN: usize = 1 + 16 * 255 + TOKEN;
 
 /// The length of a token in bytes.
 const TOKEN: usize = 8;
@@ -388,7 +391,7 @@ const TOKEN: usize = 8;
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::cm::rendezvous::answer_of;
+    use crate::cm::rendezvous::reply_with;
 
     fn local(last: u8) -> IpAddr {
         [127, 0, 1, last].into()
@@ -396,29 +399,29 @@ mod tests {
 
     const TOKEN: Token = Token([7; 8]);
 
-    fn addresses(answer: &[u8]) -> Option<Vec<IpAddr>> {
-        parse(answer).map(|answer| answer.addresses)
+    fn addresses(reply: &[u8]) -> Option<Vec<IpAddr>> {
+        parse(reply).map(|reply| reply.addresses)
     }
 
     #[test]
-    fn an_answer_is_addresses_of_this_machine_and_a_token() {
+    fn a_reply_is_addresses_of_this_machine_and_a_token() {
         let foreign: IpAddr = [192, 0, 2, 1].into();
-        let answer = answer_of([local(1), foreign, local(2)].into_iter(), TOKEN);
-        assert!(is_whole(&answer));
-        let answer = parse(&answer).unwrap();
-        assert_eq!((answer.addresses, answer.token), (vec![local(1), local(2)], TOKEN));
+        let reply = reply_with([local(1), foreign, local(2)].into_iter(), TOKEN);
+        assert!(is_whole(&reply));
+        let reply = parse(&reply).unwrap();
+        assert_eq!((reply.addresses, reply.token), (vec![local(1), local(2)], TOKEN));
     }
 
     #[test]
-    fn a_malformed_answer_has_no_addresses() {
-        let answer = answer_of([local(1), local(2)].into_iter(), TOKEN);
-        for len in 0..answer.len() {
-            assert!(!is_whole(&answer[..len]), "{len}");
-            assert_eq!(addresses(&answer[..len]), None, "{len}");
+    fn a_malformed_reply_has_no_addresses() {
+        let reply = reply_with([local(1), local(2)].into_iter(), TOKEN);
+        for len in 0..reply.len() {
+            assert!(!is_whole(&reply[..len]), "{len}");
+            assert_eq!(addresses(&reply[..len]), None, "{len}");
         }
-        let longer = [&answer[..], &[0; 16]].concat();
+        let longer = [&reply[..], &[0; 16]].concat();
         assert!(is_whole(&longer) && addresses(&longer).is_none());
-        let none = answer_of([].into_iter(), TOKEN);
+        let none = reply_with([].into_iter(), TOKEN);
         assert!(is_whole(&none) && addresses(&none).unwrap().is_empty(), "a listener without devices");
     }
 

@@ -6,13 +6,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ib_cm::time::{MILLISECOND, Time};
-use provider_soft::cm::{Port, Question, Resolution, Route, is_taken, ports_of};
+use provider_soft::cm::{LookupId, Port, Resolution, Route, is_taken, ports_of};
 use verbs::Errno;
 
 use super::key::{Key, Token};
 use super::ports::Owner;
 use super::record::IdState;
-use super::state::{Asks, Limits, PendingLookup, State, Then};
+use super::state::{Continuation, Limits, PendingLookup, Query, State};
 use crate::types::{Address, EventType};
 
 type Result<T> = core::result::Result<T, Errno>;
@@ -102,86 +102,94 @@ impl State {
         Ok(())
     }
 
-    /// Resolves an address, or waits for the required answer.
+    /// Resolves an address, or waits for the required reply.
     fn seek_address(&mut self, key: Key, destination: SocketAddr, limits: Limits) -> Result<()> {
         let id = self.id(key)?;
         let (space, local) = (id.space.0, id.local.ok_or(Errno::INVAL)?.ip());
         let source = (!local.is_unspecified()).then_some(local);
-        let asks = match self.answers.resolve(space, source, destination)? {
+        let query = match self.listeners.resolve(space, source, destination)? {
             Resolution::Done(route) => {
                 self.resolved(key, destination, Ok(route));
                 return Ok(());
             }
-            Resolution::Pending(lookup) => Asks::Own(lookup),
-            Resolution::Shared(question) => Asks::Other(question),
+            Resolution::Pending(lookup) => Query::Own(lookup),
+            Resolution::Shared(id) => Query::Shared(id),
         };
-        // Only queries to listeners have a question.
-        let is_listener = !matches!(&asks, Asks::Own(lookup) if lookup.question().is_none());
+        // Only queries to listeners have an id.
+        let is_listener = !matches!(&query, Query::Own(lookup) if lookup.id().is_none());
         let deadline = if is_listener { limits.given.max(limits.least) } else { limits.given };
-        self.start_lookup(key, asks, deadline, Then::Resolve(destination, limits))?;
+        self.start_lookup(key, query, deadline, Continuation::Resolve(destination, limits))?;
         self.id(key)?.state = IdState::AddrQuery;
         Ok(())
     }
 
-    /// Waits for a lookup's answer, then continues.
-    pub(super) fn start_lookup(&mut self, key: Key, asks: Asks, deadline: Time, then: Then) -> Result<()> {
-        if let Asks::Own(lookup) = &asks {
+    /// Waits for a lookup's reply, then continues.
+    pub(super) fn start_lookup(
+        &mut self,
+        key: Key,
+        query: Query,
+        deadline: Time,
+        continuation: Continuation,
+    ) -> Result<()> {
+        if let Query::Own(lookup) = &query {
             self.epoll.add(lookup, Token::Lookup(key).event())?;
         }
-        self.lookups.insert(key, PendingLookup { asks, deadline, then });
+        self.lookups.insert(key, PendingLookup { query, deadline, continuation });
         Ok(())
     }
 
-    /// Drops an id's lookup, if any. Other ids that share its question start a new one.
+    /// Drops an id's lookup, if any. Other ids that share it start a new one.
     pub(super) fn cancel_lookup(&mut self, key: Key) {
-        if let Some(PendingLookup { asks: Asks::Own(lookup), .. }) = self.lookups.remove(&key) {
+        if let Some(PendingLookup { query: Query::Own(lookup), .. }) = self.lookups.remove(&key) {
             let _ = self.epoll.delete(&lookup);
-            let question = lookup.question();
+            let id = lookup.id();
             drop(lookup);
-            self.go_on(question);
+            self.go_on(id);
         }
     }
 
     /// Ends a lookup with its outcome.
     pub(super) fn end_lookup(&mut self, key: Key, outcome: Result<Route>) {
-        let Some(PendingLookup { asks, then, .. }) = self.lookups.remove(&key) else { return };
-        let (mut has_devices, mut question) = (false, None);
-        if let Asks::Own(lookup) = asks {
+        let Some(PendingLookup { query, continuation, .. }) = self.lookups.remove(&key) else { return };
+        let (mut has_devices, mut id) = (false, None);
+        if let Query::Own(lookup) = query {
             let _ = self.epoll.delete(&lookup);
-            question = lookup.question();
-            has_devices = self.answers.keep(lookup);
+            id = lookup.id();
+            has_devices = self.listeners.keep(lookup);
         }
-        match then {
-            Then::Resolve(destination, _) => self.resolved(key, destination, outcome),
-            Then::Request(request) => self.found(key, &request, outcome, has_devices),
+        match continuation {
+            Continuation::Resolve(destination, _) => self.resolved(key, destination, outcome),
+            Continuation::Request(request) => self.found(key, &request, outcome, has_devices),
         }
-        self.go_on(question);
+        self.go_on(id);
     }
 
-    /// Resumes the ids that shared a finished question. Either its answer is now known, or the
-    /// first of them starts a new question. The others wait for that one, each until its own
+    /// Resumes the ids that shared a finished lookup. Either its reply is now known, or the
+    /// first of them starts a new lookup. The others wait for that one, each until its own
     /// deadline.
-    fn go_on(&mut self, question: Option<Question>) {
-        let Some(question) = question else { return };
-        let shares = |pending: &PendingLookup| matches!(&pending.asks, Asks::Other(its) if *its == question);
+    fn go_on(&mut self, id: Option<LookupId>) {
+        let Some(id) = id else { return };
+        let shares = |pending: &PendingLookup| matches!(&pending.query, Query::Shared(its) if *its == id);
         let mut from = Key(0);
         loop {
             let next = self.lookups.range(from..).find(|(_, pending)| shares(pending));
             let Some(key) = next.map(|(key, _)| *key) else { return };
-            let Some(PendingLookup { deadline, then, .. }) = self.lookups.remove(&key) else { return };
-            match then {
-                Then::Resolve(destination, limits) => {
+            let Some(PendingLookup { deadline, continuation, .. }) = self.lookups.remove(&key) else {
+                return;
+            };
+            match continuation {
+                Continuation::Resolve(destination, limits) => {
                     if let Err(errno) = self.seek_address(key, destination, limits) {
                         self.resolved(key, destination, Err(errno));
                     }
                 }
-                Then::Request(request) => self.seek_again(key, request, deadline),
+                Continuation::Request(request) => self.seek_again(key, request, deadline),
             }
-            let asks_again = self.lookups.get(&key).is_some_and(|pending| match &pending.asks {
-                Asks::Own(lookup) => lookup.question().as_ref() == Some(&question),
-                Asks::Other(its) => *its == question,
+            let queries_again = self.lookups.get(&key).is_some_and(|pending| match &pending.query {
+                Query::Own(lookup) => lookup.id().as_ref() == Some(&id),
+                Query::Shared(its) => *its == id,
             });
-            if asks_again {
+            if queries_again {
                 return;
             }
             from = key;

@@ -14,7 +14,7 @@ use super::key::Key;
 use super::param::SoftParam;
 use super::record::IdState;
 use super::request::Request;
-use super::state::{Asks, State, Then};
+use super::state::{Continuation, Query, State};
 use crate::types::{ConnParam, EventType, PortSpace};
 
 type Result<T> = core::result::Result<T, Errno>;
@@ -32,11 +32,11 @@ impl State {
         if !id.is_local {
             return self.request(key, &request);
         }
-        let deadline = self.now() + ANSWER_MS * MILLISECOND;
+        let deadline = self.now() + REPLY_MS * MILLISECOND;
         self.seek(key, Box::new(request), deadline)
     }
 
-    /// Sends a request to the listener at its destination, or waits for the answer that locates it.
+    /// Sends a request to the listener at its destination, or waits for the reply that locates it.
     fn seek(&mut self, key: Key, request: Box<Request>, deadline: Time) -> Result<()> {
         let id = self.id(key)?;
         let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
@@ -45,7 +45,7 @@ impl State {
         // The watch starts before the search for the listener, so that it notices a process that
         // ends afterwards.
         let has_ended = self.watch_peer(key);
-        let asks = match self.answers.find(space, source, peer, remote)? {
+        let query = match self.listeners.find(space, source, peer, remote)? {
             Found::Same if has_ended => return self.refuse(key),
             Found::Same => {
                 self.request(key, &request)?;
@@ -53,21 +53,21 @@ impl State {
                 return Ok(());
             }
             Found::Moved(route) => return self.request_at(key, &route, &request),
-            Found::Asked(lookup) => Asks::Own(lookup),
-            Found::Shared(question) => Asks::Other(question),
+            Found::Pending(lookup) => Query::Own(lookup),
+            Found::Shared(id) => Query::Shared(id),
             Found::Unreached(errno) => {
                 self.id(key)?.state = IdState::Connect;
                 self.report_outcome(key, EventType::CONNECT_ERROR, Err(errno));
                 return Ok(());
             }
-            Found::Nobody => return self.refuse(key),
+            Found::NoListener => return self.refuse(key),
         };
-        self.start_lookup(key, asks, deadline, Then::Request(request))?;
+        self.start_lookup(key, query, deadline, Continuation::Request(request))?;
         self.id(key)?.state = IdState::Connect;
         Ok(())
     }
 
-    /// Resumes a request that shared another id's question.
+    /// Resumes a request that shared another id's lookup.
     pub(super) fn seek_again(&mut self, key: Key, request: Box<Request>, deadline: Time) {
         if let Err(errno) = self.seek(key, request, deadline) {
             self.report_outcome(key, EventType::CONNECT_ERROR, Err(errno));
@@ -97,8 +97,8 @@ impl State {
         let has_ended = self.watch_peer(key);
         let id = self.id(key)?;
         let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
-        match self.answers.find(space, route.port.address(), peer, route.destination)? {
-            Found::Nobody => self.refuse(key),
+        match self.listeners.find(space, route.port.address(), peer, route.destination)? {
+            Found::NoListener => self.refuse(key),
             Found::Same if has_ended => self.refuse(key),
             _ => {
                 self.request(key, request)?;
@@ -276,9 +276,9 @@ impl State {
     }
 }
 
-/// The time for a listener to answer before its request is sent, in milliseconds. It answers at
+/// The time for a listener to reply before its request is sent, in milliseconds. It replies at
 /// once unless its process is stopped. An unanswered request is given up after a similar time.
-const ANSWER_MS: u64 = 60_000;
+const REPLY_MS: u64 = 60_000;
 
 /// Rejects a request that could not be accepted. A connection past that stage is kept.
 fn give_up(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {

@@ -178,7 +178,7 @@ impl State {
     }
 
     /// Updates the ports that the names of a listener on an unspecified address return to clients.
-    pub(super) fn answer_with(&mut self, key: Key, ports: &[Port]) {
+    pub(super) fn set_reply(&mut self, key: Key, ports: &[Port]) {
         let Some(id) = self.ids.get_mut(&key) else { return };
         let (af_only, local) = (id.local.is_some_and(|local| id.af_only(local.ip())), id.local);
         let (Some(listener), Some(local)) = (&mut id.listener, local) else { return };
@@ -189,7 +189,7 @@ impl State {
             let own = ports.iter().find(|port| address_of(port, address.port()) == *address);
             let is_second = self.names.get(number).is_some_and(Listening::is_second);
             let is_of_all = ip.is_unspecified() || ip == loopback_of(ip) && !is_second;
-            let answer = match own {
+            let reply = match own {
                 Some(own) => from_ref(own),
                 None if is_of_all => &ports[..],
                 None => {
@@ -198,8 +198,8 @@ impl State {
                 }
             };
             if let Some(name) = self.names.get_mut(number) {
-                // Without a descriptor it keeps the old answer.
-                let _ = name.set_ports(answer);
+                // Without a descriptor it keeps the old reply.
+                let _ = name.set_ports(reply);
             }
             true
         });

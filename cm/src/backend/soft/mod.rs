@@ -37,8 +37,8 @@
 //!   need no privilege ([`ports`]).
 //! - InfiniBand addresses (`AF_IB`) fail with `EAFNOSUPPORT`, and setting a path with `EOPNOTSUPP`.
 //! - A request to an address of this machine without a listener is rejected without a message if no
-//!   device would reply. Listeners have names ([`provider_soft::cm::Answers::find`]). A request
-//!   therefore also finds a listener that appeared on another device after the address was
+//!   device would reply. Listeners have names ([`provider_soft::cm::ListenerCache::find`]). A
+//!   request therefore also finds a listener that appeared on another device after the address was
 //!   resolved. A silent peer on another machine times out, as on Linux.
 //! - The kernel notifies the peers of a killed process. Here peers on the same machine watch the
 //!   process ([`peers`]).
@@ -125,7 +125,7 @@ impl Soft {
     /// and still exists.
     pub(super) fn knows_listener(&self, space: PortSpace, to: SocketAddr) -> bool {
         const VERB: &str = "resolve_addr";
-        let known = |manager: &Manager| manager.call(VERB, |state| Ok(state.answers.is_known(space.0, to)));
+        let known = |manager: &Manager| manager.call(VERB, |state| Ok(state.listeners.is_known(space.0, to)));
         manager(VERB).and_then(known).unwrap_or(false)
     }
 }
@@ -350,7 +350,7 @@ impl Drop for SoftId {
 fn of_names(error: Error) -> Error {
     let reason = match error.errno {
         _ if error.cause != Cause::Unknown => return error,
-        Errno::AGAIN => "too many clients wait for the answer of the program that listens: try again later",
+        Errno::AGAIN => "too many clients wait for the reply of the program that listens: try again later",
         Errno::PERM | Errno::ACCESS if error.verb == "resolve_addr" => {
             "the system refuses the way to the address: it is a broadcast address or one that a route or a filter \
              prohibits; or the sandbox of this process (Landlock, AppArmor, SELinux) keeps it from abstract Unix \

@@ -45,7 +45,7 @@ impl State {
         let number = match last {
             // A process that has ended may have sent its request before.
             Some((number, peer))
-                if self.ended_peers.contains(number) || self.answers.has_device(&peer.process) =>
+                if self.ended_peers.contains(number) || self.listeners.has_device(&peer.process) =>
             {
                 *number
             }
@@ -198,14 +198,14 @@ impl State {
     }
 
     /// Returns whether the listener at an id's peer address and its device are gone. A listener
-    /// that has ended may still answer.
+    /// that has ended may still reply.
     fn has_no_listener(&mut self, key: Key) -> bool {
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
         let (Some(peer), source) = (id.peer, adapter.port.address()) else { return false };
         let (device, scope) = (id.remote.to_ipv6().into(), adapter.port.scope_id());
-        let found = self.answers.find(id.space.0, source, peer, device);
-        matches!(found, Ok(Found::Nobody | Found::Moved(_))) && !DeviceOwner::exists(device, scope)
+        let found = self.listeners.find(id.space.0, source, peer, device);
+        matches!(found, Ok(Found::NoListener | Found::Moved(_))) && !DeviceOwner::exists(device, scope)
     }
 
     /// Ends an id's connection, or its attempt, because its peer's process has ended.

@@ -53,7 +53,7 @@ impl State {
         while let Some(key) = self.next_id(&mut next, |_, id| id.listens_on_all()) {
             // Skips a device whose queue pair 1 is used by another part of the process.
             let _ = self.take_ports(key, &ports);
-            self.answer_with(key, &ports);
+            self.set_reply(key, &ports);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ib_cm::time::Time;
 use nix::sys::epoll::Epoll;
-use provider_soft::cm::{AddressWatch, Answers, Listening, Lookup, PeerProcess, Port, Question, Spare};
+use provider_soft::cm::{AddressWatch, ListenerCache, Listening, Lookup, LookupId, PeerProcess, Port, Spare};
 use verbs::{Ece, Errno, Gid, QpType};
 
 use super::adapter::{Adapter, LINGER, REPEAT};
@@ -24,23 +24,23 @@ use crate::types::{EventType, PortSpace};
 /// An id's pending query to a listener or a neighbour.
 #[derive(Debug)]
 pub(super) struct PendingLookup {
-    pub(super) asks: Asks,
+    pub(super) query: Query,
     pub(super) deadline: Time,
-    pub(super) then: Then,
+    pub(super) continuation: Continuation,
 }
 
-/// The id that makes a query.
+/// The query of an id.
 #[derive(Debug)]
-pub(super) enum Asks {
-    /// The waiting id itself.
+pub(super) enum Query {
+    /// The id started it.
     Own(Lookup),
-    /// Another id, which shares its question.
-    Other(Question),
+    /// Another id started it.
+    Shared(LookupId),
 }
 
-/// The call to continue after a lookup.
+/// The call that continues after a lookup.
 #[derive(Debug)]
-pub(super) enum Then {
+pub(super) enum Continuation {
     /// The resolution of an address.
     Resolve(SocketAddr, Limits),
     /// A request for a connection or a service.
@@ -76,7 +76,7 @@ pub(super) struct State {
     pub(super) adapters: BTreeMap<u64, Adapter>,
     pub(super) ports: Ports,
     pub(super) lookups: BTreeMap<Key, PendingLookup>,
-    pub(super) answers: Answers,
+    pub(super) listeners: ListenerCache,
     pub(super) names: BTreeMap<u64, Listening>,
     /// Lets listeners respond while the process has no other free descriptor.
     pub(super) spare: Spare,
@@ -133,7 +133,7 @@ impl State {
             adapters: BTreeMap::new(),
             ports: Ports::default(),
             lookups: BTreeMap::new(),
-            answers: Answers::default(),
+            listeners: ListenerCache::default(),
             names: BTreeMap::new(),
             spare: Spare::new(),
             peers: BTreeMap::new(),

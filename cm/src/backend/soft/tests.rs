@@ -41,8 +41,8 @@ fn abstract_name(name: &str) -> UnixAddress {
     UnixAddress::from_abstract_name(name).unwrap()
 }
 
-/// An id whose request waits for an answer from the process with the listener's name.
-struct Asking {
+/// An id whose request waits for a reply from the process with the listener's name.
+struct Requesting {
     _device: verbs::Device,
     host: UdpSocket,
     name: UnixListener,
@@ -53,14 +53,14 @@ struct Asking {
     other: Key,
 }
 
-impl Asking {
+impl Requesting {
     /// Resolves the address of a silent host and requests a connection to it.
     fn new() -> Self {
-        let mut asking = Self::resolved();
-        asking.connect(asking.id).unwrap();
-        let Self { state, queue, .. } = &asking;
-        assert!(queue.next().is_none() && state.lookups.len() == 1, "the listener is asked first");
-        asking
+        let mut requesting = Self::resolved();
+        requesting.connect(requesting.id).unwrap();
+        let Self { state, queue, .. } = &requesting;
+        assert!(queue.next().is_none() && state.lookups.len() == 1, "the listener is queried first");
+        requesting
     }
 
     /// Resolves the address of a silent host. The host gets its name only afterwards, because
@@ -90,28 +90,28 @@ impl Asking {
         self.state.connect(id, &depths, Ece::default())
     }
 
-    /// Answers as the process with the name, then handles the answer.
-    fn answer(&mut self, answer: &[u8]) {
+    /// Replies as the process with the name, then handles the reply.
+    fn reply(&mut self, reply: &[u8]) {
         let (mut client, _) = self.name.accept().expect("a client");
-        client.write_all(answer).unwrap();
+        client.write_all(reply).unwrap();
         drop(client);
         self.state.on_ready(Token::Lookup(self.id));
         self.state.flush();
     }
 
-    /// Answers with the silent host as the listener's device.
-    fn answer_with_the_host(&mut self) {
+    /// ListenerCache with the silent host as the listener's device.
+    fn reply_with_the_host(&mut self) {
         let IpAddr::V4(host) = self.host.local_addr().unwrap().ip() else { panic!("an IPv4 address") };
         let token = [7; 8];
-        self.answer(&[&[1][..], &host.to_ipv6_mapped().octets(), &token].concat());
+        self.reply(&[&[1][..], &host.to_ipv6_mapped().octets(), &token].concat());
     }
 }
 
 #[test]
-fn a_host_that_answers_nothing_is_unreachable_after_the_retries_of_the_protocol() {
-    let mut asking = Asking::new();
-    asking.answer_with_the_host();
-    let Asking { host, state, queue, .. } = &mut asking;
+fn a_host_that_sends_no_reply_is_unreachable_after_the_retries_of_the_protocol() {
+    let mut requesting = Requesting::new();
+    requesting.reply_with_the_host();
+    let Requesting { host, state, queue, .. } = &mut requesting;
     // Neither the API nor Linux has an option for these times: 2^20 of the peer's response time and
     // the time of two packets, 15 retries.
     let timer = Duration::from_millis(4608);
@@ -130,57 +130,57 @@ fn a_host_that_answers_nothing_is_unreachable_after_the_retries_of_the_protocol(
 
 #[test]
 fn a_listener_that_does_not_say_where_it_is_makes_the_peer_unreachable() {
-    let mut asking = Asking::new();
-    asking.state.advance(Duration::from_secs(61));
-    asking.state.on_time();
-    let event = asking.queue.next().expect("an event");
+    let mut requesting = Requesting::new();
+    requesting.state.advance(Duration::from_secs(61));
+    requesting.state.on_time();
+    let event = requesting.queue.next().expect("an event");
     assert_eq!((event.event, event.status), (EventType::UNREACHABLE, -Errno::TIMEDOUT.raw()));
-    assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
+    assert!(requesting.queue.next().is_none() && requesting.state.lookups.is_empty());
 }
 
 #[test]
 fn a_listener_that_ends_before_it_says_where_it_is_rejects() {
-    // An empty answer, no devices, less than a token.
-    for answer in [&[][..], &[0; 9], &[0; 4]] {
-        let mut asking = Asking::new();
-        asking.answer(answer);
-        let event = asking.queue.next().expect("an event");
-        assert_eq!((event.event, event.status), (EventType::REJECTED, 8), "{answer:?}");
-        assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
+    // An empty reply, no devices, less than a token.
+    for reply in [&[][..], &[0; 9], &[0; 4]] {
+        let mut requesting = Requesting::new();
+        requesting.reply(reply);
+        let event = requesting.queue.next().expect("an event");
+        assert_eq!((event.event, event.status), (EventType::REJECTED, 8), "{reply:?}");
+        assert!(requesting.queue.next().is_none() && requesting.state.lookups.is_empty());
     }
 }
 
 #[test]
 fn a_listener_whose_devices_are_of_another_family_fails_the_request_and_is_not_nobody() {
     const TOKEN: u64 = 0x0706_0504_0302_0100;
-    let mut asking = Asking::resolved();
-    // While this name exists, the answer is known.
-    let at = SocketAddr::new(asking.host.local_addr().unwrap().ip(), 1);
+    let mut requesting = Requesting::resolved();
+    // While this name exists, the reply is known.
+    let at = SocketAddr::new(requesting.host.local_addr().unwrap().ip(), 1);
     let alive = abstract_name(&format!("{}/{TOKEN:016x}", name_of(at)));
     let _alive = UnixDatagram::bind_addr(&alive).unwrap();
-    asking.connect(asking.id).unwrap();
-    asking.answer(&[&[1][..], &Ipv6Addr::LOCALHOST.octets(), &TOKEN.to_ne_bytes()].concat());
+    requesting.connect(requesting.id).unwrap();
+    requesting.reply(&[&[1][..], &Ipv6Addr::LOCALHOST.octets(), &TOKEN.to_ne_bytes()].concat());
     let failed = (EventType::CONNECT_ERROR, -Errno::AFNOSUPPORT.raw());
-    let event = asking.queue.next().expect("an event of the id that has asked");
+    let event = requesting.queue.next().expect("an event of the id that made the query");
     assert_eq!((event.event, event.status), failed);
-    asking.connect(asking.other).unwrap();
-    let event = asking.queue.next().expect("an event of the id that need not ask");
+    requesting.connect(requesting.other).unwrap();
+    let event = requesting.queue.next().expect("an event of the id that needs no query");
     assert_eq!((event.event, event.status), failed);
-    assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
+    assert!(requesting.queue.next().is_none() && requesting.state.lookups.is_empty());
 }
 
 #[test]
 fn a_listener_that_cannot_be_asked_fails_the_call_which_may_be_tried_again() {
-    let mut asking = Asking::resolved();
+    let mut requesting = Requesting::resolved();
     // One client fills the queue.
-    listen(&asking.name, Backlog::new(0).unwrap()).unwrap();
-    let _first = UnixStream::connect_addr(&asking.name.local_addr().unwrap()).unwrap();
-    assert_eq!(asking.connect(asking.id), Err(Errno::AGAIN));
-    assert!(asking.queue.next().is_none() && asking.state.lookups.is_empty());
-    drop(asking.name.accept().unwrap());
-    asking.connect(asking.id).unwrap();
-    asking.answer_with_the_host();
-    asking.host.recv(&mut [0; 1024]).expect("a request arrives");
+    listen(&requesting.name, Backlog::new(0).unwrap()).unwrap();
+    let _first = UnixStream::connect_addr(&requesting.name.local_addr().unwrap()).unwrap();
+    assert_eq!(requesting.connect(requesting.id), Err(Errno::AGAIN));
+    assert!(requesting.queue.next().is_none() && requesting.state.lookups.is_empty());
+    drop(requesting.name.accept().unwrap());
+    requesting.connect(requesting.id).unwrap();
+    requesting.reply_with_the_host();
+    requesting.host.recv(&mut [0; 1024]).expect("a request arrives");
 }
 
 #[test]
@@ -200,53 +200,53 @@ fn the_errors_of_asking_a_listener_have_words() {
 
 #[test]
 fn a_disconnection_while_the_listener_is_asked_takes_the_request_back() {
-    let mut asking = Asking::new();
-    let (attr, _) = asking.state.init_qp_attr(asking.id, QpState::INIT).unwrap();
+    let mut requesting = Requesting::new();
+    let (attr, _) = requesting.state.init_qp_attr(requesting.id, QpState::INIT).unwrap();
     assert!(attr.qp_access_flags.contains(AccessFlags::REMOTE_READ), "as asked for: {attr:?}");
-    asking.state.disconnect(asking.id).unwrap();
-    assert!(asking.state.lookups.is_empty());
-    asking.state.disconnect(asking.id).unwrap();
-    asking.state.advance(Duration::from_secs(61));
-    asking.state.on_time();
-    assert!(asking.queue.next().is_none());
+    requesting.state.disconnect(requesting.id).unwrap();
+    assert!(requesting.state.lookups.is_empty());
+    requesting.state.disconnect(requesting.id).unwrap();
+    requesting.state.advance(Duration::from_secs(61));
+    requesting.state.on_time();
+    assert!(requesting.queue.next().is_none());
 }
 
 #[test]
-fn an_id_that_moves_while_its_listener_is_asked_has_the_outcome_on_its_new_channel() {
-    for (is_answered, expected) in [(true, EventType::REJECTED), (false, EventType::UNREACHABLE)] {
-        let (mut asking, moved) = (Asking::new(), Queue::new().unwrap());
-        asking.state.migrate(asking.id, &moved).unwrap();
-        if is_answered {
-            asking.answer(&[]);
+fn an_id_that_moves_while_its_listener_is_queried_has_the_outcome_on_its_new_channel() {
+    for (has_reply, expected) in [(true, EventType::REJECTED), (false, EventType::UNREACHABLE)] {
+        let (mut requesting, moved) = (Requesting::new(), Queue::new().unwrap());
+        requesting.state.migrate(requesting.id, &moved).unwrap();
+        if has_reply {
+            requesting.reply(&[]);
         } else {
-            asking.state.advance(Duration::from_secs(61));
-            asking.state.on_time();
+            requesting.state.advance(Duration::from_secs(61));
+            requesting.state.on_time();
         }
         assert_eq!(moved.next().map(|event| event.event), Some(expected));
-        assert!(moved.next().is_none() && asking.queue.next().is_none());
+        assert!(moved.next().is_none() && requesting.queue.next().is_none());
     }
     // A request's id with a connection also reports its end at the new queue.
-    let (mut asking, [first, second]) = (Asking::new(), [(); 2].map(|()| Queue::new().unwrap()));
-    asking.state.migrate(asking.id, &first).unwrap();
-    asking.answer_with_the_host();
-    asking.host.recv(&mut [0; 1024]).expect("a request arrives");
-    asking.state.migrate(asking.id, &second).unwrap();
+    let (mut requesting, [first, second]) = (Requesting::new(), [(); 2].map(|()| Queue::new().unwrap()));
+    requesting.state.migrate(requesting.id, &first).unwrap();
+    requesting.reply_with_the_host();
+    requesting.host.recv(&mut [0; 1024]).expect("a request arrives");
+    requesting.state.migrate(requesting.id, &second).unwrap();
     for _ in 0..16 {
-        asking.state.advance(Duration::from_millis(4608));
-        asking.state.on_time();
-        asking.state.flush();
+        requesting.state.advance(Duration::from_millis(4608));
+        requesting.state.on_time();
+        requesting.state.flush();
     }
     assert_eq!(second.next().map(|event| event.event), Some(EventType::UNREACHABLE));
-    assert!(first.next().is_none() && asking.queue.next().is_none());
+    assert!(first.next().is_none() && requesting.queue.next().is_none());
 }
 
 #[test]
 fn a_request_whose_listener_has_closed_its_device_before_its_name_is_rejected_within_seconds() {
-    let mut asking = Asking::new();
-    asking.answer_with_the_host();
-    asking.host.recv(&mut [0; 1024]).expect("a request arrives");
+    let mut requesting = Requesting::new();
+    requesting.reply_with_the_host();
+    requesting.host.recv(&mut [0; 1024]).expect("a request arrives");
     // Simulates an ending process: its device is gone, but its name remains for some time.
-    let Asking { name, mut state, queue, _device, .. } = asking;
+    let Requesting { name, mut state, queue, _device, .. } = requesting;
     let mut look = || {
         state.advance(Duration::from_millis(1001));
         state.on_time();
@@ -289,8 +289,8 @@ impl Resolving {
         id
     }
 
-    /// Answers the client of an id.
-    fn answer(&mut self, id: Key) {
+    /// Replies to the client of an id.
+    fn reply(&mut self, id: Key) {
         let (mut client, _) = self.name.accept().expect("a client");
         let IpAddr::V4(address) = self.at.ip() else { panic!("an IPv4 address") };
         let address = address.to_ipv6_mapped().octets();
@@ -311,9 +311,9 @@ fn a_listener_has_two_seconds_to_say_where_it_is_whatever_the_program_gives_it()
     resolving.state.advance(Duration::from_millis(1900));
     resolving.state.on_time();
     assert_eq!(resolving.next(), None);
-    resolving.answer(id);
+    resolving.reply(id);
     assert_eq!(resolving.next(), Some((EventType::ADDR_RESOLVED, 0)));
-    // One id that gets no answer, with the minimum and with a longer time.
+    // One id that gets no reply, with the minimum and with a longer time.
     for (given, least) in [(100, 1999), (5000, 4999)] {
         let mut resolving = Resolving::new();
         resolving.resolve(given);
@@ -327,56 +327,56 @@ fn a_listener_has_two_seconds_to_say_where_it_is_whatever_the_program_gives_it()
 }
 
 #[test]
-fn ids_that_look_for_one_listener_ask_it_once() {
+fn ids_that_look_for_one_listener_query_it_once() {
     let mut resolving = Resolving::new();
     let [first, second, _] = [(); 3].map(|()| resolving.resolve(5000));
-    // While this name exists, the answer is valid.
+    // While this name exists, the reply is valid.
     let alive = format!("{}/{:016x}", name_of(resolving.at), u64::from_ne_bytes([7; 8]));
     let _alive = UnixDatagram::bind_addr(&abstract_name(&alive)).unwrap();
     // The first id ends; another one queries.
     resolving.state.destroy(first);
-    drop(resolving.name.accept().expect("the first question"));
+    drop(resolving.name.accept().expect("the first lookup"));
     assert_eq!(resolving.next(), None);
-    resolving.answer(second);
+    resolving.reply(second);
     for _ in 0..2 {
         assert_eq!(resolving.next(), Some((EventType::ADDR_RESOLVED, 0)));
     }
     assert!(resolving.state.lookups.is_empty() && resolving.next().is_none());
     resolving.name.set_nonblocking(true).unwrap();
-    assert!(resolving.name.accept().is_ok(), "the look at its owner, before the answer is kept");
-    assert!(resolving.name.accept().is_err(), "one more question");
+    assert!(resolving.name.accept().is_ok(), "the look at its owner, before the reply is kept");
+    assert!(resolving.name.accept().is_err(), "one more lookup");
 }
 
 #[test]
-fn ids_that_share_a_question_expire_each_at_its_own_deadline() {
+fn ids_that_share_a_lookup_expire_each_at_its_own_deadline() {
     let timed_out = Some((EventType::ADDR_ERROR, -Errno::TIMEDOUT.raw()));
     let mut resolving = Resolving::new();
     resolving.name.set_nonblocking(true).unwrap();
     for timeout_ms in [20_000, 20_000, 20_000, 60_000, 40_000, 60_000] {
         resolving.resolve(timeout_ms);
     }
-    let _asked = resolving.name.accept().expect("the first question");
-    // Seconds to pass, the number of ids that expire, the number of questions from the rest.
-    for (seconds, expired, questions) in [(30, 3, 1), (15, 1, 0), (30, 2, 0)] {
+    let _client = resolving.name.accept().expect("the first lookup");
+    // Seconds to pass, the number of ids that expire, the number of lookups by the rest.
+    for (seconds, expired, lookups) in [(30, 3, 1), (15, 1, 0), (30, 2, 0)] {
         resolving.state.advance(Duration::from_secs(seconds));
         resolving.state.on_time();
         for _ in 0..expired {
             assert_eq!(resolving.next(), timed_out);
         }
         assert_eq!(resolving.next(), None);
-        let asked = core::iter::from_fn(|| resolving.name.accept().ok()).count();
-        assert_eq!(asked, questions, "after {seconds} s");
+        let made = core::iter::from_fn(|| resolving.name.accept().ok()).count();
+        assert_eq!(made, lookups, "after {seconds} s");
     }
     assert!(resolving.state.lookups.is_empty() && resolving.next().is_none());
 }
 
 #[test]
-fn an_id_ends_while_its_listener_is_asked() {
-    let mut asking = Asking::new();
-    asking.state.destroy(asking.id);
+fn an_id_ends_while_its_listener_is_queried() {
+    let mut requesting = Requesting::new();
+    requesting.state.destroy(requesting.id);
     // A wake-up already on its way.
-    asking.state.on_ready(Token::Lookup(asking.id));
-    assert!(asking.state.lookups.is_empty() && asking.queue.next().is_none());
+    requesting.state.on_ready(Token::Lookup(requesting.id));
+    assert!(requesting.state.lookups.is_empty() && requesting.queue.next().is_none());
 }
 
 /// Returns a request to a listener, for a connection known only to its sender.

@@ -4,7 +4,7 @@ use ib_cm::time::Time;
 use verbs::Errno;
 
 use super::key::{Key, Token};
-use super::state::{Asks, PendingLookup, State};
+use super::state::{PendingLookup, Query, State};
 
 impl State {
     /// Returns the time of the thread's next work.
@@ -35,9 +35,9 @@ impl State {
         }
         // Ids that wait for another id's query come first: otherwise, ending the querying id could
         // start a new query for an id that is also late.
-        for is_asking in [false, true] {
+        for is_own in [false, true] {
             let is_late = |lookup: &PendingLookup| {
-                lookup.deadline <= now && matches!(lookup.asks, Asks::Own(_)) == is_asking
+                lookup.deadline <= now && matches!(lookup.query, Query::Own(_)) == is_own
             };
             let mut next = Key::default();
             while let Some((&key, _)) = self.lookups.range(next..).find(|(_, lookup)| is_late(lookup)) {
@@ -67,10 +67,10 @@ impl State {
                 self.unread.insert(number);
             }
             Token::Lookup(key) => {
-                let Some(PendingLookup { asks: Asks::Own(lookup), .. }) = self.lookups.get_mut(&key) else {
+                let Some(PendingLookup { query: Query::Own(lookup), .. }) = self.lookups.get_mut(&key) else {
                     return;
                 };
-                match lookup.finish() {
+                match lookup.poll() {
                     Ok(None) => {}
                     Ok(Some(route)) => self.end_lookup(key, Ok(route)),
                     Err(errno) => self.end_lookup(key, Err(errno)),
@@ -79,7 +79,7 @@ impl State {
             Token::Peer(number) => self.ended_peers.push(number),
             Token::Name(number) => {
                 let Some(name) = self.names.get(&number) else { return };
-                if name.answer(&mut self.spare).is_err() {
+                if name.reply(&mut self.spare).is_err() {
                     // Clients wait while this process has no free descriptor for them.
                     let _ = self.epoll.delete(name);
                     self.paused.insert(number);

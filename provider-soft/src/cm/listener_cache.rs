@@ -1,27 +1,27 @@
-//! [`Answers`]: a connection manager's record of listeners on this machine and their devices.
+//! [`ListenerCache`]: a connection manager's cache of listeners on this machine and their devices.
 //!
 //! ```text
 //!   resolve ─► known, and its token's name exists ─────► Done
 //!      │ no                                               ▲
-//!      └─► connect to the name ─► Pending ─► finish ─► keep
+//!      └─► connect to the name ─► Pending ─► poll ───► keep
 //! ```
 //!
 //! Checking a listener takes one `send(2)` on a socket kept for it. A listener on the address
-//! itself comes before one on all addresses, even if the record names the latter: its name is tried
+//! itself comes before one on all addresses, even if the cache names the latter: its name is tried
 //! first. A listener of another user is compared again each time, because another listener may now
 //! be on all addresses.
 //!
 //! # One request for all resolutions
 //! While a request to a listener is pending, further resolutions share it ([`Resolution::Shared`]).
 //! If the listener's process has the device at the destination, no resolution waits: the kernel
-//! names the processes of both, so the device is known to be the listener's. The answer arrives
+//! names the processes of both, so the device is known to be the listener's. The reply arrives
 //! later.
 //!
 //! # Ownership of names
 //! Any user may bind a name. The name of a running listener cannot be taken. A listener on all
 //! addresses also holds the name of the loopback address, unless a process has its device there.
 //! For the other addresses of 127.0.0.0/8 and for devices' addresses, the client compares users
-//! (`Answers::is_preferred`).
+//! (`ListenerCache::is_preferred`).
 //!
 //! | listener on the address | listener on all addresses | chosen |
 //! |---|---|---|
@@ -33,7 +33,7 @@
 //! | of another user | of a third user | the second |
 //!
 //! A device at the loopback address may listen beside a listener of the same user on all addresses,
-//! under a second name that clients try first (`Answers::is_beside`).
+//! under a second name that clients try first (`ListenerCache::is_beside`).
 //!
 //! The user of a listener on all addresses cannot be seen while its queue of clients is full. It
 //! then counts as the user that has the loopback name, if any, and otherwise as a third user.
@@ -50,26 +50,26 @@ use super::owner::Owner;
 use super::port::Port;
 use super::process::PeerProcess;
 use super::rendezvous::{Token, Watch, has_process_device, is_reached, name, name_at, second_name, stream};
-use super::resolve::{Lookup, Question, Resolution, Route, best_route, canonical, is_local, route};
+use super::resolve::{Lookup, LookupId, Resolution, Route, best_route, canonical, is_local, route};
 use crate::io::address::{loopback_of, unspecified_of};
 
-/// The answers of listeners. A connection manager keeps one record for all its resolutions.
+/// The replies of listeners. A connection manager keeps one cache for all its resolutions.
 #[derive(Debug, Default)]
-pub struct Answers {
-    /// The answers by the listeners' names.
+pub struct ListenerCache {
+    /// The replies by the listeners' names.
     known: BTreeMap<String, Known>,
     /// The socket for checking the names of devices.
-    looking: Option<UnixDatagram>,
+    probe: Option<UnixDatagram>,
     /// A socket for requests, kept because its last name had no listener.
-    asking: Option<OwnedFd>,
-    /// Pending questions, by the listeners' names.
-    asked: BTreeMap<String, Weak<()>>,
-    /// Pending questions without a waiting resolution, because the destination is a device of the
+    unconnected: Option<OwnedFd>,
+    /// Pending lookups, by the listeners' names.
+    pending: BTreeMap<String, Weak<()>>,
+    /// Pending lookups without a waiting resolution, because the destination is a device of the
     /// listener.
-    unhurried: BTreeMap<String, Lookup>,
+    background: BTreeMap<String, Lookup>,
 }
 
-/// The listener at a destination, as found by a [second search](Answers::find).
+/// The listener at a destination, as found by a [second search](ListenerCache::find).
 #[derive(Debug)]
 pub enum Found {
     /// The device chosen by the resolution is the listener's.
@@ -77,46 +77,46 @@ pub enum Found {
     /// The listener has another device.
     Moved(Route),
     /// A new listener; a request for its devices is pending.
-    Asked(Lookup),
+    Pending(Lookup),
     /// A new listener, with a request already pending for another request or resolution.
-    Shared(Question),
+    Shared(LookupId),
     /// A program listens, but no device of this process reaches its devices: the errno of
     /// [`resolve`](super::resolve()).
     Unreached(Errno),
     /// Nothing listens.
-    Nobody,
+    NoListener,
 }
 
 /// The listener at a destination.
 #[derive(Debug)]
 enum Seen {
-    /// Its answer is known.
-    Known(Answer),
+    /// Its reply is known.
+    Known(ListenerReply),
     /// Its process has the device at the destination.
     AtDevice,
-    Asked(Lookup),
-    Shared(Question),
-    Nobody,
+    Pending(Lookup),
+    Shared(LookupId),
+    NoListener,
 }
 
-/// An answer, kept while its listener exists.
+/// A reply, kept while its listener exists.
 #[derive(Debug)]
 struct Known {
-    answer: Answer,
+    reply: ListenerReply,
     owner: Owner,
     /// `None` in a process short of files, which then looks at the token's name.
     watch: Option<Watch>,
 }
 
-/// The answer of a listener.
+/// The reply of a listener.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct ListenerReply {
     /// The addresses of its devices, as far as they are addresses of this machine.
     pub(super) addresses: Vec<IpAddr>,
     pub(super) token: Token,
 }
 
-impl Answers {
+impl ListenerCache {
     /// Resolves a destination as [`resolve`](super::resolve()) does, but sends a listener only one
     /// request, and waits for a host of the network until the kernel has the Ethernet address of
     /// the next hop. If the kernel's search cannot be followed, the resolution skips it.
@@ -156,32 +156,32 @@ impl Answers {
         let is_local = is_own || is_local(destination.ip());
         if is_local && !is_own {
             let route = |addresses: &[IpAddr]| best_route(&ports, source, destination, addresses);
-            match self.look(space, source, destination)? {
-                Seen::Known(answer) => return route(&answer.addresses).map(Resolution::Done),
+            match self.search(space, source, destination)? {
+                Seen::Known(reply) => return route(&reply.addresses).map(Resolution::Done),
                 Seen::AtDevice => return route(&[destination.ip()]).map(Resolution::Done),
-                Seen::Asked(lookup) => return Ok(Resolution::Pending(lookup)),
-                Seen::Shared(question) => return Ok(Resolution::Shared(question)),
-                Seen::Nobody => {}
+                Seen::Pending(lookup) => return Ok(Resolution::Pending(lookup)),
+                Seen::Shared(id) => return Ok(Resolution::Shared(id)),
+                Seen::NoListener => {}
             }
         }
         route(&ports, source, destination, is_local).map(Resolution::Done)
     }
 
-    /// Returns whether the answer of a listener for a destination is known, and the listener still
+    /// Returns whether the reply of a listener for a destination is known, and the listener still
     /// exists.
     pub fn is_known(&mut self, space: u16, destination: SocketAddr) -> bool {
         let destination = named(destination);
         names_of(space, destination).any(|(_, name)| self.known(&name).is_some())
     }
 
-    /// Keeps the answer to a finished lookup. Returns whether the listener has devices.
+    /// Keeps the reply to a finished lookup. Returns whether the listener has devices.
     ///
-    /// If the listener has ended meanwhile, any process may have bound its token's name. The answer
+    /// If the listener has ended meanwhile, any process may have bound its token's name. The reply
     /// is therefore kept only if its sender still has the listener's name.
     pub fn keep(&mut self, lookup: Lookup) -> bool {
-        let Some((name, answer, owner)) = lookup.into_answer() else { return false };
-        let has_devices = !answer.addresses.is_empty();
-        let watch = match Watch::new(answer.token, &name) {
+        let Some((name, reply, owner)) = lookup.into_reply() else { return false };
+        let has_devices = !reply.addresses.is_empty();
+        let watch = match Watch::new(reply.token, &name) {
             Ok(None) => return has_devices,
             watch => watch.ok().flatten(),
         };
@@ -192,7 +192,7 @@ impl Answers {
         if self.known.len() >= MAX_KNOWN && !self.known.contains_key(&name) {
             self.known.pop_first();
         }
-        self.known.insert(name, Known { answer, owner, watch });
+        self.known.insert(name, Known { reply, owner, watch });
         has_devices
     }
 
@@ -216,94 +216,94 @@ impl Answers {
         let (destination, remote) = (canonical(destination), remote.to_canonical());
         let own = || Port::all().into_iter().find(|port| port.is_at(destination));
         if let Some(port) = (destination.ip() == remote).then(own).flatten() {
-            return Ok(if port.has_gsi() { Found::Same } else { Found::Nobody });
+            return Ok(if port.has_gsi() { Found::Same } else { Found::NoListener });
         }
         let source = Some(source.to_canonical());
-        let addresses = match self.look(space, source, destination)? {
-            Seen::Known(answer) => answer.addresses,
+        let addresses = match self.search(space, source, destination)? {
+            Seen::Known(reply) => reply.addresses,
             Seen::AtDevice => vec![destination.ip()],
-            Seen::Asked(lookup) => return Ok(Found::Asked(lookup)),
-            Seen::Shared(question) => return Ok(Found::Shared(question)),
-            Seen::Nobody => return Ok(Found::Nobody),
+            Seen::Pending(lookup) => return Ok(Found::Pending(lookup)),
+            Seen::Shared(id) => return Ok(Found::Shared(id)),
+            Seen::NoListener => return Ok(Found::NoListener),
         };
         if addresses.contains(&remote) {
             return Ok(Found::Same);
         }
         if addresses.is_empty() {
-            return Ok(Found::Nobody);
+            return Ok(Found::NoListener);
         }
         let route = best_route(&Port::all(), source, destination, &addresses);
         Ok(route.map_or_else(Found::Unreached, Found::Moved))
     }
 
-    /// Looks for the listener at a destination and sends it a request unless its answer is known
+    /// Looks for the listener at a destination and sends it a request unless its reply is known
     /// or not needed.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find).
-    fn look(&mut self, space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Seen, Errno> {
+    fn search(&mut self, space: u16, source: Option<IpAddr>, destination: SocketAddr) -> Result<Seen, Errno> {
         let mut is_full = false;
-        for (on, name) in names_of(space, destination) {
+        for (kind, name) in names_of(space, destination) {
             self.collect(&name);
-            let seen = match (self.known(&name), self.unhurried.get(&name)) {
-                (Some((answer, owner)), _) => Some((Seen::Known(answer), owner)),
+            let seen = match (self.known(&name), self.background.get(&name)) {
+                (Some((reply, owner)), _) => Some((Seen::Known(reply), owner)),
                 (None, Some(lookup)) => lookup.owner().map(|owner| (Seen::AtDevice, owner)),
                 // It is unknown, or has ended and another one may listen.
                 (None, None) => None,
             };
             if let Some((seen, owner)) = seen {
-                if !self.is_chosen(on, space, owner, destination)? {
+                if !self.is_chosen(kind, space, owner, destination)? {
                     continue;
                 }
                 return Ok(seen);
             }
-            if self.asked.get(&name).is_some_and(|question| question.strong_count() > 0) {
-                return Ok(Seen::Shared(Question(name)));
+            if self.pending.get(&name).is_some_and(|lookup| lookup.strong_count() > 0) {
+                return Ok(Seen::Shared(LookupId(name)));
             }
-            let stream = match self.ask(&name) {
+            let stream = match self.connect(&name) {
                 // Any user can hold this name, and would keep clients from the names behind it.
-                Err(Errno::AGAIN) if on != On::All => {
-                    is_full |= on == On::Address;
+                Err(Errno::AGAIN) if kind != NameKind::All => {
+                    is_full |= kind == NameKind::Address;
                     continue;
                 }
                 stream => stream?,
             };
             let Some(stream) = stream else { continue };
             let owner = Owner::of(&stream)?;
-            if !self.is_chosen(on, space, owner, destination)? {
+            if !self.is_chosen(kind, space, owner, destination)? {
                 continue;
             }
             let lookup = Lookup::new(stream, owner, name.clone(), source, destination);
-            self.asked.retain(|_, question| question.strong_count() > 0);
-            self.asked.insert(name.clone(), lookup.shared());
-            if on != On::All && self.has_room() && self.has_process_device(owner, destination) {
-                self.unhurried.insert(name, lookup);
+            self.pending.retain(|_, lookup| lookup.strong_count() > 0);
+            self.pending.insert(name.clone(), lookup.shared());
+            if kind != NameKind::All && self.has_room() && self.has_process_device(owner, destination) {
+                self.background.insert(name, lookup);
                 return Ok(Seen::AtDevice);
             }
-            return Ok(Seen::Asked(lookup));
+            return Ok(Seen::Pending(lookup));
         }
-        if is_full { Err(Errno::AGAIN) } else { Ok(Seen::Nobody) }
+        if is_full { Err(Errno::AGAIN) } else { Ok(Seen::NoListener) }
     }
 
-    /// Keeps the answer to a question without a waiting resolution, if it has arrived. Drops the
-    /// question if its listener has ended.
+    /// Keeps the reply to a lookup without a waiting resolution, if it has arrived. Drops the
+    /// lookup if its listener has ended.
     fn collect(&mut self, name: &str) {
-        let Some(lookup) = self.unhurried.get_mut(name) else { return };
-        if !matches!(lookup.finish(), Ok(None))
-            && let Some(lookup) = self.unhurried.remove(name)
+        let Some(lookup) = self.background.get_mut(name) else { return };
+        if !matches!(lookup.poll(), Ok(None))
+            && let Some(lookup) = self.background.remove(name)
         {
             self.keep(lookup);
         }
     }
 
-    /// Returns whether there is room for another question without a waiting resolution. If there
-    /// are too many, answers that have arrived are kept first.
+    /// Returns whether there is room for another lookup without a waiting resolution. If there
+    /// are too many, replies that have arrived are kept first.
     fn has_room(&mut self) -> bool {
-        if self.unhurried.len() >= MAX_KNOWN {
-            let names: Vec<_> = self.unhurried.keys().cloned().collect();
+        if self.background.len() >= MAX_KNOWN {
+            let names: Vec<_> = self.background.keys().cloned().collect();
             names.iter().for_each(|name| self.collect(name));
         }
-        self.unhurried.len() < MAX_KNOWN
+        self.background.len() < MAX_KNOWN
     }
 
     /// Returns whether the process of a listener has the device at the destination, or shares it
@@ -323,15 +323,15 @@ impl Answers {
     /// The errors of [`find`](Self::find).
     fn is_chosen(
         &mut self,
-        on: On,
+        kind: NameKind,
         space: u16,
         listener: Owner,
         destination: SocketAddr,
     ) -> Result<bool, Errno> {
-        match on {
-            On::Second => self.is_beside(space, listener, destination),
-            On::Address => self.is_preferred(space, listener, destination),
-            On::All => Ok(true),
+        match kind {
+            NameKind::Second => self.is_beside(space, listener, destination),
+            NameKind::Address => self.is_preferred(space, listener, destination),
+            NameKind::All => Ok(true),
         }
     }
 
@@ -403,7 +403,7 @@ impl Answers {
     /// # Errors
     /// The errors of [`find`](Self::find).
     fn owner(&mut self, name: &str) -> Result<Option<Owner>, Errno> {
-        self.ask(name)?.map(|stream| Owner::of(&stream)).transpose()
+        self.connect(name)?.map(|stream| Owner::of(&stream)).transpose()
     }
 
     /// Returns whether a process still has the device that it was found by, or cannot be inspected.
@@ -411,10 +411,10 @@ impl Answers {
         self.exists(&process.name, process.token)
     }
 
-    /// Returns the answer of the listener with a name, and its owner, if it still exists.
-    fn known(&mut self, name: &str) -> Option<(Answer, Owner)> {
-        let Known { answer, owner, watch } = self.known.get(name)?;
-        let (seen, token) = ((answer.clone(), *owner), answer.token);
+    /// Returns the reply of the listener with a name, and its owner, if it still exists.
+    fn known(&mut self, name: &str) -> Option<(ListenerReply, Owner)> {
+        let Known { reply, owner, watch } = self.known.get(name)?;
+        let (seen, token) = ((reply.clone(), *owner), reply.token);
         let exists = watch.as_ref().map(Watch::exists).unwrap_or_else(|| self.exists(name, token));
         if !exists {
             self.known.remove(name);
@@ -423,9 +423,9 @@ impl Answers {
     }
 
     /// Returns whether the name of a token exists, or cannot be looked up: a process short of files
-    /// keeps its record.
+    /// keeps its entry.
     fn exists(&mut self, name: &str, token: Token) -> bool {
-        let socket = match self.looking.take() {
+        let socket = match self.probe.take() {
             Some(socket) => socket,
             None => match UnixDatagram::unbound() {
                 Ok(socket) => socket,
@@ -433,7 +433,7 @@ impl Answers {
             },
         };
         let exists = token.is_seen(name, &socket);
-        self.looking = Some(socket);
+        self.probe = Some(socket);
         exists
     }
 
@@ -441,15 +441,15 @@ impl Answers {
     ///
     /// # Errors
     /// The errors of [`resolve`](super::resolve()).
-    fn ask(&mut self, name: &str) -> Result<Option<UnixStream>, Errno> {
-        let fd = match self.asking.take() {
+    fn connect(&mut self, name: &str) -> Result<Option<UnixStream>, Errno> {
+        let fd = match self.unconnected.take() {
             Some(fd) => fd,
             None => stream()?,
         };
         if is_reached(&fd, name)? {
             return Ok(Some(fd.into()));
         }
-        self.asking = Some(fd);
+        self.unconnected = Some(fd);
         Ok(None)
     }
 }
@@ -465,7 +465,7 @@ fn named(destination: SocketAddr) -> SocketAddr {
 
 /// The kind of a listener's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum On {
+pub(super) enum NameKind {
     /// A device at the loopback address, beside a listener of the same user on all addresses.
     Second,
     /// The address itself.
@@ -475,14 +475,16 @@ pub(super) enum On {
 }
 
 /// Returns the names that a listener for a destination may have, in the order of the search.
-pub(super) fn names_of(space: u16, destination: SocketAddr) -> impl Iterator<Item = (On, String)> {
+pub(super) fn names_of(space: u16, destination: SocketAddr) -> impl Iterator<Item = (NameKind, String)> {
     let destination = named(destination);
     let (ip, port) = (destination.ip(), destination.port());
-    let second = (ip == loopback_of(ip)).then(|| (On::Second, second_name(space, ip, port)));
-    let others =
-        [(On::Address, name_at(space, destination)), (On::All, name(space, unspecified_of(ip), port))];
+    let second = (ip == loopback_of(ip)).then(|| (NameKind::Second, second_name(space, ip, port)));
+    let others = [
+        (NameKind::Address, name_at(space, destination)),
+        (NameKind::All, name(space, unspecified_of(ip), port)),
+    ];
     second.into_iter().chain(others)
 }
 
-/// The largest number of kept answers.
+/// The largest number of kept replies.
 const MAX_KNOWN: usize = 64;
