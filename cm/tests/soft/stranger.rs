@@ -42,7 +42,7 @@ fn receive_beside(gsi: &Gsi, name: Option<&Listening>) -> (MadAddress, u64, Mess
         let mut fds: Vec<_> = files.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
         let patience = PollTimeout::try_from(PATIENCE).expect("it fits");
         assert_ne!(poll(&mut fds, patience), Ok(0), "a message comes in time");
-        name.map(|name| name.answer(&mut Spare::default())).transpose().unwrap();
+        name.map(|name| name.reply(&mut Spare::default())).transpose().unwrap();
     }
 }
 

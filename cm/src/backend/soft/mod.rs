@@ -11,7 +11,7 @@
 //! | [`backlog`] | a listener's unread requests |
 //! | [`request`] | a request of this side, before the path to the peer is known |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
-//! | [`life`] | the end of an id; its cookie, options and channel |
+//! | [`control`] | the end of an id; its cookie, options and channel |
 //! | [`presence`] | devices that appear and disappear; the addresses of this machine |
 //! | [`peers`] | peers on this machine whose process dies silently |
 //! | [`event`] | turns protocol events into events of ids |
@@ -53,10 +53,10 @@ mod address;
 mod backlog;
 mod chunks;
 mod connect;
+mod control;
 mod event;
 mod group;
 mod key;
-mod life;
 mod listen;
 mod manager;
 mod origin;

@@ -99,7 +99,7 @@ impl Requesting {
         self.state.flush();
     }
 
-    /// ListenerCache with the silent host as the listener's device.
+    /// Replies with the silent host as the listener's device.
     fn reply_with_the_host(&mut self) {
         let IpAddr::V4(host) = self.host.local_addr().unwrap().ip() else { panic!("an IPv4 address") };
         let token = [7; 8];
