@@ -41,7 +41,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use verbs::{Cause, Context, Errno, Error, Result};
 
-use super::passive::{Outcome, Passive, Place};
+use super::passive::{Admission, Outcome, Passive};
 use super::{Connection, Control, Resources, ToAddresses, lookup, no_address, wait};
 use crate::event::{ConnectRequest, EventKind};
 use crate::event_channel::EventChannel;
@@ -445,16 +445,16 @@ impl<T> Listener<T> {
                 EventKind::ConnectRequest(request) => {
                     let source = request.id.source();
                     match state.passive.request(request.id.key(), source, Instant::now()) {
-                        Place::Pending => {
+                        Admission::Pending => {
                             drop(state);
                             self.set_up(request)?
                         }
-                        Place::Waiting => {
+                        Admission::Waiting => {
                             state.held.insert(request.id.key(), request);
                             self.set_timer(&mut state, Instant::now());
                             None
                         }
-                        Place::Instead(oldest) => {
+                        Admission::Instead(oldest) => {
                             state.held.insert(request.id.key(), request);
                             let displaced = state.held.remove(&oldest);
                             drop(state);
@@ -463,7 +463,7 @@ impl<T> Listener<T> {
                                 too_many(&oldest.id)
                             })
                         }
-                        Place::None => {
+                        Admission::None => {
                             drop(state);
                             // Under a flood, a client at a greedy address gets in later.
                             request.id.forget();

@@ -18,9 +18,9 @@ pub(super) struct Backlog {
     max: usize,
 }
 
-/// A request's place. Dropping it frees the place.
+/// A request's slot. Dropping it frees the slot.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct BacklogSlot {
     waiting: Arc<Mutex<Shares<Key>>>,
     source: Gid,
     key: Key,
@@ -51,14 +51,14 @@ impl Backlog {
         oldest.map_or(Room::None, Room::Instead)
     }
 
-    /// Takes a place. This happens only under the manager's lock.
-    pub(super) fn take(&self, source: Gid, key: Key) -> Place {
+    /// Takes a slot. This happens only under the manager's lock.
+    pub(super) fn take(&self, source: Gid, key: Key) -> BacklogSlot {
         lock(&self.waiting).push(source.0, key);
-        Place { waiting: Arc::clone(&self.waiting), source, key }
+        BacklogSlot { waiting: Arc::clone(&self.waiting), source, key }
     }
 }
 
-impl Drop for Place {
+impl Drop for BacklogSlot {
     fn drop(&mut self) {
         lock(&self.waiting).remove(&self.source.0, |key| *key == self.key);
     }

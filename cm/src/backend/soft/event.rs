@@ -26,7 +26,7 @@ use verbs::{Ece, Errno, Gid, GlobalRoute, QpType};
 
 use super::SoftId;
 use super::adapter::ece_from_wire;
-use super::backlog::{Place, Room};
+use super::backlog::{BacklogSlot, Room};
 use super::key::Key;
 use super::manager::manager;
 use super::origin::Origin;
@@ -126,7 +126,7 @@ impl State {
             },
         );
         let Some(adapter) = self.adapters.get_mut(&number) else { return };
-        let (listener, key, place) = match taken {
+        let (listener, key, slot) = match taken {
             Ok(taken) => taken,
             Err(Untaken::NoRoom) => {
                 let _ = adapter.cm.forget_request(request.id);
@@ -147,7 +147,7 @@ impl State {
             id.responder_resources = request.responder_resources;
         }
         let param = SoftParam::of_request(request, ip::LEN);
-        self.report_request(listener, key, place, param, ece_from_wire(request.ece));
+        self.report_request(listener, key, slot, param, ece_from_wire(request.ece));
     }
 
     fn on_sidr_request(&mut self, number: u64, request: &SidrRequest) {
@@ -155,9 +155,9 @@ impl State {
         let taken = self
             .take_request(number, request.id, (request.service_id, 0), data, |qp_type| qp_type == QpType::UD);
         match taken {
-            Ok((listener, key, place)) => {
+            Ok((listener, key, slot)) => {
                 let param = SoftParam::of_data(&data[ip::LEN..]);
-                self.report_request(listener, key, place, param, Ece::default());
+                self.report_request(listener, key, slot, param, Ece::default());
             }
             Err(untaken) => {
                 let Some(adapter) = self.adapters.get_mut(&number) else { return };
@@ -182,7 +182,7 @@ impl State {
         (service, remote_slot): (ServiceId, u8),
         data: &[u8],
         is_type: impl Fn(QpType) -> bool,
-    ) -> Result<(Key, Key, Place), Untaken> {
+    ) -> Result<(Key, Key, BacklogSlot), Untaken> {
         let header = ip::Repr::parse(data).map_err(|_| Reason::INVALID_SERVICE_ID)?;
         let adapter = self.adapters.get(&number).ok_or(Reason::NO_RESOURCES)?;
         let gid = adapter.port.gid();
@@ -214,7 +214,7 @@ impl State {
             Room::None => return Err(Untaken::NoRoom),
         }
         let key = self.create(&queue, 0, space, qp_type).map_err(|_| Reason::NO_RESOURCES)?;
-        let place = backlog.take(remote, key);
+        let slot = backlog.take(remote, key);
         self.attach(key, number);
         if let Some(id) = self.ids.get_mut(&key) {
             id.state = IdState::Connect;
@@ -230,16 +230,16 @@ impl State {
         if self.is_of_this_machine(&origin) && self.watch_peer(key) {
             self.end_with_peer(key);
         }
-        Ok((listener, key, place))
+        Ok((listener, key, slot))
     }
 
     /// Drops an unread request without a reply. A request that was read meanwhile stays; it has
     /// already left the backlog.
     fn forget_unread(&mut self, queue: &Queue, request: Key) {
         let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|unread| unread.key == request);
-        for Unread { id, place, .. } in queue.discard(is_it) {
-            // Immediately, because the next request may need another place.
-            drop(place);
+        for Unread { id, slot, .. } in queue.discard(is_it) {
+            // Immediately, because the next request may need another slot.
+            drop(slot);
             self.forget(request);
             self.garbage.push_back(Garbage::Request(id));
         }
@@ -273,10 +273,10 @@ impl State {
     }
 
     /// Queues a request at its listener.
-    fn report_request(&mut self, listener: Key, key: Key, place: Place, param: SoftParam, ece: Ece) {
+    fn report_request(&mut self, listener: Key, key: Key, slot: BacklogSlot, param: SoftParam, ece: Ece) {
         // The manager runs this code, so it exists.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
-        let request = Some(Unread { key, id: Box::new(SoftId { manager, key, kernel_error: None }), place });
+        let request = Some(Unread { key, id: Box::new(SoftId { manager, key, kernel_error: None }), slot });
         let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
         let event = EventType::CONNECT_REQUEST;
         self.push(queue, Entry { owner: listener, cookie, event, status: 0, param, ece, request });

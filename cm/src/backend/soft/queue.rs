@@ -36,7 +36,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use verbs::{Ece, Errno, Error, Result};
 
-use super::backlog::Place;
+use super::backlog::BacklogSlot;
 use super::chunks::Chunks;
 use super::key::Key;
 use super::param::SoftParam;
@@ -78,8 +78,8 @@ pub(super) struct Unread {
     pub(super) key: Key,
     /// The request's id. Dropping it takes the manager's lock and ends the request.
     pub(super) id: Box<dyn Backend>,
-    /// The place in the listener's backlog.
-    pub(super) place: Place,
+    /// The slot in the listener's backlog.
+    pub(super) slot: BacklogSlot,
 }
 
 /// Requests whose events were removed. Each takes a small allocation, so that destruction works

@@ -79,7 +79,7 @@ enum Stage {
 
 /// The decision about a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Admission {
     /// The program sets up the connection.
     Pending,
     /// The request waits until another one has ended.
@@ -119,26 +119,26 @@ impl Passive {
     }
 
     /// Enters a request that has just arrived.
-    pub(super) fn request(&mut self, key: IdKey, source: Source, now: Instant) -> Place {
+    pub(super) fn request(&mut self, key: IdKey, source: Source, now: Instant) -> Admission {
         if self.waiting.is_empty() && self.pending.len() < self.max_pending {
             self.begin(key, source);
-            return Place::Pending;
+            return Admission::Pending;
         }
-        let mut place = Place::Waiting;
+        let mut admission = Admission::Waiting;
         if self.waiting.len() >= self.max_waiting {
             let Some(oldest) = self.waiting.greedier_than(&source).and_then(|of| self.waiting.pop(&of))
             else {
-                return Place::None;
+                return Admission::None;
             };
             self.forget_wait(oldest);
-            place = Place::Instead(oldest);
+            admission = Admission::Instead(oldest);
         }
         // By then its peer has stopped waiting; this also drains a flood of requests.
         let deadline = now.checked_add(self.timeout);
         self.waiting.push(source, key);
         self.waits.insert(key, (source, deadline));
         self.waits_until.extend(deadline.map(|deadline| (deadline, key)));
-        place
+        admission
     }
 
     /// Returns whether a request is waiting and there is a place for it.

@@ -31,7 +31,7 @@ fn rejected(number: u64) -> Event {
 fn accepted(numbers: &[u64], now: Instant) -> Passive {
     let mut passive = Passive::new(8, 0, TIMEOUT);
     for number in numbers {
-        assert_eq!(passive.request(key(*number), HOST, now), Place::Pending);
+        assert_eq!(passive.request(key(*number), HOST, now), Admission::Pending);
         assert_eq!(passive.accepted(key(*number), now), None);
     }
     passive
@@ -134,16 +134,19 @@ fn a_request_that_the_program_sets_up_has_no_deadline() {
 fn requests_beyond_the_places_wait_in_their_order_and_further_ones_are_refused() {
     let now = Instant::now();
     let mut passive = Passive::new(2, 2, TIMEOUT);
-    let places = [1, 2, 3, 4, 5].map(|number| passive.request(key(number), HOST, now));
-    assert_eq!(places, [Place::Pending, Place::Pending, Place::Waiting, Place::Waiting, Place::None]);
+    let admissions = [1, 2, 3, 4, 5].map(|number| passive.request(key(number), HOST, now));
+    assert_eq!(
+        admissions,
+        [Admission::Pending, Admission::Pending, Admission::Waiting, Admission::Waiting, Admission::None]
+    );
     assert_eq!(passive.next_waiting(), None);
     passive.dropped(key(1));
     assert!(passive.has_next_waiting());
-    assert_eq!(passive.request(key(6), HOST, now), Place::None, "no place of those that wait");
+    assert_eq!(passive.request(key(6), HOST, now), Admission::None, "no place of those that wait");
     assert_eq!((passive.next_waiting(), passive.next_waiting()), (Some(key(3)), None));
     passive.accepted(key(2), now);
     passive.event(established(2));
-    assert_eq!(passive.request(key(7), HOST, now), Place::Waiting, "behind the one that came before");
+    assert_eq!(passive.request(key(7), HOST, now), Admission::Waiting, "behind the one that came before");
     assert_eq!((passive.next_waiting(), passive.next_waiting()), (Some(key(4)), None));
     assert_eq!(passive.accepted(key(3), now), None);
 }
@@ -157,7 +160,7 @@ fn flooded(now: Instant) -> Passive {
     for number in 1..5 {
         passive.accepted(key(number), now);
     }
-    assert_eq!(passive.request(key(9), FLOOD, now), Place::None);
+    assert_eq!(passive.request(key(9), FLOOD, now), Admission::None);
     passive
 }
 
@@ -166,7 +169,7 @@ fn a_client_gets_the_place_of_a_flood_from_another_address() {
     let now = Instant::now();
     let mut passive = flooded(now);
     assert_eq!(passive.make_place(now + TIMEOUT - TICK), None, "the flood takes nothing from itself");
-    assert_eq!(passive.request(key(10), HOST, now), Place::Instead(key(5)), "the oldest one that waits");
+    assert_eq!(passive.request(key(10), HOST, now), Admission::Instead(key(5)), "the oldest one that waits");
     assert_eq!(passive.deadline(), Some(now + GRACE));
     assert_eq!(passive.make_place(now + GRACE - TICK), None);
     let (of, outcome) = passive.make_place(now + GRACE).expect("a place");
@@ -201,8 +204,8 @@ fn addresses_with_equal_shares_take_nothing_from_each_other() {
         passive.request(key(number), source, now);
         passive.accepted(key(number), now);
     }
-    assert_eq!(passive.request(key(5), HOST, now), Place::None);
-    assert_eq!(passive.request(key(6), [3; 16], now), Place::None, "one each of two addresses");
+    assert_eq!(passive.request(key(5), HOST, now), Admission::None);
+    assert_eq!(passive.request(key(6), [3; 16], now), Admission::None, "one each of two addresses");
     assert_eq!(passive.make_place(now + TIMEOUT), None);
 }
 
@@ -219,10 +222,10 @@ fn of_a_flood_and_a_hundred_clients_no_client_is_refused() {
             let (key, source) =
                 (IdKey(SlotId(number << 1 | u64::from(client))), if client { HOST } else { FLOOD });
             match passive.request(key, source, now) {
-                Place::Pending => drop(passive.accepted(key, now)),
-                Place::Instead(IdKey(SlotId(other))) => lost += other & 1,
-                Place::None => lost += u64::from(client),
-                Place::Waiting => {}
+                Admission::Pending => drop(passive.accepted(key, now)),
+                Admission::Instead(IdKey(SlotId(other))) => lost += other & 1,
+                Admission::None => lost += u64::from(client),
+                Admission::Waiting => {}
             }
         }
         loop {
@@ -273,7 +276,10 @@ fn a_request_waits_no_longer_than_for_an_establishment() {
 fn a_listener_without_places_has_one() {
     let now = Instant::now();
     let mut passive = Passive::new(0, 0, TIMEOUT);
-    assert_eq!([1, 2].map(|number| passive.request(key(number), HOST, now)), [Place::Pending, Place::None]);
+    assert_eq!(
+        [1, 2].map(|number| passive.request(key(number), HOST, now)),
+        [Admission::Pending, Admission::None]
+    );
 }
 
 #[test]
