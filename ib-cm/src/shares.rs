@@ -84,7 +84,7 @@ impl<T> Shares<T> {
     }
 
     /// Returns the values of a source, the oldest one first.
-    pub fn of(&self, source: &Gid) -> impl Iterator<Item = &T> {
+    pub fn from_source(&self, source: &Gid) -> impl Iterator<Item = &T> {
         self.sources.get(source).into_iter().flatten()
     }
 
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(shares.remove(&A, |value| *value == 3), Some(3));
         assert_eq!(shares.remove(&A, |value| *value == 3), None);
         assert_eq!((shares.len(), shares.count(&A), shares.count(&B)), (3, 2, 1));
-        assert_eq!(shares.of(&A).collect::<Vec<_>>(), [&1, &4]);
+        assert_eq!(shares.from_source(&A).collect::<Vec<_>>(), [&1, &4]);
         assert_eq!(shares.by_count().collect::<Vec<_>>(), [B, A]);
         assert_eq!((shares.pop(&B), shares.pop(&B)), (Some(2), None));
         assert_eq!(shares.greediest(), Some((A, 2)));

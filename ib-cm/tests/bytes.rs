@@ -2,8 +2,8 @@
 //! and from the handwritten structs and helpers of earlier Linux versions.
 
 use ib_cm::wire::{
-    Answered, Attribute, Gid, MAD_LEN, Mad, Malformed, Message, Method, Mtu, PortSpace, PrivateData, Reason,
-    ServiceId, apr, drep, dreq, ip, lap, mad, mra, path, rej, rep, req, rtu, sidr_rep, sidr_req,
+    Attribute, Gid, MAD_LEN, Mad, Malformed, Message, Method, MsgResponse, Mtu, PortSpace, PrivateData,
+    Reason, ServiceId, apr, drep, dreq, ip, lap, mad, mra, path, rej, rep, req, rtu, sidr_rep, sidr_req,
 };
 
 const TID: u64 = 0x0102_0304_0506_0708;
@@ -119,7 +119,7 @@ fn an_mra_has_the_bytes_of_table_107() {
     let message = mra::Repr {
         local_comm_id: 1,
         remote_comm_id: 2,
-        message_mraed: Answered::REP,
+        message_mraed: MsgResponse::REP,
         service_timeout: 24,
         private_data: mra::Data::new(&[0xbb; 222]).unwrap(),
     };
@@ -132,7 +132,7 @@ fn a_rej_has_the_bytes_of_table_108() {
     let message = rej::Repr {
         local_comm_id: 3,
         remote_comm_id: 4,
-        message_rejected: Answered::OTHER,
+        message_rejected: MsgResponse::OTHER,
         reject_info_length: 72,
         reason: Reason::CONSUMER_DEFINED,
         ari: rej::Ari::new(&[0xcc; 72]).unwrap(),

@@ -56,7 +56,7 @@ enum Action {
 
 /// The part of a connection on one node.
 #[derive(Debug, Default)]
-struct Life {
+struct History {
     /// The kinds of its events.
     events: Vec<std::mem::Discriminant<Event>>,
     ended: bool,
@@ -72,7 +72,7 @@ struct Life {
     /// Whether a stranger has requested it.
     forged: bool,
     /// The requester's queue pair, which names the connection on both sides.
-    asker: u32,
+    requester: u32,
 }
 
 struct World {
@@ -81,7 +81,7 @@ struct World {
     nodes: Vec<NodeId>,
     actions: BTreeMap<(Time, u64), Action>,
     scheduled: u64,
-    lives: BTreeMap<(NodeId, CmId), Life>,
+    histories: BTreeMap<(NodeId, CmId), History>,
     /// Acceptances for a requester's queue pair: queue pairs and their numbers.
     accepted: BTreeMap<u32, Vec<(u32, u32)>>,
     /// Requesters' queue pairs used more than once by restarted nodes. They name no single
@@ -111,7 +111,7 @@ impl World {
             nodes,
             actions: BTreeMap::new(),
             scheduled: 0,
-            lives: BTreeMap::new(),
+            histories: BTreeMap::new(),
             accepted: BTreeMap::new(),
             ambiguous: Vec::new(),
             restarted: false,
@@ -173,29 +173,29 @@ impl World {
     fn on_event(&mut self, node: NodeId, event: &Event) {
         let id = event.id();
         *self.tally.entry(name(event)).or_default() += 1;
-        let life = self.lives.entry((node, id)).or_default();
-        assert!(!life.ended, "an event after the last one: {event:?}");
-        assert!(!life.destroyed, "an event of a destroyed connection: {event:?}");
+        let history = self.histories.entry((node, id)).or_default();
+        assert!(!history.ended, "an event after the last one: {event:?}");
+        assert!(!history.destroyed, "an event of a destroyed connection: {event:?}");
         let kind = std::mem::discriminant(event);
-        assert!(!life.events.contains(&kind), "an event came twice: {event:?}");
-        life.events.push(kind);
-        life.ended = event.is_last();
+        assert!(!history.events.contains(&kind), "an event came twice: {event:?}");
+        history.events.push(kind);
+        history.ended = event.is_last();
         match event {
             Event::Request(request) => {
-                life.asker = request.remote_qpn;
-                life.forged = request.starting_psn == FORGED_PSN;
+                history.requester = request.remote_qpn;
+                history.forged = request.starting_psn == FORGED_PSN;
                 self.on_request(node, id);
             }
             Event::Reply(reply) => {
-                let asker = life.asker;
-                let accepted = &self.accepted[&asker];
+                let requester = history.requester;
+                let accepted = &self.accepted[&requester];
                 assert!(accepted.contains(&(reply.remote_qpn, reply.starting_psn)), "{reply:?}");
                 let attr = self.net.cm(node).qp_attr(id).expect("the peer is known");
                 assert_eq!((attr.dest_qpn, attr.sq_psn), (reply.remote_qpn, reply.starting_psn));
                 self.on_reply(node, id);
             }
             Event::Established { private_data, .. } => {
-                life.established = private_data.is_some();
+                history.established = private_data.is_some();
                 self.end_some_time(node, id);
             }
             Event::Disconnecting { .. } => {
@@ -206,9 +206,9 @@ impl World {
                 self.later(3 * SECOND, action);
             }
             Event::Disconnected { .. } => {
-                let (asker, asked, forged) = (life.asker, life.asked, life.forged);
+                let (requester, asked, forged) = (history.requester, history.asked, history.forged);
                 if !forged {
-                    self.on_release(node, id, asker, asked);
+                    self.on_release(node, id, requester, asked);
                 }
             }
             Event::SidrRequest(_) => {
@@ -226,16 +226,16 @@ impl World {
     }
 
     /// Checks the end of a release requested by this side or caused by the peer's restart.
-    fn on_release(&mut self, node: NodeId, id: CmId, asker: u32, asked: Option<Time>) {
+    fn on_release(&mut self, node: NodeId, id: CmId, requester: u32, asked: Option<Time>) {
         if let Some(asked) = asked {
             assert!(self.net.now() <= asked + RELEASE, "a release since {asked:?}");
             return;
         }
-        if self.ambiguous.contains(&asker) {
+        if self.ambiguous.contains(&requester) {
             return;
         }
-        let has_it = |other: &Life| other.asker == asker && (other.ready || other.established);
-        let others = self.lives.iter().filter(|(key, other)| **key != (node, id) && has_it(other));
+        let has_it = |other: &History| other.requester == requester && (other.ready || other.established);
+        let others = self.histories.iter().filter(|(key, other)| **key != (node, id) && has_it(other));
         for (other, id) in others.map(|(key, _)| *key).collect::<Vec<_>>() {
             assert_eq!(self.net.cm(other).state(id), None, "{node:?} alone has released it");
         }
@@ -296,7 +296,7 @@ impl World {
             Action::Ready(node, id) => {
                 let outcome = self.net.cm(node).ready_to_use(id, Default::default());
                 if outcome.is_ok() {
-                    self.life(node, id).ready = true;
+                    self.history(node, id).ready = true;
                     self.end_some_time(node, id);
                 }
                 may_be_late(outcome);
@@ -304,20 +304,20 @@ impl World {
             Action::Reject(node, id) => {
                 let outcome = self.net.cm(node).reject(now, id, &RejectParams::default());
                 if outcome.is_ok() {
-                    self.life(node, id).rejected = true;
+                    self.history(node, id).rejected = true;
                 }
                 may_be_late(outcome);
             }
             Action::Disconnect(node, id) => {
                 let outcome = self.net.cm(node).disconnect(now, id, Default::default());
                 if outcome.is_ok() {
-                    self.life(node, id).asked.get_or_insert(now);
+                    self.history(node, id).asked.get_or_insert(now);
                 }
                 may_be_late(outcome);
             }
             Action::Destroy(node, id) => {
                 self.net.cm(node).destroy(now, id);
-                self.life(node, id).destroyed = true;
+                self.history(node, id).destroyed = true;
             }
             Action::SidrReply(node, id) => {
                 may_be_late(self.net.cm(node).sidr_reply(id, &SidrReplyParams::default()));
@@ -326,7 +326,7 @@ impl World {
                 self.net.restart(node);
                 self.listen(node);
                 self.restarted = true;
-                self.lives.retain(|(of, _), _| *of != node);
+                self.histories.retain(|(of, _), _| *of != node);
                 self.actions.retain(|_, action| action.concerns() != Some(node));
                 if self.rng.chance(Chance::percent(50)) {
                     self.later(SECOND, Action::Connect(node));
@@ -340,8 +340,8 @@ impl World {
         }
     }
 
-    fn life(&mut self, node: NodeId, id: CmId) -> &mut Life {
-        self.lives.entry((node, id)).or_default()
+    fn history(&mut self, node: NodeId, id: CmId) -> &mut History {
+        self.histories.entry((node, id)).or_default()
     }
 
     fn connect(&mut self, node: NodeId) {
@@ -349,7 +349,7 @@ impl World {
         if self.rng.chance(Chance::percent(20)) {
             let params = SidrParams::new(self.net.address(node, to), SERVICE);
             let id = self.net.cm(node).sidr_request(now, &params).expect("there is room");
-            self.life(node, id);
+            self.history(node, id);
             return;
         }
         let mut qp_num = self.next_qpn;
@@ -367,7 +367,7 @@ impl World {
             ..ConnectParams::default()
         };
         let id = self.net.cm(node).connect(now, &params).expect("there is room");
-        self.life(node, id).asker = qp_num;
+        self.history(node, id).requester = qp_num;
         if self.rng.chance(Chance::percent(10)) {
             self.later(20 * SECOND, Action::Destroy(node, id));
         }
@@ -386,8 +386,8 @@ impl World {
         let params = AcceptParams { qp_num, starting_psn: qp_num ^ 0x00_ff00, ..AcceptParams::default() };
         let outcome = self.net.cm(node).accept(now, id, &params);
         if outcome.is_ok() {
-            let asker = self.life(node, id).asker;
-            self.accepted.entry(asker).or_default().push((qp_num, params.starting_psn));
+            let requester = self.history(node, id).requester;
+            self.accepted.entry(requester).or_default().push((qp_num, params.starting_psn));
             if self.rng.chance(Chance::percent(10)) {
                 self.later(10 * SECOND, Action::Established(node, id));
             }
@@ -409,25 +409,29 @@ impl World {
         if self.restarted {
             return;
         }
-        for ((node, id), life) in &self.lives {
+        for ((node, id), history) in &self.histories {
             let others = || {
-                self.lives.iter().filter(|(of, other)| {
-                    **of != (*node, *id) && other.asker == life.asker && life.asker != 0
+                self.histories.iter().filter(|(of, other)| {
+                    **of != (*node, *id) && other.requester == history.requester && history.requester != 0
                 })
             };
-            if self.ambiguous.contains(&life.asker) {
+            if self.ambiguous.contains(&history.requester) {
                 continue;
             }
-            if life.established {
+            if history.established {
                 assert!(others().any(|(_, other)| other.ready), "{node:?} {id:?} without a ready peer");
             }
-            if life.ready {
+            if history.ready {
                 let learned =
-                    |other: &Life| other.destroyed || other.rejected || other.ended || other.established;
+                    |other: &History| other.destroyed || other.rejected || other.ended || other.established;
                 assert!(others().any(|(_, other)| learned(other)), "{node:?} {id:?} alone is ready");
             }
             assert!(
-                life.ended || life.destroyed || life.rejected || life.events.is_empty() || life.asker == 0
+                history.ended
+                    || history.destroyed
+                    || history.rejected
+                    || history.events.is_empty()
+                    || history.requester == 0
             );
         }
     }
@@ -463,7 +467,7 @@ const KINDS: [&str; 15] = [
     "unreachable",
     "disconnecting",
     "disconnected",
-    "disconnected without answer",
+    "disconnected without response",
     "timewait exit",
     "resolution",
 ];
@@ -484,7 +488,7 @@ fn name(event: &Event) -> &'static str {
         Event::Unreachable { .. } => "unreachable",
         Event::Disconnecting { .. } => "disconnecting",
         Event::Disconnected { private_data: Some(_), .. } => "disconnected",
-        Event::Disconnected { private_data: None, .. } => "disconnected without answer",
+        Event::Disconnected { private_data: None, .. } => "disconnected without response",
         Event::TimewaitExit { .. } => "timewait exit",
         Event::SidrRequest(_) | Event::SidrReply(_) => "resolution",
         other => panic!("an event that the worlds do not know: {other:?}"),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use ib_cm::wire::{
-    Answered, Message, Mtu, PortSpace as WireSpace, Reason, ServiceId, drep, ip, path, rej, rep, req, rtu,
+    Message, MsgResponse, Mtu, PortSpace as WireSpace, Reason, ServiceId, drep, ip, path, rej, rep, req, rtu,
     sidr_rep, sidr_req,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -256,7 +256,7 @@ fn a_reject_of_an_established_connection_is_its_end() {
         let reject = rej::Repr {
             local_comm_id,
             remote_comm_id,
-            message_rejected: Answered::REP,
+            message_rejected: MsgResponse::REP,
             reason: Reason::TIMEOUT,
             ..rej::Repr::default()
         };

@@ -53,7 +53,7 @@ impl Cm {
         connection.max_retries = params.max_cm_retries;
         let message = self.request(local_id, params);
         let id = self.table.insert(connection);
-        self.send_until_answered(now, id, Message::from(message).emit(tid, params.ece.attr_mod));
+        self.send_until_response(now, id, Message::from(message).emit(tid, params.ece.attr_mod));
         Ok(id)
     }
 

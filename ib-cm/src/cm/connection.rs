@@ -34,7 +34,7 @@ pub(super) struct Connection {
     /// The message waiting for a response.
     pub(super) sent: Option<Mad>,
     /// The response to the peer's last message, sent again if that message arrives again.
-    pub(super) answer: Option<Mad>,
+    pub(super) response: Option<Mad>,
     /// The pending check whether the peer still has the connection.
     pub(super) doubt: Option<Doubt>,
     /// The entry in the list of timers.
@@ -98,7 +98,7 @@ impl Connection {
             max_retries: 0,
             retries_left: 0,
             sent: None,
-            answer: None,
+            response: None,
             doubt: None,
             deadline: None,
         }

@@ -78,13 +78,13 @@ impl Cm {
     pub(super) fn send_answer(&mut self, id: CmId, message: impl Into<Message>) {
         if let Some(connection) = self.table.get_mut(id) {
             let (to, mad) = (connection.peer, message.into().emit(connection.tid, 0));
-            connection.answer = Some(mad);
+            connection.response = Some(mad);
             self.transmit(to, mad);
         }
     }
 
-    /// Queues a message and repeats it until [`answered`](Self::answered).
-    pub(super) fn send_until_answered(&mut self, now: Time, id: CmId, mad: Mad) {
+    /// Queues a message and repeats it until [`response_received`](Self::response_received).
+    pub(super) fn send_until_response(&mut self, now: Time, id: CmId, mad: Mad) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.sent = Some(mad);
             connection.extended = None;
@@ -96,7 +96,7 @@ impl Cm {
     }
 
     /// Ends the repetition of the last message.
-    pub(super) fn answered(&mut self, id: CmId) {
+    pub(super) fn response_received(&mut self, id: CmId) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.sent = None;
             connection.extended = None;

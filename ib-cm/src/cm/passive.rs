@@ -33,7 +33,7 @@ impl Cm {
             other => return Err(Refused::State(other)),
         }
         connection.state = State::RepSent;
-        connection.answer = None;
+        connection.response = None;
         let pair = &mut connection.queue_pair;
         pair.local_qpn = params.qp_num;
         pair.rq_psn = params.starting_psn;
@@ -60,7 +60,7 @@ impl Cm {
         .with_vendor_id(params.ece.vendor_id);
         let mad = Message::from(message).emit(connection.tid, params.ece.attr_mod);
         self.settle(id);
-        self.send_until_answered(now, id, mad);
+        self.send_until_response(now, id, mad);
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl Cm {
             other => return Err(Refused::State(other)),
         }
         connection.state = State::Established;
-        self.answered(id);
+        self.response_received(id);
         self.report(Event::Established { id, private_data: None });
         Ok(())
     }

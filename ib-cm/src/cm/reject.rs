@@ -3,7 +3,7 @@
 use super::Cm;
 use super::types::{CmId, Refused, RejectParams, State};
 use crate::time::Time;
-use crate::wire::{Answered, Message, Reason, mra, rej};
+use crate::wire::{Message, MsgResponse, Reason, mra, rej};
 
 impl Cm {
     /// Rejects a request or a reply, or gives up a local request. The connection has then ended,
@@ -51,7 +51,7 @@ impl Cm {
     ) -> Result<(), Refused> {
         self.prepare_mra(id, service_timeout, private_data)?;
         let connection = self.connection(id)?;
-        if let (to, Some(mad)) = (connection.peer, connection.answer) {
+        if let (to, Some(mad)) = (connection.peer, connection.response) {
             self.transmit(to, mad);
         }
         Ok(())
@@ -77,8 +77,8 @@ impl Cm {
         }
         let connection = self.connection_mut(id)?;
         let (state, message_mraed) = match connection.state {
-            State::ReqRcvd => (State::MraReqSent, Answered::REQ),
-            State::RepRcvd => (State::MraRepSent, Answered::REP),
+            State::ReqRcvd => (State::MraReqSent, MsgResponse::REQ),
+            State::RepRcvd => (State::MraRepSent, MsgResponse::REP),
             other => return Err(Refused::State(other)),
         };
         connection.state = state;
@@ -89,7 +89,7 @@ impl Cm {
             service_timeout,
             private_data,
         };
-        connection.answer = Some(Message::from(message).emit(connection.tid, 0));
+        connection.response = Some(Message::from(message).emit(connection.tid, 0));
         Ok(())
     }
 
@@ -97,10 +97,10 @@ impl Cm {
     pub(super) fn send_rej(&mut self, id: CmId, params: &RejectParams) {
         let Some(connection) = self.table.get(id) else { return };
         let (local_comm_id, message_rejected) = match connection.state {
-            State::ReqRcvd => (0, Answered::REQ),
-            State::MraReqSent => (connection.local_id, Answered::REQ),
-            State::RepRcvd | State::MraRepSent => (connection.local_id, Answered::REP),
-            _ => (connection.local_id, Answered::OTHER),
+            State::ReqRcvd => (0, MsgResponse::REQ),
+            State::MraReqSent => (connection.local_id, MsgResponse::REQ),
+            State::RepRcvd | State::MraRepSent => (connection.local_id, MsgResponse::REP),
+            _ => (connection.local_id, MsgResponse::OTHER),
         };
         let message = rej::Repr {
             local_comm_id,

@@ -113,7 +113,7 @@ impl Cm {
         let tid = self.draw_tid();
         let Some(connection) = self.table.get_mut(id) else { return };
         connection.state = State::DreqSent;
-        connection.answer = None;
+        connection.response = None;
         connection.tid = tid.unwrap_or(connection.tid);
         let message = dreq::Repr {
             local_comm_id: connection.local_id,
@@ -122,7 +122,7 @@ impl Cm {
             private_data,
         };
         let mad = Message::from(message).emit(connection.tid, 0);
-        self.send_until_answered(now, id, mad);
+        self.send_until_response(now, id, mad);
     }
 
     /// Responds to the peer's release request.
@@ -140,16 +140,16 @@ impl Cm {
     /// it are handled like those for any unknown connection.
     pub(super) fn enter_timewait(&mut self, now: Time, id: CmId) {
         self.settle(id);
-        self.answered(id);
+        self.response_received(id);
         self.table.forget_remote(id);
         let max = self.config.max_peer_timeout;
         let Some(connection) = self.table.get_mut(id) else { return };
         if connection.orphan {
             return self.end(id);
         }
-        // A response kept from the handshake does not answer a DREQ; a DREP does.
+        // A response kept from the handshake is not a response to a DREQ; a DREP does.
         if connection.state != State::DreqRcvd {
-            connection.answer = None;
+            connection.response = None;
         }
         connection.state = State::Timewait;
         let timewait = connection.queue_pair.ack_nanoseconds(max);

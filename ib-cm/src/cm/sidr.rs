@@ -37,7 +37,7 @@ impl Cm {
             private_data: params.private_data,
         };
         let id = self.table.insert(connection);
-        self.send_until_answered(now, id, Message::from(message).emit(tid, 0));
+        self.send_until_response(now, id, Message::from(message).emit(tid, 0));
         Ok(id)
     }
 

@@ -49,7 +49,7 @@ pub mod sidr_req;
 pub use data::{PrivateData, TooLong};
 pub use mad::{Attribute, Method};
 pub use message::Message;
-pub use reason::{Answered, Reason};
+pub use reason::{MsgResponse, Reason};
 pub use service::{PortSpace, ServiceId};
 
 use core::fmt;

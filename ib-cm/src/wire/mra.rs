@@ -3,7 +3,7 @@
 //! # References
 //! IBTA 12.6.6; linux `CM_MRA_*`.
 
-use super::{Answered, PrivateData};
+use super::{MsgResponse, PrivateData};
 
 /// The private data of an MRA.
 pub type Data = PrivateData<222>;
@@ -14,7 +14,7 @@ message!("an MRA", {
     /// The receiver's communication id.
     remote_comm_id: u32 = 4:0, 32;
     /// The kind of message being acknowledged.
-    message_mraed: Answered = 8:0, 2;
+    message_mraed: MsgResponse = 8:0, 2;
     /// The time needed by the sender, a code of 5 bits.
     service_timeout: u8 = 9:0, 5;
     /// Private data.

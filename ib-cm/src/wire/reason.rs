@@ -78,7 +78,7 @@ number! {
 
 number! {
     /// The kind of message an MRA or REJ responds to.
-    Answered(u8);
+    MsgResponse(u8);
     /// A REQ.
     REQ = 0, "REQ";
     /// A REP.

@@ -3,7 +3,7 @@
 //! # References
 //! IBTA 12.6.7; linux `CM_REJ_*`.
 
-use super::{Answered, PrivateData, Reason};
+use super::{MsgResponse, PrivateData, Reason};
 
 /// The private data of a REJ.
 pub type Data = PrivateData<148>;
@@ -17,7 +17,7 @@ message!("a REJ", {
     /// The receiver's communication id; 0 if unknown to the sender.
     remote_comm_id: u32 = 4:0, 32;
     /// The kind of message being rejected.
-    message_rejected: Answered = 8:0, 2;
+    message_rejected: MsgResponse = 8:0, 2;
     /// Length of the additional information in bytes, at most 72.
     reject_info_length: u8 = 9:0, 7;
     /// The reason.

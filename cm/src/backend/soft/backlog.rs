@@ -47,7 +47,7 @@ impl Backlog {
             return Room::Free;
         }
         let greediest = waiting.greedier_than(&source.0);
-        let oldest = greediest.and_then(|greediest| waiting.of(&greediest).next().copied());
+        let oldest = greediest.and_then(|greediest| waiting.from_source(&greediest).next().copied());
         oldest.map_or(Room::None, Room::Instead)
     }
 

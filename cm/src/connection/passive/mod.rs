@@ -180,7 +180,7 @@ impl Passive {
         }
         let instead = self.waiting.by_count().take(MODEST).min_by_key(|source| self.shares.count(source))?;
         let greediest = self.shares.greedier_than(&instead)?;
-        self.shares.of(&greediest).find_map(|key| match self.pending.get(key)?.stage {
+        self.shares.from_source(&greediest).find_map(|key| match self.pending.get(key)?.stage {
             Stage::Accepted { since, .. } => {
                 Some(Displacement { at: since.checked_add(GRACE)?, key: *key, instead })
             }

@@ -13,7 +13,7 @@ use ib_cm::cm::{
 use ib_cm::sim::Rng;
 use ib_cm::time::{MILLISECOND, Time};
 use ib_cm::wire::{
-    Answered, Gid, Mad, Message, Mtu, PortSpace, Reason, ServiceId, apr, drep, dreq, lap, mra, path, rej,
+    Gid, Mad, Message, MsgResponse, Mtu, PortSpace, Reason, ServiceId, apr, drep, dreq, lap, mra, path, rej,
     rep, req, rtu, sidr_rep, sidr_req,
 };
 
@@ -229,7 +229,7 @@ impl World {
         let remote_qpn = (OWN_QPN + index as u32) ^ wrong(4) << 20;
         let local_qpn = (PEER_ID + index as u32) ^ wrong(4) << 20;
         let service_id = ServiceId(SERVICE.0 ^ u64::from(wrong(3)));
-        let answered = Answered(step.number & 3);
+        let message = MsgResponse(step.number & 3);
         let reason = Reason(u16::from(step.number >> 2));
         let message: Message = match step.message {
             0 => req::Repr {
@@ -254,7 +254,7 @@ impl World {
             1 => mra::Repr {
                 local_comm_id,
                 remote_comm_id,
-                message_mraed: answered,
+                message_mraed: message,
                 service_timeout: step.number >> 2 & 0x1f,
                 ..mra::Repr::default()
             }
@@ -262,7 +262,7 @@ impl World {
             2 => rej::Repr {
                 local_comm_id,
                 remote_comm_id,
-                message_rejected: answered,
+                message_rejected: message,
                 reason,
                 reject_info_length: step.number,
                 ari: rej::Ari::new(&guid(index).to_be_bytes()).unwrap_or_default(),

@@ -4,7 +4,7 @@ use super::super::Cm;
 use super::super::event::{Event, Rejected, Reply};
 use super::super::types::{Address, CmId, State, Transport};
 use crate::time::{Time, ack_timeout, nanoseconds};
-use crate::wire::{Answered, Ece, Message, Reason, mad, mra, rej, rep, rtu};
+use crate::wire::{Ece, Message, MsgResponse, Reason, mad, mra, rej, rep, rtu};
 
 impl Cm {
     pub(super) fn on_rep(
@@ -33,7 +33,7 @@ impl Cm {
             let message = rej::Repr {
                 local_comm_id: rep.remote_comm_id,
                 remote_comm_id: rep.local_comm_id,
-                message_rejected: Answered::REP,
+                message_rejected: MsgResponse::REP,
                 reason: Reason::STALE_CONN,
                 ..rej::Repr::default()
             };
@@ -54,7 +54,7 @@ impl Cm {
         pair.rnr_retry_count = rep.rnr_retry_count;
         pair.ack_timeout = ack_timeout(rep.target_ack_delay, pair.path.packet_life_time);
         self.table.know_remote(id);
-        self.answered(id);
+        self.response_received(id);
         self.report(Event::Reply(Reply {
             id,
             remote_ca_guid: rep.local_ca_guid,
@@ -78,7 +78,7 @@ impl Cm {
     fn on_duplicate_rep(&mut self, from: &Address, rep: &rep::Repr) -> Option<()> {
         let id = self.table.find(rep.remote_comm_id, Some(rep.local_comm_id), from.remote)?;
         match self.table.get(id)?.state {
-            State::Established | State::MraRepSent => self.answer_again(id),
+            State::Established | State::MraRepSent => self.resend_response(id),
             _ => self.counters.duplicates += 1,
         }
         Some(())
@@ -95,23 +95,23 @@ impl Cm {
             }
         }
         connection.state = State::Established;
-        self.answered(id);
+        self.response_received(id);
         self.report(Event::Established { id, private_data: Some(rtu.private_data) });
         Some(())
     }
 
     pub(super) fn on_mra(&mut self, now: Time, from: &Address, mra: &mra::Repr) -> Option<()> {
         let remote_id = match mra.message_mraed {
-            Answered::REQ => None,
-            Answered::REP | Answered::OTHER => Some(mra.local_comm_id),
+            MsgResponse::REQ => None,
+            MsgResponse::REP | MsgResponse::OTHER => Some(mra.local_comm_id),
             _ => return None,
         };
         let id = self.table.find(mra.remote_comm_id, remote_id, from.remote)?;
         let max = self.config.max_peer_timeout;
         let connection = self.table.get_mut(id)?;
         connection.state = match (connection.state, mra.message_mraed) {
-            (State::ReqSent, Answered::REQ) => State::MraReqRcvd,
-            (State::RepSent, Answered::REP) => State::MraRepRcvd,
+            (State::ReqSent, MsgResponse::REQ) => State::MraReqRcvd,
+            (State::RepSent, MsgResponse::REP) => State::MraRepRcvd,
             (State::MraReqRcvd | State::MraRepRcvd, _) => {
                 self.counters.duplicates += 1;
                 return Some(());
@@ -184,7 +184,7 @@ impl Cm {
                 is_asked.then_some(id)
             }
             (Reason::TIMEOUT, _) => by_both().or_else(by_own),
-            (_, Answered::REQ) => by_own(),
+            (_, MsgResponse::REQ) => by_own(),
             _ => by_both(),
         }
     }

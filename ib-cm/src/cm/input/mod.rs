@@ -31,7 +31,7 @@ impl Cm {
         }
         match header.method {
             Method::SEND if header.class_version == mad::CLASS_VERSION => {}
-            Method::GET | Method::SET => return self.answer_unsupported(from, bytes),
+            Method::GET | Method::SET => return self.reject_method(from, bytes),
             _ => return None,
         }
         match message {
@@ -52,7 +52,7 @@ impl Cm {
 
     /// Responds to Get and Set of the class's attributes, which do not exist. Linux's MAD layer
     /// does the same if no agent handles these methods.
-    fn answer_unsupported(&mut self, from: &Address, bytes: &[u8]) -> Option<()> {
+    fn reject_method(&mut self, from: &Address, bytes: &[u8]) -> Option<()> {
         let mut response: Mad = *bytes.first_chunk::<MAD_LEN>()?;
         let mut packet = mad::Packet::new_checked(&mut response[..]).ok()?;
         let mut header = mad::Repr::parse(&packet);
@@ -80,10 +80,10 @@ impl Cm {
     }
 
     /// Repeats the response to the peer's last message.
-    fn answer_again(&mut self, id: CmId) {
+    fn resend_response(&mut self, id: CmId) {
         self.counters.duplicates += 1;
         if let Some(connection) = self.table.get(id)
-            && let (to, Some(mad)) = (connection.peer, connection.answer)
+            && let (to, Some(mad)) = (connection.peer, connection.response)
         {
             self.transmit(to, mad);
         }

@@ -17,7 +17,7 @@ impl Cm {
         let Some(id) = self.table.find(dreq.remote_comm_id, Some(dreq.local_comm_id), from.remote) else {
             // The connection does not exist or no longer does. The response lets the sender finish.
             self.counters.duplicates += 1;
-            self.answer_dreq(from, header, dreq);
+            self.respond_to_dreq(from, header, dreq);
             return Some(());
         };
         let connection = self.table.get_mut(id)?;
@@ -27,7 +27,7 @@ impl Cm {
         match connection.state {
             State::DreqSent if connection.orphan => {
                 // Both sides disconnected at once, and this one has already finished.
-                self.answer_dreq(from, header, dreq);
+                self.respond_to_dreq(from, header, dreq);
                 self.end(id);
                 return Some(());
             }
@@ -42,13 +42,13 @@ impl Cm {
                 return Some(());
             }
             State::RepSent | State::MraRepRcvd | State::Established => {}
-            State::Timewait if connection.answer.is_some() => {
-                self.answer_again(id);
+            State::Timewait if connection.response.is_some() => {
+                self.resend_response(id);
                 return Some(());
             }
             State::Timewait => {
                 self.counters.duplicates += 1;
-                self.answer_dreq(from, header, dreq);
+                self.respond_to_dreq(from, header, dreq);
                 return Some(());
             }
             State::DreqRcvd => {
@@ -66,14 +66,14 @@ impl Cm {
     pub(in crate::cm) fn begin_release(&mut self, id: CmId, tid: u64, private_data: dreq::Data) {
         let Some(connection) = self.table.get_mut(id) else { return };
         connection.state = State::DreqRcvd;
-        connection.answer = None;
+        connection.response = None;
         connection.tid = tid;
-        self.answered(id);
+        self.response_received(id);
         self.report(Event::Disconnecting { id, private_data });
     }
 
     /// Sends an empty DREP in response to a DREQ, using only ids from the DREQ.
-    fn answer_dreq(&mut self, from: &Address, header: &mad::Repr, dreq: &dreq::Repr) {
+    fn respond_to_dreq(&mut self, from: &Address, header: &mad::Repr, dreq: &dreq::Repr) {
         let message = drep::Repr {
             local_comm_id: dreq.remote_comm_id,
             remote_comm_id: dreq.local_comm_id,

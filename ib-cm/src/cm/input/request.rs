@@ -5,7 +5,7 @@ use super::super::connection::{Connection, Doubt, QueuePair};
 use super::super::event::{Event, Request};
 use super::super::types::{Address, CmId, Path, State, Transport};
 use crate::time::{MILLISECOND, Time, nanoseconds};
-use crate::wire::{Answered, Ece, MASK_24, Message, Reason, dreq, mad, path, rej, req};
+use crate::wire::{Ece, MASK_24, Message, MsgResponse, Reason, dreq, mad, path, rej, req};
 
 impl Cm {
     pub(super) fn on_req(
@@ -107,7 +107,7 @@ impl Cm {
     fn on_duplicate_req(&mut self, id: CmId) {
         let Some(connection) = self.table.get(id) else { return };
         match (connection.state, connection.peer, connection.sent) {
-            (State::MraReqSent, ..) => self.answer_again(id),
+            (State::MraReqSent, ..) => self.resend_response(id),
             (State::RepSent | State::MraRepRcvd, to, Some(rep)) => {
                 self.counters.duplicates += 1;
                 self.transmit(to, rep);
@@ -144,7 +144,7 @@ impl Cm {
         let message = rej::Repr {
             local_comm_id: 0,
             remote_comm_id: req.local_comm_id,
-            message_rejected: Answered::REQ,
+            message_rejected: MsgResponse::REQ,
             reject_info_length: ari.len() as u8,
             reason,
             ari: rej::Ari::new(ari).unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! Repeated messages, because they or their responses were lost.
 
 use super::*;
-use crate::wire::{Answered, Reason, rep};
+use crate::wire::{MsgResponse, Reason, rep};
 
 #[test]
 fn a_request_that_waits_for_the_program_is_not_answered_again() {
@@ -29,7 +29,7 @@ fn a_prepared_mra_leaves_when_the_request_arrives_again() {
         bob.takes(&req);
         let sent = bob.sends(Attribute::MRA);
         let Message::Mra(mra) = parse(&sent) else { panic!() };
-        assert_eq!((mra.message_mraed, mra.service_timeout), (Answered::REQ, 24));
+        assert_eq!((mra.message_mraed, mra.service_timeout), (MsgResponse::REQ, 24));
         assert_eq!(header(&sent).tid, header(&req).tid);
         alice.takes(&sent);
     }
@@ -223,7 +223,7 @@ fn a_reply_with_a_queue_pair_that_is_connected_is_rejected_as_stale() {
     let sent = alice.sent();
     assert_eq!(sent.iter().map(kind).collect::<Vec<_>>(), [Attribute::REJ, Attribute::DREQ]);
     let Message::Rej(rej) = parse(&sent[0]) else { panic!() };
-    assert_eq!((rej.reason, rej.message_rejected), (Reason::STALE_CONN, Answered::REP));
+    assert_eq!((rej.reason, rej.message_rejected), (Reason::STALE_CONN, MsgResponse::REP));
     assert_eq!(alice.cm.state(second), Some(State::ReqSent), "another reply may come");
     bob.takes(&sent[1]);
     bob.sends_nothing();

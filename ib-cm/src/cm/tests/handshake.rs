@@ -1,7 +1,7 @@
 //! Handshakes that succeed or are rejected, without losses.
 
 use super::*;
-use crate::wire::{Answered, Ece, Mtu, Reason, rej};
+use crate::wire::{Ece, MsgResponse, Mtu, Reason, rej};
 
 #[test]
 fn a_handshake_connects_both_sides() {
@@ -69,7 +69,7 @@ fn a_request_describes_its_sender() {
     assert_eq!((request.local_cm_response_timeout, request.remote_cm_response_timeout), (20, 20));
     bob.accepts(request.id, 0x22);
     let sent = bob.sends(Attribute::REP);
-    assert_eq!((sent.to.traffic_class, sent.to.flow_label), (0x68, 0xabcde), "and so do answers");
+    assert_eq!((sent.to.traffic_class, sent.to.flow_label), (0x68, 0xabcde), "and so do responses");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_request_for_a_service_without_listener_is_rejected() {
     bob.has_nothing_left();
     let sent = bob.sends(Attribute::REJ);
     let Message::Rej(rej) = parse(&sent) else { panic!() };
-    assert_eq!((rej.local_comm_id, rej.message_rejected), (0, Answered::REQ));
+    assert_eq!((rej.local_comm_id, rej.message_rejected), (0, MsgResponse::REQ));
     assert_eq!(header(&sent).tid, header(&req).tid);
     alice.takes(&sent);
     let event = alice.event();
@@ -198,7 +198,7 @@ fn a_reply_can_be_rejected() {
         alice.has_nothing_left();
         let sent = alice.sends(Attribute::REJ);
         let Message::Rej(rej) = parse(&sent) else { panic!() };
-        assert_eq!(rej.message_rejected, Answered::REP);
+        assert_eq!(rej.message_rejected, MsgResponse::REP);
         bob.takes(&sent);
         assert!(matches!(bob.event(), Event::Rejected(Rejected { id, .. }) if id == b));
         bob.has_nothing_left();

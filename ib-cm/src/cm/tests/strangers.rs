@@ -1,7 +1,7 @@
 //! Messages from strangers: from another address, or from the peer's address without the ids.
 
 use super::*;
-use crate::wire::{Answered, Mtu, Reason, apr, drep, lap, mad::Method, rej, rep, req, sidr_rep};
+use crate::wire::{MsgResponse, Mtu, Reason, apr, drep, lap, mad::Method, rej, rep, req, sidr_rep};
 
 /// Returns every message that names a connection, with the given ids.
 fn messages(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Vec<Message> {
@@ -14,7 +14,7 @@ fn messages(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Vec<Mes
         apr::Repr { local_comm_id, remote_comm_id, ..apr::Repr::default() }.into(),
         sidr_rep::Repr { request_id: remote_comm_id, ..sidr_rep::Repr::default() }.into(),
     ];
-    for message in [Answered::REQ, Answered::REP, Answered::OTHER, Answered(3)] {
+    for message in [MsgResponse::REQ, MsgResponse::REP, MsgResponse::OTHER, MsgResponse(3)] {
         let service_timeout = 20;
         all.push(
             mra::Repr {
@@ -226,16 +226,16 @@ fn only_the_answer_to_a_question_says_that_the_peer_has_restarted() {
     bob.takes_from(ALICE, &guess(7, SERVICE));
     let question = bob.sent().into_iter().find(|sent| kind(sent) == Attribute::DREQ).unwrap();
     let Message::Dreq(dreq) = parse(&question) else { panic!() };
-    let answer = |local_comm_id, remote_comm_id, tid| {
-        let answer = drep::Repr { local_comm_id, remote_comm_id, ..drep::Repr::default() };
-        Message::from(answer).emit(tid, 0)
+    let drep = |local_comm_id, remote_comm_id, tid| {
+        let drep = drep::Repr { local_comm_id, remote_comm_id, ..drep::Repr::default() };
+        Message::from(drep).emit(tid, 0)
     };
     let tid = header(&question).tid;
     for (local, remote, tid) in [(0, 1, tid), (1, 0, tid), (0, 0, tid ^ 1)] {
-        bob.takes_from(ALICE, &answer(dreq.remote_comm_id ^ local, dreq.local_comm_id ^ remote, tid));
+        bob.takes_from(ALICE, &drep(dreq.remote_comm_id ^ local, dreq.local_comm_id ^ remote, tid));
         assert_eq!(bob.cm.state(b), Some(State::Established));
     }
-    bob.takes_from(ALICE, &answer(dreq.remote_comm_id, dreq.local_comm_id, tid));
+    bob.takes_from(ALICE, &drep(dreq.remote_comm_id, dreq.local_comm_id, tid));
     assert!(matches!(bob.event(), Event::Disconnected { id, private_data: Some(_) } if id == b));
     assert_eq!(bob.cm.state(b), Some(State::Timewait));
 }
@@ -247,7 +247,7 @@ fn a_request_that_speaks_for_another_address_is_rejected() {
     let sent = alice.sends(Attribute::REQ);
     bob.takes_from(MALLORY, &sent.mad);
     let sent = bob.sends(Attribute::REJ);
-    assert_eq!(sent.to.remote, MALLORY, "the answer goes to where the request came from");
+    assert_eq!(sent.to.remote, MALLORY, "the response goes to where the request came from");
     let Message::Rej(rej) = parse(&sent) else { panic!() };
     assert_eq!((rej.reason, rej.reject_info_length), (Reason::INVALID_GID, 16));
     assert_eq!(rej.ari.bytes()[..16], MALLORY);
@@ -286,7 +286,7 @@ fn one_message_gets_at_most_one_answer_unless_the_peer_has_restarted() {
 }
 
 #[test]
-fn answers_to_what_is_unknown_are_not_answered_themselves() {
+fn responses_to_what_is_unknown_are_not_answered_themselves() {
     let (mut alice, mut bob) = (alice(), bob());
     let mut rng = Rng::new(4);
     for round in 0..2000 {

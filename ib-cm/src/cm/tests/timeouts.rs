@@ -1,7 +1,7 @@
 //! Peers that do not respond.
 
 use super::*;
-use crate::wire::{Answered, Reason};
+use crate::wire::{MsgResponse, Reason};
 
 #[test]
 fn a_request_is_sent_again_and_given_up_after_its_retries() {
@@ -159,7 +159,7 @@ fn a_peer_cannot_ask_for_more_time_than_is_believed() {
         (connection.remote_id.unwrap(), connection.local_id)
     };
     let more = mra::Repr { local_comm_id, remote_comm_id, ..mra::Repr::default() };
-    let more = mra::Repr { message_mraed: Answered::REP, service_timeout: 31, ..more };
+    let more = mra::Repr { message_mraed: MsgResponse::REP, service_timeout: 31, ..more };
     bob.takes_from(ALICE, &Message::from(more).emit(1, 0));
     bob.event();
     bob.sent();
