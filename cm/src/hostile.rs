@@ -99,7 +99,7 @@ impl Hostile {
         let ucma = Ucma::new(self.clone(), abi).expect("a known ABI");
         ucma.takes_ib.set(takes_ib).expect("it was not asked before");
         let source: Arc<dyn Source> = Arc::new(Kernel(Arc::new(ucma)));
-        EventChannel::of(source, Vec::new()).expect("one source takes no descriptor")
+        EventChannel::from_sources(source, Vec::new()).expect("one source takes no descriptor")
     }
 
     /// Starts a step.

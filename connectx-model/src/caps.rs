@@ -455,8 +455,8 @@ impl Group {
             }
         }
         for part in FLOW_FIELDS {
-            part.of_mut(&mut group.most).fill(0xff);
-            part.of_mut(&mut group.now).fill(0xff);
+            part.bytes_mut(&mut group.most).fill(0xff);
+            part.bytes_mut(&mut group.now).fill(0xff);
         }
         group
     }

@@ -64,7 +64,7 @@ impl Ascending {
     /// Bits 20 and 21 are 0 for the first million, as on a device with that many keys. In a
     /// completion with inline data, libmlx5 reads bits 28 and 29 of a key at byte 24 as the bits
     /// that report a GRH.
-    pub(crate) fn of(function: usize) -> Self {
+    pub(crate) fn for_function(function: usize) -> Self {
         Self { next: (function as u32 + 1) << 22 | FIRST }
     }
 }

@@ -92,7 +92,7 @@ fn run(args: &Args) -> io::Result<bool> {
     };
     let functions = buses.iter().enumerate().map(|(index, bus)| {
         let config = Config { index, port, scatter_to_cqe: args.scatter_to_cqe == Switch::On };
-        Function::new(config, bus.clone(), trace.of(index))
+        Function::new(config, bus.clone(), trace.for_function(index))
     });
     let mut fabric = Fabric::new(functions.collect());
     let sockets = args.sockets.iter().map(PathBuf::as_path).zip(buses).collect();

@@ -97,7 +97,9 @@ impl Paging {
     }
 
     fn waits(&self, qpn: u32, half: Half) -> bool {
-        self.pending.values().any(|fault| fault.qpn == qpn && !fault.orphan && Half::of(&fault.stall) == half)
+        self.pending
+            .values()
+            .any(|fault| fault.qpn == qpn && !fault.orphan && Half::from_stall(&fault.stall) == half)
     }
 
     /// Returns an unused token.
@@ -113,7 +115,7 @@ impl Paging {
 }
 
 impl Half {
-    fn of(stall: &Stall) -> Self {
+    fn from_stall(stall: &Stall) -> Self {
         match stall {
             Stall::Send { .. } | Stall::Response { .. } => Self::Requester,
             Stall::Receive { .. } | Stall::Remote { .. } => Self::Responder,
@@ -127,7 +129,7 @@ impl<B: Bus> Core<B> {
     /// Returns whether the access will be repeated.
     pub(crate) fn page_fault(&mut self, qpn: u32, stall: Stall) -> bool {
         let absent = self.mkeys.take_absent();
-        let half = Half::of(&stall);
+        let half = Half::from_stall(&stall);
         if self.paging.lost.remove(&(qpn, half)) == Some(stall) || !absent {
             return false;
         }
@@ -223,7 +225,7 @@ impl<B: Bus> Function<B> {
             return Ok(());
         }
         if error {
-            paging.lost.insert((fault.qpn, Half::of(&fault.stall)), fault.stall);
+            paging.lost.insert((fault.qpn, Half::from_stall(&fault.stall)), fault.stall);
         }
         let now = self.core.now;
         self.engine.resume(Qpn(fault.qpn), &fault.stall, now, &mut self.core);

@@ -233,7 +233,7 @@ impl Tags {
     }
 
     /// Returns the entries consumed by this queue pair's messages.
-    pub(crate) fn of(&self, qpn: u32) -> Vec<u16> {
+    pub(crate) fn for_qp(&self, qpn: u32) -> Vec<u16> {
         self.consumed.iter().filter(|(_, entry)| entry.qpn == qpn).map(|(index, _)| *index).collect()
     }
 }
@@ -281,7 +281,7 @@ mod tests {
         let (index, _) = tags.take(&eager(1)).unwrap();
         tags.consume(index, consumed());
         assert!(tags.append(0, 3, !0, None).is_err(), "consumed");
-        assert_eq!(tags.of(1), [0]);
+        assert_eq!(tags.for_qp(1), [0]);
         assert!(tags.end(0).is_some());
         assert_eq!(tags.append(0, 3, !0, None), Ok(3));
     }

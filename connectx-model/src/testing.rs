@@ -76,7 +76,7 @@ pub(crate) fn input(opcode: u16, len: usize) -> Vec<u8> {
 /// additional or different fields.
 pub(crate) fn memic_key(pd: u32, start: u64, len: u64, changes: &[(Field, u64)]) -> Vec<u8> {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
     let driver = [
         (mkc::ACCESS_MODE_4_2, 1),
         (mkc::ACCESS_MODE_1_0, 1),
@@ -244,7 +244,7 @@ impl Host {
             self.bus.write(buffer + entry * 64 + 63, &[1]).unwrap();
         }
         let mut request = input(0x301, create_eq_in::SIZE);
-        let context = create_eq_in::EQ_CONTEXT_ENTRY.of_mut(&mut request);
+        let context = create_eq_in::EQ_CONTEXT_ENTRY.bytes_mut(&mut request);
         eqc::LOG_EQ_SIZE.set(context, log_size);
         eqc::UAR_PAGE.set(context, self.uar);
         eqc::INTR.set(context, vector);
@@ -352,12 +352,12 @@ impl Host {
     /// Returns the output of a completed entry.
     pub(crate) fn output(&mut self, entry: &[u8; command_entry::SIZE]) -> Vec<u8> {
         let len = command_entry::OUTPUT_LENGTH.get(entry) as usize;
-        let mut output = command_entry::OUTPUT_INLINE.of(entry).to_vec();
+        let mut output = command_entry::OUTPUT_INLINE.bytes(entry).to_vec();
         let mut next = command_entry::OUTPUT_MAILBOX.get(entry);
         while output.len() < len {
             let mut bytes = [0; mailbox::SIZE];
             self.bus.read(next, &mut bytes).unwrap();
-            output.extend_from_slice(mailbox::DATA.of(&bytes));
+            output.extend_from_slice(mailbox::DATA.bytes(&bytes));
             next = mailbox::NEXT.get(&bytes);
         }
         output.truncate(len);

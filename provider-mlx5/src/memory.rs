@@ -79,7 +79,7 @@ enum Pages {
 }
 
 impl Pages {
-    fn of(value: Option<&str>) -> Self {
+    fn parse(value: Option<&str>) -> Self {
         match value.map(str::to_ascii_uppercase).as_deref() {
             Some("HUGE") => Self::Huge,
             Some("PREFER_HUGE" | "ALL") => Self::PreferHuge,
@@ -202,7 +202,7 @@ impl QueueMemory {
             return Self::over(region, Some(lent));
         }
         let value = kind.variable().and_then(environment::variable);
-        let pages = if allocator.is_some() { Pages::Usual } else { Pages::of(value.as_deref()) };
+        let pages = if allocator.is_some() { Pages::Usual } else { Pages::parse(value.as_deref()) };
         Self::over(pages.allocate(len)?, None)
     }
 
@@ -416,7 +416,7 @@ pub(crate) mod tests {
             (Some("CONTIG"), Pages::Contiguous),
             (Some("PREFER_CONTIG"), Pages::Usual),
         ] {
-            assert_eq!(Pages::of(value), pages, "{value:?}");
+            assert_eq!(Pages::parse(value), pages, "{value:?}");
         }
         assert_eq!(Pages::Contiguous.allocate(1).map(drop), Err(Errno::NOMEM));
         assert!(Pages::PreferHuge.allocate(page_size()).is_ok());

@@ -107,7 +107,7 @@ impl Sq {
             && let [sge] = wr.sge
             && let Some(mut slot) = self.end.next()
         {
-            wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), sge.length);
+            wqe::put_plain(&mut slot, wr, Plain::from_op(&wr.op), sge.length);
             // SAFETY: the list has passed the checks, and `new` found room for the longest that
             // passes.
             unsafe { slot.put_list(wr.sge) };
@@ -161,7 +161,7 @@ impl Sq {
             return unsafe { self.post_special(wr, length) };
         }
         let Some(mut slot) = self.end.next() else { return Err(PostReason::QueueFull) };
-        wqe::put_plain(&mut slot, wr, Plain::of(&wr.op), length);
+        wqe::put_plain(&mut slot, wr, Plain::from_op(&wr.op), length);
         // SAFETY: list and inline data have passed the checks, and `new` found room for the longest
         // that pass; the caller promises that inline memory is readable.
         unsafe { put_data(&mut slot, wr) };

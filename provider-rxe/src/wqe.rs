@@ -125,7 +125,7 @@ impl Plain {
     /// Returns the operands of a plain operation, with zeros for missing ones. The caller has
     /// checked that the operation is plain.
     #[inline(always)]
-    pub(crate) const fn of(op: &SendOp<'_>) -> Self {
+    pub(crate) const fn from_op(op: &SendOp<'_>) -> Self {
         use IbUverbsWrOpcode as Op;
         let (opcode, imm_data, remote_addr, rkey) = match *op {
             SendOp::SendWithImm { imm_data } => (Op::IB_UVERBS_WR_SEND_WITH_IMM, imm_data, 0, 0),

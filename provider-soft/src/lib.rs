@@ -144,8 +144,8 @@ pub use registration::{SoftBuilder, SoftDevice};
 // - 15: no object here has a `Drop` calling the engine; the engine lives as long as any object.
 // - 16: `Arc`s keep the channels' ends; each descriptor handed to the program is a duplicate or was
 //   created for it.
-// - 17: each call accepts only objects of its device (`Pd::of`, `Td::of`, `CqHandle::of`), compared
-//   by the device's identity.
+// - 17: each call accepts only objects of its device (`Pd::id_on`, `Td::share_on`,
+//   `CqHandle::id_on`), compared by the device's identity.
 // - 18: registering is one call of the engine, and the last step of `Mr::register` that can fail.
 // - 19: `rollback` moves the poster's index back, not below the published one; the engine reads
 //   only below that.

@@ -27,7 +27,7 @@ const TCP: u16 = 0x106;
 const GSI_QKEY: u32 = 0x8001_0000;
 
 fn new_port() -> Port {
-    Port::of(&SoftDevice::auto().unwrap()).unwrap()
+    Port::from_device(&SoftDevice::auto().unwrap()).unwrap()
 }
 
 /// Returns the port of a device with an address requested by number.
@@ -35,7 +35,7 @@ fn known_port() -> Port {
     static NEXT: AtomicU8 = AtomicU8::new(2);
     let last = (std::process::id() % 250) as u8 + 1;
     let address = [127, 0, NEXT.fetch_add(1, Ordering::Relaxed), last];
-    let port = Port::of(&SoftDevice::bind(address.into()).unwrap()).unwrap();
+    let port = Port::from_device(&SoftDevice::bind(address.into()).unwrap()).unwrap();
     assert!(!port.is_auto());
     port
 }
@@ -102,7 +102,7 @@ fn a_device_sends_to_itself() {
 fn the_traffic_class_arrives_where_the_device_has_a_datagram_queue_pair() {
     let [(_, a), (port_b, b)] = two();
     let context = Context::from_raw(Soft::open(&port_b.device()).unwrap());
-    let _end = End::new(&context, &Shape::of(QpType::UD));
+    let _end = End::new(&context, &Shape::for_type(QpType::UD));
     let to = MadAddress { traffic_class: 0x68, hop_limit: 9, ..MadAddress::new(port_b.gid()) };
     a.send(&to, &[1; MAD_LEN]).unwrap();
     assert_eq!(next(&b).from.traffic_class, 0x68);
@@ -112,7 +112,7 @@ fn the_traffic_class_arrives_where_the_device_has_a_datagram_queue_pair() {
 fn the_interface_is_taken_once_at_a_time_for_all_contexts_of_a_device() {
     let port = new_port();
     let gsi = port.take_gsi().unwrap();
-    let again = Port::of(&port.device()).unwrap().take_gsi().unwrap_err();
+    let again = Port::from_device(&port.device()).unwrap().take_gsi().unwrap_err();
     assert_eq!(again.errno, Errno::BUSY);
     assert!(matches!(again.cause, Cause::InUse { .. }), "{again}");
     drop(gsi);
@@ -317,7 +317,7 @@ fn ipv6_addresses_lead_to_listeners_and_carry_mads() {
     assert_eq!(route.destination, server.address(), "a device of the other family");
     match SoftDevice::bind(Ipv6Addr::LOCALHOST.into()) {
         Ok(device) => {
-            let port = Port::of(&device).unwrap();
+            let port = Port::from_device(&device).unwrap();
             let route = done(resolve(TCP, None, to).unwrap());
             assert_eq!(route.destination, port.address());
             let gsi = route.port.take_gsi().unwrap();

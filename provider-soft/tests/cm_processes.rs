@@ -59,7 +59,7 @@ fn listen(port: u16) {
     let gsi = own.take_gsi().unwrap();
     let _device = Listening::of_device(own).unwrap();
     assert_eq!(Listening::of_device(own).unwrap_err(), Errno::ADDRINUSE);
-    let owner = DeviceOwner::of(own.address(), 0, 0);
+    let owner = DeviceOwner::at(own.address(), 0, 0);
     assert!(matches!(owner, DeviceOwner::Unknown), "this process learns nothing of its own end: {owner:?}");
     let any = (Ipv4Addr::UNSPECIFIED, port).into();
     let listening = Listening::bind(TCP, any, &ports).unwrap().expect("nobody has the name");
@@ -89,10 +89,10 @@ fn connect(port: u16) {
     wait(&[lookup.as_fd()]);
     let route = lookup.poll().unwrap().expect("a reply");
     assert!(route.is_local && route.destination != own.address());
-    let owner = DeviceOwner::of(own.address(), 0, 0);
+    let owner = DeviceOwner::at(own.address(), 0, 0);
     assert!(matches!(owner, DeviceOwner::Unknown), "the device has no name: {owner:?}");
     let mut replies = ListenerCache::default();
-    let owner = DeviceOwner::of(route.destination, 0, 0);
+    let owner = DeviceOwner::at(route.destination, 0, 0);
     let DeviceOwner::Process(peer) = owner else { panic!("{owner:?}") };
     assert!(!is_readable(&[peer.as_fd()], PollTimeout::ZERO) && replies.has_device(&peer), "it lives");
     for last in [1, 0] {

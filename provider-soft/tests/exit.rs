@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             let (child, from) = (Process(child), lines(from));
             let next =
                 |what: &str| from.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{what}: {error}"));
-            writeln!(to, "{}", place(gid(&context), Remote::of(&end.qp))).expect("the child reads");
+            writeln!(to, "{}", place(gid(&context), Remote::from_qp(&end.qp))).expect("the child reads");
             let (peer, remote) = parse(&next("the child's place"));
             let mut end = end.connect(&shape, peer, remote);
             assert_eq!(next("the child's being ready"), "ready");
@@ -105,7 +105,7 @@ fn take_one_and_exit() -> ! {
     let rounds: u64 = std::env::args().nth(2).and_then(|text| text.parse().ok()).expect("a number");
     let context = open();
     let end = End::new(&context, &Shape::default());
-    println!("{}", place(gid(&context), Remote::of(&end.qp)));
+    println!("{}", place(gid(&context), Remote::from_qp(&end.qp)));
     let line = std::io::stdin().lines().next().expect("the parent's place").expect("text");
     let (peer, remote) = parse(&line);
     let mut end = end.connect(&Shape::default(), peer, remote);

@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 fn port(address: &str) -> Port {
-    Port::of(&SoftDevice::bind(address.parse().unwrap()).unwrap()).unwrap()
+    Port::from_device(&SoftDevice::bind(address.parse().unwrap()).unwrap()).unwrap()
 }
 
 fn route(source: Option<&str>, to: &str) -> Result<Route, Errno> {

@@ -233,7 +233,7 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
     let dm_attr = DmAttr { length: 64, log_align: 0 };
     let dm = context.alloc_dm(&dm_attr).unwrap();
-    let gsi = Port::of(&info).unwrap().take_gsi().unwrap();
+    let gsi = Port::from_device(&info).unwrap().take_gsi().unwrap();
     let to_itself = MadAddress::new(gid(&context));
     gsi.send(&to_itself, &[1; MAD_LEN]).unwrap();
     // A completion that the child would find if it were allowed to.
@@ -269,7 +269,7 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
                     && is_forked(Soft::open(&info))
                     && gsi.recv().is_none()
                     && is_forked(gsi.send(&to_itself, &[1; MAD_LEN]))
-                    && Port::of(&info).is_none()
+                    && Port::from_device(&info).is_none()
                     && {
                         drop((a, b, from, into, dm, gsi, context));
                         drop(info);

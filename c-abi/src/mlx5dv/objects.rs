@@ -156,7 +156,7 @@ unsafe fn srq(in_: *mut ibv_srq, out: *mut mlx5dv_srq) -> Result<(), Error> {
 unsafe fn rwq(in_: *mut ibv_wq, out: *mut mlx5dv_rwq) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
-        let direct = wq::of::<Mlx5>(in_, VERB)?.control(VERB)?.direct();
+        let direct = wq::from_raw::<Mlx5>(in_, VERB)?.control(VERB)?.direct();
         out.write(mlx5dv_rwq {
             buf: direct.queue.buf.as_ptr().cast(),
             dbrec: direct.record.as_ptr(),
@@ -203,7 +203,7 @@ unsafe fn ah(in_: *mut ibv_ah, out: *mut mlx5dv_ah) -> Result<(), Error> {
 unsafe fn pd(in_: *mut ibv_pd, out: *mut mlx5dv_pd) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
-        let direct = pd::of::<Mlx5>(in_, VERB)?.pd.direct()?;
+        let direct = pd::from_raw::<Mlx5>(in_, VERB)?.pd.direct()?;
         out.write(mlx5dv_pd { pdn: direct.pdn, comp_mask: 0 });
     }
     Ok(())

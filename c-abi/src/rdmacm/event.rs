@@ -86,7 +86,7 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
         (claimed, channel) = channel.next()?;
         let tally = Arc::clone(&claimed.tally);
         // SAFETY: the ids of a claimed event are live.
-        match unsafe { Draft::of(claimed) } {
+        match unsafe { Draft::from_claimed(claimed) } {
             Some(draft) => return Ok(draft.finish(tally)),
             None => tally.acknowledge(),
         }
@@ -98,14 +98,14 @@ impl Draft {
     ///
     /// # Safety
     /// The ids are live.
-    unsafe fn of(claimed: Claimed) -> Option<Self> {
+    unsafe fn from_claimed(claimed: Claimed) -> Option<Self> {
         let Claimed { id, event, kind, status, ece, param, .. } = claimed;
         let kind = match kind {
             // SAFETY: the caller's promise.
             Kind::Request(made, peer) => return unsafe { Self::of_request(id, made, peer, status) },
             Kind::Other(kind) => kind,
         };
-        let param = param.map_or(Param::None, |peer| Param::of(*peer));
+        let param = param.map_or(Param::None, |peer| Param::from_peer(*peer));
         let mut draft = Self { id, listener: null_mut(), event, status, param, group: None };
         // SAFETY: the caller's promise.
         unsafe {
@@ -127,7 +127,7 @@ impl Draft {
                         draft.judge(responded, EventType::CONNECT_ERROR);
                     }
                 }
-                EventKind::Established(peer) => draft.param = Param::of(peer),
+                EventKind::Established(peer) => draft.param = Param::from_peer(peer),
                 EventKind::Rejected(_) | EventKind::Disconnected if has_failed => return None,
                 EventKind::Rejected(_) => {
                     // The device may be gone; the event is delivered anyway.
@@ -182,7 +182,7 @@ impl Draft {
                 return None;
             }
         }
-        let (event, param) = (EventType::CONNECT_REQUEST, Param::of(peer));
+        let (event, param) = (EventType::CONNECT_REQUEST, Param::from_peer(peer));
         Some(Self { id, listener, event, status, param, group: None })
     }
 
@@ -286,7 +286,7 @@ unsafe fn attach(id: *mut rdma_cm_id, group: &Group, ud: &PeerUd) -> Result {
 }
 
 impl Param {
-    fn of(peer: Peer) -> Self {
+    fn from_peer(peer: Peer) -> Self {
         match peer {
             Peer::Conn(param) => Self::Conn(param),
             Peer::Ud(param) => Self::Ud(param),

@@ -36,7 +36,7 @@ const HANDLE: u32 = 0;
 impl<P: Provider> Provided<P> {
     unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah, Error> {
         // SAFETY: the domain is live.
-        let (parent, context) = unsafe { (pd::of::<P>(pd, "create_ah")?, (*pd).context) };
+        let (parent, context) = unsafe { (pd::from_raw::<P>(pd, "create_ah")?, (*pd).context) };
         let ah = self.context().create_ah(&parent.pd, attr)?;
         Ok(AhObject::<P>::boxed(
             ibv_ah { context, pd, handle: HANDLE },

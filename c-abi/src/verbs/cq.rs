@@ -106,7 +106,7 @@ pub(crate) type CqObject<P> = Object<ibv_cq_ex, Cq<P>>;
 ///
 /// # Safety
 /// `cq` is a live queue of the provider.
-pub(crate) unsafe fn of<'a, P: Provider>(cq: *mut ibv_cq) -> &'a Cq<P> {
+pub(crate) unsafe fn from_raw<'a, P: Provider>(cq: *mut ibv_cq) -> &'a Cq<P> {
     // SAFETY: an `ibv_cq` is the head of an `ibv_cq_ex`.
     unsafe { CqObject::<P>::inner(cq.cast()) }
 }
@@ -114,7 +114,7 @@ pub(crate) unsafe fn of<'a, P: Provider>(cq: *mut ibv_cq) -> &'a Cq<P> {
 /// Returns the provider's completion queue if the public struct still has its handle.
 ///
 /// # Safety
-/// Same as [`of`].
+/// Same as [`from_raw`].
 pub(crate) unsafe fn checked<'a, P: Provider>(
     cq: *mut ibv_cq,
     verb: &'static str,
@@ -188,7 +188,7 @@ impl<P: Provider> Provided<P> {
             let channel = (!init.channel.is_null()).then(|| BorrowedFd::borrow_raw((*init.channel).fd));
             let parent = match init.parent_domain.is_null() {
                 true => None,
-                false => Some(pd::of::<P>(init.parent_domain, "create_cq")?),
+                false => Some(pd::from_raw::<P>(init.parent_domain, "create_cq")?),
             };
             (channel, parent)
         };
@@ -251,7 +251,7 @@ impl<P: Provider> Provided<P> {
     /// Counts an event that was read.
     pub(crate) unsafe fn count_event(&self, cq: *mut ibv_cq) {
         // SAFETY: the queue is live.
-        if let Some(events) = unsafe { &of::<P>(cq).events } {
+        if let Some(events) = unsafe { &from_raw::<P>(cq).events } {
             events.fetch_add(1, Ordering::Release);
         }
     }
@@ -322,7 +322,7 @@ pub(crate) unsafe extern "C" fn poll<P: Provider>(
 ) -> c_int {
     // SAFETY: the queue is live, and the array has room.
     unsafe {
-        let queue = &of::<P>(cq).queue;
+        let queue = &from_raw::<P>(cq).queue;
         let attempt = queue.attempt();
         if !attempt.has_lock() {
             return poll_waiting::<P>(cq, num_entries, wc, attempt);
@@ -342,7 +342,7 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
 ) -> c_int {
     // SAFETY: as there.
     unsafe {
-        let queue = &of::<P>(cq).queue;
+        let queue = &from_raw::<P>(cq).queue;
         if !queue.wait(attempt) {
             return 0;
         }

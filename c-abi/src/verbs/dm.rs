@@ -73,7 +73,7 @@ impl<P: Provider> Provided<P> {
         const VERB: &str = "reg_dm_mr";
         // SAFETY: the domain and the memory are live.
         unsafe {
-            let (parent, inner) = (pd::of::<P>(pd, VERB)?, DmObject::<P>::lend(dm, VERB)?);
+            let (parent, inner) = (pd::from_raw::<P>(pd, VERB)?, DmObject::<P>::lend(dm, VERB)?);
             let mr = self.context().reg_dm_mr(&parent.pd, &inner, offset, length as u64, access)?;
             // The region's address is null: the process has no address for it.
             Ok(self.box_mr(pd, (core::ptr::null_mut(), length), mr, None))

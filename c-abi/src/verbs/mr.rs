@@ -112,7 +112,7 @@ impl<P: Provider> Provided<P> {
             return input(&refused(VERB, Errno::INVAL, reason));
         }
         // SAFETY: the domain is live.
-        let new_pd = changes(IBV_REREG_MR_CHANGE_PD).then(|| unsafe { pd::of::<P>(pd, VERB) });
+        let new_pd = changes(IBV_REREG_MR_CHANGE_PD).then(|| unsafe { pd::from_raw::<P>(pd, VERB) });
         let new_pd = match new_pd.transpose() {
             Ok(new_pd) => new_pd,
             Err(error) => return input(&error),
@@ -191,7 +191,7 @@ impl<P: Provider> Provided<P> {
     ) -> Result<*mut ibv_mr, Error> {
         // SAFETY: the domain is live; the program keeps the memory mapped.
         unsafe {
-            let parent = pd::of::<P>(pd, "reg_mr")?;
+            let parent = pd::from_raw::<P>(pd, "reg_mr")?;
             let memory = self.exclude("reg_mr", (addr, length), access)?;
             let mr = self.context().reg_mr(&parent.pd, addr.cast(), length, iova, access)?;
             Ok(self.box_mr(pd, (addr, length), mr, Some(memory)))
@@ -204,7 +204,7 @@ impl<P: Provider> Provided<P> {
         let access = AccessFlags::from_bits_retain(attr.access as u32);
         // SAFETY: the objects are live; the program keeps the memory mapped.
         unsafe {
-            let parent = pd::of::<P>(pd, VERB)?;
+            let parent = pd::from_raw::<P>(pd, VERB)?;
             let dmah = asks(IBV_REG_MR_MASK_DMAH).then(|| DmahObject::<P>::lend(attr.dmah, VERB));
             let dmah = dmah.transpose()?;
             let register = |memory, iova| {
@@ -266,7 +266,7 @@ impl<P: Provider> Provided<P> {
     unsafe fn alloc_null_mr(&self, pd: *mut ibv_pd) -> Result<*mut ibv_mr, Error> {
         // SAFETY: the domain is live.
         unsafe {
-            let mr = self.context().alloc_null_mr(&pd::of::<P>(pd, "alloc_null_mr")?.pd)?;
+            let mr = self.context().alloc_null_mr(&pd::from_raw::<P>(pd, "alloc_null_mr")?.pd)?;
             Ok(self.box_mr(pd, (null_mut(), usize::MAX), mr, None))
         }
     }
@@ -274,7 +274,7 @@ impl<P: Provider> Provided<P> {
     unsafe fn import_mr(&self, pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Error> {
         // SAFETY: the domain is live.
         unsafe {
-            let (mr, attr) = self.context().import_mr(&pd::of::<P>(pd, "import_mr")?.pd, handle)?;
+            let (mr, attr) = self.context().import_mr(&pd::from_raw::<P>(pd, "import_mr")?.pd, handle)?;
             Ok(self.box_mr(pd, (null_mut(), attr.length as usize), mr, None))
         }
     }
@@ -287,7 +287,7 @@ impl<P: Provider> Provided<P> {
         sges: &[Sge],
     ) -> Result<(), Error> {
         // SAFETY: the domain is live.
-        let pd = unsafe { pd::of::<P>(pd, "advise_mr")? };
+        let pd = unsafe { pd::from_raw::<P>(pd, "advise_mr")? };
         self.context().advise_mr(&pd.pd, advice, flags, sges)
     }
 }

@@ -29,7 +29,7 @@ pub(crate) type MwObject<P> = Object<ibv_mw, Shared<<P as Provider>::Mw>>;
 impl<P: Provider> Provided<P> {
     unsafe fn alloc_mw(&self, pd: *mut ibv_pd, mw_type: MwType) -> Result<*mut ibv_mw, Error> {
         // SAFETY: the domain is live.
-        let (parent, context) = unsafe { (pd::of::<P>(pd, "alloc_mw")?, (*pd).context) };
+        let (parent, context) = unsafe { (pd::from_raw::<P>(pd, "alloc_mw")?, (*pd).context) };
         let mw = self.context().alloc_mw(&parent.pd, mw_type)?;
         let (rkey, handle, type_) = (mw.rkey(), mw.handle(), mw.mw_type().0.into());
         let c = ibv_mw { context, pd, rkey, handle, type_ };

@@ -57,7 +57,7 @@ type TdObject<P> = Object<ibv_td, Shared<<P as Provider>::Td>>;
 ///
 /// # Safety
 /// `pd` is a live domain of the provider.
-pub(crate) unsafe fn of<'a, P: Provider>(
+pub(crate) unsafe fn from_raw<'a, P: Provider>(
     pd: *mut ibv_pd,
     verb: &'static str,
 ) -> Result<Loan<'a, Pd<P>>, Error> {
@@ -83,7 +83,7 @@ impl<P: Provider> Provided<P> {
         const VERB: &str = "dealloc_pd";
         // SAFETY: the caller passes a live domain of this context.
         unsafe {
-            let checked = of::<P>(pd, VERB).map(drop);
+            let checked = from_raw::<P>(pd, VERB).map(drop);
             match checked {
                 Ok(()) => PdObject::<P>::destroy(pd, VERB),
                 Err(error) => code(Err(error)),
@@ -115,7 +115,8 @@ impl<P: Provider> Provided<P> {
     ) -> Result<*mut ibv_pd, Error> {
         const VERB: &str = "alloc_parent_domain";
         // SAFETY: the caller passes live domains of this context.
-        let (parent, td) = unsafe { (of::<P>(attr.pd, VERB)?, TdObject::<P>::lend_optional(attr.td, VERB)?) };
+        let (parent, td) =
+            unsafe { (from_raw::<P>(attr.pd, VERB)?, TdObject::<P>::lend_optional(attr.td, VERB)?) };
         let asks = |bit| attr.comp_mask & bit != 0;
         let callbacks = asks(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS).then(|| {
             Arc::new(Callbacks {

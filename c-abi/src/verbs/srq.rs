@@ -98,7 +98,7 @@ impl<P: Provider> Provided<P> {
                 true => None,
                 false => Some(&cq::checked::<P>(init.cq, VERB)?.name),
             };
-            (pd::of::<P>(init.pd, VERB)?, XrcdObject::<P>::lend_optional(init.xrcd, VERB)?, cq)
+            (pd::from_raw::<P>(init.pd, VERB)?, XrcdObject::<P>::lend_optional(init.xrcd, VERB)?, cq)
         };
         let mut object = Box::<SrqObject<P>>::new_uninit();
         let ibv_srq_attr { max_wr, max_sge, srq_limit } = init.attr;

@@ -55,7 +55,10 @@ impl<P: Provider> Wq<P> {
 ///
 /// # Safety
 /// `wq` is a live queue of the provider.
-pub(crate) unsafe fn of<'a, P: Provider>(wq: *mut ibv_wq, verb: &'static str) -> Result<&'a Wq<P>, Error> {
+pub(crate) unsafe fn from_raw<'a, P: Provider>(
+    wq: *mut ibv_wq,
+    verb: &'static str,
+) -> Result<&'a Wq<P>, Error> {
     // SAFETY: the caller's promise.
     unsafe {
         let inner = WqObject::<P>::own(wq, verb)?;
@@ -77,7 +80,7 @@ impl<P: Provider> Provided<P> {
         let at: *mut ibv_wq = object.as_mut_ptr().cast();
         // SAFETY: the objects are live.
         let (parent, cq) =
-            unsafe { (pd::of::<P>(attr.pd, "create_wq")?, cq::checked::<P>(attr.cq, "create_wq")?) };
+            unsafe { (pd::from_raw::<P>(attr.pd, "create_wq")?, cq::checked::<P>(attr.cq, "create_wq")?) };
         let has_flags = attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS != 0;
         let init = WqInitAttr {
             wq_type: WqType(attr.wq_type),
@@ -113,7 +116,7 @@ impl<P: Provider> Provided<P> {
     unsafe fn modify_wq(&self, wq: *mut ibv_wq, attr: &WqAttr) -> Result<(), Error> {
         const VERB: &str = "modify_wq";
         // SAFETY: the queue is live.
-        let inner = unsafe { of::<P>(wq, VERB)? };
+        let inner = unsafe { from_raw::<P>(wq, VERB)? };
         let modified = inner.queue.with(|queue| {
             inner.wq.lend(VERB)?.modify(queue, attr)?;
             if let Some(state) = attr.wq_state {
@@ -130,7 +133,7 @@ impl<P: Provider> Provided<P> {
         // SAFETY: the queue is live. Threads that handle its last events may use it until they
         // acknowledge them. They find the control object gone, and a queue that nothing reads.
         unsafe {
-            let control = &of::<P>(wq, VERB)?.wq;
+            let control = &from_raw::<P>(wq, VERB)?.wq;
             let read = control.destroy_waiting(VERB, P::Wq::destroy_counting_events)?;
             wait_acknowledged(&raw mut (*wq).mutex, &raw mut (*wq).cond, || {
                 is_acknowledged(public(&raw const (*wq).events_completed), read.asynchronous)
@@ -151,7 +154,7 @@ impl<P: Provider> Provided<P> {
         room::check(wqs.len() * ENTRY).map_err(|errno| Error::new(VERB, "", errno))?;
         // SAFETY: the queues are live.
         let wqs: Result<Vec<_>, _> =
-            wqs.iter().map(|wq| unsafe { of::<P>(*wq, VERB) }?.wq.lend(VERB)).collect();
+            wqs.iter().map(|wq| unsafe { from_raw::<P>(*wq, VERB) }?.wq.lend(VERB)).collect();
         let wqs = wqs?;
         let wqs: Vec<&P::Wq> = wqs.iter().map(|wq| &**wq).collect();
         let table = self.context().create_rwq_ind_table(&wqs)?;

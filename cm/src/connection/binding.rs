@@ -107,6 +107,6 @@ impl Binding {
     ) -> Result<Listener<T>> {
         let Self { id, channel, address, init } = self;
         id.listen(init.backlog)?;
-        Listener::of(channel, (id, address), &init, setup)
+        Listener::with_id(channel, (id, address), &init, setup)
     }
 }

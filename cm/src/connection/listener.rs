@@ -279,11 +279,11 @@ impl<T> Listener<T> {
         let addresses = lookup(address)?;
         let channel = EventChannel::new()?;
         let bound = bind(&channel, addresses, init, |id| id.listen(init.backlog))?;
-        Self::of(channel, bound, init, setup)
+        Self::with_id(channel, bound, init, setup)
     }
 
     /// Returns the listener of a listening id.
-    pub(super) fn of(
+    pub(super) fn with_id(
         channel: EventChannel,
         (id, address): (CmId, SocketAddr),
         init: &ListenerInit,

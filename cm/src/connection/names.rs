@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn of(name: impl ToAddresses) -> String {
+    fn resolve(name: impl ToAddresses) -> String {
         match name.to_addresses() {
             Ok(addresses) => addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string(),
@@ -117,12 +117,15 @@ mod tests {
 
     #[test]
     fn a_scope_in_brackets_is_a_name_or_a_number() {
-        assert_eq!(of("[fe80::1%lo]:7471"), "[fe80::1%1]:7471");
-        assert_eq!(of(String::from("[fe80::1%7]:7471")), "[fe80::1%7]:7471");
-        assert_eq!(of(("fe80::1%lo", 7471)), "[fe80::1%1]:7471");
-        assert_eq!(of(("[fe80::1%lo]".to_owned(), 7471)), "[fe80::1%1]:7471");
-        assert_eq!(of("fe80::1%lo:7471"), "[fe80::1%1]:7471", "by the system, as without brackets");
-        assert_eq!(of("[fe80::1%no0]:1"), "getaddrinfo: [fe80::1%no0]: no interface is named no0 (ENOENT)");
+        assert_eq!(resolve("[fe80::1%lo]:7471"), "[fe80::1%1]:7471");
+        assert_eq!(resolve(String::from("[fe80::1%7]:7471")), "[fe80::1%7]:7471");
+        assert_eq!(resolve(("fe80::1%lo", 7471)), "[fe80::1%1]:7471");
+        assert_eq!(resolve(("[fe80::1%lo]".to_owned(), 7471)), "[fe80::1%1]:7471");
+        assert_eq!(resolve("fe80::1%lo:7471"), "[fe80::1%1]:7471", "by the system, as without brackets");
+        assert_eq!(
+            resolve("[fe80::1%no0]:1"),
+            "getaddrinfo: [fe80::1%no0]: no interface is named no0 (ENOENT)"
+        );
     }
 
     #[test]
@@ -137,17 +140,20 @@ mod tests {
             ("127.0.0.1:80x", "127.0.0.1:80x: the port \"80x\" is no number from 0 to 65535"),
             ("127.0.0.1:65536", "127.0.0.1:65536: the port \"65536\" is no number from 0 to 65535"),
         ] {
-            assert_eq!(of(text), format!("getaddrinfo: {wanted} (ENOENT)"));
+            assert_eq!(resolve(text), format!("getaddrinfo: {wanted} (ENOENT)"));
         }
     }
 
     #[test]
     fn other_addresses_are_those_of_the_standard_library() {
-        assert_eq!(of("192.0.2.1:7471"), "192.0.2.1:7471");
-        assert_eq!(of("[2001:db8::1]:7471"), "[2001:db8::1]:7471");
-        assert_eq!(of((Ipv4Addr::LOCALHOST, 7471)), "127.0.0.1:7471");
+        assert_eq!(resolve("192.0.2.1:7471"), "192.0.2.1:7471");
+        assert_eq!(resolve("[2001:db8::1]:7471"), "[2001:db8::1]:7471");
+        assert_eq!(resolve((Ipv4Addr::LOCALHOST, 7471)), "127.0.0.1:7471");
         let both: [SocketAddr; 2] = [([192, 0, 2, 1], 1).into(), ([192, 0, 2, 2], 2).into()];
-        assert_eq!((of(&both[..]), of(both[0])), ("192.0.2.1:1 192.0.2.2:2".into(), "192.0.2.1:1".into()));
+        assert_eq!(
+            (resolve(&both[..]), resolve(both[0])),
+            ("192.0.2.1:1 192.0.2.2:2".into(), "192.0.2.1:1".into())
+        );
         for wrong in ["no port", "[fe80::1%lo]", "[fe80::1%lo]:port", "[fe80::1%lo]:65536"] {
             let error = wrong.to_addresses().unwrap_err();
             assert!(error.errno == Errno::NOENT && error.to_string().contains(wrong), "{error}");

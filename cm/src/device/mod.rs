@@ -46,8 +46,8 @@ impl Limits {
     /// Returns the limits of a device.
     ///
     /// # Errors
-    /// The errors of [`Context::query_device`].
-    pub(crate) fn of(context: &Context) -> Result<Self> {
+    /// The errors from_context [`Context::query_device`].
+    pub(crate) fn from_context(context: &Context) -> Result<Self> {
         let attr = context.query_device()?;
         let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
         Ok(Self {
@@ -123,7 +123,7 @@ pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
         return Ok(shared);
     }
     let context = device.open()?;
-    let limits = Limits::of(&context)?;
+    let limits = Limits::from_context(&context)?;
     let opened = Arc::new(OpenDevice { context, limits });
     open.push((key, Arc::downgrade(&opened)));
     Ok(opened)

@@ -103,7 +103,7 @@ impl EventChannel {
             kernel if has_soft => Self::with_soft(kernel),
             kernel => {
                 debug_assert!(!has_soft, "no port exists without the feature");
-                Self::of(Arc::new(Kernel(kernel?)), Vec::new())
+                Self::from_sources(Arc::new(Kernel(kernel?)), Vec::new())
             }
         }
     }
@@ -115,11 +115,11 @@ impl EventChannel {
         match kernel {
             Ok(ucma) => {
                 let soft = Soft::new()?;
-                Self::of(Arc::new(Choice::new(Kernel(ucma), Arc::clone(&soft))), vec![soft])
+                Self::from_sources(Arc::new(Choice::new(Kernel(ucma), Arc::clone(&soft))), vec![soft])
             }
             Err(error) => {
                 let error = Arc::new(error);
-                let channel = Self::of(Soft::without_kernel(&error)?, Vec::new())?;
+                let channel = Self::from_sources(Soft::without_kernel(&error)?, Vec::new())?;
                 Ok(Self { kernel_error: Some(error), ..channel })
             }
         }
@@ -148,7 +148,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// Any errno of `epoll_create1(2)` and `epoll_ctl(2)`.
-    pub(crate) fn of(first: Arc<dyn Source>, more: Vec<Arc<dyn Source>>) -> Result<Self> {
+    pub(crate) fn from_sources(first: Arc<dyn Source>, more: Vec<Arc<dyn Source>>) -> Result<Self> {
         let error = |errno: nix::errno::Errno| Error::new("create_event_channel", "", errno.into());
         let epoll = if more.is_empty() {
             None

@@ -59,7 +59,7 @@ impl Source for Memory {
 fn id(kernel: &Scripted) -> CmId {
     kernel.expect([Expect::anything(Reply::bytes(&[9, 0, 0, 0]))]);
     let source: Arc<dyn Source> = Arc::new(Kernel(kernel.ucma(true)));
-    EventChannel::of(source, Vec::new()).unwrap().create_id(PortSpace::TCP).unwrap()
+    EventChannel::from_sources(source, Vec::new()).unwrap().create_id(PortSpace::TCP).unwrap()
 }
 
 fn is_readable(channel: &EventChannel) -> bool {
@@ -70,7 +70,7 @@ fn is_readable(channel: &EventChannel) -> bool {
 #[test]
 fn waiting_ends_with_the_time_that_is_given() {
     for more in [vec![], vec![Memory::new() as Arc<dyn Source>]] {
-        let channel = EventChannel::of(Memory::new(), more).unwrap();
+        let channel = EventChannel::from_sources(Memory::new(), more).unwrap();
         assert!(channel.try_next_event().unwrap().is_none());
         assert!(channel.next_event_within(Duration::ZERO).unwrap().is_none());
         let start = Instant::now();
@@ -89,7 +89,7 @@ fn one_descriptor_serves_the_sources_of_a_channel_in_turn() {
     let (one, other) = (Memory::new(), Memory::new());
     let sources: [Arc<dyn Source>; 2] = [one.clone(), other.clone()];
     let [first, second] = sources;
-    let channel = EventChannel::of(first, vec![second]).unwrap();
+    let channel = EventChannel::from_sources(first, vec![second]).unwrap();
     assert!(!is_readable(&channel));
     for source in [&one, &other] {
         source.put(uid);
@@ -118,7 +118,7 @@ fn two_threads_at_one_channel_get_each_event_once() {
     let kernel = Scripted::default();
     let id = id(&kernel);
     let source = Memory::new();
-    let channel = EventChannel::of(source.clone(), Vec::new()).unwrap();
+    let channel = EventChannel::from_sources(source.clone(), Vec::new()).unwrap();
     let taken = Mutex::new(0);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -143,7 +143,7 @@ fn two_threads_at_one_channel_get_each_event_once() {
 fn a_stale_event_is_skipped_for_the_next_one() {
     let kernel = Scripted::default();
     let source: Arc<dyn Source> = Arc::new(Kernel(kernel.ucma(true)));
-    let channel = EventChannel::of(source, Vec::new()).unwrap();
+    let channel = EventChannel::from_sources(source, Vec::new()).unwrap();
     kernel.expect([Expect::anything(Reply::bytes(&[9, 0, 0, 0]))]);
     let id = channel.create_id(PortSpace::TCP).unwrap();
     let event = |uid| RdmaUcmEventResp { uid, event: 2, ..RdmaUcmEventResp::default() };

@@ -50,7 +50,7 @@ impl CmId {
     pub fn connect(&self, qp: Qp<Init>, param: &ConnParam<'_>) -> Result<()> {
         let mut connection = self.inner.connection();
         connection.check_free("connect")?;
-        let param = connection.of(&qp, param);
+        let param = connection.param_for(&qp, param);
         connection.qp = Held::Init(qp);
         connection.its_rnr_timer = rnr_timer("connect", param.min_rnr_timer)?;
         self.inner.connect(&connection, &param)
@@ -95,7 +95,7 @@ impl CmId {
         const VERB: &str = "accept";
         let mut connection = self.inner.connection();
         connection.check_free(VERB)?;
-        let param = connection.of(&qp, param);
+        let param = connection.param_for(&qp, param);
         let chosen = rnr_timer(VERB, param.min_rnr_timer)
             .and_then(|timer| Ok((timer, self.inner.depths(VERB, &connection, &param)?)));
         let param = match chosen {
@@ -226,7 +226,7 @@ impl Connection {
     }
 
     /// Returns the parameters for a connection with this queue pair.
-    fn of<'a>(&self, qp: &Qp<Init>, param: &ConnParam<'a>) -> ConnParam<'a> {
+    fn param_for<'a>(&self, qp: &Qp<Init>, param: &ConnParam<'a>) -> ConnParam<'a> {
         let qp_num = qp.qp_num();
         let srq = match self.made {
             Some((made, srq)) if made == qp_num => srq,

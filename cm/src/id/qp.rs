@@ -387,7 +387,7 @@ impl IdInner {
             return Err(Error::new(verb, device.name(), Errno::INVAL).because(cause));
         }
         if self.limits.get().is_none() {
-            let limits = Limits::of(context)?;
+            let limits = Limits::from_context(context)?;
             let _ = self.limits.set(limits);
         }
         Ok(())

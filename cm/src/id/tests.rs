@@ -26,14 +26,14 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::of(true)
+        Self::with_ib(true)
     }
 
     /// Returns a kernel with or without support for InfiniBand addresses.
-    fn of(takes_ib: bool) -> Self {
+    fn with_ib(takes_ib: bool) -> Self {
         let kernel = Scripted::default();
         let source: Arc<dyn Source> = Arc::new(Kernel(kernel.ucma(takes_ib)));
-        Self { channel: EventChannel::of(source, Vec::new()).unwrap(), kernel }
+        Self { channel: EventChannel::from_sources(source, Vec::new()).unwrap(), kernel }
     }
 
     /// Makes the kernel accept any commands and send these replies in order.
@@ -295,7 +295,7 @@ fn an_id_outlives_its_channel() {
 #[test]
 fn a_kernel_without_infiniband_addresses_gets_the_forms_for_ip() {
     for (takes_ib, numbers) in [(true, ["20", "21", "19", "19", "19"]), (false, ["2", "3", "5", "5", "5"])] {
-        let world = World::of(takes_ib);
+        let world = World::with_ib(takes_ib);
         let id = world.id(9, PortSpace::TCP);
         world.replies((0..5).map(|_| Reply::ok()));
         id.bind_addr(([192, 0, 2, 1], 0)).unwrap();

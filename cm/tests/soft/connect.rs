@@ -13,7 +13,7 @@ fn private_data_goes_both_ways_and_data_through_the_queue_pairs() {
     let server = Server::new(&host);
     let channel = EventChannel::new().unwrap();
     let client = resolved(&channel, PortSpace::TCP, server.address);
-    let mut end = End::of(&client);
+    let mut end = End::from_id(&client);
     let qp = end.qp(&client);
     client.connect(qp, &ConnParam { private_data: b"question", ..ConnParam::default() }).unwrap();
 
@@ -23,7 +23,7 @@ fn private_data_goes_both_ways_and_data_through_the_queue_pairs() {
     assert_eq!(request.id.peer_addr().unwrap(), client.local_addr().unwrap());
     assert_eq!(request.id.local_addr().unwrap(), Some(server.address.into()));
     let accepted = request.id;
-    let mut server_end = End::of(&accepted);
+    let mut server_end = End::from_id(&accepted);
     let qp = server_end.qp(&accepted);
     accepted.accept(qp, &ConnParam { private_data: b"answer", ..ConnParam::default() }).unwrap();
 
@@ -56,7 +56,7 @@ fn a_reject_carries_its_reason_in_words_and_private_data() {
     let server = Server::new(&host);
     let channel = EventChannel::new().unwrap();
     let client = resolved(&channel, PortSpace::TCP, server.address);
-    let end = End::of(&client);
+    let end = End::from_id(&client);
     client.connect(end.qp(&client), &ConnParam::default()).unwrap();
     request(&server.channel).id.reject(b"not today").unwrap();
     let event = next(&channel);
@@ -74,7 +74,7 @@ fn a_port_without_a_listener_rejects() {
     let host = Host::new();
     let channel = EventChannel::new().unwrap();
     let client = resolved(&channel, PortSpace::TCP, host.at(1));
-    let end = End::of(&client);
+    let end = End::from_id(&client);
     client.connect(end.qp(&client), &ConnParam::default()).unwrap();
     let error = next(&channel).ok().unwrap_err();
     assert!(error.to_string().contains("no program listens"), "{error}");
@@ -115,7 +115,7 @@ fn a_request_beyond_the_backlog_comes_again_when_there_is_room() {
     // Messages arrive in order: the third request shows that the second has arrived.
     let clients = [&server, &server, &other].map(|server| {
         let client = resolved(&channel, PortSpace::TCP, server.address);
-        let end = End::of(&client);
+        let end = End::from_id(&client);
         client.connect(end.qp(&client), &ConnParam::default()).unwrap();
         (client, end)
     });
@@ -206,11 +206,11 @@ fn a_queue_pair_of_the_programs_own_is_moved_by_the_program() {
     let server = Server::new(&host);
     let channel = EventChannel::new().unwrap();
     let client = resolved(&channel, PortSpace::TCP, server.address);
-    let mut end = End::of(&client);
+    let mut end = End::from_id(&client);
     let qp = end.pd.create_qp(&QpInit::new(QpType::RC, &end.cq)).unwrap();
     client.connect_with(&ConnParam { qp_num: qp.qp_num(), ..ConnParam::default() }).unwrap();
     let accepted = request(&server.channel).id;
-    let mut server_end = End::of(&accepted);
+    let mut server_end = End::from_id(&accepted);
     accepted.accept(server_end.qp(&accepted), &ConnParam::default()).unwrap();
     let event = next(&channel);
     assert!(matches!(event.kind, EventKind::ConnectResponse(_)), "{event:?}");
@@ -264,7 +264,7 @@ fn sixty_four_connections_are_made_at_once() {
             match event.kind {
                 EventKind::AddrResolved => client.resolve_route(crate::support::RESOLVE).unwrap(),
                 EventKind::RouteResolved => {
-                    let end = End::of(client);
+                    let end = End::from_id(client);
                     client.connect(end.qp(client), &ConnParam::default()).unwrap();
                     ends.push(end);
                 }
@@ -283,7 +283,7 @@ fn sixty_four_connections_are_made_at_once() {
         };
         match event.kind {
             EventKind::ConnectRequest(request) => {
-                let end = End::of(&request.id);
+                let end = End::from_id(&request.id);
                 request.id.accept(end.qp(&request.id), &ConnParam::default()).unwrap();
                 accepted.push((request.id, end));
             }

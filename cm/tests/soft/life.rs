@@ -116,7 +116,7 @@ fn a_client_that_gives_up_after_the_reply_ends_the_connection() {
     let server = Server::new(&host);
     let (channel, client) = asking(server.address);
     let accepted = request(&server.channel).id;
-    let end = End::of(&accepted);
+    let end = End::from_id(&accepted);
     accepted.accept(end.qp(&accepted), &ConnParam::default()).unwrap();
     let event = next(&channel);
     assert!(matches!(event.kind, EventKind::ConnectResponse(_)), "{event:?}");
@@ -133,7 +133,7 @@ fn a_server_that_gives_up_after_its_reply_ends_the_connection() {
     let server = Server::new(&host);
     let (channel, client) = asking(server.address);
     let accepted = request(&server.channel).id;
-    let end = End::of(&accepted);
+    let end = End::from_id(&accepted);
     accepted.accept(end.qp(&accepted), &ConnParam::default()).unwrap();
     drop(accepted);
     let kinds = [next(&channel).kind, next(&channel).kind];

@@ -230,7 +230,7 @@ fn accept(server: &Server) -> (CmId, Objects) {
     let request = request(&server.channel);
     assert_eq!(&request.peer.private_data()[..5], b"child");
     let id = request.id;
-    let mut end = Objects::of(&id);
+    let mut end = Objects::from_id(&id);
     let mut qp = end.qp(&id);
     qp.post_recv_buf(end.pd.alloc_buf(16).unwrap(), ..).unwrap();
     id.accept(qp, &ConnParam::default()).unwrap();
@@ -284,7 +284,7 @@ fn connect(port: u16, ending: End) {
 
 /// Connects to a process in [`accept`] and sends its message.
 pub(crate) fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
-    let mut end = Objects::of(id);
+    let mut end = Objects::from_id(id);
     id.connect(end.qp(id), &ConnParam { private_data: b"child", ..ConnParam::default() }).unwrap();
     established(channel, id);
     let mut qp = id.take_qp().unwrap();

@@ -287,7 +287,7 @@ fn a_client_connects_beside_requests_of_another_address_that_fill_a_listener() {
     let [host, other, third] = [(); 3].map(|()| Host::new());
     let init = ListenerInit { max_pending: 4, backlog: 8, ..ListenerInit::default() };
     let listener = Listener::bind_with(host.at(0), &init, |request| {
-        let end = End::of(&request.id);
+        let end = End::from_id(&request.id);
         request.id.accept(end.qp(&request.id), &ConnParam::default())?;
         Ok(Some(end))
     })
@@ -324,7 +324,7 @@ fn a_request_beyond_all_places_of_a_listener_has_no_answer_and_may_come_again() 
     let [host, other] = [(); 2].map(|()| Host::new());
     let init = ListenerInit { max_pending: 1, backlog: 4, ..ListenerInit::default() };
     let listener = Listener::bind_with(host.at(0), &init, |request| {
-        let end = End::of(&request.id);
+        let end = End::from_id(&request.id);
         request.id.accept(end.qp(&request.id), &ConnParam::default())?;
         Ok(Some(end))
     })

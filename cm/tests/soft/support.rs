@@ -168,7 +168,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn of(id: &CmId) -> Self {
+    pub(crate) fn from_id(id: &CmId) -> Self {
         let context = id.context().expect("a device");
         let pd = context.alloc_pd().expect("a domain");
         let cq = context.create_cq(&CqInit::new(16)).expect("a queue");
@@ -201,11 +201,11 @@ pub(crate) fn connect_from(source: Option<IpAddr>, server: &Server) -> Pair {
     let channel = EventChannel::new().expect("a channel");
     let source = source.map(|ip| (ip, 0).into());
     let client = resolved_from(source, &channel, PortSpace::TCP, server.address);
-    let client_end = End::of(&client);
+    let client_end = End::from_id(&client);
     let qp = client_end.qp(&client);
     client.connect(qp, &ConnParam::default()).expect("a request is sent");
     let accepted = request(&server.channel).id;
-    let server_end = End::of(&accepted);
+    let server_end = End::from_id(&accepted);
     let qp = server_end.qp(&accepted);
     accepted.accept(qp, &ConnParam::default()).expect("a reply is sent");
     let event = next(&channel);

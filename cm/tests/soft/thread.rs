@@ -25,7 +25,7 @@ fn threads_share_the_channel_of_a_listener() {
                     match event.map(|event| event.kind) {
                         None => {}
                         Some(EventKind::ConnectRequest(request)) => {
-                            let end = End::of(&request.id);
+                            let end = End::from_id(&request.id);
                             request.id.accept(end.qp(&request.id), &ConnParam::default()).unwrap();
                             accepted.lock().unwrap().push((request.id, end));
                         }
@@ -44,7 +44,7 @@ fn threads_share_the_channel_of_a_listener() {
             scope.spawn(|| {
                 let channel = EventChannel::new().unwrap();
                 let client = resolved(&channel, PortSpace::TCP, server.address);
-                let end = End::of(&client);
+                let end = End::from_id(&client);
                 client.connect(end.qp(&client), &ConnParam::default()).unwrap();
                 crate::support::established(&channel, &client);
                 while established.load(Ordering::Relaxed) < CLIENTS && Instant::now() < deadline {

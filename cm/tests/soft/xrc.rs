@@ -30,7 +30,7 @@ fn a_message_of_an_initiator_arrives_in_the_shared_receive_queue_of_the_targets_
     let (at_listener, listener) = listener(&host, QpType::XRC_RECV);
     let channel = EventChannel::new().unwrap();
     let client = resolved(&channel, QpType::XRC_SEND, &listener);
-    let mut end = End::of(&client);
+    let mut end = End::from_id(&client);
     let init = QpInit { sq_sig_all: true, ..QpInit::new(QpType::XRC_SEND, &end.cq) };
     let qp = client.create_qp(&end.pd, &init).unwrap();
     client.connect(qp, &ConnParam::default()).unwrap();
@@ -74,7 +74,7 @@ fn a_listener_for_xrc_targets_rejects_reliable_connections_and_the_reverse() {
         let (_at_listener, listener) = listener(&host, listens);
         let channel = EventChannel::new().unwrap();
         let client = resolved(&channel, connects, &listener);
-        let end = End::of(&client);
+        let end = End::from_id(&client);
         let qp = client.create_qp(&end.pd, &QpInit::new(connects, &end.cq)).unwrap();
         client.connect(qp, &ConnParam::default()).unwrap();
         let event = next(&channel);
@@ -100,7 +100,7 @@ fn a_request_over_xrc_carries_the_header_of_ip_besides_private_data() {
     let channel = EventChannel::new().unwrap();
     let client = resolved(&channel, QpType::XRC_SEND, &listener);
     assert_eq!(client.max_private_data(Message::Connect), 56);
-    let end = End::of(&client);
+    let end = End::from_id(&client);
     let qp = client.create_qp(&end.pd, &QpInit::new(QpType::XRC_SEND, &end.cq)).unwrap();
     let param = ConnParam { private_data: &[0; 57], ..ConnParam::default() };
     let error = client.connect(qp, &param).unwrap_err();

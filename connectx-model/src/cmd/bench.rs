@@ -91,7 +91,7 @@ impl Bench {
     pub(crate) fn create_cq(&mut self, log_size: u32, entry_size: usize) -> Vec<u8> {
         let mut input = input(0x400, create_cq_in::PAS);
         let (uar, eqn, record) = (self.uar, self.eqn, self.page());
-        let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
+        let context = create_cq_in::CQ_CONTEXT.bytes_mut(&mut input);
         cqc::CQE_SZ.set(context, u32::from(entry_size == 128));
         cqc::LOG_CQ_SIZE.set(context, log_size);
         cqc::UAR_PAGE.set(context, uar);
@@ -110,7 +110,7 @@ impl Bench {
     pub(crate) fn create_xrc_srq(&mut self, cqn: u32) -> Vec<u8> {
         let mut input = input(0x705, create_xrc_srq_in::PAS);
         let (pd, xrcd, record) = (self.pd, self.xrcd, self.page());
-        let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut input);
+        let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.bytes_mut(&mut input);
         for (field, value) in [
             (xrc_srqc::LOG_XRC_SRQ_SIZE, 4),
             (xrc_srqc::LOG_RQ_STRIDE, 1),

@@ -19,7 +19,7 @@ pub(super) fn create_eq<B: Bus>(
     output: &mut [u8],
 ) -> Result<(), Refusal> {
     let core = &mut function.core;
-    let context = create_eq_in::EQ_CONTEXT_ENTRY.of(input);
+    let context = create_eq_in::EQ_CONTEXT_ENTRY.bytes(input);
     reserved(&eqc::TABLE, context)?;
     let log_size = eqc::LOG_EQ_SIZE.get32(context);
     let most = core.caps.general(cmd_hca_cap::LOG_MAX_EQ_SZ);
@@ -47,7 +47,7 @@ pub(super) fn create_eq<B: Bus>(
         return Err(Refusal::fair(Status::ExceedLimit));
     }
     let eqn = core.hca.eqns.take().ok_or(Refusal::fair(Status::NoResources))?;
-    let mask = create_eq_in::EVENT_BITMASK.of(input);
+    let mask = create_eq_in::EVENT_BITMASK.bytes(input);
     let mut kept = [0; 64];
     put(&mut kept, 0, context);
     core.eqs.insert(

@@ -26,7 +26,7 @@ pub(super) fn create_sq<B: Bus>(
     output: &mut [u8],
 ) -> Result<(), Refusal> {
     let mut context = [0; sqc::SIZE];
-    context.copy_from_slice(layout::create_sq_in::CTX.of(input));
+    context.copy_from_slice(layout::create_sq_in::CTX.bytes(input));
     reserved(&sqc::TABLE, &context)?;
     none_of(
         &[
@@ -48,7 +48,7 @@ pub(super) fn create_sq<B: Bus>(
     )?;
     new_state(sqc::STATE.get(&context))?;
     let list = input.get(layout::create_sq_in::TABLE.size..).unwrap_or_default();
-    let queue = WorkQueue::new(&function.core.bus, sqc::WQ.of(&context), list)?;
+    let queue = WorkQueue::new(&function.core.bus, sqc::WQ.bytes(&context), list)?;
     if queue.stride != BLOCK {
         return Err(bad(format!("a send queue with entries of {} bytes", queue.stride)));
     }
@@ -162,7 +162,7 @@ pub(super) fn modify_sq<B: Bus>(
     use layout::modify_sq_in as fields;
     let (core, sqn) = (&mut function.core, fields::SQN.get32(input));
     let sq = core.eth.sqs.get(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
-    let context = fields::CTX.of(input);
+    let context = fields::CTX.bytes(input);
     reserved(&sqc::TABLE, context)?;
     let mask = fields::MODIFY_BITMASK.get(input);
     if mask & !MODIFY_RATE != 0 {
@@ -220,11 +220,11 @@ pub(super) fn query_sq<B: Bus>(
 ) -> Result<(), Refusal> {
     let sqn = layout::query_sq_in::SQN.get32(input);
     let sq = function.core.eth.sqs.get(&sqn).ok_or_else(|| missing(format!("send queue {sqn:#x}")))?;
-    let context = layout::query_sq_out::SQ_CONTEXT.of_mut(output);
+    let context = layout::query_sq_out::SQ_CONTEXT.bytes_mut(output);
     context.copy_from_slice(&sq.context);
     sqc::STATE.set(context, sq.state as u32);
     sqc::PACKET_PACING_RATE_LIMIT_INDEX.set(context, sq.pace.index);
-    wq::HW_COUNTER.set(sqc::WQ.of_mut(context), sq.taken);
+    wq::HW_COUNTER.set(sqc::WQ.bytes_mut(context), sq.taken);
     Ok(())
 }
 
@@ -234,7 +234,7 @@ pub(super) fn create_rq<B: Bus>(
     output: &mut [u8],
 ) -> Result<(), Refusal> {
     let mut context = [0; rqc::SIZE];
-    context.copy_from_slice(layout::create_rq_in::CTX.of(input));
+    context.copy_from_slice(layout::create_rq_in::CTX.bytes(input));
     reserved(&rqc::TABLE, &context)?;
     none_of(
         &[
@@ -255,7 +255,7 @@ pub(super) fn create_rq<B: Bus>(
     )?;
     new_state(rqc::STATE.get(&context))?;
     let list = input.get(layout::create_rq_in::TABLE.size..).unwrap_or_default();
-    let queue = WorkQueue::new(&function.core.bus, rqc::WQ.of(&context), list)?;
+    let queue = WorkQueue::new(&function.core.bus, rqc::WQ.bytes(&context), list)?;
     let core = &mut function.core;
     let cqn = rqc::CQN.get32(&context);
     core.needs_cq(cqn)?;
@@ -291,7 +291,7 @@ pub(super) fn modify_rq<B: Bus>(
     use layout::modify_rq_in as fields;
     let (core, rqn) = (&mut function.core, fields::RQN.get32(input));
     let rq = core.eth.rqs.get_mut(&rqn).ok_or_else(|| missing(format!("receive queue {rqn:#x}")))?;
-    let context = fields::CTX.of(input);
+    let context = fields::CTX.bytes(input);
     reserved(&rqc::TABLE, context)?;
     let mask = fields::MODIFY_BITMASK.get(input);
     if mask & !(MODIFY_VSD | MODIFY_COUNTERS) != 0 {
@@ -336,9 +336,9 @@ pub(super) fn query_rq<B: Bus>(
 ) -> Result<(), Refusal> {
     let rqn = layout::query_rq_in::RQN.get32(input);
     let rq = function.core.eth.rqs.get(&rqn).ok_or_else(|| missing(format!("receive queue {rqn:#x}")))?;
-    let context = layout::query_rq_out::RQ_CONTEXT.of_mut(output);
+    let context = layout::query_rq_out::RQ_CONTEXT.bytes_mut(output);
     context.copy_from_slice(&rq.context);
     rqc::STATE.set(context, rq.state as u32);
-    wq::HW_COUNTER.set(rqc::WQ.of_mut(context), rq.consumed);
+    wq::HW_COUNTER.set(rqc::WQ.bytes_mut(context), rq.consumed);
     Ok(())
 }

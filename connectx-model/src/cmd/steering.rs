@@ -241,7 +241,7 @@ pub(super) fn create_group<B: Bus>(
         return Err(Refusal::fair(Status::NoResources));
     };
     let enabled = fields::MATCH_CRITERIA_ENABLE.get(input) as u8;
-    let group = FlowGroup::new(first, last, enabled, &match_bytes(fields::MATCH_CRITERIA.of(input)));
+    let group = FlowGroup::new(first, last, enabled, &match_bytes(fields::MATCH_CRITERIA.bytes(input)));
     table(eth, kind, id)?.groups.insert(number, group);
     layout::create_flow_group_out::GROUP_ID.set(output, number);
     Ok(())
@@ -314,7 +314,7 @@ pub(super) fn set_entry<B: Bus>(
 
 /// Reads an entry from its context. Checks that its destinations and counters exist.
 fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry, Refusal> {
-    let context = layout::set_fte_in::FLOW_CONTEXT.of(input);
+    let context = layout::set_fte_in::FLOW_CONTEXT.bytes(input);
     let list = input.get(layout::set_fte_in::TABLE.size..).unwrap_or_default();
     reserved(&flow_context::TABLE, context)?;
     none_of(
@@ -358,7 +358,7 @@ fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry
     }
     Ok(FlowEntry {
         group: flow_context::GROUP_ID.get32(context),
-        value: match_bytes(flow_context::MATCH_VALUE.of(context)),
+        value: match_bytes(flow_context::MATCH_VALUE.bytes(context)),
         tag: flow_context::FLOW_TAG.get32(context),
         drop: action & DROP != 0,
         destinations,

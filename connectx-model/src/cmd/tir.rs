@@ -43,7 +43,7 @@ pub(super) fn create_tis<B: Bus>(
 ) -> Result<(), Refusal> {
     let core = &mut function.core;
     let mut context = [0; tisc::SIZE];
-    context.copy_from_slice(layout::create_tis_in::CTX.of(input));
+    context.copy_from_slice(layout::create_tis_in::CTX.bytes(input));
     reserved(&tisc::TABLE, &context)?;
     none_of(
         &[
@@ -72,7 +72,7 @@ pub(super) fn modify_tis<B: Bus>(
     use layout::modify_tis_in as fields;
     let tisn = fields::TISN.get32(input);
     let tis = function.core.eth.tises.get_mut(&tisn).ok_or_else(|| missing(format!("TIS {tisn:#x}")))?;
-    let context = fields::CTX.of(input);
+    let context = fields::CTX.bytes(input);
     reserved(&tisc::TABLE, context)?;
     none_of(&[fields::LAG_TX_PORT_AFFINITY, fields::STRICT_LAG_TX_PORT_AFFINITY], input)?;
     if fields::PRIO.is_set(input) {
@@ -103,7 +103,7 @@ pub(super) fn query_tis<B: Bus>(
 ) -> Result<(), Refusal> {
     let tisn = layout::query_tis_in::TISN.get32(input);
     let tis = function.core.eth.tises.get(&tisn).ok_or_else(|| missing(format!("TIS {tisn:#x}")))?;
-    layout::query_tis_out::TIS_CONTEXT.of_mut(output).copy_from_slice(&tis.context);
+    layout::query_tis_out::TIS_CONTEXT.bytes_mut(output).copy_from_slice(&tis.context);
     Ok(())
 }
 
@@ -114,7 +114,7 @@ pub(super) fn create_tir<B: Bus>(
 ) -> Result<(), Refusal> {
     let core = &mut function.core;
     let mut context = [0; tirc::SIZE];
-    context.copy_from_slice(layout::create_tir_in::CTX.of(input));
+    context.copy_from_slice(layout::create_tir_in::CTX.bytes(input));
     reserved(&tirc::TABLE, &context)?;
     none_of(
         &[
@@ -164,7 +164,7 @@ pub(super) fn modify_tir<B: Bus>(
     use layout::modify_tir_in as fields;
     let tirn = fields::TIRN.get32(input);
     let tir = function.core.eth.tirs.get_mut(&tirn).ok_or_else(|| missing(format!("TIR {tirn:#x}")))?;
-    let context = fields::CTX.of(input);
+    let context = fields::CTX.bytes(input);
     reserved(&tirc::TABLE, context)?;
     if fields::PACKET_MERGE.is_set(input) && tirc::PACKET_MERGE_MASK.is_set(context) {
         return Err(not_offered("large receive offload"));
@@ -212,7 +212,7 @@ pub(super) fn query_tir<B: Bus>(
 ) -> Result<(), Refusal> {
     let tirn = layout::query_tir_in::TIRN.get32(input);
     let tir = function.core.eth.tirs.get(&tirn).ok_or_else(|| missing(format!("TIR {tirn:#x}")))?;
-    layout::query_tir_out::TIR_CONTEXT.of_mut(output).copy_from_slice(&tir.context);
+    layout::query_tir_out::TIR_CONTEXT.bytes_mut(output).copy_from_slice(&tir.context);
     Ok(())
 }
 
@@ -237,7 +237,7 @@ pub(super) fn create_rqt<B: Bus>(
     output: &mut [u8],
 ) -> Result<(), Refusal> {
     let core = &mut function.core;
-    let context = layout::create_rqt_in::RQT_CONTEXT.of(input);
+    let context = layout::create_rqt_in::RQT_CONTEXT.bytes(input);
     let list = input.get(layout::create_rqt_in::TABLE.size..).unwrap_or_default();
     let max_size = rqtc::RQT_MAX_SIZE.get32(context);
     if max_size > 1 << LOG_MAX_RQT_SIZE {
@@ -263,7 +263,7 @@ pub(super) fn modify_rqt<B: Bus>(
         return Err(bad("a modification without a change"));
     }
     let list = input.get(fields::TABLE.size..).unwrap_or_default();
-    let rqs = rqs(core, fields::CTX.of(input), list, rqt.max_size)?;
+    let rqs = rqs(core, fields::CTX.bytes(input), list, rqt.max_size)?;
     if let Some(rqt) = core.eth.rqts.get_mut(&rqtn) {
         rqt.rqs = rqs;
     }
@@ -294,7 +294,7 @@ pub(super) fn query_rqt<B: Bus>(
 ) -> Result<(), Refusal> {
     let rqtn = layout::query_rqt_in::RQTN.get32(input);
     let rqt = function.core.eth.rqts.get(&rqtn).ok_or_else(|| missing(format!("RQT {rqtn:#x}")))?;
-    let context = layout::query_rqt_out::RQT_CONTEXT.of_mut(output);
+    let context = layout::query_rqt_out::RQT_CONTEXT.bytes_mut(output);
     rqtc::RQT_MAX_SIZE.set(context, rqt.max_size);
     rqtc::RQT_ACTUAL_SIZE.set(context, rqt.rqs.len() as u32);
     for (place, rqn) in rqt.rqs.iter().enumerate() {

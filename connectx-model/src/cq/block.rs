@@ -71,7 +71,7 @@ pub(crate) struct Compression {
 
 impl Compression {
     /// Returns the compression selected by the context of a new completion queue.
-    pub(crate) fn of<B: Bus>(
+    pub(crate) fn from_context<B: Bus>(
         core: &Core<B>,
         context: &[u8],
         entry_size: u64,

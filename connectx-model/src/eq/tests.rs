@@ -119,7 +119,7 @@ fn refused(change: impl Fn(&mut [u8]), rule: Rule) {
 }
 
 fn context(request: &mut [u8]) -> &mut [u8] {
-    create_eq_in::EQ_CONTEXT_ENTRY.of_mut(request)
+    create_eq_in::EQ_CONTEXT_ENTRY.bytes_mut(request)
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_queue_tells_how_far_it_is() {
     tell(&mut driver, 1);
     let eqn = driver.host.events.as_ref().unwrap().eqn;
     let output = driver.ok(&set(input(0x303, 0x10), 0x08, eqn), 0x110);
-    let context = query_eq_out::EQ_CONTEXT_ENTRY.of(&output);
+    let context = query_eq_out::EQ_CONTEXT_ENTRY.bytes(&output);
     assert_eq!((eqc::PRODUCER_COUNTER.get(context), eqc::CONSUMER_COUNTER.get(context)), (1, 0));
     assert_eq!(eqc::ST.get(context), 10);
 }

@@ -353,7 +353,7 @@ impl<B: Bus> Function<B> {
             }
             frame::fill_checksums(frame, eth::L3_CSUM.is_set(segment), eth::L4_CSUM.is_set(segment));
             if insert {
-                let tag = eth::INLINE_HEADER_START.of(segment);
+                let tag = eth::INLINE_HEADER_START.bytes(segment);
                 let tag = tag.first_chunk().map_or(0, |tag| u16::from_be_bytes(*tag));
                 frame::insert_vlan(frame, eth::INSERT_SVLAN.is_set(segment), tag);
             }

@@ -254,7 +254,7 @@ fn matched(frame: &[u8], parsed: &Parsed) -> [u8; MATCH_SIZE] {
         }
     }
     let mut copy = |part: crate::layout::Part, from: &[u8]| {
-        let place = part.of_mut(&mut all);
+        let place = part.bytes_mut(&mut all);
         let from = from.get(..place.len()).unwrap_or(from);
         // An IPv4 address occupies the last bytes of its field.
         let start = place.len() - from.len();
@@ -307,11 +307,11 @@ mod tests {
     fn steering() -> Steering {
         let mut steering = Steering::default();
         let mut root = table(0, Some(3));
-        root.groups.insert(0, group(1, |criteria| headers::DMAC.of_mut(criteria).fill(0xff)));
+        root.groups.insert(0, group(1, |criteria| headers::DMAC.bytes_mut(criteria).fill(0xff)));
         root.entries.insert(
             5,
             entry(0, Destination::Table(2), |value| {
-                headers::DMAC.of_mut(value).copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+                headers::DMAC.bytes_mut(value).copy_from_slice(&[2, 0, 0, 0, 0, 1]);
             }),
         );
         let mut types = table(1, None);
@@ -387,10 +387,10 @@ mod tests {
         assert!(steering.walk_within(&frame(2, TCP), &mut looks).is_some());
         assert_eq!(looks, 8, "an entry of the root, one of the table for misses");
         // Each table has entries that match nothing, and a miss that refers to the next table.
-        let never = |value: &mut [u8]| headers::DMAC.of_mut(value).fill(0xfe);
+        let never = |value: &mut [u8]| headers::DMAC.bytes_mut(value).fill(0xfe);
         for id in 10..20 {
             let mut table = table(id as u8, Some(id + 1));
-            table.groups.insert(0, group(1, |criteria| headers::DMAC.of_mut(criteria).fill(0xff)));
+            table.groups.insert(0, group(1, |criteria| headers::DMAC.bytes_mut(criteria).fill(0xff)));
             table.entries.extend((0..1000).map(|index| (index, entry(0, Destination::Tir(10), never))));
             steering.tables.insert(id, table);
         }

@@ -260,7 +260,7 @@ fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {
     };
     let memory =
         Translated { bus: core.bus.clone(), memic: core.memic.clone(), targets: core.mkeys.targets() };
-    Engine::new(config, memory, Ascending::of(core.config.index))
+    Engine::new(config, memory, Ascending::for_function(core.config.index))
 }
 
 /// BAR 0: registers, UAR pages, device memory.

@@ -106,13 +106,13 @@ pub struct Part {
 
 impl Part {
     /// Returns the part's bytes, truncated at the end of `bytes`.
-    pub fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+    pub fn bytes<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let end = (self.offset + self.len).min(bytes.len());
         bytes.get(self.offset..end).unwrap_or_default()
     }
 
     /// Returns the part's bytes, truncated at the end of `bytes`.
-    pub fn of_mut<'a>(&self, bytes: &'a mut [u8]) -> &'a mut [u8] {
+    pub fn bytes_mut<'a>(&self, bytes: &'a mut [u8]) -> &'a mut [u8] {
         let end = (self.offset + self.len).min(bytes.len());
         bytes.get_mut(self.offset..end).unwrap_or_default()
     }

@@ -49,7 +49,7 @@ fn short_bytes_read_as_zero_and_are_not_written_past_their_end() {
     assert_eq!(example::LONG.get(&bytes), 0);
     example::LONG.set(&mut bytes, 1u64);
     assert_eq!(bytes, [0xff; 5]);
-    assert_eq!(example::INNER.of(&bytes), &[] as &[u8]);
+    assert_eq!(example::INNER.bytes(&bytes), &[] as &[u8]);
     assert_eq!(bytes.get(example::LIST..), None);
 }
 

@@ -95,7 +95,7 @@ pub(crate) enum AccessMode {
 
 impl AccessMode {
     /// Returns the mode of a context; `None` if the mode is not offered.
-    pub(crate) fn of(context: &[u8]) -> Option<Self> {
+    pub(crate) fn from_context(context: &[u8]) -> Option<Self> {
         match (mkc::ACCESS_MODE_4_2.get(context), mkc::ACCESS_MODE_1_0.get(context)) {
             (0, 0) => Some(Self::Physical),
             (0, 1) => Some(Self::Pages),
@@ -298,7 +298,7 @@ pub(crate) fn access(context: &[u8]) -> Access {
 /// Returns domain, range and access rights of a context.
 pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
     let all = mkc::LENGTH64.is_set(context);
-    let from_zero = AccessMode::of(context) == Some(AccessMode::Memic);
+    let from_zero = AccessMode::from_context(context) == Some(AccessMode::Memic);
     MemoryAttr {
         pd: Pd(mkc::PD.get32(context)),
         iova: if from_zero { 0 } else { mkc::START_ADDR.get(context) },

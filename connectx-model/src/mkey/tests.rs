@@ -18,7 +18,7 @@ fn context(mode: u32, start: u64, len: u64, log_page_size: u32) -> [u8; 64] {
 }
 
 fn key(context: [u8; 64], capacity: u32, list: &[u8]) -> Mkey {
-    let mode = AccessMode::of(&context).unwrap();
+    let mode = AccessMode::from_context(&context).unwrap();
     Mkey::new(context, Kind::Region, mode, capacity, List::new(mode, list))
 }
 

@@ -111,7 +111,7 @@ enum Step {
 /// # Errors
 /// The work request has undefined bits or the wrong length for its operation.
 pub(super) fn decode(bytes: &[u8]) -> Result<ListChange, Mistake> {
-    let wrong = |what: String| Mistake::of(Rule::WqeTagMatching, what);
+    let wrong = |what: String| Mistake::new(Rule::WqeTagMatching, what);
     // The segment requests the completion; the rest of the control segment is 0.
     if [ctrl::FM, ctrl::CE, ctrl::SE, ctrl::IMM].iter().any(|field| field.is_set(bytes)) {
         return Err(wrong("fence, completion, solicited or immediate bits of its control segment".into()));
@@ -253,7 +253,7 @@ impl<B: Bus> Core<B> {
     /// Reports a match before its data have arrived.
     fn tell_consumed(&mut self, srqn: u32, qpn: u32, index: u16, header: &[u8; HEADER]) {
         let mut entry = [0; 64];
-        tm_cqe::TMH.of_mut(&mut entry).copy_from_slice(header);
+        tm_cqe::TMH.bytes_mut(&mut entry).copy_from_slice(header);
         cqe::OPCODE.set(&mut entry, NO_PACKET);
         let _ = self.tell(srqn, qpn, done::CONSUMED, index, entry, false);
     }
@@ -263,7 +263,7 @@ impl<B: Bus> Core<B> {
         let tags = self.srqs.get_mut(&srqn).and_then(|srq| srq.tags.as_mut());
         let Some(ended) = tags.and_then(|tags| tags.end(index)) else { return Ok(()) };
         let mut entry = [0; 64];
-        tm_cqe::TMH.of_mut(&mut entry).copy_from_slice(&ended.header);
+        tm_cqe::TMH.bytes_mut(&mut entry).copy_from_slice(&ended.header);
         cqe::OPCODE.set(&mut entry, NO_PACKET);
         self.tell(srqn, ended.qpn, done::CANCELED, index, entry, true)
     }
@@ -327,7 +327,7 @@ impl<B: Bus> Core<B> {
         };
         tags.end(index);
         if operation != done::EXPECTED {
-            tm_cqe::TMH.of_mut(&mut entry).copy_from_slice(&header);
+            tm_cqe::TMH.bytes_mut(&mut entry).copy_from_slice(&header);
         }
         Some(self.tell(srqn, qpn, operation, index, entry, completion.solicited))
     }
@@ -346,7 +346,7 @@ impl<B: Bus> Core<B> {
         self.attention.own_sends.retain(|send| send.qpn != qpn);
         let Some(srqn) = self.tag_queue(qpn) else { return };
         let tags = self.srqs.get(&srqn).and_then(|srq| srq.tags.as_ref());
-        for index in tags.map(|tags| tags.of(qpn)).unwrap_or_default() {
+        for index in tags.map(|tags| tags.for_qp(qpn)).unwrap_or_default() {
             let _ = self.cancel(srqn, index);
         }
     }

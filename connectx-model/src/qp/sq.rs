@@ -205,9 +205,9 @@ impl<B: Bus> Function<B> {
             return;
         }
         let mistake = if index != at {
-            Some(Mistake::of(Rule::WqeIndex, format!("it carries {index}")))
+            Some(Mistake::new(Rule::WqeIndex, format!("it carries {index}")))
         } else if ctrl::QPN.get32(&bytes) != qpn {
-            Some(Mistake::of(Rule::WqeQpn, format!("it carries {:#x}", ctrl::QPN.get32(&bytes))))
+            Some(Mistake::new(Rule::WqeQpn, format!("it carries {:#x}", ctrl::QPN.get32(&bytes))))
         } else {
             None
         };
@@ -220,13 +220,13 @@ impl<B: Bus> Function<B> {
             }
             None => Ctrl::parse(&bytes).and_then(|ctrl| {
                 if signature && !wqe::signature_is_right(&bytes) {
-                    return Err(Mistake::of(Rule::WqeSignature, "the checksum is wrong"));
+                    return Err(Mistake::new(Rule::WqeSignature, "the checksum is wrong"));
                 }
                 if !signature && ctrl::SIGNATURE.is_set(&bytes) {
-                    return Err(Mistake::of(Rule::WqeSignature, "the queue pair asked for none"));
+                    return Err(Mistake::new(Rule::WqeSignature, "the queue pair asked for none"));
                 }
                 if ctrl.opcode == opcode::TAG_MATCHING && self.core.tag_queue(qpn).is_none() {
-                    return Err(Mistake::of(Rule::WqeTagMatching, "the queue pair has no matching list"));
+                    return Err(Mistake::new(Rule::WqeTagMatching, "the queue pair has no matching list"));
                 }
                 let work = wqe::decode(service, &self.core.port, &ctrl, &bytes)?;
                 Ok((ctrl.signaled, self.of_window(&ctrl, work)?))

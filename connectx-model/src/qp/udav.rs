@@ -21,11 +21,11 @@ pub(crate) const SIZE: usize = datagram::SIZE;
 /// may cause).
 pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, Mistake> {
     if !datagram::EXTENDED.is_set(vector) {
-        return Err(Mistake::of(Rule::WqeAddressVector, "the compact form"));
+        return Err(Mistake::new(Rule::WqeAddressVector, "the compact form"));
     }
     if let Some((offset, bits)) = datagram::TABLE.reserved(vector) {
         let what = format!("bits {bits:#x} of dword {offset:#x}");
-        return Err(Mistake::of(Rule::WqeAddressVector, what));
+        return Err(Mistake::new(Rule::WqeAddressVector, what));
     }
     check(port, vector)?;
     // The GRH bit is reserved on RoCE, where every packet has addresses: libmlx5 leaves it 0, the
@@ -40,7 +40,7 @@ pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, M
     if has_grh {
         let index = datagram::SGID_INDEX.get32(vector) as usize;
         path.local = port.gid(index).ok_or_else(|| Mistake::program(Status::LocalQpOperation))?;
-        path.remote.copy_from_slice(datagram::RGID.of(vector));
+        path.remote.copy_from_slice(datagram::RGID.bytes(vector));
         path.traffic_class = datagram::TCLASS.get(vector) as u8;
         path.hop_limit = datagram::HOP_LIMIT.get(vector) as u8;
         path.flow_label = datagram::FLOW_LABEL.get32(vector);
@@ -58,7 +58,7 @@ pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, M
 
 /// Returns the destination MAC address of an address vector.
 pub(crate) fn mac(vector: &[u8]) -> Mac {
-    datagram::RMAC.of(vector).first_chunk().copied().unwrap_or_default()
+    datagram::RMAC.bytes(vector).first_chunk().copied().unwrap_or_default()
 }
 
 /// Rejects fields that drivers and providers leave 0 on this kind of port.
@@ -75,7 +75,7 @@ pub(crate) fn mac(vector: &[u8]) -> Mac {
 /// # References
 /// rdma-core `mlx5_create_ah`; Linux `drivers/infiniband/hw/mlx5/ah.c`
 fn check(port: &Port, vector: &[u8]) -> Result<(), Mistake> {
-    let wrong = |what: &str| Err(Mistake::of(Rule::WqeAddressVector, what));
+    let wrong = |what: &str| Err(Mistake::new(Rule::WqeAddressVector, what));
     if datagram::FORCE_LOOPBACK.is_set(vector) {
         return wrong("force loopback");
     }
@@ -83,7 +83,7 @@ fn check(port: &Port, vector: &[u8]) -> Result<(), Mistake> {
         PortKind::Ib => {
             let route = [datagram::TCLASS, datagram::HOP_LIMIT, datagram::SGID_INDEX, datagram::FLOW_LABEL];
             let has_route = route.iter().any(|field| field.is_set(vector))
-                || datagram::RGID.of(vector).iter().any(|byte| *byte != 0);
+                || datagram::RGID.bytes(vector).iter().any(|byte| *byte != 0);
             if has_route && !datagram::GRH.is_set(vector) {
                 return wrong("a global route without the GRH bit");
             }
@@ -105,7 +105,10 @@ fn check(port: &Port, vector: &[u8]) -> Result<(), Mistake> {
             let source_port = datagram::RLID_UDP_SPORT.get(vector) as u16;
             let address = port.roce_address(datagram::SGID_INDEX.get32(vector) as usize);
             if address.is_some_and(|address| !address.may_send_from(source_port)) {
-                return Err(Mistake::of(Rule::WqeAddressVector, format!("UDP source port {source_port:#x}")));
+                return Err(Mistake::new(
+                    Rule::WqeAddressVector,
+                    format!("UDP source port {source_port:#x}"),
+                ));
             }
         }
     }
@@ -166,7 +169,7 @@ mod tests {
             assert!(broken(&port, &good, |vector| field.set(vector, 1u32)), "{}", field.name);
         }
         for part in [datagram::RGID, datagram::RMAC] {
-            assert!(broken(&port, &good, |vector| part.of_mut(vector)[5] = 1), "{}", part.name);
+            assert!(broken(&port, &good, |vector| part.bytes_mut(vector)[5] = 1), "{}", part.name);
         }
         let path_bits = broken(&port, &good, |vector| datagram::MLID_PATH_BITS.set(vector, 1u32));
         assert!(!path_bits, "a program chooses them");

@@ -121,7 +121,7 @@ pub(crate) struct Mistake {
 
 impl Mistake {
     /// Returns a mistake of the provider.
-    pub(crate) fn of(rule: Rule, what: impl Into<String>) -> Self {
+    pub(crate) fn new(rule: Rule, what: impl Into<String>) -> Self {
         Self { status: Status::LocalQpOperation, complaint: Some((rule, what.into())) }
     }
 
@@ -138,7 +138,7 @@ impl Ctrl {
     /// An undefined bit is set, so no other field can be trusted.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Mistake> {
         if let Some((offset, bits)) = ctrl::TABLE.reserved(bytes) {
-            return Err(Mistake::of(
+            return Err(Mistake::new(
                 Rule::WqeReserved,
                 format!("bits {bits:#x} of control dword {offset:#x}"),
             ));
@@ -146,16 +146,16 @@ impl Ctrl {
         let stream = ctrl::DCI_STREAM.get(bytes);
         if ctrl::OPMOD.is_set(bytes) || stream != 0 {
             let what = format!("operation modifier {:#x}, stream {stream:#x}", ctrl::OPMOD.get(bytes));
-            return Err(Mistake::of(Rule::WqeReserved, what));
+            return Err(Mistake::new(Rule::WqeReserved, what));
         }
         // Small fence, fence, strong ordering, small fence and fence.
         let fence = ctrl::FM.get32(bytes);
         if fence > 4 {
-            return Err(Mistake::of(Rule::WqeFence, format!("fence mode {fence}")));
+            return Err(Mistake::new(Rule::WqeFence, format!("fence mode {fence}")));
         }
         let completion = ctrl::CE.get(bytes);
         if !matches!(completion, COMPLETE_ERRORS | COMPLETE_ALWAYS) {
-            return Err(Mistake::of(Rule::WqeCompletionMode, format!("completion mode {completion}")));
+            return Err(Mistake::new(Rule::WqeCompletionMode, format!("completion mode {completion}")));
         }
         Ok(Self {
             index: ctrl::WQE_INDEX.get(bytes) as u16,
@@ -197,7 +197,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
         _ => {}
     }
     if !is_known(ctrl.opcode) {
-        return Err(Mistake::of(Rule::WqeOpcode, format!("opcode {:#x}", ctrl.opcode)));
+        return Err(Mistake::new(Rule::WqeOpcode, format!("opcode {:#x}", ctrl.opcode)));
     }
     if !is_offered(service, ctrl.opcode) {
         return Err(Mistake::program(Status::LocalQpOperation));
@@ -205,7 +205,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
     let remote_srq = if service == Service::XrcInitiator {
         let segment = rest.take(xrc::SIZE)?;
         if segment[0] != 0 {
-            return Err(Mistake::of(Rule::WqeReserved, "upper bits of a shared receive queue's number"));
+            return Err(Mistake::new(Rule::WqeReserved, "upper bits of a shared receive queue's number"));
         }
         xrc::SRQN.get32(segment)
     } else {
@@ -233,7 +233,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
         Bytes::Elements { sges, .. } if is_atomic => {
             let length: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
             if length != 8 {
-                return Err(Mistake::of(Rule::WqeAtomic, format!("the result has {length} bytes")));
+                return Err(Mistake::new(Rule::WqeAtomic, format!("the result has {length} bytes")));
             }
         }
         _ => {}
@@ -275,7 +275,7 @@ fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
     }
     let segment = rest.take(remote_address::SIZE)?;
     if let Some((_, bits)) = remote_address::TABLE.reserved(segment) {
-        return Err(Mistake::of(Rule::WqeReserved, format!("bits {bits:#x} after a remote key")));
+        return Err(Mistake::new(Rule::WqeReserved, format!("bits {bits:#x} after a remote key")));
     }
     let (addr, rkey) = (remote_address::VA.get(segment), remote_address::RKEY.get32(segment));
     Ok(match ctrl.opcode {
@@ -307,7 +307,7 @@ impl<'a> Segments<'a> {
         let (segment, rest) = self
             .rest
             .split_at_checked(len)
-            .ok_or_else(|| Mistake::of(Rule::WqeSize, format!("a segment of {len} bytes exceeds it")))?;
+            .ok_or_else(|| Mistake::new(Rule::WqeSize, format!("a segment of {len} bytes exceeds it")))?;
         self.rest = rest;
         Ok(segment)
     }
@@ -325,12 +325,12 @@ impl<'a> Segments<'a> {
         while !self.rest.is_empty() {
             let segment = self.take(data::SIZE)?;
             if segment[0] & 0x80 != 0 {
-                return Err(Mistake::of(Rule::WqeInline, "inline data behind other data"));
+                return Err(Mistake::new(Rule::WqeInline, "inline data behind other data"));
             }
             let length = data::BYTE_COUNT.get32(segment);
             if length == 0 {
                 // The device would read this as 2 GiB.
-                return Err(Mistake::of(Rule::WqeSize, "an element of length 0"));
+                return Err(Mistake::new(Rule::WqeSize, "an element of length 0"));
             }
             elements.push(Sge { addr: data::ADDRESS.get(segment), length, lkey: data::LKEY.get32(segment) });
         }
@@ -341,13 +341,13 @@ impl<'a> Segments<'a> {
     fn inline(&mut self) -> Result<Vec<u8>, Mistake> {
         // Bits 30 to 10 are not part of the length.
         if let Some((_, bits)) = inline::TABLE.reserved(self.rest) {
-            return Err(Mistake::of(Rule::WqeInline, format!("bits {bits:#x} beside the length")));
+            return Err(Mistake::new(Rule::WqeInline, format!("bits {bits:#x} beside the length")));
         }
         let len = inline::BYTE_COUNT.get32(self.rest) as usize;
         let Some((segment, rest)) = self.rest.split_at_checked((inline::SIZE + len).next_multiple_of(16))
         else {
             let what = format!("{len} inline bytes in {} bytes of segments", self.rest.len());
-            return Err(Mistake::of(Rule::WqeInline, what));
+            return Err(Mistake::new(Rule::WqeInline, what));
         };
         self.rest = rest;
         Ok(segment.get(inline::SIZE..inline::SIZE + len).unwrap_or_default().to_vec())

@@ -247,7 +247,7 @@ pub fn eqe(eqn: u32, index: u32, entry: &[u8]) -> String {
         0x0c => &eqe::rdma_page_fault::TABLE,
         _ => return line,
     };
-    describe(&mut line, "", table, eqe::eqe::EVENT_DATA.of(entry));
+    describe(&mut line, "", table, eqe::eqe::EVENT_DATA.bytes(entry));
     line
 }
 
@@ -322,7 +322,7 @@ fn describe(line: &mut String, prefix: &str, table: &Table, bytes: &[u8]) {
         }
     }
     for part in table.parts {
-        let inside = part.of(bytes);
+        let inside = part.bytes(bytes);
         match part_table(table, part) {
             Some(table) => describe(line, &format!("{prefix}{}.", part_name(part)), table, inside),
             None if inside.iter().any(|byte| *byte != 0) => {
@@ -385,9 +385,9 @@ mod tests {
     #[test]
     fn a_command_is_traced_with_its_context_and_its_object() {
         let mut input = segment(&[(&command_in::OPCODE, 0x500)], qp::create_qp_in::SIZE + 16);
-        qp::qpc::PD.set(qp::create_qp_in::QPC.of_mut(&mut input), 7u32);
+        qp::qpc::PD.set(qp::create_qp_in::QPC.bytes_mut(&mut input), 7u32);
         qp::ads::RLID
-            .set(qp::qpc::PRIMARY_ADDRESS_PATH.of_mut(qp::create_qp_in::QPC.of_mut(&mut input)), 3u32);
+            .set(qp::qpc::PRIMARY_ADDRESS_PATH.bytes_mut(qp::create_qp_in::QPC.bytes_mut(&mut input)), 3u32);
         let mut output = [0; 16];
         output[11] = 0x42;
         let line = command("CREATE_QP", &qp::create_qp_in::TABLE, &input, &output);
@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn an_entry_of_a_flow_table_is_traced_field_by_field() {
         let mut input = vec![0; steering::set_fte_in::SIZE + 8];
-        let context = steering::set_fte_in::FLOW_CONTEXT.of_mut(&mut input);
+        let context = steering::set_fte_in::FLOW_CONTEXT.bytes_mut(&mut input);
         steering::flow_context::GROUP_ID.set(context, 5u32);
         steering::flow_context::ACTION.set(context, 4u32);
         let line = command("SET_FLOW_TABLE_ENTRY", &steering::set_fte_in::TABLE, &input, &[0; 16]);
@@ -526,7 +526,7 @@ mod tests {
         cqe::error_cqe::SYNDROME.set(&mut entry, 0x15u32);
         assert!(cqe(3, 1, &entry, 0).contains(" syndrome=0x15 "));
         let mut event = segment(&[(&eqe::eqe::EVENT_TYPE, 4), (&eqe::eqe::OWNER, 1)], 64);
-        eqe::cq_error::CQN.set(eqe::eqe::EVENT_DATA.of_mut(&mut event), 9u32);
+        eqe::cq_error::CQN.set(eqe::eqe::EVENT_DATA.bytes_mut(&mut event), 9u32);
         assert_eq!(eqe(2, 0, &event), "eqe eqn=0x2 index=0x0 type=0x4 subtype=0x0 cqn=0x9");
     }
 }

@@ -90,7 +90,7 @@ impl Trace {
     }
 
     /// Returns a trace with the same destination for another function.
-    pub fn of(&self, function: usize) -> Self {
+    pub fn for_function(&self, function: usize) -> Self {
         Self { function, to: self.to.clone() }
     }
 
@@ -150,7 +150,7 @@ mod tests {
         let mut trace = Trace::to_file(&path).unwrap();
         trace.line(|| "wqe qpn=0x1".into());
         trace.mark("one");
-        trace.of(1).line(|| "wqe qpn=0x2".into());
+        trace.for_function(1).line(|| "wqe qpn=0x2".into());
         trace.mark("two");
         trace.line(|| "wqe qpn=0x3".into());
         assert_eq!(trace.section("one").unwrap().as_deref(), Some("1 wqe qpn=0x2\n"));

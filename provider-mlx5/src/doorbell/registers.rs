@@ -107,7 +107,7 @@ struct Config {
 }
 
 impl Config {
-    fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
+    fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name| variable(name).and_then(|value| value.trim().parse().ok());
         let total: Option<usize> = number("MLX5_TOTAL_UUARS");
         let max_dedicated = match number("MLX5_NUM_LOW_LAT_UUARS") {
@@ -137,7 +137,7 @@ impl Registers {
         if shared.is_empty() {
             return Err(kernel.uverbs().bad_reply("alloc_uar", "a page of registers that is too short"));
         }
-        Ok(Self::over(shared, *reply, Config::of(environment::variable)))
+        Ok(Self::over(shared, *reply, Config::from_env(environment::variable)))
     }
 
     fn over(shared: Vec<Uar>, reply: Mlx5IbAllocUcontextResp, config: Config) -> Self {
@@ -548,7 +548,9 @@ pub(crate) mod tests {
     #[test]
     fn the_environment_is_read_as_libmlx5_reads_it() {
         let of = |pairs: &[(&str, &str)]| {
-            Config::of(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into()))
+            Config::from_env(|name| {
+                pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into())
+            })
         };
         let default = Config { max_dedicated: DEDICATED, prefers_blue_flame: true };
         assert_eq!(of(&[]), default);

@@ -27,7 +27,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// Returns room for the operations requested by a program, or for all.
-    pub(crate) fn of(asked: Option<QpSendOps>) -> Self {
+    pub(crate) fn for_ops(asked: Option<QpSendOps>) -> Self {
         let has = |ops| asked.is_none_or(|asked| asked.intersects(ops));
         Self {
             atomics: has(QpSendOps::ATOMIC_CMP_AND_SWP | QpSendOps::ATOMIC_FETCH_AND_ADD),
@@ -192,11 +192,11 @@ mod tests {
             (QpType::XRC_SEND, Ops::RDMA_WRITE, cap(16, 1, 0), 32, 2, 16),
             (QpType::UD, Ops::SEND, cap(10, 1, 0), 32, 2, 16),
         ] {
-            let shape = send(qp_type, &asked, 0, Room::of(Some(ops)), &LIMITS).unwrap().unwrap();
+            let shape = send(qp_type, &asked, 0, Room::for_ops(Some(ops)), &LIMITS).unwrap().unwrap();
             let got = (shape.blocks, shape.blocks_of_request, shape.max_post);
             assert_eq!(got, (blocks, blocks_of_request, max_post), "{qp_type:?} {ops:?}");
         }
-        assert_eq!(Room::of(None), ALL);
+        assert_eq!(Room::for_ops(None), ALL);
     }
 
     /// The shapes reported by rdma-core 65 for the same capacities.

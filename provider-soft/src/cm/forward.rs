@@ -92,7 +92,7 @@ impl Mailbox {
         if self.spare.is_lent() {
             drop(stream);
             self.spare = Spare::new();
-        } else if Owner::of(&stream).is_ok_and(Owner::is_own_user)
+        } else if Owner::from_stream(&stream).is_ok_and(Owner::is_own_user)
             && self.streams.len() < CONNECTIONS
             && self.streams.try_reserve(1).is_ok()
         {
@@ -145,7 +145,7 @@ impl Forwarder {
         }
         let Ok(stream) = packets() else { return false };
         match is_reached(&stream, &service_name(port, service)) {
-            Ok(true) if Owner::of(&stream).is_ok_and(Owner::is_own_user) => {}
+            Ok(true) if Owner::from_stream(&stream).is_ok_and(Owner::is_own_user) => {}
             Ok(_) => return false,
             // Its queue of connections is full.
             Err(errno) => return errno == Errno::AGAIN,

@@ -269,7 +269,7 @@ impl ListenerCache {
                 stream => stream?,
             };
             let Some(stream) = stream else { continue };
-            let owner = Owner::of(&stream)?;
+            let owner = Owner::from_stream(&stream)?;
             if !self.is_chosen(kind, space, owner, destination)? {
                 continue;
             }
@@ -403,7 +403,7 @@ impl ListenerCache {
     /// # Errors
     /// The errors of [`find`](Self::find).
     fn owner(&mut self, name: &str) -> Result<Option<Owner>, Errno> {
-        self.connect(name)?.map(|stream| Owner::of(&stream)).transpose()
+        self.connect(name)?.map(|stream| Owner::from_stream(&stream)).transpose()
     }
 
     /// Returns whether a process still has the device that it was found by, or cannot be inspected.

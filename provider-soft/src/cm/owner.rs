@@ -20,7 +20,7 @@ impl Owner {
     ///
     /// # Errors
     /// Any errno of `getsockopt(2)`.
-    pub(super) fn of(stream: &impl AsFd) -> Result<Self, Errno> {
+    pub(super) fn from_stream(stream: &impl AsFd) -> Result<Self, Errno> {
         let owner = getsockopt(stream, PeerCredentials)?;
         Ok(Self { pid: owner.pid(), uid: owner.uid() })
     }

@@ -29,7 +29,7 @@ impl Port {
     pub const ACK_DELAY: u8 = limits::ACK_DELAY;
 
     /// Returns the port of a device, or `None` unless it is a soft device of this process.
-    pub fn of(device: &DeviceInfo) -> Option<Self> {
+    pub fn from_device(device: &DeviceInfo) -> Option<Self> {
         let device = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>)?;
         (!device.is_forked()).then(|| Self { device: Arc::clone(device) })
     }

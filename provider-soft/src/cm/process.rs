@@ -60,7 +60,7 @@ impl DeviceOwner {
     /// Finds the owner of the device with an address. `scope` is the index of the interface for a
     /// link-local IPv6 address. `slot` is the owner's [slot](super::Port::slot) if the address is
     /// shared, and otherwise without meaning; 0 stands for an unknown slot.
-    pub fn of(address: IpAddr, scope: u32, slot: u8) -> Self {
+    pub fn at(address: IpAddr, scope: u32, slot: u8) -> Self {
         let device = device_name(address, scope);
         match Self::find(&device, 0) {
             Ok(Self::Unknown) if slot != 0 => Self::find(&device, slot).unwrap_or(Self::Unknown),
@@ -96,7 +96,7 @@ impl DeviceOwner {
         if !is_reached(&stream, &slot_name(device, slot))? {
             return Ok(Self::Unknown);
         }
-        let owner = Owner::of(&stream)?;
+        let owner = Owner::from_stream(&stream)?;
         if !owner.is_trusted() || owner.pid <= 0 || owner.pid.cast_unsigned() == std::process::id() {
             return Ok(Self::Unknown);
         }

@@ -283,7 +283,7 @@ pub(super) fn owner(name: &str) -> Result<Option<Owner>, Errno> {
     let stream = stream()?;
     match is_reached(&stream, name) {
         Err(Errno::AGAIN) => Ok(None),
-        reached => reached?.then(|| Owner::of(&stream)).transpose(),
+        reached => reached?.then(|| Owner::from_stream(&stream)).transpose(),
     }
 }
 

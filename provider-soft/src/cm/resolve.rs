@@ -370,7 +370,7 @@ fn source_for(destination: SocketAddr) -> Result<IpAddr, Errno> {
 
 /// Returns whether an address is one of this machine.
 pub(super) fn is_local(address: IpAddr) -> bool {
-    address.is_loopback() || matches!(Interface::of(address), Ok(Some(_)))
+    address.is_loopback() || matches!(Interface::with_address(address), Ok(Some(_)))
 }
 
 /// Converts an IPv4 address mapped into IPv6 to plain IPv4.

@@ -34,7 +34,7 @@ impl DomainFile {
     ///
     /// # Errors
     /// Any errno of `fstat(2)` and of duplicating the descriptor, notably `EMFILE`.
-    pub(crate) fn of(file: BorrowedFd<'_>) -> Result<Self, Errno> {
+    pub(crate) fn from_file(file: BorrowedFd<'_>) -> Result<Self, Errno> {
         let stat = fstat(file)?;
         let open = file.try_clone_to_owned().map_err(|error| Errno::from_io(&error))?;
         Ok(Self { id: (stat.st_dev, stat.st_ino), _open: open })

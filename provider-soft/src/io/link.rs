@@ -78,7 +78,7 @@ impl Interface {
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
-    pub(crate) fn of(address: IpAddr) -> Result<Option<Self>, NixErrno> {
+    pub(crate) fn with_address(address: IpAddr) -> Result<Option<Self>, NixErrno> {
         Self::on(address, 0)
     }
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn an_address_that_no_interface_has_has_no_interface() {
-        assert_eq!(Interface::of([192, 0, 2, 1].into()), Ok(None));
+        assert_eq!(Interface::with_address([192, 0, 2, 1].into()), Ok(None));
         let none = PortLink { has_gid: false, is_active: false, index: 0 };
         assert_eq!(PortLink::on([192, 0, 2, 1].into(), 0), none);
     }

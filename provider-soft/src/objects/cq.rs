@@ -108,7 +108,7 @@ impl CqHandle {
     ///
     /// # Errors
     /// [`Cause::Foreign`](verbs_core::Cause::Foreign) for a queue of another device.
-    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<CqId> {
+    pub(crate) fn id_on(&self, device: &Arc<Device>, verb: &'static str) -> Result<CqId> {
         if Arc::ptr_eq(&self.device, device) {
             Ok(self.cq)
         } else {

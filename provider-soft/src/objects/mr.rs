@@ -189,7 +189,7 @@ impl Mr {
     ) -> Result<Self> {
         const VERB: &str = "reg_mr";
         device.check(VERB)?;
-        let pd = pd.of(device, VERB)?;
+        let pd = pd.id_on(device, VERB)?;
         let addr = addr.expose_provenance();
         let mut memory = Memory { addr, length, iova, access, by_kernel: false, is_unchecked_file: false };
         memory.check(device, VERB)?;
@@ -220,7 +220,7 @@ impl Mr {
     ) -> Result<Self> {
         const VERB: &str = "reg_dm_mr";
         device.check(VERB)?;
-        let pd = pd.of(device, VERB)?;
+        let pd = pd.id_on(device, VERB)?;
         let memory = dm.piece(device, VERB, offset, length)?;
         if !access.contains(AccessFlags::ZERO_BASED) {
             let reason = "a region of device memory is zero-based".into();
@@ -255,7 +255,7 @@ impl Mr {
     ) -> Result<()> {
         const VERB: &str = "advise_mr";
         device.check(VERB)?;
-        let pd = pd.of(device, VERB)?;
+        let pd = pd.id_on(device, VERB)?;
         let failed = |errno| device.error(VERB, errno);
         if !Advice::NAMED.contains(&advice) {
             return Err(failed(Errno::OPNOTSUPP));
@@ -310,7 +310,7 @@ impl Mr {
     pub(crate) fn null(device: &Arc<Device>, pd: &Pd) -> Result<Self> {
         const VERB: &str = "alloc_null_mr";
         device.check(VERB)?;
-        pd.of(device, VERB)?;
+        pd.id_on(device, VERB)?;
         let key = device.control(VERB, |core, _| {
             let reg = core.engine.reg_mr_for_all(Region::null());
             reg.map_err(|refused| refusal(device, VERB, refused))
@@ -360,7 +360,7 @@ impl Mr {
             }
             Covers::Nothing => return Err(invalid("a null region has no memory and no rights to change")),
         };
-        let pd = change.pd.map(|pd| pd.of(device, VERB)).transpose()?;
+        let pd = change.pd.map(|pd| pd.id_on(device, VERB)).transpose()?;
         let mut new = old;
         if let Some((addr, length, iova)) = change.memory {
             new = Memory { addr: addr.expose_provenance(), length, iova, ..new };

@@ -28,7 +28,7 @@ impl Mw {
     pub(crate) fn alloc(device: &Arc<Device>, pd: &Pd, mw_type: MwType) -> Result<Self> {
         const VERB: &str = "alloc_mw";
         device.check(VERB)?;
-        let pd = pd.of(device, VERB)?;
+        let pd = pd.id_on(device, VERB)?;
         let kind = match mw_type {
             MwType::TYPE_1 => roce::engine::MwType::One,
             MwType::TYPE_2 => roce::engine::MwType::Two,

@@ -53,8 +53,8 @@ impl Pd {
     pub(crate) fn alloc_parent(device: &Arc<Device>, attr: &ParentDomainAttr<'_, Soft>) -> Result<Self> {
         const VERB: &str = "alloc_parent_domain";
         device.check(VERB)?;
-        let pd = attr.pd.of(device, VERB)?;
-        let td = attr.td.map(|td| td.of(device, VERB)).transpose()?;
+        let pd = attr.pd.id_on(device, VERB)?;
+        let td = attr.td.map(|td| td.share_on(device, VERB)).transpose()?;
         if attr.allocator.is_some() {
             let reason = "soft devices allocate the memory of their queues themselves".into();
             return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }));
@@ -70,7 +70,7 @@ impl Pd {
     /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device, or if it is not a parent
     /// domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
-        self.of(device, verb)?;
+        self.id_on(device, verb)?;
         if self.within.is_none() {
             let reason = "a completion queue is made in no protection domain but a parent domain".into();
             return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
@@ -81,16 +81,16 @@ impl Pd {
     /// Returns a share of the protection domain for an address handle of this device.
     ///
     /// # Errors
-    /// The errors of [`of`](Self::of).
+    /// The errors id_on [`id_on`](Self::id_on).
     pub(crate) fn for_ah(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
-        self.of(device, verb).map(|_| Arc::clone(&self.ahs))
+        self.id_on(device, verb).map(|_| Arc::clone(&self.ahs))
     }
 
     /// Returns its number in the engine, if it belongs to this device.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for a protection domain of another device.
-    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<roce::engine::Pd> {
+    pub(crate) fn id_on(&self, device: &Arc<Device>, verb: &'static str) -> Result<roce::engine::Pd> {
         if Arc::ptr_eq(&self.device, device) {
             Ok(self.pd)
         } else {

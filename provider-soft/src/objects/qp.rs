@@ -79,14 +79,16 @@ impl Qp {
         // As the kernel does for each type.
         let (is_target, receives) =
             (service == Service::XrcTarget, !matches!(service, Service::XrcTarget | Service::XrcInitiator));
-        let xrc = if is_target { Some(parents.xrcd.ok_or_else(missing)?.of(device, VERB)?) } else { None };
+        let xrc =
+            if is_target { Some(parents.xrcd.ok_or_else(missing)?.handle_on(device, VERB)?) } else { None };
         let send_cq =
-            if is_target { NO_CQ } else { parents.send_cq.ok_or_else(missing)?.of(device, VERB)? };
-        let recv_cq = if receives { parents.recv_cq.ok_or_else(missing)?.of(device, VERB)? } else { NO_CQ };
-        let srq = parents.srq.filter(|_| receives).map(|srq| srq.of(device, VERB)).transpose()?;
+            if is_target { NO_CQ } else { parents.send_cq.ok_or_else(missing)?.id_on(device, VERB)? };
+        let recv_cq =
+            if receives { parents.recv_cq.ok_or_else(missing)?.id_on(device, VERB)? } else { NO_CQ };
+        let srq = parents.srq.filter(|_| receives).map(|srq| srq.id_on(device, VERB)).transpose()?;
         let pd = match xrc {
             Some(_) => None,
-            None => Some(parents.pd.ok_or_else(missing)?.of(device, VERB)?),
+            None => Some(parents.pd.ok_or_else(missing)?.id_on(device, VERB)?),
         };
         let has_rq = receives && srq.is_none();
         // Attributes that the manual calls ignored may have any value.
@@ -167,7 +169,7 @@ impl Qp {
         events: &Channel,
     ) -> Result<QpParts<Soft>> {
         const VERB: &str = "open_qp";
-        let handle = xrcd.of(device, VERB)?;
+        let handle = xrcd.handle_on(device, VERB)?;
         let (qpn, qp_type, cap) = (Qpn(qp_num), QpType::XRC_RECV, QpCap::default());
         let short = |bytes| allocation(device, VERB, bytes);
         // The engine does not read these.

@@ -50,7 +50,7 @@ impl Srq {
         events: &Channel,
     ) -> Result<SrqParts<Soft>> {
         const VERB: &str = "create_srq";
-        let pd = parents.pd.of(device, VERB)?;
+        let pd = parents.pd.id_on(device, VERB)?;
         let xrc = match attr.srq_type {
             SrqType::BASIC => None,
             SrqType::XRC => {
@@ -58,8 +58,8 @@ impl Srq {
                     let reason = "the type XRC needs an XRC domain and a completion queue";
                     device.error(VERB, Errno::INVAL).because(Cause::Other { reason: reason.into() })
                 };
-                let handle = parents.xrcd.ok_or_else(missing)?.of(device, VERB)?;
-                Some((handle, parents.cq.ok_or_else(missing)?.of(device, VERB)?))
+                let handle = parents.xrcd.ok_or_else(missing)?.handle_on(device, VERB)?;
+                Some((handle, parents.cq.ok_or_else(missing)?.id_on(device, VERB)?))
             }
             _ => return Err(device.error(VERB, Errno::OPNOTSUPP)),
         };
@@ -101,7 +101,7 @@ impl Srq {
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for a shared receive queue of another device.
-    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<SrqId> {
+    pub(crate) fn id_on(&self, device: &Arc<Device>, verb: &'static str) -> Result<SrqId> {
         if Arc::ptr_eq(&self.device, device) {
             Ok(self.srq)
         } else {

@@ -29,7 +29,7 @@ impl Td {
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for a thread domain of another device.
-    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
+    pub(crate) fn share_on(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
         if Arc::ptr_eq(&self.device, device) {
             Ok(Arc::clone(&self.users))
         } else {

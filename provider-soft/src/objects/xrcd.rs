@@ -31,7 +31,7 @@ impl Xrcd {
     pub(crate) fn open(device: &Arc<Device>, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<Self> {
         const VERB: &str = "open_xrcd";
         let failed = |errno| device.error(VERB, errno);
-        let file = file.map(DomainFile::of).transpose().map_err(failed)?;
+        let file = file.map(DomainFile::from_file).transpose().map_err(failed)?;
         let handle = device.control(VERB, |DeviceCore { engine, domains, .. }, _| {
             let alloc_pd = || engine.alloc_pd().map_err(|refused| refusal(device, VERB, refused));
             domains.open(file, oflags, alloc_pd, failed)
@@ -43,7 +43,7 @@ impl Xrcd {
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for an XRC domain of another device.
-    pub(crate) fn of(&self, device: &Arc<Device>, verb: &'static str) -> Result<XrcHandle> {
+    pub(crate) fn handle_on(&self, device: &Arc<Device>, verb: &'static str) -> Result<XrcHandle> {
         if Arc::ptr_eq(&self.device, device) {
             Ok(self.handle)
         } else {

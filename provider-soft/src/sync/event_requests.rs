@@ -68,7 +68,7 @@ impl EventRequests {
     fn note(&self, armed: Armed, request: Request) {
         let Some(word) = self.word(armed) else { return };
         let mut seen = word.load(Ordering::Relaxed);
-        while Request::of(seen).is_none_or(|other| request.replaces(other)) {
+        while Request::from_word(seen).is_none_or(|other| request.replaces(other)) {
             match word.compare_exchange_weak(seen, request.word(), Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => seen = now,
@@ -79,7 +79,7 @@ impl EventRequests {
     /// Removes the request of this kind and returns it unless it is settled. The caller holds the
     /// device's lock.
     pub(crate) fn take(&self, armed: Armed) -> Option<Request> {
-        let request = Request::of(self.word(armed)?.swap(0, Ordering::Acquire))?;
+        let request = Request::from_word(self.word(armed)?.swap(0, Ordering::Acquire))?;
         (request.raised == self.raised.load(Ordering::Relaxed) & RAISED).then_some(request)
     }
 
@@ -114,7 +114,7 @@ impl Request {
         }
     }
 
-    fn of(word: u64) -> Option<Self> {
+    fn from_word(word: u64) -> Option<Self> {
         (word & PRESENT != 0).then_some(Self { raised: (word >> 32) as u32 & RAISED, count: word as u32 })
     }
 

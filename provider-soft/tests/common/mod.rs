@@ -79,7 +79,7 @@ impl Default for Shape {
 }
 
 impl Shape {
-    pub fn of(qp_type: QpType) -> Self {
+    pub fn for_type(qp_type: QpType) -> Self {
         Self { qp_type, ..Self::default() }
     }
 }
@@ -121,7 +121,7 @@ pub struct Remote {
 pub const NOBODY: Remote = Remote { qp_num: 0, psn: 0 };
 
 impl Remote {
-    pub fn of<S: verbs::state::State>(qp: &Qp<S, Soft>) -> Self {
+    pub fn from_qp<S: verbs::state::State>(qp: &Qp<S, Soft>) -> Self {
         Self { qp_num: qp.qp_num(), psn: qp.psn() }
     }
 }
@@ -145,7 +145,7 @@ pub fn path(dgid: Gid) -> AhAttr {
 /// Creates two connected ends, on one device if the contexts are the same.
 pub fn pair_on(a: &Context<Soft>, b: &Context<Soft>, shape: &Shape) -> (End, End) {
     let (left, right) = (End::new(a, shape), End::new(b, shape));
-    let (to_left, to_right) = (Remote::of(&left.qp), Remote::of(&right.qp));
+    let (to_left, to_right) = (Remote::from_qp(&left.qp), Remote::from_qp(&right.qp));
     (left.connect(shape, gid(b), to_right), right.connect(shape, gid(a), to_left))
 }
 

@@ -72,7 +72,7 @@ fn rights_that_a_region_cannot_have_have_a_cause() {
 
 #[test]
 fn a_datagram_is_answered_along_the_path_that_it_took() {
-    let (first, second, shape) = (open(), open(), Shape::of(QpType::UD));
+    let (first, second, shape) = (open(), open(), Shape::for_type(QpType::UD));
     let connect = |context| End::new(context, &shape).connect(&shape, gid(context), NOBODY);
     let (mut a, mut b) = (connect(&first), connect(&second));
     let (from, into) = (Arena::new(&a.pd, 64), Arena::new(&b.pd, 64));

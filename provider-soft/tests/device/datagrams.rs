@@ -7,7 +7,7 @@ use verbs::{PostReason, QpType, SendFlags, SendOp, SendWr, UdAddr, WcStatus};
 
 /// Returns two datagram queue pairs on separate devices.
 fn datagram_pair() -> (End, End) {
-    let (a, b, shape) = (open(), open(), Shape::of(QpType::UD));
+    let (a, b, shape) = (open(), open(), Shape::for_type(QpType::UD));
     let connect = |context| End::new(context, &shape).connect(&shape, gid(context), NOBODY);
     (connect(&a), connect(&b))
 }

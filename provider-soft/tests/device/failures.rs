@@ -170,8 +170,8 @@ fn a_queue_pair_is_destroyed_or_reset_with_traffic_in_flight_and_is_forgotten() 
     assert_eq!(a.cq.poll_into(&mut [verbs::Wc::default(); 64]), 0);
     // It works again, from the start of its rings.
     let mut c = End::new(&device, &Shape::default());
-    let mut qp = crate::common::connect(qp, &Shape::default(), gid(&device), Remote::of(&c.qp));
-    let mut c_qp = crate::common::connect(c.qp, &Shape::default(), gid(&device), Remote::of(&qp));
+    let mut qp = crate::common::connect(qp, &Shape::default(), gid(&device), Remote::from_qp(&c.qp));
+    let mut c_qp = crate::common::connect(c.qp, &Shape::default(), gid(&device), Remote::from_qp(&qp));
     let into = Arena::new(&c.pd, 8);
     for n in 0..100 {
         recv(&mut c_qp, n, &[into.sge(0..8)]);

@@ -10,7 +10,7 @@ fn group(test: u8) -> Gid {
 }
 
 fn datagram_end() -> End {
-    let (context, shape) = (open(), Shape::of(QpType::UD));
+    let (context, shape) = (open(), Shape::for_type(QpType::UD));
     End::new(&context, &shape).connect(&shape, gid(&context), NOBODY)
 }
 
@@ -101,7 +101,7 @@ fn a_queue_pair_that_left_or_ended_receives_nothing_of_the_group() {
 fn a_member_that_sleeps_is_woken_by_the_group() {
     let group = group(3);
     let mut a = datagram_end();
-    let shape = Shape { events: true, ..Shape::of(QpType::UD) };
+    let shape = Shape { events: true, ..Shape::for_type(QpType::UD) };
     let context = open();
     let mut b = End::new(&context, &shape).connect(&shape, gid(&context), NOBODY);
     let arena = Arena::new(&b.pd, 48);

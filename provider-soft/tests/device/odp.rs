@@ -232,7 +232,7 @@ fn the_rights_of_pages_count_at_the_time_of_an_access() {
 
 #[test]
 fn an_unreliable_message_into_missing_memory_fails_its_receive() {
-    let shape = Shape::of(QpType::UC);
+    let shape = Shape::for_type(QpType::UC);
     let (mut a, mut b) = pair(&shape);
     let pages = Pages::new();
     let (from, mr) = (Arena::new(&a.pd, 64), pages.register(&b.pd, ALL));

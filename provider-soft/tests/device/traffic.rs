@@ -67,7 +67,7 @@ fn lists_are_gathered_and_scattered() {
 #[test]
 fn immediate_data_and_inline_data_arrive() {
     for qp_type in [QpType::RC, QpType::UC] {
-        let (mut a, mut b) = pair(&Shape::of(qp_type));
+        let (mut a, mut b) = pair(&Shape::for_type(qp_type));
         let into = Arena::new(&b.pd, 128);
         let text = b"inline data is copied when it is posted";
         for (n, op) in [
@@ -96,7 +96,7 @@ fn immediate_data_and_inline_data_arrive() {
 #[test]
 fn inline_data_arrives_as_it_was_when_it_was_posted() {
     for qp_type in [QpType::RC, QpType::UC] {
-        let shape = Shape::of(qp_type);
+        let shape = Shape::for_type(qp_type);
         let (a, mut b) = pair(&shape);
         let (from, into) = (Arena::new(&a.pd, 64), Arena::new(&b.pd, 128));
         let End { qp, mut cq, .. } = a;
@@ -156,7 +156,7 @@ fn writes_reads_and_atomics_reach_the_peers_memory() {
 
 #[test]
 fn datagrams_carry_their_sender_and_a_grh() {
-    let (contexts, shape) = ([open(), open()], Shape::of(QpType::UD));
+    let (contexts, shape) = ([open(), open()], Shape::for_type(QpType::UD));
     let [mut a, mut b] =
         contexts.each_ref().map(|context| End::new(context, &shape).connect(&shape, gid(context), NOBODY));
     let (from, into) = (Arena::new(&a.pd, 2000), Arena::new(&b.pd, 2000));
@@ -189,7 +189,7 @@ fn many_messages_go_round_the_rings_in_order() {
     const COUNT: usize = 5000;
     let cap = QpCap { max_send_wr: 7, max_recv_wr: 9, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     for qp_type in [QpType::RC, QpType::UC] {
-        let (mut a, mut b) = pair(&Shape { cap, cqe: 20, ..Shape::of(qp_type) });
+        let (mut a, mut b) = pair(&Shape { cap, cqe: 20, ..Shape::for_type(qp_type) });
         let (from, into) = (Arena::new(&a.pd, 8 * COUNT), Arena::new(&b.pd, 8 * COUNT));
         for n in 0..COUNT {
             from.write(n * 8, &n.to_ne_bytes());

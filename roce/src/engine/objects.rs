@@ -105,7 +105,7 @@ impl<M: Memory> Objects<M> {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         let is_responder = matches!(qp.service, Service::Rc | Service::XrcTarget)
             && !matches!(qp.state, State::Reset | State::Init);
-        let address = is_responder.then(|| Address::of(&qp.attr.path));
+        let address = is_responder.then(|| Address::from_path(&qp.attr.path));
         if qp.peer.map(|peer| self.response_queue.address(peer)) == address.map(Some) {
             return;
         }

@@ -79,7 +79,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    pub(crate) fn of(path: &Path) -> Self {
+    pub(crate) fn from_path(path: &Path) -> Self {
         match path.network {
             Network::Udp | Network::Grh => Self::Global(path.remote),
             Network::Local => Self::Local(path.dlid),

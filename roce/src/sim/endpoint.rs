@@ -28,7 +28,7 @@ impl EndpointId {
     }
 
     /// Returns the endpoint with this address.
-    pub(super) fn of(gid: &Gid) -> Option<Self> {
+    pub(super) fn from_gid(gid: &Gid) -> Option<Self> {
         let last = u32::from_be_bytes(*gid.last_chunk()?);
         let id = Self(last.checked_sub(0x0a00_0001)? as usize);
         (id.gid() == *gid).then_some(id)

@@ -333,7 +333,7 @@ impl Fabric {
             buffer.truncate(transmit.len);
             buffer.extend([0; ICRC_LEN]);
             let path = transmit.path;
-            match EndpointId::of(&path.remote).filter(|to| to.0 < self.endpoints.len()) {
+            match EndpointId::from_gid(&path.remote).filter(|to| to.0 < self.endpoints.len()) {
                 Some(to) => self.carry(&path, id, to, buffer),
                 None if is_multicast(&path.remote) => {
                     for to in (0..self.endpoints.len()).map(EndpointId).filter(|to| *to != id) {

@@ -100,7 +100,7 @@ impl Listener {
             EventKind::ConnectRequest(request) => {
                 let channel = EventChannel::new()?;
                 request.id.migrate(&channel)?;
-                Endpoint::of(request.id, channel, self.cap)
+                Endpoint::from_id(request.id, channel, self.cap)
             }
             kind => {
                 let reason = format!("{kind:?} came instead of a request");
@@ -159,10 +159,10 @@ impl Endpoint {
         complete(&channel)?;
         id.resolve_route(RESOLVE)?;
         complete(&channel)?;
-        Self::of(id, channel, cap)
+        Self::from_id(id, channel, cap)
     }
 
-    fn of(id: CmId, channel: EventChannel, cap: QpCap) -> Result<Self> {
+    fn from_id(id: CmId, channel: EventChannel, cap: QpCap) -> Result<Self> {
         let context = id.context()?;
         let pd = context.alloc_pd()?;
         let qp_type = id.qp_type();

@@ -354,7 +354,7 @@ impl Test<'_> {
     fn on_route(&mut self, at: usize) -> Result {
         let Node { id: Some(id), parts, .. } = &mut self.nodes[at] else { return Ok(()) };
         let load = self.options.load;
-        let (made, mut qp) = Parts::of(id, load, self.console)?;
+        let (made, mut qp) = Parts::from_id(id, load, self.console)?;
         load.post_recvs(made.message.as_ref(), &mut qp, self.console)?;
         *parts = Some(made);
         let param = ConnParam {
@@ -462,7 +462,7 @@ impl Test<'_> {
 
 impl Parts {
     /// Creates the objects and the queue pair of an id that has a device.
-    fn of(id: &CmId, load: Load, console: &mut Console) -> Result<(Self, Qp<verbs::state::Init>)> {
+    fn from_id(id: &CmId, load: Load, console: &mut Console) -> Result<(Self, Qp<verbs::state::Init>)> {
         let (context, pd) = alloc_pd(NAME, id, console)?;
         let depth = if load.is_some() { load.capacity() } else { 1 };
         let send_cq = create_cq(NAME, &context, depth, console)?;
@@ -479,7 +479,7 @@ impl Parts {
 }
 
 fn accept(id: &CmId, options: &Options, console: &mut Console) -> Result<Parts> {
-    let (parts, mut qp) = Parts::of(id, options.load, console)?;
+    let (parts, mut qp) = Parts::from_id(id, options.load, console)?;
     set_ack_timeout(id, options, console);
     options.load.post_recvs(parts.message.as_ref(), &mut qp, console)?;
     id.accept(qp, &ConnParam::default())

@@ -117,7 +117,7 @@ impl Times {
         }
     }
 
-    fn of(&self, step: Step) -> (u64, u64) {
+    fn interval(&self, step: Step) -> (u64, u64) {
         let (start, end) = &self.0[step as usize];
         (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed))
     }
@@ -150,7 +150,7 @@ impl<'a, C: Iterator<Item = &'a Times> + Clone> fmt::Display for Table<'a, C> {
         f.write_str("step             avg/conn  total(us)    us/conn    sum(us)    max(us)    min(us)\n")?;
         for step in Step::ALL {
             let (mut sum, mut max, mut min) = (0, 0, u64::from(u32::MAX));
-            for (start, end) in self.conns.clone().map(|times| times.of(step)) {
+            for (start, end) in self.conns.clone().map(|times| times.interval(step)) {
                 if start != 0 && end != 0 {
                     // As in C, 32 bits.
                     let diff = u64::from(end.wrapping_sub(start) as u32);
@@ -166,7 +166,7 @@ impl<'a, C: Iterator<Item = &'a Times> + Clone> fmt::Display for Table<'a, C> {
                 // The steps overlap.
                 sum = 0;
             }
-            let (start, end) = self.run.of(step);
+            let (start, end) = self.run.interval(step);
             let total = end.wrapping_sub(start);
             let each = |time: u64| time.checked_div(count).unwrap_or(0);
             writeln!(

@@ -61,7 +61,7 @@ impl Spec {
     }
 
     /// Returns the options of a program that has a long option for each letter.
-    pub fn of(long: impl IntoIterator<Item = Long>) -> Self {
+    pub fn from_long(long: impl IntoIterator<Item = Long>) -> Self {
         let long: Vec<Long> = long.into_iter().collect();
         let letters = long.iter().filter(|option| !option.extension);
         let short = letters.flat_map(|option| {

@@ -75,7 +75,7 @@ impl<T> ForkLock<T> {
     /// held the lock at the fork.
     #[inline]
     pub fn lock(&self) -> Result<ForkGuard<'_, T>, Lost> {
-        self.acquire().map(|()| ForkGuard::of(self)).map_err(|_| Lost)
+        self.acquire().map(|()| ForkGuard::new(self)).map_err(|_| Lost)
     }
 
     /// Locks the value. In a forked child whose parent held the lock at the fork, the value is
@@ -83,12 +83,12 @@ impl<T> ForkLock<T> {
     pub fn lock_or(&self, value: impl FnOnce() -> T) -> ForkGuard<'_, T> {
         loop {
             match self.acquire() {
-                Ok(()) => return ForkGuard::of(self),
+                Ok(()) => return ForkGuard::new(self),
                 Err(lost) if self.exchange(lost, generation()) => {
                     // SAFETY: this thread holds the lock, which no other thread of this process had
                     // taken. Writing drops nothing.
                     unsafe { self.value.get().write(ManuallyDrop::new(value())) };
-                    return ForkGuard::of(self);
+                    return ForkGuard::new(self);
                 }
                 // Another thread of this process came first.
                 Err(_) => {}
@@ -99,7 +99,7 @@ impl<T> ForkLock<T> {
     /// Locks the value if it is free.
     pub fn try_lock(&self) -> Option<ForkGuard<'_, T>> {
         watch();
-        self.exchange(0, generation()).then(|| ForkGuard::of(self))
+        self.exchange(0, generation()).then(|| ForkGuard::new(self))
     }
 
     /// Returns whether the lock belongs to a thread of a parent process.
@@ -205,7 +205,7 @@ pub struct ForkGuard<'a, T> {
 }
 
 impl<'a, T> ForkGuard<'a, T> {
-    fn of(lock: &'a ForkLock<T>) -> Self {
+    fn new(lock: &'a ForkLock<T>) -> Self {
         Self { lock, _same_thread: PhantomData }
     }
 }

@@ -252,7 +252,7 @@ enum Mode {
 }
 
 impl Mode {
-    fn of(number: u8) -> Option<Self> {
+    fn from_number(number: u8) -> Option<Self> {
         [Self::Off, Self::TooLate, Self::On].into_iter().find(|mode| *mode as u8 == number)
     }
 }
@@ -298,7 +298,7 @@ fn state() -> Locked {
     static STATE: ForkLock<Option<State>> = ForkLock::new(None);
     let mut locked = STATE.lock_or(|| None);
     if locked.is_none() {
-        let known = Mode::of(MODE.load(Ordering::Relaxed));
+        let known = Mode::from_number(MODE.load(Ordering::Relaxed));
         let mut state = State { mode: known.unwrap_or(Mode::Off), pages: Pages::default() };
         if known.is_none()
             && ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"]

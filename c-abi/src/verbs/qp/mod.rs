@@ -80,7 +80,7 @@ unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
         for cq in [send_cq, recv_cq].into_iter().filter(|cq| !cq.is_null()) {
             // A queue that was destroyed, or belongs to the parent process, has no completions to
             // remove.
-            let queue = &cq::of::<P>(cq).queue;
+            let queue = &cq::from_raw::<P>(cq).queue;
             if P::PURGES {
                 let _ = queue.with(|queue| queue.purge(qp_num));
             } else {
@@ -186,14 +186,14 @@ fn finish<P: Provider>(
     base.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     base.cond = libc::PTHREAD_COND_INITIALIZER;
     if shown.has_send_ops {
-        wr::fill::<P>(&mut c, Addressing::of(qp.qp_type()));
+        wr::fill::<P>(&mut c, Addressing::for_type(qp.qp_type()));
     }
     let inner = Qp {
         sq: Spin::new(sq, shown.is_single_threaded),
         rq: Spin::new(rq, shown.is_single_threaded),
         batch: UnsafeCell::default(),
         is_refused: AtomicBool::new(false),
-        addressing: Addressing::of(qp.qp_type()),
+        addressing: Addressing::for_type(qp.qp_type()),
         max_inline_data: qp.cap().max_inline_data,
         handle: qp.handle(),
         control: Exclusive::new(Some(qp)),
@@ -278,7 +278,7 @@ impl<P: Provider> Provided<P> {
         let (parent, srq, xrcd, send_cq, recv_cq) = unsafe {
             let parent = match pd_of_qp.is_null() {
                 true => None,
-                false => Some(pd::of::<P>(pd_of_qp, VERB)?),
+                false => Some(pd::from_raw::<P>(pd_of_qp, VERB)?),
             };
             let cq = |cq: *mut _| match <*mut crate::abi::c::ibv_cq>::is_null(cq) {
                 true => Ok(None),

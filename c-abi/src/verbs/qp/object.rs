@@ -107,7 +107,7 @@ pub(crate) enum Addressing {
 }
 
 impl Addressing {
-    pub(crate) const fn of(qp_type: QpType) -> Self {
+    pub(crate) const fn for_type(qp_type: QpType) -> Self {
         match qp_type {
             QpType::UD => Self::Datagram,
             QpType::XRC_SEND => Self::Xrc,

@@ -26,7 +26,7 @@ impl World {
         let kernel = Scripted::default();
         let soft = Soft::new().unwrap();
         let choice = Choice::new(Kernel(kernel.ucma(true)), Arc::clone(&soft));
-        let channel = EventChannel::of(Arc::new(choice), vec![soft]).unwrap();
+        let channel = EventChannel::from_sources(Arc::new(choice), vec![soft]).unwrap();
         Self { kernel, channel, address, _device: device }
     }
 

@@ -92,7 +92,7 @@ impl State {
         if self.peers.len() >= MAX_PEERS {
             return Err(unseen);
         }
-        let process = match DeviceOwner::of(address.0.to_ipv6().into(), address.1, address.2) {
+        let process = match DeviceOwner::at(address.0.to_ipv6().into(), address.1, address.2) {
             DeviceOwner::Process(process) => process,
             DeviceOwner::Ended => return Err(Unwatched { has_ended: true }),
             DeviceOwner::Unknown => return Err(unseen),

@@ -67,7 +67,7 @@ impl Requesting {
     /// otherwise resolving would query it.
     fn resolved() -> Self {
         let device = verbs::soft::auto().unwrap();
-        let own = Port::of(device.info()).expect("a soft device").address();
+        let own = Port::from_device(device.info()).expect("a soft device").address();
         let host = silent_host();
         let to = SocketAddr::new(host.local_addr().unwrap().ip(), 1);
         let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
@@ -284,7 +284,7 @@ impl Resolving {
     fn resolve(&mut self, timeout_ms: u32) -> Key {
         let id = self.state.create(&self.queue, 1, PortSpace::TCP, QpType::RC).unwrap();
         // Other tests use the other devices.
-        let own = Port::of(self.device.info()).expect("a soft device").address();
+        let own = Port::from_device(self.device.info()).expect("a soft device").address();
         self.state.resolve_addr(id, Some(&(own, 0).into()), &self.at.into(), timeout_ms, false).unwrap();
         id
     }
@@ -401,7 +401,7 @@ fn request_of(source: Ipv4Addr, listener: SocketAddr, number: u32) -> Message {
 fn requests_that_make_room_for_others_at_once_are_as_many_as_those() {
     const BACKLOG: usize = 4;
     let device = verbs::soft::auto().unwrap();
-    let own = Port::of(device.info()).expect("a soft device");
+    let own = Port::from_device(device.info()).expect("a soft device");
     let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
     let queue = Queue::new().unwrap();
     let listener = state.create(&queue, 1, PortSpace::TCP, QpType::RC).unwrap();

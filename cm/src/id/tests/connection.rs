@@ -135,7 +135,7 @@ fn a_request_carries_the_queue_pairs_number_and_the_devices_depths() {
     let seen = world.kernel.seen();
     let text = seen.last().unwrap();
     assert!(text.starts_with(&format!("6: in {}", crate::channel::hex(&qp_num.to_ne_bytes()))), "{text}");
-    let limits = Limits::of(device.pd.context()).unwrap();
+    let limits = Limits::from_context(device.pd.context()).unwrap();
     // Follows the private data: their length, no shared queue, the device's limits, 7 retries.
     let tail = format!("0200{:02x}{:02x}00070701", limits.responder_resources, limits.initiator_depth);
     assert!(text.contains(&tail), "{tail} in {text}");
@@ -206,7 +206,7 @@ fn an_accept_moves_the_queue_pair_and_asks_for_no_more_than_the_peer() {
     assert!(seen.last().unwrap().starts_with(&format!("8: in {cookie}")), "{seen:?}");
     let qp = id.take_qp().unwrap();
     let (attr, _) = qp.query(QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MAX_QP_RD_ATOMIC).unwrap();
-    let limits = Limits::of(device.pd.context()).unwrap();
+    let limits = Limits::from_context(device.pd.context()).unwrap();
     assert_eq!(attr.max_dest_rd_atomic, 2.min(limits.responder_resources));
     assert_eq!(attr.max_rd_atomic, 200.min(limits.initiator_depth));
     let established = world.event(&event(id.key().0, EventType::ESTABLISHED, 0)).unwrap();

@@ -53,7 +53,7 @@ fn a_group_that_is_not_joined_leaves_nothing() {
     let error = id.join_multicast(([192, 0, 2, 1], 0), false).unwrap_err();
     assert!(error.to_string().contains("no group's"), "{error}");
     world.end(id);
-    let old = World::of(false);
+    let old = World::with_ib(false);
     let id = old.id(9, PortSpace::UDP);
     assert_eq!(id.join_multicast(([239, 1, 2, 3], 0), true).unwrap_err().errno, Errno::OPNOTSUPP);
     old.end(id);

@@ -79,7 +79,7 @@ fn at_once(init: &ListenerInit, accept: impl FnOnce(&Listener<End>) -> Vec<Conne
     let host = Host::new();
     // Completion queues have no channels, because processes are often limited to 1024 files.
     let listener = Listener::bind_with(host.at(0), init, |request| {
-        let end = End::of(&request.id);
+        let end = End::from_id(&request.id);
         let private_data = &request.peer.private_data()[..8];
         request.id.accept(end.qp(&request.id), &ConnParam { private_data, ..ConnParam::default() })?;
         Ok(Some(end))
@@ -102,7 +102,7 @@ fn at_once(init: &ListenerInit, accept: impl FnOnce(&Listener<End>) -> Vec<Conne
                     ..Connector::default()
                 };
                 let connection = connector.connect_with(to, |id| {
-                    let end = End::of(id);
+                    let end = End::from_id(id);
                     Ok((end.qp(id), end))
                 });
                 let connection = connection.unwrap();

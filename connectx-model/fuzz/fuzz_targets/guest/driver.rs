@@ -131,7 +131,7 @@ impl Driver {
         (self.uars[function], self.pds[function]) = (uar, pd);
         for (vector, events) in [(0, u64::MAX), (1, 0)] {
             let mut request = input(0x301, create_eq_in::SIZE);
-            let context = create_eq_in::EQ_CONTEXT_ENTRY.of_mut(&mut request);
+            let context = create_eq_in::EQ_CONTEXT_ENTRY.bytes_mut(&mut request);
             eqc::LOG_EQ_SIZE.set(context, 6u32);
             eqc::UAR_PAGE.set(context, uar);
             eqc::INTR.set(context, vector as u32);
@@ -140,7 +140,7 @@ impl Driver {
             self.eqns[function] = self.made(function, &request);
         }
         let mut request = input(0x200, create_mkey_in::KLM_PAS_MTT);
-        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut request);
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut request);
         for right in [mkc::LR, mkc::LW, mkc::RR, mkc::RW, mkc::A, mkc::LENGTH64] {
             right.set(context, 1u32);
         }
@@ -153,7 +153,7 @@ impl Driver {
     pub fn create_cq(&mut self, function: usize, log_size: u32) -> u32 {
         let (page, record) = (self.page(), self.record());
         let mut request = input(0x400, create_cq_in::PAS);
-        let context = create_cq_in::CQ_CONTEXT.of_mut(&mut request);
+        let context = create_cq_in::CQ_CONTEXT.bytes_mut(&mut request);
         cqc::LOG_CQ_SIZE.set(context, log_size);
         cqc::UAR_PAGE.set(context, self.uars[function]);
         cqc::C_EQN_OR_APU_ELEMENT.set(context, self.eqns[function]);
@@ -167,7 +167,7 @@ impl Driver {
     pub fn create_xrc_srq(&mut self, function: usize, cqn: u32) {
         let (page, record) = (self.page(), self.record());
         let mut request = input(0x705, create_xrc_srq_in::PAS);
-        let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut request);
+        let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.bytes_mut(&mut request);
         xrc_srqc::LOG_XRC_SRQ_SIZE.set(context, 4u32);
         xrc_srqc::LOG_RQ_STRIDE.set(context, 1u32);
         xrc_srqc::CQN.set(context, cqn);
@@ -181,7 +181,7 @@ impl Driver {
     pub fn create_qp(&mut self, function: usize, service: u32, cqn: u32, rq: (u32, u32)) -> Pair {
         let (buffer, record) = (self.page(), self.record());
         let mut request = input(0x500, create_qp_in::PAS);
-        let context = create_qp_in::QPC.of_mut(&mut request);
+        let context = create_qp_in::QPC.bytes_mut(&mut request);
         for (field, value) in [
             (qpc::ST, service),
             (qpc::PM_STATE, 3),
@@ -209,7 +209,7 @@ impl Driver {
     pub fn connect(&mut self, pair: Pair, service: u32, to: Pair) {
         let mut context = [0; qpc::SIZE];
         qpc::PM_STATE.set(&mut context, 3u32);
-        ads::VHCA_PORT_NUM.set(qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut context), 1u32);
+        ads::VHCA_PORT_NUM.set(qpc::PRIMARY_ADDRESS_PATH.bytes_mut(&mut context), 1u32);
         if service >= 2 && service != 3 {
             qpc::Q_KEY.set(&mut context, 0x1234u32);
         } else {
@@ -224,7 +224,7 @@ impl Driver {
         let mut context = [0; qpc::SIZE];
         qpc::MTU.set(&mut context, 3u32);
         qpc::LOG_MSG_MAX.set(&mut context, 30u32);
-        let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut context);
+        let path = qpc::PRIMARY_ADDRESS_PATH.bytes_mut(&mut context);
         ads::VHCA_PORT_NUM.set(path, 1u32);
         if service != 2 {
             // The first function's LID is 1; the others follow.
@@ -243,7 +243,7 @@ impl Driver {
             qpc::LOG_SRA_MAX.set(&mut context, 2u32);
             qpc::RETRY_COUNT.set(&mut context, 2u32);
             qpc::RNR_RETRY.set(&mut context, 2u32);
-            ads::ACK_TIMEOUT.set(qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut context), 10u32);
+            ads::ACK_TIMEOUT.set(qpc::PRIMARY_ADDRESS_PATH.bytes_mut(&mut context), 10u32);
         }
         self.modify(pair, 0x504, &context);
     }
@@ -303,7 +303,7 @@ impl Driver {
         let mut done = [0; 64];
         let _ = self.bus.read(queue, &mut done);
         let mut answer = [0; 16];
-        answer.copy_from_slice(command_entry::OUTPUT_INLINE.of(&done));
+        answer.copy_from_slice(command_entry::OUTPUT_INLINE.bytes(&done));
         self.handles.push(dword(&answer, 8) & 0xff_ffff);
         answer
     }

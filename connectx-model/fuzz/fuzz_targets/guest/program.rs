@@ -32,7 +32,7 @@ impl Input<'_> {
         (0..len).map(|_| self.byte()).collect()
     }
 
-    fn of<T: Copy>(&mut self, list: &[T]) -> Option<T> {
+    fn pick<T: Copy>(&mut self, list: &[T]) -> Option<T> {
         let place = usize::from(self.byte());
         list.get(place % list.len().max(1)).copied()
     }
@@ -101,7 +101,7 @@ const ACTIONS: usize = 200;
 
 /// Creates two queue pairs, connected to each other.
 fn pairs(driver: &mut Driver, input: &mut Input<'_>) {
-    let service = input.of(&[0, 0, 1, 2, 3]).unwrap_or(0);
+    let service = input.pick(&[0, 0, 1, 2, 3]).unwrap_or(0);
     let last = usize::from(driver.fabric.len() > 1);
     let made: Vec<Pair> = [0, last]
         .map(|function| {
@@ -119,23 +119,23 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
     match input.byte() % 20 {
         0 => {
             let (offset, len) =
-                (u64::from(input.word()) % BAR0_SIZE, input.of(&[1, 2, 4, 8, 16, 64]).unwrap_or(4));
+                (u64::from(input.word()) % BAR0_SIZE, input.pick(&[1, 2, 4, 8, 16, 64]).unwrap_or(4));
             let bytes = input.bytes(len);
             driver.store(function, offset, &bytes);
         }
         1 => {
             let offset = driver.uar(function) + u64::from(input.word() % 0x1000);
-            let bytes = input.of(&[4usize, 8, 8, 64]).map(|len| input.bytes(len)).unwrap_or_default();
+            let bytes = input.pick(&[4usize, 8, 8, 64]).map(|len| input.bytes(len)).unwrap_or_default();
             driver.store(function, offset, &bytes);
         }
         2 => {
-            let mut into = vec![0; input.of(&[1, 2, 4, 8, 64]).unwrap_or(4)];
+            let mut into = vec![0; input.pick(&[1, 2, 4, 8, 64]).unwrap_or(4)];
             let (bar, offset) = (u32::from(input.byte() % 3), u64::from(input.word()) % BAR0_SIZE);
             driver.fabric.bar_read(function, bar, offset, &mut into, driver.now);
         }
         3 => {
             let offset = u64::from(input.word()) % 4096;
-            let len = input.of(&[1usize, 2, 4]).unwrap_or(4).min((4096 - offset) as usize);
+            let len = input.pick(&[1usize, 2, 4]).unwrap_or(4).min((4096 - offset) as usize);
             let bytes = input.bytes(len);
             driver.fabric.config_write(function, offset, &bytes);
             let mut back = vec![0; len];
@@ -151,7 +151,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
         14 => receive(driver, input),
         15 => {
             // Arms a completion queue, in any order.
-            let cqn = input.of(&driver.cqns).unwrap_or(1);
+            let cqn = input.pick(&driver.cqns).unwrap_or(1);
             let word = input.word();
             let register = driver.uar(function) + 0x20;
             driver.store(function, register, &(u64::from(word) << 32 | u64::from(cqn)).to_be_bytes());
@@ -161,7 +161,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
             driver.fabric.expire(driver.now);
         }
         17 => {
-            if let Some(line) = input.of(LINES) {
+            if let Some(line) = input.pick(LINES) {
                 driver.fabric.control(line, driver.now);
             }
         }
@@ -172,12 +172,12 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
             }
             1 => driver.boot(function),
             2 => {
-                let cqn = input.of(&driver.cqns).unwrap_or(1);
+                let cqn = input.pick(&driver.cqns).unwrap_or(1);
                 driver.create_xrc_srq(function, cqn);
             }
             3 => {
                 let rq = (u32::from(input.byte() % 8), input.value(driver) as u32 & 0xff_ffff);
-                let cqn = input.of(&driver.cqns).unwrap_or(1);
+                let cqn = input.pick(&driver.cqns).unwrap_or(1);
                 driver.create_qp(function, u32::from(input.byte() % 16), cqn, rq);
             }
             _ => pairs(driver, input),
@@ -215,7 +215,7 @@ const LINES: &[&str] = &[
 fn post(driver: &mut Driver, input: &mut Input<'_>) {
     let Some(mut pair) = pick(driver, input) else { return };
     let opcode =
-        input.of(&[0x0au8, 0x0b, 0x08, 0x09, 0x10, 0x11, 0x12, 0x25, 0x00, 0x01, 0x0e]).unwrap_or(0x0a);
+        input.pick(&[0x0au8, 0x0b, 0x08, 0x09, 0x10, 0x11, 0x12, 0x25, 0x00, 0x01, 0x0e]).unwrap_or(0x0a);
     let mut wqe = vec![0; ctrl::SIZE];
     ctrl::WQE_INDEX.set(&mut wqe, pair.head);
     ctrl::OPCODE.set(&mut wqe, opcode);
@@ -227,7 +227,7 @@ fn post(driver: &mut Driver, input: &mut Input<'_>) {
         let mut vector = vec![0; datagram::SIZE];
         datagram::Q_KEY.set(&mut vector, 0x1234u32);
         datagram::EXTENDED.set(&mut vector, 1u32);
-        datagram::DQPN.set(&mut vector, input.of(&driver.pairs).map_or(1, |pair| pair.qpn));
+        datagram::DQPN.set(&mut vector, input.pick(&driver.pairs).map_or(1, |pair| pair.qpn));
         datagram::RLID_UDP_SPORT.set(&mut vector, u32::from(input.byte() % 4));
         wqe.extend(vector);
     }
@@ -305,7 +305,7 @@ fn receive(driver: &mut Driver, input: &mut Input<'_>) {
 }
 
 fn pick(driver: &Driver, input: &mut Input<'_>) -> Option<Pair> {
-    input.of(&driver.pairs)
+    input.pick(&driver.pairs)
 }
 
 fn keep(driver: &mut Driver, pair: Pair) {
@@ -328,17 +328,17 @@ fn srqn(number: u32) -> [u8; 16] {
 
 /// Executes a command from its table, with fields and bytes selected by the program.
 fn command(driver: &mut Driver, input_bytes: &mut Input<'_>, function: usize) {
-    let Some((opcode, table)) = input_bytes.of(COMMANDS) else { return };
+    let Some((opcode, table)) = input_bytes.pick(COMMANDS) else { return };
     let mut request = input(opcode, table.size);
     for _ in 0..input_bytes.byte() % 12 {
         let value = input_bytes.value(driver);
-        if let Some(field) = input_bytes.of(table.fields).filter(|field| field.name != "OPCODE") {
+        if let Some(field) = input_bytes.pick(table.fields).filter(|field| field.name != "OPCODE") {
             field.set(&mut request, value);
         }
     }
     for part in table.parts {
         for _ in 0..input_bytes.byte() % 16 {
-            let inside = part.of_mut(&mut request);
+            let inside = part.bytes_mut(&mut request);
             let at = usize::from(input_bytes.byte()) * 4 % inside.len().max(4);
             let value = (input_bytes.value(driver) as u32).to_be_bytes();
             put(inside, at, &value);
@@ -347,7 +347,7 @@ fn command(driver: &mut Driver, input_bytes: &mut Input<'_>, function: usize) {
     for _ in 0..input_bytes.byte() % 20 {
         request.extend(input_bytes.place().to_be_bytes());
     }
-    let out_len = input_bytes.of(&[0x400u32, 0x10, 8, 0x2000, 0]).unwrap_or(0x400);
+    let out_len = input_bytes.pick(&[0x400u32, 0x10, 8, 0x2000, 0]).unwrap_or(0x400);
     let mutation = input_bytes.byte();
     let (at, byte) = (usize::from(input_bytes.byte() % 64), input_bytes.byte());
     driver.command_as(function, &request, out_len, |entry| {

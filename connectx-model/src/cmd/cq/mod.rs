@@ -37,7 +37,7 @@ pub(super) fn create<B: Bus>(
     let core = &mut function.core;
     none_of(&[create_cq_in::CQ_UMEM_VALID], input)?;
     let mut context = [0; cqc::SIZE];
-    context.copy_from_slice(create_cq_in::CQ_CONTEXT.of(input));
+    context.copy_from_slice(create_cq_in::CQ_CONTEXT.bytes(input));
     reserved(&cqc::TABLE, &context)?;
     none_of(NOT_OFFERED, &context)?;
     if cqc::STATUS.is_set(&context) || cqc::ST.is_set(&context) {
@@ -50,7 +50,7 @@ pub(super) fn create<B: Bus>(
         return Err(missing(format!("event queue {eqn:#x}")));
     }
     let (log_size, entry_size) = size(core, &context)?;
-    let compression = Compression::of(core, &context, entry_size)?;
+    let compression = Compression::from_context(core, &context, entry_size)?;
     let pages = buffer(
         &core.bus,
         input.get(create_cq_in::PAS..).unwrap_or_default(),
@@ -148,7 +148,7 @@ pub(super) fn query<B: Bus>(
     cqc::ST.set(&mut context, state);
     cqc::PRODUCER_COUNTER.set(&mut context, cq.producer);
     cqc::CONSUMER_COUNTER.set(&mut context, consumer(&core.bus, cq));
-    query_cq_out::CQ_CONTEXT.of_mut(output).copy_from_slice(&context);
+    query_cq_out::CQ_CONTEXT.bytes_mut(output).copy_from_slice(&context);
     for (n, page) in cq.pages.list().iter().enumerate() {
         put(output, query_cq_out::PAS + n * 8, &page.to_be_bytes());
     }
@@ -178,7 +178,7 @@ pub(super) fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [
     let (core, cqn) = (&mut function.core, modify_cq_in::CQN.get32(input));
     core.needs_cq(cqn)?;
     none_of(&[modify_cq_in::CQ_UMEM_VALID], input)?;
-    let context = modify_cq_in::CQ_CONTEXT.of(input);
+    let context = modify_cq_in::CQ_CONTEXT.bytes(input);
     reserved(&cqc::TABLE, context)?;
     let select = modify_cq_in::MODIFY_FIELD_SELECT.get32(input);
     if modify_cq_in::OP_MOD.get(input) == 1 {
@@ -206,7 +206,7 @@ fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8
         return Err(bad(format!("a resize with field select {select:#x}")));
     }
     let core = &mut function.core;
-    let context = modify_cq_in::CQ_CONTEXT.of(input);
+    let context = modify_cq_in::CQ_CONTEXT.bytes(input);
     let (log_size, entry_size) = size(core, context)?;
     let pages = buffer(
         &core.bus,

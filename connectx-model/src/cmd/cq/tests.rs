@@ -13,7 +13,7 @@ type Change = (Field, u64);
 fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
-        field.set(create_cq_in::CQ_CONTEXT.of_mut(&mut input), *value);
+        field.set(create_cq_in::CQ_CONTEXT.bytes_mut(&mut input), *value);
     }
     input
 }
@@ -24,7 +24,7 @@ fn resize_to(bench: &mut Bench, cqn: u32, log_size: u32, entry_size: usize) -> V
     modify_cq_in::OP_MOD.set(&mut input, 1u32);
     modify_cq_in::CQN.set(&mut input, cqn);
     modify_cq_in::RESIZE_FIELD_SELECT.set(&mut input, RESIZE_ALL);
-    let context = modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
+    let context = modify_cq_in::CQ_CONTEXT.bytes_mut(&mut input);
     cqc::LOG_CQ_SIZE.set(context, log_size);
     cqc::CQE_SZ.set(context, u32::from(entry_size == 128));
     input.extend(bench.pages((entry_size << log_size).div_ceil(0x1000)));
@@ -54,7 +54,7 @@ fn a_queue_has_the_attributes_of_its_context() {
     assert!(cq.ignore_overrun);
     assert_eq!(cq.pages.list().len(), 4);
     let output = bench.ok(naming(0x402, cqn));
-    let context = query_cq_out::CQ_CONTEXT.of(&output);
+    let context = query_cq_out::CQ_CONTEXT.bytes(&output);
     assert_eq!((cqc::ST.get32(context), cqc::STATUS.get(context)), (ST_FIRED, 0));
     assert_eq!((cqc::LOG_CQ_SIZE.get(context), cqc::CQ_PERIOD.get(context)), (7, 5));
     assert_eq!(qword(&output, query_cq_out::PAS + 8), qword(&create, create_cq_in::PAS + 8));
@@ -149,7 +149,7 @@ fn moderation_is_kept_and_the_rest_left_alone() {
     let mut modify = input(0x403, modify_cq_in::PAS);
     modify_cq_in::CQN.set(&mut modify, cqn);
     modify_cq_in::MODIFY_FIELD_SELECT.set(&mut modify, MODIFY_PERIOD | MODIFY_COUNT);
-    let context = modify_cq_in::CQ_CONTEXT.of_mut(&mut modify);
+    let context = modify_cq_in::CQ_CONTEXT.bytes_mut(&mut modify);
     cqc::CQ_PERIOD.set(context, 16u32);
     cqc::CQ_MAX_COUNT.set(context, 8u32);
     cqc::OI.set(context, 1u32);
@@ -241,7 +241,7 @@ fn resizes_that_break_a_rule_change_nothing() {
     cq.in_error = true;
     bench.unlucky(good, Status::BadResourceState);
     let output = bench.ok(naming(0x402, cqn));
-    assert_eq!(cqc::STATUS.get32(query_cq_out::CQ_CONTEXT.of(&output)), STATUS_OVERFLOW);
+    assert_eq!(cqc::STATUS.get32(query_cq_out::CQ_CONTEXT.bytes(&output)), STATUS_OVERFLOW);
 }
 
 #[test]

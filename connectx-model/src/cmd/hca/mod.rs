@@ -325,7 +325,7 @@ pub(super) fn set_hca_cap<B: Bus>(
         hca::set_hca_cap_in::FUNCTION_ID.get(input) | hca::set_hca_cap_in::OTHER_FUNCTION.get(input),
     )?;
     let group = hca::set_hca_cap_in::OP_MOD.get32(input) >> 1;
-    let wanted = hca::set_hca_cap_in::CAPABILITY.of(input);
+    let wanted = hca::set_hca_cap_in::CAPABILITY.bytes(input);
     function.core.caps.set(group, wanted)
 }
 

@@ -169,14 +169,14 @@ fn a_driver_sets_capabilities_up_to_the_maximum() {
     let mut wanted = input(SET_HCA_CAP, 0x1010);
     put(&mut wanted, 0x10, &offered[0x10..]);
     driver.ok(&wanted, 8);
-    let capability = hca::set_hca_cap_in::CAPABILITY.of_mut(&mut wanted);
+    let capability = hca::set_hca_cap_in::CAPABILITY.bytes_mut(&mut wanted);
     cmd_hca_cap::LOG_MAX_QP.set(capability, 31u32);
     driver.refused(&wanted, 8, Rule::CommandCapability);
     // The driver selects the byte order of atomics, and a query then reports it.
     let mut wanted = set(input(SET_HCA_CAP, 0x1010), 0x04, 3 << 1);
     let now = driver.ok(&set(input(QUERY_HCA_CAP, 0x10), 0x04, 3 << 1 | 1), 0x1010);
     put(&mut wanted, 0x10, &now[0x10..]);
-    let capability = hca::set_hca_cap_in::CAPABILITY.of_mut(&mut wanted);
+    let capability = hca::set_hca_cap_in::CAPABILITY.bytes_mut(&mut wanted);
     atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(capability, 1u32);
     driver.ok(&wanted, 8);
     // A group and bits that do not exist.
@@ -241,7 +241,7 @@ fn a_command_can_be_made_to_fail() {
 fn the_adapter_names_itself() {
     let mut driver = Driver::booted(PortKind::Ib);
     let output = driver.ok(&input(QUERY_ADAPTER, 0x10), 0x110);
-    assert!(hca::query_adapter_out::VSD_CONTD_PSID.of(&output).starts_with(b"MODEL"));
+    assert!(hca::query_adapter_out::VSD_CONTD_PSID.bytes(&output).starts_with(b"MODEL"));
     driver.ok(&input(QUERY_SPECIAL_CONTEXTS, 0x10), 0x20);
     driver.ok(&input(SET_DRIVER_VERSION, 0x50), 8);
 }

@@ -92,8 +92,8 @@ fn the_addresses_of_a_key_begin_at_zero() {
     assert!(read(&mut bench, 120, &mut bytes) && !read(&mut bench, 121, &mut bytes));
     assert!(!read(&mut bench, area + 64, &mut bytes));
     let queried = bench.ok(naming(0x201, index));
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(&input);
-    assert_eq!(query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of(&queried), context);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes(&input);
+    assert_eq!(query_mkey_out::MEMORY_KEY_MKEY_ENTRY.bytes(&queried), context);
 }
 
 #[test]

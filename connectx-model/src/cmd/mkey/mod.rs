@@ -30,7 +30,7 @@ pub(super) fn create<B: Bus>(
     output: &mut [u8],
 ) -> Result<(), Refusal> {
     let mut context = [0; mkc::SIZE];
-    context.copy_from_slice(create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(input));
+    context.copy_from_slice(create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes(input));
     let list = input.get(create_mkey_in::KLM_PAS_MTT..).unwrap_or_default();
     let mode = check(&context, input)?;
     function.core.needs_pd(mkc::PD.get32(&context))?;
@@ -95,7 +95,7 @@ fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
         ],
         context,
     )?;
-    let mode = AccessMode::of(context).ok_or_else(|| not_offered("the access mode"))?;
+    let mode = AccessMode::from_context(context).ok_or_else(|| not_offered("the access mode"))?;
     if mkc::QPN.get(context) != ANY_QP {
         return Err(bad(format!("a key for queue pair {:#x} only", mkc::QPN.get(context))));
     }
@@ -143,19 +143,19 @@ pub(super) fn query<B: Bus>(
         mkc::PD.set(&mut context, attr.pd.0);
         mkc::FREE.set(&mut context, function.engine.mr_is_valid(index) != Some(true));
     }
-    key.list().peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of_mut(output));
+    key.list().peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.bytes_mut(output));
     // The driver requests the memory of a window after a page fault.
     if let Some(window) = function.engine.window_by_index(index) {
         mkc::MKEY_7_0.set(&mut context, window.rkey & 0xff);
         mkc::FREE.set(&mut context, 0u32);
         mkc::START_ADDR.set(&mut context, window.iova);
         mkc::LEN.set(&mut context, window.length);
-        let piece = query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of_mut(output);
+        let piece = query_mkey_out::BSF0_KLM0_PAS_MTT0_1.bytes_mut(output);
         klm::BYTE_COUNT.set(piece, window.length);
         klm::MKEY.set(piece, window.lkey);
         klm::VA.set(piece, window.addr);
     }
-    query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(output).copy_from_slice(&context);
+    query_mkey_out::MEMORY_KEY_MKEY_ENTRY.bytes_mut(output).copy_from_slice(&context);
     Ok(())
 }
 

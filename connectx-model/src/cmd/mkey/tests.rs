@@ -13,7 +13,7 @@ fn pages(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 1u32);
     let pd = bench.pd;
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
     for (field, value) in [
         (mkc::UMR_EN, 1),
         (mkc::LR, 1),
@@ -38,7 +38,7 @@ fn pages(bench: &mut Bench) -> Vec<u8> {
 fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
-        field.set(create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input), *value);
+        field.set(create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input), *value);
     }
     input
 }
@@ -98,13 +98,13 @@ fn query_tells_context_and_list() {
     let index = create(&mut bench, &input);
     let output = bench.ok(naming(0x201, index));
     assert_eq!(
-        query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of(&output),
-        create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of(&input)
+        query_mkey_out::MEMORY_KEY_MKEY_ENTRY.bytes(&output),
+        create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes(&input)
     );
     // Pages of a list without rights are all present.
     let mut list = input[create_mkey_in::KLM_PAS_MTT..].to_vec();
     list.chunks_exact_mut(8).for_each(|entry| entry[7] |= 3);
-    assert_eq!(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of(&output), list);
+    assert_eq!(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.bytes(&output), list);
     bench.refused(naming(0x201, index + 1), Status::BadResource, Rule::CommandObject);
 }
 
@@ -196,7 +196,7 @@ fn a_free_key_opens_nothing_until_it_is_filled() {
     assert_eq!(bench.function.remap(index), Ok(index << 8 | 0x43));
     assert_eq!(bench.function.engine.mr_is_valid(index), Some(true));
     let output = bench.ok(naming(0x201, index));
-    let context = query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of(&output);
+    let context = query_mkey_out::MEMORY_KEY_MKEY_ENTRY.bytes(&output);
     assert_eq!((mkc::MKEY_7_0.get(context), mkc::FREE.get(context)), (0x43, 0));
     bench.ok(naming(0x202, index));
 }

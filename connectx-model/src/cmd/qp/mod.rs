@@ -47,7 +47,7 @@ pub(super) fn create<B: Bus>(
         ],
         input,
     )?;
-    let context = create_qp_in::QPC.of(input);
+    let context = create_qp_in::QPC.bytes(input);
     check_reserved(context)?;
     let list = input.get(create_qp_in::PAS..).unwrap_or_default();
     let mut qp = init::read(&function.core, context, list)?;
@@ -84,8 +84,8 @@ pub(super) fn create<B: Bus>(
 /// Rejects bits not named in the context's table or the tables of its address paths.
 fn check_reserved(context: &[u8]) -> Result<(), Refusal> {
     reserved(&qpc::TABLE, context)?;
-    reserved(&ads::TABLE, qpc::PRIMARY_ADDRESS_PATH.of(context))?;
-    reserved(&ads::TABLE, qpc::SECONDARY_ADDRESS_PATH.of(context))
+    reserved(&ads::TABLE, qpc::PRIMARY_ADDRESS_PATH.bytes(context))?;
+    reserved(&ads::TABLE, qpc::SECONDARY_ADDRESS_PATH.bytes(context))
 }
 
 pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
@@ -148,7 +148,7 @@ pub(super) fn query<B: Bus>(
     qpc::HW_RQ_COUNTER.set(&mut context, qp.run.recv.done);
     qpc::SW_RQ_COUNTER.set(&mut context, qp.run.recv.fetched);
     query_qp_out::ECE.set(output, qp.ece);
-    query_qp_out::QPC.of_mut(output).copy_from_slice(&context);
+    query_qp_out::QPC.bytes_mut(output).copy_from_slice(&context);
     for (n, page) in qp.pages.list().iter().enumerate() {
         put(output, query_qp_out::QP_PAS_LIST + n * 8, &page.to_be_bytes());
     }
@@ -172,13 +172,13 @@ fn datagrams<B: Bus>(function: &Function<B>, qpn: u32) -> Result<Qpn, Refusal> {
 
 pub(super) fn attach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let qpn = datagrams(function, attach_to_mcg_in::QPN.get32(input))?;
-    let group = group(attach_to_mcg_in::MULTICAST_GID.of(input));
+    let group = group(attach_to_mcg_in::MULTICAST_GID.bytes(input));
     function.engine.attach_mcast(qpn, group).map_err(|refused| engine(refused, "the group"))
 }
 
 pub(super) fn detach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let qpn = datagrams(function, detach_from_mcg_in::QPN.get32(input))?;
-    let group = group(detach_from_mcg_in::MULTICAST_GID.of(input));
+    let group = group(detach_from_mcg_in::MULTICAST_GID.bytes(input));
     // A user may leave a group without having joined it: the driver does not count members.
     function.engine.detach_mcast(qpn, group).map_err(|_| Refusal::fair(Status::BadParam))
 }

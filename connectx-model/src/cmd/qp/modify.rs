@@ -131,7 +131,7 @@ fn modify<B: Bus>(
     // the options field.
     let qpn = rst2init_qp_in::QPN.get32(input);
     let mask = rst2init_qp_in::OPT_PARAM_MASK.get32(input);
-    let context = rst2init_qp_in::QPC.of(input);
+    let context = rst2init_qp_in::QPC.bytes(input);
     let asked = rst2init_qp_in::ECE.get32(input);
     check_reserved(context)?;
     let qp = function.core.qps.get(&qpn).ok_or_else(|| missing(name(qpn)))?;
@@ -152,7 +152,7 @@ fn modify<B: Bus>(
     options(&function.core, service, mask, context, &mut kept, &mut change)?;
     apply(function, qpn, &change)?;
     if let Some(path) = change.path.filter(|path| path.network == Network::Udp) {
-        let mac = mac(qpc::PRIMARY_ADDRESS_PATH.of(context));
+        let mac = mac(qpc::PRIMARY_ADDRESS_PATH.bytes(context));
         function.core.destinations.add(Destination { gid: path.remote, mac, qpn });
     }
     if let Some(qp) = function.core.qps.get_mut(&qpn) {
@@ -223,14 +223,14 @@ fn required<B: Bus>(
 ) -> Result<(), Refusal> {
     let connected = service.is_connected();
     let reliable = matches!(service, Service::Rc | Service::XrcInitiator | Service::XrcTarget);
-    let primary = qpc::PRIMARY_ADDRESS_PATH.of(context);
+    let primary = qpc::PRIMARY_ADDRESS_PATH.bytes(context);
     match transition {
         Transition::RstToInit => {
             if ads::VHCA_PORT_NUM.get(primary) != 1 {
                 return Err(attribute(format!("port {}", ads::VHCA_PORT_NUM.get(primary))));
             }
             change.pkey = Some(pkey(&core.port, primary)?);
-            let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(kept);
+            let path = qpc::PRIMARY_ADDRESS_PATH.bytes_mut(kept);
             take(path, primary, &[ads::PKEY_INDEX, ads::VHCA_PORT_NUM]);
             take(kept, context, &[qpc::PM_STATE, qpc::COUNTER_SET_ID]);
             if connected {
@@ -274,7 +274,7 @@ fn required<B: Bus>(
                 change.retry_cnt = Some(qpc::RETRY_COUNT.get(context) as u8);
                 change.rnr_retry = Some(qpc::RNR_RETRY.get(context) as u8);
                 take(kept, context, &[qpc::LOG_SRA_MAX, qpc::RETRY_COUNT, qpc::RNR_RETRY]);
-                take(qpc::PRIMARY_ADDRESS_PATH.of_mut(kept), primary, &[ads::ACK_TIMEOUT]);
+                take(qpc::PRIMARY_ADDRESS_PATH.bytes_mut(kept), primary, &[ads::ACK_TIMEOUT]);
             }
         }
         Transition::InitToInit | Transition::RtsToRts | Transition::SqErrToRts | Transition::SqdToRts => {}
@@ -304,7 +304,7 @@ fn queue_key(context: &[u8], kept: &mut [u8], change: &mut AttrChange) {
 
 /// Copies the whole path, except fields set at INIT and left empty in this context.
 fn keep_path(kept: &mut [u8], primary: &[u8]) {
-    let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(kept);
+    let path = qpc::PRIMARY_ADDRESS_PATH.bytes_mut(kept);
     let before = [ads::PKEY_INDEX, ads::VHCA_PORT_NUM].map(|field| (field, field.get(path)));
     path.copy_from_slice(primary);
     for (field, value) in before {
@@ -321,7 +321,7 @@ fn options<B: Bus>(
     kept: &mut [u8],
     change: &mut AttrChange,
 ) -> Result<(), Refusal> {
-    let primary = qpc::PRIMARY_ADDRESS_PATH.of(context);
+    let primary = qpc::PRIMARY_ADDRESS_PATH.bytes(context);
     let rights_named = [(optional::RRE, qpc::RRE), (optional::RWE, qpc::RWE), (optional::RAE, qpc::RAE)];
     if mask & optional::ACCESS != 0 {
         if mask & optional::RAE != 0 && qpc::RAE.is_set(context) && !qpc::ATOMIC_MODE.is_set(context) {
@@ -337,7 +337,7 @@ fn options<B: Bus>(
     }
     if mask & optional::PKEY_INDEX != 0 {
         change.pkey = Some(pkey(&core.port, primary)?);
-        take(qpc::PRIMARY_ADDRESS_PATH.of_mut(kept), primary, &[ads::PKEY_INDEX]);
+        take(qpc::PRIMARY_ADDRESS_PATH.bytes_mut(kept), primary, &[ads::PKEY_INDEX]);
     }
     if mask & optional::Q_KEY != 0 && !service.is_connected() {
         queue_key(context, kept, change);
@@ -348,17 +348,17 @@ fn options<B: Bus>(
     }
     if mask & optional::PORT != 0 {
         check_port(primary)?;
-        take(qpc::PRIMARY_ADDRESS_PATH.of_mut(kept), primary, &[ads::VHCA_PORT_NUM]);
+        take(qpc::PRIMARY_ADDRESS_PATH.bytes_mut(kept), primary, &[ads::VHCA_PORT_NUM]);
     }
     if mask & optional::PM_STATE != 0 {
         take(kept, context, &[qpc::PM_STATE]);
     }
     if mask & optional::ALTERNATE_PATH != 0 {
         // Stored only for queries: paths never migrate in this model.
-        let alternate = qpc::SECONDARY_ADDRESS_PATH.of(context);
+        let alternate = qpc::SECONDARY_ADDRESS_PATH.bytes(context);
         check_port(alternate)?;
         check_fields(&core.port, alternate)?;
-        qpc::SECONDARY_ADDRESS_PATH.of_mut(kept).copy_from_slice(alternate);
+        qpc::SECONDARY_ADDRESS_PATH.bytes_mut(kept).copy_from_slice(alternate);
     }
     if mask & optional::COUNTER_SET != 0 {
         take(kept, context, &[qpc::COUNTER_SET_ID]);

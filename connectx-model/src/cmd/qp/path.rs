@@ -16,7 +16,7 @@ use crate::port::{IB_GIDS, PKEYS, Port, PortKind, ROCE_ADDRESSES};
 pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
     check_port(context)?;
     let mut remote: Gid = [0; 16];
-    remote.copy_from_slice(ads::RGID_RIP.of(context));
+    remote.copy_from_slice(ads::RGID_RIP.bytes(context));
     let global = port.kind == PortKind::Roce || ads::GRH.is_set(context);
     let local = if global { local(port, ads::SRC_ADDR_INDEX.get32(context))? } else { Gid::default() };
     check_fields(port, context)?;
@@ -53,7 +53,8 @@ pub(super) fn check_fields(port: &Port, context: &[u8]) -> Result<(), Refusal> {
     match port.kind {
         PortKind::Ib => {
             let route = [ads::SRC_ADDR_INDEX, ads::HOP_LIMIT, ads::TCLASS, ads::FLOW_LABEL];
-            let has_route = set(&route).is_some() || ads::RGID_RIP.of(context).iter().any(|byte| *byte != 0);
+            let has_route =
+                set(&route).is_some() || ads::RGID_RIP.bytes(context).iter().any(|byte| *byte != 0);
             if has_route && !ads::GRH.is_set(context) {
                 return Err(attribute("a global route without the GRH bit"));
             }

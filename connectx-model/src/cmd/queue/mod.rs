@@ -146,11 +146,11 @@ impl<B: Bus> Core<B> {
                 format!("{len} bytes of input"),
             ));
         }
-        let mut input = command_entry::INPUT_INLINE.of(entry).to_vec();
+        let mut input = command_entry::INPUT_INLINE.bytes(entry).to_vec();
         let first = command_entry::INPUT_MAILBOX.get(entry);
         let token = command_entry::TOKEN.get32(entry);
         self.walk(first, len.saturating_sub(INLINE), token, Delivery::InputPointer, |bytes, _| {
-            input.extend_from_slice(mailbox::DATA.of(bytes));
+            input.extend_from_slice(mailbox::DATA.bytes(bytes));
         })?;
         input.truncate(len);
         Ok(input)
@@ -203,7 +203,7 @@ impl<B: Bus> Core<B> {
 
     fn scatter(&self, entry: &mut [u8], boxes: &[u64], output: &[u8]) -> Result<(), Undelivered> {
         let (inline, rest) = output.split_at(output.len().min(INLINE));
-        command_entry::OUTPUT_INLINE.of_mut(entry).fill(0);
+        command_entry::OUTPUT_INLINE.bytes_mut(entry).fill(0);
         put(entry, command_entry::OUTPUT_INLINE.offset, inline);
         for (address, bytes) in boxes.iter().zip(rest.chunks(mailbox::DATA.len)) {
             if let Err(fault) = self.bus.write(*address, bytes) {

@@ -165,6 +165,6 @@ fn the_end_of_a_command_is_an_event_where_a_queue_takes_it() {
     driver.host.submit(&mut driver.function, 5, &entry);
     let event = queue.next(&driver.host.bus).unwrap();
     assert_eq!(eqe::eqe::EVENT_TYPE.get(&event), EventType::Command as u64);
-    assert_eq!(eqe::command::VECTOR.get(eqe::eqe::EVENT_DATA.of(&event)), 1 << 5);
+    assert_eq!(eqe::command::VECTOR.get(eqe::eqe::EVENT_DATA.bytes(&event)), 1 << 5);
     assert_eq!(driver.host.bus.take_raised(), [2]);
 }

@@ -61,7 +61,7 @@ pub(super) fn create_srq<B: Bus>(
     input: &[u8],
     output: &mut [u8],
 ) -> Result<(), Refusal> {
-    let context = create_srq_in::SRQ_CONTEXT_ENTRY.of(input);
+    let context = create_srq_in::SRQ_CONTEXT_ENTRY.bytes(input);
     reserved(&srqc::TABLE, context)?;
     signed(srqc::WQ_SIGNATURE, context)?;
     none_of(&[srqc::CONT_SRQ, srqc::RLKY], context)?;
@@ -93,7 +93,7 @@ pub(super) fn create_xrc_srq<B: Bus>(
     input: &[u8],
     output: &mut [u8],
 ) -> Result<(), Refusal> {
-    let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of(input);
+    let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.bytes(input);
     reserved(&xrc_srqc::TABLE, context)?;
     signed(xrc_srqc::WQ_SIGNATURE, context)?;
     none_of(&[create_xrc_srq_in::XRC_SRQ_UMEM_VALID], input)?;
@@ -136,8 +136,8 @@ pub(super) fn create_rmp<B: Bus>(
     input: &[u8],
     output: &mut [u8],
 ) -> Result<(), Refusal> {
-    let context = create_rmp_in::CTX.of(input);
-    let queue = rmpc::WQ.of(context);
+    let context = create_rmp_in::CTX.bytes(input);
+    let queue = rmpc::WQ.bytes(context);
     reserved(&rmpc::TABLE, context)?;
     reserved(&wq::TABLE, queue)?;
     signed(wq::WQ_SIGNATURE, queue)?;
@@ -172,8 +172,8 @@ pub(super) fn create_xrq<B: Bus>(
     input: &[u8],
     output: &mut [u8],
 ) -> Result<(), Refusal> {
-    let context = create_xrq_in::XRQ_CONTEXT.of(input);
-    let queue = xrqc::WQ.of(context);
+    let context = create_xrq_in::XRQ_CONTEXT.bytes(input);
+    let queue = xrqc::WQ.bytes(context);
     if !function.core.caps.offers(cmd_hca_cap::TAG_MATCHING) {
         return Err(not_offered("tag matching"));
     }
@@ -411,11 +411,11 @@ fn query<B: Bus>(
         }
         SrqKind::Rmp => {
             rmpc::STATE.set(&mut context, if srq.run.broken { 3u32 } else { RMP_READY as u32 });
-            wq::LWM.set(rmpc::WQ.of_mut(&mut context), limit);
+            wq::LWM.set(rmpc::WQ.bytes_mut(&mut context), limit);
         }
         SrqKind::Xrq => {
             xrqc::STATE.set(&mut context, u32::from(srq.run.broken));
-            wq::LWM.set(xrqc::WQ.of_mut(&mut context), limit);
+            wq::LWM.set(xrqc::WQ.bytes_mut(&mut context), limit);
             if let Some(tags) = &srq.tags {
                 xrqc::APPEND_NEXT_INDEX.set(&mut context, tags.next);
                 xrqc::SW_PHASE_CNT.set(&mut context, tags.software);
@@ -423,7 +423,7 @@ fn query<B: Bus>(
             }
         }
     }
-    let place = place.of_mut(output);
+    let place = place.bytes_mut(output);
     let len = place.len().min(context.len());
     place[..len].copy_from_slice(&context[..len]);
     Ok(())
@@ -465,8 +465,8 @@ pub(super) fn modify_rmp<B: Bus>(
     input: &[u8],
     _: &mut [u8],
 ) -> Result<(), Refusal> {
-    let context = modify_rmp_in::CTX.of(input);
-    let queue = rmpc::WQ.of(context);
+    let context = modify_rmp_in::CTX.bytes(input);
+    let queue = rmpc::WQ.bytes(context);
     reserved(&rmpc::TABLE, context)?;
     reserved(&wq::TABLE, queue)?;
     let rmpn = modify_rmp_in::RMPN.get32(input);

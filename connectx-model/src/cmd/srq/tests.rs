@@ -10,7 +10,7 @@ use crate::port::PortKind;
 fn basic(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x700, create_srq_in::PAS);
     let (pd, record) = (bench.pd, bench.page());
-    let context = create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut input);
+    let context = create_srq_in::SRQ_CONTEXT_ENTRY.bytes_mut(&mut input);
     for (field, value) in [
         (srqc::LOG_SRQ_SIZE, 6),
         (srqc::LOG_RQ_STRIDE, 2),
@@ -27,9 +27,9 @@ fn basic(bench: &mut Bench) -> Vec<u8> {
 fn pool(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x90c, create_rmp_in::SIZE);
     let (pd, record) = (bench.pd, bench.page());
-    let context = create_rmp_in::CTX.of_mut(&mut input);
+    let context = create_rmp_in::CTX.bytes_mut(&mut input);
     rmpc::STATE.set(context, RMP_READY as u32);
-    let queue = rmpc::WQ.of_mut(context);
+    let queue = rmpc::WQ.bytes_mut(context);
     for (field, value) in
         [(wq::LOG_WQ_SZ, 6), (wq::LOG_WQ_STRIDE, 6), (wq::PD, u64::from(pd)), (wq::DBR_ADDR, record)]
     {
@@ -43,7 +43,7 @@ fn pool(bench: &mut Bench) -> Vec<u8> {
 fn matching(bench: &mut Bench, cqn: u32) -> Vec<u8> {
     let mut input = input(0x717, create_xrq_in::SIZE);
     let (pd, record) = (bench.pd, bench.page());
-    let context = create_xrq_in::XRQ_CONTEXT.of_mut(&mut input);
+    let context = create_xrq_in::XRQ_CONTEXT.bytes_mut(&mut input);
     for (field, value) in [
         (xrqc::TOPOLOGY, 1),
         (xrqc::OFFLOAD, 1),
@@ -53,7 +53,7 @@ fn matching(bench: &mut Bench, cqn: u32) -> Vec<u8> {
     ] {
         field.set(context, value);
     }
-    let queue = xrqc::WQ.of_mut(context);
+    let queue = xrqc::WQ.bytes_mut(context);
     for (field, value) in
         [(wq::LOG_WQ_SZ, 6), (wq::LOG_WQ_STRIDE, 6), (wq::PD, u64::from(pd)), (wq::DBR_ADDR, record)]
     {
@@ -77,9 +77,9 @@ fn arming(kind: SrqKind, srqn: u32, limit: u32) -> Vec<u8> {
             modify_rmp_in::RMPN.set(&mut input, srqn);
             modify_rmp_in::RMP_STATE.set(&mut input, RMP_READY as u32);
             modify_rmp_in::LWM.set(&mut input, 1u32);
-            let context = modify_rmp_in::CTX.of_mut(&mut input);
+            let context = modify_rmp_in::CTX.bytes_mut(&mut input);
             rmpc::STATE.set(context, RMP_READY as u32);
-            wq::LWM.set(rmpc::WQ.of_mut(context), limit);
+            wq::LWM.set(rmpc::WQ.bytes_mut(context), limit);
             input
         }
     }
@@ -91,21 +91,21 @@ fn each(mut check: impl FnMut(&mut Bench, SrqKind, Vec<u8>, [u16; 2], fn(&[u8]) 
     let mut bench = Bench::new(PortKind::Ib);
     let input = basic(&mut bench);
     check(&mut bench, SrqKind::Basic, input, [0x702, 0x701], |output| {
-        srqc::LWM.get32(query_srq_out::SRQ_CONTEXT_ENTRY.of(output))
+        srqc::LWM.get32(query_srq_out::SRQ_CONTEXT_ENTRY.bytes(output))
     });
     let cqn = bench.cq();
     let input = bench.create_xrc_srq(cqn);
     check(&mut bench, SrqKind::Xrc, input, [0x707, 0x706], |output| {
-        xrc_srqc::LWM.get32(query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY.of(output))
+        xrc_srqc::LWM.get32(query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY.bytes(output))
     });
     let input = pool(&mut bench);
     check(&mut bench, SrqKind::Rmp, input, [0x90f, 0x90e], |output| {
-        wq::LWM.get32(rmpc::WQ.of(query_rmp_out::RMP_CONTEXT.of(output)))
+        wq::LWM.get32(rmpc::WQ.bytes(query_rmp_out::RMP_CONTEXT.bytes(output)))
     });
     let cqn = bench.cq();
     let input = matching(&mut bench, cqn);
     check(&mut bench, SrqKind::Xrq, input, [0x719, 0x718], |output| {
-        wq::LWM.get32(xrqc::WQ.of(query_xrq_out::XRQ_CONTEXT.of(output)))
+        wq::LWM.get32(xrqc::WQ.bytes(query_xrq_out::XRQ_CONTEXT.bytes(output)))
     });
 }
 
@@ -156,7 +156,7 @@ fn an_xrc_queue_completes_on_its_queue_with_its_index() {
         [(xrc_srqc::CQN, "completion queue"), (xrc_srqc::XRCD, "domain"), (xrc_srqc::PD, "domain")]
     {
         let mut wrong = create.clone();
-        field.set(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut wrong), 0x00ff_fff0u32);
+        field.set(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.bytes_mut(&mut wrong), 0x00ff_fff0u32);
         bench.refused(wrong, Status::BadResource, Rule::CommandObject);
         assert_eq!(bench.function.core.srqs.len(), 1, "{what}");
     }
@@ -180,20 +180,20 @@ fn contexts_that_break_a_rule_are_refused() {
     ];
     for (field, value, rule) in cases {
         let mut wrong = good.clone();
-        field.set(rmpc::WQ.of_mut(create_rmp_in::CTX.of_mut(&mut wrong)), value as u64);
+        field.set(rmpc::WQ.bytes_mut(create_rmp_in::CTX.bytes_mut(&mut wrong)), value as u64);
         bench.refused(wrong, Status::BadParam, rule);
     }
     let mut idle = good.clone();
-    rmpc::STATE.set(create_rmp_in::CTX.of_mut(&mut idle), 0u32);
+    rmpc::STATE.set(create_rmp_in::CTX.bytes_mut(&mut idle), 0u32);
     bench.refused(idle, Status::BadParam, Rule::CommandParameter);
     let mut signed = good.clone();
-    wq::WQ_SIGNATURE.set(rmpc::WQ.of_mut(create_rmp_in::CTX.of_mut(&mut signed)), 1u32);
+    wq::WQ_SIGNATURE.set(rmpc::WQ.bytes_mut(create_rmp_in::CTX.bytes_mut(&mut signed)), 1u32);
     bench.unlucky(signed, Status::BadParam);
     let mut reserved = good.clone();
     reserved[create_rmp_in::CTX.offset] = 0x80;
     bench.refused(reserved, Status::BadParam, Rule::CommandReserved);
     let mut begun = basic(&mut bench);
-    srqc::WQE_CNT.set(create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut begun), 1u32);
+    srqc::WQE_CNT.set(create_srq_in::SRQ_CONTEXT_ENTRY.bytes_mut(&mut begun), 1u32);
     bench.refused(begun, Status::BadParam, Rule::CommandParameter);
     bench.ok(good);
 }
@@ -202,23 +202,23 @@ fn contexts_that_break_a_rule_are_refused() {
 fn bits_that_a_context_does_not_name_are_refused() {
     let mut bench = Bench::new(PortKind::Ib);
     let mut create = basic(&mut bench);
-    stray(&srqc::TABLE, create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut create));
+    stray(&srqc::TABLE, create_srq_in::SRQ_CONTEXT_ENTRY.bytes_mut(&mut create));
     bench.refused(create, Status::BadParam, Rule::CommandReserved);
     let cqn = bench.cq();
     let mut create = bench.create_xrc_srq(cqn);
-    stray(&xrc_srqc::TABLE, create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut create));
+    stray(&xrc_srqc::TABLE, create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.bytes_mut(&mut create));
     bench.refused(create, Status::BadParam, Rule::CommandReserved);
     let good = pool(&mut bench);
     let (mut outer, mut inner) = (good.clone(), good.clone());
-    stray(&rmpc::TABLE, create_rmp_in::CTX.of_mut(&mut outer));
-    stray(&wq::TABLE, rmpc::WQ.of_mut(create_rmp_in::CTX.of_mut(&mut inner)));
+    stray(&rmpc::TABLE, create_rmp_in::CTX.bytes_mut(&mut outer));
+    stray(&wq::TABLE, rmpc::WQ.bytes_mut(create_rmp_in::CTX.bytes_mut(&mut inner)));
     bench.refused(outer, Status::BadParam, Rule::CommandReserved);
     bench.refused(inner, Status::BadParam, Rule::CommandReserved);
     let rmpn = create_rmp_out::RMPN.get32(&bench.ok(good));
     let good = arming(SrqKind::Rmp, rmpn, 1);
     let (mut outer, mut inner) = (good.clone(), good.clone());
-    stray(&rmpc::TABLE, modify_rmp_in::CTX.of_mut(&mut outer));
-    stray(&wq::TABLE, rmpc::WQ.of_mut(modify_rmp_in::CTX.of_mut(&mut inner)));
+    stray(&rmpc::TABLE, modify_rmp_in::CTX.bytes_mut(&mut outer));
+    stray(&wq::TABLE, rmpc::WQ.bytes_mut(modify_rmp_in::CTX.bytes_mut(&mut inner)));
     bench.refused(outer, Status::BadParam, Rule::CommandReserved);
     bench.refused(inner, Status::BadParam, Rule::CommandReserved);
     bench.ok(good);
@@ -230,7 +230,7 @@ fn features_that_are_not_offered_are_rejected() {
     let good = basic(&mut bench);
     for field in [srqc::CONT_SRQ, srqc::RLKY] {
         let mut wrong = good.clone();
-        field.set(create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut wrong), 1u32);
+        field.set(create_srq_in::SRQ_CONTEXT_ENTRY.bytes_mut(&mut wrong), 1u32);
         bench.refused(wrong, Status::BadParam, Rule::CommandCapability);
     }
     let cqn = bench.cq();
@@ -249,7 +249,7 @@ fn features_that_are_not_offered_are_rejected() {
     ];
     for (field, rule) in cases {
         let mut wrong = good.clone();
-        field.set(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut wrong), 1u32);
+        field.set(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.bytes_mut(&mut wrong), 1u32);
         bench.refused(wrong, Status::BadParam, rule);
     }
     bench.ok(good);
@@ -267,7 +267,7 @@ fn a_queue_with_tag_matching_completes_on_its_queue_with_its_index() {
     bench.ok(naming(0x718, xrqn));
     assert_eq!(bench.function.core.cqs.get(&cqn).unwrap().users, 0);
     let mut wrong = create;
-    xrqc::CQN.set(create_xrq_in::XRQ_CONTEXT.of_mut(&mut wrong), 0x00ff_fff0u32);
+    xrqc::CQN.set(create_xrq_in::XRQ_CONTEXT.bytes_mut(&mut wrong), 0x00ff_fff0u32);
     bench.refused(wrong, Status::BadResource, Rule::CommandObject);
 }
 
@@ -289,7 +289,7 @@ fn contexts_of_tag_matching_that_break_a_rule_are_refused() {
     ];
     for (field, value, rule) in outer {
         let mut wrong = good.clone();
-        field.set(create_xrq_in::XRQ_CONTEXT.of_mut(&mut wrong), value as u32);
+        field.set(create_xrq_in::XRQ_CONTEXT.bytes_mut(&mut wrong), value as u32);
         bench.refused(wrong, Status::BadParam, rule);
     }
     let inner = [
@@ -301,17 +301,17 @@ fn contexts_of_tag_matching_that_break_a_rule_are_refused() {
     ];
     for (field, value, rule) in inner {
         let mut wrong = good.clone();
-        field.set(xrqc::WQ.of_mut(create_xrq_in::XRQ_CONTEXT.of_mut(&mut wrong)), value as u64);
+        field.set(xrqc::WQ.bytes_mut(create_xrq_in::XRQ_CONTEXT.bytes_mut(&mut wrong)), value as u64);
         bench.refused(wrong, Status::BadParam, rule);
     }
     let mut signed = good.clone();
-    wq::WQ_SIGNATURE.set(xrqc::WQ.of_mut(create_xrq_in::XRQ_CONTEXT.of_mut(&mut signed)), 1u32);
+    wq::WQ_SIGNATURE.set(xrqc::WQ.bytes_mut(create_xrq_in::XRQ_CONTEXT.bytes_mut(&mut signed)), 1u32);
     bench.unlucky(signed, Status::BadParam);
     for inside in [false, true] {
         let mut wrong = good.clone();
-        let context = create_xrq_in::XRQ_CONTEXT.of_mut(&mut wrong);
+        let context = create_xrq_in::XRQ_CONTEXT.bytes_mut(&mut wrong);
         if inside {
-            stray(&wq::TABLE, xrqc::WQ.of_mut(context));
+            stray(&wq::TABLE, xrqc::WQ.bytes_mut(context));
         } else {
             stray(&xrqc::TABLE, context);
         }
@@ -334,7 +334,7 @@ fn a_pool_goes_to_no_other_state() {
     let create = pool(&mut bench);
     let rmpn = create_rmp_out::RMPN.get32(&bench.ok(create));
     let mut modify = arming(SrqKind::Rmp, rmpn, 1);
-    rmpc::STATE.set(modify_rmp_in::CTX.of_mut(&mut modify), 3u32);
+    rmpc::STATE.set(modify_rmp_in::CTX.bytes_mut(&mut modify), 3u32);
     bench.refused(modify, Status::BadParam, Rule::CommandParameter);
 }
 
@@ -342,7 +342,7 @@ fn a_pool_goes_to_no_other_state() {
 fn a_limit_that_comes_with_the_context_is_armed() {
     let mut bench = Bench::new(PortKind::Ib);
     let mut create = basic(&mut bench);
-    srqc::LWM.set(create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut create), 5u32);
+    srqc::LWM.set(create_srq_in::SRQ_CONTEXT_ENTRY.bytes_mut(&mut create), 5u32);
     let srqn = create_srq_out::SRQN.get32(&bench.ok(create));
     assert_eq!(bench.function.engine.srq_limit(SrqId(srqn)), Some(5));
 }
@@ -382,12 +382,12 @@ fn shared_receive_queues_alone_exhaust_the_room_for_queues() {
 fn a_doorbell_record_that_is_not_0_at_creation_is_complained_of() {
     each(|bench, kind, input, _, _| {
         let record = match kind {
-            SrqKind::Basic => srqc::DBR_ADDR.get(create_srq_in::SRQ_CONTEXT_ENTRY.of(&input)),
+            SrqKind::Basic => srqc::DBR_ADDR.get(create_srq_in::SRQ_CONTEXT_ENTRY.bytes(&input)),
             SrqKind::Xrc => {
-                xrc_srqc::DB_RECORD_ADDR_L.get(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of(&input)) << 2
+                xrc_srqc::DB_RECORD_ADDR_L.get(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.bytes(&input)) << 2
             }
-            SrqKind::Rmp => wq::DBR_ADDR.get(rmpc::WQ.of(create_rmp_in::CTX.of(&input))),
-            SrqKind::Xrq => wq::DBR_ADDR.get(xrqc::WQ.of(create_xrq_in::XRQ_CONTEXT.of(&input))),
+            SrqKind::Rmp => wq::DBR_ADDR.get(rmpc::WQ.bytes(create_rmp_in::CTX.bytes(&input))),
+            SrqKind::Xrq => wq::DBR_ADDR.get(xrqc::WQ.bytes(create_xrq_in::XRQ_CONTEXT.bytes(&input))),
         };
         // The second word is not used.
         bench.bus.write(record, &[0, 0, 0, 1, 0, 0, 0, 1]).unwrap();

@@ -55,7 +55,7 @@ pub(super) fn query_hca_vport_context<B: Bus>(
     wants(function, PortKind::Ib)?;
     own_port(input)?;
     let port = &function.core.port;
-    let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT.of_mut(output);
+    let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT.bytes_mut(output);
     let (logical, physical) = if port.up { (IB_ACTIVE, IB_LINK_UP) } else { (IB_DOWN, IB_POLLING) };
     hca_vport_context::PORT_STATE.set(context, logical);
     hca_vport_context::VPORT_STATE.set(context, logical);
@@ -82,7 +82,7 @@ pub(super) fn modify_hca_vport_context<B: Bus>(
 ) -> Result<(), Refusal> {
     wants(function, PortKind::Ib)?;
     own_port(input)?;
-    let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.of(input);
+    let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.bytes(input);
     if let Some((offset, bits)) = hca_vport_context::TABLE.reserved(context) {
         let what = format!("bits {bits:#x} of dword {offset:#x} of the context");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
@@ -213,7 +213,7 @@ pub(super) fn query_nic_vport_context<B: Bus>(
     let list = list_of(&port.lists, kind)?;
     let whole = query_nic_vport_context_out::NIC_VPORT_CONTEXT;
     put(output, whole.offset, &port.nic);
-    let context = whole.of_mut(output);
+    let context = whole.bytes_mut(output);
     nic_vport_context::ALLOWED_LIST_TYPE.set(context, kind);
     nic_vport_context::ALLOWED_LIST_SIZE.set(context, list.len() as u32 / 8);
     // A driver that does not need the list leaves no room for it.
@@ -268,7 +268,7 @@ pub(super) fn modify_nic_vport_context<B: Bus>(
     if select::AFFILIATION.is_set(input) {
         return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, "an affiliation of ports"));
     }
-    let context = select::NIC_VPORT_CONTEXT.of(input);
+    let context = select::NIC_VPORT_CONTEXT.bytes(input);
     if let Some((offset, bits)) = nic_vport_context::TABLE.reserved(context) {
         let what = format!("bits {bits:#x} of dword {offset:#x} of the context");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
@@ -309,7 +309,7 @@ pub(super) fn set_roce_address<B: Bus>(
     _: &mut [u8],
 ) -> Result<(), Refusal> {
     wants(function, PortKind::Roce)?;
-    let layout = set_roce_address_in::ROCE_ADDRESS.of(input);
+    let layout = set_roce_address_in::ROCE_ADDRESS.bytes(input);
     if let Some((offset, bits)) = roce_addr_layout::TABLE.reserved(layout) {
         let what = format!("bits {bits:#x} of dword {offset:#x} of the address");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
@@ -392,8 +392,8 @@ pub(super) fn mad_ifc<B: Bus>(
     if port > 1 {
         return Err(Refusal::broken(Status::BadIndex, Rule::CommandParameter, format!("port {port}")));
     }
-    let response = mad_ifc_out::RESPONSE_MAD_PACKET.of_mut(output);
-    put(response, 0, mad_ifc_in::MAD.of(input));
+    let response = mad_ifc_out::RESPONSE_MAD_PACKET.bytes_mut(output);
+    put(response, 0, mad_ifc_in::MAD.bytes(input));
     answer(&function.core.port, response);
     Ok(())
 }

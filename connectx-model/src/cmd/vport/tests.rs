@@ -26,7 +26,7 @@ fn roce() -> Driver {
 
 fn ib_context(driver: &mut Driver) -> Vec<u8> {
     let output = driver.ok(&input(QUERY_CONTEXT, 0x10), 0x210);
-    query_hca_vport_context_out::HCA_VPORT_CONTEXT.of(&output).to_vec()
+    query_hca_vport_context_out::HCA_VPORT_CONTEXT.bytes(&output).to_vec()
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn capabilities_of_a_port_are_changed_where_they_are_selected() {
     let mut driver = ib();
     let before = hca_vport_context::CAP_MASK1.get32(&ib_context(&mut driver));
     let mut request = input(MODIFY_CONTEXT, 0x210);
-    let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.of_mut(&mut request);
+    let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT.bytes_mut(&mut request);
     hca_vport_context::CAP_MASK1_FIELD_SELECT.set(context, 2u32);
     hca_vport_context::CAP_MASK1.set(context, 6u32);
     driver.ok(&request, 8);
@@ -126,18 +126,21 @@ fn the_context_of_an_ethernet_port_changes_where_it_is_selected() {
     let mut driver = roce();
     let mut request = input(MODIFY_NIC, 0x200);
     select::ROCE_EN.set(&mut request, 1u32);
-    let context = select::NIC_VPORT_CONTEXT.of_mut(&mut request);
+    let context = select::NIC_VPORT_CONTEXT.bytes_mut(&mut request);
     nic_vport_context::ROCE_EN.set(context, 1u32);
     nic_vport_context::MTU.set(context, 9000u32);
     driver.ok(&request, 8);
     let output = driver.ok(&input(QUERY_NIC, 0x10), 0x110);
-    let now = query_nic_vport_context_out::NIC_VPORT_CONTEXT.of(&output);
+    let now = query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes(&output);
     assert_eq!((nic_vport_context::ROCE_EN.get(now), nic_vport_context::MTU.get(now)), (1, 1522));
     assert_eq!(nic_vport_context::MAC_ADDR_47_32.get(now), 0x02c9);
     select::MTU.set(&mut request, 1u32);
     driver.ok(&request, 8);
     let output = driver.ok(&input(QUERY_NIC, 0x10), 0x110);
-    assert_eq!(nic_vport_context::MTU.get(query_nic_vport_context_out::NIC_VPORT_CONTEXT.of(&output)), 9000);
+    assert_eq!(
+        nic_vport_context::MTU.get(query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes(&output)),
+        9000
+    );
     select::AFFILIATION.set(&mut request, 1u32);
     driver.refused(&request, 8, Rule::CommandParameter);
     driver.refused(&set(input(MODIFY_NIC, 0x200), 0x100 + 0x0c, 1), 8, Rule::CommandReserved);
@@ -149,7 +152,7 @@ fn lists_of_addresses_are_kept_by_kind() {
     let mut driver = roce();
     let mut request = input(MODIFY_NIC, 0x200);
     select::ADDRESSES_LIST.set(&mut request, 1u32);
-    let context = select::NIC_VPORT_CONTEXT.of_mut(&mut request);
+    let context = select::NIC_VPORT_CONTEXT.bytes_mut(&mut request);
     nic_vport_context::ALLOWED_LIST_TYPE.set(context, 1u32);
     nic_vport_context::ALLOWED_LIST_SIZE.set(context, 2u32);
     driver.refused(&request, 8, Rule::CommandLength);
@@ -160,7 +163,7 @@ fn lists_of_addresses_are_kept_by_kind() {
     driver.refused(&unnamed, 8, Rule::CommandLength);
     driver.ok(&request, 8);
     let size = |output: &[u8]| {
-        nic_vport_context::ALLOWED_LIST_SIZE.get(query_nic_vport_context_out::NIC_VPORT_CONTEXT.of(output))
+        nic_vport_context::ALLOWED_LIST_SIZE.get(query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes(output))
     };
     let multicast = driver.ok(&set(input(QUERY_NIC, 0x10), 0x0c, 1 << 24), 0x110 + 16);
     assert_eq!((size(&multicast), &multicast[0x110..]), (2, &request[0x200..]));

@@ -69,7 +69,7 @@ impl Rig {
         let mut modify = input(0x403, modify_cq_in::PAS);
         modify_cq_in::CQN.set(&mut modify, self.cq.cqn);
         modify_cq_in::MODIFY_FIELD_SELECT.set(&mut modify, 3u32);
-        let context = modify_cq_in::CQ_CONTEXT.of_mut(&mut modify);
+        let context = modify_cq_in::CQ_CONTEXT.bytes_mut(&mut modify);
         cqc::CQ_MAX_COUNT.set(context, count);
         cqc::CQ_PERIOD.set(context, period);
         self.bed.ok(0, &modify);

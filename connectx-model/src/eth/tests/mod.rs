@@ -49,7 +49,7 @@ impl Input {
     }
 
     fn part(mut self, part: Part, set: impl FnOnce(&mut [u8])) -> Self {
-        set(part.of_mut(&mut self.0));
+        set(part.bytes_mut(&mut self.0));
         self
     }
 
@@ -179,7 +179,7 @@ impl Host {
                 sqc::FLUSH_IN_ERROR_EN.set(context, 1u32);
                 sqc::TIS_LST_SZ.set(context, u32::from(tisn != 0));
                 sqc::TIS_NUM_0.set(context, tisn);
-                ring(sqc::WQ.of_mut(context), 6, pd, uar, RECORDS + 16);
+                ring(sqc::WQ.bytes_mut(context), 6, pd, uar, RECORDS + 16);
             })
             .list(&SQ.to_be_bytes())
     }
@@ -191,7 +191,7 @@ impl Host {
             .part(commands::create_rq_in::CTX, |context| {
                 rqc::CQN.set(context, cqn);
                 rqc::FLUSH_IN_ERROR_EN.set(context, 1u32);
-                ring(rqc::WQ.of_mut(context), 6, pd, 0, RECORDS + 24);
+                ring(rqc::WQ.bytes_mut(context), 6, pd, 0, RECORDS + 24);
             })
             .list(&RQ.to_be_bytes())
     }

@@ -103,7 +103,7 @@ fn a_query_names_the_rate_until_the_queue_is_reset() {
     let index = |one: &mut Host| {
         let query = Input::new(0x907, &commands::query_sq_in::TABLE).set(commands::query_sq_in::SQN, one.sqn);
         let output = one.function.dispatch(&query.0, 0x110);
-        let context = commands::query_sq_out::SQ_CONTEXT.of(&output);
+        let context = commands::query_sq_out::SQ_CONTEXT.bytes(&output);
         sqc::PACKET_PACING_RATE_LIMIT_INDEX.get32(context)
     };
     assert_eq!(index(&mut one), 3);

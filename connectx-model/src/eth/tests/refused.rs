@@ -181,8 +181,8 @@ fn rings_are_as_offered() {
     let offered = |one: &Host, field| one.function.core.caps.general(field);
     let strided = |one: &Host, log_stride: u32| {
         one.create_rq().part(commands::create_rq_in::CTX, |context| {
-            wq::LOG_WQ_STRIDE.set(rqc::WQ.of_mut(context), log_stride);
-            wq::LOG_WQ_SZ.set(rqc::WQ.of_mut(context), 0u32);
+            wq::LOG_WQ_STRIDE.set(rqc::WQ.bytes_mut(context), log_stride);
+            wq::LOG_WQ_SZ.set(rqc::WQ.bytes_mut(context), 0u32);
         })
     };
     let (least, most) =
@@ -194,8 +194,8 @@ fn rings_are_as_offered() {
     let sized = |one: &Host, log_size: u32| {
         let pages = (16u64 << log_size).div_ceil(0x1000);
         let mut input = one.create_rq().part(commands::create_rq_in::CTX, |context| {
-            wq::LOG_WQ_STRIDE.set(rqc::WQ.of_mut(context), 4u32);
-            wq::LOG_WQ_SZ.set(rqc::WQ.of_mut(context), log_size);
+            wq::LOG_WQ_STRIDE.set(rqc::WQ.bytes_mut(context), 4u32);
+            wq::LOG_WQ_SZ.set(rqc::WQ.bytes_mut(context), log_size);
         });
         input.0.truncate(commands::create_rq_in::TABLE.size);
         (0..pages).fold(input, |input, page| input.list(&(0x100_0000 + page * 0x1000).to_be_bytes()))
@@ -210,7 +210,7 @@ fn resources_of_ethernet_queues_are_not_freed() {
     let mut one = Host::new(0);
     let counter = one.make(Input::new(0x771, &hca::alloc_q_counter_in::TABLE)) & 0xff;
     let mut modify = one.modify_rq(1, 1).set(commands::modify_rq_in::MODIFY_BITMASK, 8u32);
-    rqc::COUNTER_SET_ID.set(commands::modify_rq_in::CTX.of_mut(&mut modify.0), counter);
+    rqc::COUNTER_SET_ID.set(commands::modify_rq_in::CTX.bytes_mut(&mut modify.0), counter);
     one.make(modify);
     let (uar, pd) = (one.uar, one.pd);
     // Event queues of the harness use the same UAR page.

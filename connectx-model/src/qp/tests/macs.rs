@@ -10,8 +10,8 @@ const DATAGRAMS: Shape = Shape { service: UD, log_sq: 4, log_rq: 2, log_stride: 
 /// Sends a datagram with this destination. Returns the broken rules.
 fn sent(bed: &mut Bed, from: &mut Pair, to: &Pair, gid: &Gid, mac: [u8; 6]) -> Vec<Rule> {
     let mut vector = bed.vector(to);
-    datagram::RGID.of_mut(&mut vector).copy_from_slice(gid);
-    datagram::RMAC.of_mut(&mut vector).copy_from_slice(&mac);
+    datagram::RGID.bytes_mut(&mut vector).copy_from_slice(gid);
+    datagram::RMAC.bytes_mut(&mut vector).copy_from_slice(&mac);
     let wqe = bed.begin(from, opcode::SEND).set(ctrl::CE, 0).raw(&vector).inline(b"x").done();
     bed.post(from, &wqe);
     assert_eq!(bed.state(from), State::Rts, "it is only reported");
@@ -68,10 +68,10 @@ fn a_connection_uses_the_mac_address_of_its_peer() {
         bed.init(&one, RC);
         let mut command = input(0x503, rst2init_qp_in::SIZE);
         rst2init_qp_in::QPN.set(&mut command, one.qpn);
-        let context = rst2init_qp_in::QPC.of_mut(&mut command);
+        let context = rst2init_qp_in::QPC.bytes_mut(&mut command);
         qpc::MTU.set(context, 3u32);
         qpc::LOG_MSG_MAX.set(context, 30u32);
-        let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(context);
+        let path = qpc::PRIMARY_ADDRESS_PATH.bytes_mut(context);
         bed.path(1, path);
         ads::RMAC_47_32.set(path, ads::RMAC_47_32.get32(path) ^ bit << 15);
         bed.command(0, &command);

@@ -59,7 +59,7 @@ impl Tags {
         let (buffer, record) = (bed.hosts[0].alloc(1), bed.hosts[0].alloc(1));
         let mut input = input(0x717, create_xrq_in::SIZE);
         let pd = bed.pds[0];
-        let context = create_xrq_in::XRQ_CONTEXT.of_mut(&mut input);
+        let context = create_xrq_in::XRQ_CONTEXT.bytes_mut(&mut input);
         for (field, value) in [
             (xrqc::TOPOLOGY, 1),
             (xrqc::OFFLOAD, u32::from(offload)),
@@ -69,7 +69,7 @@ impl Tags {
         ] {
             field.set(context, value);
         }
-        let queue = xrqc::WQ.of_mut(context);
+        let queue = xrqc::WQ.bytes_mut(context);
         wq::PD.set(queue, pd);
         wq::DBR_ADDR.set(queue, record);
         wq::LOG_WQ_STRIDE.set(queue, 6u32);
@@ -213,7 +213,7 @@ impl Tags {
     fn context(&mut self) -> Vec<u8> {
         let mut query = input(0x719, 16);
         query[8..12].copy_from_slice(&self.number.to_be_bytes());
-        query_xrq_out::XRQ_CONTEXT.of(&self.bed.ok(0, &query)).to_vec()
+        query_xrq_out::XRQ_CONTEXT.bytes(&self.bed.ok(0, &query)).to_vec()
     }
 }
 
@@ -230,7 +230,7 @@ fn told(entry: &[u8; 64]) -> (u32, u32, u32, u32) {
 
 /// Returns the tag in a completion.
 fn tag(entry: &[u8; 64]) -> u64 {
-    u64::from_be_bytes(*tm_cqe::TMH.of(entry).last_chunk().unwrap())
+    u64::from_be_bytes(*tm_cqe::TMH.bytes(entry).last_chunk().unwrap())
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn an_eager_message_of_one_packet_completes_its_tag_at_once() {
     tags.message(EAGER, 7, 20);
     let entry = tags.next();
     assert_eq!((told(&entry), tag(&entry)), ((RECEIVED, CONSUMED_MESSAGE, 0, 4), 7));
-    assert_eq!(&tm_cqe::TMH.of(&entry)[..8], [EAGER, 0, 0, 0, 0, 0, 0, 9]);
+    assert_eq!(&tm_cqe::TMH.bytes(&entry)[..8], [EAGER, 0, 0, 0, 0, 0, 0, 9]);
     assert_eq!((0..4).map(|at| tags.at(at)).collect::<Vec<_>>(), [16, 17, 18, 19], "without the header");
     assert!(tags.is_quiet());
 }
@@ -522,7 +522,7 @@ fn other_services_and_offloads_are_refused() {
         ),
     ] {
         let mut input = input(0x500, create_qp_in::PAS);
-        let context = create_qp_in::QPC.of_mut(&mut input);
+        let context = create_qp_in::QPC.bytes_mut(&mut input);
         for (field, value) in [
             (qpc::ST, service),
             (qpc::PM_STATE, 3),

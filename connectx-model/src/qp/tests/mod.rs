@@ -248,7 +248,7 @@ impl Bed {
         let record = self.hosts[function].alloc(1);
         let eqn = self.hosts[function].completions.as_ref().unwrap().eqn;
         let mut input = input(0x400, create_cq_in::PAS);
-        let context = create_cq_in::CQ_CONTEXT.of_mut(&mut input);
+        let context = create_cq_in::CQ_CONTEXT.bytes_mut(&mut input);
         cqc::CQE_SZ.set(context, u32::from(entry_size == 128));
         cqc::LOG_CQ_SIZE.set(context, log_size);
         cqc::UAR_PAGE.set(context, self.hosts[function].uar);
@@ -323,7 +323,7 @@ impl Bed {
         }
         let record = self.hosts[function].alloc(1);
         let mut input = input(0x500, create_qp_in::PAS);
-        let context = create_qp_in::QPC.of_mut(&mut input);
+        let context = create_qp_in::QPC.bytes_mut(&mut input);
         for (field, value) in [
             (qpc::ST, shape.service),
             (qpc::PM_STATE, 3),
@@ -367,7 +367,7 @@ impl Bed {
     pub(crate) fn modify(&mut self, pair: &Pair, opcode: u16, context: &[u8]) {
         let mut input = input(opcode, rst2init_qp_in::SIZE);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);
-        rst2init_qp_in::QPC.of_mut(&mut input).copy_from_slice(context);
+        rst2init_qp_in::QPC.bytes_mut(&mut input).copy_from_slice(context);
         self.ok(pair.function, &input);
     }
 
@@ -387,7 +387,7 @@ impl Bed {
             }
             qpc::ATOMIC_MODE.set(&mut context, if service == UC { 0 } else { 1u32 });
         }
-        ads::VHCA_PORT_NUM.set(qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut context), 1u32);
+        ads::VHCA_PORT_NUM.set(qpc::PRIMARY_ADDRESS_PATH.bytes_mut(&mut context), 1u32);
         context
     }
 
@@ -398,7 +398,7 @@ impl Bed {
         match port.kind {
             PortKind::Ib => ads::RLID.set(path, port.lid()),
             PortKind::Roce => {
-                ads::RGID_RIP.of_mut(path).copy_from_slice(&port.gid(0).unwrap());
+                ads::RGID_RIP.bytes_mut(path).copy_from_slice(&port.gid(0).unwrap());
                 ads::HOP_LIMIT.set(path, 64u32);
                 ads::UDP_SPORT.set(path, 0xc000u32);
                 let [a, b, c, d, e, f] = port.mac();
@@ -414,7 +414,7 @@ impl Bed {
         qpc::MTU.set(&mut context, 3u32);
         qpc::LOG_MSG_MAX.set(&mut context, 30u32);
         if service != UD {
-            self.path(to.function, qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut context));
+            self.path(to.function, qpc::PRIMARY_ADDRESS_PATH.bytes_mut(&mut context));
             qpc::REMOTE_QPN.set(&mut context, to.qpn);
             qpc::NEXT_RCV_PSN.set(&mut context, 7u32);
         }
@@ -429,7 +429,7 @@ impl Bed {
             qpc::LOG_SRA_MAX.set(&mut context, 2u32);
             qpc::RETRY_COUNT.set(&mut context, 7u32);
             qpc::RNR_RETRY.set(&mut context, 6u32);
-            ads::ACK_TIMEOUT.set(qpc::PRIMARY_ADDRESS_PATH.of_mut(&mut context), 14u32);
+            ads::ACK_TIMEOUT.set(qpc::PRIMARY_ADDRESS_PATH.bytes_mut(&mut context), 14u32);
         }
         self.modify(pair, 0x504, &context);
     }
@@ -485,7 +485,7 @@ impl Bed {
         let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
         let octwords = pages.div_ceil(2) as u32;
         create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, octwords);
-        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
         for right in rights {
             right.set(context, 1u32);
         }
@@ -588,8 +588,8 @@ impl Bed {
                 datagram::GRH.set(&mut vector, 1u32);
                 datagram::HOP_LIMIT.set(&mut vector, 64u32);
                 datagram::RLID_UDP_SPORT.set(&mut vector, 0xc000u32);
-                datagram::RMAC.of_mut(&mut vector).copy_from_slice(&port.mac());
-                datagram::RGID.of_mut(&mut vector).copy_from_slice(&port.gid(0).unwrap());
+                datagram::RMAC.bytes_mut(&mut vector).copy_from_slice(&port.mac());
+                datagram::RGID.bytes_mut(&mut vector).copy_from_slice(&port.gid(0).unwrap());
             }
         }
         vector

@@ -89,7 +89,7 @@ impl Paged {
         assert_eq!(eqe::EVENT_TYPE.get32(&entry), PAGE_FAULT);
         let sub_type = eqe::EVENT_SUB_TYPE.get32(&entry);
         let mut data = [0; 28];
-        data.copy_from_slice(eqe::EVENT_DATA.of(&entry));
+        data.copy_from_slice(eqe::EVENT_DATA.bytes(&entry));
         let (kind, token, wq) = if sub_type == 0 {
             use wqe_page_fault::{PFTYPE, TOKEN, WQ};
             (PFTYPE.get32(&data), TOKEN.get32(&data), WQ.get32(&data))
@@ -143,7 +143,7 @@ fn paged_key(bed: &mut Bed, rights: [u64; 2]) -> Memory {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     create_mkey_in::PG_ACCESS.set(&mut input, 1u32);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 1u32);
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
     for field in [mkc::LR, mkc::LW, mkc::RR, mkc::RW, mkc::A, mkc::ACCESS_MODE_1_0, mkc::UMR_EN] {
         field.set(context, 1u32);
     }
@@ -368,9 +368,9 @@ fn a_fault_through_a_window_leads_to_the_memory_that_the_window_shows() {
     let mut query = input(0x201, query_mkey_in::SIZE);
     query_mkey_in::MKEY_INDEX.set(&mut query, window >> 8);
     let output = paged.bed.ok(0, &query);
-    let context = query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of(&output);
+    let context = query_mkey_out::MEMORY_KEY_MKEY_ENTRY.bytes(&output);
     assert_eq!((mkc::START_ADDR.get(context), mkc::LEN.get(context)), (shown.va, 0x80));
-    let piece = query_mkey_out::BSF0_KLM0_PAS_MTT0_1.of(&output);
+    let piece = query_mkey_out::BSF0_KLM0_PAS_MTT0_1.bytes(&output);
     assert_eq!((klm::BYTE_COUNT.get32(piece), klm::MKEY.get32(piece)), (0x80, memory.key));
     assert_eq!(klm::VA.get(piece), memory.va + 0x1100);
     paged.resolve(fault);
@@ -384,7 +384,7 @@ fn a_range_of_fixed_pieces_faults_where_the_null_key_is() {
     // Two pieces of a page each: the second page of the memory, and none.
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 4u32);
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
     for field in [mkc::LR, mkc::LW, mkc::RR, mkc::RW, mkc::UMR_EN, mkc::LENGTH64] {
         field.set(context, 1u32);
     }

@@ -36,9 +36,9 @@ impl Shared {
         let (buffer, record) = (bed.hosts[0].alloc(1), bed.hosts[0].alloc(1));
         let mut input = input(0x90c, create_rmp_in::SIZE);
         let pd = bed.pds[0];
-        let context = create_rmp_in::CTX.of_mut(&mut input);
+        let context = create_rmp_in::CTX.bytes_mut(&mut input);
         rmpc::STATE.set(context, 1u32);
-        let queue = rmpc::WQ.of_mut(context);
+        let queue = rmpc::WQ.bytes_mut(context);
         wq::PD.set(queue, pd);
         wq::DBR_ADDR.set(queue, record);
         wq::LOG_WQ_STRIDE.set(queue, 6u32);
@@ -52,7 +52,7 @@ impl Shared {
         let (buffer, record) = (bed.hosts[0].alloc(1), bed.hosts[0].alloc(1));
         let mut input = input(0x705, create_xrc_srq_in::PAS);
         let pd = bed.pds[0];
-        let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.of_mut(&mut input);
+        let context = create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY.bytes_mut(&mut input);
         for (field, value) in [
             (xrc_srqc::LOG_XRC_SRQ_SIZE, 3),
             (xrc_srqc::LOG_RQ_STRIDE, 2),
@@ -153,7 +153,7 @@ fn a_limit_is_reported_once() {
     crate::layout::srq::modify_rmp_in::RMPN.set(&mut arm, shared.number);
     crate::layout::srq::modify_rmp_in::LWM.set(&mut arm, 1u32);
     let queue = rmpc::WQ.offset + crate::layout::srq::modify_rmp_in::CTX.offset;
-    rmpc::STATE.set(crate::layout::srq::modify_rmp_in::CTX.of_mut(&mut arm), 1u32);
+    rmpc::STATE.set(crate::layout::srq::modify_rmp_in::CTX.bytes_mut(&mut arm), 1u32);
     wq::LWM.set(&mut arm[queue..], 3u32);
     bed.ok(0, &arm);
     sent(&mut bed, &mut a);

@@ -95,7 +95,7 @@ fn a_doorbell_record_that_is_not_0_when_a_queue_pair_starts_is_complained_of() {
         bed.poke(0, one.record + half, &1u32.to_be_bytes());
         let mut request = input(0x502, rst2init_qp_in::SIZE);
         rst2init_qp_in::QPN.set(&mut request, one.qpn);
-        rst2init_qp_in::QPC.of_mut(&mut request).copy_from_slice(&Bed::init_context(RC));
+        rst2init_qp_in::QPC.bytes_mut(&mut request).copy_from_slice(&Bed::init_context(RC));
         bed.command(0, &request);
         assert_eq!(bed.rules(), expected, "byte {half}");
         assert_eq!(bed.state(&one), State::Init);

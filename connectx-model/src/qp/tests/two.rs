@@ -74,14 +74,14 @@ fn multicast_goes_to_every_member_and_to_the_sender_as_well() {
         bed.post_recv(pair, &[(memory.va, 0x100, memory.key)]);
         let mut attach = input(0x806, crate::layout::qp::attach_to_mcg_in::SIZE);
         crate::layout::qp::attach_to_mcg_in::QPN.set(&mut attach, pair.qpn);
-        crate::layout::qp::attach_to_mcg_in::MULTICAST_GID.of_mut(&mut attach).copy_from_slice(&group);
+        crate::layout::qp::attach_to_mcg_in::MULTICAST_GID.bytes_mut(&mut attach).copy_from_slice(&group);
         bed.ok(pair.function, &attach);
     }
     let mut vector = bed.vector(&other);
     datagram::DQPN.set(&mut vector, 0xff_ffffu32);
     datagram::RLID_UDP_SPORT.set(&mut vector, 0xc001u32);
     datagram::GRH.set(&mut vector, 1u32);
-    datagram::RGID.of_mut(&mut vector).copy_from_slice(&group);
+    datagram::RGID.bytes_mut(&mut vector).copy_from_slice(&group);
     let wqe = bed.begin(&one, opcode::SEND).raw(&vector).inline(b"all").done();
     bed.post(&mut one, &wqe);
     let mut here: Vec<_> = bed.drain(&mut here);

@@ -12,7 +12,7 @@ pub(super) const QPN: u64 = 1 << 14;
 /// Creates a free key for this many pages.
 pub(super) fn fast_key(bed: &mut Bed, pages: u32) -> u32 {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
     for field in [mkc::FREE, mkc::UMR_EN, mkc::LR, mkc::ACCESS_MODE_1_0] {
         field.set(context, 1u32);
     }
@@ -244,7 +244,7 @@ fn a_key_that_was_invalidated_gives_no_access_to_keys_that_refer_to_it() {
     assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 1u32);
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
     for (field, value) in [
         (mkc::LR, 1),
         (mkc::ACCESS_MODE_1_0, 2),

@@ -10,7 +10,7 @@ const RANGE: u64 = 1 | 1 << 6 | 0xf << 18;
 /// Creates a window of either type.
 pub(super) fn window(bed: &mut Bed, two: bool) -> u32 {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
-    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
+    let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
     for field in [mkc::FREE, mkc::UMR_EN, mkc::LR] {
         field.set(context, 1u32);
     }

@@ -96,9 +96,9 @@ const ANY_QP: u32 = 0xff_ffff;
 /// # Errors
 /// The segments break a rule.
 pub(super) fn decode(service: Service, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
-    let broken = |what: String| Mistake::of(Rule::WqeUmr, what);
+    let broken = |what: String| Mistake::new(Rule::WqeUmr, what);
     let Some((head, rest)) = bytes.split_at_checked(umr_ctrl::SIZE + mkc::SIZE) else {
-        return Err(Mistake::of(Rule::WqeSize, "a UMR without a control segment and a context"));
+        return Err(Mistake::new(Rule::WqeSize, "a UMR without a control segment and a context"));
     };
     let (control, given) = head.split_at(umr_ctrl::SIZE);
     if let Some((offset, bits)) = umr_ctrl::TABLE.reserved(control) {
@@ -129,7 +129,7 @@ pub(super) fn decode(service: Service, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work
             length: data::BYTE_COUNT.get32(rest),
             lkey: data::LKEY.get32(rest),
         }),
-        (len, _) => return Err(Mistake::of(Rule::WqeSize, format!("{len} bytes after a UMR's context"))),
+        (len, _) => return Err(Mistake::new(Rule::WqeSize, format!("{len} bytes after a UMR's context"))),
     };
     let (announced, follow) = (umr_ctrl::KLM_OCTOWORDS.get32(control) as usize * OCTWORD, list.len());
     if announced != follow {

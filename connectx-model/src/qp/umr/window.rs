@@ -64,7 +64,7 @@ impl Umr {
     /// # Errors
     /// The change is invalid for the window.
     fn window(&self, kind: MwType, qpn: u32) -> Result<SendOp, Mistake> {
-        let broken = |what: String| Err(Mistake::of(Rule::WqeUmr, what));
+        let broken = |what: String| Err(Mistake::new(Rule::WqeUmr, what));
         let names_qp = self.changes(QPN);
         let needed =
             if self.frees() { ALWAYS } else { BIND } | if kind == MwType::Two { 1 << QPN } else { 0 };
@@ -114,7 +114,7 @@ impl Umr {
     }
 
     fn bind(&self) -> Result<SendOp, Mistake> {
-        let broken = |what: String| Err(Mistake::of(Rule::WqeUmr, what));
+        let broken = |what: String| Err(Mistake::new(Rule::WqeUmr, what));
         let List::Inline(list) = &self.list else {
             return broken("a bind without its piece inline".into());
         };

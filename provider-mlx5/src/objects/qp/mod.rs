@@ -143,7 +143,7 @@ impl Shapes {
     /// No queues.
     const NONE: Self = Self { send: None, recv: None, is_split: false, has_keys: false };
 
-    fn of(
+    fn new(
         device: &Device,
         attr: &QpInitAttr,
         max_tso_header: u32,
@@ -246,7 +246,7 @@ impl Qp {
         }
         let max_tso_header = ex.max_tso_header.into();
         let frames = if is_raw { frames(device, verb, max_tso_header)? } else { Frames::default() };
-        let shapes = Shapes::of(device, attr, max_tso_header, Room::of(ex.send_ops), has_recv)?;
+        let shapes = Shapes::new(device, attr, max_tso_header, Room::for_ops(ex.send_ops), has_recv)?;
         let allocator = parents.pd.and_then(Pd::allocator);
         let len = shapes.send_at() + shapes.send_len();
         let records = shapes.records_len();

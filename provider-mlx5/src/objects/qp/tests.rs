@@ -189,9 +189,9 @@ fn a_queue_pair_has_a_register_of_a_page_that_was_mapped_for_it() {
 fn the_sends_of_raw_packets_begin_at_a_page() {
     let (device, _script) = device();
     let attr = QpInitAttr { qp_type: QpType::RAW_PACKET, ..ATTR };
-    let shapes = Shapes::of(&device, &attr, 0, Room::of(None), true).unwrap();
+    let shapes = Shapes::new(&device, &attr, 0, Room::for_ops(None), true).unwrap();
     assert_eq!((shapes.recv_len(), shapes.send_at()), (512, page_size()));
-    let shapes = Shapes::of(&device, &ATTR, 0, Room::of(None), true).unwrap();
+    let shapes = Shapes::new(&device, &ATTR, 0, Room::for_ops(None), true).unwrap();
     assert_eq!((shapes.recv_len(), shapes.send_at()), (512, 512));
 }
 

@@ -121,7 +121,7 @@ impl Current {
     };
 
     /// Returns the queue pair of an entry, with `user_index` in its completions.
-    fn of(entry: &Entry, user_index: u32) -> Self {
+    fn from_entry(entry: &Entry, user_index: u32) -> Self {
         let current = Self { user_index, entry: NonNull::from(entry), ..Self::NONE };
         // A former life takes the slow path.
         let Some(queues) = entry.queues.as_ref().filter(|_| entry.since.is_none()) else { return current };
@@ -336,7 +336,7 @@ impl Poller {
     fn look_up(&mut self, cqe: Cqe<'_>) -> Option<()> {
         self.current = Current::NONE;
         let entry = self.table.get(cqe.user_index())?;
-        self.current = Current::of(entry, cqe.raw_user_index());
+        self.current = Current::from_entry(entry, cqe.raw_user_index());
         Some(())
     }
 

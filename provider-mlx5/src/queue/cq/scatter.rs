@@ -98,7 +98,7 @@ struct Data {
 
 impl Data {
     /// Returns the data of an entry of `stride` bytes; `None` if an entry cannot hold that much.
-    fn of(cqe: Cqe<'_>, stride: usize, length: u32) -> Option<Self> {
+    fn from_cqe(cqe: Cqe<'_>, stride: usize, length: u32) -> Option<Self> {
         let length = length as usize;
         let fields = cqe.fields();
         match cqe.op_own() & cqe::FORMAT {
@@ -200,7 +200,9 @@ impl SendLists {
         if index != cqe.wqe_counter() || operation != cqe.wqe_opcode() {
             return WcStatus::GENERAL_ERR;
         }
-        let Some(data) = Data::of(cqe, stride, cqe.sent_len(kind)) else { return WcStatus::GENERAL_ERR };
+        let Some(data) = Data::from_cqe(cqe, stride, cqe.sent_len(kind)) else {
+            return WcStatus::GENERAL_ERR;
+        };
         let ds = (control & 0x3f) as usize;
         // SAFETY: the elements after the address, as counted by the control segment.
         unsafe { data.copy_to((before..ds).map(|number| at(first + number)), regions, self.pd) }
@@ -216,7 +218,7 @@ impl RecvLists {
         let (entries, units) = (self.entries as usize, self.units as usize);
         let start = life.memory().region().pointer(0, entries * units * UNIT);
         let first = usize::from(cqe.wqe_counter()) % entries * units;
-        let Some(data) = Data::of(cqe, stride, cqe.byte_cnt()) else { return WcStatus::GENERAL_ERR };
+        let Some(data) = Data::from_cqe(cqe, stride, cqe.byte_cnt()) else { return WcStatus::GENERAL_ERR };
         let list = self.head as usize..units;
         // SAFETY: units of the entry, which lies within the memory.
         let elements = list.map(|number| unsafe { unit(start.add((first + number) * UNIT)) });

@@ -59,7 +59,7 @@ pub(super) struct Verbs {
 
 impl End {
     /// Returns the end of a new connection with a peer.
-    pub(super) fn of(peer: usize) -> Self {
+    pub(super) fn with_peer(peer: usize) -> Self {
         Self { peer, ..Self::default() }
     }
 }

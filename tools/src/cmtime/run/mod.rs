@@ -323,7 +323,7 @@ impl Run {
         let mut listeners = self.peers.iter().enumerate().filter(is_listener).map(|(at, _)| at).cycle();
         for (index, conn) in self.conns.iter().enumerate() {
             conn.times.clear();
-            *self.end(index) = End::of(listeners.next().unwrap_or(0));
+            *self.end(index) = End::with_peer(listeners.next().unwrap_or(0));
         }
         for completed in &self.completed {
             completed.store(0, Ordering::Release);

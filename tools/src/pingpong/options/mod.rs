@@ -127,13 +127,13 @@ pub struct Options {
 /// The defaults of `ibv_rc_pingpong`.
 impl Default for Options {
     fn default() -> Self {
-        Self::of(Program::Rc)
+        Self::for_program(Program::Rc)
     }
 }
 
 impl Options {
     /// The defaults of a program.
-    pub fn of(program: Program) -> Self {
+    pub fn for_program(program: Program) -> Self {
         Self {
             program,
             server: None,
@@ -169,7 +169,7 @@ impl Options {
     /// # Errors
     /// The command line is invalid; the error has been reported.
     pub fn parse(program: Program, mut getopt: Getopt, console: &mut Console) -> Result<Self, Failed> {
-        let mut options = Self::of(program);
+        let mut options = Self::for_program(program);
         while let Some(option) = getopt.next() {
             let understood = match option {
                 Ok(option) => {
@@ -315,7 +315,7 @@ mod tests {
         let all = "-p 1 -d x -i 2 -s 3 -r 4 -n 5 -l 6 -e -g 7 -c --verify";
         let all: Vec<&str> = all.split(' ').collect();
         for program in [Program::Rc, Program::Uc, Program::Ud, Program::Srq, Program::Xsrq] {
-            assert_eq!(parse_of(program, &[]), Ok(Options::of(program)));
+            assert_eq!(parse_of(program, &[]), Ok(Options::for_program(program)));
             let has_verify = !matches!(program, Program::Srq | Program::Xsrq);
             assert_eq!(parse_of(program, &["--verify"]).is_ok(), has_verify, "{program:?}");
             assert_eq!(parse_of(program, &["-m", "512"]).is_ok(), program != Program::Ud, "{program:?}");
@@ -333,8 +333,14 @@ mod tests {
         for program in [Program::Rc, Program::Uc, Program::Ud] {
             assert!(parse_of(program, &all).is_ok(), "{program:?}");
         }
-        assert_eq!((Options::of(Program::Uc).size, Options::of(Program::Ud).size), (4096, 1024));
-        assert_eq!((Options::of(Program::Rc).num_qp, Options::of(Program::Srq).num_qp), (1, 16));
+        assert_eq!(
+            (Options::for_program(Program::Uc).size, Options::for_program(Program::Ud).size),
+            (4096, 1024)
+        );
+        assert_eq!(
+            (Options::for_program(Program::Rc).num_qp, Options::for_program(Program::Srq).num_qp),
+            (1, 16)
+        );
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Program {
 
     /// Returns the options of C's program, plus `--verify` where each message can differ.
     pub fn spec(self) -> Spec {
-        Spec::of(self.rows().map(|Row(option, ..)| *option))
+        Spec::from_long(self.rows().map(|Row(option, ..)| *option))
     }
 }
 

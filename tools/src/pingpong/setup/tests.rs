@@ -89,7 +89,7 @@ fn on_demand_paging_must_reach_sends_and_receives() {
     attr.odp_caps.general_caps |= OdpGeneralCaps::IMPLICIT;
     assert_eq!(line(&attr, &implicit), None);
 
-    let of = |program| Options { odp: true, ..Options::of(program) };
+    let of = |program| Options { odp: true, ..Options::for_program(program) };
     let (srq, xsrq) = (of(Program::Srq), of(Program::Xsrq));
     assert_eq!(line(&attr, &srq), Some(NO_ODP_OF_SRQ));
     attr.odp_caps.rc_odp_caps |= OdpTransportCaps::SRQ_RECV;

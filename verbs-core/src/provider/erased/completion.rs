@@ -41,7 +41,7 @@ destroy_through_box! {
             for (wc, fields) in wcs.iter_mut().zip(optional) {
                 let Some(completion) = self.next() else { break };
                 completion.write_to(wc);
-                *fields = OptionalFields::of(&completion);
+                *fields = OptionalFields::from_completion(&completion);
                 count += 1;
             }
             self.finish();
@@ -60,7 +60,7 @@ macro_rules! optional_fields {
         }
 
         impl OptionalFields {
-            fn of(completion: &impl Completion) -> Self {
+            fn from_completion(completion: &impl Completion) -> Self {
                 Self { $($optional: completion.$optional(),)* }
             }
         }

@@ -77,7 +77,7 @@ fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
 fn shared(bench: &mut Bench) -> u32 {
     let mut input = input(0x700, create_srq_in::PAS);
     let (pd, record) = (bench.pd, bench.page());
-    let context = create_srq_in::SRQ_CONTEXT_ENTRY.of_mut(&mut input);
+    let context = create_srq_in::SRQ_CONTEXT_ENTRY.bytes_mut(&mut input);
     for (field, value) in [
         (srqc::LOG_SRQ_SIZE, 4),
         (srqc::LOG_RQ_STRIDE, 2),
@@ -97,7 +97,7 @@ type Change = (Field, u64);
 fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
-        field.set(create_qp_in::QPC.of_mut(&mut input), *value);
+        field.set(create_qp_in::QPC.bytes_mut(&mut input), *value);
     }
     input
 }
@@ -105,9 +105,9 @@ fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
 /// Returns the command with fields of its primary path changed.
 fn along(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
-    let context = create_qp_in::QPC.of_mut(&mut input);
+    let context = create_qp_in::QPC.bytes_mut(&mut input);
     for (field, value) in changes {
-        field.set(qpc::PRIMARY_ADDRESS_PATH.of_mut(context), *value);
+        field.set(qpc::PRIMARY_ADDRESS_PATH.bytes_mut(context), *value);
     }
     input
 }
@@ -184,7 +184,7 @@ fn in_state(bench: &mut Bench, service: Service, state: State) -> u32 {
 /// Returns the context from QUERY_QP.
 fn asked(bench: &mut Bench, qpn: u32) -> Vec<u8> {
     let output = bench.ok(naming(0x50b, qpn));
-    query_qp_out::QPC.of(&output).to_vec()
+    query_qp_out::QPC.bytes(&output).to_vec()
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn every_service_is_made_and_destroyed_and_leaves_nothing_behind() {
         assert_eq!(qp.own_pd, service == Service::RegUmr);
         let cqn = qp.send_cqn;
         let context = asked(&mut bench, qpn);
-        assert_eq!(context, create_qp_in::QPC.of(&input), "{service:?}");
+        assert_eq!(context, create_qp_in::QPC.bytes(&input), "{service:?}");
         bench.refused(naming(0x401, cqn), Status::ResourceBusy, Rule::CommandBusy);
         bench.ok(naming(0x501, qpn));
         bench.refused(naming(0x501, qpn), Status::BadResource, Rule::CommandObject);
@@ -270,7 +270,7 @@ fn a_query_returns_the_attributes_that_transitions_set() {
     ] {
         assert_eq!(field.get(&context), value, "{}", field.name);
     }
-    let path = qpc::PRIMARY_ADDRESS_PATH.of(&context);
+    let path = qpc::PRIMARY_ADDRESS_PATH.bytes(&context);
     for (field, value) in [(ads::RLID, 9), (ads::SL, 3), (ads::ACK_TIMEOUT, 14), (ads::VHCA_PORT_NUM, 1)] {
         assert_eq!(field.get(path), value, "{}", field.name);
     }
@@ -290,8 +290,8 @@ fn a_path_with_a_global_route_has_addresses() {
         &step(INIT2RTR, qpn),
         &[(ads::GRH, 1), (ads::TCLASS, 0x20), (ads::HOP_LIMIT, 5), (ads::FLOW_LABEL, 0x12345)],
     );
-    let path = qpc::PRIMARY_ADDRESS_PATH.of_mut(create_qp_in::QPC.of_mut(&mut to_rtr));
-    ads::RGID_RIP.of_mut(path).copy_from_slice(&[0x42; 16]);
+    let path = qpc::PRIMARY_ADDRESS_PATH.bytes_mut(create_qp_in::QPC.bytes_mut(&mut to_rtr));
+    ads::RGID_RIP.bytes_mut(path).copy_from_slice(&[0x42; 16]);
     bench.ok(to_rtr);
     let (_, attr) = bench.function.engine.query_qp(Qpn(qpn)).unwrap();
     assert_eq!((attr.path.network, attr.path.remote), (Network::Grh, [0x42; 16]));
@@ -314,7 +314,7 @@ fn state_and_psn_of_a_query_are_the_present_ones() {
 fn groups_are_joined_by_datagrams_alone() {
     let mut bench = Bench::new(PortKind::Ib);
     let mut join = input(0x806, attach_to_mcg_in::SIZE);
-    attach_to_mcg_in::MULTICAST_GID.of_mut(&mut join).copy_from_slice(&[0xff; 16]);
+    attach_to_mcg_in::MULTICAST_GID.bytes_mut(&mut join).copy_from_slice(&[0xff; 16]);
     let named = |join: &[u8], opcode: u16, qpn: u32| {
         let mut join = join.to_vec();
         attach_to_mcg_in::OPCODE.set(&mut join, opcode);

@@ -40,7 +40,7 @@ fn contexts_that_break_a_rule_are_refused() {
     bench.refused(reserved, Status::BadParam, Rule::CommandReserved);
     for path in [qpc::PRIMARY_ADDRESS_PATH, qpc::SECONDARY_ADDRESS_PATH] {
         let mut wrong = good.clone();
-        stray(&ads::TABLE, path.of_mut(create_qp_in::QPC.of_mut(&mut wrong)));
+        stray(&ads::TABLE, path.bytes_mut(create_qp_in::QPC.bytes_mut(&mut wrong)));
         bench.refused(wrong, Status::BadParam, Rule::CommandReserved);
     }
     let mut numbered = good.clone();
@@ -175,12 +175,12 @@ fn a_path_sets_only_fields_of_its_kind_of_port() {
     .into();
     let mut alternate = good.clone();
     rst2init_qp_in::OPT_PARAM_MASK.set(&mut alternate, 1u32);
-    let context = rst2init_qp_in::QPC.of_mut(&mut alternate);
-    ads::FL.set(qpc::SECONDARY_ADDRESS_PATH.of_mut(context), 1u32);
+    let context = rst2init_qp_in::QPC.bytes_mut(&mut alternate);
+    ads::FL.set(qpc::SECONDARY_ADDRESS_PATH.bytes_mut(context), 1u32);
     wrong.push(alternate);
     let mut with_gid = good.clone();
-    let context = rst2init_qp_in::QPC.of_mut(&mut with_gid);
-    ads::RGID_RIP.of_mut(qpc::PRIMARY_ADDRESS_PATH.of_mut(context))[15] = 1;
+    let context = rst2init_qp_in::QPC.bytes_mut(&mut with_gid);
+    ads::RGID_RIP.bytes_mut(qpc::PRIMARY_ADDRESS_PATH.bytes_mut(context))[15] = 1;
     wrong.push(with_gid);
     for command in wrong {
         bench.refused(command, Status::BadParam, Rule::QpAttribute);
