@@ -104,7 +104,7 @@ pub use queue::srq::SrqQueue;
 // - 6: the number comes from the slot of the request, whose place the completion names. A slot is
 //   written before its request is published and rewritten only after its end (3). A completion of a
 //   queue pair that was reset or destroyed is skipped, so its place is not looked up in the slots
-//   of another life (`queue::cq::shared`).
+//   of another life (`queue::cq::shared_cq`).
 // - 7: the completion queues are those in the command that created the queue pair.
 // - 8: the device writes one completion per request; the poller moves past each entry once. A block
 //   of compressed completions becomes as many entries before the poller passes its title. A resize
@@ -137,7 +137,7 @@ pub use queue::srq::SrqQueue;
 // - 19: `rollback` moves the counters back, but never below the last doorbell's; the device takes
 //   only entries covered by these.
 // - 20: a queue pair keeps its memory, doorbell records and register until its queues are gone too
-//   (`queue::life`). A queue whose queue pair was destroyed does not ring. If it rings at that
+//   (`queue::resources`). A queue whose queue pair was destroyed does not ring. If it rings at that
 //   moment, it may ring a register whose page no later queue pair has: the device compares the
 //   page, so it takes the doorbell for no other queue pair. Or it rings a shared register with
 //   nothing but its number. The device then reads the doorbell record of the number's current queue
@@ -160,8 +160,8 @@ pub use queue::srq::SrqQueue;
 //   queue pair that changes the tag list is destroyed first; its queue posts nothing afterwards
 //   (`TagList`). The memory of tags belongs to the device until then, and never to safe code.
 //   `modify` sends no command that ends a receive and rejects the queue of another shared receive
-//   queue. It keeps its memory and doorbell record until its queue is gone too (`queue::life`):
-//   nothing reads a record stored then.
+//   queue. It keeps its memory and doorbell record until its queue is gone too
+//   (`queue::resources`): nothing reads a record stored then.
 // - 26: a work queue's queue is an `Rq`, which keeps 1 to 3 and 5 to 8 as for a queue pair. Its
 //   completions have a number unique to it until they were passed, even if several queue pairs
 //   receive through it. It completes in the completion queue named by the command that created it,
@@ -169,8 +169,8 @@ pub use queue::srq::SrqQueue;
 //   the device has stopped the queue (`mlx5_ib_destroy_wq`). `modify` rejects the queue of another
 //   work queue and changes the queue only after the command succeeded. After RESET, earlier
 //   receives have no completion: those in the completion queue are skipped, as for a queue pair. It
-//   keeps its memory and doorbell record until its queue is gone too (`queue::life`): nothing reads
-//   a record stored then.
+//   keeps its memory and doorbell record until its queue is gone too (`queue::resources`): nothing
+//   reads a record stored then.
 unsafe impl Provider for Mlx5 {
     type Context = Context;
     type Pd = Pd;

@@ -14,7 +14,7 @@
 //!
 //! # Safety
 //! The queue's memory and its doorbell record are lent to the device from the command that creates
-//! the shared receive queue to the one that destroys it ([`Life`]).
+//! the shared receive queue to the one that destroys it ([`QueueResources`]).
 //!
 //! # References
 //! `ibv_create_srq_ex(3)`, `ibv_modify_srq(3)`; rdma-core `providers/mlx5/verbs.c`
@@ -46,8 +46,8 @@ use crate::objects::mlx5::Mlx5;
 use crate::objects::qp::{Qp, ScatterToCqe};
 use crate::queue::cq::scatter::RecvLists;
 use crate::queue::cq::{Queues, Receives, Shared};
-use crate::queue::life::Life;
 use crate::queue::record::SrqRecord;
+use crate::queue::resources::QueueResources;
 use crate::queue::rq::Rq;
 use crate::queue::sizes;
 use crate::queue::sq::Sq;
@@ -72,7 +72,7 @@ pub struct Srq {
     commands: Option<Qp>,
     /// The events of that queue pair that the program read, once it was destroyed.
     tag_events: u32,
-    life: Arc<Life>,
+    resources: Arc<QueueResources>,
 }
 
 impl Srq {
@@ -127,12 +127,12 @@ impl Srq {
         };
         // The driver derives the size of the memory from these.
         let asked = SrqInitAttr { max_wr: shape.max_wr(), max_sge: shape.max_sge(), ..*attr };
-        // SAFETY: the addresses belong to the queue's memory and its record, which `Life` lends to
-        // the device until the shared receive queue is destroyed.
+        // SAFETY: the addresses belong to the queue's memory and its record, which `QueueResources`
+        // lends to the device until the shared receive queue is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         let info = cmd::srq::create_srq(device.kernel.uverbs(), &handles, &asked, Some(event_fd), uhw)
             .map_err(|error| device.kernel.explain_create_srq(error, attr))?;
-        let life = Arc::new(Life::new(memory, records, None, user_index));
+        let resources = Arc::new(QueueResources::new(memory, records, None, user_index));
         if attr.srq_limit > 0 {
             let limit = SrqAttr { srq_limit: attr.srq_limit, ..SrqAttr::default() };
             let (uverbs, mask) = (device.kernel.uverbs(), SrqAttrMask::LIMIT);
@@ -140,15 +140,15 @@ impl Srq {
                 // The error of the limit is the one to report. If the end is not confirmed, the
                 // device keeps the records and the number.
                 if cmd::srq::destroy_srq(uverbs, info.handle).is_ok() {
-                    life.end();
+                    resources.end();
                 }
                 error.verb = VERB;
                 return Err(error);
             }
         }
-        // SAFETY: the record is created once, and `life` lives as long as the queue.
-        let record = unsafe { life.records().record(Slot::FIRST) };
-        let queue = SrqQueue::new(shape, record, Arc::clone(&life));
+        // SAFETY: the record is created once, and `resources` live as long as the queue.
+        let record = unsafe { resources.records().record(Slot::FIRST) };
+        let queue = SrqQueue::new(shape, record, Arc::clone(&resources));
         let requests = Arc::clone(queue.requests());
         let own = cq.map(|cq| Arc::clone(&cq.shared));
         let mut srq = Self {
@@ -161,7 +161,7 @@ impl Srq {
             own,
             commands: None,
             tag_events: 0,
-            life,
+            resources,
         };
         let mut queue = queue;
         let mut recv = Receives::Shared(Arc::clone(&srq.requests));
@@ -178,13 +178,13 @@ impl Srq {
                 Err(error) => {
                     // As above. If the queue cannot be destroyed, it ends with the context.
                     if cmd::srq::destroy_srq(device.kernel.uverbs(), srq.handle).is_ok() {
-                        srq.life.end();
+                        srq.resources.end();
                     }
                     return Err(Error { verb: VERB, ..error });
                 }
             }
         }
-        if let (Some(cq), Some(user_index)) = (&srq.own, srq.life.user_index()) {
+        if let (Some(cq), Some(user_index)) = (&srq.own, srq.resources.user_index()) {
             cq.begin(user_index, Queues { send: None, recv: Some(recv), ..Queues::default() });
         }
         Ok(SrqParts { srq, queue })
@@ -224,15 +224,15 @@ impl Srq {
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for the queue of another shared receive queue.
     pub fn direct(&self, queue: &mut SrqQueue) -> Result<SrqDirect> {
-        if !Arc::ptr_eq(queue.life(), &self.life) {
+        if !Arc::ptr_eq(queue.resources(), &self.resources) {
             let cause = Cause::Foreign { what: "queue of a shared receive queue" };
             return Err(self.device.error("init_obj", Errno::INVAL).because(cause));
         }
         let (head, tail) = queue.link_free();
-        let (stride, buf) = (self.shape.units * UNIT as u32, self.life.memory().region().pointer(0, 0));
+        let (stride, buf) = (self.shape.units * UNIT as u32, self.resources.memory().region().pointer(0, 0));
         Ok(SrqDirect {
             queue: QueueDirect { buf, entries: self.shape.entries, stride },
-            record: self.life.records().direct(),
+            record: self.resources.records().direct(),
             head,
             tail,
             srqn: self.srqn,
@@ -242,7 +242,7 @@ impl Srq {
     /// Returns the lists of its receives.
     pub(crate) fn lists(&self) -> RecvLists {
         let Shape { entries, units } = self.shape;
-        RecvLists { life: Arc::downgrade(&self.life), pd: self.pd, entries, units, head: LINK }
+        RecvLists { resources: Arc::downgrade(&self.resources), pd: self.pd, entries, units, head: LINK }
     }
 
     /// Returns the receives in the queue, for the completion queues of its queue pairs.
@@ -278,7 +278,7 @@ impl SrqOps for Srq {
 
     fn modify(&self, queue: &mut SrqQueue, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
         let refused = |cause| Err(self.device.error("modify_srq", Errno::INVAL).because(cause));
-        if !Arc::ptr_eq(queue.life(), &self.life) {
+        if !Arc::ptr_eq(queue.resources(), &self.resources) {
             return refused(Cause::Foreign { what: "queue of a shared receive queue" });
         }
         if mask.contains(SrqAttrMask::MAX_WR) {
@@ -319,10 +319,10 @@ impl Destroy for Srq {
         match cmd::srq::destroy_srq(self.device.kernel.uverbs(), self.handle) {
             Ok(mut events) => {
                 events.asynchronous = events.asynchronous.wrapping_add(self.tag_events);
-                if let (Some(cq), Some(user_index)) = (&self.own, self.life.user_index()) {
+                if let (Some(cq), Some(user_index)) = (&self.own, self.resources.user_index()) {
                     cq.end(user_index, None);
                 }
-                self.life.end();
+                self.resources.end();
                 Ok(events)
             }
             Err(error) => Err((self, error)),
@@ -486,14 +486,15 @@ mod tests {
         let user_index = device.user_index("create_srq").unwrap();
         let number = user_index.number();
         let (memory, records) = (QueueMemory::new(shape.len()).unwrap(), device.records.take().unwrap());
-        let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
+        let resources = Arc::new(QueueResources::new(memory, records, None, Some(user_index)));
         let requests = SrqRecord::new(8);
         let recv = Some(Receives::Shared(Arc::clone(&requests)));
         handle.shared.begin(number, Queues { recv, ..Queues::default() });
         let own = Some(Arc::clone(&handle.shared));
         let device = Arc::clone(&device);
         let (commands, tag_events) = (None, 0);
-        let srq = Srq { device, handle: 4, srqn: 7, pd: 3, shape, requests, own, commands, tag_events, life };
+        let srq =
+            Srq { device, handle: 4, srqn: 7, pd: 3, shape, requests, own, commands, tag_events, resources };
         let received = |entry| {
             srq.requests.put(0, 7);
             srq.requests.mark(0, 1);

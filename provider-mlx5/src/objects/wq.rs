@@ -9,7 +9,7 @@
 //!
 //! # Safety
 //! The queue's memory and its doorbell record are lent to the device from the command that creates
-//! the work queue to the one that destroys it ([`Life`]).
+//! the work queue to the one that destroys it ([`QueueResources`]).
 //!
 //! # References
 //! `ibv_create_wq(3)`, `ibv_modify_wq(3)`; rdma-core `providers/mlx5/verbs.c` (`create_wq`,
@@ -33,8 +33,8 @@ use crate::doorbell::dbrec::Slot;
 use crate::memory::{self, QueueMemory, Resource};
 use crate::objects::mlx5::Mlx5;
 use crate::queue::cq::{Queues, Receives, Shared};
-use crate::queue::life::Life;
 use crate::queue::record::{Kind, RecvRecord};
+use crate::queue::resources::QueueResources;
 use crate::queue::rq::{self, Rq};
 use crate::queue::sizes;
 use crate::wqe::UNIT;
@@ -48,7 +48,7 @@ pub struct Wq {
     shape: rq::Shape,
     state: AtomicU32,
     cq: Arc<Shared>,
-    life: Arc<Life>,
+    resources: Arc<QueueResources>,
 }
 
 impl Wq {
@@ -91,16 +91,16 @@ impl Wq {
         };
         let mut reply = Mlx5IbCreateWqResp::default();
         let uverbs = device.kernel.uverbs();
-        // SAFETY: the addresses belong to the queue's memory and its record, which `Life` lends to
-        // the device until the work queue is destroyed.
+        // SAFETY: the addresses belong to the queue's memory and its record, which `QueueResources`
+        // lends to the device until the work queue is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         let (pd, cq) = (parents.pd.handle(), parents.cq.handle);
         let info = cmd::wq::create_wq(uverbs, pd, cq, attr, Some(event_fd), uhw)?;
         let number = user_index.number();
-        let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
-        // SAFETY: the record is created once, and `life` lives as long as the queue.
-        let record = unsafe { life.records().record(Slot::FIRST) };
-        let queue = Rq::new(shape, record, Arc::clone(&life));
+        let resources = Arc::new(QueueResources::new(memory, records, None, Some(user_index)));
+        // SAFETY: the record is created once, and `resources` live as long as the queue.
+        let record = unsafe { resources.records().record(Slot::FIRST) };
+        let queue = Rq::new(shape, record, Arc::clone(&resources));
         let cq = Arc::clone(&parents.cq.shared);
         cq.begin(number, queues(device, &queue));
         let wq = Self {
@@ -110,15 +110,15 @@ impl Wq {
             shape,
             state: AtomicU32::new(WqState::RESET.0),
             cq,
-            life,
+            resources,
         };
         Ok(WqParts { wq, queue })
     }
 
     /// Describes the work queue for direct access: see [`direct`](crate::direct).
     pub fn direct(&self) -> WqDirect {
-        let start = self.life.memory().region().pointer(0, 0);
-        WqDirect { queue: self.shape.direct(start), record: self.life.records().direct() }
+        let start = self.resources.memory().region().pointer(0, 0);
+        WqDirect { queue: self.shape.direct(start), record: self.resources.records().direct() }
     }
 
     /// Creates a table of work queues.
@@ -171,7 +171,7 @@ impl WqOps for Wq {
     }
 
     fn modify(&self, queue: &mut Rq, attr: &WqAttr) -> Result<()> {
-        if !Arc::ptr_eq(queue.life(), &self.life) {
+        if !Arc::ptr_eq(queue.resources(), &self.resources) {
             let cause = Cause::Foreign { what: "queue of a work queue" };
             return Err(self.device.error("modify_wq", Errno::INVAL).because(cause));
         }
@@ -188,7 +188,7 @@ impl WqOps for Wq {
             self.state.store(state.0, Ordering::Relaxed);
             queue.moved_to(of_queue(state));
             if state == WqState::RESET
-                && let Some(user_index) = self.life.user_index()
+                && let Some(user_index) = self.resources.user_index()
             {
                 self.cq.end(user_index, Some(queues(&self.device, queue)));
             }
@@ -205,10 +205,10 @@ impl Destroy for Wq {
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
         match cmd::wq::destroy_wq(self.device.kernel.uverbs(), self.handle) {
             Ok(events) => {
-                if let Some(user_index) = self.life.user_index() {
+                if let Some(user_index) = self.resources.user_index() {
                     self.cq.end(user_index, None);
                 }
-                self.life.end();
+                self.resources.end();
                 Ok(events)
             }
             Err(error) => Err((self, error)),
@@ -236,10 +236,10 @@ mod tests {
         let shape = rq::Shape { entries, ..sizes::recv(&cap, &device.limits).unwrap().unwrap() };
         let len = (shape.entries * shape.units) as usize * UNIT;
         let (memory, records) = (QueueMemory::new(len).unwrap(), device.records.take().unwrap());
-        let life = Arc::new(Life::new(memory, records, None, Some(user_index)));
+        let resources = Arc::new(QueueResources::new(memory, records, None, Some(user_index)));
         // SAFETY: the record is created once, and no device reads it.
-        let record = unsafe { life.records().record(Slot::FIRST) };
-        let queue = Rq::new(shape, record, Arc::clone(&life));
+        let record = unsafe { resources.records().record(Slot::FIRST) };
+        let queue = Rq::new(shape, record, Arc::clone(&resources));
         // The query of the device's properties; it has none.
         script.expect([Expect::anything(Reply::ok())]);
         cq.shared.begin(number, queues(device, &queue));
@@ -250,7 +250,7 @@ mod tests {
             shape,
             state: AtomicU32::new(WqState::RESET.0),
             cq: Arc::clone(&cq.shared),
-            life,
+            resources,
         };
         (wq, queue, number)
     }

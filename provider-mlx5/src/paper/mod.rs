@@ -36,8 +36,8 @@ use crate::device::regions::Regions;
 use crate::doorbell::{BlueFlame, Record};
 use crate::queue::cq::scatter::{Lists, RecvLists, SendLists};
 use crate::queue::cq::{CQE_FIELDS, Completion, CqeCompression, Poller, Queues, Receives, Ring};
-use crate::queue::life::Life;
 use crate::queue::record::SrqRecord;
+use crate::queue::resources::QueueResources;
 use crate::queue::rq::{self, Rq};
 use crate::queue::sq::{self, Frames, Parts, Sq};
 use crate::queue::srq::{self, SrqQueue};
@@ -209,7 +209,7 @@ impl PaperQp {
             ([record(RECV_RECORD), record(SEND_RECORD), record(CQ_RECORD)], bell, ring)
         };
         let [recv_record, send_record, cq_record] = record;
-        let life = Arc::new(Life::of_test(buffer.clone(), records.clone()));
+        let resources = Arc::new(QueueResources::of_test(buffer.clone(), records.clone()));
         let sq = Sq::new(Parts {
             qp_num: QP_NUM,
             qp_type: shape.qp_type,
@@ -230,9 +230,9 @@ impl PaperQp {
                 max_tso_header: shape.max_tso_header,
                 has_ip_csum: shape.qp_type == QpType::RAW_PACKET,
             },
-            life: Arc::clone(&life),
+            resources: Arc::clone(&resources),
         });
-        let rq = Rq::new(rq::Shape { entries: shape.entries, units, cap }, recv_record, life);
+        let rq = Rq::new(rq::Shape { entries: shape.entries, units, cap }, recv_record, resources);
         let rq = if shape.qp_type == QpType::RAW_PACKET { rq.held_back() } else { rq };
         let poller = Poller::new(ring, cq_record);
         let qp = Self {
@@ -259,16 +259,16 @@ impl PaperQp {
             Some(requests) => Receives::Shared(Arc::clone(requests)),
             None => Receives::Own(Arc::clone(self.rq.requests())),
         };
-        let own = || Arc::downgrade(self.sq.life());
+        let own = || Arc::downgrade(self.sq.resources());
         let send = SendLists {
-            life: own(),
+            resources: own(),
             pd: PD,
             offset: self.buffer.len() - self.shape.blocks as usize * BLOCK,
             blocks: self.shape.blocks,
         };
         let units = self.shape.max_recv_sge.next_power_of_two();
         let recv_lists = self.srq_lists.clone().unwrap_or_else(|| RecvLists {
-            life: own(),
+            resources: own(),
             pd: PD,
             entries: self.shape.entries,
             units,
@@ -283,7 +283,7 @@ impl PaperQp {
         }
     }
 
-    /// Moves the queue pair to a state. RESET begins a new life.
+    /// Moves the queue pair to a state. RESET begins a new resources.
     pub fn move_to(&mut self, state: QpState) {
         self.sq.moved_to(state);
         self.rq.moved_to(state);
@@ -294,7 +294,7 @@ impl PaperQp {
 
     /// Ends the queue pair, including for its completion queue.
     pub fn destroy(&self) {
-        self.sq.life().end();
+        self.sq.resources().end();
         self.poller.shared().end(USER_INDEX, None);
     }
 
@@ -551,7 +551,7 @@ impl PaperSrq {
         // SAFETY: all memory belongs to this queue; both ends access the record as an atomic, and
         // the device's end follows the rules at the head of the file.
         let [ours, record] = [(); 2].map(|()| unsafe { Record::new(&records, 0) });
-        let queue = SrqQueue::new(shape, ours, Arc::new(Life::of_test(memory.clone(), records)));
+        let queue = SrqQueue::new(shape, ours, Arc::new(QueueResources::of_test(memory.clone(), records)));
         let requests = Arc::clone(queue.requests());
         let device = PaperSrqDevice { shape, memory, record, next: 0, taken: 0, unfinished: BTreeSet::new() };
         Self { queue, device, requests }
@@ -565,7 +565,7 @@ impl PaperSrq {
 
     fn lists(&self) -> RecvLists {
         let srq::Shape { entries, units } = self.device.shape;
-        RecvLists { life: Arc::downgrade(self.queue.life()), pd: PD, entries, units, head: 1 }
+        RecvLists { resources: Arc::downgrade(self.queue.resources()), pd: PD, entries, units, head: 1 }
     }
 }
 

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use verbs_core::types::Sge;
 
-use crate::queue::life::Life;
+use crate::queue::resources::QueueResources;
 use crate::wqe::{self, UNIT};
 
-/// The entries of a queue, at the start of its life's memory.
+/// The entries of a queue, at the start of its memory.
 pub(crate) struct Entries {
     view: View,
-    life: Arc<Life>,
+    resources: Arc<QueueResources>,
 }
 
 /// The entries, for a loop that keeps them in registers.
@@ -31,8 +31,8 @@ pub(crate) struct View {
     room: u32,
 }
 
-// SAFETY: `start` blocked the auto impls. It points into the memory of `life`, which is `Send +
-// Sync` and lives as long; entries are written by functions whose callers own them.
+// SAFETY: `start` blocked the auto impls. It points into the memory of `resources`, which are `Send
+// + Sync` and live as long; entries are written by functions whose callers own them.
 unsafe impl Send for Entries {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Entries {}
@@ -43,18 +43,18 @@ impl Entries {
     /// # Panics
     /// If the entries do not lie within the memory, are not aligned to a unit, or have no room for
     /// a list; if a number is not a power of two.
-    pub(crate) fn new(count: u32, units: u32, head: u32, life: Arc<Life>) -> Self {
+    pub(crate) fn new(count: u32, units: u32, head: u32, resources: Arc<QueueResources>) -> Self {
         assert!(count.is_power_of_two() && units.is_power_of_two(), "{count} entries of {units} units");
         assert!(units > head, "entries of {units} units");
-        let start = life.memory().region().pointer(0, count as usize * units as usize * UNIT);
+        let start = resources.memory().region().pointer(0, count as usize * units as usize * UNIT);
         assert!(start.addr().get().is_multiple_of(UNIT), "a queue that is not aligned");
         let log_size = (units * UNIT as u32).trailing_zeros();
-        Self { view: View { start, mask: count - 1, log_size, room: units - head }, life }
+        Self { view: View { start, mask: count - 1, log_size, room: units - head }, resources }
     }
 
-    /// Returns the life of the queue's object.
-    pub(crate) const fn life(&self) -> &Arc<Life> {
-        &self.life
+    /// Returns the resources of the queue's object.
+    pub(crate) const fn resources(&self) -> &Arc<QueueResources> {
+        &self.resources
     }
 
     /// Returns the number of entries.

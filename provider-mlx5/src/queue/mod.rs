@@ -8,12 +8,12 @@
 //! | [`rq`], [`sq`] | posting receives and sends |
 //! | [`entries`] | the memory of receive queues |
 //! | [`record`] | the requests in a queue, shared by poster and poller |
-//! | [`life`] | the resources of a queue, released when its object and both its queues are gone |
+//! | [`resources`] | the resources of a queue, released once its object and both queues are gone |
 
 pub(crate) mod cq;
 pub(crate) mod entries;
-pub(crate) mod life;
 pub(crate) mod record;
+pub(crate) mod resources;
 pub(crate) mod rq;
 pub(crate) mod sizes;
 pub(crate) mod sq;

@@ -22,8 +22,8 @@ use verbs_core::types::{PostError, PostReason, QpCap, QpState, RecvWr};
 use crate::direct::QueueDirect;
 use crate::doorbell::Record;
 use crate::queue::entries::Entries;
-use crate::queue::life::Life;
 use crate::queue::record::RecvRecord;
+use crate::queue::resources::QueueResources;
 use crate::wqe::UNIT;
 
 /// The size of a receive queue.
@@ -66,24 +66,24 @@ pub struct Rq {
 }
 
 impl Rq {
-    /// Returns the receive queue of a queue pair in RESET, at the start of its life's memory.
+    /// Returns the receive queue of a queue pair in RESET, at the start of its memory.
     ///
     /// # Panics
     /// If the queue does not lie within its memory, or is not aligned to a unit.
-    pub(crate) fn new(shape: Shape, record: Record, life: Arc<Life>) -> Self {
-        Self::with_checks(RecvChecks::new(&shape.cap), shape, record, life)
+    pub(crate) fn new(shape: Shape, record: Record, resources: Arc<QueueResources>) -> Self {
+        Self::with_checks(RecvChecks::new(&shape.cap), shape, record, resources)
     }
 
     /// Returns a placeholder for a queue pair that uses a shared receive queue. It accepts nothing.
-    pub(crate) fn of_shared(record: Record, life: Arc<Life>) -> Self {
+    pub(crate) fn of_shared(record: Record, resources: Arc<QueueResources>) -> Self {
         let shape = Shape { entries: 1, units: 1, cap: QpCap::default() };
-        Self::with_checks(RecvChecks::of_shared(), shape, record, life).full()
+        Self::with_checks(RecvChecks::of_shared(), shape, record, resources).full()
     }
 
     /// Returns the queue of a queue pair without room for receives. It is always full.
-    pub(crate) fn empty(record: Record, life: Arc<Life>) -> Self {
+    pub(crate) fn empty(record: Record, resources: Arc<QueueResources>) -> Self {
         let shape = Shape { entries: 1, units: 1, cap: QpCap::default() };
-        Self::new(shape, record, life).full()
+        Self::new(shape, record, resources).full()
     }
 
     /// Holds receives back until the queue pair is in RTR. Needed for raw packets: on the device,
@@ -96,14 +96,14 @@ impl Rq {
         Self { limit: 0, capacity: 0, ..self }
     }
 
-    fn with_checks(checks: RecvChecks, shape: Shape, record: Record, life: Arc<Life>) -> Self {
+    fn with_checks(checks: RecvChecks, shape: Shape, record: Record, resources: Arc<QueueResources>) -> Self {
         let Shape { entries, units, cap } = shape;
         // A completion names an entry by 16 bits.
         assert!(entries <= 1 << 15 && units >= cap.max_recv_sge, "{shape:?}");
         record.store(0);
         Self {
             checks,
-            entries: Entries::new(entries, units, 0, life),
+            entries: Entries::new(entries, units, 0, resources),
             capacity: entries,
             head: 0,
             limit: entries,
@@ -114,9 +114,9 @@ impl Rq {
         }
     }
 
-    /// Returns the life of its queue pair.
-    pub(crate) const fn life(&self) -> &Arc<Life> {
-        self.entries.life()
+    /// Returns the resources of its queue pair.
+    pub(crate) const fn resources(&self) -> &Arc<QueueResources> {
+        self.entries.resources()
     }
 
     /// Returns the requests in the queue, for the poller of its completion queue.

@@ -8,7 +8,7 @@
 //!
 //! # Safety
 //! The buffer, the doorbell records and the register are lent to the device from the command that
-//! creates the queue pair to the one that destroys it ([`Life`]).
+//! creates the queue pair to the one that destroys it ([`QueueResources`]).
 //!
 //! # References
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; rdma-core `providers/mlx5/verbs.c`; Linux
@@ -50,8 +50,8 @@ use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
 use crate::queue::cq::scatter::{Lists, RecvLists, SendLists};
 use crate::queue::cq::{Queues, Receives, Shared};
-use crate::queue::life::Life;
 use crate::queue::record::{Kind, RecvRecord, SendRecord, SrqRecord};
+use crate::queue::resources::QueueResources;
 use crate::queue::rq::{self, Rq};
 use crate::queue::sizes::{self, Room};
 use crate::queue::sq::{self, Frames, L2_HEADER, Parts, Sq};
@@ -125,7 +125,7 @@ pub struct Qp {
     /// The options for the next transitions; `get_ece` are the device's current ones.
     set_ece: u32,
     get_ece: u32,
-    life: Arc<Life>,
+    resources: Arc<QueueResources>,
 }
 
 /// The shapes of both queues.
@@ -282,8 +282,8 @@ impl Qp {
             xrcd: parents.xrcd.map(XrcdOps::handle),
         };
         let mut reply = Mlx5IbCreateQpResp::default();
-        // SAFETY: the addresses belong to the queues' memory and their records, which `Life` lends
-        // to the device until the queue pair is destroyed.
+        // SAFETY: the addresses belong to the queues' memory and their records, which
+        // `QueueResources` lends to the device until the queue pair is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
         // The driver rejects sizes beyond the device's, even for a nonexistent queue.
         let attr = &if has_recv { *attr } else { without_recv(attr, &device.limits) };
@@ -302,7 +302,7 @@ impl Qp {
             drop(cqs);
             if let Err(error) = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle) {
                 // The device may still have it, with all lent resources.
-                core::mem::forget(Life::new(memory, records, Some(register), user_index));
+                core::mem::forget(QueueResources::new(memory, records, Some(register), user_index));
                 return Err(error);
             }
             if is_unknown {
@@ -312,11 +312,11 @@ impl Qp {
             // The number may have belonged to the queue pair whose queue still rang there.
             return Self::create(device, parents, attr, ex, scatter);
         };
-        let life = Arc::new(Life::new(memory, records, Some(register), user_index));
+        let resources = Arc::new(QueueResources::new(memory, records, Some(register), user_index));
         let is_shared = parents.srq.is_some() || !has_recv;
-        let (sq, rq) = queues(device, attr, &shapes, &info, is_shared, frames, &life);
+        let (sq, rq) = queues(device, attr, &shapes, &info, is_shared, frames, &resources);
         let lists = (scatter_flags != 0 && matches!(attr.qp_type, QpType::RC | QpType::UC))
-            .then(|| Arc::new(lists(device, parents, &shapes, &life)));
+            .then(|| Arc::new(lists(device, parents, &shapes, &resources)));
         let qp = Self {
             device: Arc::clone(device),
             handle: info.handle,
@@ -333,7 +333,7 @@ impl Qp {
             groups: Groups::default(),
             set_ece: 0,
             get_ece: reply.ece_options,
-            life,
+            resources,
         };
         qp.tell(&sq, &rq, Shared::begin);
         Ok(QpParts { qp, sq, rq })
@@ -420,8 +420,8 @@ impl Qp {
             }
         };
         let register = Arc::new(device.registers.share());
-        let life = Arc::new(Life::new(memory, records, Some(register), None));
-        let (sq, rq) = queues(device, attr, &Shapes::NONE, info, true, Frames::default(), &life);
+        let resources = Arc::new(QueueResources::new(memory, records, Some(register), None));
+        let (sq, rq) = queues(device, attr, &Shapes::NONE, info, true, Frames::default(), &resources);
         let qp = Self {
             device: Arc::clone(device),
             handle: info.handle,
@@ -438,25 +438,25 @@ impl Qp {
             groups: Groups::default(),
             set_ece: 0,
             get_ece: 0,
-            life,
+            resources,
         };
         Ok(QpParts { qp, sq, rq })
     }
 
     /// Describes the queue pair for direct access: see [`direct`](crate::direct).
     pub fn direct(&self) -> QpDirect {
-        let memory = self.life.memory().region();
+        let memory = self.resources.memory().region();
         let start = memory.pointer(0, 0);
         let (send_at, shapes) = (self.shapes.send_at(), &self.shapes);
         QpDirect {
-            records: self.life.records().direct(),
+            records: self.resources.records().direct(),
             sq: shapes.send.map_or(QueueDirect::none(start), |shape| QueueDirect {
                 buf: memory.pointer(send_at, shapes.send_len()),
                 entries: shape.blocks,
                 stride: BLOCK as u32,
             }),
             rq: shapes.recv.map_or(QueueDirect::none(start), |shape| shape.direct(start)),
-            register: self.life.register().map(RegisterDirect::new),
+            register: self.resources.register().map(RegisterDirect::new),
             raw: self.raw,
         }
     }
@@ -468,7 +468,7 @@ impl Qp {
 
     /// Passes its queues to its completion queues.
     fn tell(&self, sq: &Sq, rq: &Rq, tell: impl Fn(&Shared, u32, Queues)) {
-        let Some(user_index) = self.life.user_index() else { return };
+        let Some(user_index) = self.resources.user_index() else { return };
         let send = Some(Arc::clone(sq.requests()));
         let recv = Some(match &self.srq {
             Some(requests) => Receives::Shared(Arc::clone(requests)),
@@ -492,9 +492,9 @@ impl Qp {
         }
     }
 
-    /// Ends its life for its completion queues.
+    /// Ends its use by its completion queues.
     fn end(&self) {
-        if let Some(user_index) = self.life.user_index() {
+        if let Some(user_index) = self.resources.user_index() {
             if let Some(cq) = &self.send_cq {
                 cq.end(user_index, None);
             }
@@ -504,7 +504,7 @@ impl Qp {
                 cq.end(user_index, None);
             }
         }
-        self.life.end();
+        self.resources.end();
     }
 
     /// Returns the queue pair's state in the kernel, which may have moved it to ERR.
@@ -557,17 +557,22 @@ fn frames(device: &Device, verb: &'static str, max_tso_header: u32) -> Result<Fr
 }
 
 /// Returns the shapes of a new queue pair's request lists.
-fn lists(device: &Device, parents: &QpParents<'_, Mlx5>, shapes: &Shapes, life: &Arc<Life>) -> Lists {
+fn lists(
+    device: &Device,
+    parents: &QpParents<'_, Mlx5>,
+    shapes: &Shapes,
+    resources: &Arc<QueueResources>,
+) -> Lists {
     let pd = parents.pd.map_or(0, PdOps::handle);
-    let own = || Arc::downgrade(life);
+    let own = || Arc::downgrade(resources);
     let send = shapes.send.map(|shape| SendLists {
-        life: own(),
+        resources: own(),
         pd,
         offset: shapes.send_at(),
         blocks: shape.blocks,
     });
     let recv = shapes.recv.map(|shape| RecvLists {
-        life: own(),
+        resources: own(),
         pd,
         entries: shape.entries,
         units: shape.units,
@@ -589,14 +594,15 @@ fn queues(
     info: &QpInfo,
     is_shared: bool,
     frames: Frames,
-    life: &Arc<Life>,
+    resources: &Arc<QueueResources>,
 ) -> (Sq, Rq) {
     let none = sq::Shape { blocks: 1, blocks_of_request: 1, max_post: 0, cap: QpCap::default() };
-    let register = life.register().expect("a queue pair has a register");
-    // SAFETY: each record and the register are created once, and `life` lives as long as the
+    let register = resources.register().expect("a queue pair has a register");
+    // SAFETY: each record and the register are created once, and `resources` live as long as the
     // queues.
-    let (send_record, recv_record, bell) =
-        unsafe { (life.records().record(Slot::SECOND), life.records().record(Slot::FIRST), register.bell()) };
+    let (send_record, recv_record, bell) = unsafe {
+        (resources.records().record(Slot::SECOND), resources.records().record(Slot::FIRST), register.bell())
+    };
     let sq = Sq::new(Parts {
         qp_num: info.qp_num,
         qp_type: attr.qp_type,
@@ -610,15 +616,15 @@ fn queues(
         has_windows: matches!(attr.qp_type, QpType::RC | QpType::UC | QpType::XRC_SEND)
             && shapes.has_keys
             && device.has_windows(),
-        life: Arc::clone(life),
+        resources: Arc::clone(resources),
     });
     let rq = match shapes.recv {
         Some(shape) => {
-            let rq = Rq::new(shape, recv_record, Arc::clone(life));
+            let rq = Rq::new(shape, recv_record, Arc::clone(resources));
             if attr.qp_type == QpType::RAW_PACKET { rq.held_back() } else { rq }
         }
-        None if is_shared => Rq::of_shared(recv_record, Arc::clone(life)),
-        None => Rq::empty(recv_record, Arc::clone(life)),
+        None if is_shared => Rq::of_shared(recv_record, Arc::clone(resources)),
+        None => Rq::empty(recv_record, Arc::clone(resources)),
     };
     (sq, rq)
 }
@@ -648,7 +654,7 @@ impl QpOps for Qp {
     }
 
     fn modify(&mut self, sq: &mut Sq, rq: &mut Rq, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
-        if !Arc::ptr_eq(sq.life(), &self.life) || !Arc::ptr_eq(rq.life(), &self.life) {
+        if !Arc::ptr_eq(sq.resources(), &self.resources) || !Arc::ptr_eq(rq.resources(), &self.resources) {
             let cause = Cause::Foreign { what: "queue of a queue pair" };
             return Err(self.device.error("modify_qp", Errno::INVAL).because(cause));
         }
@@ -759,14 +765,14 @@ impl Destroy for Qp {
     fn destroy_counting_events(mut self) -> Result<EventsRead, (Self, Error)> {
         let uverbs = self.device.kernel.uverbs();
         self.groups.detach_all(uverbs, self.handle);
-        self.life.set_orphan(true);
+        self.resources.set_orphan(true);
         match cmd::qp::destroy_qp(uverbs, self.handle) {
             Ok(events) => {
                 self.end();
                 Ok(events)
             }
             Err(error) => {
-                self.life.set_orphan(false);
+                self.resources.set_orphan(false);
                 Err((self, error))
             }
         }

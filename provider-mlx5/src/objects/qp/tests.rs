@@ -99,7 +99,7 @@ fn the_driver_and_the_device_find_the_queues_where_they_are() {
     // The number is not the first one.
     let other = device.user_index("create_qp").unwrap();
     let mut parts = create(&device, &script, &handle, &handle);
-    assert_eq!(parts.qp.life.user_index(), Some(other.number() + 1));
+    assert_eq!(parts.qp.resources.user_index(), Some(other.number() + 1));
     let word = |offset| word(&script.seen()[4], offset);
     assert_eq!(word(offset_of!(Mlx5IbCreateQp, uidx)), other.number() + 1);
     assert_eq!(word(offset_of!(Mlx5IbCreateQp, rq_wqe_count)), 8);
@@ -107,12 +107,12 @@ fn the_driver_and_the_device_find_the_queues_where_they_are() {
     assert_eq!(word(offset_of!(Mlx5IbCreateQp, sq_wqe_count)), 8);
     assert_eq!(word(offset_of!(Mlx5IbCreateQp, bfreg_index)), 9, "the shared register's page");
     post(&mut parts, 1);
-    let life = &parts.qp.life;
+    let resources = &parts.qp.resources;
     // SAFETY: one thread.
-    let records = [Slot::FIRST, Slot::SECOND].map(|at| unsafe { life.records().record(at) }.load());
+    let records = [Slot::FIRST, Slot::SECOND].map(|at| unsafe { resources.records().record(at) }.load());
     assert_eq!(records, [2, 1], "receives, then sends");
     // SAFETY: as above.
-    let control = unsafe { life.memory().region().read::<[u8; 16]>(8 * 64) };
+    let control = unsafe { resources.memory().region().read::<[u8; 16]>(8 * 64) };
     // Every request completes, as requested by the queue pair.
     assert_eq!(control, [0, 0, 0, 0x0a, 0, 0xab, 0xcd, 2, 0, 0, 0, 8, 0, 0, 0, 0]);
     script.expect([Expect::anything(Reply::ok())]);
@@ -201,7 +201,7 @@ fn a_reset_and_the_end_of_a_queue_pair_leave_no_completion_in_either_queue() {
     let (mut sends, send_cq, of_sends) = cq(&device, 5);
     let (mut receives, recv_cq, of_receives) = cq(&device, 6);
     let mut parts = create(&device, &script, &send_cq, &recv_cq);
-    let user_index = parts.qp.life.user_index().unwrap();
+    let user_index = parts.qp.resources.user_index().unwrap();
     post(&mut parts, 10);
     complete(&of_sends, 0, 0, user_index);
     complete(&of_receives, 0, 2, user_index);
@@ -244,10 +244,10 @@ fn a_queue_pair_without_receives_accepts_none() {
     let (device, script) = device();
     let (_poller, handle, _) = cq(&device, 5);
     let parts = create(&device, &script, &handle, &handle);
-    let life = Arc::clone(&parts.qp.life);
+    let resources = Arc::clone(&parts.qp.resources);
     // SAFETY: no device reads the record.
-    let record = unsafe { life.records().record(Slot::FIRST) };
-    let mut rq = Rq::empty(record, life);
+    let record = unsafe { resources.records().record(Slot::FIRST) };
+    let mut rq = Rq::empty(record, resources);
     rq.moved_to(QpState::INIT);
     // SAFETY: no device has the queue.
     let refused = unsafe { rq.post_recv(&[RecvWr { wr_id: 1, sge: &[] }]) }.unwrap_err();

@@ -20,8 +20,8 @@
 //!
 //! # Safety
 //! A request's memory belongs to the device until its completion was polled, or its queue pair was
-//! destroyed or reset. The copy is a part of polling. The end of a life takes the lock of
-//! [`Shared`](super::Shared) before it returns, and the copy is made under this lock, for a life
+//! destroyed or reset. The copy is a part of polling. The end of a queue takes the lock of
+//! [`Shared`](super::Shared) before it returns, and the copy is made under this lock, for a queue
 //! that has not ended. A completion is accepted only if it names a request in the queue: the next
 //! receive, a posted entry, or an entry whose control segment has the completion's number and
 //! operation.
@@ -44,8 +44,8 @@ use super::cqe::{self, CQE64, Cqe, cqe_opcode};
 use super::table::{Queues, Receives, lies_before};
 use super::{Completion, News, Poller, widen};
 use crate::device::regions::{Regions, Target};
-use crate::queue::life::Life;
 use crate::queue::record::{Kind, RecvRecord, SendRecord};
+use crate::queue::resources::QueueResources;
 use crate::wqe::{self, BLOCK, INVALID_LKEY, UNIT, opcode};
 
 /// The bits of [`FORMAT`](cqe::FORMAT): data in the fields, or before them.
@@ -67,7 +67,7 @@ pub(crate) struct Lists {
 #[derive(Clone, Debug)]
 pub(crate) struct SendLists {
     /// The memory's owner, not kept alive by completions.
-    pub(crate) life: Weak<Life>,
+    pub(crate) resources: Weak<QueueResources>,
     /// The handle of the protection domain.
     pub(crate) pd: u32,
     /// The offset of the queue in its memory, in bytes.
@@ -80,7 +80,7 @@ pub(crate) struct SendLists {
 #[derive(Clone, Debug)]
 pub(crate) struct RecvLists {
     /// The memory's owner, as in [`SendLists`].
-    pub(crate) life: Weak<Life>,
+    pub(crate) resources: Weak<QueueResources>,
     pub(crate) pd: u32,
     /// The number of entries, a power of two.
     pub(crate) entries: u32,
@@ -174,18 +174,18 @@ impl SendLists {
     /// Copies the reply to a read or an atomic to the elements of its request.
     ///
     /// # Safety
-    /// The life has not ended and does not end meanwhile; the entry belongs to an unfinished
+    /// The queue has not ended and does not end meanwhile; the entry belongs to an unfinished
     /// request.
     unsafe fn copy(
         &self,
-        life: &Life,
+        resources: &QueueResources,
         cqe: Cqe<'_>,
         kind: Kind,
         stride: usize,
         regions: &Regions,
     ) -> WcStatus {
         let units = self.blocks as usize * (BLOCK / UNIT);
-        let start = life.memory().region().pointer(self.offset, units * UNIT);
+        let start = resources.memory().region().pointer(self.offset, units * UNIT);
         let first = usize::from(cqe.wqe_counter()) * (BLOCK / UNIT);
         // SAFETY: the number is below the number of units. The entry was stored before its
         // doorbell, and the device has processed it.
@@ -214,9 +214,15 @@ impl RecvLists {
     ///
     /// # Safety
     /// Same as [`SendLists::copy`].
-    unsafe fn copy(&self, life: &Life, cqe: Cqe<'_>, stride: usize, regions: &Regions) -> WcStatus {
+    unsafe fn copy(
+        &self,
+        resources: &QueueResources,
+        cqe: Cqe<'_>,
+        stride: usize,
+        regions: &Regions,
+    ) -> WcStatus {
         let (entries, units) = (self.entries as usize, self.units as usize);
-        let start = life.memory().region().pointer(0, entries * units * UNIT);
+        let start = resources.memory().region().pointer(0, entries * units * UNIT);
         let first = usize::from(cqe.wqe_counter()) % entries * units;
         let Some(data) = Data::from_cqe(cqe, stride, cqe.byte_cnt()) else { return WcStatus::GENERAL_ERR };
         let list = self.head as usize..units;
@@ -238,24 +244,36 @@ impl Lists {
     /// Copies the data of a completion.
     ///
     /// # Safety
-    /// The lives belong to the queues; they have not ended and do not end meanwhile.
-    unsafe fn copy(&self, queues: &Queues, lives: &Lives, cqe: Cqe<'_>, stride: usize) -> WcStatus {
+    /// The resources are those of the queues; neither queue has ended or ends meanwhile.
+    unsafe fn copy(
+        &self,
+        queues: &Queues,
+        resources: &ListResources,
+        cqe: Cqe<'_>,
+        stride: usize,
+    ) -> WcStatus {
         let regions = &self.regions;
         // SAFETY: the caller's promise; the request is found in the queue.
         unsafe {
             match cqe.op_own() >> 4 {
-                cqe_opcode::REQ => match (&self.send, &lives.send, fetch(queues.send.as_deref(), cqe)) {
-                    (Some(lists), Some(life), Some(kind)) => lists.copy(life, cqe, kind, stride, regions),
+                cqe_opcode::REQ => match (&self.send, &resources.send, fetch(queues.send.as_deref(), cqe)) {
+                    (Some(lists), Some(resources), Some(kind)) => {
+                        lists.copy(resources, cqe, kind, stride, regions)
+                    }
                     _ => WcStatus::GENERAL_ERR,
                 },
-                cqe_opcode::RESP_SEND..=cqe_opcode::RESP_SEND_INV => match (&self.recv, &lives.recv) {
-                    (Some(lists), Some(life)) => {
+                cqe_opcode::RESP_SEND..=cqe_opcode::RESP_SEND_INV => match (&self.recv, &resources.recv) {
+                    (Some(lists), Some(resources)) => {
                         let is_posted = match &queues.recv {
                             Some(Receives::Own(own)) => own.is_next(cqe.wqe_counter(), lists.entries),
                             Some(Receives::Shared(shared)) => shared.is_posted(cqe.wqe_counter()),
                             Some(Receives::Tagged(_)) | None => false,
                         };
-                        if is_posted { lists.copy(life, cqe, stride, regions) } else { WcStatus::GENERAL_ERR }
+                        if is_posted {
+                            lists.copy(resources, cqe, stride, regions)
+                        } else {
+                            WcStatus::GENERAL_ERR
+                        }
                     }
                     _ => WcStatus::GENERAL_ERR,
                 },
@@ -273,9 +291,9 @@ fn fetch(requests: Option<&SendRecord>, cqe: Cqe<'_>) -> Option<Kind> {
 
 /// The owners of the memory of the lists, kept beyond the lock because dropping the last one may
 /// call the program.
-struct Lives {
-    send: Option<Arc<Life>>,
-    recv: Option<Arc<Life>>,
+struct ListResources {
+    send: Option<Arc<QueueResources>>,
+    recv: Option<Arc<QueueResources>>,
 }
 
 impl Poller {
@@ -289,10 +307,10 @@ impl Poller {
         }
         let user_index = cqe.user_index();
         let lists = queues.lists.as_ref();
-        let upgrade = |life: &Weak<Life>| life.upgrade();
-        let lives = Lives {
-            send: lists.and_then(|lists| upgrade(&lists.send.as_ref()?.life)),
-            recv: lists.and_then(|lists| upgrade(&lists.recv.as_ref()?.life)),
+        let upgrade = |resources: &Weak<QueueResources>| resources.upgrade();
+        let resources = ListResources {
+            send: lists.and_then(|lists| upgrade(&lists.send.as_ref()?.resources)),
+            recv: lists.and_then(|lists| upgrade(&lists.recv.as_ref()?.resources)),
         };
         let status = self.shared.with_news(|news| {
             let has_ended = news.iter().any(|one| match one {
@@ -305,8 +323,8 @@ impl Poller {
                 return None;
             }
             let Some(lists) = lists else { return Some(WcStatus::GENERAL_ERR) };
-            // SAFETY: no life ends while the news is locked, and the queue's has not ended.
-            Some(unsafe { lists.copy(queues, &lives, cqe, self.ring.stride()) })
+            // SAFETY: no queue ends while the news is locked, and the queue's has not ended.
+            Some(unsafe { lists.copy(queues, &resources, cqe, self.ring.stride()) })
         });
         let status = status.unwrap_or(Some(WcStatus::GENERAL_ERR));
         let (wr_id, kind) = match cqe.op_own() >> 4 {

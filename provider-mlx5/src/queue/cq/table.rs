@@ -53,16 +53,16 @@ pub(super) struct Entry {
     pub(super) user_index: u32,
     /// `None` once it is destroyed.
     pub(super) queues: Option<Queues>,
-    /// Completions before this place belong to former lives.
+    /// Completions before this place belong to former uses.
     pub(super) since: Option<u32>,
-    /// The former lives whose completions the poller has not passed, in order.
-    former: Vec<Life>,
+    /// The former uses whose completions the poller has not passed, in order.
+    former: Vec<EndedUse>,
 }
 
-/// An ended life.
+/// A use of the number by a queue pair, which has ended.
 #[derive(Debug)]
-struct Life {
-    /// Its completions lie before this place and behind the previous life's completions.
+struct EndedUse {
+    /// Its completions lie before this place and behind the previous use's completions.
     until: u32,
     /// The shared receive queue that supplied its receives.
     srq: Option<Arc<SrqRecord>>,
@@ -73,7 +73,7 @@ impl Entry {
         Self { user_index, queues: Some(queues), since: None, former: Vec::new() }
     }
 
-    /// Ends the life at a place. With queues, a new life begins.
+    /// Ends the use at a place. With queues, a new use begins.
     pub(super) fn end(&mut self, until: u32, queues: Option<Queues>) {
         let ended = core::mem::replace(&mut self.queues, queues);
         let srq = ended.and_then(|queues| match queues.recv {
@@ -82,33 +82,33 @@ impl Entry {
         });
         self.since = Some(until);
         match self.former.last_mut() {
-            Some(life) if life.srq.as_ref().map(Arc::as_ptr) == srq.as_ref().map(Arc::as_ptr) => {
-                life.until = until;
+            Some(last) if last.srq.as_ref().map(Arc::as_ptr) == srq.as_ref().map(Arc::as_ptr) => {
+                last.until = until;
             }
-            _ => self.former.push(Life { until, srq }),
+            _ => self.former.push(EndedUse { until, srq }),
         }
     }
 
-    /// Moves the ends of the former lives by one place, like their completions.
+    /// Moves the ends of the former uses by one place, like their completions.
     pub(super) fn move_on(&mut self) {
-        for life in &mut self.former {
-            life.until = life.until.wrapping_add(1);
+        for ended in &mut self.former {
+            ended.until = ended.until.wrapping_add(1);
         }
         self.since = self.since.map(|since| since.wrapping_add(1));
     }
 
-    /// Removes the former lives, whose completions the poller has passed.
+    /// Removes the former uses, whose completions the poller has passed.
     pub(super) fn forget(&mut self) {
         self.since = None;
         self.former.clear();
     }
 
-    /// Frees the entry of a receive whose completion, at a place, belongs to a former life. The
+    /// Frees the entry of a receive whose completion, at a place, belongs to a former use. The
     /// program does not see the completion, but the shared receive queue lives on.
     #[cold]
     pub(super) fn release(&self, at: u32, entry: u16) {
-        if let Some(Life { srq: Some(requests), .. }) =
-            self.former.iter().find(|life| lies_before(at, life.until))
+        if let Some(EndedUse { srq: Some(requests), .. }) =
+            self.former.iter().find(|ended| lies_before(at, ended.until))
         {
             requests.complete(entry);
         }
@@ -208,7 +208,7 @@ mod tests {
             entry.release(at, 3);
             let freed = [&first, &second].map(|requests| requests.complete(3).is_none());
             assert_eq!(freed, expected, "{at}");
-            assert!(last.complete(3).is_some(), "the queue of the life that goes on");
+            assert!(last.complete(3).is_some(), "the queue of the use that goes on");
         }
         assert!(lies_before(5, entry.since.unwrap()) && !lies_before(6, entry.since.unwrap()));
         entry.forget();

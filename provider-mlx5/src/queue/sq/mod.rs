@@ -45,8 +45,8 @@ use verbs_core::types::{PostError, PostReason, QpCap, QpState, QpType, SendFlags
 
 use self::plain::{CONTROL_FLAGS, Limits};
 use crate::doorbell::{BlueFlame, Record};
-use crate::queue::life::Life;
 use crate::queue::record::{Kind, SendRecord, SendSlot};
+use crate::queue::resources::QueueResources;
 use crate::wqe::{self, BLOCK, UNIT, control};
 
 /// The size of a send queue.
@@ -78,8 +78,8 @@ pub(crate) struct Parts {
     pub(crate) has_windows: bool,
     /// The properties of a raw packet queue pair's frames.
     pub(crate) frames: Frames,
-    /// The queue pair's life, whose memory contains the queue.
-    pub(crate) life: Arc<Life>,
+    /// The queue pair's resources, whose memory contains the queue.
+    pub(crate) resources: Arc<QueueResources>,
 }
 
 /// The send queue of a queue pair.
@@ -126,10 +126,10 @@ pub struct Sq {
     /// The units of the longest request.
     max_units: u32,
     frames: Frames,
-    life: Arc<Life>,
+    resources: Arc<QueueResources>,
 }
 
-// SAFETY: the pointers blocked the auto impls. They point into the memory of `life` and to the
+// SAFETY: the pointers blocked the auto impls. They point into the memory of `resources` and to the
 // slots of `requests`; both are `Send + Sync` and live as long. The queue is written through `&mut`
 // alone.
 unsafe impl Send for Sq {}
@@ -142,7 +142,7 @@ impl Sq {
     /// # Panics
     /// If the queue does not lie within its memory, or is not aligned to a unit.
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { qp_num, qp_type, sq_sig_all, shape, offset, record, bell, life, .. } = parts;
+        let Parts { qp_num, qp_type, sq_sig_all, shape, offset, record, bell, resources, .. } = parts;
         assert!(shape.blocks.is_power_of_two() && shape.blocks_of_request > 0, "{shape:?}");
         assert!(shape.max_post.saturating_mul(shape.blocks_of_request) <= shape.blocks, "{shape:?}");
         // A completion names a block by 16 bits, and a size has 6.
@@ -152,7 +152,7 @@ impl Sq {
         assert!(is_enough, "{longest} units in {shape:?}");
         record.store(0);
         let len = shape.blocks as usize * BLOCK;
-        let start = life.memory().region().pointer(offset, len);
+        let start = resources.memory().region().pointer(offset, len);
         assert!(start.addr().get().is_multiple_of(UNIT), "a queue at {offset} is not aligned");
         let mut checks = SendChecks::new(qp_type, &shape.cap);
         if parts.has_windows {
@@ -189,13 +189,13 @@ impl Sq {
             max_post: shape.max_post,
             max_units: shape.blocks_of_request * 4,
             frames: parts.frames,
-            life,
+            resources,
         }
     }
 
-    /// Returns the life of its queue pair.
-    pub(crate) const fn life(&self) -> &Arc<Life> {
-        &self.life
+    /// Returns the resources of its queue pair.
+    pub(crate) const fn resources(&self) -> &Arc<QueueResources> {
+        &self.resources
     }
 
     /// Returns the requests in the queue, for the poller of its completion queue.
@@ -265,7 +265,7 @@ impl Sq {
     /// Returns the offset of the queue in its memory, in bytes.
     #[cfg(test)]
     pub(crate) fn start_offset(&self) -> usize {
-        self.start.addr().get() - self.life.memory().region().pointer(0, 0).addr().get()
+        self.start.addr().get() - self.resources.memory().region().pointer(0, 0).addr().get()
     }
 
     /// Returns the block of the next request.
@@ -378,7 +378,7 @@ impl Sq {
     /// Publishes the request at `at`, which took the fast path and is the only one waiting.
     #[inline(always)]
     fn ring_one(&mut self, at: NonNull<u8>) {
-        if self.life.is_over() {
+        if self.resources.is_over() {
             return;
         }
         barrier::to_device();
@@ -396,7 +396,7 @@ impl Sq {
     #[inline(always)]
     fn ring_many(&mut self) {
         self.lone_limit = self.limit;
-        if self.life.is_over() {
+        if self.resources.is_over() {
             return;
         }
         barrier::to_device();
@@ -426,7 +426,7 @@ impl Sq {
     #[inline(never)]
     fn ring_special(&mut self) {
         let (blocks, last) = (self.waiting(), self.last());
-        if blocks == 0 || self.life.is_over() {
+        if blocks == 0 || self.resources.is_over() {
             return;
         }
         (self.lone_limit, self.last) = (self.limit, None);

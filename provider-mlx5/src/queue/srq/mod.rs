@@ -49,8 +49,8 @@ use verbs_core::types::{OpsWr, PostError, PostReason, RecvWr};
 
 use crate::doorbell::Record;
 use crate::queue::entries::Entries;
-use crate::queue::life::Life;
 use crate::queue::record::{SrqRecord, WORD, bit};
+use crate::queue::resources::QueueResources;
 use crate::wqe::{self, UNIT};
 
 pub(crate) use self::tags::{Completed, Outcome, TagList, TagRecord};
@@ -109,17 +109,17 @@ pub struct SrqQueue {
 }
 
 impl SrqQueue {
-    /// Returns the queue at the start of its life's memory, empty, with all entries linked.
+    /// Returns the queue at the start of its memory, empty, with all entries linked.
     ///
     /// # Panics
     /// If the queue does not lie within its memory, or is not aligned to a unit.
-    pub(crate) fn new(shape: Shape, record: Record, life: Arc<Life>) -> Self {
+    pub(crate) fn new(shape: Shape, record: Record, resources: Arc<QueueResources>) -> Self {
         let Shape { entries, units } = shape;
         assert!(entries <= MAX_ENTRIES, "{shape:?}");
         record.store(0);
         let queue = Self {
             checks: RecvChecks::of_srq(shape.max_sge()),
-            entries: Entries::new(entries, units, LINK, life),
+            entries: Entries::new(entries, units, LINK, resources),
             head: 0,
             next: 1,
             last: entries.min(WORD) - 1,
@@ -136,9 +136,9 @@ impl SrqQueue {
         queue
     }
 
-    /// Returns the life of its shared receive queue.
-    pub(crate) const fn life(&self) -> &Arc<Life> {
-        self.entries.life()
+    /// Returns the resources of its shared receive queue.
+    pub(crate) const fn resources(&self) -> &Arc<QueueResources> {
+        self.entries.resources()
     }
 
     /// Links the entries with a known place in the list and returns the first and the last of them.

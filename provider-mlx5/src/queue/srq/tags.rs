@@ -257,7 +257,7 @@ impl TagList {
     /// [`PostReason::TagHandle`]; [`PostReason::NoTagMatching`] after an attempt to destroy the
     /// shared receive queue.
     pub(crate) unsafe fn post(&mut self, wr: &mut OpsWr<'_>) -> Result<(), PostReason> {
-        if self.sq.life().is_over() {
+        if self.sq.resources().is_over() {
             return Err(PostReason::NoTagMatching);
         }
         let reports = wr.flags.contains(OpsFlags::TM_SYNC);

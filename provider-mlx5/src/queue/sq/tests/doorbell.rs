@@ -7,7 +7,7 @@ use verbs_core::types::QpCap;
 
 use super::*;
 use crate::doorbell::{BlueFlame, Record};
-use crate::queue::life::Life;
+use crate::queue::resources::QueueResources;
 use crate::queue::sq::{Frames, Parts, Shape, Sq};
 use crate::wqe::BLOCK;
 
@@ -29,7 +29,7 @@ fn overlapping(half: usize) -> (Sq, Region) {
         prefers_blue_flame: true,
         has_windows: true,
         frames: Frames::default(),
-        life: Arc::new(Life::of_test(memory, Region::plain(64))),
+        resources: Arc::new(QueueResources::of_test(memory, Region::plain(64))),
     });
     for state in [QpState::INIT, QpState::RTR, QpState::RTS] {
         sq.moved_to(state);

@@ -79,8 +79,8 @@ impl Paper {
 
     /// Returns the units of the entry at a block.
     fn entry(&self, block: usize) -> [[u8; 16]; 4] {
-        let life = self.list.sq.life();
-        let memory = life.memory().region();
+        let resources = self.list.sq.resources();
+        let memory = resources.memory().region();
         let start = self.list.sq.start_offset();
         // SAFETY: one thread.
         core::array::from_fn(|unit| unsafe { memory.read(start + block * 64 + unit * 16) })
@@ -294,6 +294,6 @@ fn operations_that_have_completed_make_room_for_others() {
 #[test]
 fn a_list_whose_queue_pair_has_ended_takes_nothing() {
     let mut paper = Paper::new();
-    paper.list.sq.life().end();
+    paper.list.sq.resources().end();
     assert_eq!(paper.add(0, SIGNALED), Err(PostReason::NoTagMatching));
 }

@@ -1,5 +1,5 @@
-//! [`Life`]: the device resources of a queue pair, a shared receive queue or a work queue, from its
-//! creation until it was destroyed and its queues are gone.
+//! [`QueueResources`]: the device resources of a queue pair, a shared receive queue or a work
+//! queue, from its creation until it was destroyed and its queues are gone.
 //!
 //! Queues may be dropped before or after their object. They share this value: the memory, the
 //! doorbell records, the register and the number are released when the last of them is dropped. A
@@ -17,7 +17,7 @@ use crate::memory::QueueMemory;
 
 /// The device resources of an object and its queues; see the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct QueueResources {
     is_over: AtomicBool,
     /// None for an object without a send queue.
     register: Option<Arc<Register>>,
@@ -27,7 +27,7 @@ pub(crate) struct Life {
     memory: QueueMemory,
 }
 
-impl Life {
+impl QueueResources {
     /// Lends these resources to the device, after the kernel has created the object.
     pub(crate) fn new(
         memory: QueueMemory,
@@ -43,7 +43,7 @@ impl Life {
         Self { is_over: AtomicBool::new(false), register, user_index, records, memory }
     }
 
-    /// Returns the life of a simulated queue pair, in plain memory.
+    /// Returns the resources of a simulated queue pair, in plain memory.
     pub(crate) fn of_test(memory: Region, records: Region) -> Self {
         Self::new(QueueMemory::of_test(memory), Slot::of_test(records), None, None)
     }
@@ -81,8 +81,8 @@ impl Life {
         }
     }
 
-    /// Ends the life, after the kernel has confirmed that the object is destroyed and its
-    /// completion queues have been updated.
+    /// Takes the resources back, after the kernel has confirmed that the object is destroyed and
+    /// its completion queues have been updated.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.set_orphan(true);
@@ -115,11 +115,11 @@ mod tests {
         let [own, other] = [(); 2].map(|()| Arc::new(device.registers.take(&device.kernel)));
         assert_eq!([&own, &other].map(|register| register.name()), [Name::Page(7); 2]);
         let (memory, records) = (QueueMemory::new(64).unwrap(), device.records.take().unwrap());
-        let life = Life::new(memory, records, Some(own), None);
-        assert!(!other.is_beside_orphan() && !life.is_over());
-        life.end();
-        assert!(other.is_beside_orphan() && life.is_over());
-        drop(life);
+        let resources = QueueResources::new(memory, records, Some(own), None);
+        assert!(!other.is_beside_orphan() && !resources.is_over());
+        resources.end();
+        assert!(other.is_beside_orphan() && resources.is_over());
+        drop(resources);
         assert!(!other.is_beside_orphan(), "nothing rings it any more");
     }
 }
