@@ -105,20 +105,20 @@ impl<P: Provider> Provided<P> {
     /// The program no longer uses the objects.
     unsafe fn end_left(&self) {
         const VERB: &str = "close_device";
-        if !self.left.is_own() {
+        if !self.live.is_own() {
             return;
         }
         // An object that the device fails to destroy stays: closing has no way to report it.
         // SAFETY: the objects are in memory, because each is removed from the sets before it is
         // freed. An object that has already been destroyed returns `EINVAL`.
         unsafe {
-            for qp in self.left.qps.take() {
+            for qp in self.live.qps.take() {
                 let _ = QpObject::<P>::inner(qp.cast()).destroy_control();
             }
-            for mw in self.left.mws.take() {
+            for mw in self.live.mws.take() {
                 let _ = MwObject::<P>::inner(mw).destroy(VERB, |mw| mw.destroy());
             }
-            for mr in self.left.mrs.take() {
+            for mr in self.live.mrs.take() {
                 let _ = MrObject::<P>::inner(mr).destroy(VERB, |mr| mr.destroy());
             }
         }

@@ -18,19 +18,19 @@ use verbs_core::provider::{ContextOps, DeviceOps, Erased, OpenedContext, Provide
 
 use crate::abi::c::{ibv_context, verbs_context};
 use crate::handle::cmd_fd::CmdFd;
-use crate::handle::left::Left;
+use crate::handle::live_objects::LiveObjects;
 
 /// A provider's open device.
 pub(crate) struct Provided<P: Provider> {
     /// The owner, which points to the provider's context.
     opened: OpenedContext,
     context: NonNull<P::Context>,
-    pub(crate) left: Left,
+    pub(crate) live: LiveObjects,
 }
 
 impl<P: Provider> Provided<P> {
     fn new(opened: OpenedContext, context: NonNull<P::Context>) -> Self {
-        Self { opened, context, left: Left::new() }
+        Self { opened, context, live: LiveObjects::new() }
     }
 
     pub(crate) fn context(&self) -> &P::Context {

@@ -72,7 +72,7 @@ impl<P: Provider> Provided<P> {
         // SAFETY: the domain is live.
         let context = unsafe { (*pd).context };
         let c = ibv_mr { context, pd, addr, length, handle, lkey, rkey };
-        self.left.mrs.add(MrObject::<P>::boxed(c, Shared::new(Mr { mr, memory })))
+        self.live.mrs.add(MrObject::<P>::boxed(c, Shared::new(Mr { mr, memory })))
     }
 
     /// Excludes the memory of a new region from forks, which would detach it from the device.
@@ -257,7 +257,7 @@ impl<P: Provider> Provided<P> {
             let own = MrObject::<P>::lend(mr, VERB).map(|mr| mr.mr.handle());
             let checked = own.and_then(|own| check_handle(public(&raw const (*mr).handle), own, VERB));
             match checked {
-                Ok(()) => MrObject::<P>::destroy_then(mr, VERB, || self.left.mrs.remove(mr)),
+                Ok(()) => MrObject::<P>::destroy_then(mr, VERB, || self.live.mrs.remove(mr)),
                 Err(error) => fail(&error),
             }
         }

@@ -33,7 +33,7 @@ impl<P: Provider> Provided<P> {
         let mw = self.context().alloc_mw(&parent.pd, mw_type)?;
         let (rkey, handle, type_) = (mw.rkey(), mw.handle(), mw.mw_type().0.into());
         let c = ibv_mw { context, pd, rkey, handle, type_ };
-        Ok(self.left.mws.add(MwObject::<P>::boxed(c, Shared::new(mw))))
+        Ok(self.live.mws.add(MwObject::<P>::boxed(c, Shared::new(mw))))
     }
 
     unsafe fn dealloc_mw(&self, mw: *mut ibv_mw) -> c_int {
@@ -43,7 +43,7 @@ impl<P: Provider> Provided<P> {
             let own = MwObject::<P>::lend(mw, VERB).map(|mw| mw.handle());
             let checked = own.and_then(|own| check_handle(public(&raw const (*mw).handle), own, VERB));
             match checked {
-                Ok(()) => MwObject::<P>::destroy_then(mw, VERB, || self.left.mws.remove(mw)),
+                Ok(()) => MwObject::<P>::destroy_then(mw, VERB, || self.live.mws.remove(mw)),
                 Err(error) => fail(&error),
             }
         }

@@ -333,7 +333,7 @@ impl<P: Provider> Provided<P> {
         let parent = parent.and_then(|parent| parent.users.clone());
         let cqs = [send_cq, recv_cq].map(|cq| cq.map(|cq| Arc::clone(&cq.users)));
         let shown = Shown { context, attr, pd: pd_of_qp, has_send_ops, is_single_threaded, parent, cqs };
-        Ok(self.left.qps.add(finish(object, parts, &shown)))
+        Ok(self.live.qps.add(finish(object, parts, &shown)))
     }
 
     unsafe fn open_qp(
@@ -359,7 +359,7 @@ impl<P: Provider> Provided<P> {
             parent: None,
             cqs: [None, None],
         };
-        Ok(self.left.qps.add(finish(object, parts, &shown)))
+        Ok(self.live.qps.add(finish(object, parts, &shown)))
     }
 
     unsafe fn modify_qp(&self, qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
@@ -468,7 +468,7 @@ impl<P: Provider> Provided<P> {
             }
             ptr::drop_in_place(&raw mut (*inner).dv);
             ptr::drop_in_place(&raw mut (*inner).parent);
-            self.left.qps.remove(qp);
+            self.live.qps.remove(qp);
             QpObject::<P>::free(qp.cast());
         }
         Ok(())

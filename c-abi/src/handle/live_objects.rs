@@ -1,4 +1,4 @@
-//! [`Left`]: the objects that give peers access to a context.
+//! [`LiveObjects`]: the objects that give peers access to a context.
 //!
 //! In C, `ibv_close_device` closes the kernel device's file, and the kernel destroys the remaining
 //! objects. Here objects keep their device open, so closing destroys only the objects that give
@@ -12,7 +12,7 @@ use crate::handle::shared::Exclusive;
 
 /// The live objects of a context that give peers access.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct LiveObjects {
     /// The process that opened the device. In a forked child, the objects belong to the parent.
     process: u32,
     pub(crate) qps: Addresses<ibv_qp>,
@@ -20,7 +20,7 @@ pub(crate) struct Left {
     pub(crate) mrs: Addresses<ibv_mr>,
 }
 
-impl Left {
+impl LiveObjects {
     pub(crate) fn new() -> Self {
         Self {
             process: std::process::id(),
