@@ -357,10 +357,10 @@ fn a_work_queue_takes_receives_and_changes_its_state() {
 
 /// A pointer to pass to another thread.
 #[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
+struct SendPtr<T>(*mut T);
 
 // SAFETY: the test's threads use the object as the manual pages allow.
-unsafe impl<T> Send for Shared<T> {}
+unsafe impl<T> Send for SendPtr<T> {}
 
 #[test]
 fn the_end_of_a_work_queue_waits_for_an_event_that_was_read() {
@@ -378,7 +378,7 @@ fn the_end_of_a_work_queue_waits_for_an_event_that_was_read() {
             assert_eq!((event.event_type, event.element.wq), (IBV_EVENT_WQ_FATAL, wq));
             world.state().events_read.insert(Kind::Wq, EventsRead { comp: 0, asynchronous: 1 });
 
-            let (shared, is_over) = (Shared(wq), Arc::new(AtomicBool::new(false)));
+            let (shared, is_over) = (SendPtr(wq), Arc::new(AtomicBool::new(false)));
             let (destroy, over) = (t.destroy_wq.unwrap(), Arc::clone(&is_over));
             let thread = thread::spawn(move || {
                 let shared = shared;

@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 use std::collections::BTreeSet;
 
 use crate::abi::c::{ibv_mr, ibv_mw, ibv_qp};
-use crate::handle::shared::Exclusive;
+use crate::handle::destroyable::Exclusive;
 
 /// The live objects of a context that give peers access.
 #[derive(Debug)]

@@ -6,15 +6,15 @@
 //! | [`cmd_fd`] | the descriptor shown as `ibv_context.cmd_fd` |
 //! | [`object`] | an object of C together with the provider's object |
 //! | [`live_objects`] | the live objects that give peers access to a context |
-//! | [`shared`] | objects that threads may use while another one destroys them |
+//! | [`destroyable`] | objects that threads may use while another one destroys them |
 //! | [`lock`], [`thread`] | the lock of a queue, the calling thread's number |
 //! | [`wait`] | the system calls that are cancellation points |
 
 pub(crate) mod cmd_fd;
 pub(crate) mod context;
+pub(crate) mod destroyable;
 pub(crate) mod live_objects;
 pub(crate) mod lock;
 pub(crate) mod object;
-pub(crate) mod shared;
 pub(crate) mod thread;
 pub(crate) mod wait;

@@ -25,7 +25,7 @@ use crate::abi::c::{
     rdma_cm_id, rdma_event_channel,
 };
 use crate::abi::errno::{code, refused};
-use crate::handle::shared::{Loan, Shared};
+use crate::handle::destroyable::{Destroyable, Loan};
 
 /// An object of C: the public struct and the provider's object.
 #[repr(C)]
@@ -160,11 +160,11 @@ impl<C, T> Object<C, T> {
     }
 }
 
-impl<C: HasContext, T: 'static> Object<C, Shared<T>> {
+impl<C: HasContext, T: 'static> Object<C, Destroyable<T>> {
     /// Lends the provider's object to a call.
     ///
     /// # Errors
-    /// Same as [`own`](Self::own) and [`Shared::lend`].
+    /// Same as [`own`](Self::own) and [`Destroyable::lend`].
     ///
     /// # Safety
     /// Same as [`own`](Self::own).
@@ -189,7 +189,7 @@ impl<C: HasContext, T: 'static> Object<C, Shared<T>> {
     }
 }
 
-impl<C: HasContext, T: Destroy + 'static> Object<C, Shared<T>> {
+impl<C: HasContext, T: Destroy + 'static> Object<C, Destroyable<T>> {
     /// Destroys and frees the object; leaves it unchanged if the provider fails.
     ///
     /// # Safety

@@ -28,12 +28,12 @@ use super::group::Group;
 use super::tally::Tally;
 use super::{Result, logged};
 use crate::abi::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_channel};
+use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::object::Object;
-use crate::handle::shared::{Loan, Shared};
 
 /// The private part of an id, behind the public struct.
 pub(super) struct Private {
-    pub(super) cm: Shared<CmId>,
+    pub(super) cm: Destroyable<CmId>,
     pub(super) key: IdKey,
     state: ForkLock<State>,
     /// The process that created the id; forked children cannot use it.
@@ -151,7 +151,7 @@ pub(super) fn make(
     c.qp_type = cm.qp_type().0.into();
     let state = State { is_sync, ..State::default() };
     let private = Private {
-        cm: Shared::new(cm),
+        cm: Destroyable::new(cm),
         key,
         state: ForkLock::new(state),
         generation: current_generation(),

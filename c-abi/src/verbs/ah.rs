@@ -14,8 +14,8 @@ use crate::abi::c::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
 use crate::abi::convert::ah_attr_from_c;
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer};
 use crate::handle::context::{Provided, device_ops, verb};
+use crate::handle::destroyable::Destroyable;
 use crate::handle::object::{Object, check_handle, public};
-use crate::handle::shared::Shared;
 use crate::verbs::address::init_ah_from_wc;
 use crate::verbs::pd;
 
@@ -23,7 +23,7 @@ use crate::verbs::pd;
 pub(crate) struct Ah<P: Provider> {
     /// A copy for posting, so that posting takes no lock.
     pub(crate) av: Av,
-    ah: Shared<P::Ah>,
+    ah: Destroyable<P::Ah>,
 }
 
 pub(crate) type AhObject<P> = Object<ibv_ah, Ah<P>>;
@@ -40,7 +40,7 @@ impl<P: Provider> Provided<P> {
         let ah = self.context().create_ah(&parent.pd, attr)?;
         Ok(AhObject::<P>::boxed(
             ibv_ah { context, pd, handle: HANDLE },
-            Ah { av: *ah.av(), ah: Shared::new(ah) },
+            Ah { av: *ah.av(), ah: Destroyable::new(ah) },
         ))
     }
 

@@ -19,13 +19,13 @@ use crate::abi::c::{
 };
 use crate::abi::errno::{UNKNOWN_MEMBERS, code, not_null, not_null_or_null, pointer, refused};
 use crate::handle::context::{Provided, device_ops, verb};
+use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::object::{Object, check_handle, public};
-use crate::handle::shared::{Loan, Shared};
 use crate::verbs::flow::FlowObject;
 use crate::verbs::qp::object::checked;
 
-pub(crate) type CountersObject<P> = Object<ibv_counters, Shared<<P as Provider>::Counters>>;
-type CompCntrObject<P> = Object<ibv_comp_cntr, Shared<<P as Provider>::CompCntr>>;
+pub(crate) type CountersObject<P> = Object<ibv_counters, Destroyable<<P as Provider>::Counters>>;
+type CompCntrObject<P> = Object<ibv_comp_cntr, Destroyable<<P as Provider>::CompCntr>>;
 
 /// Returns the provider's completion counter if the public struct still has the counter's handle.
 ///
@@ -48,7 +48,7 @@ unsafe fn comp_cntr<'a, P: Provider>(
 impl<P: Provider> Provided<P> {
     unsafe fn create_counters(&self, context: *mut ibv_context) -> Result<*mut ibv_counters, Error> {
         let counters = self.context().create_counters()?;
-        Ok(CountersObject::<P>::boxed(ibv_counters { context }, Shared::new(counters)))
+        Ok(CountersObject::<P>::boxed(ibv_counters { context }, Destroyable::new(counters)))
     }
 
     unsafe fn destroy_counters(&self, counters: *mut ibv_counters) -> c_int {
@@ -87,7 +87,7 @@ impl<P: Provider> Provided<P> {
     ) -> Result<*mut ibv_comp_cntr, Error> {
         let cntr = self.context().create_comp_cntr(cntr_type)?;
         let c = ibv_comp_cntr { context, handle: cntr.handle() };
-        Ok(CompCntrObject::<P>::boxed(c, Shared::new(cntr)))
+        Ok(CompCntrObject::<P>::boxed(c, Destroyable::new(cntr)))
     }
 
     unsafe fn destroy_comp_cntr(&self, cntr: *mut ibv_comp_cntr) -> c_int {

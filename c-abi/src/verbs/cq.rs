@@ -27,9 +27,9 @@ use crate::abi::errno::{
     UNKNOWN_MEMBERS, code, fail, given_room, not_null, not_null_or_null, pointer, refused, unavailable,
 };
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::Destroyable;
 use crate::handle::lock::{Attempt, Spin};
 use crate::handle::object::{Object, check_handle, destroy_in_place, public};
-use crate::handle::shared::Shared;
 use crate::handle::thread;
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::{channel, cq_ex, pd};
@@ -56,7 +56,7 @@ pub(crate) struct Cq<P: Provider> {
     pub(crate) users: Arc<()>,
     /// Requests events without the lock of the queue, if the provider can. A preempted poller then
     /// delays no request.
-    notifier: Option<Shared<Box<dyn Notifier>>>,
+    notifier: Option<Destroyable<Box<dyn Notifier>>>,
     /// The number of events read, for providers that need it.
     events: Option<Arc<AtomicU32>>,
     handle: u32,
@@ -228,7 +228,7 @@ impl<P: Provider> Provided<P> {
             || parent.is_some_and(|parent| parent.is_single_threaded);
         let handle = c.handle;
         let lent = UnsafeCell::new(MaybeUninit::uninit());
-        let (events, notifier) = (queue.event_counter(), queue.notifier().map(Shared::new));
+        let (events, notifier) = (queue.event_counter(), queue.notifier().map(Destroyable::new));
         let queue = Spin::new(queue, is_single_threaded);
         let lender = AtomicUsize::new(NOBODY);
         let inner = Cq { queue, lent, lender, name, users: Arc::default(), notifier, events, handle };

@@ -21,12 +21,12 @@ use crate::abi::errno::{
     UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_minus_one, not_null_or_null, pointer, refused,
 };
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::Destroyable;
 use crate::handle::object::Object;
-use crate::handle::shared::Shared;
 use crate::verbs::pd;
 
-pub(crate) type DmObject<P> = Object<ibv_dm, Shared<<P as Provider>::Dm>>;
-pub(crate) type DmahObject<P> = Object<ibv_dmah, Shared<<P as Provider>::Dmah>>;
+pub(crate) type DmObject<P> = Object<ibv_dm, Destroyable<<P as Provider>::Dm>>;
+pub(crate) type DmahObject<P> = Object<ibv_dmah, Destroyable<<P as Provider>::Dmah>>;
 
 fn boxed<P: Provider>(context: *mut ibv_context, dm: P::Dm) -> *mut ibv_dm {
     let c = ibv_dm {
@@ -36,7 +36,7 @@ fn boxed<P: Provider>(context: *mut ibv_context, dm: P::Dm) -> *mut ibv_dm {
         comp_mask: IBV_DM_MASK_HANDLE,
         handle: dm.handle(),
     };
-    DmObject::<P>::boxed(c, Shared::new(dm))
+    DmObject::<P>::boxed(c, Destroyable::new(dm))
 }
 
 /// # Safety
@@ -81,7 +81,7 @@ impl<P: Provider> Provided<P> {
     }
 
     unsafe fn alloc_dmah(&self, context: *mut ibv_context, attr: &DmahAttr) -> Result<*mut ibv_dmah, Error> {
-        Ok(DmahObject::<P>::boxed(ibv_dmah { context }, Shared::new(self.context().alloc_dmah(attr)?)))
+        Ok(DmahObject::<P>::boxed(ibv_dmah { context }, Destroyable::new(self.context().alloc_dmah(attr)?)))
     }
 
     unsafe fn dealloc_dmah(&self, dmah: *mut ibv_dmah) -> c_int {

@@ -29,8 +29,8 @@ use crate::abi::c::{
 use crate::abi::errno::{self, UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::abi::reserve;
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::Destroyable;
 use crate::handle::object::{Object, check_handle, public};
-use crate::handle::shared::Shared;
 use crate::verbs::dm::DmahObject;
 use crate::verbs::fork::exclude;
 use crate::verbs::pd;
@@ -53,7 +53,7 @@ impl<P: Provider> Destroy for Mr<P> {
     }
 }
 
-pub(crate) type MrObject<P> = Object<ibv_mr, Shared<Mr<P>>>;
+pub(crate) type MrObject<P> = Object<ibv_mr, Destroyable<Mr<P>>>;
 
 impl<P: Provider> Provided<P> {
     /// Boxes a region. `memory` is the program memory that it covers.
@@ -72,7 +72,7 @@ impl<P: Provider> Provided<P> {
         // SAFETY: the domain is live.
         let context = unsafe { (*pd).context };
         let c = ibv_mr { context, pd, addr, length, handle, lkey, rkey };
-        self.live.mrs.add(MrObject::<P>::boxed(c, Shared::new(Mr { mr, memory })))
+        self.live.mrs.add(MrObject::<P>::boxed(c, Destroyable::new(Mr { mr, memory })))
     }
 
     /// Excludes the memory of a new region from forks, which would detach it from the device.

@@ -18,11 +18,11 @@ use crate::abi::c::{
 use crate::abi::convert::narrow;
 use crate::abi::errno::{self, fail, not_null, not_null_or_null, pointer, refused};
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::Destroyable;
 use crate::handle::object::{Object, check_handle, public};
-use crate::handle::shared::Shared;
 use crate::verbs::pd;
 
-pub(crate) type MwObject<P> = Object<ibv_mw, Shared<<P as Provider>::Mw>>;
+pub(crate) type MwObject<P> = Object<ibv_mw, Destroyable<<P as Provider>::Mw>>;
 
 /// # Safety
 /// The methods have the contract of the exported functions.
@@ -33,7 +33,7 @@ impl<P: Provider> Provided<P> {
         let mw = self.context().alloc_mw(&parent.pd, mw_type)?;
         let (rkey, handle, type_) = (mw.rkey(), mw.handle(), mw.mw_type().0.into());
         let c = ibv_mw { context, pd, rkey, handle, type_ };
-        Ok(self.live.mws.add(MwObject::<P>::boxed(c, Shared::new(mw))))
+        Ok(self.live.mws.add(MwObject::<P>::boxed(c, Destroyable::new(mw))))
     }
 
     unsafe fn dealloc_mw(&self, mw: *mut ibv_mw) -> c_int {

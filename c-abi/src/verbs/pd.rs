@@ -24,8 +24,8 @@ use crate::abi::c::{
 };
 use crate::abi::errno::{UNKNOWN_MEMBERS, code, not_null, not_null_or_null, pointer, refused};
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::object::{Object, check_handle, public};
-use crate::handle::shared::{Loan, Shared};
 
 /// A provider's protection domain.
 pub(crate) struct Pd<P: Provider> {
@@ -47,8 +47,8 @@ impl<P: Provider> Destroy for Pd<P> {
     }
 }
 
-pub(crate) type PdObject<P> = Object<ibv_pd, Shared<Pd<P>>>;
-type TdObject<P> = Object<ibv_td, Shared<<P as Provider>::Td>>;
+pub(crate) type PdObject<P> = Object<ibv_pd, Destroyable<Pd<P>>>;
+type TdObject<P> = Object<ibv_td, Destroyable<<P as Provider>::Td>>;
 
 /// Returns the provider's protection domain if the public struct still has its context and handle.
 ///
@@ -76,7 +76,7 @@ impl<P: Provider> Provided<P> {
         let pd = self.context().alloc_pd()?;
         let c = ibv_pd { context, handle: pd.handle() };
         let inner = Pd { pd, is_single_threaded: false, users: None };
-        Ok(PdObject::<P>::boxed(c, Shared::new(inner)))
+        Ok(PdObject::<P>::boxed(c, Destroyable::new(inner)))
     }
 
     unsafe fn dealloc_pd(&self, pd: *mut ibv_pd) -> c_int {
@@ -95,12 +95,12 @@ impl<P: Provider> Provided<P> {
         let pd = self.context().import_pd(handle)?;
         let c = ibv_pd { context, handle: pd.handle() };
         let inner = Pd { pd, is_single_threaded: false, users: None };
-        Ok(PdObject::<P>::boxed(c, Shared::new(inner)))
+        Ok(PdObject::<P>::boxed(c, Destroyable::new(inner)))
     }
 
     unsafe fn alloc_td(&self, context: *mut ibv_context) -> Result<*mut ibv_td, Error> {
         let td = self.context().alloc_td()?;
-        Ok(TdObject::<P>::boxed(ibv_td { context }, Shared::new(td)))
+        Ok(TdObject::<P>::boxed(ibv_td { context }, Destroyable::new(td)))
     }
 
     unsafe fn dealloc_td(&self, td: *mut ibv_td) -> c_int {
@@ -140,7 +140,7 @@ impl<P: Provider> Provided<P> {
         let c = ibv_pd { context, handle: pd.handle() };
         let is_single_threaded = td.is_some();
         let inner = Pd { pd, is_single_threaded, users: Some(Arc::default()) };
-        let object = PdObject::<P>::boxed(c, Shared::new(inner));
+        let object = PdObject::<P>::boxed(c, Destroyable::new(inner));
         if let Some(callbacks) = callbacks {
             callbacks.pd.store(object, Ordering::Release);
         }

@@ -24,9 +24,9 @@ use crate::abi::errno::{
     UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused, unavailable,
 };
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
-use crate::handle::shared::{Loan, Shared};
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::receives::{recv_locked, refuse, sges};
 use crate::verbs::xrcd::XrcdObject;
@@ -34,7 +34,7 @@ use crate::verbs::{cq, pd};
 
 /// A provider's shared receive queue.
 pub(crate) struct Srq<P: Provider> {
-    srq: Shared<P::Srq>,
+    srq: Destroyable<P::Srq>,
     /// Lives as long as this value: event handlers may post until they acknowledge the last event.
     pub(crate) queue: Spin<P::SrqQueue>,
     handle: u32,
@@ -48,7 +48,7 @@ impl<P: Provider> Srq<P> {
     /// Lends the control object to a call.
     ///
     /// # Errors
-    /// Same as [`Shared::lend`].
+    /// Same as [`Destroyable::lend`].
     pub(crate) fn control(&self, verb: &'static str) -> Result<Loan<'_, P::Srq>, Error> {
         self.srq.lend(verb)
     }
@@ -134,7 +134,7 @@ impl<P: Provider> Provided<P> {
         };
         let queue = Spin::new(parts.queue, parent.is_single_threaded);
         let (handle, parent) = (parts.srq.handle(), parent.users.clone());
-        object.write(Object::new(c, Srq { srq: Shared::new(parts.srq), queue, handle, parent }));
+        object.write(Object::new(c, Srq { srq: Destroyable::new(parts.srq), queue, handle, parent }));
         Ok((Box::into_raw(object).cast(), granted))
     }
 

@@ -23,29 +23,29 @@ use crate::abi::errno::{
     UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused, unavailable,
 };
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
-use crate::handle::shared::{Loan, Shared};
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::receives::recv_locked;
 use crate::verbs::{cq, pd};
 
 /// A provider's work queue.
 pub(crate) struct Wq<P: Provider> {
-    wq: Shared<P::Wq>,
+    wq: Destroyable<P::Wq>,
     /// Lives as long as this value: event handlers may post until they acknowledge the last event.
     queue: Spin<P::WqQueue>,
     handle: u32,
 }
 
 pub(crate) type WqObject<P> = Object<ibv_wq, Wq<P>>;
-pub(crate) type RwqIndTableObject<P> = Object<ibv_rwq_ind_table, Shared<<P as Provider>::RwqIndTable>>;
+pub(crate) type RwqIndTableObject<P> = Object<ibv_rwq_ind_table, Destroyable<<P as Provider>::RwqIndTable>>;
 
 impl<P: Provider> Wq<P> {
     /// Lends the control object to a call.
     ///
     /// # Errors
-    /// Same as [`Shared::lend`].
+    /// Same as [`Destroyable::lend`].
     pub(crate) fn control(&self, verb: &'static str) -> Result<Loan<'_, P::Wq>, Error> {
         self.wq.lend(verb)
     }
@@ -108,7 +108,7 @@ impl<P: Provider> Provided<P> {
             comp_mask: 0,
         };
         let (handle, queue) = (wq.handle(), Spin::new(queue, parent.is_single_threaded));
-        let inner = Wq { wq: Shared::new(wq), queue, handle };
+        let inner = Wq { wq: Destroyable::new(wq), queue, handle };
         object.write(Object::new(c, inner));
         Ok(Box::into_raw(object).cast())
     }
@@ -164,7 +164,7 @@ impl<P: Provider> Provided<P> {
             ind_tbl_num: table.ind_tbl_num() as c_int,
             comp_mask: 0,
         };
-        Ok(RwqIndTableObject::<P>::boxed(c, Shared::new(table)))
+        Ok(RwqIndTableObject::<P>::boxed(c, Destroyable::new(table)))
     }
 
     unsafe fn destroy_rwq_ind_table(&self, table: *mut ibv_rwq_ind_table) -> c_int {

@@ -16,10 +16,10 @@ use crate::abi::c::{
 };
 use crate::abi::errno::{not_null, not_null_or_null, pointer, refused};
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::Destroyable;
 use crate::handle::object::Object;
-use crate::handle::shared::Shared;
 
-pub(crate) type XrcdObject<P> = Object<ibv_xrcd, Shared<<P as Provider>::Xrcd>>;
+pub(crate) type XrcdObject<P> = Object<ibv_xrcd, Destroyable<<P as Provider>::Xrcd>>;
 
 /// # Safety
 /// The methods have the contract of the exported functions.
@@ -31,7 +31,7 @@ impl<P: Provider> Provided<P> {
         oflags: c_int,
     ) -> Result<*mut ibv_xrcd, Error> {
         let xrcd = self.context().open_xrcd(file, oflags)?;
-        Ok(XrcdObject::<P>::boxed(ibv_xrcd { context }, Shared::new(xrcd)))
+        Ok(XrcdObject::<P>::boxed(ibv_xrcd { context }, Destroyable::new(xrcd)))
     }
 
     unsafe fn close_xrcd(&self, xrcd: *mut ibv_xrcd) -> c_int {

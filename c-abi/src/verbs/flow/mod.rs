@@ -24,13 +24,13 @@ use crate::abi::c::{
 };
 use crate::abi::errno::{UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::Destroyable;
 use crate::handle::object::{Object, check_handle, public};
-use crate::handle::shared::Shared;
 use crate::verbs::counters::CountersObject;
 use crate::verbs::qp::object::checked;
 
-pub(crate) type FlowObject<P> = Object<ibv_flow, Shared<<P as Provider>::Flow>>;
-type FlowActionObject<P> = Object<ibv_flow_action, Shared<<P as Provider>::FlowAction>>;
+pub(crate) type FlowObject<P> = Object<ibv_flow, Destroyable<<P as Provider>::Flow>>;
+type FlowActionObject<P> = Object<ibv_flow_action, Destroyable<<P as Provider>::FlowAction>>;
 
 /// The type of [`create_flow`].
 pub(crate) type CreateFlow = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_flow_attr) -> *mut ibv_flow;
@@ -64,7 +64,7 @@ impl<P: Provider> Provided<P> {
         };
         let flow = inner.control(VERB, |qp| self.context().create_flow(qp, rule))?;
         let c = ibv_flow { comp_mask: 0, context, handle: flow.handle() };
-        Ok(FlowObject::<P>::boxed(c, Shared::new(flow)))
+        Ok(FlowObject::<P>::boxed(c, Destroyable::new(flow)))
     }
 
     unsafe fn destroy_flow(&self, flow: *mut ibv_flow) -> c_int {
@@ -86,7 +86,7 @@ impl<P: Provider> Provided<P> {
         attr: &FlowActionEspAttr,
     ) -> Result<*mut ibv_flow_action, Error> {
         let action = self.context().create_flow_action_esp(attr)?;
-        Ok(FlowActionObject::<P>::boxed(ibv_flow_action { context }, Shared::new(action)))
+        Ok(FlowActionObject::<P>::boxed(ibv_flow_action { context }, Destroyable::new(action)))
     }
 
     unsafe fn modify_flow_action_esp(

@@ -56,9 +56,9 @@ use crate::abi::errno::{
     self, UNKNOWN_MEMBERS, code, fail, given_room, not_null, not_null_or_null, pointer, refused, unavailable,
 };
 use crate::handle::context::{Provided, verb};
+use crate::handle::destroyable::{Exclusive, Loan};
 use crate::handle::lock::Spin;
 use crate::handle::object::Object;
-use crate::handle::shared::{Exclusive, Loan};
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::qp::object::{Addressing, Qp, QpObject, checked};
 use crate::verbs::wq::RwqIndTableObject;

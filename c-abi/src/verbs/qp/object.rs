@@ -15,9 +15,9 @@ use verbs_core::{Errno, Error};
 use crate::abi::c::mlx5dv::mlx5dv_qp_ex;
 use crate::abi::c::{ibv_qp, ibv_qp_ex};
 use crate::abi::errno::unavailable;
+use crate::handle::destroyable::Exclusive;
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
-use crate::handle::shared::Exclusive;
 use crate::verbs::qp::batch::Batch;
 
 /// A provider's queue pair, with its locks.

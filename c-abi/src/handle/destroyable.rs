@@ -1,4 +1,4 @@
-//! [`Shared`]: a provider's object that threads may use while another one tries to destroy it.
+//! [`Destroyable`]: a provider's object that threads may use while another one tries to destroy it.
 //!
 //! C permits this: the attempt fails with `EBUSY` while another object needs this one, or while the
 //! other thread handles the object's last event. Destroying takes a provider's object by value, so
@@ -24,7 +24,7 @@ use crate::abi::errno::unavailable;
 
 /// A value until it is destroyed.
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
+pub(crate) struct Destroyable<T> {
     /// The process that created the lock.
     process: u32,
     lock: RwLock<Option<T>>,
@@ -89,7 +89,7 @@ impl<T> Deref for Loan<'_, T> {
     }
 }
 
-impl<T> Shared<T> {
+impl<T> Destroyable<T> {
     pub(crate) fn new(value: T) -> Self {
         Self { process: std::process::id(), lock: RwLock::new(Some(value)) }
     }
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_call_waits_for_the_end_of_an_attempt_to_destroy_its_object() {
-        let shared = Arc::new(Shared::new(Box::new(1)));
+        let shared = Arc::new(Destroyable::new(Box::new(1)));
         let (begun, attempt) = channel();
         let (go_on, may_go_on) = channel::<()>();
         let destroyer = {
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_object_that_a_call_uses_is_busy() {
-        let shared = Shared::new(1);
+        let shared = Destroyable::new(1);
         let loan = shared.lend("test").unwrap();
         let destroyed = shared.destroy("test", |_| -> Result<(), (i32, Error)> { unreachable!() });
         assert_eq!(destroyed.unwrap_err().errno, Errno::BUSY);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_child_waits_for_no_lock_that_its_parent_held() {
-        let inherited = Shared { process: 0, ..Shared::new(1) };
+        let inherited = Destroyable { process: 0, ..Destroyable::new(1) };
         let loan = inherited.lend("test").unwrap();
         assert_eq!(*inherited.lend("test").unwrap(), 1, "a lock that others may share");
         assert_eq!(inherited.change("test", |_| ()).unwrap_err().errno, Errno::NODEV);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn an_object_that_was_not_destroyed_can_be_changed_and_destroyed_again() {
-        let shared = Shared::new(1);
+        let shared = Destroyable::new(1);
         assert_eq!(shared.destroy("test", BUSY).unwrap_err().errno, Errno::BUSY);
         assert_eq!(shared.change("test", |value| core::mem::replace(value, 5)).unwrap(), 1);
         assert_eq!(shared.destroy_waiting("test", Ok).unwrap(), 5);
