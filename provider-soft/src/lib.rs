@@ -16,7 +16,7 @@
 //! | [`sysfs`] | a folder with the files that sysfs has of a device |
 //! | `registration` | [`SoftDevice`], which creates devices; the provider's registration |
 //! | `objects` | the objects of the contract, one file each |
-//! | `device` | a live device: **start at** `device/shared.rs`, its state and its threads |
+//! | `device` | a live device: **start at** `device/state.rs`, its state and its threads |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC, the interface |
 //! | `memory` | payload: registered memory, classified, and accessed for the engine |
 //! | `sync` | lock, rings and signals between threads |

@@ -5,7 +5,7 @@ use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::device::device_core::DeviceCore;
 use crate::device::limits;
-use crate::device::shared::Shared;
+use crate::device::state::DeviceState;
 use crate::sync::ring::NoMemory;
 
 /// Destroys an object and returns the result of `destroy`. Does nothing in a forked child, because
@@ -14,7 +14,7 @@ use crate::sync::ring::NoMemory;
 /// # Errors
 /// The engine's [error](refusal); notably `EBUSY` while another object uses it.
 pub(crate) fn destroyed<T: Default>(
-    device: &Shared,
+    device: &DeviceState,
     verb: &'static str,
     destroy: impl FnOnce(&mut DeviceCore) -> Result<T, Refused>,
 ) -> Result<T> {
@@ -25,7 +25,7 @@ pub(crate) fn destroyed<T: Default>(
 }
 
 /// Converts the engine's rejection into an error with the kernel's errno.
-pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> Error {
+pub(crate) fn refusal(device: &DeviceState, verb: &'static str, refused: Refused) -> Error {
     let (errno, cause) = match refused {
         Refused::NoRoom => (Errno::NOMEM, limits::all_in_use(verb)),
         Refused::NoMemory { bytes } => (Errno::NOMEM, Cause::Allocation { bytes }),
@@ -39,12 +39,12 @@ pub(crate) fn refusal(device: &Shared, verb: &'static str, refused: Refused) -> 
 }
 
 /// Returns the error of a failed allocation of this many bytes.
-pub(crate) fn allocation(device: &Shared, verb: &'static str, NoMemory { bytes }: NoMemory) -> Error {
+pub(crate) fn allocation(device: &DeviceState, verb: &'static str, NoMemory { bytes }: NoMemory) -> Error {
     device.error(verb, Errno::NOMEM).because(Cause::Allocation { bytes })
 }
 
 /// Returns the error for an object of another device.
-pub(crate) fn foreign(device: &Shared, verb: &'static str, what: &'static str) -> Error {
+pub(crate) fn foreign(device: &DeviceState, verb: &'static str, what: &'static str) -> Error {
     device.error(verb, Errno::INVAL).because(Cause::Foreign { what })
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn foreign(device: &Shared, verb: &'static str, what: &'static str) -
 ///
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`] for any port other than the only one.
-pub(crate) fn check_port(device: &Shared, verb: &'static str, port_num: u8) -> Result<()> {
+pub(crate) fn check_port(device: &DeviceState, verb: &'static str, port_num: u8) -> Result<()> {
     let port = limits::PORT.into();
     within(device, verb, "port_num", port_num.into(), port, port)
 }
@@ -62,7 +62,7 @@ pub(crate) fn check_port(device: &Shared, verb: &'static str, port_num: u8) -> R
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`] for a value outside `min..=max`.
 pub(crate) fn within(
-    device: &Shared,
+    device: &DeviceState,
     verb: &'static str,
     name: &'static str,
     asked: u64,

@@ -20,10 +20,10 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use verbs_core::fork::ForkLock;
 
-use crate::device::shared::Shared;
+use crate::device::state::DeviceState;
 
 /// Registers a device to send its owed acknowledgements when the process exits.
-pub(crate) fn remember(shared: &Arc<Shared>) {
+pub(crate) fn remember(shared: &Arc<DeviceState>) {
     at_exit_of_process();
     let mut devices = DEVICES.lock_or(Vec::new);
     devices.retain(|device| device.strong_count() > 0);
@@ -99,4 +99,4 @@ extern "C" fn settle() {
 
 static FAREWELL: OnceLock<fn()> = OnceLock::new();
 
-static DEVICES: ForkLock<Vec<Weak<Shared>>> = ForkLock::new(Vec::new());
+static DEVICES: ForkLock<Vec<Weak<DeviceState>>> = ForkLock::new(Vec::new());

@@ -1,9 +1,9 @@
-//! [`Device`]: a live device as owned by its objects: the state in [`Shared`] and the worker
+//! [`Device`]: a live device as owned by its objects: the state in [`DeviceState`] and the worker
 //! thread.
 //!
 //! ```text
 //!   DeviceInfo (OwnDevice) ─┐
-//!   Context, Pd, Mr, Cq, Qp ┴─► Arc<Device> ──► Arc<Shared> ◄── the worker
+//!   Context, Pd, Mr, Cq, Qp ┴─► Arc<Device> ──► Arc<DeviceState> ◄── the worker
 //!         the last one dropped stops and joins the worker, then all is closed
 //! ```
 //!
@@ -14,7 +14,7 @@
 //! | [`error`] | rejections as errors with the kernel's errno |
 //! | [`worker`] | the background thread |
 //! | [`exit`] | acknowledgements sent while the process exits |
-//! | [`shared`] | **start here**: the state of a live device and the threads working on it |
+//! | [`state`] | **start here**: the state of a live device and the threads working on it |
 //! | [`device_core`] | the state under the lock: the engine of [`roce`], packets in and out |
 //! | [`sink`] | the engine's results: completions, retired work requests, events |
 //! | [`gsi_end`] | received management datagrams, for a connection manager |
@@ -37,8 +37,8 @@ pub(crate) mod gsi_end;
 pub(crate) mod limits;
 pub(crate) mod random;
 pub(crate) mod settings;
-pub(crate) mod shared;
 pub(crate) mod sink;
+pub(crate) mod state;
 pub(crate) mod worker;
 pub(crate) mod wqe;
 pub(crate) mod xrc_domains;
@@ -53,14 +53,14 @@ use verbs_core::types::Guid;
 use verbs_core::{Errno, room, thread};
 
 use crate::device::settings::Settings;
-use crate::device::shared::Shared;
+use crate::device::state::DeviceState;
 use crate::io::link::PortWatch;
 use crate::io::{Membership, Socket};
 
 /// A live device. Dropping the last reference stops it.
 #[derive(Debug)]
 pub(crate) struct Device {
-    shared: Arc<Shared>,
+    shared: Arc<DeviceState>,
     worker: Mutex<Option<JoinHandle<()>>>,
     /// Whether the address was chosen automatically.
     pub(crate) is_auto: bool,
@@ -81,7 +81,7 @@ impl Device {
     ) -> Result<Arc<Self>, Errno> {
         // Before the device, because both need much of the caller's stack.
         let link = PortWatch::on(&socket);
-        let shared = Shared::new(name, socket, link, guid, settings)?;
+        let shared = DeviceState::new(name, socket, link, guid, settings)?;
         room::check(room::CALL)?;
         exit::remember(&shared);
         let its = Arc::clone(&shared);
@@ -108,10 +108,10 @@ impl Device {
 }
 
 impl core::ops::Deref for Device {
-    type Target = Shared;
+    type Target = DeviceState;
 
     #[inline]
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &DeviceState {
         &self.shared
     }
 }

@@ -40,11 +40,11 @@ use roce::engine::Time;
 
 use crate::device::device_core::{Acks, DeviceCore, Sleep};
 use crate::device::event_pipe::EventPipe;
-use crate::device::shared::Shared;
+use crate::device::state::DeviceState;
 use crate::sync::combining_lock::Guard;
 
 /// Runs the worker until the device stops.
-pub(crate) fn run(shared: &Shared) {
+pub(crate) fn run(shared: &DeviceState) {
     // By default the kernel stretches a rest of 30 µs to 80 µs. If this fails, rests are longer.
     let _ = set_timerslack(SLACK);
     let polls = || shared.polls.load(Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl Habit {
 
 /// Leaves the device to the polling program until it stops or the alarm is set. Returns whether
 /// the alarm was set.
-fn wait_while_polled(shared: &Shared, rests: &mut Rests) -> bool {
+fn wait_while_polled(shared: &DeviceState, rests: &mut Rests) -> bool {
     let polls = || shared.polls.load(Ordering::Relaxed);
     rests.tick = TICK;
     loop {
@@ -175,19 +175,19 @@ impl Rests {
 }
 
 /// Returns whether a packet waits in the socket.
-fn has_packets(shared: &Shared) -> bool {
+fn has_packets(shared: &DeviceState) -> bool {
     let mut fds = [PollFd::new(shared.socket.as_fd(), PollFlags::POLLIN)];
     ppoll(&mut fds, Some(TimeSpec::new(0, 0)), None).is_ok_and(|ready| ready > 0)
 }
 
 /// Sleeps for this time or until the alarm is set, and returns whether it was set.
-fn rest(shared: &Shared, nanoseconds: u64) -> bool {
+fn rest(shared: &DeviceState, nanoseconds: u64) -> bool {
     let sleep = Sleep { until: Some(shared.now() + nanoseconds), ..Sleep::POLLED };
     wait(shared, &sleep, &[])
 }
 
 /// Checks everything and returns the events that must wake the worker.
-fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<EventPipe>>) {
+fn look(shared: &DeviceState, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<EventPipe>>) {
     let mut now = shared.now();
     guard.sleep = Sleep::AWAKE;
     for _ in 0..ROUNDS {
@@ -212,7 +212,7 @@ fn look(shared: &Shared, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<Ev
 
 /// Sleeps and returns whether the alarm was set. Raises the events of the port if its interface
 /// changed meanwhile.
-fn wait(shared: &Shared, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
+fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     let alarm = PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN);
     let mut few: [_; FEW] = core::array::from_fn(|_| alarm.clone());
     let mut count = 1;

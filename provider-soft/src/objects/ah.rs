@@ -7,7 +7,7 @@ use verbs_core::provider::{AhOps, Destroy};
 use verbs_core::types::{AhAttr, Av, Gid, LinkLayer};
 use verbs_core::{Cause, Errno, Error, Result, explain};
 
-use crate::device::shared::Shared;
+use crate::device::state::DeviceState;
 use crate::device::{Device, limits};
 use crate::io::address::destination;
 use crate::objects::pd::Pd;
@@ -50,7 +50,7 @@ impl Destroy for Ah {
 /// - `ENODATA` with [`Cause::Gid`]: an empty entry of the GID table.
 /// - `ENETUNREACH` with [`Cause::Unreachable`]: a destination of the other address family, except
 ///   an IPv6 group on a device with an IPv4 address.
-pub(crate) fn path(device: &Shared, verb: &'static str, attr: &AhAttr) -> Result<Path> {
+pub(crate) fn path(device: &DeviceState, verb: &'static str, attr: &AhAttr) -> Result<Path> {
     let invalid = |cause| device.error(verb, Errno::INVAL).because(cause);
     explain::path_port(attr, limits::PORT).map_err(invalid)?;
     explain::path_grh(attr, LinkLayer::ETHERNET).map_err(invalid)?;

@@ -19,8 +19,8 @@ use verbs_core::{Cause, Errno, Result};
 
 use crate::device::error::{check_port, refusal, within};
 use crate::device::event_pipe::EventPipe;
-use crate::device::shared::Shared;
 use crate::device::sink::Channel;
+use crate::device::state::DeviceState;
 use crate::device::{Device, limits};
 use crate::io::Counters;
 use crate::io::link::{Interface, PortLink};
@@ -249,7 +249,7 @@ impl ContextOps<Soft> for Context {
 }
 
 /// Returns the only entry of the GID table, or `None` while no interface has the address.
-fn gid_entry(device: &Shared) -> Option<GidEntry> {
+fn gid_entry(device: &DeviceState) -> Option<GidEntry> {
     if !PortLink::on(device.socket.address(), device.socket.scope()).has_gid {
         return None;
     }

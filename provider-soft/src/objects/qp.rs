@@ -24,8 +24,8 @@ use verbs_core::{Cause, Errno, Error, Result, explain, transition};
 
 use crate::device::device_core::{AttachError, DeviceCore};
 use crate::device::error::{allocation, check_port, destroyed, refusal, within};
-use crate::device::shared::Shared;
 use crate::device::sink::{Channel, QpEnd, Sharer};
+use crate::device::state::DeviceState;
 use crate::device::wqe::{element_bytes, inline_len};
 use crate::device::xrc_domains::XrcHandle;
 use crate::device::{Device, limits};
@@ -392,7 +392,7 @@ impl Destroy for Qp {
 const NO_CQ: CqId = CqId(u32::MAX);
 
 /// Checks the changing attributes and converts them for the engine.
-fn change(device: &Shared, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange> {
+fn change(device: &DeviceState, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange> {
     const VERB: &str = "modify_qp";
     let limit = |name, asked: u64, max: u64| within(device, VERB, name, asked, 0, max);
     let has = |flag| mask.contains(flag);

@@ -263,7 +263,8 @@ mod models {
             }
         }
 
-        /// Takes announced requests and packets, and releases the lock, as `Shared::release` does.
+        /// Takes announced requests and packets, and releases the lock, as `DeviceState::release`
+        /// does.
         fn work(&self, mut guard: Guard<'_, End>) {
             loop {
                 if guard.take_pending() {

@@ -1,4 +1,4 @@
-//! [`Shared`]: the state of a live device, shared by the worker and the threads calling verbs.
+//! [`DeviceState`]: the state of a live device, shared by the worker and the threads calling verbs.
 //!
 //! The [device core](crate::device::device_core) does the work; one thread at a time holds its
 //! lock. A *turn* is one hold of the lock, from acquire to release. A turn ends when its share of
@@ -47,7 +47,7 @@ use crate::sync::pending::PendingSet;
 
 /// The state of a live device.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct DeviceState {
     pub(crate) name: Box<str>,
     pub(crate) gid: Gid,
     pub(crate) guid: Guid,
@@ -104,7 +104,7 @@ struct KnownInterfaces {
 /// The bytes allocated for a new device: its tables and space for packets.
 const MEMORY: usize = 4 << 20;
 
-impl Shared {
+impl DeviceState {
     /// Creates the state of a device on a socket.
     ///
     /// # Errors
