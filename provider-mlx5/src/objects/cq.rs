@@ -35,7 +35,9 @@ use crate::direct::{CqDirect, QueueDirect};
 use crate::doorbell::dbrec::Slot;
 use crate::doorbell::{ArmRegister, Record};
 use crate::memory::{Allocator, QueueMemory, Resource};
-use crate::queue::cq::{CQE_FIELDS, Completion, CqeCompression, Optional, Poller, Ring, Shared, compressed};
+use crate::queue::cq::{
+    CQE_FIELDS, Completion, CqeCompression, Optional, Poller, Ring, SharedCq, compressed,
+};
 
 /// The environment variable with the size of an entry, from libmlx5.
 const SIZE: &str = "MLX5_CQE_SIZE";
@@ -88,7 +90,7 @@ pub struct Cq {
 #[derive(Clone)]
 pub struct CqHandle {
     pub(crate) handle: u32,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SharedCq>,
     pub(crate) device: Arc<Device>,
 }
 

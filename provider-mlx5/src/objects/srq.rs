@@ -45,7 +45,7 @@ use crate::memory::{QueueMemory, Resource};
 use crate::objects::mlx5::Mlx5;
 use crate::objects::qp::{Qp, ScatterToCqe};
 use crate::queue::cq::scatter::RecvLists;
-use crate::queue::cq::{Queues, Receives, Shared};
+use crate::queue::cq::{Queues, Receives, SharedCq};
 use crate::queue::record::SrqRecord;
 use crate::queue::resources::QueueResources;
 use crate::queue::rq::Rq;
@@ -67,7 +67,7 @@ pub struct Srq {
     shape: Shape,
     requests: Arc<SrqRecord>,
     /// The completion queue, for the kinds XRC and TM.
-    own: Option<Arc<Shared>>,
+    own: Option<Arc<SharedCq>>,
     /// The queue pair for operations on the tag list, for the kind TM.
     commands: Option<Qp>,
     /// The events of that queue pair that the program read, once it was destroyed.

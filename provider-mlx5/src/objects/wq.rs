@@ -32,7 +32,7 @@ use crate::direct::WqDirect;
 use crate::doorbell::dbrec::Slot;
 use crate::memory::{self, QueueMemory, Resource};
 use crate::objects::mlx5::Mlx5;
-use crate::queue::cq::{Queues, Receives, Shared};
+use crate::queue::cq::{Queues, Receives, SharedCq};
 use crate::queue::record::{Kind, RecvRecord};
 use crate::queue::resources::QueueResources;
 use crate::queue::rq::{self, Rq};
@@ -47,7 +47,7 @@ pub struct Wq {
     wq_num: u32,
     shape: rq::Shape,
     state: AtomicU32,
-    cq: Arc<Shared>,
+    cq: Arc<SharedCq>,
     resources: Arc<QueueResources>,
 }
 

@@ -49,7 +49,7 @@ use crate::objects::mlx5::Mlx5;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
 use crate::queue::cq::scatter::{Lists, RecvLists, SendLists};
-use crate::queue::cq::{Queues, Receives, Shared};
+use crate::queue::cq::{Queues, Receives, SharedCq};
 use crate::queue::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 use crate::queue::resources::QueueResources;
 use crate::queue::rq::{self, Rq};
@@ -115,8 +115,8 @@ pub struct Qp {
     /// The numbers of its parts in the device.
     raw: RawQpDirect,
     state: QpState,
-    send_cq: Option<Arc<Shared>>,
-    recv_cq: Option<Arc<Shared>>,
+    send_cq: Option<Arc<SharedCq>>,
+    recv_cq: Option<Arc<SharedCq>>,
     /// The receives of its shared receive queue.
     srq: Option<Arc<SrqRecord>>,
     /// The lists of its requests, if data may come with completions.
@@ -335,7 +335,7 @@ impl Qp {
             get_ece: reply.ece_options,
             resources,
         };
-        qp.tell(&sq, &rq, Shared::begin);
+        qp.tell(&sq, &rq, SharedCq::begin);
         Ok(QpParts { qp, sq, rq })
     }
 
@@ -467,7 +467,7 @@ impl Qp {
     }
 
     /// Passes its queues to its completion queues.
-    fn tell(&self, sq: &Sq, rq: &Rq, tell: impl Fn(&Shared, u32, Queues)) {
+    fn tell(&self, sq: &Sq, rq: &Rq, tell: impl Fn(&SharedCq, u32, Queues)) {
         let Some(user_index) = self.resources.user_index() else { return };
         let send = Some(Arc::clone(sq.requests()));
         let recv = Some(match &self.srq {
@@ -582,7 +582,7 @@ fn lists(
     Lists { regions: Arc::clone(&device.regions), send, recv }
 }
 
-fn shared(cq: &CqHandle) -> Arc<Shared> {
+fn shared(cq: &CqHandle) -> Arc<SharedCq> {
     Arc::clone(&cq.shared)
 }
 

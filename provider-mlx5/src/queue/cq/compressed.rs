@@ -19,8 +19,8 @@
 //! moved by a resize, or skipped if its queue pair has ended. A queue without compression has no
 //! title.
 //!
-//! Only one thread expands: it holds the lock of [`Shared`](super::Shared). Other threads take the
-//! same lock to look for the end of the completions, and skip a block by its size.
+//! Only one thread expands: it holds the lock of [`SharedCq`](super::SharedCq). Other threads take
+//! the same lock to look for the end of the completions, and skip a block by its size.
 //!
 //! # Safety
 //! The device has written all of a block before its title and writes none of the places before the
@@ -42,7 +42,7 @@ use verbs_core::types::{CqWcFlags, WcStatus};
 use verbs_core::{Cause, Errno, Result};
 
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
-use super::shared::{Pending, Ring};
+use super::shared_cq::{Pending, Ring};
 use super::table::Queues;
 use super::{Completion, Poller};
 use crate::device::Device;

@@ -9,7 +9,7 @@
 //! | `compressed` | completions that stand for several |
 //! | `cqe` | an entry's fields |
 //! | `table` | the queues that complete here |
-//! | `shared` | news of these queues, from other threads |
+//! | `shared_cq` | news of these queues, from other threads |
 //! | `vendor` | the vendor's public error syndromes |
 //!
 //! Queues are created for entries of version 1, which contain the program's number of the queue
@@ -35,7 +35,7 @@ mod cqe;
 mod resize;
 mod runs;
 pub(crate) mod scatter;
-mod shared;
+mod shared_cq;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -52,8 +52,8 @@ use verbs_core::types::{CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus, WcTmInfo};
 pub use self::compressed::CqeCompression;
 pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
 use self::cqe::{Cqe, cqe_opcode};
-use self::shared::{COUNTER, News, widen};
-pub(crate) use self::shared::{Ring, Shared};
+use self::shared_cq::{COUNTER, News, widen};
+pub(crate) use self::shared_cq::{Ring, SharedCq};
 use self::table::{Entry, Table, lies_before};
 pub(crate) use self::table::{Queues, Receives};
 pub use self::vendor::vendor_err_text;
@@ -71,7 +71,7 @@ pub(crate) struct Poller {
     returned: u32,
     /// The record of the consumer's index, also held by `shared`.
     consumer: Record,
-    shared: Arc<Shared>,
+    shared: Arc<SharedCq>,
     table: Table,
     /// The queue pair of the last completion.
     current: Current,
@@ -153,7 +153,7 @@ unsafe impl Sync for Poller {}
 impl Poller {
     /// Returns the polled end of a ring whose consumer's index is in `consumer`.
     pub(crate) fn new(ring: Ring, consumer: Record) -> Self {
-        let shared = Arc::new(Shared::new(ring.clone(), consumer.clone()));
+        let shared = Arc::new(SharedCq::new(ring.clone(), consumer.clone()));
         Self {
             ring,
             index: 0,
@@ -169,7 +169,7 @@ impl Poller {
     }
 
     /// Returns the part used by queue pairs.
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+    pub(crate) const fn shared(&self) -> &Arc<SharedCq> {
         &self.shared
     }
 

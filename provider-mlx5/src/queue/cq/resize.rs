@@ -15,7 +15,7 @@
 use verbs_core::Result;
 
 use super::cqe::cqe_opcode;
-use super::shared::Ring;
+use super::shared_cq::Ring;
 use super::{Current, Poller};
 
 impl Poller {

@@ -19,7 +19,7 @@ use verbs_core::ring::barrier;
 use verbs_core::types::Wc;
 
 use super::cqe::{self, Cqe, cqe_opcode};
-use super::shared::COUNTER;
+use super::shared_cq::COUNTER;
 use super::{CompletionOps as _, Current, Poller};
 
 /// The bit of an entry's last byte set if the sender requested an event.

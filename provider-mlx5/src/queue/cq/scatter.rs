@@ -21,9 +21,9 @@
 //! # Safety
 //! A request's memory belongs to the device until its completion was polled, or its queue pair was
 //! destroyed or reset. The copy is a part of polling. The end of a queue takes the lock of
-//! [`Shared`](super::Shared) before it returns, and the copy is made under this lock, for a queue
-//! that has not ended. A completion is accepted only if it names a request in the queue: the next
-//! receive, a posted entry, or an entry whose control segment has the completion's number and
+//! [`SharedCq`](super::SharedCq) before it returns, and the copy is made under this lock, for a
+//! queue that has not ended. A completion is accepted only if it names a request in the queue: the
+//! next receive, a posted entry, or an entry whose control segment has the completion's number and
 //! operation.
 //!
 //! # References

@@ -8,7 +8,7 @@ use verbs_core::types::{
 };
 
 use super::cqe::cqe_opcode;
-use super::shared::widen;
+use super::shared_cq::widen;
 use super::{Queues, Receives, vendor_err_text};
 use crate::paper::{PaperCqe, PaperQp, PaperShape, PaperSrq, QP_NUM, USER_INDEX};
 use crate::queue::record::{Kind, RecvRecord, SendRecord};

@@ -1,4 +1,4 @@
-//! [`Shared`]: the part of a completion queue that other threads use while one polls it. They
+//! [`SharedCq`]: the part of a completion queue that other threads use while one polls it. They
 //! announce queue pairs and the ends of their lives.
 //!
 //! The number in completions belongs to a queue pair as long as its completions may be in the
@@ -206,7 +206,7 @@ struct Inner {
 
 /// The part of a completion queue that other threads use while one polls it.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedCq {
     /// Whether there is news, or the poller has not passed the places of former news.
     has_news: AtomicBool,
     inner: ForkLock<Inner>,
@@ -216,7 +216,7 @@ pub(crate) struct Shared {
     is_over: AtomicBool,
 }
 
-impl Shared {
+impl SharedCq {
     pub(super) fn new(ring: Ring, consumer: Record) -> Self {
         consumer.store(0);
         let inner = ForkLock::new(Inner { news: Vec::new(), ring });
