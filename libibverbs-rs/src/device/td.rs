@@ -8,7 +8,7 @@ use verbs_core::provider::{ContextOps, Erased, NamedProvider, ParentDomainAttr, 
 use crate::device::context::Context;
 use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
-use crate::handle::shared::Shared;
+use crate::handle::shared_object::SharedObject;
 
 /// The parts of a parent domain besides its protection domain, none by default: `ParentDomainInit {
 /// td: Some(&td), ..ParentDomainInit::default() }`.
@@ -55,7 +55,7 @@ impl<P: Provider> Copy for ParentDomainInit<'_, P> {}
 #[doc(alias = "ibv_td")]
 #[derive(Debug)]
 pub struct Td<P: Provider = Erased> {
-    pub(crate) shared: Shared<P::Td>,
+    pub(crate) shared: SharedObject<P::Td>,
 }
 
 impl<P: Provider> Td<P> {
@@ -104,7 +104,7 @@ impl<P: Provider> Context<P> {
     pub fn alloc_td(&self) -> Result<Td<P>> {
         let raw = self.creating("alloc_td")?.alloc_td()?;
         let child = self.child(&self.registry().td_tally);
-        Ok(Td { shared: Shared::new(raw, child, self.registry()) })
+        Ok(Td { shared: SharedObject::new(raw, child, self.registry()) })
     }
 }
 

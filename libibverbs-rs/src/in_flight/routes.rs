@@ -29,7 +29,7 @@ use super::table::{POLLED, Table};
 use crate::handle::registry::Registry;
 use crate::memory::window::Ticks;
 
-type Shared = Arc<Table<Entry>>;
+type SharedTable = Arc<Table<Entry>>;
 
 /// The tables of all queues that report to one completion queue, or of all shared receive queues of
 /// an open device.
@@ -53,7 +53,7 @@ struct Places {
 
 #[derive(Debug, Default)]
 struct Place {
-    table: Option<Shared>,
+    table: Option<SharedTable>,
     /// The first sequence number that no table of this place has used.
     next: u64,
 }
@@ -101,7 +101,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`NoPlace`].
-    pub(super) fn enter(&self, table: &Shared) -> Result<u64, NoPlace> {
+    pub(super) fn enter(&self, table: &SharedTable) -> Result<u64, NoPlace> {
         let mut places = self.lock();
         let index = match places.free.pop() {
             Some(index) => index,
@@ -124,7 +124,7 @@ impl Directory {
     }
 
     /// Removes a table from its places.
-    pub(super) fn leave(&self, table: &Shared) {
+    pub(super) fn leave(&self, table: &SharedTable) {
         let indexes = core::mem::take(&mut *table.indexes.lock().unwrap_or_else(PoisonError::into_inner));
         let Some((last, used_up)) = indexes.split_last() else { return };
         let mut places = self.lock();
@@ -172,7 +172,7 @@ struct Copied {
 /// The copy of one place.
 #[derive(Debug, Default)]
 struct Route {
-    table: Option<Shared>,
+    table: Option<SharedTable>,
     /// The version of the copied directory.
     version: u64,
 }
@@ -205,7 +205,7 @@ impl Routes {
     /// Calls `find` with the table of a number according to the copy. If that returns `None` and
     /// the copy is outdated, refreshes the copy and calls `find` again.
     #[inline]
-    pub(super) fn find<R>(&mut self, number: u64, find: impl Fn(&Shared) -> Option<R>) -> Option<R> {
+    pub(super) fn find<R>(&mut self, number: u64, find: impl Fn(&SharedTable) -> Option<R>) -> Option<R> {
         let copied = if number & SHARED == 0 { &mut self.own } else { &mut self.shared };
         copied.find(number, find)
     }
@@ -213,7 +213,7 @@ impl Routes {
 
 impl Copied {
     #[inline]
-    fn find<R>(&mut self, number: u64, find: impl Fn(&Shared) -> Option<R>) -> Option<R> {
+    fn find<R>(&mut self, number: u64, find: impl Fn(&SharedTable) -> Option<R>) -> Option<R> {
         let index = (number >> SEQUENCE_BITS & u64::from(INDEXES - 1)) as usize;
         if let Some(Route { table: Some(table), .. }) = self.routes.get(index)
             && let Some(found) = find(table)
@@ -226,7 +226,7 @@ impl Copied {
     /// Copies one place of the directory if the directory has changed since the last copy. Returns
     /// the table there; `None` if nothing has changed, or the place is empty.
     #[cold]
-    fn refresh(&mut self, index: usize) -> Option<&Shared> {
+    fn refresh(&mut self, index: usize) -> Option<&SharedTable> {
         let version = self.directory.version.load(Ordering::Acquire);
         if self.routes.get(index).is_some_and(|route| route.version == version) {
             return None;
@@ -284,7 +284,7 @@ const INDEXES: u32 = 1 << 21;
 mod tests {
     use super::*;
 
-    fn table() -> Shared {
+    fn table() -> SharedTable {
         Arc::new(Table::new(4).0)
     }
 
@@ -292,7 +292,7 @@ mod tests {
         Routes::new(directory, Arc::new(Directory::of_device()))
     }
 
-    fn is_found(routes: &mut Routes, number: u64, table: &Shared) -> bool {
+    fn is_found(routes: &mut Routes, number: u64, table: &SharedTable) -> bool {
         routes.find(number, |found| Arc::ptr_eq(found, table).then_some(())).is_some()
     }
 

@@ -8,7 +8,7 @@ use verbs_core::types::{DmAttr, DmahAttr};
 
 use crate::device::context::Context;
 use crate::handle::error::HandleError;
-use crate::handle::shared::Shared;
+use crate::handle::shared_object::SharedObject;
 
 /// Memory of the device. Programs access it by copies, work requests by a region:
 /// [`Pd::reg_dm_mr`](crate::Pd::reg_dm_mr).
@@ -38,7 +38,7 @@ use crate::handle::shared::Shared;
 #[doc(alias = "ibv_dm")]
 #[derive(Debug)]
 pub struct Dm<P: Provider = Erased> {
-    pub(crate) shared: Shared<P::Dm>,
+    pub(crate) shared: SharedObject<P::Dm>,
 }
 
 impl<P: Provider> Dm<P> {
@@ -136,7 +136,7 @@ impl Dm<Erased> {
 #[doc(alias = "ibv_dmah")]
 #[derive(Debug)]
 pub struct Dmah<P: Provider = Erased> {
-    pub(crate) shared: Shared<P::Dmah>,
+    pub(crate) shared: SharedObject<P::Dmah>,
 }
 
 impl<P: Provider> Dmah<P> {
@@ -217,11 +217,11 @@ impl<P: Provider> Context<P> {
     pub fn alloc_dmah(&self, attr: &DmahAttr) -> Result<Dmah<P>> {
         let raw = self.creating("alloc_dmah")?.alloc_dmah(attr)?;
         let child = self.child(&self.registry().dmah_tally);
-        Ok(Dmah { shared: Shared::new(raw, child, self.registry()) })
+        Ok(Dmah { shared: SharedObject::new(raw, child, self.registry()) })
     }
 
     fn dm(&self, raw: P::Dm) -> Dm<P> {
-        Dm { shared: Shared::new(raw, self.child(&self.registry().dm_tally), self.registry()) }
+        Dm { shared: SharedObject::new(raw, self.child(&self.registry().dm_tally), self.registry()) }
     }
 }
 

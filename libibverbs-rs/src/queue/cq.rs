@@ -7,8 +7,8 @@
 //! ```text
 //! Cq ── handle ─► the provider's queue       Cq dropped: the queue moves to `deferred`
 //!  ├─ routes ───► copies of the directory    last Qp dropped: `deferred` is dropped,
-//!  └─ shared ───► Shared { lifecycle,           which destroys the queue
-//!                  ▲       directory of tables in flight }
+//!  └─ shared ───► CqState { lifecycle,         which destroys the queue
+//!                  ▲         directory of tables in flight }
 //!      Qp, Qp, CqHandle
 //! ```
 
@@ -110,7 +110,7 @@ pub struct Cq<P: Provider = Erased> {
     handle: KernelHandle<P::Cq, Dependencies>,
     routes: Routes,
     name: P::CqHandle,
-    shared: Arc<Shared>,
+    shared: Arc<CqState>,
 }
 
 /// A weak reference to a completion queue, for creating queue pairs on it while another thread
@@ -140,12 +140,12 @@ pub struct Cq<P: Provider = Erased> {
 #[derive(Debug)]
 pub struct CqHandle<P: Provider = Erased> {
     name: P::CqHandle,
-    shared: Arc<Shared>,
+    shared: Arc<CqState>,
 }
 
 /// The state shared by a completion queue, its handles and its queue pairs.
 #[derive(Debug)]
-struct Shared {
+struct CqState {
     id: CqId,
     registry: Arc<Registry>,
     directory: Arc<Directory>,
@@ -168,7 +168,7 @@ struct Lifecycle {
 /// A queue pair's share of a completion queue: the queue is not destroyed while the share lives.
 #[derive(Debug)]
 pub(crate) struct CqUse {
-    shared: Arc<Shared>,
+    shared: Arc<CqState>,
     /// The number of the queue pair; a shared receive queue has none.
     qp_num: Option<u32>,
 }
@@ -246,7 +246,7 @@ impl<P: Provider> Cq<P> {
             _context: context.child(&registry.cq_tally),
         };
         let directory = Arc::new(Directory::default());
-        let shared = Shared {
+        let shared = CqState {
             id,
             registry: Arc::clone(registry),
             directory: Arc::clone(&directory),
@@ -674,7 +674,7 @@ impl<P: Provider> From<&Self> for CqHandle<P> {
     }
 }
 
-impl Shared {
+impl CqState {
     fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
         self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,7 +20,7 @@ use crate::device::context::Context;
 use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::registry::{Child, Entry, Kind, Registry, WqId};
-use crate::handle::shared::{Shared, WeakShared};
+use crate::handle::shared_object::{SharedObject, WeakObject};
 use crate::queue::cq::CqHandle;
 use crate::queue::cq::CqUse;
 
@@ -59,7 +59,7 @@ impl<P: Provider> WqInit<P> {
 #[doc(alias = "ibv_wq")]
 #[derive(Debug)]
 pub struct Wq<P: Provider = Erased> {
-    shared: Shared<P::Wq, Dependencies>,
+    shared: SharedObject<P::Wq, Dependencies>,
     queue: P::WqQueue,
 }
 
@@ -99,7 +99,7 @@ impl<P: Provider> Pd<P> {
         let parents = WqParents { pd: self.raw(), cq: init.cq.name() };
         let WqParts { wq, queue } = self.context().creating(VERB)?.create_wq(&parents, &attr)?;
         let dependencies = Dependencies { entry, _cq: cq, _pd: self.child_wq() };
-        Ok(Wq { shared: Shared::new(wq, dependencies, registry), queue })
+        Ok(Wq { shared: SharedObject::new(wq, dependencies, registry), queue })
     }
 }
 
@@ -216,7 +216,7 @@ const TABLES: &str = "tables of work queues";
 #[doc(alias = "ibv_rwq_ind_table")]
 #[derive(Debug)]
 pub struct RwqIndTable<P: Provider = Erased> {
-    shared: Shared<P::RwqIndTable, Kept>,
+    shared: SharedObject<P::RwqIndTable, Kept>,
 }
 
 /// The dependencies of a table: its work queues, and the open device.
@@ -245,7 +245,7 @@ type Kept = (Vec<Child>, Child);
 /// It does not keep the table alive: once the table is closed or dropped, no queue pair can be
 /// created with it. An existing queue pair keeps its table.
 pub struct Rss<P: Provider = Erased> {
-    table: WeakShared<P::RwqIndTable, Kept>,
+    table: WeakObject<P::RwqIndTable, Kept>,
     /// The hash of a packet; it selects the entry.
     #[doc(alias = "IBV_QP_INIT_ATTR_RX_HASH")]
     pub hash: RxHashConf,
@@ -273,7 +273,7 @@ impl<P: Provider> Rss<P> {
 
 /// A table and a new queue pair's share of it.
 pub(crate) struct OpenTable<P: Provider> {
-    table: Shared<P::RwqIndTable, Kept>,
+    table: SharedObject<P::RwqIndTable, Kept>,
     pub(crate) child: Child,
 }
 
@@ -305,7 +305,7 @@ impl<P: Provider> Context<P> {
         let raw: Vec<_> = wqs.iter().map(|wq| wq.raw()).collect();
         let table = self.creating(VERB)?.create_rwq_ind_table(&raw)?;
         let dependencies = (kept, self.child(&registry.table_tally));
-        Ok(RwqIndTable { shared: Shared::new(table, dependencies, registry) })
+        Ok(RwqIndTable { shared: SharedObject::new(table, dependencies, registry) })
     }
 }
 

@@ -11,7 +11,7 @@ use verbs_core::types::{
 use crate::device::context::Context;
 use crate::handle::error::HandleError;
 use crate::handle::registry::{Child, RULES, Registry};
-use crate::handle::shared::Shared;
+use crate::handle::shared_object::SharedObject;
 use crate::qp::Qp;
 use crate::qp::state::State;
 use crate::steering::flow::Flow;
@@ -25,7 +25,7 @@ use crate::steering::flow::Flow;
 #[doc(alias = "ibv_counters")]
 #[derive(Debug)]
 pub struct Counters<P: Provider = Erased> {
-    shared: Shared<P::Counters>,
+    shared: SharedObject<P::Counters>,
 }
 
 impl<P: Provider> Context<P> {
@@ -41,7 +41,7 @@ impl<P: Provider> Context<P> {
     pub fn create_counters(&self) -> Result<Counters<P>> {
         let raw = self.creating("create_counters")?.create_counters()?;
         let context = self.child(&self.registry().counters_tally);
-        Ok(Counters { shared: Shared::new(raw, context, self.registry()) })
+        Ok(Counters { shared: SharedObject::new(raw, context, self.registry()) })
     }
 
     /// Queries the device's completion counters.
@@ -71,7 +71,7 @@ impl<P: Provider> Context<P> {
     pub fn create_comp_cntr(&self, cntr_type: CompCntrType) -> Result<CompCntr<P>> {
         let raw = self.creating("create_comp_cntr")?.create_comp_cntr(cntr_type)?;
         let child = self.child(&self.registry().comp_cntr_tally);
-        Ok(CompCntr { shared: Shared::new(raw, child, self.registry()), context: self.clone() })
+        Ok(CompCntr { shared: SharedObject::new(raw, child, self.registry()), context: self.clone() })
     }
 }
 
@@ -159,7 +159,7 @@ impl Counters<Erased> {
 #[doc(alias = "ibv_comp_cntr")]
 #[derive(Debug)]
 pub struct CompCntr<P: Provider = Erased> {
-    shared: Shared<P::CompCntr>,
+    shared: SharedObject<P::CompCntr>,
     context: Context<P>,
 }
 

@@ -13,7 +13,7 @@ use crate::device::context::Context;
 use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::{Child, RULES, Registry};
-use crate::handle::shared::Shared;
+use crate::handle::shared_object::SharedObject;
 use crate::qp::Qp;
 use crate::qp::QpUse;
 use crate::qp::state::State;
@@ -116,7 +116,7 @@ impl<P: Provider> Context<P> {
     pub fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<FlowAction<P>> {
         let raw = self.creating("create_flow_action")?.create_flow_action_esp(attr)?;
         let context = self.child(&self.registry().action_tally);
-        Ok(FlowAction { shared: Shared::new(raw, context, self.registry()) })
+        Ok(FlowAction { shared: SharedObject::new(raw, context, self.registry()) })
     }
 }
 
@@ -163,7 +163,7 @@ impl Flow<Erased> {
 #[doc(alias = "ibv_flow_action")]
 #[derive(Debug)]
 pub struct FlowAction<P: Provider = Erased> {
-    shared: Shared<P::FlowAction>,
+    shared: SharedObject<P::FlowAction>,
 }
 
 impl<P: Provider> FlowAction<P> {

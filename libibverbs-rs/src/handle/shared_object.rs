@@ -1,4 +1,4 @@
-//! [`Shared`]: a kernel object used by other objects, and the count of its users.
+//! [`SharedObject`]: a kernel object used by other objects, and the count of its users.
 
 use std::sync::{Arc, Weak};
 
@@ -12,11 +12,11 @@ use crate::handle::registry::{Child, Registry, Tally};
 /// A kernel object that lives as long as its handle and its users. `D` are its dependencies, by
 /// default its share of the open device.
 #[derive(Debug)]
-pub(crate) struct Shared<T: Destroy, D = Child>(Arc<Inner<T, D>>);
+pub(crate) struct SharedObject<T: Destroy, D = Child>(Arc<Inner<T, D>>);
 
 /// A weak reference to a shared object.
 #[derive(Debug)]
-pub(crate) struct WeakShared<T: Destroy, D = Child>(Weak<Inner<T, D>>);
+pub(crate) struct WeakObject<T: Destroy, D = Child>(Weak<Inner<T, D>>);
 
 #[derive(Debug)]
 struct Inner<T: Destroy, D> {
@@ -25,7 +25,7 @@ struct Inner<T: Destroy, D> {
     registry: Arc<Registry>,
 }
 
-impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> {
+impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> SharedObject<T, D> {
     pub(crate) fn new(raw: T, dependencies: D, registry: &Arc<Registry>) -> Self {
         Self(Arc::new(Inner {
             handle: KernelHandle::new(raw, dependencies),
@@ -69,8 +69,8 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> 
     }
 
     /// Returns a weak reference to the object.
-    pub(crate) fn downgrade(&self) -> WeakShared<T, D> {
-        WeakShared(Arc::downgrade(&self.0))
+    pub(crate) fn downgrade(&self) -> WeakObject<T, D> {
+        WeakObject(Arc::downgrade(&self.0))
     }
 
     /// Destroys the object.
@@ -94,10 +94,10 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> 
         verb: &'static str,
         by: &'static str,
         map: impl FnOnce(T) -> Result<U, T>,
-    ) -> Result<Shared<U, D>, HandleError<Self>> {
+    ) -> Result<SharedObject<U, D>, HandleError<Self>> {
         let Inner { handle, users, registry } = self.alone(verb, by)?;
         match handle.try_map(map) {
-            Ok(handle) => Ok(Shared(Arc::new(Inner { handle, users, registry }))),
+            Ok(handle) => Ok(SharedObject(Arc::new(Inner { handle, users, registry }))),
             Err(handle) => {
                 Err(HandleError::of_another_provider(Self(Arc::new(Inner { handle, users, registry }))))
             }
@@ -112,14 +112,14 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> Shared<T, D> 
     }
 }
 
-impl<T: Destroy, D> WeakShared<T, D> {
+impl<T: Destroy, D> WeakObject<T, D> {
     /// Returns the object, unless it is gone.
-    pub(crate) fn upgrade(&self) -> Option<Shared<T, D>> {
-        self.0.upgrade().map(Shared)
+    pub(crate) fn upgrade(&self) -> Option<SharedObject<T, D>> {
+        self.0.upgrade().map(SharedObject)
     }
 }
 
-impl<T: Destroy, D> Clone for WeakShared<T, D> {
+impl<T: Destroy, D> Clone for WeakObject<T, D> {
     fn clone(&self) -> Self {
         Self(Weak::clone(&self.0))
     }
