@@ -209,12 +209,12 @@ impl<'w> Conversation<'w> {
         payload: &[u8],
         parse: impl Fn(&[u8]) -> Result<T, NetlinkError>,
     ) -> Result<T, NetlinkError> {
-        let mut answer = None;
-        self.ask(message_type, reply_type, 0, payload, &mut |reply| {
-            answer = Some(parse(reply)?);
+        let mut result = None;
+        self.exchange(message_type, reply_type, 0, payload, &mut |reply| {
+            result = Some(parse(reply)?);
             Ok(())
         })?;
-        answer.ok_or(NetlinkError::Malformed("it is empty"))
+        result.ok_or(NetlinkError::Malformed("it is empty"))
     }
 
     /// Requests all items. `parse` receives the attributes of each.
@@ -228,7 +228,7 @@ impl<'w> Conversation<'w> {
     ) -> Result<Vec<T>, NetlinkError> {
         for _ in 0..DUMP_ATTEMPTS {
             let mut all = Vec::new();
-            let consistent = self.ask(message_type, message_type, NLM_F_DUMP, &[], &mut |reply| {
+            let consistent = self.exchange(message_type, message_type, NLM_F_DUMP, &[], &mut |reply| {
                 all.push(parse(reply)?);
                 Ok(())
             })?;
@@ -241,7 +241,7 @@ impl<'w> Conversation<'w> {
 
     /// Sends one request and reads its whole reply. Returns `false` if the listed items changed
     /// meanwhile.
-    fn ask(
+    fn exchange(
         &mut self,
         message_type: u16,
         reply_type: u16,
@@ -256,7 +256,7 @@ impl<'w> Conversation<'w> {
         let request = message(message_type, NLM_F_REQUEST | flags, self.sequence_number, attributes);
         self.wire.send(&request).map_err(NetlinkError::Io)?;
 
-        let mut answer = Answer {
+        let mut pending = PendingReply {
             message_type: reply_type,
             sequence_number: self.sequence_number,
             dump: flags & NLM_F_DUMP != 0,
@@ -271,8 +271,8 @@ impl<'w> Conversation<'w> {
             if datagram.is_empty() {
                 return Err(NetlinkError::Malformed("a datagram is empty"));
             }
-            if answer.read(datagram, on_reply)? {
-                return Ok(answer.consistent);
+            if pending.read(datagram, on_reply)? {
+                return Ok(pending.consistent);
             }
         }
         Err(NetlinkError::Malformed("it does not end"))
@@ -280,14 +280,14 @@ impl<'w> Conversation<'w> {
 }
 
 /// The progress of reading the reply to one request.
-struct Answer {
+struct PendingReply {
     message_type: u16,
     sequence_number: u32,
     dump: bool,
     consistent: bool,
 }
 
-impl Answer {
+impl PendingReply {
     /// Reads one datagram and returns whether the reply is complete.
     fn read(
         &mut self,

@@ -55,7 +55,7 @@ pub fn resolve(
         NextHop::Known(mac) => mac,
         NextHop::Neighbour(address) => match lookup.neighbour(address).map_err(unreachable)? {
             Some(mac) => mac,
-            None => ask(&mut lookup, source, address, patience)?,
+            None => solicit(&mut lookup, source, address, patience)?,
         },
     };
     let vlan = lookup.link().map_err(unreachable)?.vlan;
@@ -232,7 +232,7 @@ fn vlan(info: &[u8]) -> Result<Option<u16>, NetlinkError> {
 
 /// Makes the kernel query a neighbour's Ethernet address by sending it a datagram and waits for the
 /// reply.
-fn ask(
+fn solicit(
     lookup: &mut Lookup<'_>,
     source: IpAddr,
     neighbour: IpAddr,
@@ -241,10 +241,10 @@ fn ask(
     let deadline = Instant::now() + patience;
     // Opened before the datagram is sent, so that no change is missed.
     let mut changes = NetlinkSocket::neighbour_changes(patience / TRIES)?;
-    let question = Question::new(lookup.ifindex, source, neighbour)?;
+    let probe = Probe::new(lookup.ifindex, source, neighbour)?;
     let mut buffer = vec![0; 4096];
     loop {
-        question.ask();
+        probe.send();
         loop {
             if let Some(mac) = lookup.neighbour(neighbour).map_err(unreachable)? {
                 return Ok(mac);
@@ -264,12 +264,12 @@ fn ask(
 
 /// A datagram that makes the kernel query a neighbour's Ethernet address.
 #[derive(Debug)]
-struct Question {
+struct Probe {
     socket: UdpSocket,
     to: SocketAddr,
 }
 
-impl Question {
+impl Probe {
     fn new(ifindex: u32, source: IpAddr, neighbour: IpAddr) -> Result<Self, Errno> {
         let io = |error: std::io::Error| Errno::from_io(&error);
         let socket = UdpSocket::bind(scoped(source, 0, ifindex)).map_err(io)?;
@@ -278,7 +278,7 @@ impl Question {
     }
 
     /// Sends the datagram. If that fails, the next call tries again.
-    fn ask(&self) {
+    fn send(&self) {
         let _ = self.socket.send_to(b"H", self.to);
     }
 }
@@ -291,8 +291,8 @@ pub struct Search {
     neighbour: IpAddr,
     table: NetlinkSocket,
     changes: NetlinkSocket,
-    question: Question,
-    asked: Instant,
+    probe: Probe,
+    sent_at: Instant,
 }
 
 impl Search {
@@ -308,9 +308,9 @@ impl Search {
         };
         // Opened before the datagram is sent, so that no change is missed.
         let changes = NetlinkSocket::neighbour_changes(Duration::ZERO)?;
-        let question = Question::new(ifindex, source, neighbour)?;
-        question.ask();
-        Ok(Some(Self { ifindex, neighbour, table, changes, question, asked: Instant::now() }))
+        let probe = Probe::new(ifindex, source, neighbour)?;
+        probe.send();
+        Ok(Some(Self { ifindex, neighbour, table, changes, probe, sent_at: Instant::now() }))
     }
 
     /// Returns whether the neighbour has replied, without waiting.
@@ -330,9 +330,9 @@ impl Search {
         let mac =
             Lookup::new(&mut self.table, self.ifindex).neighbour(self.neighbour).map_err(unreachable)?;
         // The kernel gives up after three seconds and retries when another datagram is sent.
-        if mac.is_none() && self.asked.elapsed() >= Duration::from_secs(1) {
-            self.question.ask();
-            self.asked = Instant::now();
+        if mac.is_none() && self.sent_at.elapsed() >= Duration::from_secs(1) {
+            self.probe.send();
+            self.sent_at = Instant::now();
         }
         Ok(mac.is_some())
     }

@@ -2,8 +2,8 @@
 //!
 //! Each erased object is a box around a provider's object. A private trait extends the object's
 //! public trait with the operations that consume the object or take other objects of its provider;
-//! accessors are inherited. An erased context is a `dyn ContextOps<Erased>`, which [`context::Of`]
-//! implements for every provider.
+//! accessors are inherited. An erased context is a `dyn ContextOps<Erased>`, which
+//! [`context::ErasedContext`] implements for every provider.
 //!
 //! `downcast` returns the provider's own type.
 //!
@@ -13,7 +13,7 @@
 //! | [`completion`] | completion queues, which fetch completions in batches |
 //! | [`queue`] | queue pairs and shared receive queues, with their queues |
 //! | [`steering`] | work queues, flow rules, counters |
-//! | [`context`] | the context: [`context::Of`] creates all of them |
+//! | [`context`] | the context: [`context::ErasedContext`] creates all of them |
 //!
 //! # Safety
 //! The unsafe code passes the promises of callers on, unchanged.
@@ -49,8 +49,8 @@ pub enum Erased {}
 //   object drops the provider's object and does nothing else. `downcast` compares the type before
 //   it moves the object and returns the box unopened if the type differs.
 // - 16: the descriptors are the provider's.
-// - 17: `Of` rejects objects of another provider's family by their type; the provider checks its
-//   own objects.
+// - 17: `ErasedContext` rejects objects of another provider's family by their type; the provider
+//   checks its own objects.
 // - 18: `reg_mr` is the provider's. The box for the returned region is allocated without unwinding:
 //   if memory is exhausted, the process ends.
 // - 20, 24 to 26: the boxed queues are the provider's. `modify` rejects queues of another provider

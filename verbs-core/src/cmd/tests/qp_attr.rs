@@ -267,8 +267,8 @@ fn each_attribute_is_found_at_its_place() {
     let text = "write 25: in 00000000000000005453525181000000, out 128+0";
     for sq_sig_all in [0, 1] {
         reply[122] = sq_sig_all;
-        let answer = Expect::command(text, Reply::outputs([&reply]));
-        let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY)), answer]);
+        let found = Expect::command(text, Reply::outputs([&reply]));
+        let scripted = Scripted::new([Expect::anything(Reply::Errno(Errno::NOTTY)), found]);
         let (attr, info) = qp::query_qp(&on(&scripted), HANDLE, mask).unwrap();
         assert_eq!(attr, expected);
         assert_eq!((info.cap, info.sq_sig_all), (cap, sq_sig_all == 1));

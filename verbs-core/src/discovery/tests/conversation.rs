@@ -42,7 +42,7 @@ fn no_devices_is_an_answer() {
 #[test]
 fn a_dump_may_end_without_an_error_code() {
     let mut wire = one();
-    wire.answers[0][1].1 = message(NLMSG_DONE, MULTI, &[]);
+    wire.replies[0][1].1 = message(NLMSG_DONE, MULTI, &[]);
     assert_eq!(outcome(wire), only_rxe0());
 }
 
@@ -53,14 +53,14 @@ fn datagrams_of_others_and_answers_to_other_questions_are_passed_over() {
     stale[8] = 77;
     let mut stale_end = done();
     stale_end[8] = 77;
-    wire.answers[0].insert(0, (4242, device(8, "forged")));
-    wire.answers[0].insert(1, (4242, done()));
-    wire.answers[0].insert(2, (0, stale));
-    wire.answers[0].insert(3, (0, stale_end));
-    wire.answers[0].insert(4, (0, message(NLMSG_NOOP, 0, &[])));
-    wire.answers[0].insert(5, (0, message(0x7777, MULTI, b"who knows")));
+    wire.replies[0].insert(0, (4242, device(8, "forged")));
+    wire.replies[0].insert(1, (4242, done()));
+    wire.replies[0].insert(2, (0, stale));
+    wire.replies[0].insert(3, (0, stale_end));
+    wire.replies[0].insert(4, (0, message(NLMSG_NOOP, 0, &[])));
+    wire.replies[0].insert(5, (0, message(0x7777, MULTI, b"who knows")));
     let forged = message(NLMSG_ERROR, 0, &(-5_i32).to_ne_bytes());
-    wire.answers[1].insert(0, (4242, forged));
+    wire.replies[1].insert(0, (4242, forged));
     assert_eq!(outcome(wire), only_rxe0());
 }
 
@@ -69,7 +69,7 @@ fn an_interrupted_dump_is_asked_for_again() {
     let interrupted = message(GET, MULTI | DUMP_INTR, &device_attrs(9, b"gone").concat());
     let mut wire = one();
     for _ in 0..3 {
-        wire.answers.push_front(vec![(0, interrupted.clone()), (0, done())]);
+        wire.replies.push_front(vec![(0, interrupted.clone()), (0, done())]);
     }
     assert_eq!(outcome(wire), only_rxe0());
 }
@@ -79,14 +79,14 @@ fn a_dump_that_is_always_interrupted_is_given_up() {
     let interrupted = message(NLMSG_DONE, MULTI | DUMP_INTR, &0_i32.to_ne_bytes());
     let mut wire = one();
     for _ in 0..100 {
-        wire.answers.push_front(vec![(0, interrupted.clone())]);
+        wire.replies.push_front(vec![(0, interrupted.clone())]);
     }
     assert_eq!(outcome(wire), (vec![], Some(NetlinkError::Interrupted)));
 }
 
 #[test]
 fn errors_of_the_kernel_come_through() {
-    for (answer, error) in [
+    for (reply, error) in [
         (refusal(Errno::INVAL), NetlinkError::Refused(Errno::INVAL)),
         (message(NLMSG_DONE, MULTI, &(-1_i32).to_ne_bytes()), NetlinkError::Refused(Errno::PERM)),
         (message(NLMSG_ERROR, 0, &i32::MIN.to_ne_bytes()), NetlinkError::Refused(Errno::IO)),
@@ -95,14 +95,14 @@ fn errors_of_the_kernel_come_through() {
         (vec![0; 40_000], NetlinkError::Malformed("a datagram is too long")),
         (vec![], NetlinkError::Malformed("a datagram is empty")),
     ] {
-        assert_eq!(outcome(Canned::new(&[&[answer]])), (vec![], Some(error)));
+        assert_eq!(outcome(Canned::new(&[&[reply]])), (vec![], Some(error)));
     }
 }
 
 #[test]
 fn an_acknowledgement_is_no_character_device() {
     let mut wire = one();
-    wire.answers[1][0].1 = message(NLMSG_ERROR, 0, &0_i32.to_ne_bytes());
+    wire.replies[1][0].1 = message(NLMSG_ERROR, 0, &0_i32.to_ne_bytes());
     let found = files().discover(&mut wire);
     assert_eq!(reasons(&found), [("rxe0", &SkipReason::NoChardev { errno: None })]);
 }

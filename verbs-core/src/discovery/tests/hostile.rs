@@ -26,14 +26,14 @@ fn wherever_the_attributes_end_sysfs_tells_the_same() {
     let whole = common(files.discover(&mut wire(&device, &chardev)));
     assert_eq!(whole, common(files.discover_by_sysfs().unwrap()));
     let mut sources = Vec::new();
-    for (question, payload) in [(0, device.concat()), (1, chardev.concat())] {
+    for (request, payload) in [(0, device.concat()), (1, chardev.concat())] {
         for len in 0..payload.len() {
             let mut wire = wire(&device, &chardev);
-            let message_type = if question == 0 { GET } else { GET_CHARDEV };
-            wire.answers[question][0].1 = message(message_type, 0, &payload[..len]);
+            let message_type = if request == 0 { GET } else { GET_CHARDEV };
+            wire.replies[request][0].1 = message(message_type, 0, &payload[..len]);
             let found = files.discover(&mut wire);
             sources.push(found.source);
-            assert_eq!(common(found), whole, "question {question} cut to {len}");
+            assert_eq!(common(found), whole, "request {request} cut to {len}");
         }
     }
     // The node type is the last attribute, and its padding may be cut off.
@@ -129,7 +129,7 @@ fn lengths_that_lie_are_found_out() {
         // The first attribute's length, then the message's.
         for at in [16, 0] {
             let mut wire = good.clone();
-            wire.answers[0][0].1[at..at + 2].copy_from_slice(&lie.to_ne_bytes());
+            wire.replies[0][0].1[at..at + 2].copy_from_slice(&lie.to_ne_bytes());
             let found = files.discover(&mut wire);
             assert!(
                 matches!(found.netlink_error, Some(NetlinkError::Malformed(_))),
@@ -139,7 +139,7 @@ fn lengths_that_lie_are_found_out() {
     }
     for lie in [15_u32, 0x8000_0000, 0xffff_fffd, u32::MAX] {
         let mut wire = good.clone();
-        wire.answers[0][0].1[..4].copy_from_slice(&lie.to_ne_bytes());
+        wire.replies[0][0].1[..4].copy_from_slice(&lie.to_ne_bytes());
         assert!(matches!(files.discover(&mut wire).netlink_error, Some(NetlinkError::Malformed(_))));
     }
 }
@@ -210,9 +210,9 @@ fn whatever_the_bytes_nothing_panics_and_no_path_leaves_the_roots() {
     for _ in 0..5_000 {
         let mut wire = good.clone();
         for _ in 0..=next() % 4 {
-            let question = next() % wire.answers.len();
-            let at = next() % wire.answers[question].len();
-            let bytes = &mut wire.answers[question][at].1;
+            let request = next() % wire.replies.len();
+            let at = next() % wire.replies[request].len();
+            let bytes = &mut wire.replies[request][at].1;
             match next() % 5 {
                 0 => bytes.truncate(next() % (bytes.len() + 1)),
                 1 => bytes.extend_from_within(..next() % (bytes.len() + 1)),

@@ -87,22 +87,22 @@ impl Drop for Files {
 /// A message with the sequence number 0 gets the request's.
 #[derive(Clone, Default)]
 struct Canned {
-    answers: VecDeque<Vec<(u32, Vec<u8>)>>,
+    replies: VecDeque<Vec<(u32, Vec<u8>)>>,
     pending: VecDeque<(u32, Vec<u8>)>,
 }
 
 impl Canned {
     /// Takes the kernel's replies, one datagram for each inner slice.
-    fn new(answers: &[&[Vec<u8>]]) -> Self {
+    fn new(replies: &[&[Vec<u8>]]) -> Self {
         let from_kernel = |datagrams: &&[Vec<u8>]| datagrams.iter().map(|bytes| (0, bytes.clone())).collect();
-        Self { answers: answers.iter().map(from_kernel).collect(), pending: VecDeque::new() }
+        Self { replies: replies.iter().map(from_kernel).collect(), pending: VecDeque::new() }
     }
 }
 
 impl Wire for Canned {
     fn send(&mut self, datagram: &[u8]) -> Result<(), Errno> {
-        let Some(answer) = self.answers.pop_front() else { return Ok(()) };
-        for (port, mut bytes) in answer {
+        let Some(reply) = self.replies.pop_front() else { return Ok(()) };
+        for (port, mut bytes) in reply {
             if bytes.get(8..12) == Some(&[0; 4]) {
                 bytes[8..12].copy_from_slice(&datagram[8..12]);
             }

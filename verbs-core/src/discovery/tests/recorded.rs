@@ -36,11 +36,11 @@ impl Recording {
         let mut canned = Canned::default();
         for (direction, bytes) in &self.steps {
             match direction {
-                '>' => canned.answers.push_back(Vec::new()),
+                '>' => canned.replies.push_back(Vec::new()),
                 _ => {
                     let mut bytes = bytes.clone();
                     bytes[8..12].fill(0);
-                    canned.answers.back_mut().unwrap().push((0, bytes));
+                    canned.replies.back_mut().unwrap().push((0, bytes));
                 }
             }
         }
@@ -56,7 +56,7 @@ impl Wire for Recording {
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno> {
-        let (direction, bytes) = self.steps.pop_front().expect("more answers awaited than were recorded");
+        let (direction, bytes) = self.steps.pop_front().expect("more replies awaited than were recorded");
         assert_eq!(direction, '<');
         buffer[..bytes.len()].copy_from_slice(&bytes);
         Ok((bytes.len(), 0))
@@ -137,17 +137,17 @@ fn a_device_whose_file_is_missing_is_left_out_as_in_rdma_core() {
 fn wherever_a_recorded_datagram_is_cut_the_answer_is_not_believed() {
     let whole = Recording::new(KERNELS[3]).canned();
     let files = Files::nodes(&NODES);
-    for (question, at) in [(0, 0), (0, 2), (0, 4), (1, 0), (4, 0)] {
-        for len in 0..whole.answers[question][at].1.len() {
+    for (request, at) in [(0, 0), (0, 2), (0, 4), (1, 0), (4, 0)] {
+        for len in 0..whole.replies[request][at].1.len() {
             let mut cut = whole.clone();
-            cut.answers[question][at].1.truncate(len);
+            cut.replies[request][at].1.truncate(len);
             let found = files.discover(&mut cut);
-            if question == 0 {
+            if request == 0 {
                 assert!(matches!(found.netlink_error, Some(NetlinkError::Malformed(_))), "{at} cut to {len}");
                 assert_eq!((found.source, found.devices.len()), (Source::None, 0));
             } else {
                 // One device is missing from the replies, and sysfs is not available.
-                assert_eq!(names(&found).len(), 3, "{question} cut to {len}");
+                assert_eq!(names(&found).len(), 3, "{request} cut to {len}");
                 assert_eq!(reasons(&found)[0].1, &SkipReason::NoChardev { errno: None });
             }
         }

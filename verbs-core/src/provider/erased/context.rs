@@ -1,4 +1,5 @@
-//! The erased context: [`Of`] is a provider's context that takes and returns erased objects.
+//! The erased context: [`ErasedContext`] is a provider's context that takes and returns erased
+//! objects.
 //!
 //! # Safety
 //! The unsafe code passes the promises of callers on, unchanged.
@@ -25,22 +26,22 @@ use crate::types::{
 
 /// Erases a provider's context.
 pub fn erase<P: Provider<Context: Sized>>(context: P::Context) -> Box<dyn ContextOps<Erased>> {
-    Box::new(Of::<P>(context))
+    Box::new(ErasedContext::<P>(context))
 }
 
 /// A provider's context as a context of [`Erased`].
 #[derive(Debug)]
-struct Of<P: Provider<Context: Sized>>(P::Context);
+struct ErasedContext<P: Provider<Context: Sized>>(P::Context);
 
 impl dyn ContextOps<Erased> {
     /// Returns the context as the provider's own type, by reference.
     pub fn downcast_ref<P: Provider<Context: Sized>>(&self) -> Option<&P::Context> {
         let any: &dyn Any = self;
-        any.downcast_ref::<Of<P>>().map(|of| &of.0)
+        any.downcast_ref::<ErasedContext<P>>().map(|erased| &erased.0)
     }
 }
 
-impl<P: Provider<Context: Sized>> Of<P> {
+impl<P: Provider<Context: Sized>> ErasedContext<P> {
     fn foreign(&self, verb: &'static str, what: &'static str) -> Error {
         let device = self.0.device().device_name();
         Error::new(verb, device, Errno::INVAL).because(Cause::Foreign { what })
@@ -96,7 +97,7 @@ fn erase_qp<P: Provider>(parts: QpParts<P>) -> QpParts<Erased> {
     QpParts { qp: ErasedQp::new(qp), sq: ErasedSendQueue::new(sq), rq: ErasedRecvQueue::new(rq) }
 }
 
-impl<P: Provider<Context: Sized>> ContextOps<Erased> for Of<P> {
+impl<P: Provider<Context: Sized>> ContextOps<Erased> for ErasedContext<P> {
     fn provider_name(&self) -> &'static str {
         self.0.provider_name()
     }
