@@ -1,11 +1,11 @@
 //! The memory region: the kernel's region, and whether its deregistration can be trusted.
 //!
 //! ```text
-//!           the kernel confirms, in time            tasks have ended
-//!   Alive ──────────────────────────────► Ending ─────────────────────► destroyed: memory is free
-//!     │                                    ▲   │ unknown: `Err`, may be tried again
-//!     │                                    └───┘
-//!     └───────────────────────────────► Forsaken      `Err` for good: memory is never free
+//!           the kernel confirms, in time       tasks have ended
+//!   Registered ─────────────────────► Deregistering ──────────────────► destroyed: memory is free
+//!     │                                   ▲   │ unknown: `Err`, may be tried again
+//!     │                                   └───┘
+//!     └──────────────────────────────► Abandoned      `Err` for good: memory is never free
 //!       it confirms, after it gave up waiting
 //! ```
 //!
@@ -42,19 +42,19 @@ pub struct Mr {
     is_exposed: bool,
     /// The set of live on-demand paged regions, if this is one.
     paged: Option<Arc<Paged>>,
-    stage: Stage,
+    state: MrState,
 }
 
 #[derive(Debug)]
-enum Stage {
-    Alive(KernelMr),
-    Ending(Keys),
-    Forsaken(Keys),
+enum MrState {
+    Registered(KernelMr),
+    Deregistering(RegionIds),
+    Abandoned(RegionIds),
 }
 
 /// The numbers of a region the kernel no longer has.
 #[derive(Clone, Copy, Debug)]
-struct Keys {
+struct RegionIds {
     handle: u32,
     lkey: u32,
     rkey: u32,
@@ -73,7 +73,7 @@ impl Mr {
         if let Some(paged) = &paged {
             paged.insert(region.lkey());
         }
-        Self { context: context.clone(), is_exposed, paged, stage: Stage::Alive(region) }
+        Self { context: context.clone(), is_exposed, paged, state: MrState::Registered(region) }
     }
 
     /// Changes the region in place as far as the kernel can: rxe changes the protection domain and
@@ -86,7 +86,7 @@ impl Mr {
     /// Same as [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
     pub(crate) unsafe fn rereg(&mut self, change: &MrChange<'_, Rxe>) -> Result<(), ReregError> {
         let MrChange { memory, pd, access } = *change;
-        let Stage::Alive(region) = &mut self.stage else {
+        let MrState::Registered(region) = &mut self.state else {
             let error = self.context.uverbs().error("rereg_mr", Errno::INVAL);
             return Err(ReregError { error, region: RegionState::Unusable });
         };
@@ -103,64 +103,64 @@ impl Mr {
         })
     }
 
-    fn keys(&self) -> Keys {
-        match &self.stage {
-            Stage::Alive(region) => {
-                Keys { handle: region.handle(), lkey: region.lkey(), rkey: region.rkey() }
+    fn ids(&self) -> RegionIds {
+        match &self.state {
+            MrState::Registered(region) => {
+                RegionIds { handle: region.handle(), lkey: region.lkey(), rkey: region.rkey() }
             }
-            Stage::Ending(keys) | Stage::Forsaken(keys) => *keys,
+            MrState::Deregistering(ids) | MrState::Abandoned(ids) => *ids,
         }
     }
 
     #[allow(clippy::result_large_err)]
     fn destroy_in(self, world: &impl World) -> Result<(), (Self, Error)> {
-        let keys = self.keys();
-        let Self { context, is_exposed, paged, stage } = self;
-        let at = |stage| Self { context: context.clone(), is_exposed, paged: paged.clone(), stage };
-        match stage {
-            Stage::Alive(region) => {
-                if let Some(Err(lost)) = paged.as_deref().map(|paged| paged.remove(keys.lkey)) {
+        let ids = self.ids();
+        let Self { context, is_exposed, paged, state } = self;
+        let at = |state| Self { context: context.clone(), is_exposed, paged: paged.clone(), state };
+        match state {
+            MrState::Registered(region) => {
+                if let Some(Err(lost)) = paged.as_deref().map(|paged| paged.remove(ids.lkey)) {
                     let error = context.uverbs().error("dereg_mr", lost.into());
-                    return Err((at(Stage::Alive(region)), error));
+                    return Err((at(MrState::Registered(region)), error));
                 }
                 let started = world.now();
                 if let Err((region, error)) = region.destroy() {
                     if let Some(paged) = &paged {
-                        paged.insert(keys.lkey);
+                        paged.insert(ids.lkey);
                     }
-                    return Err((at(Stage::Alive(region)), error));
+                    return Err((at(MrState::Registered(region)), error));
                 }
                 if world.now().saturating_sub(started) >= PATIENCE {
-                    return Err((at(Stage::Forsaken(keys)), forsaken(&context)));
+                    return Err((at(MrState::Abandoned(ids)), abandoned(&context)));
                 }
             }
-            Stage::Ending(_) => {}
-            Stage::Forsaken(_) => return Err((at(stage), forsaken(&context))),
+            MrState::Deregistering(_) => {}
+            MrState::Abandoned(_) => return Err((at(state), abandoned(&context))),
         }
         // Only peers can still write the region: requests of this process no longer name it.
         if is_exposed && let Err(errno) = world.wait_for_tasks() {
-            return Err((at(Stage::Ending(keys)), context.uverbs().error("dereg_mr", errno)));
+            return Err((at(MrState::Deregistering(ids)), context.uverbs().error("dereg_mr", errno)));
         }
         Ok(())
     }
 }
 
-fn forsaken(context: &Kernel) -> Error {
+fn abandoned(context: &Kernel) -> Error {
     let by = "the kernel, which gave up waiting for its own references (see its log)";
     context.uverbs().error("dereg_mr", Errno::TIMEDOUT).because(Cause::InUse { by })
 }
 
 impl MrOps for Mr {
     fn handle(&self) -> u32 {
-        self.keys().handle
+        self.ids().handle
     }
 
     fn lkey(&self) -> u32 {
-        self.keys().lkey
+        self.ids().lkey
     }
 
     fn rkey(&self) -> u32 {
-        self.keys().rkey
+        self.ids().rkey
     }
 }
 
