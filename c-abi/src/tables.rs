@@ -20,7 +20,7 @@ use verbs_core::provider::{Destroy as _, OpenedContext, Provider};
 use crate::abi::c::{ibv_context, ibv_device, verbs_context};
 use crate::abi::errno::{self, not_null, not_null_or_null};
 use crate::handle::cmd_fd::{CmdFd, is_stand_in};
-use crate::handle::context::{AnyProvided, Opened, Provided, dispatch, verb};
+use crate::handle::context::{AnyProviderContext, Opened, ProviderContext, dispatch, verb};
 use crate::verbs::device::{self, known};
 use crate::verbs::mr::MrObject;
 use crate::verbs::mw::MwObject;
@@ -28,7 +28,7 @@ use crate::verbs::qp::object::QpObject;
 use crate::verbs::qp::post;
 use crate::verbs::{counters, cq, dm, flow, mr, mw, pd, qp, query, srq, wq, xrcd};
 
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     /// Fills the operation tables.
     fn fill(&self, c: &mut verbs_context) {
         let ops = &mut c.context.ops;
@@ -148,7 +148,7 @@ unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *mut ibv_cont
     c.context.num_comp_vectors = queries.num_comp_vectors() as c_int;
     c.context.mutex = libc::PTHREAD_MUTEX_INITIALIZER;
     c.context.abi_compat = usize::MAX as *mut c_void;
-    let provided = AnyProvided::new(opened);
+    let provided = AnyProviderContext::new(opened);
     dispatch!(&provided, fill(&mut c));
     // SAFETY: the caller's promise.
     unsafe { device::hold(device) };

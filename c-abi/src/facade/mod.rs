@@ -27,12 +27,12 @@ mod rsocket;
 
 /// Defines and exports functions that fail, grouped by the way they fail.
 macro_rules! facade {
-    ($($answer:ident { $($name:ident)* })*) => { $($($crate::facade::answer! { $answer $name })*)* };
+    ($($error:ident { $($name:ident)* })*) => { $($($crate::facade::unsupported! { $error $name })*)* };
 }
 use facade;
 
 /// Defines and exports one function that fails.
-macro_rules! answer {
+macro_rules! unsupported {
     (errno $name:ident) => {
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> core::ffi::c_int {
@@ -76,7 +76,7 @@ macro_rules! answer {
         extern "C" fn $name() {}
     };
 }
-use answer;
+use unsupported;
 
 /// Logs the call of a function that fails on every device. `errno` stays as it was.
 #[cold]

@@ -1,7 +1,7 @@
 //! [`Opened`]: an open device, and the call of a verb for its provider.
 //!
-//! Control operations are methods of [`Provided`], generic over the provider. [`verb!`] picks the
-//! context's provider and calls the method for it. This file alone names all providers.
+//! Control operations are methods of [`ProviderContext`], generic over the provider. [`verb!`]
+//! picks the context's provider and calls the method for it. This file alone names all providers.
 //!
 //! # Safety
 //! A pointer to an `ibv_context` of this library is a pointer into its [`Opened`], which lives
@@ -21,14 +21,14 @@ use crate::handle::cmd_fd::CmdFd;
 use crate::handle::live_objects::LiveObjects;
 
 /// A provider's open device.
-pub(crate) struct Provided<P: Provider> {
+pub(crate) struct ProviderContext<P: Provider> {
     /// The owner, which points to the provider's context.
     opened: OpenedContext,
     context: NonNull<P::Context>,
     pub(crate) live: LiveObjects,
 }
 
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     fn new(opened: OpenedContext, context: NonNull<P::Context>) -> Self {
         Self { opened, context, live: LiveObjects::new() }
     }
@@ -50,41 +50,41 @@ impl<P: Provider> Provided<P> {
 }
 
 /// An open device of any provider.
-pub(crate) enum AnyProvided {
-    Soft(Provided<Soft>),
-    Mlx5(Provided<Mlx5>),
-    Rxe(Provided<Rxe>),
-    Other(Provided<Erased>),
+pub(crate) enum AnyProviderContext {
+    Soft(ProviderContext<Soft>),
+    Mlx5(ProviderContext<Mlx5>),
+    Rxe(ProviderContext<Rxe>),
+    Other(ProviderContext<Erased>),
 }
 
-impl AnyProvided {
+impl AnyProviderContext {
     pub(crate) fn new(opened: OpenedContext) -> Self {
         if let Some(soft) = opened.downcast_ref::<Soft>().map(NonNull::from) {
-            Self::Soft(Provided::new(opened, soft))
+            Self::Soft(ProviderContext::new(opened, soft))
         } else if let Some(mlx5) = opened.downcast_ref::<Mlx5>().map(NonNull::from) {
-            Self::Mlx5(Provided::new(opened, mlx5))
+            Self::Mlx5(ProviderContext::new(opened, mlx5))
         } else if let Some(rxe) = opened.downcast_ref::<Rxe>().map(NonNull::from) {
-            Self::Rxe(Provided::new(opened, rxe))
+            Self::Rxe(ProviderContext::new(opened, rxe))
         } else {
             let erased = NonNull::from(&*opened);
-            Self::Other(Provided::new(opened, erased))
+            Self::Other(ProviderContext::new(opened, erased))
         }
     }
 }
 
-/// Calls a method of [`Provided`] on an [`AnyProvided`].
+/// Calls a method of [`ProviderContext`] on an [`AnyProviderContext`].
 macro_rules! dispatch {
     ($provided:expr, $method:ident($($argument:expr),* $(,)?)) => {
         match $provided {
-            $crate::handle::context::AnyProvided::Soft(provided) => provided.$method($($argument),*),
-            $crate::handle::context::AnyProvided::Mlx5(provided) => provided.$method($($argument),*),
-            $crate::handle::context::AnyProvided::Rxe(provided) => provided.$method($($argument),*),
-            $crate::handle::context::AnyProvided::Other(provided) => provided.$method($($argument),*),
+            $crate::handle::context::AnyProviderContext::Soft(provided) => provided.$method($($argument),*),
+            $crate::handle::context::AnyProviderContext::Mlx5(provided) => provided.$method($($argument),*),
+            $crate::handle::context::AnyProviderContext::Rxe(provided) => provided.$method($($argument),*),
+            $crate::handle::context::AnyProviderContext::Other(provided) => provided.$method($($argument),*),
         }
     };
 }
 
-/// Calls a method of [`Provided`] for the provider of an open context, as in
+/// Calls a method of [`ProviderContext`] for the provider of an open context, as in
 /// `verb!(context, alloc_pd(context))`.
 macro_rules! verb {
     ($context:expr, $method:ident($($argument:expr),* $(,)?)) => {
@@ -101,13 +101,17 @@ pub(crate) use {dispatch, verb};
 #[repr(C)]
 pub(crate) struct Opened {
     c: verbs_context,
-    provided: AnyProvided,
+    provided: AnyProviderContext,
     _cmd_fd: Option<CmdFd>,
 }
 
 impl Opened {
     /// Boxes an open device and returns the pointer to pass to the program.
-    pub(crate) fn boxed(c: verbs_context, provided: AnyProvided, cmd_fd: Option<CmdFd>) -> *mut ibv_context {
+    pub(crate) fn boxed(
+        c: verbs_context,
+        provided: AnyProviderContext,
+        cmd_fd: Option<CmdFd>,
+    ) -> *mut ibv_context {
         let opened = Box::into_raw(Box::new(Self { c, provided, _cmd_fd: cmd_fd }));
         // SAFETY: the box was just created.
         unsafe { &raw mut (*opened).c.context }
@@ -138,7 +142,7 @@ const _: () = assert!(offset_of!(Opened, c) == 0);
 ///
 /// # Safety
 /// `context` is open.
-pub(crate) unsafe fn provided<'a>(context: *mut ibv_context) -> &'a AnyProvided {
+pub(crate) unsafe fn provided<'a>(context: *mut ibv_context) -> &'a AnyProviderContext {
     // SAFETY: the caller passes an open context.
     unsafe { &(*outer(context)).provided }
 }
@@ -168,7 +172,7 @@ pub(crate) unsafe fn device_ops<'a>(context: *mut ibv_context) -> &'a dyn Device
 pub(crate) unsafe fn mlx5<'a>(context: *mut ibv_context) -> Option<&'a provider_mlx5::Context> {
     // SAFETY: the caller passes an open context.
     match unsafe { provided(context) } {
-        AnyProvided::Mlx5(provided) => Some(provided.context()),
+        AnyProviderContext::Mlx5(provided) => Some(provided.context()),
         _ => None,
     }
 }

@@ -52,15 +52,15 @@ fn entries(
     const KNOWN: u64 = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE
         | MLX5DV_CQ_INIT_ATTR_MASK_FLAGS
         | MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
-    let asks = |bit| attr.comp_mask & bit != 0;
+    let has = |bit| attr.comp_mask & bit != 0;
     if attr.comp_mask & !KNOWN != 0 {
         return Err(Errno::INVAL);
     }
-    let size = asks(MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE).then_some(u32::from(attr.cqe_size));
+    let size = has(MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE).then_some(u32::from(attr.cqe_size));
     if size.is_some_and(|size| !matches!(size, 64 | 128)) {
         return Err(Errno::INVAL);
     }
-    let compression = if asks(MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE) {
+    let compression = if has(MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE) {
         let form = u32::from(attr.cqe_comp_res_format);
         if comp_caps.max_num == 0 || form & comp_caps.supported_format == 0 {
             return Err(Errno::INVAL);
@@ -74,7 +74,7 @@ fn entries(
     } else {
         None
     };
-    let flags = if asks(MLX5DV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
+    let flags = if has(MLX5DV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
     if flags & !MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD != 0 {
         return Err(Errno::INVAL);
     }
@@ -124,7 +124,7 @@ unsafe extern "C" fn mlx5dv_create_cq(
 
 /// The options that a queue pair's attributes request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct QpAsks {
+struct QpOptions {
     /// Whether the program builds requests itself.
     has_own: bool,
     /// Whether received data may be placed in completions.
@@ -136,25 +136,25 @@ struct QpAsks {
 /// # Errors
 /// Same as libmlx5: `EINVAL` for unknown bits, and for a type that requires others. `EOPNOTSUPP`
 /// for unsupported options.
-fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<QpAsks, Errno> {
+fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<QpOptions, Errno> {
     const KNOWN: u64 = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
         | MLX5DV_QP_INIT_ATTR_MASK_DC
         | MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
         | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
     const IN_ENTRIES: u32 = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
     const FLAGS: u32 = (MLX5DV_QP_CREATE_OOO_DP << 1) - 1;
-    let asks = |bit| attr.comp_mask & bit != 0;
-    let asks_dc = asks(MLX5DV_QP_INIT_ATTR_MASK_DC);
-    if attr.comp_mask & !KNOWN != 0 || asks_dc != is_driver {
+    let has = |bit| attr.comp_mask & bit != 0;
+    let has_dc = has(MLX5DV_QP_INIT_ATTR_MASK_DC);
+    if attr.comp_mask & !KNOWN != 0 || has_dc != is_driver {
         return Err(Errno::INVAL);
     }
-    let flags = if asks(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) { attr.create_flags } else { 0 };
+    let flags = if has(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) { attr.create_flags } else { 0 };
     if flags & !FLAGS != 0 || flags & IN_ENTRIES == IN_ENTRIES {
         return Err(Errno::INVAL);
     }
-    let send_ops = if asks(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) { attr.send_ops_flags } else { 0 };
-    let has_streams = asks(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS);
-    if asks_dc || has_streams || flags & !IN_ENTRIES != 0 || send_ops & !MLX5DV_QP_EX_WITH_RAW_WQE != 0 {
+    let send_ops = if has(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) { attr.send_ops_flags } else { 0 };
+    let has_streams = has(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS);
+    if has_dc || has_streams || flags & !IN_ENTRIES != 0 || send_ops & !MLX5DV_QP_EX_WITH_RAW_WQE != 0 {
         return Err(Errno::OPNOTSUPP);
     }
     let scatter = match flags & IN_ENTRIES {
@@ -162,7 +162,7 @@ fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<QpAsks, Errno
         MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE => ScatterToCqe::Always,
         _ => ScatterToCqe::Usual,
     };
-    Ok(QpAsks { has_own: send_ops != 0, scatter })
+    Ok(QpOptions { has_own: send_ops != 0, scatter })
 }
 
 /// `mlx5dv_create_qp(3)`.
@@ -184,10 +184,10 @@ unsafe extern "C" fn mlx5dv_create_qp(
             return create_qp_ex(context, attr);
         }
         let is_driver = (*attr).qp_type == IBV_QPT_DRIVER;
-        let asks =
+        let options =
             checked!(check_qp(&*mlx5_attr, is_driver).map_err(|errno| refused(VERB, errno, UNSUPPORTED)));
-        if !asks.has_own {
-            return create_qp_scattering(context, attr, asks.scatter);
+        if !options.has_own {
+            return create_qp_scattering(context, attr, options.scatter);
         }
         // ConnectX-specific operations require the ones that begin and end a batch.
         let mut with_ops = attr.read();
@@ -195,7 +195,7 @@ unsafe extern "C" fn mlx5dv_create_qp(
             with_ops.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
             with_ops.send_ops_flags = 0;
         }
-        let qp = create_qp_scattering(context, &raw mut with_ops, asks.scatter);
+        let qp = create_qp_scattering(context, &raw mut with_ops, options.scatter);
         if !qp.is_null() {
             (*attr).cap = with_ops.cap;
             add_raw(qp);
@@ -329,8 +329,8 @@ mod tests {
         let dc_init_attr = mlx5dv_dc_init_attr { dc_type: 0, dct_access_key: 0 };
         let attr = mlx5dv_qp_init_attr { comp_mask: 0, create_flags: 0, dc_init_attr, send_ops_flags: 8 };
         let flags = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
-        let usual = QpAsks::default();
-        let scatters = |scatter| QpAsks { scatter, ..usual };
+        let usual = QpOptions::default();
+        let scatters = |scatter| QpOptions { scatter, ..usual };
         for (comp_mask, create_flags, is_driver, expected) in [
             (0, 0xff, false, Ok(usual)),
             (flags, 0, false, Ok(usual)),
@@ -342,7 +342,7 @@ mod tests {
             (MLX5DV_QP_INIT_ATTR_MASK_DC, 0, false, Err(Errno::INVAL)),
             (MLX5DV_QP_INIT_ATTR_MASK_DC, 0, true, Err(Errno::OPNOTSUPP)),
             (0, 0, true, Err(Errno::INVAL)),
-            (MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, 0, false, Ok(QpAsks { has_own: true, ..usual })),
+            (MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, 0, false, Ok(QpOptions { has_own: true, ..usual })),
             (1 << 4, 0, false, Err(Errno::INVAL)),
         ] {
             let attr = mlx5dv_qp_init_attr { comp_mask, create_flags, ..attr };

@@ -13,7 +13,7 @@ use verbs_core::types::{AhAttr, Av};
 use crate::abi::c::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_pd, ibv_wc};
 use crate::abi::convert::ah_attr_from_c;
 use crate::abi::errno::{code, not_null, not_null_or_null, pointer};
-use crate::handle::context::{Provided, device_ops, verb};
+use crate::handle::context::{ProviderContext, device_ops, verb};
 use crate::handle::destroyable::Destroyable;
 use crate::handle::object::{Object, check_handle, public};
 use crate::verbs::address::init_ah_from_wc;
@@ -33,7 +33,7 @@ const HANDLE: u32 = 0;
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah, Error> {
         // SAFETY: the domain is live.
         let (parent, context) = unsafe { (pd::from_raw::<P>(pd, "create_ah")?, (*pd).context) };

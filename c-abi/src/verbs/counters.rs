@@ -18,7 +18,7 @@ use crate::abi::c::{
     ibv_counters, ibv_counters_init_attr, ibv_flow, ibv_qp, ibv_qp_attach_comp_cntr_attr,
 };
 use crate::abi::errno::{UNKNOWN_MEMBERS, code, not_null, not_null_or_null, pointer, refused};
-use crate::handle::context::{Provided, device_ops, verb};
+use crate::handle::context::{ProviderContext, device_ops, verb};
 use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::object::{Object, check_handle, public};
 use crate::verbs::flow::FlowObject;
@@ -45,7 +45,7 @@ unsafe fn comp_cntr<'a, P: Provider>(
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn create_counters(&self, context: *mut ibv_context) -> Result<*mut ibv_counters, Error> {
         let counters = self.context().create_counters()?;
         Ok(CountersObject::<P>::boxed(ibv_counters { context }, Destroyable::new(counters)))

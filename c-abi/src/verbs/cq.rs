@@ -26,7 +26,7 @@ use crate::abi::convert::count;
 use crate::abi::errno::{
     UNKNOWN_MEMBERS, code, fail, given_room, not_null, not_null_or_null, pointer, refused, unavailable,
 };
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::Destroyable;
 use crate::handle::lock::{Attempt, Spin};
 use crate::handle::object::{Object, check_handle, destroy_in_place, public};
@@ -35,19 +35,19 @@ use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::{channel, cq_ex, pd};
 
 /// No thread, in [`Cq::lender`].
-pub(crate) const NOBODY: usize = 0;
+pub(crate) const NO_THREAD: usize = 0;
 
 /// A completion lent by `ibv_start_poll`. The lock of its queue is held until `ibv_end_poll`.
-pub(crate) type Lent<P> = <<P as Provider>::Cq as CqOps>::Completion<'static>;
+pub(crate) type LentCompletion<P> = <<P as Provider>::Cq as CqOps>::Completion<'static>;
 
 /// A provider's completion queue.
 pub(crate) struct Cq<P: Provider> {
     pub(crate) queue: Spin<P::Cq>,
     /// The completion that the readers of `ibv_cq_ex` read, between `ibv_start_poll` and
     /// `ibv_end_poll`.
-    pub(crate) lent: UnsafeCell<MaybeUninit<Lent<P>>>,
+    pub(crate) lent: UnsafeCell<MaybeUninit<LentCompletion<P>>>,
     /// The [thread](thread::current) between `ibv_start_poll` and `ibv_end_poll`; otherwise
-    /// [`NOBODY`].
+    /// [`NO_THREAD`].
     pub(crate) lender: AtomicUsize,
     /// The queue's handle for new queue pairs.
     pub(crate) name: P::CqHandle,
@@ -148,7 +148,7 @@ pub(crate) struct Init {
     entries: Entries,
 }
 
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     /// Creates a provider's queue with entries chosen by the program.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl<P: Provider> Provided<P> {
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn create_cq(&self, context: *mut ibv_context, init: &Init) -> Result<*mut ibv_cq_ex, Error> {
         // Events carry the address, so the box is allocated before the queue.
         let mut object = Box::<CqObject<P>>::new_uninit();
@@ -230,7 +230,7 @@ impl<P: Provider> Provided<P> {
         let lent = UnsafeCell::new(MaybeUninit::uninit());
         let (events, notifier) = (queue.event_counter(), queue.notifier().map(Destroyable::new));
         let queue = Spin::new(queue, is_single_threaded);
-        let lender = AtomicUsize::new(NOBODY);
+        let lender = AtomicUsize::new(NO_THREAD);
         let inner = Cq { queue, lent, lender, name, users: Arc::default(), notifier, events, handle };
         object.write(Object::new(c, inner));
         Ok(Box::into_raw(object).cast())
@@ -449,8 +449,8 @@ pub(crate) unsafe fn create_cq_of(
 /// `EINVAL` for members and `EOPNOTSUPP` for fields unknown to every release.
 fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-    let asks = |bit| attr.comp_mask & bit != 0;
-    let lacks_parent = asks(IBV_CQ_INIT_ATTR_MASK_PD) && attr.parent_domain.is_null();
+    let has = |bit| attr.comp_mask & bit != 0;
+    let lacks_parent = has(IBV_CQ_INIT_ATTR_MASK_PD) && attr.parent_domain.is_null();
     if attr.comp_mask & !KNOWN != 0 || lacks_parent {
         return Err(Errno::INVAL);
     }
@@ -462,7 +462,7 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
     {
         return Err(Errno::OPNOTSUPP);
     }
-    let flags = if asks(IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
+    let flags = if has(IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
     Ok(Init {
         cqe: attr.cqe,
         cq_context: attr.cq_context,
@@ -470,7 +470,7 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
         comp_vector: attr.comp_vector,
         wc_flags: CqWcFlags::from_bits_retain(wc_flags),
         flags: CqFlags::from_bits_retain(flags),
-        parent_domain: if asks(IBV_CQ_INIT_ATTR_MASK_PD) { attr.parent_domain } else { ptr::null_mut() },
+        parent_domain: if has(IBV_CQ_INIT_ATTR_MASK_PD) { attr.parent_domain } else { ptr::null_mut() },
         entries: Entries::default(),
     })
 }

@@ -18,7 +18,7 @@ use verbs_core::types::WcFlags;
 use crate::abi::c::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
 use crate::handle::lock::Attempt;
 use crate::handle::thread;
-use crate::verbs::cq::{Cq, CqObject, Lent, NOBODY};
+use crate::verbs::cq::{Cq, CqObject, LentCompletion, NO_THREAD};
 
 /// Fills the functions of a queue.
 pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
@@ -60,7 +60,7 @@ unsafe fn advance<P: Provider>(cq: *mut ibv_cq_ex, is_first: bool) -> c_int {
         (*cq).wr_id = completion.wr_id();
         // SAFETY: the slot of a lent completion is the program's until `finish`, which `end_poll`
         // calls; no reader runs afterwards. The types differ only in the lifetime.
-        let lent = core::mem::transmute_copy::<_, Lent<P>>(&completion);
+        let lent = core::mem::transmute_copy::<_, LentCompletion<P>>(&completion);
         *inner.lent.get() = MaybeUninit::new(lent);
     }
     0
@@ -121,7 +121,7 @@ unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {
     // SAFETY: `start_poll` took the lock.
     unsafe {
         let inner: &Cq<P> = CqObject::<P>::inner(cq);
-        inner.lender.store(NOBODY, Ordering::Relaxed);
+        inner.lender.store(NO_THREAD, Ordering::Relaxed);
         inner.queue.get().finish();
         inner.queue.unlock();
     }
@@ -132,7 +132,7 @@ unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {
 /// # Safety
 /// `cq` is a live queue of the provider that lends one to this thread.
 #[inline(always)]
-unsafe fn lent<P: Provider>(cq: *mut ibv_cq_ex) -> Lent<P> {
+unsafe fn lent<P: Provider>(cq: *mut ibv_cq_ex) -> LentCompletion<P> {
     // SAFETY: a completion is lent, so the value is initialised.
     unsafe { (*CqObject::<P>::inner(cq).lent.get()).assume_init() }
 }

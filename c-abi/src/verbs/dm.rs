@@ -20,7 +20,7 @@ use crate::abi::c::{
 use crate::abi::errno::{
     UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_minus_one, not_null_or_null, pointer, refused,
 };
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::Destroyable;
 use crate::handle::object::Object;
 use crate::verbs::pd;
@@ -41,7 +41,7 @@ fn boxed<P: Provider>(context: *mut ibv_context, dm: P::Dm) -> *mut ibv_dm {
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn alloc_dm(&self, context: *mut ibv_context, attr: &DmAttr) -> Result<*mut ibv_dm, Error> {
         Ok(boxed::<P>(context, self.context().alloc_dm(attr)?))
     }

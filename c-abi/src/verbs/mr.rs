@@ -28,7 +28,7 @@ use crate::abi::c::{
 };
 use crate::abi::errno::{self, UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused};
 use crate::abi::reserve;
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::Destroyable;
 use crate::handle::object::{Object, check_handle, public};
 use crate::verbs::dm::DmahObject;
@@ -55,7 +55,7 @@ impl<P: Provider> Destroy for Mr<P> {
 
 pub(crate) type MrObject<P> = Object<ibv_mr, Destroyable<Mr<P>>>;
 
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     /// Boxes a region. `memory` is the program memory that it covers.
     ///
     /// # Safety
@@ -180,7 +180,7 @@ fn log_unchecked_file(mr: &dyn Any) {
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn reg_mr(
         &self,
         pd: *mut ibv_pd,
@@ -200,26 +200,26 @@ impl<P: Provider> Provided<P> {
 
     unsafe fn reg_mr_ex(&self, pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<*mut ibv_mr, Error> {
         const VERB: &str = "reg_mr_ex";
-        let asks = |bit: u32| attr.comp_mask & u64::from(bit) != 0;
+        let has = |bit: u32| attr.comp_mask & u64::from(bit) != 0;
         let access = AccessFlags::from_bits_retain(attr.access as u32);
         // SAFETY: the objects are live; the program keeps the memory mapped.
         unsafe {
             let parent = pd::from_raw::<P>(pd, VERB)?;
-            let dmah = asks(IBV_REG_MR_MASK_DMAH).then(|| DmahObject::<P>::lend(attr.dmah, VERB));
+            let dmah = has(IBV_REG_MR_MASK_DMAH).then(|| DmahObject::<P>::lend(attr.dmah, VERB));
             let dmah = dmah.transpose()?;
             let register = |memory, iova| {
                 let dmah = dmah.as_deref();
                 let init = MrInitAttr { memory, length: attr.length, iova, access, dmah };
                 self.context().reg_mr_ex(&parent.pd, &init)
             };
-            if asks(IBV_REG_MR_MASK_FD) {
+            if has(IBV_REG_MR_MASK_FD) {
                 let (fd, offset) = (BorrowedFd::borrow_raw(attr.fd), attr.fd_offset);
                 let mr = register(MrMemory::DmaBuf { fd, offset }, attr.iova)?;
-                let addr = if asks(IBV_REG_MR_MASK_ADDR) { attr.addr } else { offset as *mut c_void };
+                let addr = if has(IBV_REG_MR_MASK_ADDR) { attr.addr } else { offset as *mut c_void };
                 return Ok(self.box_mr(pd, (addr, attr.length), mr, None));
             }
             let addr = attr.addr;
-            let iova = if asks(IBV_REG_MR_MASK_IOVA) { attr.iova } else { addr as u64 };
+            let iova = if has(IBV_REG_MR_MASK_IOVA) { attr.iova } else { addr as u64 };
             let memory = self.exclude(VERB, (addr, attr.length), access)?;
             let mr = register(MrMemory::Addr(addr.cast()), iova)?;
             Ok(self.box_mr(pd, (addr, attr.length), mr, Some(memory)))

@@ -17,7 +17,7 @@ use crate::abi::c::{
 };
 use crate::abi::convert::narrow;
 use crate::abi::errno::{self, fail, not_null, not_null_or_null, pointer, refused};
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::Destroyable;
 use crate::handle::object::{Object, check_handle, public};
 use crate::verbs::pd;
@@ -26,7 +26,7 @@ pub(crate) type MwObject<P> = Object<ibv_mw, Destroyable<<P as Provider>::Mw>>;
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn alloc_mw(&self, pd: *mut ibv_pd, mw_type: MwType) -> Result<*mut ibv_mw, Error> {
         // SAFETY: the domain is live.
         let (parent, context) = unsafe { (pd::from_raw::<P>(pd, "alloc_mw")?, (*pd).context) };

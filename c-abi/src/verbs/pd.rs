@@ -23,7 +23,7 @@ use crate::abi::c::{
     ibv_td_init_attr,
 };
 use crate::abi::errno::{UNKNOWN_MEMBERS, code, not_null, not_null_or_null, pointer, refused};
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::object::{Object, check_handle, public};
 
@@ -71,7 +71,7 @@ pub(crate) unsafe fn from_raw<'a, P: Provider>(
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn alloc_pd(&self, context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
         let pd = self.context().alloc_pd()?;
         let c = ibv_pd { context, handle: pd.handle() };
@@ -117,11 +117,11 @@ impl<P: Provider> Provided<P> {
         // SAFETY: the caller passes live domains of this context.
         let (parent, td) =
             unsafe { (from_raw::<P>(attr.pd, VERB)?, TdObject::<P>::lend_optional(attr.td, VERB)?) };
-        let asks = |bit| attr.comp_mask & bit != 0;
-        let callbacks = asks(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS).then(|| {
+        let has = |bit| attr.comp_mask & bit != 0;
+        let callbacks = has(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS).then(|| {
             Arc::new(Callbacks {
                 pd: AtomicPtr::new(null_mut()),
-                pd_context: AtomicPtr::new(if asks(IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) {
+                pd_context: AtomicPtr::new(if has(IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) {
                     attr.pd_context
                 } else {
                     null_mut()
@@ -135,7 +135,7 @@ impl<P: Provider> Provided<P> {
             pd: &parent.pd,
             td: td.as_deref(),
             allocator: allocator.as_ref(),
-            allow_cc_unprotected_alloc: asks(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC),
+            allow_cc_unprotected_alloc: has(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC),
         })?;
         let c = ibv_pd { context, handle: pd.handle() };
         let is_single_threaded = td.is_some();

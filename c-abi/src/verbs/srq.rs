@@ -23,7 +23,7 @@ use crate::abi::c::{
 use crate::abi::errno::{
     UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused, unavailable,
 };
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
@@ -85,7 +85,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn create_srq(
         &self,
         context: *mut ibv_context,
@@ -348,8 +348,8 @@ fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
         | IBV_SRQ_INIT_ATTR_XRCD
         | IBV_SRQ_INIT_ATTR_CQ
         | IBV_SRQ_INIT_ATTR_TM;
-    let asks = |bit| attr.comp_mask & bit != 0;
-    let srq_type = if asks(IBV_SRQ_INIT_ATTR_TYPE) { attr.srq_type } else { IBV_SRQT_BASIC };
+    let has = |bit| attr.comp_mask & bit != 0;
+    let srq_type = if has(IBV_SRQ_INIT_ATTR_TYPE) { attr.srq_type } else { IBV_SRQT_BASIC };
     let needed = match srq_type {
         IBV_SRQT_XRC => IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
         IBV_SRQT_TM => IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM,
@@ -367,11 +367,11 @@ fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
     Ok(Init {
         srq_context: attr.srq_context,
         pd: attr.pd,
-        xrcd: if asks(IBV_SRQ_INIT_ATTR_XRCD) { attr.xrcd } else { null_mut() },
-        cq: if asks(IBV_SRQ_INIT_ATTR_CQ) { attr.cq } else { null_mut() },
+        xrcd: if has(IBV_SRQ_INIT_ATTR_XRCD) { attr.xrcd } else { null_mut() },
+        cq: if has(IBV_SRQ_INIT_ATTR_CQ) { attr.cq } else { null_mut() },
         srq_type: SrqType(srq_type),
         attr: attr.attr,
-        tm: if asks(IBV_SRQ_INIT_ATTR_TM) { TmCap { max_num_tags, max_ops } } else { TmCap::default() },
+        tm: if has(IBV_SRQ_INIT_ATTR_TM) { TmCap { max_num_tags, max_ops } } else { TmCap::default() },
         has_unknown: attr.comp_mask & !KNOWN != 0,
     })
 }

@@ -22,7 +22,7 @@ use crate::abi::c::{
 use crate::abi::errno::{
     UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused, unavailable,
 };
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::lock::Spin;
 use crate::handle::object::{Object, check_handle, public};
@@ -69,7 +69,7 @@ pub(crate) unsafe fn from_raw<'a, P: Provider>(
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn create_wq(
         &self,
         context: *mut ibv_context,

@@ -15,7 +15,7 @@ use crate::abi::c::{
     ibv_xrcd_init_attr,
 };
 use crate::abi::errno::{not_null, not_null_or_null, pointer, refused};
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::Destroyable;
 use crate::handle::object::Object;
 
@@ -23,7 +23,7 @@ pub(crate) type XrcdObject<P> = Object<ibv_xrcd, Destroyable<<P as Provider>::Xr
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn open_xrcd(
         &self,
         context: *mut ibv_context,

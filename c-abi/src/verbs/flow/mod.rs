@@ -23,7 +23,7 @@ use crate::abi::c::{
     ibv_context, ibv_flow, ibv_flow_action, ibv_flow_action_esp_attr, ibv_flow_attr, ibv_qp,
 };
 use crate::abi::errno::{UNKNOWN_MEMBERS, code, fail, not_null, not_null_or_null, pointer, refused};
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::Destroyable;
 use crate::handle::object::{Object, check_handle, public};
 use crate::verbs::counters::CountersObject;
@@ -39,7 +39,7 @@ pub(crate) type DestroyFlow = unsafe extern "C" fn(*mut ibv_flow) -> c_int;
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn create_flow(&self, qp: *mut ibv_qp, rule: Rule) -> Result<*mut ibv_flow, Error> {
         const VERB: &str = "create_flow";
         let (mut actions, mut counters) = (Vec::new(), Vec::new());

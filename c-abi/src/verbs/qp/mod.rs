@@ -55,7 +55,7 @@ use crate::abi::convert::{cap_from_c, cap_to_c, gid_from_c, narrow, qp_attr_from
 use crate::abi::errno::{
     self, UNKNOWN_MEMBERS, code, fail, given_room, not_null, not_null_or_null, pointer, refused, unavailable,
 };
-use crate::handle::context::{Provided, verb};
+use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::{Exclusive, Loan};
 use crate::handle::lock::Spin;
 use crate::handle::object::Object;
@@ -138,7 +138,7 @@ unsafe fn rx_hash(conf: &ibv_rx_hash_conf) -> Result<RxHashConf, Errno> {
 }
 
 /// The public fields of a new queue pair.
-struct Shown<'a> {
+struct PublicFields<'a> {
     context: *mut ibv_context,
     attr: &'a ibv_qp_init_attr_ex,
     pd: *mut ibv_pd,
@@ -162,10 +162,10 @@ fn without_ignored(attr: &ibv_qp_init_attr_ex) -> ibv_qp_init_attr_ex {
 }
 
 /// Writes a new queue pair into its box.
-fn finish<P: Provider>(
+fn publish<P: Provider>(
     mut object: Box<core::mem::MaybeUninit<QpObject<P>>>,
     parts: QpParts<P>,
-    shown: &Shown<'_>,
+    shown: &PublicFields<'_>,
 ) -> *mut ibv_qp {
     let QpParts { qp, mut sq, rq } = parts;
     // C programs expect completions for faults that C providers do not check.
@@ -214,7 +214,7 @@ fn as_mlx5<T: Any, U: Any>(object: Option<&T>) -> Result<Option<&U>, Error> {
     object.map(|object| (object as &dyn Any).downcast_ref::<U>().ok_or_else(other)).transpose()
 }
 
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     /// Creates a queue pair and sets whether its data may be placed in completions.
     ///
     /// # Errors
@@ -248,7 +248,7 @@ impl<P: Provider> Provided<P> {
 
 /// # Safety
 /// The methods have the contract of the exported functions.
-impl<P: Provider> Provided<P> {
+impl<P: Provider> ProviderContext<P> {
     unsafe fn create_qp(
         &self,
         context: *mut ibv_context,
@@ -258,10 +258,10 @@ impl<P: Provider> Provided<P> {
         const VERB: &str = "create_qp";
         let own = without_ignored(attr);
         let (attr, granted) = (&own, &mut attr.cap);
-        let asks = |bit| attr.comp_mask & bit != 0;
+        let has = |bit| attr.comp_mask & bit != 0;
         let qp_type = QpType(narrow(attr.qp_type));
         let lacks_domain =
-            attr.qp_type != IBV_QPT_XRC_RECV && (!asks(IBV_QP_INIT_ATTR_PD) || attr.pd.is_null());
+            attr.qp_type != IBV_QPT_XRC_RECV && (!has(IBV_QP_INIT_ATTR_PD) || attr.pd.is_null());
         if attr.qp_type > u8::MAX.into() || lacks_domain {
             return Err(refused(VERB, Errno::INVAL, "no protection domain, or an unknown type"));
         }
@@ -269,11 +269,11 @@ impl<P: Provider> Provided<P> {
         const OF_RXE: u32 =
             IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         let is_rxe = self.context().provider_name() == "rxe";
-        let has_no_header = asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.qp_type != IBV_QPT_RAW_PACKET;
+        let has_no_header = has(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && attr.qp_type != IBV_QPT_RAW_PACKET;
         if has_no_header || (is_rxe && attr.comp_mask & !OF_RXE != 0) {
             return Err(refused(VERB, Errno::OPNOTSUPP, "members that the device or the type lacks"));
         }
-        let pd_of_qp = if asks(IBV_QP_INIT_ATTR_PD) { attr.pd } else { null_mut() };
+        let pd_of_qp = if has(IBV_QP_INIT_ATTR_PD) { attr.pd } else { null_mut() };
         // SAFETY: the objects in the attributes are live.
         let (parent, srq, xrcd, send_cq, recv_cq) = unsafe {
             let parent = match pd_of_qp.is_null() {
@@ -284,7 +284,7 @@ impl<P: Provider> Provided<P> {
                 true => Ok(None),
                 false => cq::checked::<P>(cq, VERB).map(Some),
             };
-            let xrcd = match asks(IBV_QP_INIT_ATTR_XRCD) {
+            let xrcd = match has(IBV_QP_INIT_ATTR_XRCD) {
                 true => XrcdObject::<P>::lend_optional(attr.xrcd, VERB)?,
                 false => None,
             };
@@ -301,7 +301,7 @@ impl<P: Provider> Provided<P> {
             srq: srq.as_deref(),
             xrcd: xrcd.as_deref(),
         };
-        let has_send_ops = asks(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+        let has_send_ops = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
         if has_send_ops && attr.send_ops_flags & !send_ops_of(self.context().provider_name(), qp_type) != 0 {
             return Err(refused(VERB, Errno::OPNOTSUPP, "operations that the device or the type lacks"));
         }
@@ -332,8 +332,9 @@ impl<P: Provider> Provided<P> {
         let is_single_threaded = parent.as_deref().is_some_and(|parent| parent.is_single_threaded);
         let parent = parent.and_then(|parent| parent.users.clone());
         let cqs = [send_cq, recv_cq].map(|cq| cq.map(|cq| Arc::clone(&cq.users)));
-        let shown = Shown { context, attr, pd: pd_of_qp, has_send_ops, is_single_threaded, parent, cqs };
-        Ok(self.live.qps.add(finish(object, parts, &shown)))
+        let shown =
+            PublicFields { context, attr, pd: pd_of_qp, has_send_ops, is_single_threaded, parent, cqs };
+        Ok(self.live.qps.add(publish(object, parts, &shown)))
     }
 
     unsafe fn open_qp(
@@ -350,7 +351,7 @@ impl<P: Provider> Provided<P> {
         if attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0 {
             init.qp_context = attr.qp_context;
         }
-        let shown = Shown {
+        let shown = PublicFields {
             context,
             attr: &init,
             pd: null_mut(),
@@ -359,7 +360,7 @@ impl<P: Provider> Provided<P> {
             parent: None,
             cqs: [None, None],
         };
-        Ok(self.live.qps.add(finish(object, parts, &shown)))
+        Ok(self.live.qps.add(publish(object, parts, &shown)))
     }
 
     unsafe fn modify_qp(&self, qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Error> {
@@ -491,21 +492,20 @@ unsafe fn extras<'a, P: Provider>(
         | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
         | IBV_QP_INIT_ATTR_IND_TABLE
         | IBV_QP_INIT_ATTR_RX_HASH;
-    let asks = |bit| attr.comp_mask & bit != 0;
-    if !asks(ANY) && send_ops.is_none() {
+    let has = |bit| attr.comp_mask & bit != 0;
+    if !has(ANY) && send_ops.is_none() {
         return Ok(None);
     }
-    let flags = if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) { attr.create_flags } else { 0 };
+    let flags = if has(IBV_QP_INIT_ATTR_CREATE_FLAGS) { attr.create_flags } else { 0 };
     let create = QpCreateAttr {
         create_flags: QpCreateFlags::from_bits_retain(flags & !IBV_QP_CREATE_SOURCE_QPN),
         source_qpn: (flags & IBV_QP_CREATE_SOURCE_QPN != 0).then_some(attr.source_qpn),
-        max_tso_header: if asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) { attr.max_tso_header } else { 0 },
+        max_tso_header: if has(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) { attr.max_tso_header } else { 0 },
         // A queue pair with an indirection table has no send queue.
-        send_ops: send_ops.filter(|_| !asks(IBV_QP_INIT_ATTR_IND_TABLE)),
+        send_ops: send_ops.filter(|_| !has(IBV_QP_INIT_ATTR_IND_TABLE)),
     };
-    let rss = if asks(IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH) {
-        if !asks(IBV_QP_INIT_ATTR_IND_TABLE) || !asks(IBV_QP_INIT_ATTR_RX_HASH) || attr.rwq_ind_tbl.is_null()
-        {
+    let rss = if has(IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH) {
+        if !has(IBV_QP_INIT_ATTR_IND_TABLE) || !has(IBV_QP_INIT_ATTR_RX_HASH) || attr.rwq_ind_tbl.is_null() {
             return Err(refused(
                 VERB,
                 Errno::INVAL,
