@@ -32,11 +32,11 @@ use crate::memory::dm::{Dm, Dmah};
 #[doc(alias = "ibv_mr")]
 pub struct Mr<P: Provider = Erased> {
     handle: KernelHandle<P::Mr, Parents>,
-    place: Place<P>,
+    extent: Extent<P>,
 }
 
 /// The range of a region and the device that can change it.
-struct Place<P: Provider> {
+struct Extent<P: Provider> {
     context: Context<P>,
     /// The address of the first byte in work requests, unless the region is zero-based.
     iova: u64,
@@ -292,8 +292,8 @@ impl<P: Provider> Pd<P> {
 
 impl<P: Provider> Mr<P> {
     fn new(pd: &Pd<P>, raw: P::Mr, parents: Parents, iova: u64, length: usize, access: AccessFlags) -> Self {
-        let place = Place { context: pd.context().clone(), iova, length, access };
-        Self { handle: KernelHandle::new(raw, parents), place }
+        let extent = Extent { context: pd.context().clone(), iova, length, access };
+        Self { handle: KernelHandle::new(raw, parents), extent }
     }
 
     /// Returns the key for work requests of this process.
@@ -309,12 +309,12 @@ impl<P: Provider> Mr<P> {
     /// Returns its first address for work requests and peers: 0 with
     /// [`ZERO_BASED`](AccessFlags::ZERO_BASED).
     pub fn addr(&self) -> u64 {
-        if self.place.access.contains(AccessFlags::ZERO_BASED) { 0 } else { self.place.iova }
+        if self.extent.access.contains(AccessFlags::ZERO_BASED) { 0 } else { self.extent.iova }
     }
 
     /// Returns its length in bytes.
     pub fn length(&self) -> usize {
-        self.place.length
+        self.extent.length
     }
 
     /// Returns the kernel's handle, for another owner of the same context ([`Pd::import_mr`]).
@@ -328,7 +328,7 @@ impl<P: Provider> Mr<P> {
     /// If the range lies outside the region, or is longer than 4 GiB - 1.
     #[doc(alias = "ibv_sge")]
     pub fn sge(&self, range: impl RangeBounds<usize>) -> Sge {
-        let (offset, len) = within(range, self.place.length).expect("a range inside the region");
+        let (offset, len) = within(range, self.extent.length).expect("a range inside the region");
         let length = u32::try_from(len).expect("at most 4 GiB - 1");
         Sge { addr: self.addr() + offset as u64, length, lkey: self.lkey() }
     }
@@ -379,15 +379,15 @@ impl<P: Provider> Mr<P> {
     /// `ibv_rereg_mr(3)`
     #[doc(alias = "ibv_rereg_mr")]
     pub unsafe fn rereg(&mut self, change: &MrChange<'_, P>) -> Result<(), ReregError> {
-        let registry = self.place.context.registry();
+        let registry = self.extent.context.registry();
         let error = |errno| registry.error("rereg_mr", errno);
-        let access = change.access.unwrap_or(self.place.access);
+        let access = change.access.unwrap_or(self.extent.access);
         let memory = change.memory.map(|(addr, length)| {
             let iova = change.iova.unwrap_or(addr.expose_provenance() as u64);
             (addr, length, if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova })
         });
         let excluded = match memory {
-            Some((addr, length, _)) if is_pinned(&self.place.context, access) => {
+            Some((addr, length, _)) if is_pinned(&self.extent.context, access) => {
                 Excluded::new(addr, length).map_err(|errno| ReregError::unchanged(error(errno)))?
             }
             _ => Excluded::NONE,
@@ -396,7 +396,7 @@ impl<P: Provider> Mr<P> {
         let raw = provider::MrChange { memory, pd: change.pd.map(Pd::raw), access: change.access };
         let (mr, parents) = self.handle.parts_mut();
         // SAFETY: the caller's promise is the same.
-        if let Err(failed) = unsafe { self.place.context.raw().rereg_mr(mr, &raw) } {
+        if let Err(failed) = unsafe { self.extent.context.raw().rereg_mr(mr, &raw) } {
             if failed.region == RegionState::Unusable {
                 // It may be in either domain, and cover either memory, until it is deregistered.
                 parents.others.extend(pd);
@@ -404,12 +404,12 @@ impl<P: Provider> Mr<P> {
             }
             return Err(failed);
         }
-        self.place.access = access;
+        self.extent.access = access;
         if let Some(pd) = pd {
             parents.pd = pd;
         }
         let Some((_, length, iova)) = memory else { return Ok(()) };
-        (self.place.length, self.place.iova) = (length, iova);
+        (self.extent.length, self.extent.iova) = (length, iova);
         let old = std::mem::replace(&mut parents.excluded, vec![excluded]);
         for excluded in old {
             excluded
@@ -432,8 +432,8 @@ impl<P: Provider> Mr<P> {
     #[doc(alias = "ibv_dereg_mr")]
     #[doc(alias = "ibv_unimport_mr")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
-        let Self { handle, place } = self;
-        handle.close().map(drop).map_err(|failed| failed.map(|handle| Self { handle, place }))
+        let Self { handle, extent } = self;
+        handle.close().map(drop).map_err(|failed| failed.map(|handle| Self { handle, extent }))
     }
 }
 
@@ -443,16 +443,16 @@ impl Mr<Erased> {
     /// # Errors
     /// The region, when it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Mr<P>, HandleError<Self>> {
-        let Self { handle, place } = self;
-        let Ok(context) = place.context.clone().downcast::<P>() else {
-            return Err(HandleError::of_another_provider(Self { handle, place }));
+        let Self { handle, extent } = self;
+        let Ok(context) = extent.context.clone().downcast::<P>() else {
+            return Err(HandleError::of_another_provider(Self { handle, extent }));
         };
         match handle.try_map(|raw| raw.downcast::<P::Mr>()) {
             Ok(handle) => {
-                let Place { iova, length, access, .. } = place;
-                Ok(Mr { handle, place: Place { context, iova, length, access } })
+                let Extent { iova, length, access, .. } = extent;
+                Ok(Mr { handle, extent: Extent { context, iova, length, access } })
             }
-            Err(handle) => Err(HandleError::of_another_provider(Self { handle, place })),
+            Err(handle) => Err(HandleError::of_another_provider(Self { handle, extent })),
         }
     }
 }
@@ -462,8 +462,8 @@ impl<P: Provider> fmt::Debug for Mr<P> {
         f.debug_struct("Mr")
             .field("raw", self.raw())
             .field("addr", &format_args!("{:#x}", self.addr()))
-            .field("length", &self.place.length)
-            .field("access", &self.place.access)
+            .field("length", &self.extent.length)
+            .field("access", &self.extent.access)
             .finish_non_exhaustive()
     }
 }
