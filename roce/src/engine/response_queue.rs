@@ -94,7 +94,7 @@ struct Peer {
     users: u32,
     /// The queue pairs with a response to send.
     qps: VecDeque<u32>,
-    place: Place,
+    state: PeerState,
     /// The number of bytes allowed to leave. Below 0 if the window is smaller than a packet.
     credit: i64,
     /// Time has been converted into credit up to here.
@@ -102,9 +102,9 @@ struct Peer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Nowhere,
-    Line,
+enum PeerState {
+    Idle,
+    Queued,
     Resting,
 }
 
@@ -135,7 +135,7 @@ impl ResponseQueue {
     fn add(&mut self, address: Address, config: &Config, now: Time) -> u32 {
         let credit = i64::from(config.window_bytes);
         let qps = VecDeque::new();
-        let peer = Peer { address, users: 0, qps, place: Place::Nowhere, credit, counted: now };
+        let peer = Peer { address, users: 0, qps, state: PeerState::Idle, credit, counted: now };
         let number = match self.free.pop() {
             Some(number) => number,
             None => self.peers.len() as u32,
@@ -167,12 +167,12 @@ impl ResponseQueue {
             peer.qps.retain(|&other| other != qp.qpn.0);
         }
         if peer.users == 0 {
-            match peer.place {
-                Place::Nowhere => {}
-                Place::Line => self.line.retain(|&other| other != number),
-                Place::Resting => self.resting.retain(|Reverse((_, other))| *other != number),
+            match peer.state {
+                PeerState::Idle => {}
+                PeerState::Queued => self.line.retain(|&other| other != number),
+                PeerState::Resting => self.resting.retain(|Reverse((_, other))| *other != number),
             }
-            peer.place = Place::Nowhere;
+            peer.state = PeerState::Idle;
             let address = peer.address;
             self.by_address.remove(&address);
             self.free.push(number);
@@ -186,8 +186,8 @@ impl ResponseQueue {
         let Some(peer) = self.peers.get_mut(number as usize) else { return };
         qp.in_response_queue = true;
         peer.qps.push_back(qp.qpn.0);
-        if peer.place == Place::Nowhere {
-            peer.place = Place::Line;
+        if peer.state == PeerState::Idle {
+            peer.state = PeerState::Queued;
             self.line.push_back(number);
         }
     }
@@ -211,7 +211,7 @@ impl ResponseQueue {
         {
             self.resting.pop();
             if let Some(peer) = self.peers.get_mut(number as usize) {
-                peer.place = Place::Line;
+                peer.state = PeerState::Queued;
                 self.line.push_back(number);
             }
         }
@@ -229,12 +229,12 @@ impl ResponseQueue {
                 match peer.rests_until(now, config) {
                     None => return Some(qpn),
                     Some(at) => {
-                        peer.place = Place::Resting;
+                        peer.state = PeerState::Resting;
                         self.resting.push(Reverse((at, number)));
                     }
                 }
             } else {
-                peer.place = Place::Nowhere;
+                peer.state = PeerState::Idle;
             }
             self.line.pop_front();
             (self.packets, self.bytes) = (0, 0);
@@ -266,7 +266,7 @@ impl ResponseQueue {
         let first = peer.qps.pop_front().filter(|_| more);
         peer.qps.extend(first);
         if peer.qps.is_empty() {
-            peer.place = Place::Nowhere;
+            peer.state = PeerState::Idle;
         } else {
             self.line.push_back(number);
         }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::endpoint::{EndpointId, Program, Told};
+use super::endpoint::{EndpointId, Program, Report};
 use super::fabric::Fabric;
 use super::memory::{Region, VecMemory, VecRegion};
 use crate::engine::{
@@ -247,13 +247,13 @@ impl Fabric {
         self.endpoints[id.0].program.limit(cq, size);
     }
 
-    /// From now on, also keeps all reports of the engine for [`next_told`](Self::next_told).
+    /// From now on, also keeps all reports of the engine for [`next_report`](Self::next_report).
     pub fn listen(&mut self, id: EndpointId) {
         self.endpoints[id.0].program.log.get_or_insert_default();
     }
 
     /// Returns the next report of the engine, including retired work requests.
-    pub fn next_told(&mut self, id: EndpointId) -> Option<Told> {
+    pub fn next_report(&mut self, id: EndpointId) -> Option<Report> {
         self.endpoints[id.0].program.log.as_mut()?.pop_front()
     }
 }

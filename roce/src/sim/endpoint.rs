@@ -37,7 +37,7 @@ impl EndpointId {
 
 /// A report of an engine to its [`Sink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Report {
     /// [`Sink::complete`].
     Complete(CqId, Completion),
     /// [`Sink::retire_send`].
@@ -79,9 +79,9 @@ pub struct Program {
     queues: BTreeMap<u32, Cq>,
     pub(super) events: VecDeque<Event>,
     pub(super) mads: VecDeque<ReceivedMad>,
-    pub(super) log: Option<VecDeque<Told>>,
+    pub(super) log: Option<VecDeque<Report>>,
     /// The reports not yet in the trace.
-    pub(super) fresh: VecDeque<Told>,
+    pub(super) fresh: VecDeque<Report>,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl Program {
         self.queues.entry(cq.0).or_default().size = Some(size);
     }
 
-    fn told(&mut self, what: Told) {
+    fn report(&mut self, what: Report) {
         self.fresh.push_back(what);
         if let Some(log) = &mut self.log {
             log.push_back(what);
@@ -131,25 +131,25 @@ impl Sink for Program {
             return Err(CqFull);
         }
         queue.completions.push_back(*completion);
-        self.told(Told::Complete(cq, *completion));
+        self.report(Report::Complete(cq, *completion));
         Ok(())
     }
 
     fn retire_send(&mut self, qpn: Qpn, count: u32) {
-        self.told(Told::RetireSend(qpn, count));
+        self.report(Report::RetireSend(qpn, count));
     }
 
     fn retire_recv(&mut self, qpn: Qpn, count: u32) {
-        self.told(Told::RetireRecv(qpn, count));
+        self.report(Report::RetireRecv(qpn, count));
     }
 
     fn retire_srq(&mut self, srq: SrqId, count: u32) {
-        self.told(Told::RetireSrq(srq, count));
+        self.report(Report::RetireSrq(srq, count));
     }
 
     fn event(&mut self, event: Event) {
         self.events.push_back(event);
-        self.told(Told::Event(event));
+        self.report(Report::Event(event));
     }
 
     fn mad(&mut self, mad: &ReceivedMad) -> Result<(), MadsFull> {

@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use rdma_sans_io::Rng;
 
-use super::endpoint::{Endpoint, EndpointId, Port, Program, Told};
+use super::endpoint::{Endpoint, EndpointId, Port, Program, Report};
 use super::link::{Cable, Link};
 use super::memory::VecMemory;
 use super::trace::{Fate, Record, Trace, Traced};
@@ -66,11 +66,11 @@ pub struct ReadResponses {
 struct Due {
     at: Time,
     order: u64,
-    what: What,
+    step: Step,
 }
 
 #[derive(Debug)]
-enum What {
+enum Step {
     /// A packet arrives.
     Arrival(EndpointId, Arrival, Vec<u8>),
     /// An endpoint may have packets to send.
@@ -216,18 +216,18 @@ impl Fabric {
     pub fn step(&mut self) -> bool {
         let Some(due) = self.queue.pop() else { return false };
         self.now = due.at;
-        match due.what {
-            What::Arrival(to, arrival, packet) => self.arrive(to, &arrival, packet),
-            What::Pump(id) => {
+        match due.step {
+            Step::Arrival(to, arrival, packet) => self.arrive(to, &arrival, packet),
+            Step::Pump(id) => {
                 self.endpoints[id.0].port.pump_set = false;
                 self.pump(id, Urgency::Now);
                 self.hold_acks(id);
             }
-            What::Acks(id) => {
+            Step::Acks(id) => {
                 self.endpoints[id.0].port.acks_set = false;
                 self.pump(id, Urgency::All);
             }
-            What::Timer(id) => {
+            Step::Timer(id) => {
                 let endpoint = &mut self.endpoints[id.0];
                 // A timer replaced by an earlier one still ends, but nothing is due then.
                 if endpoint.port.timer.is_some_and(|timer| timer <= self.now) {
@@ -279,8 +279,10 @@ impl Fabric {
         let endpoint = &mut self.endpoints[id.0];
         while let Some(told) = endpoint.program.fresh.pop_front() {
             match told {
-                Told::Complete(cq, completion) => self.trace.add(now, Traced::Completed(id, cq, completion)),
-                Told::Event(event) => self.trace.add(now, Traced::Event(id, event)),
+                Report::Complete(cq, completion) => {
+                    self.trace.add(now, Traced::Completed(id, cq, completion))
+                }
+                Report::Event(event) => self.trace.add(now, Traced::Event(id, event)),
                 _ => {}
             }
         }
@@ -292,18 +294,18 @@ impl Fabric {
             port.timer = timer;
         }
         if pump {
-            self.later(now, What::Pump(id));
+            self.later(now, Step::Pump(id));
         }
         if let Some(at) = timer {
             // A deadline in the past is served, but time advances. The time limit then detects an
             // engine that always requests the past.
-            self.later(at.max(now + 1), What::Timer(id));
+            self.later(at.max(now + 1), Step::Timer(id));
         }
     }
 
-    fn later(&mut self, at: Time, what: What) {
+    fn later(&mut self, at: Time, step: Step) {
         self.order += 1;
-        self.queue.push(Due { at, order: self.order, what });
+        self.queue.push(Due { at, order: self.order, step });
     }
 
     fn hold_acks(&mut self, id: EndpointId) {
@@ -312,7 +314,7 @@ impl Fabric {
             self.pump(id, Urgency::All);
         } else if !core::mem::replace(&mut port.acks_set, true) {
             let at = self.now + port.ack_delay;
-            self.later(at, What::Acks(id));
+            self.later(at, Step::Acks(id));
         }
     }
 
@@ -384,9 +386,9 @@ impl Fabric {
         };
         if let Some(again) = carried.again {
             self.note(from, to, &packet, Fate::Again(again));
-            self.later(again, What::Arrival(to, arrival, packet.clone()));
+            self.later(again, Step::Arrival(to, arrival, packet.clone()));
         }
-        self.later(at, What::Arrival(to, arrival, packet));
+        self.later(at, Step::Arrival(to, arrival, packet));
     }
 
     fn arrive(&mut self, to: EndpointId, arrival: &Arrival, packet: Vec<u8>) {

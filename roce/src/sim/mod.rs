@@ -56,7 +56,7 @@ mod tests;
 mod trace;
 
 pub use calls::connected_attr;
-pub use endpoint::{Endpoint, EndpointId, Program, Told};
+pub use endpoint::{Endpoint, EndpointId, Program, Report};
 pub use fabric::{Fabric, NotIdle, ReadResponses};
 pub use link::Link;
 pub use memory::{Buffer, Flushed, Region, VecMemory, VecRegion};

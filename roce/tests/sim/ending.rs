@@ -3,7 +3,7 @@
 use roce::engine::{Service, State};
 
 use crate::oracle::{word, written};
-use crate::world::{Gone, Half, What, World};
+use crate::world::{Effect, Gone, Half, World};
 use crate::{Check, ensure};
 
 impl World {
@@ -140,7 +140,7 @@ impl World {
         }
         let mut values = vec![peer.word.addr];
         for (index, send) in sends.iter().enumerate() {
-            if let What::CompareSwap { after, .. } | What::FetchAdd { after, .. } = send.what {
+            if let Effect::CompareSwap { after, .. } | Effect::FetchAdd { after, .. } = send.what {
                 if index < certain {
                     values.clear();
                 }

@@ -1,10 +1,10 @@
 //! The possible results of the traffic, checked at each step.
 
 use roce::engine::{Completion, CqId, Event, Opcode, Service, State, Status};
-use roce::sim::Told;
+use roce::sim::Report;
 
 use crate::traffic::{RECV, SHARED};
-use crate::world::{EMPTY, Expect, Gone, Half, Meter, Recv, Weather, What, World};
+use crate::world::{EMPTY, Effect, Expect, Gone, Half, Meter, Recv, Weather, World};
 use crate::{Check, ensure};
 
 impl World {
@@ -43,24 +43,28 @@ impl World {
         self.check_responses()?;
         for ep in 0..self.eps.len() {
             let id = self.eps[ep].id;
-            while let Some(told) = self.fabric.next_told(id) {
-                if let Told::Complete(cq, _) = told {
+            while let Some(report) = self.fabric.next_report(id) {
+                if let Report::Complete(cq, _) = report {
                     ensure!(self.fabric.poll(id, cq).is_some(), "a completion was reported and is missing");
                 }
                 if self.weather != Weather::Damage {
-                    self.hear(ep, told)?;
+                    self.hear(ep, report)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn hear(&mut self, ep: usize, told: Told) -> Check {
+    fn hear(&mut self, ep: usize, report: Report) -> Check {
         let of = |world: &Self, qpn| {
-            world.by_qpn.get(&(world.eps[ep].id, qpn)).copied().ok_or(format!("{told:?}: no such queue pair"))
+            world
+                .by_qpn
+                .get(&(world.eps[ep].id, qpn))
+                .copied()
+                .ok_or(format!("{report:?}: no such queue pair"))
         };
-        match told {
-            Told::Complete(cq, wc) => {
+        match report {
+            Report::Complete(cq, wc) => {
                 let half = of(self, wc.qpn)?;
                 ensure!(
                     !matches!(self.halves[half].gone, Some(Gone::Destroyed | Gone::Reset)),
@@ -73,28 +77,28 @@ impl World {
                     self.recv_ended(half, cq, &wc).map_err(|what| format!("half {half}: {wc:?}: {what}"))
                 }
             }
-            Told::RetireSend(qpn, count) => {
+            Report::RetireSend(qpn, count) => {
                 let half = of(self, qpn)?;
                 let Half { retired_sends, sends, .. } = &mut self.halves[half];
                 *retired_sends += count as usize;
                 ensure!(*retired_sends <= sends.len(), "half {half}: more sends retired than posted");
                 Ok(())
             }
-            Told::RetireRecv(qpn, count) => {
+            Report::RetireRecv(qpn, count) => {
                 let half = of(self, qpn)?;
                 let Half { retired_recvs, recvs, .. } = &mut self.halves[half];
                 *retired_recvs += count as usize;
                 ensure!(*retired_recvs <= recvs.len(), "half {half}: more receives retired than posted");
                 Ok(())
             }
-            Told::RetireSrq(srq, count) => {
+            Report::RetireSrq(srq, count) => {
                 let found = self.srqs.iter_mut().find(|shared| shared.ep == ep && shared.id == srq);
                 let shared = found.ok_or("an unknown shared queue retires receives")?;
                 shared.retired += count as usize;
                 ensure!(shared.retired <= shared.recvs.len(), "{srq:?}: more receives retired than posted");
                 Ok(())
             }
-            Told::Event(event) => {
+            Report::Event(event) => {
                 if matches!(event, Event::SqDrained(_)) {
                     self.count("queue pairs drained");
                 }
@@ -147,7 +151,7 @@ impl World {
             ensure!(sender.failed_at.is_none(), "one before it has failed");
             ensure!(send.signaled, "it is not signalled");
             ensure!(wc.opcode == opcode(&send.what), "another opcode");
-            let received = matches!(send.what, What::Read { .. });
+            let received = matches!(send.what, Effect::Read { .. });
             ensure!(!received || wc.byte_len as usize == send.len, "it is {} bytes long", send.len);
             return self.succeeded(half, index);
         }
@@ -183,7 +187,7 @@ impl World {
             ensure!(delivered >= expected, "it is message {message}, and {delivered} have arrived");
         }
         match &send.what {
-            What::Read { into, pieces, expect } => {
+            Effect::Read { into, pieces, expect } => {
                 let found: Vec<u8> = {
                     let bytes = self.fabric.bytes(id, into);
                     pieces.iter().flat_map(|piece| bytes[piece.clone()].iter().copied()).collect()
@@ -207,18 +211,18 @@ impl World {
                     }
                 }
             }
-            What::CompareSwap { into, found, .. } | What::FetchAdd { into, found, .. } => {
-                let told = word(self.fabric.bytes(id, into));
-                ensure!(told == *found, "it returned {told:#x}, and the word was {found:#x}");
+            Effect::CompareSwap { into, found, .. } | Effect::FetchAdd { into, found, .. } => {
+                let returned = word(self.fabric.bytes(id, into));
+                ensure!(returned == *found, "it returned {returned:#x}, and the word was {found:#x}");
             }
-            What::Count { into } => {
-                let told = word(self.fabric.bytes(id, into));
+            Effect::Count { into } => {
+                let returned = word(self.fabric.bytes(id, into));
                 let at = self.halves[sender.peer].ep;
                 ensure!(
-                    !self.eps[at].counted.contains(&told),
-                    "two atomics returned {told} from the counter"
+                    !self.eps[at].counted.contains(&returned),
+                    "two atomics returned {returned} from the counter"
                 );
-                self.eps[at].counted.push(told);
+                self.eps[at].counted.push(returned);
                 self.eps[at].uncounted -= 1;
             }
             _ => {}
@@ -338,28 +342,28 @@ pub(crate) fn word(bytes: &[u8]) -> u64 {
 }
 
 /// Returns the place and bytes written by a send.
-pub(crate) fn written(what: &What) -> Option<(usize, &[u8])> {
+pub(crate) fn written(what: &Effect) -> Option<(usize, &[u8])> {
     match what {
-        What::Write { offset, bytes } => Some((*offset, bytes)),
+        Effect::Write { offset, bytes } => Some((*offset, bytes)),
         _ => None,
     }
 }
 
-fn mistake(what: &What) -> Option<&'static str> {
+fn mistake(what: &Effect) -> Option<&'static str> {
     match what {
-        What::Nothing(why) => Some(why),
+        Effect::Nothing(why) => Some(why),
         _ => None,
     }
 }
 
-fn opcode(what: &What) -> Opcode {
+fn opcode(what: &Effect) -> Opcode {
     match what {
-        What::Message | What::Nothing(_) => Opcode::Send,
-        What::Write { .. } => Opcode::Write,
-        What::Read { .. } => Opcode::Read,
-        What::CompareSwap { .. } => Opcode::CompareSwap,
-        What::FetchAdd { .. } | What::Count { .. } => Opcode::FetchAdd,
-        What::Bind => Opcode::Bind,
-        What::LocalInvalidate => Opcode::LocalInvalidate,
+        Effect::Message | Effect::Nothing(_) => Opcode::Send,
+        Effect::Write { .. } => Opcode::Write,
+        Effect::Read { .. } => Opcode::Read,
+        Effect::CompareSwap { .. } => Opcode::CompareSwap,
+        Effect::FetchAdd { .. } | Effect::Count { .. } => Opcode::FetchAdd,
+        Effect::Bind => Opcode::Bind,
+        Effect::LocalInvalidate => Opcode::LocalInvalidate,
     }
 }

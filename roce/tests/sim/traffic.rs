@@ -9,7 +9,7 @@ use roce::engine::{
 use roce::sim::{Chance, Region};
 
 use crate::world::{
-    ALL, AREA, EMPTY, Expect, Gone, Half, MS, Message, Recv, SOURCE, Send, Weather, What, World,
+    ALL, AREA, EMPTY, Effect, Expect, Gone, Half, MS, Message, Recv, SOURCE, Send, Weather, World,
 };
 use crate::{Check, ensure};
 
@@ -31,7 +31,7 @@ enum Action {
 /// A send, before it is posted.
 struct Draft {
     op: SendOp,
-    what: What,
+    what: Effect,
     sges: Vec<Sge>,
     bytes: Vec<u8>,
     /// Whether `bytes` may instead be copied when the send is posted.
@@ -298,7 +298,7 @@ impl World {
             return Ok(());
         }
         ensure!(result.is_ok(), "half {half}: {:?} was refused: {result:?}", draft.op);
-        if matches!(draft.what, What::Count { .. }) {
+        if matches!(draft.what, Effect::Count { .. }) {
             let at = self.halves[peer].ep;
             self.eps[at].uncounted += 1;
         }
@@ -363,7 +363,7 @@ impl World {
             _ => (false, None, None),
         };
         let message = Message { bytes: bytes.clone(), write, imm, invalidates, unwanted: false };
-        Draft { may_be_inline: true, bytes, message: Some(message), ..Draft::new(op, What::Message, sges) }
+        Draft { may_be_inline: true, bytes, message: Some(message), ..Draft::new(op, Effect::Message, sges) }
     }
 
     fn draft_write(&mut self, half: usize, imm: Option<u32>) -> Draft {
@@ -376,7 +376,7 @@ impl World {
         let mut after = self.halves[half].area_after.clone();
         after[offset..offset + len].copy_from_slice(&draft.bytes);
         Draft {
-            what: What::Write { offset, bytes: draft.bytes.clone() },
+            what: Effect::Write { offset, bytes: draft.bytes.clone() },
             message: draft.message.filter(|_| imm.is_some()),
             area_after: Some(after),
             ..draft
@@ -397,7 +397,7 @@ impl World {
             Expect::Bytes(self.fabric.bytes(self.eps[ep].id, &readable)[range].to_vec())
         };
         let op = SendOp::Read { addr: region.addr + offset as u64, rkey: region.key };
-        Draft::new(op, What::Read { into, pieces, expect }, sges)
+        Draft::new(op, Effect::Read { into, pieces, expect }, sges)
     }
 
     fn draft_atomic(&mut self, half: usize) -> Draft {
@@ -414,7 +414,7 @@ impl World {
                 let op = SendOp::CompareSwap { addr, rkey, compare, swap: operand };
                 Draft {
                     word_after: Some(after),
-                    ..Draft::new(op, What::CompareSwap { into, found, after }, sges)
+                    ..Draft::new(op, Effect::CompareSwap { into, found, after }, sges)
                 }
             }
             2..4 => {
@@ -422,13 +422,13 @@ impl World {
                 let op = SendOp::FetchAdd { addr, rkey, add: operand };
                 Draft {
                     word_after: Some(after),
-                    ..Draft::new(op, What::FetchAdd { into, found, after }, sges)
+                    ..Draft::new(op, Effect::FetchAdd { into, found, after }, sges)
                 }
             }
             _ => {
                 let counter = self.eps[self.halves[peer].ep].counter;
                 let op = SendOp::FetchAdd { addr: counter.addr, rkey: counter.key, add: 1 };
-                Draft::new(op, What::Count { into }, sges)
+                Draft::new(op, Effect::Count { into }, sges)
             }
         }
     }
@@ -457,9 +457,9 @@ impl World {
                 let access = Access::REMOTE_WRITE;
                 let window = self.own_window(half);
                 let op = SendOp::Bind { window, new_rkey: window, lkey, addr, length, access };
-                Draft::new(op, What::Bind, Vec::new())
+                Draft::new(op, Effect::Bind, Vec::new())
             }
-            _ => Draft::new(SendOp::LocalInvalidate { rkey: window }, What::LocalInvalidate, Vec::new()),
+            _ => Draft::new(SendOp::LocalInvalidate { rkey: window }, Effect::LocalInvalidate, Vec::new()),
         }
     }
 
@@ -515,7 +515,7 @@ impl World {
             mistake,
             offends: mistake != local,
             message: consumes.then_some(message),
-            ..Draft::new(op, What::Nothing(why), sges)
+            ..Draft::new(op, Effect::Nothing(why), sges)
         }
     }
 
@@ -548,7 +548,7 @@ impl World {
 }
 
 impl Draft {
-    fn new(op: SendOp, what: What, sges: Vec<Sge>) -> Self {
+    fn new(op: SendOp, what: Effect, sges: Vec<Sge>) -> Self {
         Self {
             op,
             what,

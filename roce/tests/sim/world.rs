@@ -36,9 +36,9 @@ pub(crate) struct World {
     pub(crate) starved: bool,
     /// The probability of a deliberate mistake.
     pub(crate) mistakes: Chance,
-    pub(crate) eps: Vec<Place>,
+    pub(crate) eps: Vec<EndpointState>,
     pub(crate) halves: Vec<Half>,
-    pub(crate) srqs: Vec<Shared>,
+    pub(crate) srqs: Vec<SharedRecvQueue>,
     pub(crate) by_qpn: HashMap<(EndpointId, Qpn), usize>,
     /// Meters by sender and receiver.
     pub(crate) meters: Vec<Meter>,
@@ -55,7 +55,7 @@ pub(crate) struct Meter {
 }
 
 /// An endpoint and the objects shared by its queue pairs.
-pub(crate) struct Place {
+pub(crate) struct EndpointState {
     pub(crate) id: EndpointId,
     /// A protection domain without queue pairs.
     pub(crate) other_pd: Pd,
@@ -68,7 +68,7 @@ pub(crate) struct Place {
 }
 
 /// A shared receive queue.
-pub(crate) struct Shared {
+pub(crate) struct SharedRecvQueue {
     pub(crate) ep: usize,
     pub(crate) id: SrqId,
     pub(crate) recvs: Vec<Recv>,
@@ -143,7 +143,7 @@ pub(crate) enum Gone {
 
 /// A posted send.
 pub(crate) struct Send {
-    pub(crate) what: What,
+    pub(crate) what: Effect,
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
     pub(crate) len: usize,
@@ -154,7 +154,7 @@ pub(crate) struct Send {
 }
 
 /// The effect of a send, as far as the model needs it.
-pub(crate) enum What {
+pub(crate) enum Effect {
     Message,
     Write {
         offset: usize,
@@ -254,7 +254,7 @@ impl World {
             fabric.set_ack_delay(id, rng.pick(&[0, 0, 500, 20_000]));
             let other_pd = fabric.with(id, |engine, _, _| engine.alloc_pd()).unwrap();
             let counter = fabric.register(id, vec![0; 8], ALL).unwrap();
-            eps.push(Place { id, other_pd, counter, counted: Vec::new(), uncounted: 0 });
+            eps.push(EndpointState { id, other_pd, counter, counted: Vec::new(), uncounted: 0 });
         }
         let mut world = Self {
             rng,
@@ -276,7 +276,7 @@ impl World {
                 let id = world.eps[ep].id;
                 let pd = world.fabric.endpoint(id).pd();
                 let srq = world.fabric.with(id, |engine, _, _| engine.create_srq(pd, 1024, 4, None)).unwrap();
-                world.srqs.push(Shared { ep, id: srq, recvs: Vec::new(), retired: 0, completed: 0 });
+                world.srqs.push(SharedRecvQueue { ep, id: srq, recvs: Vec::new(), retired: 0, completed: 0 });
             }
         }
         for _ in 0..world.rng.range(1, 6) {
@@ -377,7 +377,7 @@ impl World {
     }
 
     fn add_half(&mut self, ep: usize, peer: usize, service: Service, attr: &Attr, max_len: usize) {
-        let Place { id, other_pd, .. } = self.eps[ep];
+        let EndpointState { id, other_pd, .. } = self.eps[ep];
         let cap = QpCap {
             max_send_wr: self.rng.range(1, 40) as u32,
             max_recv_wr: 256,

@@ -2,7 +2,7 @@
 
 use crate::engine::environment::Environment;
 use crate::engine::memory::{Memory, Sink};
-use crate::engine::qp::{Message, Qp, Taken};
+use crate::engine::qp::{Message, Qp, TakenRecv};
 use crate::engine::types::{Completion, Event, Opcode, Status};
 
 /// Completes the receive in use, if there is one.
@@ -29,7 +29,7 @@ pub(crate) fn complete_with<M: Memory, S: Sink>(
 
 /// Removes the receive in use from its queue, if it is still there.
 #[inline]
-fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Option<Taken> {
+fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Option<TakenRecv> {
     let taken = qp.resp.current.taken.take()?;
     if taken.copied.is_none() {
         qp.rq.pop();

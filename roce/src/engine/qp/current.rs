@@ -1,4 +1,4 @@
-//! [`Current`]: the receive for the message in progress.
+//! [`CurrentRecv`]: the receive for the message in progress.
 
 use alloc::boxed::Box;
 
@@ -11,15 +11,15 @@ pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
 /// The receive for the message in progress, if it has taken one.
 #[derive(Debug)]
-pub(crate) struct Current {
-    pub(crate) taken: Option<Taken>,
+pub(crate) struct CurrentRecv {
+    pub(crate) taken: Option<TakenRecv>,
     /// The elements of a receive from a shared queue.
     pub(crate) sges: Option<Box<[Sge; MAX_SRQ_SGE as usize]>>,
 }
 
 /// A receive taken by a message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct TakenRecv {
     pub(crate) wr_id: u64,
     /// The protection domain for the keys in its elements.
     pub(crate) pd: Pd,
@@ -35,7 +35,7 @@ pub(crate) struct Taken {
     pub(crate) header: usize,
 }
 
-impl Taken {
+impl TakenRecv {
     /// Returns the number of bytes received after `len` more.
     #[inline]
     pub(crate) fn end(&self, len: usize) -> Result<u64, SgeError> {
@@ -44,7 +44,7 @@ impl Taken {
     }
 }
 
-impl Current {
+impl CurrentRecv {
     pub(crate) fn new(shared: bool) -> Self {
         Self { taken: None, sges: shared.then(|| Box::new([Sge::default(); MAX_SRQ_SGE as usize])) }
     }
@@ -94,10 +94,10 @@ impl Current {
 mod tests {
     use super::*;
 
-    /// A test sending 2 GiB would take too long. Only `Taken::end` enforces the limit.
+    /// A test sending 2 GiB would take too long. Only `TakenRecv::end` enforces the limit.
     #[test]
     fn a_message_of_2_to_the_31_bytes_is_the_longest_that_a_receive_holds() {
-        let taken = |received| Taken {
+        let taken = |received| TakenRecv {
             wr_id: 0,
             pd: Pd(0),
             cq: CqId(0),
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(taken(MAX_MESSAGE - 256).end(256).ok(), Some(1 << 31));
         assert!(taken(MAX_MESSAGE - 256).end(257).is_err());
         assert!(taken(MAX_MESSAGE).end(1).is_err());
-        assert_eq!(Taken { length: 300, ..taken(0) }.end(300).ok(), Some(300));
-        assert!(Taken { length: 300, ..taken(0) }.end(301).is_err());
+        assert_eq!(TakenRecv { length: 300, ..taken(0) }.end(300).ok(), Some(300));
+        assert!(TakenRecv { length: 300, ..taken(0) }.end(301).is_err());
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `send_state` | [`SendState`]: the requester's sequence numbers, timers and window |
 //! | `recv_state` | [`RecvState`]: the responder's sequence numbers and the message in progress |
-//! | `current` | [`Current`]: the receive for the message in progress |
+//! | `current` | [`CurrentRecv`]: the receive for the message in progress |
 //! | `responses` | [`Responses`]: responses to send, and those the peer may request again |
 //!
 //! Nothing here sends, completes or calls the program. The modules above do: `completion`,
@@ -15,7 +15,7 @@ mod recv_state;
 mod responses;
 mod send_state;
 
-pub(crate) use current::{Current, MAX_MESSAGE, Taken};
+pub(crate) use current::{CurrentRecv, MAX_MESSAGE, TakenRecv};
 pub(crate) use recv_state::{Message, RecvState, Write};
 pub(crate) use responses::{Due, Resource, ResourceOp, ResponseClass, Responses, packets};
 pub(crate) use send_state::SendState;

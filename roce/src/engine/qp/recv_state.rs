@@ -1,6 +1,6 @@
 //! [`RecvState`]: the responder's sequence numbers and the message in progress.
 
-use super::{Current, Responses};
+use super::{CurrentRecv, Responses};
 use crate::wire::{MASK_24, Psn};
 
 /// The responder's half of a queue pair.
@@ -17,7 +17,7 @@ pub(crate) struct RecvState {
     /// Whether a packet was refused temporarily. If so, packets behind it are dropped silently
     /// until it comes again.
     pub(crate) waiting: bool,
-    pub(crate) current: Current,
+    pub(crate) current: CurrentRecv,
     pub(crate) responses: Responses,
 }
 
@@ -48,12 +48,12 @@ impl RecvState {
             effective: 0,
             message: Message::None,
             waiting: false,
-            current: Current::new(shared),
+            current: CurrentRecv::new(shared),
             responses: Responses::default(),
         }
     }
 
-    /// Drops every message and response. The copy area for shared receives in [`Current`] stays
+    /// Drops every message and response. The copy area for shared receives in [`CurrentRecv`] stays
     /// allocated.
     pub(crate) fn reset(&mut self) {
         self.current.forget();

@@ -8,7 +8,7 @@
 
 use crate::engine::environment::Environment;
 use crate::engine::memory::{FirstPacket, Memory, Sink};
-use crate::engine::qp::{Qp, Taken};
+use crate::engine::qp::{Qp, TakenRecv};
 use crate::engine::queue::Srq;
 use crate::engine::scatter::{self, SgeError};
 use crate::engine::table::Table;
@@ -46,7 +46,7 @@ pub(crate) fn take_for_send<M: Memory, S: Sink>(
             && let Some(matched) = env.sink.match_message(&first, &mut sges[..])
         {
             let count = matched.sges.min(sges.len());
-            qp.resp.current.taken = Some(Taken {
+            qp.resp.current.taken = Some(TakenRecv {
                 wr_id: matched.wr_id,
                 pd,
                 cq,
@@ -79,7 +79,7 @@ pub(crate) fn take<M: Memory, S: Sink>(
     let Some(id) = srq else {
         let Some(posted) = qp.rq.front() else { return false };
         let (wr_id, length) = (posted.wr_id, posted.length);
-        current.taken = Some(Taken {
+        current.taken = Some(TakenRecv {
             wr_id,
             pd: qp.pd,
             cq: qp.recv_cq,
@@ -97,7 +97,7 @@ pub(crate) fn take<M: Memory, S: Sink>(
         return false;
     };
     copy.copy_from_slice(posted.sges);
-    current.taken = Some(Taken {
+    current.taken = Some(TakenRecv {
         wr_id: posted.wr_id,
         pd: srq.pd,
         cq: srq.cq.unwrap_or(qp.recv_cq),
