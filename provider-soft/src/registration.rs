@@ -213,8 +213,8 @@ pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
 
 /// Calls `each` with these devices.
 pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> T) -> T {
-    static ASKED: ForkLock<Option<Asked>> = ForkLock::new(None);
-    let mut asked = ASKED.lock_or(|| None);
+    static REQUESTED: ForkLock<Option<RequestedDevices>> = ForkLock::new(None);
+    let mut asked = REQUESTED.lock_or(|| None);
     if let Some(asked) = asked.as_ref().filter(|asked| asked.is_of_this_process()) {
         return each(&asked.made);
     }
@@ -230,18 +230,18 @@ pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> 
         None => Vec::new(),
     };
     let (process, mark) = (std::process::id(), ForkMark::new().ok());
-    each(&asked.insert(Asked { process, mark, made }).made)
+    each(&asked.insert(RequestedDevices { process, mark, made }).made)
 }
 
 /// The devices created by a process for `VERBS_SOFT`.
-struct Asked {
+struct RequestedDevices {
     process: u32,
     /// Avoids querying the process id, if the kernel supports the mark.
     mark: Option<ForkMark>,
     made: Vec<Result<DeviceInfo, Skipped>>,
 }
 
-impl Asked {
+impl RequestedDevices {
     fn is_of_this_process(&self) -> bool {
         match &self.mark {
             Some(mark) => !mark.is_gone(),

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use common::{End, PATIENCE, QKEY, Shape, eventually, gid};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use provider_soft::cm::{
-    Gsi, ListenerCache, Listening, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route, Spare,
-    is_taken, ports_of, resolve,
+    Gsi, ListenerCache, ListenerName, Lookup, MAD_LEN, MadAddress, Port, ReceivedMad, Resolution, Route,
+    SpareFd, is_taken, ports_of, resolve,
 };
 use provider_soft::{Soft, SoftDevice};
 use roce::wire::icrc::{Flow, Icrc, compute};
@@ -278,7 +278,7 @@ fn an_own_address_resolves_to_its_own_port() {
     let port = new_port();
     let number = free_number();
     // Even if another process listens on all addresses.
-    let _listening = Listening::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), &[new_port()]).unwrap();
+    let _listening = ListenerName::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), &[new_port()]).unwrap();
     let route = done(resolve(TCP, None, (port.address(), number).into()).unwrap());
     assert_eq!((route.port.name(), route.destination), (port.name(), port.address()));
     assert!(route.is_local);
@@ -289,13 +289,13 @@ fn addresses_of_this_machine_lead_to_the_listener_of_the_port() {
     let (server, client) = (new_port(), new_port());
     let number = free_number();
     let any = (Ipv4Addr::UNSPECIFIED, number).into();
-    let listening = Listening::bind(TCP, any, from_ref(&server)).unwrap().expect("nobody has the name");
+    let listening = ListenerName::bind(TCP, any, from_ref(&server)).unwrap().expect("nobody has the name");
     for destination in ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1"] {
         let to = SocketAddr::new(destination.parse().unwrap(), number);
         let mut lookup = pending(resolve(TCP, Some(client.address()), to).unwrap());
         assert!(lookup.poll().unwrap().is_none(), "no reply yet");
         await_readable(&listening);
-        listening.reply(&mut Spare::new()).unwrap();
+        listening.reply(&mut SpareFd::new()).unwrap();
         await_readable(&lookup);
         let route = lookup.poll().unwrap().expect("a reply");
         assert_eq!((route.port.name(), route.destination), (client.name(), server.address()));
@@ -309,10 +309,10 @@ fn ipv6_addresses_lead_to_listeners_and_carry_mads() {
     let server = new_port();
     let number = free_number();
     let any = (Ipv6Addr::UNSPECIFIED, number).into();
-    let listening = Listening::bind(TCP, any, from_ref(&server)).unwrap().expect("nobody has the name");
+    let listening = ListenerName::bind(TCP, any, from_ref(&server)).unwrap().expect("nobody has the name");
     let to: SocketAddr = (Ipv6Addr::LOCALHOST, number).into();
     let mut lookup = pending(resolve(TCP, None, to).unwrap());
-    listening.reply(&mut Spare::new()).unwrap();
+    listening.reply(&mut SpareFd::new()).unwrap();
     let route = lookup.poll().unwrap().expect("a reply");
     assert_eq!(route.destination, server.address(), "a device of the other family");
     match SoftDevice::bind(Ipv6Addr::LOCALHOST.into()) {
@@ -333,13 +333,13 @@ fn ipv6_addresses_lead_to_listeners_and_carry_mads() {
 fn a_listener_on_one_address_comes_before_one_on_all() {
     let (one, all) = (new_port(), known_port());
     let number = free_number();
-    let on_one = Listening::bind(TCP, (Ipv4Addr::LOCALHOST, number).into(), from_ref(&one)).unwrap();
+    let on_one = ListenerName::bind(TCP, (Ipv4Addr::LOCALHOST, number).into(), from_ref(&one)).unwrap();
     // On separate devices, as on another machine.
-    let on_all = Listening::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), from_ref(&all)).unwrap();
+    let on_all = ListenerName::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), from_ref(&all)).unwrap();
     for (destination, expected) in [([127, 0, 0, 1], &one), ([127, 0, 0, 2], &all)] {
         let mut lookup = pending(resolve(TCP, None, (destination, number).into()).unwrap());
         for listening in [&on_all, &on_one] {
-            listening.as_ref().unwrap().reply(&mut Spare::new()).unwrap();
+            listening.as_ref().unwrap().reply(&mut SpareFd::new()).unwrap();
         }
         let route = lookup.poll().unwrap().expect("a reply");
         assert_eq!(route.destination, expected.address());
@@ -359,15 +359,15 @@ fn a_listener_on_all_addresses_loses_none_to_another_one() {
         let number = free_number();
         let at = |address: &str| SocketAddr::new(address.parse().unwrap(), number);
         assert!(!is_taken(TCP, at(second)).unwrap());
-        let listening = Listening::bind(TCP, at(first), &[new_port()]).unwrap().expect("nobody has it");
-        let refused = Listening::bind(TCP, at(second), &[new_port()]).unwrap_err();
+        let listening = ListenerName::bind(TCP, at(first), &[new_port()]).unwrap().expect("nobody has it");
+        let refused = ListenerName::bind(TCP, at(second), &[new_port()]).unwrap_err();
         assert_eq!(refused, Errno::ADDRINUSE, "{first}, then {second}");
         assert!(is_taken(TCP, at(second)).unwrap() && is_taken(TCP, at(first)).unwrap());
         assert!(!is_taken(0x111, at(first)).unwrap(), "another port space");
         // The clients that looked are gone.
-        listening.reply(&mut Spare::new()).unwrap();
+        listening.reply(&mut SpareFd::new()).unwrap();
         drop(listening);
-        assert!(Listening::bind(TCP, at(second), &[new_port()]).unwrap().is_some(), "{second} alone");
+        assert!(ListenerName::bind(TCP, at(second), &[new_port()]).unwrap().is_some(), "{second} alone");
     }
 }
 
@@ -401,7 +401,7 @@ fn without_a_listener_an_address_of_this_machine_is_itself() {
 fn a_listener_that_ends_without_a_reply_leaves_the_address_itself() {
     let client = new_port();
     let to: SocketAddr = ([127, 0, 0, 1], free_number()).into();
-    let listening = Listening::bind(TCP, to, &[new_port()]).unwrap();
+    let listening = ListenerName::bind(TCP, to, &[new_port()]).unwrap();
     let mut lookup = pending(resolve(TCP, Some(client.address()), to).unwrap());
     drop(listening);
     await_readable(&lookup);
@@ -418,9 +418,10 @@ fn a_reply_with_the_token_of_another_name_is_not_kept_for_its_own() {
     let [client, first, second] = [(); 3].map(|()| new_port());
     let [number, other] = [(); 2].map(|()| free_number());
     let any = |number| (Ipv4Addr::UNSPECIFIED, number).into();
-    let listening = Listening::bind(TCP, any(other), from_ref(&first)).unwrap().expect("nobody has the name");
+    let listening =
+        ListenerName::bind(TCP, any(other), from_ref(&first)).unwrap().expect("nobody has the name");
     let (mut reply, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(other)).unwrap());
-    listening.reply(&mut Spare::new()).unwrap();
+    listening.reply(&mut SpareFd::new()).unwrap();
     stream.read_to_end(&mut reply).unwrap();
 
     // A process repeats under its name the reply of another name, which continues to exist.
@@ -435,9 +436,9 @@ fn a_reply_with_the_token_of_another_name_is_not_kept_for_its_own() {
     assert!(!replies.is_known(TCP, to), "it may be over at any time");
     drop(repeats);
 
-    let next = Listening::bind(TCP, any(number), from_ref(&second)).unwrap().expect("nobody has the name");
+    let next = ListenerName::bind(TCP, any(number), from_ref(&second)).unwrap().expect("nobody has the name");
     let mut lookup = pending(replies.resolve(TCP, Some(client.address()), to).unwrap());
-    next.reply(&mut Spare::new()).unwrap();
+    next.reply(&mut SpareFd::new()).unwrap();
     assert_eq!(lookup.poll().unwrap().expect("a reply").destination, second.address());
     assert!(replies.keep(lookup) && replies.is_known(TCP, to));
     let route = done(replies.resolve(TCP, Some(client.address()), to).unwrap());
@@ -450,12 +451,12 @@ fn a_reply_with_the_token_of_another_name_is_not_kept_for_its_own() {
 fn a_reply_is_not_kept_once_another_socket_has_the_token_of_a_listener_that_has_ended() {
     let (client, number) = (new_port(), free_number());
     let any = (Ipv4Addr::UNSPECIFIED, number).into();
-    let listening = Listening::bind(TCP, any, &[new_port()]).unwrap().expect("nobody has the name");
+    let listening = ListenerName::bind(TCP, any, &[new_port()]).unwrap().expect("nobody has the name");
     let mut replies = ListenerCache::default();
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
     let mut lookup = pending(replies.resolve(TCP, Some(client.address()), to).unwrap());
     let (mut reply, mut stream) = (Vec::new(), UnixStream::connect_addr(&name_on_all(number)).unwrap());
-    listening.reply(&mut Spare::new()).unwrap();
+    listening.reply(&mut SpareFd::new()).unwrap();
     stream.read_to_end(&mut reply).unwrap();
     drop(listening);
     let token = u64::from_ne_bytes(*reply.last_chunk().unwrap());
@@ -469,7 +470,7 @@ fn a_reply_is_not_kept_once_another_socket_has_the_token_of_a_listener_that_has_
 fn port_spaces_and_numbers_are_apart() {
     let client = new_port();
     let number = free_number();
-    let _listening = Listening::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), &[new_port()]).unwrap();
+    let _listening = ListenerName::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), &[new_port()]).unwrap();
     let to = |number| (Ipv4Addr::LOCALHOST, number).into();
     done(resolve(0x111, Some(client.address()), to(number)).unwrap());
     done(resolve(TCP, Some(client.address()), to(free_number())).unwrap());
@@ -488,23 +489,23 @@ fn an_address_of_another_machine_needs_a_device_with_the_kernels_source() {
 fn a_name_is_taken_once_where_only_the_name_leads_to_the_device() {
     let number = free_number();
     let any = (Ipv4Addr::UNSPECIFIED, number).into();
-    let first = Listening::bind(TCP, any, &[new_port()]).unwrap();
+    let first = ListenerName::bind(TCP, any, &[new_port()]).unwrap();
     assert!(first.is_some());
-    assert_eq!(Listening::bind(TCP, any, &[new_port()]).unwrap_err(), Errno::ADDRINUSE);
+    assert_eq!(ListenerName::bind(TCP, any, &[new_port()]).unwrap_err(), Errno::ADDRINUSE);
     // The address of a device requested by number is known without a name.
     let known = known_port();
-    assert!(Listening::bind(TCP, any, from_ref(&known)).unwrap().is_none());
+    assert!(ListenerName::bind(TCP, any, from_ref(&known)).unwrap().is_none());
     drop(first);
     // Clients nevertheless look for it under this name.
     let own = (known.address(), number).into();
-    let foreign = Listening::bind(TCP, own, &[new_port()]).unwrap();
-    assert_eq!(Listening::bind(TCP, own, from_ref(&known)).unwrap_err(), Errno::ADDRINUSE);
+    let foreign = ListenerName::bind(TCP, own, &[new_port()]).unwrap();
+    assert_eq!(ListenerName::bind(TCP, own, from_ref(&known)).unwrap_err(), Errno::ADDRINUSE);
     drop(foreign);
     let loopback = (Ipv4Addr::LOCALHOST, number).into();
-    let second = Listening::bind(TCP, loopback, from_ref(&known)).unwrap();
-    assert_eq!(Listening::bind(TCP, loopback, from_ref(&known)).unwrap_err(), Errno::ADDRINUSE);
+    let second = ListenerName::bind(TCP, loopback, from_ref(&known)).unwrap();
+    assert_eq!(ListenerName::bind(TCP, loopback, from_ref(&known)).unwrap_err(), Errno::ADDRINUSE);
     drop(second);
-    assert!(Listening::bind(TCP, any, &[new_port()]).unwrap().is_some());
+    assert!(ListenerName::bind(TCP, any, &[new_port()]).unwrap().is_some());
     let zero = (Ipv4Addr::UNSPECIFIED, 0).into();
-    assert_eq!(Listening::bind(TCP, zero, &[]).unwrap_err(), Errno::INVAL);
+    assert_eq!(ListenerName::bind(TCP, zero, &[]).unwrap_err(), Errno::INVAL);
 }

@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use common::{PATIENCE, Process};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use provider_soft::cm::{
-    DeviceOwner, ListenerCache, Listening, MAD_LEN, MadAddress, Port, Resolution, Spare, resolve,
+    DeviceOwner, ListenerCache, ListenerName, MAD_LEN, MadAddress, Port, Resolution, SpareFd, resolve,
 };
 use verbs::Errno;
 
@@ -57,16 +57,16 @@ fn listen(port: u16) {
     let ports = Port::all();
     let [own] = &ports[..] else { panic!("{ports:?}") };
     let gsi = own.take_gsi().unwrap();
-    let _device = Listening::of_device(own).unwrap();
-    assert_eq!(Listening::of_device(own).unwrap_err(), Errno::ADDRINUSE);
+    let _device = ListenerName::of_device(own).unwrap();
+    assert_eq!(ListenerName::of_device(own).unwrap_err(), Errno::ADDRINUSE);
     let owner = DeviceOwner::at(own.address(), 0, 0);
     assert!(matches!(owner, DeviceOwner::Unknown), "this process learns nothing of its own end: {owner:?}");
     let any = (Ipv4Addr::UNSPECIFIED, port).into();
-    let listening = Listening::bind(TCP, any, &ports).unwrap().expect("nobody has the name");
+    let listening = ListenerName::bind(TCP, any, &ports).unwrap().expect("nobody has the name");
     println!("listening");
     loop {
         wait(&[gsi.as_fd(), listening.as_fd()]);
-        listening.reply(&mut Spare::new()).unwrap();
+        listening.reply(&mut SpareFd::new()).unwrap();
         while let Some(received) = gsi.recv() {
             gsi.send(&received.from, &received.mad).unwrap();
             if received.mad.last() == Some(&0) {
@@ -80,7 +80,7 @@ fn connect(port: u16) {
     let ports = Port::all();
     let [own] = &ports[..] else { panic!("{ports:?}") };
     for ip in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST] {
-        let taken = Listening::bind(TCP, (ip, port).into(), &ports);
+        let taken = ListenerName::bind(TCP, (ip, port).into(), &ports);
         assert_eq!(taken.unwrap_err(), Errno::ADDRINUSE, "the other process listens there: {ip}");
     }
     let gsi = own.take_gsi().unwrap();

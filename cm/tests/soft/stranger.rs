@@ -8,7 +8,7 @@ use ib_cm::wire::{
     sidr_rep, sidr_req,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use provider_soft::cm::{Gsi, Listening, MAD_LEN, MadAddress, Port, Spare};
+use provider_soft::cm::{Gsi, ListenerName, MAD_LEN, MadAddress, Port, SpareFd};
 use rdmacm::{
     ConnParam, ConnectRequest, Connector, EventChannel, EventKind, Incoming, Listener, ListenerInit,
     PortSpace,
@@ -32,7 +32,7 @@ fn receive(gsi: &Gsi) -> Message {
 
 /// Returns the next message with its sender and its transaction id. Meanwhile answers the clients
 /// of a listener's name.
-fn receive_beside(gsi: &Gsi, name: Option<&Listening>) -> (MadAddress, u64, Message) {
+fn receive_beside(gsi: &Gsi, name: Option<&ListenerName>) -> (MadAddress, u64, Message) {
     loop {
         if let Some(received) = gsi.recv() {
             let (header, message) = Message::parse(&received.mad).expect("a message");
@@ -42,7 +42,7 @@ fn receive_beside(gsi: &Gsi, name: Option<&Listening>) -> (MadAddress, u64, Mess
         let mut fds: Vec<_> = files.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
         let patience = PollTimeout::try_from(PATIENCE).expect("it fits");
         assert_ne!(poll(&mut fds, patience), Ok(0), "a message comes in time");
-        name.map(|name| name.reply(&mut Spare::default())).transpose().unwrap();
+        name.map(|name| name.reply(&mut SpareFd::default())).transpose().unwrap();
     }
 }
 
@@ -56,7 +56,7 @@ fn a_process_that_exits_repeats_its_disconnection_until_it_is_answered() {
     }
     let host = Host::new();
     let peer = gsi(&host);
-    let name = Listening::bind(PortSpace::TCP.0, host.at(PORT), &[peer.port()]).unwrap();
+    let name = ListenerName::bind(PortSpace::TCP.0, host.at(PORT), &[peer.port()]).unwrap();
     let mut process = Process(start_on(&host.address.to_string(), &format!("leave {PORT}")));
     let (from, tid, Message::Req(request)) = receive_beside(&peer, name.as_ref()) else {
         panic!("a request")

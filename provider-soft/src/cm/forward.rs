@@ -30,7 +30,7 @@ use super::gsi::{MAD_LEN, MadAddress, ReceivedMad};
 use super::owner::Owner;
 use super::port::Port;
 use super::rendezvous::{is_reached, service_name};
-use crate::io::spare::Spare;
+use crate::io::spare::SpareFd;
 
 /// Receives the requests for a service that other processes forward. Dropping it frees the service.
 ///
@@ -41,7 +41,7 @@ pub struct Mailbox {
     /// The connections of other processes. A connection's event has its index and 1.
     streams: Vec<UnixStream>,
     epoll: Epoll,
-    spare: Spare,
+    spare: SpareFd,
 }
 
 impl Mailbox {
@@ -59,7 +59,7 @@ impl Mailbox {
         listen(&listener, Backlog::new(BACKLOG)?)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
-        Ok(Some(Self { listener: listener.into(), streams: Vec::new(), epoll, spare: Spare::new() }))
+        Ok(Some(Self { listener: listener.into(), streams: Vec::new(), epoll, spare: SpareFd::new() }))
     }
 
     /// Returns the next request, without waiting.
@@ -91,7 +91,7 @@ impl Mailbox {
         let (stream, _) = self.spare.lend(accept).ok()?;
         if self.spare.is_lent() {
             drop(stream);
-            self.spare = Spare::new();
+            self.spare = SpareFd::new();
         } else if Owner::from_stream(&stream).is_ok_and(Owner::is_own_user)
             && self.streams.len() < CONNECTIONS
             && self.streams.try_reserve(1).is_ok()

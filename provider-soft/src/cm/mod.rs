@@ -8,7 +8,7 @@
 //! | [`resolve`] | from the address that a program connects to, to a [`Route`]: port and peer |
 //! | [`ListenerCache`] | the same, for a connection manager that sends each listener one request |
 //! | [`ports_of`] | from the address that a program listens on, to ports |
-//! | [`Listening`] | a name that leads other processes of this machine to a listener |
+//! | [`ListenerName`] | a name that leads other processes of this machine to a listener |
 //! | [`Mailbox`], [`Forwarder`] | requests between processes that share an address |
 //! | [`DeviceOwner`] | the process of a device of this machine, to detect its end |
 //! | [`is_taken`] | whether a listener of this machine has an address and port |
@@ -19,8 +19,8 @@
 //! # Threads
 //! Nothing here calls back. A received MAD goes into a bounded queue and makes the [`Gsi`]'s
 //! descriptor readable. A connection manager therefore needs only one thread per process. The
-//! thread waits for the descriptors of all devices and of its [`Listening`] and [`Lookup`] values,
-//! at most until its next deadline. The device's worker holds the lock of the data path;
+//! thread waits for the descriptors of all devices and of its [`ListenerName`] and [`Lookup`]
+//! values, at most until its next deadline. The device's worker holds the lock of the data path;
 //! acknowledgements wait for it. A state machine must not run there, nor in a thread that polls a
 //! completion queue and happens to receive the packet.
 //!
@@ -37,7 +37,7 @@
 //!
 //! [`ports_of`] handles the first two. The third is the meaning of `localhost` and of the host's
 //! name, while a device of `VERBS_SOFT=auto` has an address of 127.0.0.0/8 that depends on the
-//! process. A listener therefore takes a *name* for its port ([`Listening`]) and sends the
+//! process. A listener therefore takes a *name* for its port ([`ListenerName`]) and sends the
 //! addresses of its devices to clients that connect to this name. [`resolve`] does so for
 //! destinations on this machine.
 //!
@@ -62,12 +62,12 @@ mod resolve;
 pub use crate::device::at_new_port;
 pub use crate::device::exit::at_exit;
 pub use crate::device::fork::ForkMark;
-pub use crate::io::spare::Spare;
+pub use crate::io::spare::SpareFd;
 pub use forward::{Forwarder, Mailbox};
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use listener_cache::{Found, ListenerCache};
 pub use port::Port;
 pub use presence::AddressWatch;
 pub use process::{DeviceOwner, PeerProcess};
-pub use rendezvous::{Listening, is_taken};
+pub use rendezvous::{ListenerName, is_taken};
 pub use resolve::{Lookup, LookupId, Resolution, Route, ports_of, resolve};

@@ -1,9 +1,9 @@
 //! [`DeviceOwner`]: the process of a device of this machine, to detect its end.
 //!
-//! A killed process does not disconnect from its peers: its devices end with it; no kernel acts
-//! for them. A connection manager therefore takes a name for each of its devices
-//! ([`Listening::of_device`](super::Listening::of_device)). Peers on this machine find the process
-//! through this name:
+//! A killed process does not disconnect from its peers: its devices end with it; no kernel acts for
+//! them. A connection manager therefore takes a name for each of its devices
+//! ([`ListenerName::of_device`](super::ListenerName::of_device)). Peers on this machine find the
+//! process through this name:
 //!
 //! ```text
 //!   owner:  listen at \0verbs-soft/cm/2/device/127.5.6.7, reply to those who connect

@@ -1,4 +1,5 @@
-//! [`Listening`]: names of listeners. They lead processes of one machine to the listeners' devices.
+//! [`ListenerName`]: the names of listeners. They lead processes of one machine to the listeners'
+//! devices.
 //!
 //! A name is an abstract address of a Unix socket. It belongs to the network namespace, like IP
 //! addresses, needs no rights or directory and ends with its process. It consists of the port
@@ -53,13 +54,13 @@ use super::owner::Owner;
 use super::port::Port;
 use crate::io::address::{gid_of, loopback_of, unspecified_of};
 use crate::io::share;
-use crate::io::spare::Spare;
+use crate::io::spare::SpareFd;
 
 /// The name of a listener of this process. Dropping it frees the name.
 ///
 /// The owner waits for the descriptor to be readable, then calls [`reply`](Self::reply).
 #[derive(Debug)]
-pub struct Listening {
+pub struct ListenerName {
     listener: UnixListener,
     name: String,
     /// The socket with the token's name.
@@ -68,7 +69,7 @@ pub struct Listening {
     reply: Box<[u8]>,
 }
 
-impl Listening {
+impl ListenerName {
     /// Takes the name of a listener on an address and port, reached through `ports`.
     ///
     /// `space` is the port space as numbered by `rdma_cm.h` (0x106: TCP). A listener on `::` that
@@ -231,7 +232,7 @@ impl Listening {
     /// # Errors
     /// Any errno of `accept4(2)` except `EAGAIN`. After `EMFILE` the descriptor stays readable:
     /// pause before the next call.
-    pub fn reply(&self, spare: &mut Spare) -> Result<(), Errno> {
+    pub fn reply(&self, spare: &mut SpareFd) -> Result<(), Errno> {
         for _ in 0..CLIENTS {
             match spare.lend(|| self.listener.accept().map_err(errno)) {
                 // The reply fits into the empty buffer of a new stream. If the client is gone,
@@ -330,7 +331,7 @@ fn reply_for(ports: &[Port], token: Token) -> Box<[u8]> {
 }
 
 /// Readable while clients wait.
-impl AsFd for Listening {
+impl AsFd for ListenerName {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }

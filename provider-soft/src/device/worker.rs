@@ -13,7 +13,7 @@
 //! lasted. Packets do not wake the worker while a program polls. A program may wait between two
 //! polls for a byte of its memory to change. It stalls if the packet changing the byte arrives
 //! after the poll. Once the worker has found such a stall, it works as for a program that does not
-//! poll, and then checks every 30 µs until [`Rests`] ends this. Handling the packet and resting
+//! poll, and then checks every 30 µs until [`Backoff`] ends this. Handling the packet and resting
 //! again would not help: the stalls would repeat with each message.
 //!
 //! With the lock held, the worker stores the events that wake it in the device core. A thread that
@@ -48,18 +48,18 @@ pub(crate) fn run(shared: &DeviceState) {
     // By default the kernel stretches a rest of 30 µs to 80 µs. If this fails, rests are longer.
     let _ = set_timerslack(SLACK);
     let polls = || shared.polls.load(Ordering::Relaxed);
-    let mut habit = Habit::new(polls(), shared.now());
+    let mut pattern = PollPattern::new(polls(), shared.now());
     // Whether a thread set the alarm, relying on the worker to look at everything.
     let mut alarmed = true;
     let mut pause = PAUSE;
-    let mut rests = Rests::default();
+    let mut rests = Backoff::default();
     while !shared.stop.load(Ordering::Acquire) {
-        habit.count(polls(), shared.now());
+        pattern.count(polls(), shared.now());
         // If work was left, this thread held the lock a moment ago.
         shared.core.yield_to_waiters();
         // A poller may hold the lock; a poll may take long.
         let taken =
-            if habit.has_polled && !alarmed { shared.core.try_lock() } else { Some(shared.core.lock()) };
+            if pattern.has_polled && !alarmed { shared.core.try_lock() } else { Some(shared.core.lock()) };
         let Some(mut guard) = taken else {
             alarmed = rest(shared, pause);
             pause = (2 * pause).min(TICK);
@@ -68,13 +68,13 @@ pub(crate) fn run(shared: &DeviceState) {
         pause = PAUSE;
         guard.sleep = Sleep::AWAKE;
         shared.take_event_requests(&mut guard, shared.now());
-        if habit.is_polled && !guard.sink.is_armed() {
+        if pattern.is_polled && !guard.sink.is_armed() {
             // Working here instead of in the poller would move the device's data between two
             // processors.
             guard.sleep = Sleep::POLLED;
             shared.leave(guard, shared.now());
             alarmed = wait_while_polled(shared, &mut rests);
-            habit = Habit::new(polls(), shared.now());
+            pattern = PollPattern::new(polls(), shared.now());
             continue;
         }
         let (sleep, clogged) = look(shared, guard);
@@ -82,9 +82,9 @@ pub(crate) fn run(shared: &DeviceState) {
     }
 }
 
-/// The program's polling habit.
+/// The program's polling pattern.
 #[derive(Debug)]
-struct Habit {
+struct PollPattern {
     /// The number of polls at the last full tick and its time.
     polls: u32,
     since: Time,
@@ -94,7 +94,7 @@ struct Habit {
     has_polled: bool,
 }
 
-impl Habit {
+impl PollPattern {
     fn new(polls: u32, since: Time) -> Self {
         Self { polls, since, is_polled: false, has_polled: false }
     }
@@ -112,7 +112,7 @@ impl Habit {
 
 /// Leaves the device to the polling program until it stops or the alarm is set. Returns whether
 /// the alarm was set.
-fn wait_while_polled(shared: &DeviceState, rests: &mut Rests) -> bool {
+fn wait_while_polled(shared: &DeviceState, rests: &mut Backoff) -> bool {
     let polls = || shared.polls.load(Ordering::Relaxed);
     rests.tick = TICK;
     loop {
@@ -143,20 +143,20 @@ fn wait_while_polled(shared: &DeviceState, rests: &mut Rests) -> bool {
 
 /// The times during which the worker does not work for a polling program.
 #[derive(Debug)]
-struct Rests {
+struct Backoff {
     /// The duration of the next rest, in nanoseconds.
     tick: u64,
     /// The number of glances before the next rest.
     glances: u32,
 }
 
-impl Default for Rests {
+impl Default for Backoff {
     fn default() -> Self {
         Self { tick: TICK, glances: 0 }
     }
 }
 
-impl Rests {
+impl Backoff {
     /// Returns the time to rest before the next glance, if any.
     fn next(&mut self) -> Option<u64> {
         if let Some(left) = self.glances.checked_sub(1) {
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn rests_grow_and_a_stall_replaces_the_next_by_glances() {
-        let mut rests = Rests::default();
+        let mut rests = Backoff::default();
         let ms: Vec<_> = (0..5).map(|_| rests.next().unwrap() / TICK).collect();
         assert_eq!(ms, [1, 2, 4, 8, 8]);
         rests.stalled();
@@ -318,11 +318,11 @@ mod tests {
 
     #[test]
     fn only_a_program_that_polls_often_enough_counts_as_polling() {
-        let (mut habit, mut polls, mut now) = (Habit::new(0, Time(0)), 0, Time(0));
+        let (mut pattern, mut polls, mut now) = (PollPattern::new(0, Time(0)), 0, Time(0));
         let mut count = |count: u64, after: u64| {
             (polls, now) = (polls + count as u32, now + after);
-            habit.count(polls, now);
-            (habit.has_polled, habit.is_polled)
+            pattern.count(polls, now);
+            (pattern.has_polled, pattern.is_polled)
         };
         assert_eq!(count(0, TICK), (false, false));
         assert_eq!(count(POLLING - 1, TICK), (true, false));

@@ -51,7 +51,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use verbs_core::Errno;
 
-use super::spare::Spare;
+use super::spare::SpareFd;
 use super::sys;
 
 /// A process's part of an address. Dropping it frees the slot.
@@ -65,7 +65,7 @@ pub(crate) struct Membership {
     /// Holds the name of the index.
     claim: UnixDatagram,
     /// Lets this process answer while its other descriptors are in use.
-    spare: Mutex<Spare>,
+    spare: Mutex<SpareFd>,
 }
 
 /// The last index of a socket.
@@ -107,7 +107,7 @@ impl Membership {
         };
         // Packets for the process that had the slot before.
         while sys::discard(socket.as_fd()).is_ok() {}
-        let spare = Mutex::new(Spare::new());
+        let spare = Mutex::new(SpareFd::new());
         Ok((Self { slot: index ^ mask, group, store, requests, claim, spare }, socket))
     }
 

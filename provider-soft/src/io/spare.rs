@@ -1,4 +1,4 @@
-//! [`Spare`]: a descriptor for the moment when all others are in use.
+//! [`SpareFd`]: a descriptor for the moment when all others are in use.
 
 use std::os::fd::OwnedFd;
 
@@ -8,9 +8,9 @@ use verbs_core::Errno;
 /// A descriptor that the process can do without. Closing it for a moment lets a listener respond
 /// while all others are in use.
 #[derive(Debug, Default)]
-pub struct Spare(Option<OwnedFd>);
+pub struct SpareFd(Option<OwnedFd>);
 
-impl Spare {
+impl SpareFd {
     /// Opens the descriptor, if one is free.
     pub fn new() -> Self {
         Self(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok().map(OwnedFd::from))

@@ -21,12 +21,12 @@ pub struct Pd {
     /// Cloned by each address handle of this domain, or of a parent domain created from it.
     ahs: Arc<()>,
     /// The domains kept by a parent domain.
-    within: Option<Within>,
+    parent_domain: Option<ParentDomain>,
 }
 
 /// The shares of a parent domain.
 #[derive(Debug)]
-struct Within {
+struct ParentDomain {
     _pd: Arc<()>,
     _td: Option<Arc<()>>,
 }
@@ -39,9 +39,9 @@ impl Pd {
         Ok(Self::new(device, pd, None))
     }
 
-    fn new(device: &Arc<Device>, pd: roce::engine::Pd, within: Option<Within>) -> Self {
+    fn new(device: &Arc<Device>, pd: roce::engine::Pd, parent_domain: Option<ParentDomain>) -> Self {
         let (users, cqs, ahs) = Default::default();
-        Self { device: Arc::clone(device), pd, users, cqs, ahs, within }
+        Self { device: Arc::clone(device), pd, users, cqs, ahs, parent_domain }
     }
 
     /// Allocates a parent domain. Only this crate allocates queues, so it accepts no allocator. A
@@ -59,9 +59,9 @@ impl Pd {
             let reason = "soft devices allocate the memory of their queues themselves".into();
             return Err(device.error(VERB, Errno::OPNOTSUPP).because(Cause::Other { reason }));
         }
-        let within = Within { _pd: Arc::clone(&attr.pd.users), _td: td };
+        let parent_domain = ParentDomain { _pd: Arc::clone(&attr.pd.users), _td: td };
         let ahs = Arc::clone(&attr.pd.ahs);
-        Ok(Self { ahs, ..Self::new(device, pd, Some(within)) })
+        Ok(Self { ahs, ..Self::new(device, pd, Some(parent_domain)) })
     }
 
     /// Returns a share of this parent domain for a completion queue of this device.
@@ -71,7 +71,7 @@ impl Pd {
     /// domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
         self.id_on(device, verb)?;
-        if self.within.is_none() {
+        if self.parent_domain.is_none() {
             let reason = "a completion queue is made in no protection domain but a parent domain".into();
             return Err(device.error(verb, Errno::INVAL).because(Cause::Other { reason }));
         }
@@ -110,7 +110,7 @@ impl Destroy for Pd {
         let (device, pd) = (&self.device, self.pd);
         let in_use = |users: &Arc<()>| Arc::strong_count(users) > 1 && !device.is_forked();
         // A parent domain shares the address handles of its protection domain.
-        let has_ahs = self.within.is_none() && in_use(&self.ahs);
+        let has_ahs = self.parent_domain.is_none() && in_use(&self.ahs);
         let by = [
             (in_use(&self.cqs), "completion queues"),
             (in_use(&self.users), "parent domains"),
@@ -120,7 +120,7 @@ impl Destroy for Pd {
             let error = device.error("dealloc_pd", Errno::BUSY).because(Cause::InUse { by });
             return Err((self, error));
         }
-        if self.within.is_some() {
+        if self.parent_domain.is_some() {
             return Ok(());
         }
         destroyed(device, "dealloc_pd", |core| core.engine.dealloc_pd(pd)).map_err(|error| (self, error))

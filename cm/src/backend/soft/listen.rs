@@ -6,7 +6,7 @@
 use core::slice::from_ref;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use provider_soft::cm::{Listening, Mailbox, Port};
+use provider_soft::cm::{ListenerName, Mailbox, Port};
 use verbs::Errno;
 
 use super::address::address_of;
@@ -122,7 +122,7 @@ impl State {
             .filter(|(_, address)| is_new(address) && !names.iter().any(|(its, _)| its == address))
             .collect();
         for (address, ports) in names {
-            if let Some(name) = Listening::bind(space.0, address, ports)? {
+            if let Some(name) = ListenerName::bind(space.0, address, ports)? {
                 self.keep_name(key, address, name)?;
             }
         }
@@ -132,7 +132,7 @@ impl State {
             if !listener.is_some_and(|listener| listener.names.iter().any(|(its, _)| *its == any)) {
                 continue;
             }
-            if let Some(name) = Listening::bind_loopback(space.0, address, ports)? {
+            if let Some(name) = ListenerName::bind_loopback(space.0, address, ports)? {
                 self.keep_name(key, address, name)?;
             }
         }
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// Waits for clients of a listener's name.
-    fn keep_name(&mut self, key: Key, address: SocketAddr, name: Listening) -> Result<()> {
+    fn keep_name(&mut self, key: Key, address: SocketAddr, name: ListenerName) -> Result<()> {
         let number = self.draw_number();
         self.epoll.add(&name, Token::Name(number).event())?;
         if name.is_second() {
@@ -187,7 +187,7 @@ impl State {
         listener.names.retain(|(address, number)| {
             let ip = address.ip();
             let own = ports.iter().find(|port| address_of(port, address.port()) == *address);
-            let is_second = self.names.get(number).is_some_and(Listening::is_second);
+            let is_second = self.names.get(number).is_some_and(ListenerName::is_second);
             let is_of_all = ip.is_unspecified() || ip == loopback_of(ip) && !is_second;
             let reply = match own {
                 Some(own) => from_ref(own),
@@ -218,7 +218,7 @@ impl State {
         let mut second = Vec::new();
         for (key, id) in &self.ids {
             for (address, number) in id.listener.iter().flat_map(|listener| &listener.names) {
-                if self.names.get(number).is_some_and(Listening::is_second) {
+                if self.names.get(number).is_some_and(ListenerName::is_second) {
                     second.push((*key, *address, *number));
                 }
             }

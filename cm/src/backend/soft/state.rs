@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use ib_cm::time::Time;
 use nix::sys::epoll::Epoll;
-use provider_soft::cm::{AddressWatch, ListenerCache, Listening, Lookup, LookupId, PeerProcess, Port, Spare};
+use provider_soft::cm::{
+    AddressWatch, ListenerCache, ListenerName, Lookup, LookupId, PeerProcess, Port, SpareFd,
+};
 use verbs::{Ece, Errno, Gid, QpType};
 
 use super::adapter::{Adapter, LINGER, REPEAT};
@@ -77,9 +79,9 @@ pub(super) struct State {
     pub(super) ports: Ports,
     pub(super) lookups: BTreeMap<Key, PendingLookup>,
     pub(super) listeners: ListenerCache,
-    pub(super) names: BTreeMap<u64, Listening>,
+    pub(super) names: BTreeMap<u64, ListenerName>,
     /// Lets listeners respond while the process has no other free descriptor.
-    pub(super) spare: Spare,
+    pub(super) spare: SpareFd,
     /// The processes on this machine that have peers of ids, by increasing numbers.
     pub(super) peers: BTreeMap<u64, Peer>,
     /// The numbers of ended processes whose ids have not been notified yet.
@@ -135,7 +137,7 @@ impl State {
             lookups: BTreeMap::new(),
             listeners: ListenerCache::default(),
             names: BTreeMap::new(),
-            spare: Spare::new(),
+            spare: SpareFd::new(),
             peers: BTreeMap::new(),
             ended_peers: Vec::new(),
             looks: BTreeMap::new(),
@@ -254,7 +256,7 @@ impl State {
         let Some(adapter) = self.adapters.get(&number).filter(|_| !self.names.contains_key(&number)) else {
             return;
         };
-        let Ok(name) = Listening::of_device(&adapter.port) else { return };
+        let Ok(name) = ListenerName::of_device(&adapter.port) else { return };
         if self.epoll.add(&name, Token::Name(number).event()).is_ok() {
             self.names.insert(number, name);
         }
