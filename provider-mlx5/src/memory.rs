@@ -1,5 +1,5 @@
 //! [`QueueMemory`]: memory of this process that the device reads and writes as a queue, and
-//! [`Lent`], memory from a program's allocator.
+//! [`AllocatorMemory`], memory from a program's allocator.
 //!
 //! | memory | size | the allocator's resource type |
 //! |---|---|---|
@@ -99,7 +99,7 @@ impl Pages {
 }
 
 /// Memory of a program's allocator. It is freed when this is dropped, unless the device has it.
-pub(crate) struct Lent {
+pub(crate) struct AllocatorMemory {
     allocator: Allocator,
     memory: NonNull<u8>,
     kind: Resource,
@@ -107,11 +107,11 @@ pub(crate) struct Lent {
 }
 
 // SAFETY: `memory` blocked the auto impls. This value frees it and does not access it.
-unsafe impl Send for Lent {}
+unsafe impl Send for AllocatorMemory {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Lent {}
+unsafe impl Sync for AllocatorMemory {}
 
-impl Lent {
+impl AllocatorMemory {
     /// Allocates `len` bytes from an allocator. `None` if it leaves them to the provider.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for AllocatorMemory {
     fn drop(&mut self) {
         if !self.is_known.load(Ordering::Acquire) {
             // SAFETY: the memory belongs to the allocator. Its last region is gone, and so are the
@@ -151,9 +151,9 @@ impl Drop for Lent {
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for AllocatorMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent").field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("AllocatorMemory").field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 
@@ -163,7 +163,7 @@ pub(crate) struct QueueMemory {
     _excluded: Excluded,
     region: Region,
     /// A program's memory.
-    lent: Option<Arc<Lent>>,
+    lent: Option<Arc<AllocatorMemory>>,
 }
 
 impl QueueMemory {
@@ -197,7 +197,7 @@ impl QueueMemory {
 
     fn of_pages(allocator: Option<&Allocator>, kind: Resource, len: usize) -> Result<Self, Errno> {
         if let Some(allocator) = allocator
-            && let Some((region, lent)) = Lent::new(allocator, kind, len, page_size())?
+            && let Some((region, lent)) = AllocatorMemory::new(allocator, kind, len, page_size())?
         {
             return Self::over(region, Some(lent));
         }
@@ -206,7 +206,7 @@ impl QueueMemory {
         Self::over(pages.allocate(len)?, None)
     }
 
-    fn over(region: Region, lent: Option<Arc<Lent>>) -> Result<Self, Errno> {
+    fn over(region: Region, lent: Option<Arc<AllocatorMemory>>) -> Result<Self, Errno> {
         let len = region.len();
         let excluded = Excluded::new(region.pointer(0, len).as_ptr(), len)?;
         Ok(Self { _excluded: excluded, region, lent })

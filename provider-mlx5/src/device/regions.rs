@@ -7,7 +7,7 @@
 //!
 //! The table contains a region from its registration until its end is requested. Requests that name
 //! it afterwards are faults of the program and end in an error. A region imported into its own
-//! context keeps its place, regardless of its second name.
+//! context keeps its entry, regardless of its second name.
 //!
 //! In a forked child whose parent was adding or removing a region, the table is
 //! [lost](Regions::is_lost).
@@ -20,7 +20,7 @@ use verbs_core::types::AccessFlags;
 
 /// A region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RegionInfo {
     /// The handle of its protection domain.
     pub(crate) pd: u32,
     /// The address of its first byte in requests.
@@ -32,8 +32,8 @@ pub(crate) struct Place {
     pub(crate) is_writable: bool,
 }
 
-impl Place {
-    /// Returns the place of memory at an address of this process, or out of its reach.
+impl RegionInfo {
+    /// Returns the entry of memory at an address of this process, or out of its reach.
     pub(crate) const fn new(
         pd: u32,
         addr: Option<usize>,
@@ -58,7 +58,7 @@ pub(crate) enum Target {
 /// The regions of a context; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
-    by_key: ForkRwLock<BTreeMap<u32, Place>>,
+    by_key: ForkRwLock<BTreeMap<u32, RegionInfo>>,
     /// The key of null regions.
     null_key: Option<u32>,
 }
@@ -76,18 +76,18 @@ impl Regions {
 
     /// Adds a region before any request names it. The caller has checked that the table is not
     /// [lost](Self::is_lost), which it never becomes within a process.
-    pub(crate) fn add(&self, lkey: u32, place: Place) {
+    pub(crate) fn add(&self, lkey: u32, info: RegionInfo) {
         if let Ok(mut by_key) = self.by_key.write() {
-            by_key.insert(lkey, place);
+            by_key.insert(lkey, info);
         }
     }
 
     /// Adds a region registered by another handle, of this process or of another one. Returns its
-    /// place, unless the key has one already. The table is not lost, as for [`add`](Self::add).
-    pub(crate) fn add_imported(&self, lkey: u32, place: Place) -> Option<Place> {
+    /// entry, unless the key has one already. The table is not lost, as for [`add`](Self::add).
+    pub(crate) fn add_imported(&self, lkey: u32, info: RegionInfo) -> Option<RegionInfo> {
         let mut by_key = self.by_key.write().ok()?;
         match by_key.entry(lkey) {
-            Entry::Vacant(entry) => Some(*entry.insert(place)),
+            Entry::Vacant(entry) => Some(*entry.insert(info)),
             Entry::Occupied(_) => None,
         }
     }
@@ -97,9 +97,9 @@ impl Regions {
     ///
     /// # Errors
     /// [`Lost`]
-    pub(crate) fn remove_imported(&self, lkey: u32, place: Place) -> Result<(), Lost> {
+    pub(crate) fn remove_imported(&self, lkey: u32, info: RegionInfo) -> Result<(), Lost> {
         let mut by_key = self.by_key.write()?;
-        if by_key.get(&lkey) == Some(&place) {
+        if by_key.get(&lkey) == Some(&info) {
             by_key.remove(&lkey);
         }
         Ok(())
@@ -109,13 +109,13 @@ impl Regions {
     ///
     /// # Errors
     /// [`Lost`]
-    pub(crate) fn remove(&self, lkey: u32) -> Result<Option<Place>, Lost> {
+    pub(crate) fn remove(&self, lkey: u32) -> Result<Option<RegionInfo>, Lost> {
         Ok(self.by_key.write()?.remove(&lkey))
     }
 
     /// Returns whether this process reaches the memory of all regions.
     pub(crate) fn all_in_reach(&self) -> bool {
-        self.view().is_ok_and(|view| view.by_key.values().all(|place| place.addr.is_some()))
+        self.view().is_ok_and(|view| view.by_key.values().all(|info| info.addr.is_some()))
     }
 
     /// Returns a view of the regions; none ends while it lives.
@@ -130,7 +130,7 @@ impl Regions {
 /// The regions, locked against changes.
 #[derive(Debug)]
 pub(crate) struct View<'a> {
-    by_key: ForkReadGuard<'a, BTreeMap<u32, Place>>,
+    by_key: ForkReadGuard<'a, BTreeMap<u32, RegionInfo>>,
     null_key: Option<u32>,
 }
 
@@ -141,13 +141,13 @@ impl View<'_> {
         if Some(lkey) == self.null_key {
             return Some(Target::Discard);
         }
-        let place = self.by_key.get(&lkey)?;
-        let offset = address.checked_sub(place.iova)?;
-        let is_inside = offset.checked_add(length.into()).is_some_and(|end| end <= place.length);
-        if !is_inside || place.pd != pd || !place.is_writable {
+        let info = self.by_key.get(&lkey)?;
+        let offset = address.checked_sub(info.iova)?;
+        let is_inside = offset.checked_add(length.into()).is_some_and(|end| end <= info.length);
+        if !is_inside || info.pd != pd || !info.is_writable {
             return None;
         }
-        Some(Target::At(place.addr?.checked_add(usize::try_from(offset).ok()?)?))
+        Some(Target::At(info.addr?.checked_add(usize::try_from(offset).ok()?)?))
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_second_name_leaves_the_place_of_a_region_alone() {
         let (here, beyond) =
-            (Place::new(5, Some(0x1000), 64, 0x1000, RIGHTS), Place::new(6, None, 64, 0, RIGHTS));
+            (RegionInfo::new(5, Some(0x1000), 64, 0x1000, RIGHTS), RegionInfo::new(6, None, 64, 0, RIGHTS));
         let regions = Regions::new(None);
         regions.add(1, here);
         assert_eq!(regions.add_imported(1, beyond), None);
@@ -181,10 +181,10 @@ mod tests {
     #[test]
     fn an_element_has_a_target_where_the_device_had_written() {
         let regions = Regions::new(Some(7));
-        regions.add(1, Place::new(5, Some(0x1000), 64, 0x8000, RIGHTS));
-        regions.add(2, Place::new(5, Some(0x1000), 64, 0x1000, AccessFlags::empty()));
-        regions.add(3, Place::new(5, Some(0x2000), 64, 0x2000, RIGHTS | AccessFlags::ZERO_BASED));
-        regions.add(4, Place::new(5, Some(0), u64::MAX, 0, RIGHTS));
+        regions.add(1, RegionInfo::new(5, Some(0x1000), 64, 0x8000, RIGHTS));
+        regions.add(2, RegionInfo::new(5, Some(0x1000), 64, 0x1000, AccessFlags::empty()));
+        regions.add(3, RegionInfo::new(5, Some(0x2000), 64, 0x2000, RIGHTS | AccessFlags::ZERO_BASED));
+        regions.add(4, RegionInfo::new(5, Some(0), u64::MAX, 0, RIGHTS));
         for (pd, lkey, address, length, target) in [
             (5, 1, 0x8000, 64, Some(Target::At(0x1000))),
             (5, 1, 0x8004, 60, Some(Target::At(0x1004))),
@@ -210,7 +210,7 @@ mod tests {
     fn a_region_out_of_reach_has_no_target() {
         let regions = Regions::new(None);
         assert!(regions.all_in_reach());
-        regions.add(1, Place::new(5, None, 64, 0, RIGHTS));
+        regions.add(1, RegionInfo::new(5, None, 64, 0, RIGHTS));
         assert!(!regions.all_in_reach() && regions.view().unwrap().target(5, 1, 0, 8).is_none());
         assert!(regions.remove(1).unwrap().is_some() && regions.all_in_reach());
         assert_eq!(regions.remove(1), Ok(None));
@@ -219,9 +219,9 @@ mod tests {
     #[test]
     fn a_child_removes_regions_unless_its_parent_was_changing_the_table() {
         let regions = Regions::new(None);
-        regions.add(1, Place::new(5, None, 64, 0, RIGHTS));
+        regions.add(1, RegionInfo::new(5, None, 64, 0, RIGHTS));
         let reads = regions.view();
-        assert!(is_true_in_child(|| regions.remove(1).is_ok_and(|place| place.is_some())));
+        assert!(is_true_in_child(|| regions.remove(1).is_ok_and(|info| info.is_some())));
         drop(reads);
         let writes = regions.by_key.write();
         assert!(is_true_in_child(|| regions.is_lost()

@@ -21,7 +21,7 @@ use verbs_core::fork::ForkLock;
 use verbs_core::ring::Region;
 
 use crate::doorbell::Record;
-use crate::memory::{Allocator, Lent, QueueMemory, Resource};
+use crate::memory::{Allocator, AllocatorMemory, QueueMemory, Resource};
 
 /// The size of a slot, in bytes.
 const SLOT: usize = 64;
@@ -76,7 +76,8 @@ impl RecordPool {
     /// Same as [`take`](Self::take); `ENOMEM` if the allocator has none.
     pub(crate) fn take_for(self: &Arc<Self>, allocator: Option<&Allocator>) -> Result<Slot, Errno> {
         if let Some(allocator) = allocator
-            && let Some((region, program)) = Lent::new(allocator, Resource::Records, RECORDS, RECORDS)?
+            && let Some((region, program)) =
+                AllocatorMemory::new(allocator, Resource::Records, RECORDS, RECORDS)?
         {
             let (is_lent, program) = (AtomicBool::new(false), Some(program));
             return Ok(Slot { region, place: 0, home: None, is_lent, program }.cleared());
@@ -112,7 +113,7 @@ pub(crate) struct Slot {
     home: Option<(Arc<RecordPool>, usize)>,
     is_lent: AtomicBool,
     /// The program's memory, in place of the pool's.
-    program: Option<Arc<Lent>>,
+    program: Option<Arc<AllocatorMemory>>,
 }
 
 impl Slot {

@@ -25,7 +25,7 @@ use verbs_core::{Cause, Errno, Error, Result};
 use zerocopy::IntoBytes;
 
 use crate::cmd;
-use crate::device::regions::Place;
+use crate::device::regions::RegionInfo;
 use crate::device::{DRIVER_ID, Device};
 use crate::direct::{ClockInfo, ContextDirect, UarDirect};
 use crate::doorbell::registers::Register;
@@ -216,7 +216,7 @@ impl Context {
         iova: u64,
         access: AccessFlags,
     ) -> Mr {
-        Mr::new(&self.device, region, Place::new(pd.handle(), addr, length, iova, access))
+        Mr::new(&self.device, region, RegionInfo::new(pd.handle(), addr, length, iova, access))
     }
 
     /// Takes an unused doorbell register, for whole requests.
@@ -394,8 +394,8 @@ impl ContextOps<Mlx5> for Context {
     fn import_mr(&self, pd: &Pd, handle: u32) -> Result<(Mr, MrAttr)> {
         self.device.check_regions("import_mr")?;
         let (region, attr) = pd.kernel().import_mr(handle)?;
-        let place = Place::new(pd.handle(), None, attr.length, attr.iova, AccessFlags::empty());
-        Ok((Mr::imported(&self.device, region, place), attr))
+        let info = RegionInfo::new(pd.handle(), None, attr.length, attr.iova, AccessFlags::empty());
+        Ok((Mr::imported(&self.device, region, info), attr))
     }
 
     fn import_dm(&self, handle: u32) -> Result<Dm> {

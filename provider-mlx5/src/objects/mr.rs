@@ -18,7 +18,7 @@ use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error, Result};
 
 use crate::device::Device;
-use crate::device::regions::{Place, Regions};
+use crate::device::regions::{RegionInfo, Regions};
 
 /// A memory region.
 #[derive(Debug)]
@@ -30,12 +30,12 @@ enum Kind {
         region: KernelMr,
         regions: Arc<Regions>,
     },
-    /// The place belongs to another context's region; `None` for a second name of this context's
+    /// The entry belongs to another context's region; `None` for a second name of this context's
     /// own.
     Imported {
         region: KernelMr,
         regions: Arc<Regions>,
-        place: Option<Place>,
+        info: Option<RegionInfo>,
     },
     Null {
         device: Arc<Device>,
@@ -47,18 +47,18 @@ enum Kind {
 pub(crate) type Change<'a> = (Option<(*mut u8, usize, u64)>, Option<&'a KernelPd>, Option<AccessFlags>);
 
 impl Mr {
-    /// Returns a kernel region at a place.
-    pub(crate) fn new(device: &Device, region: KernelMr, place: Place) -> Self {
+    /// Returns a kernel region with its entry.
+    pub(crate) fn new(device: &Device, region: KernelMr, info: RegionInfo) -> Self {
         let regions = Arc::clone(&device.regions);
-        regions.add(region.lkey(), place);
+        regions.add(region.lkey(), info);
         Self(Kind::Kernel { region, regions })
     }
 
     /// Returns an imported region, out of reach unless it belongs to this context.
-    pub(crate) fn imported(device: &Device, region: KernelMr, place: Place) -> Self {
+    pub(crate) fn imported(device: &Device, region: KernelMr, info: RegionInfo) -> Self {
         let regions = Arc::clone(&device.regions);
-        let place = regions.add_imported(region.lkey(), place);
-        Self(Kind::Imported { region, regions, place })
+        let info = regions.add_imported(region.lkey(), info);
+        Self(Kind::Imported { region, regions, info })
     }
 
     /// Returns the null region. All null regions of a device share one key, which needs no
@@ -99,8 +99,8 @@ impl Mr {
                 // An unusable region has no target.
                 let is_usable =
                     !changed.as_ref().is_err_and(|error| matches!(error.region, RegionState::Unusable));
-                if let Some(place) = after.filter(|_| is_usable) {
-                    regions.add(region.lkey(), place);
+                if let Some(info) = after.filter(|_| is_usable) {
+                    regions.add(region.lkey(), info);
                 }
                 changed
             }
@@ -137,23 +137,23 @@ fn state_after(errno: Errno, (memory, pd, access): Change<'_>, page: usize) -> R
     }
 }
 
-impl Place {
-    /// Returns the place of a region after a change.
+impl RegionInfo {
+    /// Returns the entry of a region after a change.
     fn changed(self, (memory, pd, access): Change<'_>) -> Self {
         use verbs_core::provider::PdOps as _;
-        let mut place = self;
+        let mut info = self;
         if let Some(access) = access {
-            place.is_writable = access.contains(AccessFlags::LOCAL_WRITE);
+            info.is_writable = access.contains(AccessFlags::LOCAL_WRITE);
         }
         if let Some((addr, length, iova)) = memory {
-            (place.addr, place.length) = (Some(addr.expose_provenance()), length as u64);
+            (info.addr, info.length) = (Some(addr.expose_provenance()), length as u64);
             let is_zero_based = access.is_some_and(|access| access.contains(AccessFlags::ZERO_BASED));
-            place.iova = if is_zero_based { 0 } else { iova };
+            info.iova = if is_zero_based { 0 } else { iova };
         }
         if let Some(pd) = pd {
-            place.pd = pd.handle();
+            info.pd = pd.handle();
         }
-        place
+        info
     }
 }
 
@@ -190,27 +190,27 @@ impl Destroy for Mr {
     fn destroy(self) -> Result<(), (Self, Error)> {
         match self.0 {
             Kind::Kernel { region, regions } => {
-                let place = match regions.remove(region.lkey()) {
-                    Ok(place) => place,
+                let info = match regions.remove(region.lkey()) {
+                    Ok(info) => info,
                     Err(lost) => return Err((Self(Kind::Kernel { region, regions }), of_parent(lost))),
                 };
                 region.destroy().map_err(|(region, error)| {
-                    if let Some(place) = place {
-                        regions.add(region.lkey(), place);
+                    if let Some(info) = info {
+                        regions.add(region.lkey(), info);
                     }
                     (Self(Kind::Kernel { region, regions }), error)
                 })
             }
-            Kind::Imported { region, regions, place } => {
-                if let Some(place) = place
-                    && let Err(lost) = regions.remove_imported(region.lkey(), place)
+            Kind::Imported { region, regions, info } => {
+                if let Some(info) = info
+                    && let Err(lost) = regions.remove_imported(region.lkey(), info)
                 {
                     return Err((
-                        Self(Kind::Imported { region, regions, place: Some(place) }),
+                        Self(Kind::Imported { region, regions, info: Some(info) }),
                         of_parent(lost),
                     ));
                 }
-                let again = |(region, error)| (Self(Kind::Imported { region, regions, place }), error);
+                let again = |(region, error)| (Self(Kind::Imported { region, regions, info }), error);
                 region.destroy().map_err(again)
             }
             Kind::Null { .. } => Ok(()),

@@ -3,7 +3,7 @@ use verbs_core::types::{AccessFlags, QpState, RecvWr, SendFlags, SendOp, SendWr,
 
 use super::super::cqe::cqe_opcode;
 use super::*;
-use crate::device::regions::Place;
+use crate::device::regions::RegionInfo;
 use crate::paper::{PD, PaperCqe, PaperQp, PaperShape, PaperSrq};
 
 const KEY: u32 = 7;
@@ -34,7 +34,7 @@ impl Memory {
     fn new(qp: &PaperQp, access: AccessFlags) -> Self {
         let memory = Self((0..256).map(|_| AtomicU8::new(0)).collect());
         let addr = memory.0.as_ptr().expose_provenance();
-        qp.regions.add(KEY, Place::new(PD, Some(addr), 256, IOVA, access));
+        qp.regions.add(KEY, RegionInfo::new(PD, Some(addr), 256, IOVA, access));
         memory
     }
 
