@@ -36,14 +36,14 @@ pub(super) struct Connection {
     /// The response to the peer's last message, sent again if that message arrives again.
     pub(super) response: Option<Mad>,
     /// The pending check whether the peer still has the connection.
-    pub(super) doubt: Option<Doubt>,
+    pub(super) stale_check: Option<StaleCheck>,
     /// The entry in the list of timers.
     pub(super) deadline: Option<Time>,
 }
 
 /// A check whether the peer still has the connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Doubt {
+pub(super) struct StaleCheck {
     /// The transaction id of the DREQ and of its DREP.
     pub(super) tid: u64,
     pub(super) at: Time,
@@ -99,7 +99,7 @@ impl Connection {
             retries_left: 0,
             sent: None,
             response: None,
-            doubt: None,
+            stale_check: None,
             deadline: None,
         }
     }

@@ -38,7 +38,7 @@ impl Cm {
                 ..rej::Repr::default()
             };
             self.transmit(*from, Message::from(message).emit(header.tid, 0));
-            self.doubt(now, stale);
+            self.check_stale(now, stale);
             return Some(());
         }
 

@@ -94,7 +94,7 @@ impl Cm {
         match connection.state {
             State::DreqSent => {}
             // The peer no longer has the connection.
-            State::Established if connection.doubt.is_some_and(|doubt| doubt.tid == header.tid) => {}
+            State::Established if connection.stale_check.is_some_and(|check| check.tid == header.tid) => {}
             _ => return None,
         }
         self.report(Event::Disconnected { id, private_data: Some(drep.private_data) });

@@ -1,7 +1,7 @@
 //! REQ: the first message of a handshake, from a stranger.
 
 use super::super::Cm;
-use super::super::connection::{Connection, Doubt, QueuePair};
+use super::super::connection::{Connection, QueuePair, StaleCheck};
 use super::super::event::{Event, Request};
 use super::super::types::{Address, CmId, Path, State, Transport};
 use crate::time::{MILLISECOND, Time, nanoseconds};
@@ -37,7 +37,7 @@ impl Cm {
         }
         if let Some(id) = self.table.find_remote_qp((from.remote, req.local_ca_guid, req.local_qpn)) {
             self.refuse(from, header, req, Reason::STALE_CONN, &[]);
-            self.doubt(now, id);
+            self.check_stale(now, id);
             return Some(());
         }
         if self.table.len() >= self.config.max_connections
@@ -120,15 +120,15 @@ impl Cm {
     /// another one with the same queue pair. Sends a DREQ with a number no queue pair has. A peer
     /// that has the connection drops it. One that has restarted responds with a DREP, which
     /// releases the connection ([`on_drep`](Self::on_drep)).
-    pub(super) fn doubt(&mut self, now: Time, id: CmId) {
+    pub(super) fn check_stale(&mut self, now: Time, id: CmId) {
         let Some(connection) = self.table.get(id) else { return };
-        let is_recent = connection.doubt.is_some_and(|doubt| now < doubt.at + DOUBT_INTERVAL);
+        let is_recent = connection.stale_check.is_some_and(|check| now < check.at + STALE_CHECK_INTERVAL);
         if connection.state != State::Established || is_recent {
             return;
         }
         let Some(tid) = self.draw_tid() else { return };
         let Some(connection) = self.table.get_mut(id) else { return };
-        connection.doubt = Some(Doubt { tid, at: now });
+        connection.stale_check = Some(StaleCheck { tid, at: now });
         let message = dreq::Repr {
             local_comm_id: connection.local_id,
             remote_comm_id: connection.remote_id.unwrap_or_default(),
@@ -180,7 +180,7 @@ fn received(path: &path::Repr) -> Path {
 }
 
 /// The minimum time between two checks of the same connection.
-const DOUBT_INTERVAL: u64 = 1000 * MILLISECOND;
+const STALE_CHECK_INTERVAL: u64 = 1000 * MILLISECOND;
 
 /// The queue pair number of multicast packets, which no connection has.
 const NO_QPN: u32 = MASK_24;
