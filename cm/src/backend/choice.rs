@@ -62,7 +62,7 @@ struct Inner {
     ucma: Arc<Ucma>,
     channel: Soft,
     /// The options to apply to new ids.
-    kept: Kept,
+    options: SavedOptions,
 }
 
 /// The backend that executes the calls.
@@ -76,7 +76,7 @@ enum Chosen {
 
 /// The options set so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Kept {
+struct SavedOptions {
     tos: Option<u8>,
     reuse: Option<bool>,
     af_only: Option<bool>,
@@ -107,7 +107,7 @@ impl Source for Choice {
             kernel: None,
             ucma: Arc::clone(&self.kernel.0),
             channel: Soft::clone(&self.soft),
-            kept: Kept::default(),
+            options: SavedOptions::default(),
         };
         Ok(Box::new(ChoiceId { uid, space, qp_type, inner: RwLock::new(inner) }))
     }
@@ -146,12 +146,12 @@ impl ChoiceId {
     /// Creates a kernel id with the options set so far.
     fn make(&self, inner: &Inner) -> Result<Box<dyn Backend>> {
         let id = Kernel(Arc::clone(&inner.ucma)).create_id(self.uid, self.space, self.qp_type)?;
-        inner.kept.apply(id)
+        inner.options.apply(id)
     }
 
     /// Creates a soft id with the options set so far.
     fn make_soft(&self, inner: &Inner) -> Result<Box<dyn Backend>> {
-        inner.kept.apply(inner.channel.create_id(self.uid, self.space, self.qp_type)?)
+        inner.options.apply(inner.channel.create_id(self.uid, self.space, self.qp_type)?)
     }
 
     /// Binds to one address and one port on both backends.
@@ -184,7 +184,7 @@ impl ChoiceId {
     }
 }
 
-impl Kept {
+impl SavedOptions {
     /// Sets the options of an id.
     fn apply(self, id: Box<dyn Backend>) -> Result<Box<dyn Backend>> {
         let Self { tos, reuse, af_only, ack_timeout } = self;

@@ -3,7 +3,7 @@
 use verbs::state::Init;
 use verbs::{Cause, Ece, Errno, Error, Qp, Result};
 
-use super::connection::{Connection, Held};
+use super::connection::{Connection, HeldQp};
 use super::qp::rnr_timer;
 use super::{CmId, IdInner, explain};
 use crate::cmd::query::Addresses;
@@ -51,7 +51,7 @@ impl CmId {
         let mut connection = self.inner.connection();
         connection.check_free("connect")?;
         let param = connection.param_for(&qp, param);
-        connection.qp = Held::Init(qp);
+        connection.qp = HeldQp::Init(qp);
         connection.its_rnr_timer = rnr_timer("connect", param.min_rnr_timer)?;
         self.inner.connect(&connection, &param)
     }
@@ -104,7 +104,7 @@ impl CmId {
                 param
             }
             Err(error) => {
-                connection.qp = Held::Init(qp);
+                connection.qp = HeldQp::Init(qp);
                 return Err(error);
             }
         };
@@ -147,7 +147,7 @@ impl CmId {
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<()> {
         let connection = self.inner.connection();
-        if !matches!(connection.qp, Held::None) {
+        if !matches!(connection.qp, HeldQp::None) {
             let reason = "the id holds its queue pair, and tells the peer itself";
             let error = Error::new("establish", "", Errno::INVAL);
             return Err(self.inner.named(error.because(Cause::Other { reason: reason.into() })));
@@ -219,7 +219,7 @@ impl Connection {
     /// # Errors
     /// `EBUSY` for an id that holds a queue pair already.
     fn check_free(&self, verb: &'static str) -> Result<()> {
-        if matches!(self.qp, Held::None) {
+        if matches!(self.qp, HeldQp::None) {
             return Ok(());
         }
         Err(Error::new(verb, "", Errno::BUSY).because(Cause::InUse { by: "another queue pair of the id" }))

@@ -10,7 +10,7 @@ use crate::types::ConnParam;
 /// The part of an id that changes by calls and events.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
-    pub(super) qp: Held,
+    pub(super) qp: HeldQp,
     /// The last queue pair made by the id: its number and whether it has a shared receive queue.
     pub(super) made: Option<(u32, bool)>,
     /// The options offered by this side.
@@ -40,7 +40,7 @@ impl Connection {
 
 /// The queue pair that an id holds.
 #[derive(Debug, Default)]
-pub(super) enum Held {
+pub(super) enum HeldQp {
     /// None: the program has it, or moves the queue pair itself.
     #[default]
     None,
@@ -52,7 +52,7 @@ pub(super) enum Held {
     Errored(Qp<Errored>),
 }
 
-impl Held {
+impl HeldQp {
     /// Moves the queue pair to the error state. If that fails, it stays as it is.
     pub(super) fn fail(self) -> (Self, Result<()>) {
         match self {

@@ -26,7 +26,7 @@ use verbs::{
     QpType, Result, Xrcd,
 };
 
-use super::connection::{Connection, Held};
+use super::connection::{Connection, HeldQp};
 use super::{CmId, IdInner};
 use crate::device::Limits;
 use crate::types::PortSpace;
@@ -140,7 +140,7 @@ impl CmId {
     pub fn take_qp(&self) -> Option<Qp<Rts>> {
         let mut connection = self.inner.connection();
         match core::mem::take(&mut connection.qp) {
-            Held::Rts(qp) => Some(qp),
+            HeldQp::Rts(qp) => Some(qp),
             held => {
                 connection.qp = held;
                 None
@@ -159,7 +159,7 @@ impl CmId {
         let mut connection = self.inner.connection();
         let (held, moved) = core::mem::take(&mut connection.qp).fail();
         match held {
-            Held::Errored(qp) => Ok(Some(qp)),
+            HeldQp::Errored(qp) => Ok(Some(qp)),
             held => {
                 connection.qp = held;
                 moved.map(|()| None)
@@ -239,7 +239,7 @@ impl IdInner {
     pub(crate) fn respond(&self, remote: Ece) -> Option<Result<()>> {
         let mut connection = self.connection();
         let qp = match core::mem::take(&mut connection.qp) {
-            Held::Init(qp) => qp,
+            HeldQp::Init(qp) => qp,
             held => {
                 connection.qp = held;
                 connection.remote_ece = remote;
@@ -249,13 +249,13 @@ impl IdInner {
         let result = self.agree(&mut connection, &qp, remote);
         let result = match result {
             Ok(ece) => self.to_rts(qp, ece, None, connection.rnr_timer()),
-            Err(error) => Err((Held::Init(qp), error)),
+            Err(error) => Err((HeldQp::Init(qp), error)),
         };
         let outcome = match result {
             Ok(qp) => {
                 connection.local_ece.options = ece_of(qp.query_ece()).unwrap_or_default().options;
                 let told = self.backend.accept(0, None, Ece::default());
-                connection.qp = Held::Rts(qp);
+                connection.qp = HeldQp::Rts(qp);
                 told
             }
             Err((held, error)) => {
@@ -274,7 +274,7 @@ impl IdInner {
     pub(super) fn prepare(&self, connection: &mut Connection, qp: Qp<Init>, depths: Limits) -> Result<()> {
         match self.to_rts(qp, None, Some(depths), connection.rnr_timer()) {
             Ok(qp) => {
-                connection.qp = Held::Rts(qp);
+                connection.qp = HeldQp::Rts(qp);
                 Ok(())
             }
             Err((held, error)) => {
@@ -344,14 +344,14 @@ impl IdInner {
         ece: Option<Ece>,
         depths: Option<Limits>,
         rnr_timer: u8,
-    ) -> Result<Qp<Rts>, (Held, Error)> {
+    ) -> Result<Qp<Rts>, (HeldQp, Error)> {
         let steps = || -> Result<_> {
             let attr = |state| self.explained(self.backend.init_qp_attr(state));
             Ok((attr(QpState::INIT)?, attr(QpState::RTR)?, attr(QpState::RTS)?))
         };
         let (init, (mut rtr, rtr_mask), (mut rts, rts_mask)) = match steps() {
             Ok(steps) => steps,
-            Err(error) => return Err((Held::Init(qp), error)),
+            Err(error) => return Err((HeldQp::Init(qp), error)),
         };
         rtr.min_rnr_timer = rnr_timer;
         if let Some(depths) = depths {
@@ -363,17 +363,17 @@ impl IdInner {
             None => Ok(()),
         };
         if let Err(error) = started.and_then(|()| qp.modify(&init.0, init.1)) {
-            return Err((Held::Init(qp), error));
+            return Err((HeldQp::Init(qp), error));
         }
         let qp = match qp.modify_to::<verbs::state::Rtr>(&rtr, rtr_mask) {
             Ok(qp) => qp,
-            Err(HandleError { handle, error }) => return Err((Held::Init(handle), error)),
+            Err(HandleError { handle, error }) => return Err((HeldQp::Init(handle), error)),
         };
         qp.modify_to::<Rts>(&rts, rts_mask).map_err(|HandleError { handle, error }| {
             let held = match handle.to_error() {
-                Ok(qp) => Held::Errored(qp),
+                Ok(qp) => HeldQp::Errored(qp),
                 // The id cannot hold either state, so the queue pair ends here.
-                Err(_) => Held::None,
+                Err(_) => HeldQp::None,
             };
             (held, error)
         })

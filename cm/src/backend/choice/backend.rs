@@ -171,10 +171,10 @@ impl Backend for ChoiceId {
         }
         inner.backend().set_option(option)?;
         match option {
-            IdOption::Tos(tos) => inner.kept.tos = Some(tos),
-            IdOption::ReuseAddr(on) => inner.kept.reuse = Some(on),
-            IdOption::AfOnly(on) => inner.kept.af_only = Some(on),
-            IdOption::AckTimeout(timeout) => inner.kept.ack_timeout = Some(timeout),
+            IdOption::Tos(tos) => inner.options.tos = Some(tos),
+            IdOption::ReuseAddr(on) => inner.options.reuse = Some(on),
+            IdOption::AfOnly(on) => inner.options.af_only = Some(on),
+            IdOption::AckTimeout(timeout) => inner.options.ack_timeout = Some(timeout),
             IdOption::IbPath(_) => {}
         }
         Ok(())

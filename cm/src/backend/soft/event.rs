@@ -128,11 +128,11 @@ impl State {
         let Some(adapter) = self.adapters.get_mut(&number) else { return };
         let (listener, key, slot) = match taken {
             Ok(taken) => taken,
-            Err(Untaken::NoRoom) => {
+            Err(Refusal::NoRoom) => {
                 let _ = adapter.cm.forget_request(request.id);
                 return;
             }
-            Err(Untaken::Rejected(reason)) => {
+            Err(Refusal::Rejected(reason)) => {
                 let params = RejectParams { reason, ..RejectParams::default() };
                 let _ = adapter.cm.reject(now, request.id, &params);
                 return;
@@ -162,7 +162,7 @@ impl State {
             Err(untaken) => {
                 let Some(adapter) = self.adapters.get_mut(&number) else { return };
                 let status = match untaken {
-                    Untaken::Rejected(Reason::INVALID_SERVICE_ID) => sidr_rep::Status::UNSUPPORTED,
+                    Refusal::Rejected(Reason::INVALID_SERVICE_ID) => sidr_rep::Status::UNSUPPORTED,
                     _ => sidr_rep::Status::REJECTED,
                 };
                 let params = SidrReplyParams { status, ..SidrReplyParams::default() };
@@ -182,7 +182,7 @@ impl State {
         (service, remote_slot): (ServiceId, u8),
         data: &[u8],
         is_type: impl Fn(QpType) -> bool,
-    ) -> Result<(Key, Key, BacklogSlot), Untaken> {
+    ) -> Result<(Key, Key, BacklogSlot), Refusal> {
         let header = ip::Repr::parse(data).map_err(|_| Reason::INVALID_SERVICE_ID)?;
         let adapter = self.adapters.get(&number).ok_or(Reason::NO_RESOURCES)?;
         let gid = adapter.port.gid();
@@ -195,7 +195,7 @@ impl State {
         };
         // Without a free descriptor this check is impossible now, but may work when the request is
         // repeated.
-        if !self.is_genuine(origin).map_err(|_| Untaken::NoRoom)? {
+        if !self.is_genuine(origin).map_err(|_| Refusal::NoRoom)? {
             return Err(Reason::INVALID_SERVICE_ID.into());
         }
         let services = self.adapters.get(&number).map(|adapter| &adapter.services);
@@ -211,7 +211,7 @@ impl State {
         match backlog.room(remote) {
             Room::Free => {}
             Room::Instead(oldest) => self.forget_unread(&queue, oldest),
-            Room::None => return Err(Untaken::NoRoom),
+            Room::None => return Err(Refusal::NoRoom),
         }
         let key = self.create(&queue, 0, space, qp_type).map_err(|_| Reason::NO_RESOURCES)?;
         let slot = backlog.take(remote, key);
@@ -284,7 +284,7 @@ impl State {
 }
 
 /// The reason why a request has no id.
-enum Untaken {
+enum Refusal {
     /// The backlog is full, or descriptors have run out. Linux lets the peer send the request again
     /// (`cm_destroy_id`), except for datagrams.
     NoRoom,
@@ -292,7 +292,7 @@ enum Untaken {
     Rejected(Reason),
 }
 
-impl From<Reason> for Untaken {
+impl From<Reason> for Refusal {
     fn from(reason: Reason) -> Self {
         Self::Rejected(reason)
     }
