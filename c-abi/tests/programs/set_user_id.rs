@@ -30,7 +30,7 @@ fn run() -> CaseResult {
     if fs::metadata("/proc/self")?.uid() != 0 {
         return skip("only root makes a set-user-ID program of root");
     }
-    let place = Place::new()?;
+    let place = TempDir::new()?;
     let program = place.0.join(PROGRAM);
     for library in ["libibverbs.so.1", "librdmacm.so.1"] {
         fs::copy(library::directory()?.join(library), place.0.join(library))?;
@@ -73,9 +73,9 @@ fn started(program: &Path, log: &Path, user: Option<u32>) -> CaseResult<Finished
 }
 
 /// A directory that every user may enter, and only root may write to.
-struct Place(PathBuf);
+struct TempDir(PathBuf);
 
-impl Place {
+impl TempDir {
     fn new() -> CaseResult<Self> {
         let place = std::env::temp_dir().join(format!("verbs-set-user-id-{}", std::process::id()));
         fs::create_dir(&place)?;
@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }

@@ -39,7 +39,7 @@ impl Owner {
     /// Returns whether the owner is this process's user.
     pub(super) fn is_own_user(self) -> bool {
         let own = geteuid().as_raw();
-        self.uid == own && own != nobody()
+        self.uid == own && own != overflow_uid()
     }
 
     /// Returns whether two names certainly belong to the same process.
@@ -49,7 +49,7 @@ impl Owner {
 
     /// Returns whether two names belong to the same user.
     pub(super) fn is_user_of(self, other: Self) -> bool {
-        self.uid == other.uid && self.uid != nobody()
+        self.uid == other.uid && self.uid != overflow_uid()
     }
 }
 
@@ -57,16 +57,16 @@ impl Owner {
 ///
 /// # References
 /// `proc_sys_kernel(5)` (`overflowuid`)
-fn nobody() -> u32 {
-    static NOBODY: OnceLock<u32> = OnceLock::new();
-    *NOBODY.get_or_init(|| {
-        let said = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
-        said.ok().and_then(|number| number.trim().parse().ok()).unwrap_or(OVERFLOW_UID)
+fn overflow_uid() -> u32 {
+    static OVERFLOW_UID: OnceLock<u32> = OnceLock::new();
+    *OVERFLOW_UID.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
+        text.ok().and_then(|number| number.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW_UID)
     })
 }
 
 /// The kernel's default for this number (`DEFAULT_OVERFLOWUID`), if it cannot be read.
-const OVERFLOW_UID: u32 = 65534;
+const DEFAULT_OVERFLOW_UID: u32 = 65534;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -77,8 +77,11 @@ mod tests {
         let own = geteuid().as_raw();
         let owner = |pid, uid| Owner { pid, uid };
         assert!(owner(7, 0).is_trusted() && owner(0, own).is_trusted());
-        assert!(!owner(7, own ^ 0x4000_0000).is_trusted() && !owner(7, nobody()).is_trusted());
-        assert!(owner(7, 5).is_user_of(owner(8, 5)) && !owner(7, nobody()).is_user_of(owner(7, nobody())));
+        assert!(!owner(7, own ^ 0x4000_0000).is_trusted() && !owner(7, overflow_uid()).is_trusted());
+        assert!(
+            owner(7, 5).is_user_of(owner(8, 5))
+                && !owner(7, overflow_uid()).is_user_of(owner(7, overflow_uid()))
+        );
         assert!(owner(7, 5).is_process_of(owner(7, 5)) && !owner(7, 5).is_process_of(owner(8, 5)));
         assert!(!owner(0, 5).is_process_of(owner(0, 5)), "of another PID namespace");
     }

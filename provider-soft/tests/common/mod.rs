@@ -118,7 +118,7 @@ pub struct Remote {
 }
 
 /// The peer of datagram queue pairs, which are not connected.
-pub const NOBODY: Remote = Remote { qp_num: 0, psn: 0 };
+pub const NO_PEER: Remote = Remote { qp_num: 0, psn: 0 };
 
 impl Remote {
     pub fn from_qp<S: verbs::state::State>(qp: &Qp<S, Soft>) -> Self {

@@ -4,7 +4,7 @@
 //! See [`common`].
 #![allow(unsafe_code)]
 
-use crate::common::{Arena, End, NOBODY, PORT, QKEY, Shape, gid, open, path, recv, send, wait_ok};
+use crate::common::{Arena, End, NO_PEER, PORT, QKEY, Shape, gid, open, path, recv, send, wait_ok};
 use verbs::{
     AccessFlags, AhAttr, Cause, CqInit, Errno, GlobalRoute, HandleError, InitAttr, Mtu, QpType, RtrAttr,
     RtsAttr, SendOp, UdAddr,
@@ -73,7 +73,7 @@ fn rights_that_a_region_cannot_have_have_a_cause() {
 #[test]
 fn a_datagram_is_answered_along_the_path_that_it_took() {
     let (first, second, shape) = (open(), open(), Shape::for_type(QpType::UD));
-    let connect = |context| End::new(context, &shape).connect(&shape, gid(context), NOBODY);
+    let connect = |context| End::new(context, &shape).connect(&shape, gid(context), NO_PEER);
     let (mut a, mut b) = (connect(&first), connect(&second));
     let (from, into) = (Arena::new(&a.pd, 64), Arena::new(&b.pd, 64));
     let source = first.find_gid(PORT).unwrap();

@@ -8,7 +8,7 @@ use verbs::{PostReason, QpType, SendFlags, SendOp, SendWr, UdAddr, WcStatus};
 /// Returns two datagram queue pairs on separate devices.
 fn datagram_pair() -> (End, End) {
     let (a, b, shape) = (open(), open(), Shape::for_type(QpType::UD));
-    let connect = |context| End::new(context, &shape).connect(&shape, gid(context), NOBODY);
+    let connect = |context| End::new(context, &shape).connect(&shape, gid(context), NO_PEER);
     (connect(&a), connect(&b))
 }
 

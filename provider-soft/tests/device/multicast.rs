@@ -11,7 +11,7 @@ fn group(test: u8) -> Gid {
 
 fn datagram_end() -> End {
     let (context, shape) = (open(), Shape::for_type(QpType::UD));
-    End::new(&context, &shape).connect(&shape, gid(&context), NOBODY)
+    End::new(&context, &shape).connect(&shape, gid(&context), NO_PEER)
 }
 
 /// Sends a datagram of 8 bytes with immediate data to a queue pair number at an address.
@@ -103,7 +103,7 @@ fn a_member_that_sleeps_is_woken_by_the_group() {
     let mut a = datagram_end();
     let shape = Shape { events: true, ..Shape::for_type(QpType::UD) };
     let context = open();
-    let mut b = End::new(&context, &shape).connect(&shape, gid(&context), NOBODY);
+    let mut b = End::new(&context, &shape).connect(&shape, gid(&context), NO_PEER);
     let arena = Arena::new(&b.pd, 48);
     b.qp.attach_mcast(&group, 0).unwrap();
     for round in 1..=20 {

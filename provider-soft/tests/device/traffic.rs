@@ -1,7 +1,7 @@
 //! Every operation of every service, between two devices of one process and within one.
 
 use crate::common::{
-    Arena, End, NOBODY, PATIENCE, QKEY, Shape, eventually, gid, open, pair, pair_on, path, pattern,
+    Arena, End, NO_PEER, PATIENCE, QKEY, Shape, eventually, gid, open, pair, pair_on, path, pattern,
     post_recv, post_send, recv, send, wait, wait_ok,
 };
 use verbs::state::{Rts, Sqd};
@@ -158,7 +158,7 @@ fn writes_reads_and_atomics_reach_the_peers_memory() {
 fn datagrams_carry_their_sender_and_a_grh() {
     let (contexts, shape) = ([open(), open()], Shape::for_type(QpType::UD));
     let [mut a, mut b] =
-        contexts.each_ref().map(|context| End::new(context, &shape).connect(&shape, gid(context), NOBODY));
+        contexts.each_ref().map(|context| End::new(context, &shape).connect(&shape, gid(context), NO_PEER));
     let (from, into) = (Arena::new(&a.pd, 2000), Arena::new(&b.pd, 2000));
     from.write(0, &pattern(5, 1000));
     recv(&mut b.qp, 2, &[into.sge(0..2000)]);
