@@ -84,6 +84,18 @@ pub struct ReceivedMad {
     pub mad: [u8; MAD_LEN],
 }
 
+impl Port {
+    /// Takes the general services interface of the device. All contexts of the device share it, so
+    /// only one part of the process has it at a time.
+    ///
+    /// # Errors
+    /// `EBUSY` if it is taken; `ENOMEM`, `EMFILE`; `ENODEV` in a forked child of the process that
+    /// created the device.
+    pub fn take_gsi(&self) -> Result<Gsi> {
+        Gsi::take(&self.device)
+    }
+}
+
 impl Gsi {
     pub(super) fn take(device: &Arc<Device>) -> Result<Self> {
         device.check(TAKE)?;

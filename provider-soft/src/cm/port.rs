@@ -3,11 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use verbs_core::Errno;
 use verbs_core::discovery::{DeviceInfo, OwnDevice, Skipped};
 use verbs_core::types::{Gid, Guid, Mtu};
-use verbs_core::{Errno, Result};
 
-use super::gsi::Gsi;
 use crate::device::{Device, limits};
 use crate::objects::soft::DRIVER_ID;
 use crate::registration;
@@ -114,7 +113,7 @@ impl Port {
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
-    pub fn active_mtu(&self) -> core::result::Result<Mtu, Errno> {
+    pub fn active_mtu(&self) -> Result<Mtu, Errno> {
         Ok(limits::port_attr(self.device.mtu()?, true).active_mtu)
     }
 
@@ -123,7 +122,7 @@ impl Port {
     ///
     /// # Errors
     /// The errors of [`active_mtu`](Self::active_mtu).
-    pub(super) fn mtu_to_local(&self, address: IpAddr) -> core::result::Result<Mtu, Errno> {
+    pub(super) fn mtu_to_local(&self, address: IpAddr) -> Result<Mtu, Errno> {
         Ok(limits::port_attr(self.device.mtu_to_local(address)?, true).active_mtu)
     }
 
@@ -137,15 +136,5 @@ impl Port {
     /// Returns whether some part of this process uses the general services interface of the device.
     pub fn has_gsi(&self) -> bool {
         self.device.control("has_gsi", |core, _| Ok(core.sink.gsi.is_some())).unwrap_or(false)
-    }
-
-    /// Takes the general services interface of the device. All contexts of the device share it, so
-    /// only one part of the process has it at a time.
-    ///
-    /// # Errors
-    /// `EBUSY` if it is taken; `ENOMEM`, `EMFILE`; `ENODEV` in a forked child of the process that
-    /// created the device.
-    pub fn take_gsi(&self) -> Result<Gsi> {
-        Gsi::take(&self.device)
     }
 }
