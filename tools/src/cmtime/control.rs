@@ -26,18 +26,9 @@ use nix::libc::{AF_INET, AF_INET6};
 use rdmacm::{AddrInfo, Family, Hints};
 use verbs::Errno;
 
-use super::options::Options;
+use super::options::{Options, Role};
 use crate::cm::address::rdma_getaddrinfo;
 use crate::console::{Console, Failed, describe};
-
-/// The side of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The peer connects.
-    Connect,
-    /// The peer listens.
-    Listen,
-}
 
 /// The information shared by each peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

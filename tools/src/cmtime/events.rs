@@ -2,7 +2,7 @@
 
 use rdmacm::{Event, EventKind};
 
-use super::control::Role;
+use super::options::Role;
 use super::run::Run;
 use super::steps::Step;
 

@@ -49,8 +49,8 @@ use verbs::QpType;
 use crate::cm;
 use crate::cm::address::rdma_getaddrinfo;
 use crate::console::{Console, Failed, describe};
-use control::{Control, PeerInfo, Role};
-use options::Options;
+use control::{Control, PeerInfo};
+use options::{Options, Role};
 use run::Run;
 
 /// Runs the program with its command line and returns the exit status.
@@ -104,7 +104,7 @@ fn measure(options: Options, mut console: Console) -> Result<(), Failed> {
         .exchange(own, options.peers)
         .map_err(|error| console.because(format_args!("the control connection: {}", describe(&error))))?;
     let run = Arc::new(Run::new(options, source, channel, control, peers, console)?);
-    let threads = run::start(&run);
+    let threads = run::start(&run, events::read);
     run.measure();
     run.flush();
     run.stop();

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 
-use super::control::Role;
 use crate::cmatose::atoi;
 use crate::console::{Console, Failed};
 use crate::getopt::{Getopt, Opt, Spec};
@@ -29,6 +28,15 @@ const USAGE: &str = "\
 \t[-S] run socket baseline test, 2 peers only
 \t[-t timeout_ms]
 ";
+
+/// The side of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The peer connects.
+    Connect,
+    /// The peer listens.
+    Listen,
+}
 
 /// The options. Numbers have the width of C's and wrap around in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::thread;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
 use rdmacm::{Family, Hints};
 
-use super::control::{Control, Role, ip};
-use super::options::Options;
+use super::control::{Control, ip};
+use super::options::{Options, Role};
 use super::steps::{Step, Table, Times};
 use crate::console::{Console, Failed, describe};
 

@@ -19,9 +19,8 @@ use std::time::{Duration, Instant};
 use rdmacm::{Address, CmId, EventChannel, IdKey, PortSpace};
 use verbs::Error;
 
-use super::control::{Control, PeerInfo, Role};
-use super::events;
-use super::options::Options;
+use super::control::{Control, PeerInfo};
+use super::options::{Options, Role};
 use super::steps::{Step, Table, Times};
 use super::work::WorkQueue;
 use crate::cm;
@@ -72,11 +71,11 @@ pub fn listen(channel: &EventChannel, source: Address, console: &mut Console) ->
     Ok(id)
 }
 
-/// Starts the threads. The workers end with [`Run::stop`]. The event thread is not returned,
-/// because it ends with the process.
-pub fn start(run: &Arc<Run>) -> Vec<JoinHandle<()>> {
+/// Starts the threads. The workers end with [`Run::stop`]. The thread that runs `read`, for the
+/// event channel, is not returned, because it ends with the process.
+pub fn start(run: &Arc<Run>, read: fn(&Run)) -> Vec<JoinHandle<()>> {
     let reader = Arc::clone(run);
-    thread::spawn(move || events::read(&reader));
+    thread::spawn(move || read(&reader));
     let work = |_| {
         let run = Arc::clone(run);
         thread::spawn(move || {
