@@ -10,6 +10,7 @@
 //! | [`options`] | the programs and their command lines |
 //! | [`setup`] | from the device to the queue pair |
 //! | [`dest`], [`exchange`] | addresses of two peers and their exchange, as in rdma-core |
+//! | [`advice`] | reasons of failed connections |
 //! | [`peer`] | detection of the other side's end |
 //! | [`endpoint`] | raw posting; the only unsafe code of the tools |
 //! | [`run`], [`stamps`] | the messages and their timing |
@@ -19,6 +20,7 @@
 //! `ibv_rc_pingpong(1)`, `ibv_uc_pingpong(1)`, `ibv_ud_pingpong(1)`, `ibv_srq_pingpong(1)`,
 //! `ibv_xsrq_pingpong(1)`
 
+pub mod advice;
 pub mod dest;
 pub mod endpoint;
 pub mod exchange;
@@ -33,10 +35,11 @@ use std::ffi::OsString;
 
 use nix::unistd::{SysconfVar, sysconf};
 use verbs::state::{Init, Rts};
-use verbs::{AhAttr, Context, Error, Gid, GlobalRoute, LinkLayer, PortAttr, RtrAttr, RtsAttr};
+use verbs::{AhAttr, Error, Gid, GlobalRoute, LinkLayer, PortAttr, RtrAttr, RtsAttr};
 
 use crate::console::{Console, Failed, list_devices};
 use crate::getopt::Getopt;
+use advice::{NO_LID, advise_gid};
 use dest::Dest;
 use endpoint::{Endpoint, Steps};
 use options::{Options, Program};
@@ -235,24 +238,6 @@ fn connect(
     Ok(endpoint)
 }
 
-/// Suggests which `-g` to use if the connection failed without one, because every RoCE connection
-/// needs it.
-fn advise_gid(context: &Context, port: &PortAttr, remote: Gid, options: &Options, console: &mut Console) {
-    let missing = match options.gid_idx {
-        None => "this side",
-        Some(_) if remote.interface_id() == 0 => "the other side",
-        Some(_) => return,
-    };
-    if port.link_layer != LinkLayer::ETHERNET {
-        return;
-    }
-    let example = match context.find_gid(options.ib_port) {
-        Ok(entry) => format!(", such as -g {} ({}) here", entry.gid_index, entry.gid.to_ipv6()),
-        Err(_) => String::new(),
-    };
-    console.reason(format_args!("an Ethernet port needs a GID on both sides: give {missing} -g{example}"));
-}
-
 /// Destroys all objects and reports each failure.
 fn close(setup: Setup, endpoint: Endpoint<Rts>, console: &mut Console) -> Result<(), Failed> {
     let Setup { context, channel, pd, base_pd, cq, timestamp_mask: _ } = setup;
@@ -292,9 +277,6 @@ fn page_size() -> usize {
     let told = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     told.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0).unwrap_or(4096)
 }
-
-/// The reason why a port has no LID.
-const NO_LID: &str = "no subnet manager has given the port one: is one running?";
 
 /// The byte for `--chk` to write at the start of each page and expect there: in C the page number
 /// modulo 256.

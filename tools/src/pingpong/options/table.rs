@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::Program::{self, Rc, Srq, Uc, Ud, Xsrq};
+use super::program::Program::{self, Rc, Srq, Uc, Ud, Xsrq};
 use crate::getopt::{Long, Spec};
 
 /// A row: the option, its programs and its lines of the usage text.

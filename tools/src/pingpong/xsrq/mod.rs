@@ -30,7 +30,7 @@ use std::net::TcpStream;
 use verbs::state::{Init, Rts};
 use verbs::{AhAttr, Error, Gid, GlobalRoute, RtrAttr, RtsAttr};
 
-use super::advise_gid;
+use super::advice::advise_gid;
 use super::exchange::{connect, listen, read_all, why_short};
 use super::options::Options;
 use crate::console::{Console, Failed, describe};

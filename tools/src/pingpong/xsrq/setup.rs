@@ -15,7 +15,7 @@ use verbs::{
 };
 
 use crate::console::{Console, Failed, list_devices_or};
-use crate::pingpong::NO_LID;
+use crate::pingpong::advice::NO_LID;
 use crate::pingpong::endpoint::Message;
 use crate::pingpong::options::Options;
 use crate::pingpong::setup::{lacks, map};
