@@ -4,8 +4,8 @@
 //! | module | contents |
 //! |---|---|
 //! | `time` | [`Time`], nanoseconds since an origin chosen by the caller |
-//! | `random` | [`Random`], a source of unguessable numbers |
 //! | `rng` | [`Rng`], a seeded source for simulators and tests; [`Chance`], a probability |
+//! | `random` | [`Random`], a source of unguessable numbers |
 //!
 //! # Example
 //! The same seed gives the same numbers:

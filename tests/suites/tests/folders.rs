@@ -1,7 +1,8 @@
 //! The page of each crate lists its folders from top to bottom, and a folder imports only folders
 //! below it.
 //!
-//! The order comes from the tables in the crate's `//!`. Modules in the same row have no order.
+//! The order comes from the tables in the crate's `//!`. Modules in the same row have no order. A
+//! name that the crate's root re-exports counts as its module.
 //! Unit tests may import anything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
-use syn::{Attribute, ItemMod, ItemUse, Meta, UseTree};
+use syn::{Attribute, Item, ItemMod, ItemUse, Meta, UseTree};
 
 /// Each crate, and how many of its imports lead from a folder to a higher one.
 const CRATES: &[(&str, usize)] = &[
@@ -33,7 +34,8 @@ fn folders_import_only_folders_below_them() {
     for &(library, expected) in CRATES {
         let sources = root.join(library).join("src");
         let modules = modules(&sources);
-        let ranks = ranks(&read(&sources.join("lib.rs")), &modules.keys().cloned().collect());
+        let page = read(&sources.join("lib.rs"));
+        let (ranks, exports) = (ranks(&page, &modules.keys().cloned().collect()), exports(&page));
         let missing: Vec<_> = modules.keys().filter(|name| !ranks.contains_key(*name)).collect();
         assert!(missing.is_empty(), "the table of {library}/src/lib.rs lacks {missing:?}");
 
@@ -41,6 +43,7 @@ fn folders_import_only_folders_below_them() {
         for (module, files) in &modules {
             for file in files {
                 let imported = imports(&read(file)).into_iter();
+                let imported = imported.map(|name| exports.get(&name).unwrap_or(&name).clone());
                 let higher =
                     imported.filter(|name| ranks.get(name).is_some_and(|rank| *rank < ranks[module]));
                 upward.extend(higher.map(|name| format!("{} imports {name}", file.display())));
@@ -67,6 +70,9 @@ fn imports_are_uses_groups_and_paths_outside_of_unit_tests() {
         ranks(page, &modules),
         [("one", 0), ("two", 0), ("three", 2)].map(|(a, b)| (a.to_owned(), b)).into()
     );
+    let root = "pub use one::{A, part::B as C}; pub(crate) use two::D; pub mod three { pub use other::E; }";
+    let expected = [("A", "one"), ("C", "one"), ("D", "two")];
+    assert_eq!(exports(root), expected.map(|(a, b)| (a.to_owned(), b.to_owned())).into());
 }
 
 /// Returns the row of each module that a crate's page lists in a column other than the last.
@@ -80,6 +86,21 @@ fn ranks(page: &str, modules: &BTreeSet<String>) -> BTreeMap<String, usize> {
         }
     }
     ranks
+}
+
+/// Returns the names that the root of a crate re-exports, with their modules.
+fn exports(root: &str) -> BTreeMap<String, String> {
+    let mut exports = BTreeMap::new();
+    for item in syn::parse_file(root).expect("Rust").items {
+        if let Item::Use(item) = item
+            && let UseTree::Path(path) = item.tree
+        {
+            let mut names = Vec::new();
+            last_names(&path.tree, &mut names);
+            exports.extend(names.into_iter().map(|name| (name, path.ident.to_string())));
+        }
+    }
+    exports
 }
 
 /// Returns the modules at the root of a crate with their files, except tests and programs.
@@ -156,6 +177,16 @@ fn first_names(tree: &UseTree, found: &mut Vec<String>) {
         UseTree::Name(name) => found.push(name.ident.to_string()),
         UseTree::Rename(name) => found.push(name.ident.to_string()),
         UseTree::Group(group) => group.items.iter().for_each(|tree| first_names(tree, found)),
+        UseTree::Glob(_) => {}
+    }
+}
+
+fn last_names(tree: &UseTree, found: &mut Vec<String>) {
+    match tree {
+        UseTree::Path(path) => last_names(&path.tree, found),
+        UseTree::Name(name) => found.push(name.ident.to_string()),
+        UseTree::Rename(name) => found.push(name.rename.to_string()),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| last_names(tree, found)),
         UseTree::Glob(_) => {}
     }
 }
