@@ -1,5 +1,5 @@
-//! The parameters of a connection: [`ConnParam`] as sent by this side, [`Peer`] as received from the
-//! peer, which is [`PeerParam`] or [`PeerUd`].
+//! The parameters of a connection: [`ConnParam`] as sent by this side, [`Peer`] as received from
+//! the peer, which is [`PeerParam`] or [`PeerUd`].
 
 use uverbs_abi::rdma_user_cm::{RdmaUcmConnParam, RdmaUcmUdParam};
 use verbs::AhAttr;
