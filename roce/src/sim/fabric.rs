@@ -280,7 +280,7 @@ impl Fabric {
         while let Some(told) = endpoint.program.fresh.pop_front() {
             match told {
                 Report::Complete(cq, completion) => {
-                    self.trace.add(now, Traced::Completed(id, cq, completion))
+                    self.trace.add(now, Traced::Completed(id, cq, completion));
                 }
                 Report::Event(event) => self.trace.add(now, Traced::Event(id, event)),
                 _ => {}
