@@ -29,6 +29,9 @@ pub(crate) const BLOCK: usize = 64;
 /// The unit of an entry's size, in bytes.
 pub(crate) const UNIT: usize = 16;
 
+/// The size of a datagram's address vector.
+pub(crate) const AV_LEN: usize = 48;
+
 /// `opcode` of a control segment.
 pub(crate) mod opcode {
     pub(crate) const SEND_INVAL: u8 = 0x01;

@@ -19,7 +19,7 @@ use core::mem::size_of;
 use uverbs_abi::rdma_user_rxe::RxeSendWqe;
 use verbs_core::Errno;
 use verbs_core::checks::{DeviceFault, SendChecks};
-use verbs_core::provider::SendQueue;
+use verbs_core::provider::{FastPath, SendQueue};
 use verbs_core::types::{
     Av, DeviceCapFlags, OpKind, PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendOp, SendWr,
     Sge, UdAddr,
@@ -316,8 +316,8 @@ impl SendQueue for Sq {
     }
 
     #[inline(always)]
-    unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
-        self.post_plain(wr)
+    unsafe fn post_fast(&mut self, wr: &SendWr<'_>, path: FastPath) -> bool {
+        path != FastPath::Alone && self.post_plain(wr)
     }
 
     #[inline(always)]

@@ -27,7 +27,7 @@ use verbs_core::{Cause, Errno, Error, Result, cmd, neighbour, random};
 use zerocopy::IntoBytes;
 
 use crate::device::{AV_TAG, Device, Port};
-use crate::queue::sq::AV_LEN;
+use crate::wqe::AV_LEN;
 
 /// The longest wait for the Ethernet address of a destination, if the kernel does not resolve it.
 const PATIENCE: Duration = Duration::from_secs(3);

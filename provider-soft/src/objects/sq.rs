@@ -15,7 +15,7 @@ use roce::engine::{Access, Opcode, SendFlags, SendOp, Status, UdDestination};
 use roce::wire::feth;
 use verbs_core::Errno;
 use verbs_core::checks::{DeviceFault, SendChecks};
-use verbs_core::provider::SendQueue;
+use verbs_core::provider::{FastPath, SendQueue};
 use verbs_core::types::{
     MwBindInfo, OpKind, PostReason, QpCap, QpState, QpType, SendFlags as Flags, SendOp as Op, SendWr, UdAddr,
 };
@@ -154,7 +154,10 @@ impl SendQueue for Sq {
     }
 
     #[inline(always)]
-    unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
+    unsafe fn post_fast(&mut self, wr: &SendWr<'_>, path: FastPath) -> bool {
+        if path == FastPath::Alone {
+            return false;
+        }
         let op = match wr.op {
             Op::Send => SendOp::Send { imm: None },
             Op::SendWithImm { imm_data } => SendOp::Send { imm: Some(imm_data) },

@@ -22,7 +22,7 @@
 
 use core::fmt;
 
-use super::SendQueue;
+use super::{FastPath, SendQueue};
 use crate::types::{
     Av, FlushPlacement, FlushSelectivity, MwBindInfo, MwType, PostReason, SendFlags, SendOp, SendWr, Sge,
     UdAddr,
@@ -274,7 +274,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         }
         let wr = SendWr { wr_id: self.wr_id, op, sge, flags };
         // SAFETY: the caller's promise is the same.
-        if unsafe { self.queue.post_quick(&wr) } {
+        if unsafe { self.queue.post_fast(&wr, FastPath::Inlined) } {
             self.len += 1;
             return;
         }

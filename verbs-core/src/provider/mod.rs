@@ -83,7 +83,7 @@ pub use erased::{
 pub use flow::{FlowActionOps, FlowOps, FlowRule};
 pub use mr::{MrChange, MrInitAttr, MrMemory, MrOps, RegionState, ReregError};
 pub use mw::MwOps;
-pub use queue::{QpExtras, QpOps, QpParents, QpParts, RecvQueue, SendQueue};
+pub use queue::{FastPath, QpExtras, QpOps, QpParents, QpParts, RecvQueue, SendQueue};
 pub use srq::{SrqOps, SrqParents, SrqParts, XrcdOps};
 pub use td::{ParentDomainAttr, QueueAllocator, QueueMemory, TdOps};
 pub use unsupported::{Unsupported, unsupported};

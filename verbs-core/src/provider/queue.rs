@@ -200,6 +200,22 @@ fn post_each<T>(
     (wrs.len(), None)
 }
 
+/// The situation of a caller of [`SendQueue::post_fast`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FastPath {
+    /// The request waits for [`ring`](SendQueue::ring), and the compiler knows its operation at the
+    /// call: a provider may have code for each operation, of which the caller keeps one.
+    Inlined,
+    /// The request waits for [`ring`](SendQueue::ring), and all callers share one compiled
+    /// function, as callers of an erased queue do: a provider may move rare operations out of line,
+    /// so that the function needs fewer registers.
+    Shared,
+    /// The method rings for the request. It returns `false` while another request waits for the
+    /// doorbell. A provider whose doorbell cannot fail may have a shorter path here than
+    /// [`post_one`](SendQueue::post_one) followed by [`ring`](SendQueue::ring).
+    Alone,
+}
+
 /// The send queue of a queue pair. `&mut` is the lock: the poster owns the queue.
 pub trait SendQueue: Any + Debug + Send + Sync {
     /// Puts one work request into the queue. The device does not read it before
@@ -212,47 +228,23 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// The reason why the queue rejects the request. The queue is unchanged.
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason>;
 
-    /// Puts one work request into the queue like [`post_one`](Self::post_one) and returns whether
-    /// it did. After `false`, the queue is unchanged, and `post_one` accepts the request or returns
-    /// the reason for rejecting it.
+    /// Posts one common request on a short path and returns whether it did. After `false`, the
+    /// queue is unchanged, and [`post_one`](Self::post_one) accepts the request or returns the
+    /// reason for rejecting it.
     ///
-    /// A provider whose `post_one` has a fast path for common requests has only that path here. A
-    /// caller that falls back to `post_one` in an out-of-line function then becomes a short
-    /// function that keeps the request in registers.
+    /// `path` says what the caller knows of the request and whether the doorbell follows. It is a
+    /// constant at each call, and the method is inlined, so a caller pays for its own path only. A
+    /// caller that falls back to `post_one` in an out-of-line function becomes a short function
+    /// that keeps the request in registers.
     ///
-    /// # Safety
-    /// Same as [`post_send`](Self::post_send).
-    #[inline(always)]
-    unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.post_one(wr) }.is_ok()
-    }
-
-    /// Puts one work request into the queue like [`post_quick`](Self::post_quick), but is called
-    /// through a pointer, so the request's operation is not visible to the compiler.
-    ///
-    /// # Safety
-    /// Same as [`post_send`](Self::post_send).
-    #[inline]
-    unsafe fn post_quick_erased(&mut self, wr: &SendWr<'_>) -> bool {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.post_quick(wr) }
-    }
-
-    /// Posts one work request like [`post_send`](Self::post_send), if it is a common one and
-    /// nothing else waits for the doorbell, and returns whether it did. After `false`, the queue is
-    /// unchanged.
-    ///
-    /// For callers with a single request whose kind is not known at compile time. By default, it
-    /// posts nothing. A provider whose doorbell cannot fail may have a shorter path here than
-    /// [`post_quick`](Self::post_quick) and [`ring`](Self::ring).
+    /// By default, `post_one` is the path, and no request is posted [alone](FastPath::Alone).
     ///
     /// # Safety
     /// Same as [`post_send`](Self::post_send).
     #[inline(always)]
-    unsafe fn post_alone(&mut self, wr: &SendWr<'_>) -> bool {
-        let _ = wr;
-        false
+    unsafe fn post_fast(&mut self, wr: &SendWr<'_>, path: FastPath) -> bool {
+        // SAFETY: the caller's promise is the same.
+        path != FastPath::Alone && unsafe { self.post_one(wr) }.is_ok()
     }
 
     /// Publishes all requests in the queue to the device.

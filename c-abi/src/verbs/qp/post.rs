@@ -18,7 +18,7 @@ use provider_mlx5::Mlx5;
 use provider_rxe::Rxe;
 use verbs_core::Errno;
 use verbs_core::checks::ATOMIC_LENGTH;
-use verbs_core::provider::{Provider, SendQueue};
+use verbs_core::provider::{FastPath, Provider, SendQueue};
 use verbs_core::types::{
     AccessFlags, MwBindInfo, MwType, PostReason, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
@@ -132,8 +132,9 @@ unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
         IBV_WR_RDMA_WRITE => SendOp::RdmaWrite { remote_addr: rdma.remote_addr, rkey: rdma.rkey },
         _ => return false,
     };
+    let wr = SendWr { wr_id: wr.wr_id, op, sge, flags: send_flags(wr.send_flags) };
     // SAFETY: the caller's promise.
-    unsafe { sq.post_alone(&SendWr { wr_id: wr.wr_id, op, sge, flags: send_flags(wr.send_flags) }) }
+    unsafe { sq.post_fast(&wr, FastPath::Alone) }
 }
 
 /// Posts a list of requests, and rings.
@@ -171,7 +172,7 @@ unsafe fn send_list<P: Provider>(
 
 /// Puts a request of C into a queue.
 ///
-/// Sends, writes and reads with one element each call [`SendQueue::post_quick`] from a separate
+/// Sends, writes and reads with one element each call [`SendQueue::post_fast`] from a separate
 /// place, where the compiler knows the operation and the length of the list. Inline data does not
 /// take a queue's fast path.
 ///
@@ -194,7 +195,7 @@ unsafe fn post_one<P: Provider>(
         };
         let imm_data = || u32::from_be(wr.imm_data);
         // SAFETY: the program's promise for the request.
-        let mut post = |op| unsafe { sq.post_quick(&SendWr { wr_id, op, sge, flags }) };
+        let mut post = |op| unsafe { sq.post_fast(&SendWr { wr_id, op, sge, flags }, FastPath::Inlined) };
         let is_posted = match wr.opcode {
             IBV_WR_SEND if flags.contains(SendFlags::INLINE) => {
                 // SAFETY: as above.

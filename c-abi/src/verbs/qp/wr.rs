@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering;
 
 use provider_mlx5::Mlx5;
 use verbs_core::Errno;
-use verbs_core::provider::{Provider, SendQueue as _};
+use verbs_core::provider::{FastPath, Provider, SendQueue as _};
 use verbs_core::types::{
     Av, FlushPlacement, FlushSelectivity, MwType, PostReason, SendFlags, SendOp, SendWr, Sge, UdAddr,
 };
@@ -312,14 +312,15 @@ impl<'a, P: Provider> Building<'a, P> {
     /// Puts the request into the queue with this operation, on the queue's fast path. Returns
     /// whether it did.
     #[inline(always)]
-    fn post_quick(mut self, op: SendOp<'_>, sge: Sge) -> bool {
+    fn post_fast(mut self, op: SendOp<'_>, sge: Sge) -> bool {
         let Request { wr_id, flags, .. } = self.batch().request;
         let flags = SendFlags::from_bits_retain(flags);
-        if !QUICK_FLAGS.contains(flags) {
+        if !FAST_FLAGS.contains(flags) {
             return false;
         }
+        let wr = SendWr { wr_id, op, sge: &[sge], flags };
         // SAFETY: this thread holds the lock, and the program keeps the memory as C requires.
-        let is_put = unsafe { self.qp().sq.get().post_quick(&SendWr { wr_id, op, sge: &[sge], flags }) };
+        let is_put = unsafe { self.qp().sq.get().post_fast(&wr, FastPath::Inlined) };
         if is_put {
             self.batch().request.state = State::Queued;
         }
@@ -329,7 +330,7 @@ impl<'a, P: Provider> Building<'a, P> {
     /// Puts a common request of a connected queue pair into the queue on its fast path, if the
     /// request has this operation. Returns whether it did.
     #[inline(always)]
-    fn put_quick(mut self, state: State, sge: Sge) -> bool {
+    fn put_fast(mut self, state: State, sge: Sge) -> bool {
         let request = &self.batch().request;
         if request.state != state {
             return false;
@@ -343,7 +344,7 @@ impl<'a, P: Provider> Building<'a, P> {
             State::RdmaRead => SendOp::RdmaRead { remote_addr, rkey },
             State::None | State::Queued | State::Refused | State::Other => return false,
         };
-        self.post_quick(op, sge)
+        self.post_fast(op, sge)
     }
 
     /// Puts a common request of a connected queue pair into the queue. Returns whether it was one.
@@ -416,7 +417,7 @@ impl<'a, P: Provider> Building<'a, P> {
 const UNADDRESSED: PostReason = PostReason::Doorbell(Errno::INVAL);
 
 /// The flags that every operation accepts, with the same meaning for every kind of memory.
-const QUICK_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
+const FAST_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
 
 fn inline_element(addr: *const u8, length: u32) -> Sge {
     Sge { addr: addr as u64, length, lkey: 0 }
@@ -652,7 +653,7 @@ macro_rules! put_sge {
         unsafe extern "C" fn $name<P: Provider>(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
             // SAFETY: the program calls between `ibv_wr_start` and its end.
             unsafe {
-                if !building::<P>(qp).put_quick(State::$state, Sge { addr, length, lkey }) {
+                if !building::<P>(qp).put_fast(State::$state, Sge { addr, length, lkey }) {
                     $next::<P>(qp, lkey, addr, length);
                 }
             }

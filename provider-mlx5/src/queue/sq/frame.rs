@@ -9,18 +9,18 @@
 //! ```
 //!
 //! # Safety
-//! Posting reads the first bytes of a frame by the addresses in its list. These are memory of this
-//! process by the promise of [`post_send`](verbs_core::provider::SendQueue::post_send).
+//! [`Frame::new`] reads the first bytes of a frame by the addresses in its list. These are memory
+//! of this process by the promise of [`post_send`](verbs_core::provider::SendQueue::post_send).
 //!
 //! # References
 //! `ibv_post_send(3)`; rdma-core `providers/mlx5/qp.c` (`copy_eth_inline_headers`,
 //! `set_tso_eth_seg`), `mlx5dv.h` (`mlx5_wqe_eth_seg`)
 #![allow(unsafe_code)]
 
+use core::iter;
+
 use verbs_core::types::{PostReason, SendFlags, SendOp, SendWr, Sge};
 
-use super::Sq;
-use crate::queue::record::Kind;
 use crate::wqe::{UNIT, Words, inline_units, opcode, pair};
 
 /// The properties of frames.
@@ -53,76 +53,82 @@ const START: usize = 2;
 /// The checksums of the outer network and transport headers.
 const CHECKSUMS: u32 = 0xc0;
 
-impl Sq {
-    /// Posts a frame.
+/// The segments of a frame: its Ethernet segment and the list after the header.
+pub(super) struct Frame<'a> {
+    pub(super) opcode: u8,
+    /// The first unit, with the first bytes of the header.
+    start: Words,
+    /// The header after these bytes.
+    header: &'a [u8],
+    /// The list, with the bytes of the header that the Ethernet segment contains.
+    list: &'a [Sge],
+    skipped: u32,
+    /// The length of the list without these bytes.
+    pub(super) length: u32,
+}
+
+impl<'a> Frame<'a> {
+    /// Returns the segments of a request with a list of `length` bytes. `room` holds the copy of
+    /// its header.
+    ///
+    /// # Errors
+    /// [`PostReason::FrameTooShort`] and [`PostReason::HeaderTooLong`].
     ///
     /// # Safety
-    /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one), for a request
-    /// that has passed the checks; `length` is the length of its list.
-    pub(super) unsafe fn post_frame(&mut self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
+    /// The first [`L2_HEADER`] bytes of the list are readable memory of this process.
+    pub(super) unsafe fn new(
+        frames: &Frames,
+        wr: &SendWr<'a>,
+        length: u32,
+        room: &'a mut [u8; L2_HEADER as usize],
+    ) -> Result<Self, PostReason> {
         if let SendOp::Tso { hdr, mss } = wr.op {
             let given = hdr.len() as u64;
             if given < MIN_HEADER.into() {
                 return Err(PostReason::FrameTooShort { given, min: MIN_HEADER });
             }
-            let max = self.frames.max_tso_header;
+            let max = frames.max_tso_header;
             if given > max.into() {
                 return Err(PostReason::HeaderTooLong { given, max });
             }
-            // SAFETY: the caller's promise is the same; the header is not longer than the longest.
-            return unsafe { self.put_frame(wr, opcode::TSO, mss, hdr, 0, length) };
+            return Ok(Self::with_header(wr, opcode::TSO, mss, hdr, 0, length));
         }
-        let (min, copied) = (MIN_HEADER.max(self.frames.min_inline), self.frames.min_inline);
+        let (min, copied) = (MIN_HEADER.max(frames.min_inline), frames.min_inline);
         if length < min {
             return Err(PostReason::FrameTooShort { given: length.into(), min });
         }
-        let mut header = [0; L2_HEADER as usize];
-        let header = &mut header[..copied as usize];
+        let header = &mut room[..copied as usize];
         // SAFETY: the caller promises that these bytes are memory of this process.
         unsafe { gather(wr.sge, header) };
-        // SAFETY: the caller's promise is the same; the list contains the bytes of the header.
-        unsafe { self.put_frame(wr, opcode::SEND, 0, header, copied, length - copied) }
+        Ok(Self::with_header(wr, opcode::SEND, 0, header, copied, length - copied))
     }
 
-    /// Puts a frame into the queue, with this header and the list after its first `skipped` bytes,
-    /// with `length` bytes left.
-    ///
-    /// # Safety
-    /// Same as [`post_frame`](Self::post_frame); the header is no longer than the queue's maximum.
-    unsafe fn put_frame(
-        &mut self,
-        wr: &SendWr<'_>,
+    /// Returns the segments of a frame with this header and the list after its first `skipped`
+    /// bytes, with `length` bytes left.
+    fn with_header(
+        wr: &SendWr<'a>,
         opcode: u8,
         mss: u16,
-        header: &[u8],
+        header: &'a [u8],
         skipped: u32,
         length: u32,
-    ) -> Result<(), PostReason> {
-        if !self.has_room() {
-            return Err(PostReason::QueueFull);
-        }
+    ) -> Self {
         let csum = if wr.flags.contains(SendFlags::IP_CSUM) { CHECKSUMS } else { 0 };
         let (start, rest) = header.split_at(header.len().min(START));
         let start = start.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
-        let list = behind(wr.sge, skipped);
-        let mut cursor = self.behind_control();
-        // SAFETY: the entry takes at most `Shape::blocks_of_request` blocks, which are free
-        // (`has_room`); the caller promises that inline memory is readable.
-        unsafe {
-            cursor.put([pair(0, csum << 24 | u32::from(mss)), pair(0, (header.len() as u32) << 16 | start)]);
-            for unit in rest.chunks(UNIT) {
-                cursor.put(words(unit));
-            }
-            let kind = if wr.flags.contains(SendFlags::INLINE) {
-                cursor.put_inline(list, length);
-                Kind::INLINE
-            } else {
-                cursor.put_list(list);
-                Kind::PLAIN
-            };
-            self.finish_any(wr, opcode, 0, cursor.ds, kind);
-        }
-        Ok(())
+        let size = (header.len() as u32) << 16;
+        let start = [pair(0, csum << 24 | u32::from(mss)), pair(0, size | start)];
+        Self { opcode, start, header: rest, list: wr.sge, skipped, length }
+    }
+
+    /// Returns the units of the Ethernet segment.
+    pub(super) fn ethernet(&self) -> impl Iterator<Item = Words> {
+        iter::once(self.start).chain(self.header.chunks(UNIT).map(words))
+    }
+
+    /// Returns the list after the header.
+    pub(super) fn data(&self) -> impl Iterator<Item = Sge> {
+        behind(self.list, self.skipped)
     }
 }
 

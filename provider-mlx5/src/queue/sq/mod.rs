@@ -8,10 +8,21 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | the queue: its room, the doorbell |
-//! | `plain` | the common requests, by a fast path |
-//! | `special` | datagrams, atomics, and lists of any shape |
-//! | `frame` | frames of raw packet queue pairs |
-//! | `umr` | operations on keys: the binds and invalidations of memory windows |
+//! | `plain` | the fast path |
+//! | `special` | every other request |
+//! | `frame` | segments of raw packet queue pairs' frames |
+//! | `umr` | segments of operations on keys: the binds and invalidations of memory windows |
+//!
+//! Six functions turn a request into a work queue entry (WQE), a list of segments:
+//!
+//! | function | when it is used |
+//! |---|---|
+//! | `put_wqe` | for every request first; the fast path takes common ones |
+//! | `put_block` | by `put_wqe`, for the operation that it found: a WQE of one block |
+//! | `post_rare` | by callers of [`FastPath::Shared`], for operations that are rare there |
+//! | `post_any` | for a request that the fast path does not take: checks it, or says why not |
+//! | `put_segments` | by `post_any`: a WQE of any size |
+//! | `put_control` | for every WQE last: its control segment, and the record of the request |
 //!
 //! # Safety
 //! Entries are stored at blocks within the queue that no unfinished request uses: a request takes
@@ -31,7 +42,6 @@ mod tests;
 mod umr;
 
 pub(crate) use self::frame::{Frames, L2_HEADER};
-pub(crate) use self::special::AV_LEN;
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -39,7 +49,7 @@ use std::sync::Arc;
 
 use verbs_core::Errno;
 use verbs_core::checks::SendChecks;
-use verbs_core::provider::SendQueue;
+use verbs_core::provider::{FastPath, SendQueue};
 use verbs_core::ring::barrier;
 use verbs_core::types::{PostError, PostReason, QpCap, QpState, QpType, SendFlags, SendWr};
 
@@ -362,7 +372,7 @@ impl Sq {
         let mut refused = None;
         for wr in &wrs[accepted..] {
             // SAFETY: the caller's promise is the same.
-            let posted = unsafe { if self.post_plain(wr) { Ok(()) } else { self.post_any(wr) } };
+            let posted = unsafe { self.post_one(wr) };
             if let Err(reason) = posted {
                 refused = Some(reason);
                 break;
@@ -458,7 +468,7 @@ impl SendQueue for Sq {
     #[inline(always)]
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
         // SAFETY: the caller's promise is the same.
-        if unsafe { self.post_plain(wr) } {
+        if unsafe { self.post_fast(wr, FastPath::Inlined) } {
             return Ok(());
         }
         // A copy, so that a request built by the caller for this call stays in registers on the
@@ -471,22 +481,35 @@ impl SendQueue for Sq {
     }
 
     #[inline(always)]
-    unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.post_plain(wr) }
-    }
-
-    #[inline]
-    unsafe fn post_quick_erased(&mut self, wr: &SendWr<'_>) -> bool {
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.post_common(wr) || self.post_other(wr) }
-    }
-
-    #[inline(always)]
-    unsafe fn post_alone(&mut self, wr: &SendWr<'_>) -> bool {
-        // SAFETY: the caller's promise is the same.
-        let Some(at) = (unsafe { self.put_one(wr) }) else { return false };
-        self.ring_one(at);
+    unsafe fn post_fast(&mut self, wr: &SendWr<'_>, path: FastPath) -> bool {
+        let place = self.place();
+        if path == FastPath::Alone {
+            if place.head.wrapping_sub(self.lone_limit).cast_signed() >= 0 {
+                return false;
+            }
+            // SAFETY: the caller's promise is the same; there is room.
+            let Some(at) = (unsafe { self.put_wqe::<false, false>(place, wr) }) else { return false };
+            self.move_to(place.behind(1));
+            self.ring_one(at);
+            return true;
+        }
+        if place.head == self.limit {
+            return false;
+        }
+        // SAFETY: as above.
+        let put = unsafe {
+            if path == FastPath::Inlined {
+                self.put_wqe::<true, false>(place, wr)
+            } else {
+                self.put_wqe::<false, true>(place, wr)
+            }
+        };
+        if put.is_none() {
+            // SAFETY: as above.
+            return path == FastPath::Shared && unsafe { post_rare(self, wr) };
+        }
+        self.lone_limit = place.head;
+        self.move_to(place.behind(1));
         true
     }
 
@@ -532,7 +555,7 @@ impl SendQueue for Sq {
             return unsafe { self.post_many(wrs) };
         };
         // SAFETY: as above.
-        if unsafe { self.post_alone(wr) } {
+        if unsafe { self.post_fast(wr, FastPath::Alone) } {
             return Ok(());
         }
         let (one, wr) = (wr.sge.first().copied(), *wr);
@@ -541,6 +564,18 @@ impl SendQueue for Sq {
         // SAFETY: as above.
         unsafe { self.post_rest(&[SendWr { sge, ..wr }], 0) }
     }
+}
+
+/// Posts a request that [`FastPath::Shared`] has no code for, out of line, so that its function
+/// needs few registers.
+///
+/// # Safety
+/// Same as [`SendQueue::post_one`].
+#[cold]
+#[inline(never)]
+unsafe fn post_rare(sq: &mut Sq, wr: &SendWr<'_>) -> bool {
+    // SAFETY: the caller's promise is the same.
+    unsafe { sq.post_fast(wr, FastPath::Inlined) }
 }
 
 impl fmt::Debug for Sq {

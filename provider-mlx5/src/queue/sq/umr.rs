@@ -7,17 +7,13 @@
 //!
 //! The mask of the UMR control segment selects the fields of the key context to be applied.
 //!
-//! # Safety
-//! The caller of `put` has reserved the units of the segments in the send queue.
-//!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`set_bind_wr`); Linux `include/linux/mlx5/device.h`
 //! (`mlx5_wqe_umr_ctrl_seg`), `include/linux/mlx5/mlx5_ifc.h` (`mkc_bits`)
-#![allow(unsafe_code)]
 
 use verbs_core::types::{AccessFlags, MwBindInfo, MwType, PostReason};
 
-use crate::wqe::{Cursor, Words, pair};
+use crate::wqe::{Words, pair};
 
 /// The maximum number of bytes covered by a bind: the length of the list's element has 32 bits, of
 /// which the device uses 31.
@@ -56,7 +52,13 @@ const NO_QPN: u32 = 0xff_ffff;
 const LIST_OCTOWORDS: u32 = 4;
 
 /// The size of the longest of these requests, in units.
-pub(super) const UNITS: u32 = 12;
+pub(super) const UNITS: u32 = 1 + SEGMENTS as u32;
+
+/// The units after the control segment of the longest of these requests.
+pub(super) const SEGMENTS: usize = 11;
+
+/// The part of a region that an invalidated window is bound to: none.
+const NOTHING: MwBindInfo = MwBindInfo { lkey: 0, addr: 0, length: 0, mw_access_flags: AccessFlags::empty() };
 
 /// A change of a window's key.
 #[derive(Clone, Copy, Debug)]
@@ -70,30 +72,26 @@ pub(super) struct Change<'a> {
     pub(super) qp_num: u32,
 }
 
-impl Change<'_> {
-    /// Returns the reason why the device cannot make the change.
-    pub(super) const fn check(&self) -> Result<(), PostReason> {
+impl<'a> Change<'a> {
+    /// Returns the change that invalidates a window of type 2.
+    pub(super) const fn invalidation(qp_num: u32) -> Self {
+        Self { mw_type: MwType::TYPE_2, new_rkey: 0, bind: &NOTHING, qp_num }
+    }
+
+    /// Builds the segments after the control segment: 11 units for a bind, otherwise 7.
+    ///
+    /// # Errors
+    /// [`PostReason::MessageTooLong`] for a bind longer than the device supports.
+    pub(super) fn segments<'s>(&self, room: &'s mut [Words; SEGMENTS]) -> Result<&'s [Words], PostReason> {
         if self.bind.length > MAX_LENGTH {
             return Err(PostReason::MessageTooLong { given: self.bind.length });
         }
-        Ok(())
-    }
-
-    /// Stores the segments after the control segment.
-    ///
-    /// # Safety
-    /// The units belong to the entry: 11 for a bind, otherwise 7.
-    pub(super) unsafe fn put(&self, cursor: &mut Cursor) {
-        let mut words = [[0; 2]; 11];
-        let units = self.words(&mut words);
-        for words in &words[..units] {
-            // SAFETY: the caller's promise.
-            unsafe { cursor.put(*words) }
-        }
+        let units = self.words(room);
+        Ok(&room[..units])
     }
 
     /// Builds the segments and returns the number of units.
-    fn words(&self, words: &mut [Words; 11]) -> usize {
+    fn words(&self, words: &mut [Words; SEGMENTS]) -> usize {
         let Self { mw_type, new_rkey, bind, qp_num } = *self;
         let is_bind = bind.length > 0;
         let is_type_2 = mw_type == MwType::TYPE_2;
@@ -119,7 +117,7 @@ impl Change<'_> {
         let is_zero_based = bind.mw_access_flags.contains(AccessFlags::ZERO_BASED);
         words[4] = [if is_zero_based { 0 } else { bind.addr }, bind.length];
         words[7] = [pair(bind.length as u32, bind.lkey), bind.addr];
-        11
+        SEGMENTS
     }
 }
 

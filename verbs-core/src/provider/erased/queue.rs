@@ -14,7 +14,7 @@ use core::any::Any;
 use super::foreign;
 use crate::errno::Errno;
 use crate::error::{Error, Result};
-use crate::provider::{Destroy, QpOps, RecvQueue, SendQueue, SrqOps};
+use crate::provider::{Destroy, FastPath, QpOps, RecvQueue, SendQueue, SrqOps};
 use crate::types::{
     DataInOrder, Ece, Gid, OpKind, OpsWr, PostError, PostReason, QpAttr, QpAttrMask, QpCap, QpInitInfo,
     QpState, QpType, RateLimit, RecvWr, SendWr, SrqAttr, SrqAttrMask,
@@ -99,7 +99,24 @@ impl QpOps for ErasedQp {
 
 erased_object! {
     /// An erased send queue.
-    pub ErasedSendQueue, SendQueue, SendQueue
+    pub ErasedSendQueue, DynSendQueue, SendQueue
+}
+
+/// A send queue behind a pointer.
+trait DynSendQueue: SendQueue {
+    /// Posts on the path [`FastPath::Shared`], of which this is the one compiled function.
+    ///
+    /// # Safety
+    /// Same as [`SendQueue::post_send`].
+    unsafe fn post_shared(&mut self, wr: &SendWr<'_>) -> bool;
+}
+
+impl<T: SendQueue> DynSendQueue for T {
+    #[inline]
+    unsafe fn post_shared(&mut self, wr: &SendWr<'_>) -> bool {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.post_fast(wr, FastPath::Shared) }
+    }
 }
 
 impl SendQueue for ErasedSendQueue {
@@ -109,9 +126,9 @@ impl SendQueue for ErasedSendQueue {
         unsafe { self.0.post_one(wr) }
     }
     #[inline]
-    unsafe fn post_quick(&mut self, wr: &SendWr<'_>) -> bool {
+    unsafe fn post_fast(&mut self, wr: &SendWr<'_>, path: FastPath) -> bool {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.0.post_quick_erased(wr) }
+        path != FastPath::Alone && unsafe { self.0.post_shared(wr) }
     }
     #[inline]
     fn ring(&mut self) -> Result<(), Errno> {

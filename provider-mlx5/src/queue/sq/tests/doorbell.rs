@@ -98,7 +98,7 @@ fn a_request_is_posted_alone_where_no_other_waits_for_a_doorbell() {
     let mut qp = ready(PaperShape::default());
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
     // SAFETY: a paper device accesses no memory.
-    let alone = |qp: &mut PaperQp, wr: &SendWr<'_>| unsafe { qp.sq.post_alone(wr) };
+    let alone = |qp: &mut PaperQp, wr: &SendWr<'_>| unsafe { qp.sq.post_fast(wr, FastPath::Alone) };
     assert!(alone(&mut qp, &wr));
     assert_eq!((qp.take_register(0, 64), qp.records()[1]), (qp.blocks(0, 1), 1));
     // Other kinds of requests, and requests behind a waiting one, are left to the other functions.

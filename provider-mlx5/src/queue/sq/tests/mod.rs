@@ -2,7 +2,7 @@
 
 mod doorbell;
 
-use verbs_core::provider::{SendQueue as _, WrBatch};
+use verbs_core::provider::{FastPath, SendQueue as _, WrBatch};
 use verbs_core::types::{
     AccessFlags, Av, MwBindInfo, MwType, PostReason, QpState, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr,
     Wc, WcOpcode,
