@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Memory by guest-physical address, and interrupt vectors. All clones access the same memory.
-pub trait Bus: Clone + fmt::Debug {
+pub trait Bus: Clone + fmt::Debug + 'static {
     /// Copies `into.len()` bytes from memory.
     ///
     /// # Errors

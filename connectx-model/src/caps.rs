@@ -9,10 +9,8 @@ use std::ops::RangeInclusive;
 
 use roce::engine::Stall;
 
-use crate::cmd::refusal::{Refusal, Status};
 use crate::complaint::Rule;
-use crate::function::config::Config;
-use crate::function::{MEMIC_SIZE, MEMIC_START};
+use crate::config::{Config, FREQUENCY_KHZ, MEMIC_SIZE, MEMIC_START};
 use crate::layout::caps::{
     atomic_caps, cmd_hca_cap as general, device_mem_cap as device_memory, odp_cap as odp,
     per_protocol_networking_offload_caps as ethernet, qos_cap, roce_cap,
@@ -21,10 +19,9 @@ use crate::layout::flow_caps::flow_table_nic_cap as flow;
 use crate::layout::{Field, Part, Table};
 use crate::memic;
 use crate::port::PortKind;
-use crate::qp::Service;
+use crate::refusal::{Refusal, Status};
+use crate::state::qp::Service;
 
-/// Frequency of the internal timer.
-pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
 /// Queue pairs, log2.
 pub(crate) const LOG_MAX_QP: u32 = 14;
 /// Completion queues, log2.

@@ -11,32 +11,41 @@
 //!   a test (PlainBus) ───────────────────┘   (one or two)
 //! ```
 //!
+//! From top to bottom; a folder imports only folders below it:
+//!
 //! | module | contents |
 //! |---|---|
-//! | [`bus`] | guest memory and interrupts, as seen by a PCI function |
+//! | [`vfio`] | the front end for QEMU |
+//! | `control` | the lines that inject faults and read the state |
+//! | [`fabric`] | connected functions; packets and time |
+//! | `cmd` | the command interface |
+//! | `pci` | configuration space and BAR 0: initialisation segment, doorbells, device memory |
+//! | `eth` | Ethernet queues at work: from work requests to frames, from frames to completions |
+//! | `paging` | page faults: memory whose pages are not present |
+//! | `qp` | queue pairs at work: work requests, receives, tag matching, completions |
+//! | `cq`, `mkey` | completions in guest memory; changes of memory keys |
+//! | `eq` | events and interrupts |
+//! | [`function`] | one PCI function: its state as a whole, doorbell records |
+//! | [`caps`] | capabilities |
+//! | `state` | the state of each object: **start at** `state/qp.rs` |
+//! | `memic` | device memory |
+//! | `config` | the parameters of a function, and its BARs |
+//! | [`port`] | the port, InfiniBand or RoCE |
+//! | `frame`, `tags` | Ethernet frames; tag lists of shared receive queues |
+//! | `checks` | checks common to commands |
+//! | `refusal`, `log`, `pages` | rejected commands; complaints and trace; buffers of guest pages |
+//! | [`fault`] | faults to be injected, and their language |
+//! | [`trace`] | a text trace of device activity; a comparer |
 //! | [`layout`] | the device's structures as tables |
 //! | [`complaint`] | the rules, and complaints about violations |
-//! | [`trace`] | a text trace of device activity; a comparer |
-//! | [`fabric`] | connected functions; time |
-//! | [`function`] | one PCI function: configuration space, initialisation segment, doorbells |
-//! | `cmd` | the command interface |
-//! | [`caps`] | capabilities |
-//! | `eq`, `cq`, `mkey`, `qp`, `srq` | objects of the data path |
-//! | `tags` | tag lists of shared receive queues |
-//! | `memic` | device memory |
-//! | `paging` | page faults: memory whose pages are not present |
-//! | `eth` | Ethernet queues of a RoCE port |
-//! | `destination` | destination MAC addresses of RoCE senders |
-//! | `ids` | allocation of object numbers |
-//! | [`port`] | the port: InfiniBand or RoCE |
-//! | [`fault`] | fault injection |
-//! | [`vfio`] | the front end for QEMU |
+//! | [`bus`] | guest memory and interrupts, as seen by a PCI function |
+//! | `destination`, `ids` | destination MAC addresses of RoCE senders; object numbers |
 //! | `testing` | a small driver for tests, on plain memory |
 //!
 //! # Path of a doorbell
 //! ```text
 //!   Fabric::bar_write       fabric            QEMU's message: a store of the guest
-//!   Function::uar_write     function/uar      the register; BlueFlame is compared with the queue
+//!   Function::uar_write     pci/uar           the register; BlueFlame is compared with the queue
 //!   fetch, decode           qp/sq, qp/wqe     doorbell record, work requests, all of their rules
 //!   Engine::post_send       roce::engine      the engine of soft devices; packets to the peer
 //!   Sink::complete          qp/completion     a completion in guest memory, an event, an interrupt
@@ -56,23 +65,31 @@
 
 pub mod bus;
 pub mod caps;
+mod checks;
 mod cmd;
 pub mod complaint;
+mod config;
+mod control;
 mod cq;
 mod destination;
 mod eq;
 mod eth;
 pub mod fabric;
 pub mod fault;
+mod frame;
 pub mod function;
 mod ids;
 pub mod layout;
+mod log;
 mod memic;
 mod mkey;
+mod pages;
 mod paging;
+mod pci;
 pub mod port;
 mod qp;
-mod srq;
+mod refusal;
+mod state;
 mod tags;
 #[cfg(test)]
 mod testing;

@@ -19,9 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::bus::Bus;
-use crate::complaint::Rule;
-use crate::function::{Function, MEMIC_SIZE, MEMIC_START};
+use crate::config::{MEMIC_SIZE, MEMIC_START};
 
 /// Unit of sizes and alignments in bytes, log2.
 pub(crate) const LOG_UNIT: u32 = 6;
@@ -32,7 +30,7 @@ pub(crate) const MAX_AREA: u32 = 128 << 10;
 /// Value of the bytes of a new area.
 pub(crate) const FRESH: u8 = 0xa5;
 /// Bytes of a processor's smallest access.
-const WORD: usize = 4;
+pub(crate) const WORD: usize = 4;
 
 /// Device memory. All clones access the same memory.
 #[derive(Clone, Debug, Default)]
@@ -123,39 +121,6 @@ impl Memic {
 /// Returns whether an offset in BAR 0 is in device memory.
 pub(crate) fn contains(offset: u64) -> bool {
     (MEMIC_START..MEMIC_START + MEMIC_SIZE).contains(&offset)
-}
-
-impl<B: Bus> Function<B> {
-    /// Handles a load from device memory. A rejected load reads as ones.
-    pub(crate) fn memic_read(&mut self, offset: u64, into: &mut [u8]) {
-        let (memic, len) = (self.core.memic.clone(), into.len());
-        if !self.memic_access(offset, len, || memic.read(offset, into)) {
-            into.fill(0xff);
-        }
-    }
-
-    /// Handles a store into device memory.
-    pub(crate) fn memic_write(&mut self, offset: u64, from: &[u8]) {
-        let memic = self.core.memic.clone();
-        self.memic_access(offset, from.len(), || memic.write(offset, from));
-    }
-
-    /// Makes an access if it is permitted. Returns whether it was.
-    fn memic_access(&mut self, offset: u64, len: usize, act: impl FnOnce() -> Option<()>) -> bool {
-        if self.core.iseg.was_reset() {
-            // The driver unmaps the memory after it notices the reset.
-            return false;
-        }
-        let (rule, done) = if !offset.is_multiple_of(WORD as u64) || !len.is_multiple_of(WORD) {
-            (Rule::MemicWord, None)
-        } else {
-            (Rule::MemicArea, act())
-        };
-        if done.is_none() {
-            self.core.log.complain(rule, format!("{len} bytes at {offset:#x} of BAR 0"));
-        }
-        done.is_some()
-    }
 }
 
 #[cfg(test)]

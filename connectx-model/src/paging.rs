@@ -24,105 +24,19 @@
 //! Linux `drivers/infiniband/hw/mlx5/odp.c`; Lesokhin et al., "Page Fault Support for Network
 //! Controllers", ASPLOS 2017; Fukuoka et al., "Pitfalls of InfiniBand with On-Demand Paging", 2021
 
-use std::collections::BTreeMap;
-
 use roce::engine::{Qpn, Stall};
 
 use crate::bus::Bus;
-use crate::cmd::refusal::{Refusal, Status};
 use crate::complaint::Rule;
-use crate::eq::EventType;
 use crate::function::{Core, Function};
 use crate::layout::eqe::{rdma_page_fault, wqe_page_fault};
+use crate::refusal::{Refusal, Status};
+use crate::state::eq::EventType;
+use crate::state::paging::{Half, PageFault, RDMA, REQUESTER, SHARED_QUEUE, WRITE};
 
-/// Page faults that wait for the driver, and faults that it could not resolve.
-#[derive(Debug, Default)]
-pub(crate) struct Paging {
-    pending: BTreeMap<u32, PageFault>,
-    last_token: u32,
-    /// Accesses that fail when repeated.
-    lost: BTreeMap<(u32, Half), Stall>,
-}
-
-/// A page fault that waits for the driver.
-#[derive(Clone, Copy, Debug)]
-struct PageFault {
-    kind: u32,
-    /// Number of the queue for the driver to resume.
-    wq: u32,
-    qpn: u32,
-    stall: Stall,
-    /// Whether the queue pair was destroyed or reset in the meantime.
-    orphan: bool,
-}
-
-/// Part of a queue pair that waits separately for pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Half {
-    Requester,
-    Responder,
-    ReadResponses,
-}
-
-/// Bits of a fault's type.
-///
-/// # References
-/// Linux `include/linux/mlx5/driver.h`, `MLX5_PFAULT_REQUESTOR`; `device.h`, `MLX5_WQE_PF_TYPE_RMP`
-const REQUESTER: u32 = 1;
-const WRITE: u32 = 2;
-const RDMA: u32 = 4;
-const SHARED_QUEUE: u32 = 0;
 /// Subtypes of the event.
 const OF_WQE: u8 = 0;
 const OF_RDMA: u8 = 1;
-/// Tokens have 24 bits.
-const TOKEN: u32 = 0x00ff_ffff;
-/// Maximum faults of destroyed queue pairs, because the driver drops a fault whose queue pair is
-/// gone.
-const MAX_ORPHANS: usize = 1024;
-
-impl Paging {
-    /// Drops the faults of a queue pair that is destroyed or restarts. The driver may still resume
-    /// them.
-    pub(crate) fn forget(&mut self, qpn: u32) {
-        self.lost.retain(|(of, _), _| *of != qpn);
-        for fault in self.pending.values_mut().filter(|fault| fault.qpn == qpn) {
-            fault.orphan = true;
-        }
-        let orphans: Vec<u32> =
-            self.pending.iter().filter(|(_, fault)| fault.orphan).map(|(token, _)| *token).collect();
-        for token in orphans.iter().take(orphans.len().saturating_sub(MAX_ORPHANS)) {
-            self.pending.remove(token);
-        }
-    }
-
-    fn waits(&self, qpn: u32, half: Half) -> bool {
-        self.pending
-            .values()
-            .any(|fault| fault.qpn == qpn && !fault.orphan && Half::from_stall(&fault.stall) == half)
-    }
-
-    /// Returns an unused token.
-    fn token(&mut self) -> u32 {
-        // There are more tokens than pending faults.
-        loop {
-            self.last_token = self.last_token.wrapping_add(1) & TOKEN;
-            if !self.pending.contains_key(&self.last_token) {
-                return self.last_token;
-            }
-        }
-    }
-}
-
-impl Half {
-    fn from_stall(stall: &Stall) -> Self {
-        match stall {
-            Stall::Send { .. } | Stall::Response { .. } => Self::Requester,
-            Stall::Receive { .. } | Stall::Remote { .. } => Self::Responder,
-            Stall::ReadResponse { .. } => Self::ReadResponses,
-        }
-    }
-}
 
 impl<B: Bus> Core<B> {
     /// Reports a page fault to the driver, if a page was absent and the queue pair may wait for it.
@@ -231,19 +145,5 @@ impl<B: Bus> Function<B> {
         self.engine.resume(Qpn(fault.qpn), &fault.stall, now, &mut self.core);
         self.settle();
         Ok(())
-    }
-}
-
-#[cfg(test)]
-impl Paging {
-    /// Adds a fault without an event.
-    pub(crate) fn pretend(&mut self, qpn: u32, stall: Stall) {
-        let token = self.token();
-        self.pending.insert(token, PageFault { kind: REQUESTER, wq: qpn, qpn, stall, orphan: false });
-    }
-
-    /// Returns the number of pending faults.
-    pub(crate) fn len(&self) -> usize {
-        self.pending.len()
     }
 }

@@ -10,11 +10,7 @@
 
 use roce::engine::Gid;
 
-use crate::bus::Bus;
 use crate::destination::Mac;
-use crate::eq::EventType;
-use crate::function::Core;
-use crate::layout::eqe;
 use crate::layout::vport::{nic_vport_context, roce_addr_layout};
 
 /// Link layer of a port.
@@ -55,7 +51,7 @@ pub struct Port {
     pub up: bool,
     index: usize,
     /// Whether the cable is connected.
-    linked: bool,
+    pub(crate) linked: bool,
     /// Whether the driver has enabled the port.
     pub(crate) enabled: bool,
     roce: [Option<RoceAddress>; ROCE_ADDRESSES],
@@ -110,10 +106,6 @@ pub(crate) struct Counters {
     pub(crate) sent_multicast: u64,
     pub(crate) received_multicast: u64,
 }
-
-/// Subtypes of a port change event.
-const SUBTYPE_DOWN: u8 = 1;
-const SUBTYPE_ACTIVE: u8 = 4;
 
 impl Port {
     /// Returns a port with its link up, for the function with this index.
@@ -235,7 +227,7 @@ impl Port {
     /// Returns whether the port receives its own frame: the destination is a group, the MAC address
     /// of the port's context or an address in the driver's lists.
     pub(crate) fn loops_back(&self, frame: &[u8]) -> bool {
-        if crate::eth::frame::is_group(frame) {
+        if crate::frame::is_group(frame) {
             return !nic_vport_context::DISABLE_MC_LOCAL_LB.is_set(&self.nic);
         }
         let Some(to) = frame.get(..6) else { return false };
@@ -275,31 +267,6 @@ impl Counters {
         self.received_packets += 1;
         self.received_bytes += bytes as u64;
         self.received_multicast += u64::from(multicast);
-    }
-}
-
-impl<B: Bus> Core<B> {
-    /// Connects or disconnects the cable.
-    pub(crate) fn set_link(&mut self, linked: bool) {
-        self.port.linked = linked;
-        self.settle_port();
-    }
-
-    /// Enables or disables the port for the driver.
-    pub(crate) fn set_port_enabled(&mut self, enabled: bool) {
-        self.port.enabled = enabled;
-        self.settle_port();
-    }
-
-    fn settle_port(&mut self) {
-        let up = self.port.linked && self.port.enabled;
-        if self.port.up == up {
-            return;
-        }
-        self.port.up = up;
-        let mut data = [0; 28];
-        eqe::port::PORT_NUM.set(&mut data, 1u32);
-        self.event(EventType::PortChange, if up { SUBTYPE_ACTIVE } else { SUBTYPE_DOWN }, &data);
     }
 }
 

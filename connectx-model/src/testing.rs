@@ -15,7 +15,8 @@ use roce::engine::Time;
 
 use crate::bus::{Bus, PlainBus};
 use crate::complaint::Rule;
-use crate::function::{BAR0, Config, Function, UAR_SIZE};
+use crate::config::{BAR0, Config, UAR_SIZE};
+use crate::function::Function;
 use crate::layout::eq::{create_eq_in, create_eq_out, eqc};
 use crate::layout::hca::{alloc_uar_out, manage_pages_in, query_pages_out};
 use crate::layout::iseg::{command_entry, command_in, command_out, initial_seg, mailbox};

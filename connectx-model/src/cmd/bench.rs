@@ -1,9 +1,10 @@
 //! [`Bench`]: a function in plain memory, for tests of commands.
 
-use super::Status;
 use crate::bus::PlainBus;
+use crate::cmd::Status;
 use crate::complaint::Rule;
-use crate::function::{Config, Function};
+use crate::config::Config;
+use crate::function::Function;
 use crate::layout::cq::{cqc, create_cq_in, create_cq_out};
 use crate::layout::iseg::command_out;
 use crate::layout::mkey::{alloc_pd_out, alloc_xrcd_out};

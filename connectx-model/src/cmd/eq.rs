@@ -4,14 +4,14 @@
 
 use crate::bus::Bus;
 use crate::caps::MAX_EQS;
-use crate::eq::{EQE_SIZE, Eq};
-use crate::function::{Function, VECTORS};
+use crate::checks::{bad, buffer, busy, missing, reserved};
+use crate::config::VECTORS;
+use crate::function::Function;
 use crate::layout::caps::cmd_hca_cap;
 use crate::layout::eq::{create_eq_in, create_eq_out, destroy_eq_in, eqc, query_eq_in, query_eq_out};
 use crate::layout::{put, qword};
-
-use super::context::{bad, buffer, busy, missing, reserved};
-use super::refusal::{Refusal, Status};
+use crate::refusal::{Refusal, Status};
+use crate::state::eq::{EQE_SIZE, Eq};
 
 pub(super) fn create_eq<B: Bus>(
     function: &mut Function<B>,

@@ -5,20 +5,20 @@
 //! driver's netdev have none and never access memory: the drop queue, and the queue used to probe
 //! write combining.
 
-use super::context::{bad, busy, missing, none_of, not_offered, reserved};
-use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::caps::{LOG_MAX_RQ, LOG_MAX_SQ, PACING_RATES, PACING_TABLE};
+use crate::checks::{bad, busy, missing, none_of, not_offered, reserved};
 use crate::complaint::Rule;
-use crate::eth::pacing::Pace;
-use crate::eth::queue::WorkQueue;
-use crate::eth::rq::{QueueState, Rq};
-use crate::eth::sq::{BLOCK, Sq};
+use crate::eth::sq::BLOCK;
 use crate::function::{Core, Function};
 use crate::layout::caps::cmd_hca_cap;
 use crate::layout::eth as layout;
 use crate::layout::eth::{rqc, sqc};
 use crate::layout::srq::wq;
+use crate::refusal::{Refusal, Status};
+use crate::state::eth::{QueueState, Rq, Sq};
+use crate::state::pacing::Pace;
+use crate::state::work_queue::WorkQueue;
 
 pub(super) fn create_sq<B: Bus>(
     function: &mut Function<B>,

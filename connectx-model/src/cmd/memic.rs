@@ -2,13 +2,14 @@
 //!
 //! The memory itself is in [`crate::memic`].
 
-use super::context::{bad, busy, missing};
-use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
-use crate::function::{Core, Function, MEMIC_SIZE, MEMIC_START};
+use crate::checks::{bad, busy, missing};
+use crate::config::{MEMIC_SIZE, MEMIC_START};
+use crate::function::{Core, Function};
 use crate::layout::memic::{alloc_memic_in, alloc_memic_out, dealloc_memic_in};
 use crate::layout::mkey::mkc;
 use crate::memic::{LOG_MAX_ALIGNMENT, LOG_UNIT, MAX_AREA};
+use crate::refusal::{Refusal, Status};
 
 pub(super) fn alloc<B: Bus>(
     function: &mut Function<B>,

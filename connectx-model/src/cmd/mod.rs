@@ -3,7 +3,6 @@
 //! | module | commands |
 //! |---|---|
 //! | `table` | all commands, one row each |
-//! | `refusal` | status of a rejected command and the broken rule |
 //! | `queue` | entries, mailboxes, completion |
 //! | `hca` | life of the function: enabling, ISSI, pages, capabilities, UARs, counters |
 //! | `eq` | event queues |
@@ -29,7 +28,6 @@ pub(crate) mod mkey;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod queue;
-pub(crate) mod refusal;
 pub(crate) mod register;
 pub(crate) mod srq;
 pub(crate) mod steering;
@@ -38,19 +36,19 @@ pub(crate) mod tir;
 pub(crate) mod vport;
 
 use crate::bus::Bus;
+use crate::cmd::table::command;
 use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::iseg::{command_in, command_out};
+use crate::refusal::{Refusal, Status};
 use crate::trace::format;
-
-use self::refusal::{Refusal, Status};
 
 impl<B: Bus> Function<B> {
     /// Executes one command and returns its output.
     pub(crate) fn dispatch(&mut self, input: &[u8], out_len: usize) -> Vec<u8> {
         let mut output = vec![0; out_len];
         let opcode = command_in::OPCODE.get(input) as u16;
-        let name = self.commands.get(&opcode).map_or("unknown", |command| command.name);
+        let name = command::<B>(opcode).map_or("unknown", |command| command.name);
         // Completions of earlier doorbells precede the command's effects on their queue.
         self.core.close_all();
         let injected = self.core.faults.command(opcode);
@@ -71,14 +69,14 @@ impl<B: Bus> Function<B> {
         self.core.close_all();
         command_out::STATUS.set(&mut output, status);
         command_out::SYNDROME.set(&mut output, syndrome);
-        let table = self.commands.get(&opcode).map_or(&command_in::TABLE, |command| command.input);
+        let table = command::<B>(opcode).map_or(&command_in::TABLE, |command| command.input);
         self.core.log.trace.line(|| format::command(name, table, input, &output));
         output
     }
 
     /// Makes the checks common to all commands, then executes one.
     fn run(&mut self, opcode: u16, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-        let Some(command) = self.commands.get(&opcode) else {
+        let Some(command) = command::<B>(opcode) else {
             return Err(Refusal::broken(Status::BadOp, Rule::CommandOpcode, "unknown opcode"));
         };
         let (table, run) = (command.input, command.run);

@@ -1,21 +1,20 @@
 //! Flow steering: CREATE, MODIFY, DESTROY and QUERY of flow tables, groups, entries and counters;
 //! roots.
 //!
-//! The data path is in [`eth::steering`](crate::eth::steering).
+//! The data path is in [`eth::steering`](crate::state::steering).
 
-use super::context::{bad, busy, missing, none_of, not_offered, reserved};
-use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::caps::{LOG_MAX_DESTINATION, LOG_MAX_TABLE_SIZE, MAX_LEVEL};
+use crate::checks::{bad, busy, missing, none_of, not_offered, reserved};
 use crate::complaint::Rule;
-use crate::eth::Ethernet;
-use crate::eth::steering::{
+use crate::function::Function;
+use crate::layout::steering::{dest_format_struct, flow_context};
+use crate::layout::{Field, dword, steering as layout};
+use crate::refusal::{Refusal, Status};
+use crate::state::eth::Ethernet;
+use crate::state::steering::{
     Destination, FlowEntry, FlowGroup, FlowTable, MATCH_SIZE, MAX_PARTS, MAX_TABLES, RECEIVE,
 };
-use crate::function::Function;
-use crate::layout::steering as layout;
-use crate::layout::steering::{dest_format_struct, flow_context};
-use crate::layout::{Field, dword};
 
 /// Maximum number of counters of an entry, as QUERY_HCA_CAP reports.
 const MAX_COUNTERS: usize = 1;

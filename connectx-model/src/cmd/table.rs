@@ -32,9 +32,8 @@ use std::ops::RangeInclusive;
 use crate::bus::Bus;
 use crate::function::Function;
 use crate::layout::{self, Table};
-
-use super::hca::Stage::{self, *};
-use super::refusal::Refusal;
+use crate::refusal::Refusal;
+use crate::state::hca::Stage::{self, *};
 
 /// One row of the table.
 #[derive(Debug)]
@@ -60,15 +59,20 @@ pub(crate) struct Command<B: Bus> {
 /// syndrome.
 pub(crate) type Run<B> = fn(&mut Function<B>, &[u8], &mut [u8]) -> Result<(), Refusal>;
 
-/// Generates `commands()` from the rows.
+/// Returns the command of an opcode.
+pub(crate) fn command<B: Bus>(opcode: u16) -> Option<&'static Command<B>> {
+    Command::ALL.iter().find(|command| command.opcode == opcode)
+}
+
+/// Generates [`Command::ALL`] from the rows.
 macro_rules! table {
     ($($handlers:ident, $layouts:ident { $(
         $opcode:literal $name:literal $input:ident -> $output:tt = $($run:ident)::+
         $(, in $stages:tt)? $(, modifiers $modifiers:expr)? $(, list $list:literal)?;
     )* })*) => {
-        /// Returns all commands, in the order of the table.
-        pub(crate) fn commands<B: Bus>() -> Vec<Command<B>> {
-            vec![$($( Command {
+        impl<B: Bus> Command<B> {
+            /// All commands, in the order of the table.
+            pub(crate) const ALL: &[Self] = &[$($( Command {
                 opcode: $opcode,
                 name: $name,
                 input: &layout::$layouts::$input::TABLE,
@@ -77,7 +81,7 @@ macro_rules! table {
                 stages: table!(@stages $($stages)?),
                 modifiers: table!(@modifiers $($modifiers)?),
                 run: super::$handlers::$($run)::+,
-            }, )*)*]
+            }, )*)*];
         }
     };
     (@list) => { None };

@@ -6,13 +6,13 @@ use crate::layout::iseg::command_out;
 use crate::port::PortKind;
 use crate::testing::{Driver, input, set};
 
-use super::hca::Stage;
-use super::table::{Command, commands};
+use super::table::Command;
 use super::*;
+use crate::state::hca::Stage;
 
 #[test]
 fn every_opcode_and_every_name_stands_in_one_row() {
-    let rows = commands::<PlainBus>();
+    let rows = Command::<PlainBus>::ALL;
     let opcodes: BTreeSet<_> = rows.iter().map(|row| row.opcode).collect();
     let names: BTreeSet<_> = rows.iter().map(|row| row.name).collect();
     assert_eq!(opcodes.len(), rows.len());
@@ -25,14 +25,14 @@ fn the_documentation_lists_the_commands_of_the_table_and_no_others() {
     let (_, section) = manual.split_once("## Commands").unwrap();
     let section = section.split("\n## ").next().unwrap();
     let listed: Vec<_> = section.split('`').skip(1).step_by(2).collect();
-    let known: Vec<_> = commands::<PlainBus>().into_iter().map(|command| command.name).collect();
+    let known: Vec<_> = Command::<PlainBus>::ALL.iter().map(|command| command.name).collect();
     assert_eq!(listed, known, "names in backquotes, in the order of the table");
 }
 
 #[test]
 fn a_command_executes_only_at_the_stages_of_its_row() {
     for stage in [Stage::Disabled, Stage::Enabled, Stage::Initialised] {
-        for command in commands::<PlainBus>().iter().filter(|command| !command.stages.contains(&stage)) {
+        for command in Command::<PlainBus>::ALL.iter().filter(|command| !command.stages.contains(&stage)) {
             let mut driver = Driver::new(PortKind::Ib);
             driver.function.core.hca.stage = stage;
             let request = set(input(command.opcode, command.input.size), 4, *command.modifiers.start());
@@ -61,7 +61,7 @@ fn an_unknown_modifier_is_refused() {
 #[test]
 fn reserved_bits_of_every_command_are_refused() {
     let mut driver = Driver::booted(PortKind::Ib);
-    for Command { opcode, input: table, output, .. } in commands::<PlainBus>() {
+    for &Command { opcode, input: table, output, .. } in Command::<PlainBus>::ALL {
         // No command uses the upper half of the second dword.
         let broken = set(input(opcode, table.size), 0x04, 1 << 31);
         driver.refused(&broken, output, Rule::CommandReserved);
@@ -71,7 +71,7 @@ fn reserved_bits_of_every_command_are_refused() {
 #[test]
 fn every_command_is_as_long_as_its_input_and_has_room_for_its_output() {
     let mut driver = Driver::booted(PortKind::Ib);
-    for Command { opcode, input: table, list, output, .. } in commands::<PlainBus>() {
+    for &Command { opcode, input: table, list, output, .. } in Command::<PlainBus>::ALL {
         let status = driver.refused(&input(opcode, table.size - 4), output, Rule::CommandLength);
         assert_eq!(status, Status::BadInputLength as u8);
         if list.is_none() {
@@ -97,8 +97,8 @@ fn nothing_that_makes_objects_works_before_the_function_is_initialised() {
     driver.host.set_queue(&mut driver.function);
     driver.ok(&input(0x104, 0x10), 8);
     let makes = |opcode: u16| matches!(opcode, 0x200..=0xfff if !matches!(opcode, 0x805 | 0x80d));
-    for command in commands::<PlainBus>().into_iter().filter(|command| makes(command.opcode)) {
-        let Command { opcode, input: table, output, modifiers, .. } = command;
+    for command in Command::<PlainBus>::ALL.iter().filter(|command| makes(command.opcode)) {
+        let &Command { opcode, input: table, output, ref modifiers, .. } = command;
         let request = set(input(opcode, table.size), 4, *modifiers.start());
         let status = driver.refused(&request, output, Rule::CommandState);
         assert_eq!(status, Status::BadSysState as u8, "{opcode:#x}");
@@ -143,7 +143,7 @@ impl Numbers {
 fn every_command_of_a_guest_gets_an_answer() {
     for kind in [PortKind::Ib, PortKind::Roce] {
         let mut driver = Driver::booted(kind);
-        let known = commands::<PlainBus>();
+        let known = Command::<PlainBus>::ALL;
         let mut numbers = Numbers(0x5eed);
         let mut refused = 0;
         for _ in 0..20_000 {

@@ -6,15 +6,14 @@
 //!                                         └────► RQT ──► RQ, RQ, ...
 //! ```
 
-use super::context::{bad, busy, missing, none_of, not_offered, reserved};
-use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::caps::{LOG_MAX_RQT, LOG_MAX_RQT_SIZE, LOG_MAX_TIR, LOG_MAX_TIS};
-use crate::eth::{Ethernet, Receivers, Rqt, Tir, Tis};
+use crate::checks::{bad, busy, missing, none_of, not_offered, reserved};
 use crate::function::{Core, Function};
-use crate::layout::eth as layout;
 use crate::layout::eth::{rqtc, tirc, tisc};
-use crate::layout::{dword, put};
+use crate::layout::{dword, eth as layout, put};
+use crate::refusal::{Refusal, Status};
+use crate::state::eth::{Ethernet, Receivers, Rqt, Tir, Tis};
 
 /// Dispersal: a TIR delivers to one queue or to one of a table.
 const DIRECT: u32 = 0;

@@ -27,47 +27,21 @@ use std::collections::VecDeque;
 use roce::engine::CqFull;
 
 use crate::bus::{Bus, BusFault};
-use crate::cmd::refusal::{Refusal, Status};
 use crate::complaint::Rule;
 use crate::function::Core;
 use crate::layout::caps::cmd_hca_cap as caps;
 use crate::layout::cq::cqc;
-use crate::layout::cqe::{cqe, mini_cqe, tm_cqe};
+use crate::layout::cqe::{cqe, mini_cqe};
+use crate::refusal::{Refusal, Status};
+use crate::state::compression::{Compression, MiniFormat, is_success};
 use crate::trace::format;
 
 /// Format of a title.
 pub(crate) const COMPRESSED: u32 = 3;
 /// Mini entries in a slot.
 pub(crate) const MINIS: usize = 8;
-/// Opcode of a requester's completion.
-const REQUESTER: u32 = 0;
-/// Opcodes of a responder's completions.
-const RESPONDER: std::ops::RangeInclusive<u32> = 1..=4;
 /// Opcode of an entry not written by the device.
 const INVALID: u8 = 15;
-
-/// Contents of a receive's mini entry beside its byte count. A send's mini entry has the position
-/// of the work request and its opcode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MiniFormat {
-    /// Hash of the frame.
-    Hash,
-    /// Checksum of the frame.
-    Checksum,
-    /// Checksum and stride of the frame. The stride is 0, because striding receive queues are not
-    /// modelled.
-    ChecksumStride,
-}
-
-/// Compression of a completion queue.
-#[derive(Debug)]
-pub(crate) struct Compression {
-    format: MiniFormat,
-    /// Completions of the open block.
-    open: Vec<[u8; 64]>,
-    /// Slots of closed blocks not yet returned by the driver: first index and number.
-    closed: VecDeque<(u32, u32)>,
-}
 
 impl Compression {
     /// Returns the compression selected by the context of a new completion queue.
@@ -102,65 +76,6 @@ impl Compression {
             }
         }
     }
-
-    /// Returns the number of completions of the open block.
-    pub(crate) fn len(&self) -> u32 {
-        self.open.len() as u32
-    }
-
-    /// Discards the slots of a replaced buffer.
-    pub(crate) fn replaced(&mut self) {
-        self.closed.clear();
-    }
-
-    /// Returns whether the open block accepts this completion as its next one.
-    fn follows(&self, entry: &[u8; 64]) -> bool {
-        let (Some(first), Some(last)) = (self.open.first(), self.open.last()) else { return true };
-        let position = |entry: &[u8; 64]| cqe::WQE_COUNTER.get32(entry) as u16;
-        let is_next =
-            cqe::OPCODE.get32(first) == REQUESTER || position(entry) == position(last).wrapping_add(1);
-        is_next && shared(first) == shared(entry)
-    }
-
-    fn mini(&self, entry: &[u8; 64]) -> [u8; mini_cqe::SIZE] {
-        let mut mini = [0; mini_cqe::SIZE];
-        if cqe::OPCODE.get32(entry) == REQUESTER {
-            mini_cqe::WQE_COUNTER.set(&mut mini, cqe::WQE_COUNTER.get32(entry));
-            mini_cqe::S_WQE_OPCODE.set(&mut mini, cqe::WQE_OPCODE.get32(entry));
-        } else {
-            match self.format {
-                MiniFormat::Hash => {
-                    mini_cqe::RX_HASH_RESULT.set(&mut mini, cqe::RSS_HASH_RESULT.get32(entry));
-                }
-                MiniFormat::Checksum | MiniFormat::ChecksumStride => {
-                    mini_cqe::CHECKSUM.set(&mut mini, cqe::CHECK_SUM.get32(entry));
-                }
-            }
-        }
-        mini_cqe::BYTE_CNT.set(&mut mini, cqe::BYTE_CNT.get32(entry));
-        mini
-    }
-}
-
-/// Returns whether a completion without payload may be part of a block: only success qualifies.
-fn is_success(entry: &[u8; 64]) -> bool {
-    let opcode = cqe::OPCODE.get32(entry);
-    // A mini entry has no room for the fields of tag matching.
-    let is_of_tag_matching = tm_cqe::APP.get32(entry) != 0;
-    !is_of_tag_matching && (opcode == REQUESTER || RESPONDER.contains(&opcode))
-}
-
-/// Returns the fields shared by all completions of a block. The title's time applies to all.
-fn shared(entry: &[u8; 64]) -> [u8; 64] {
-    let mut rest = *entry;
-    for field in [cqe::BYTE_CNT, cqe::WQE_COUNTER, cqe::RSS_HASH_RESULT, cqe::CHECK_SUM, cqe::OWNER] {
-        field.set(&mut rest, 0u32);
-    }
-    cqe::TIMESTAMP.set(&mut rest, 0u64);
-    if cqe::OPCODE.get32(entry) == REQUESTER {
-        cqe::WQE_OPCODE.set(&mut rest, 0u32);
-    }
-    rest
 }
 
 impl<B: Bus> Core<B> {

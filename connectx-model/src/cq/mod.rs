@@ -1,4 +1,4 @@
-//! [`Cq`]: completion queues. A completion is an entry of 64 bytes in guest memory, or the second
+//! Completion queues at work. A completion is an entry of 64 bytes in guest memory, or the second
 //! half of an entry of 128 bytes.
 //!
 //! ```text
@@ -20,70 +20,15 @@ pub(crate) mod moderation;
 
 use roce::engine::CqFull;
 
-use self::block::Compression;
-use self::moderation::Held;
 use crate::bus::{Bus, BusFault};
 use crate::complaint::Rule;
-use crate::eq::EventType;
 use crate::function::Core;
-use crate::function::pages::Pages;
-use crate::function::record::CONSUMED;
 use crate::layout::cqe::cqe;
 use crate::layout::eqe::completion;
+use crate::log::CONSUMED;
+use crate::state::cq::{Arm, Cq, Held};
+use crate::state::eq::EventType;
 use crate::trace::format;
-
-/// A completion queue.
-#[derive(Debug)]
-pub(crate) struct Cq {
-    pub(crate) cqn: u32,
-    /// Context as the driver wrote it.
-    pub(crate) context: [u8; 64],
-    pub(crate) pages: Pages,
-    pub(crate) log_size: u32,
-    /// Bytes of an entry: 64 or 128.
-    pub(crate) entry_size: u64,
-    pub(crate) uar: u32,
-    pub(crate) eqn: u32,
-    /// Guest-physical address of consumer index and arm word.
-    pub(crate) doorbell_record: u64,
-    /// Whether overruns are ignored.
-    pub(crate) ignore_overrun: bool,
-    /// Number of entries written since creation.
-    pub(crate) producer: u32,
-    pub(crate) armed: Option<Arm>,
-    /// Completions whose event is delayed by moderation; none while the queue is not armed.
-    pub(crate) held: Held,
-    /// Compression, if requested by the driver.
-    pub(crate) compression: Option<Compression>,
-    /// Whether the queue has overrun or was broken by an injected fault.
-    pub(crate) in_error: bool,
-    /// Number of queues that complete here.
-    pub(crate) users: u32,
-    /// The model's record of the driver's accesses, empty for a new queue.
-    pub(crate) run: CqRun,
-}
-
-/// The model's record of the driver's accesses to a completion queue.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CqRun {
-    /// Consumer index, 24 bits, last read from the doorbell record.
-    pub(crate) consumer: u32,
-    /// Index after the last solicited completion, in the count of `producer`.
-    pub(crate) solicited: u32,
-    /// Sequence number of the last arm, and the number of events since.
-    pub(crate) sequence: Option<(u8, u32)>,
-    /// Number of events since the sequence number changed.
-    pub(crate) repeated: u32,
-}
-
-/// Condition for the event of an armed completion queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arm {
-    /// Any completion.
-    Next,
-    /// A solicited completion, or an error.
-    Solicited,
-}
 
 /// Bits of a doorbell: the arm word, then the queue number.
 mod arm {
@@ -95,18 +40,6 @@ mod arm {
     pub(super) const CQN: Field = Field { name: "CQN", dword: 4, high: 23, low: 0 };
     /// All other bits.
     pub(super) const RESERVED: u64 = !0x31ff_ffff_00ff_ffff;
-}
-
-impl Cq {
-    /// Returns the number of unread completions for a consumer index.
-    fn pending(&self, consumer: u32) -> u32 {
-        self.producer.wrapping_sub(consumer) & CONSUMED
-    }
-
-    /// Returns the number of completions of the open block.
-    fn open(&self) -> u32 {
-        self.compression.as_ref().map_or(0, Compression::len)
-    }
 }
 
 impl<B: Bus> Core<B> {

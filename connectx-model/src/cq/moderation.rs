@@ -18,37 +18,9 @@
 //! PRM, "completion queue context" (`cq_period`, `cq_max_count`); `ibv_modify_cq(3)`; Linux
 //! `drivers/infiniband/hw/mlx5/cq.c` (`mlx5_ib_modify_cq`)
 
-use roce::engine::Time;
-
-use super::Cq;
 use crate::bus::Bus;
 use crate::function::Core;
-use crate::layout::cq::cqc;
-
-/// Completions of an armed queue with a delayed event.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Held {
-    /// Number of counted completions.
-    completions: u32,
-    /// Time of the event, if no more completions arrive.
-    until: Option<Time>,
-}
-
-impl Held {
-    /// Restarts the count of completions at 0. The time of the event stays.
-    pub(super) fn recount(&mut self) {
-        self.completions = 0;
-    }
-}
-
-impl Cq {
-    /// Returns the number of completions that raise one event and the longest delay of the first of
-    /// them, in nanoseconds. `None` if one of the two fields is 0, so that each raises an event.
-    fn moderation(&self) -> Option<(u32, u64)> {
-        let (count, period) = (cqc::CQ_MAX_COUNT.get32(&self.context), cqc::CQ_PERIOD.get(&self.context));
-        (count != 0 && period != 0).then_some((count, period * MICROSECOND))
-    }
-}
+use crate::state::cq::Cq;
 
 impl<B: Bus> Core<B> {
     /// Counts completions that would raise an event. Returns whether moderation delays their
@@ -80,9 +52,6 @@ impl<B: Bus> Core<B> {
         self.next_held = self.cqs.values().filter_map(|cq| cq.held.until).min();
     }
 }
-
-/// Nanoseconds of a microsecond, the unit of `CQ_PERIOD`.
-const MICROSECOND: u64 = 1000;
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,8 @@
 
 use crate::complaint::Rule;
 use crate::layout::wqe::ctrl;
+use crate::qp::request::opcode;
 use crate::qp::tests::{Bed, Cq, Memory, Pair, Shape};
-use crate::qp::wqe::opcode;
 
 const CQ_ERROR_EVENT: u32 = 0x04;
 
@@ -165,7 +165,7 @@ fn doorbells_of_queues_that_are_not_there_or_elsewhere_are_refused() {
 #[test]
 fn completions_that_are_no_memory_are_complained_of() {
     let (mut bed, cq, mut one, _, memory) = bed();
-    let pages = crate::function::pages::Pages::new(vec![1 << 40], 12, 0, 0x100).unwrap();
+    let pages = crate::pages::Pages::new(vec![1 << 40], 12, 0, 0x100).unwrap();
     bed.fabric.functions[0].core.cqs.get_mut(&cq.cqn).unwrap().pages = pages;
     write(&mut bed, &mut one, &memory);
     assert_eq!(bed.rules().first(), Some(&Rule::DmaFault));

@@ -12,79 +12,15 @@
 //! Invariant: entries not yet read by the driver are never overwritten. An event without room is
 //! lost, with a complaint.
 
+mod port;
+
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::fault::HeldEvent;
 use crate::function::Core;
-use crate::function::pages::Pages;
-use crate::layout::eqe;
-use crate::layout::put;
+use crate::layout::{eqe, put};
+use crate::state::eq::{COUNTER, EQE_SIZE, EventType};
 use crate::trace::format;
-
-/// An event queue.
-#[derive(Debug)]
-pub(crate) struct Eq {
-    pub(crate) eqn: u32,
-    /// Context as the driver wrote it.
-    pub(crate) context: [u8; 64],
-    pub(crate) pages: Pages,
-    pub(crate) log_size: u32,
-    pub(crate) uar: u32,
-    /// MSI-X vector.
-    pub(crate) vector: u16,
-    /// Event types subscribed by the queue, one bit each.
-    pub(crate) events: [u64; 4],
-    /// Number of entries written since creation; the owner bit is the bit above the index.
-    pub(crate) producer: u32,
-    /// Number of entries read, 24 bits, as the driver last reported.
-    pub(crate) consumer: u32,
-    pub(crate) armed: bool,
-}
-
-/// Bytes of an entry.
-pub(crate) const EQE_SIZE: u64 = 64;
-/// Consumer and producer counters have 24 bits.
-const COUNTER: u32 = 0x00ff_ffff;
-
-/// Event type.
-///
-/// # References
-/// PRM, "event types"; Linux `include/linux/mlx5/device.h`
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(dead_code, reason = "the list follows the manual")]
-pub(crate) enum EventType {
-    Completion = 0x00,
-    PathMigrated = 0x01,
-    CommunicationEstablished = 0x02,
-    SendQueueDrained = 0x03,
-    CqError = 0x04,
-    WqCatastrophic = 0x05,
-    PathMigrationFailed = 0x07,
-    InternalError = 0x08,
-    PortChange = 0x09,
-    Command = 0x0a,
-    PageRequest = 0x0b,
-    PageFault = 0x0c,
-    NicVportChange = 0x0d,
-    WqInvalidRequest = 0x10,
-    WqAccess = 0x11,
-    SrqCatastrophic = 0x12,
-    SrqLastWqe = 0x13,
-    SrqLimit = 0x14,
-}
-
-impl Eq {
-    /// Returns whether the queue subscribes to events of this type.
-    pub(crate) fn takes(&self, kind: u8) -> bool {
-        self.events[usize::from(kind >> 6)] >> (kind & 63) & 1 != 0
-    }
-
-    /// Returns the number of unread entries.
-    pub(crate) fn unread(&self) -> u32 {
-        self.producer.wrapping_sub(self.consumer) & COUNTER
-    }
-}
 
 impl<B: Bus> Core<B> {
     /// Sends an event to the queue that subscribes to its type, or drops it if there is none.

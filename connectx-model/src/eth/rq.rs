@@ -15,49 +15,12 @@ use roce::engine::{Pd, Sge};
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
+use crate::frame::{self, Parsed, TCP, UDP};
 use crate::function::Function;
 use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::wqe::data;
+use crate::state::eth::QueueState;
 use crate::trace::format::{self, Queue};
-
-use super::frame::{self, Parsed, TCP, UDP};
-use super::queue::WorkQueue;
-
-/// A receive queue.
-#[derive(Debug)]
-pub(crate) struct Rq {
-    pub(crate) context: [u8; 0xf0],
-    pub(crate) queue: WorkQueue,
-    pub(crate) cqn: u32,
-    pub(crate) state: QueueState,
-    pub(crate) user_index: u32,
-    /// Whether VLAN tags stay in the frame.
-    pub(crate) keep_vlan: bool,
-    pub(crate) flush_in_error: bool,
-    /// Number of receives used since creation.
-    pub(crate) consumed: u16,
-}
-
-/// State of a send or receive queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum QueueState {
-    Reset = 0,
-    Ready = 1,
-    Error = 3,
-}
-
-impl QueueState {
-    /// Converts the state of a context.
-    pub(crate) fn from_number(number: u64) -> Option<Self> {
-        [Self::Reset, Self::Ready, Self::Error].into_iter().find(|state| *state as u64 == number)
-    }
-
-    /// Returns whether this transition is allowed.
-    pub(crate) fn may_become(self, next: Self) -> bool {
-        (self, next) != (Self::Error, Self::Ready)
-    }
-}
 
 /// Opcodes of completions.
 const RECEIVED: u32 = 2;
@@ -123,7 +86,7 @@ impl<B: Bus> Function<B> {
         cqe::QPN.set(&mut entry, tag);
         cqe::WQE_COUNTER.set(&mut entry, counter);
         cqe::OPCODE.set(&mut entry, RECEIVED);
-        cqe::TIMESTAMP.set(&mut entry, crate::function::iseg::ticks(self.core.now));
+        cqe::TIMESTAMP.set(&mut entry, crate::state::iseg::ticks(self.core.now));
         self.complete_frame(rqn, entry);
     }
 

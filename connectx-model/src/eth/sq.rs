@@ -16,42 +16,14 @@ use roce::engine::{Pd, Sge};
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
+use crate::eth::rq::{FLUSHED, PROTECTION_ERROR};
+use crate::frame;
 use crate::function::Function;
 use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::wqe::{ctrl, data, eth, inline};
-use crate::qp::wqe::{COMPLETE_ALWAYS, COMPLETE_ERRORS};
+use crate::qp::request::{COMPLETE_ALWAYS, COMPLETE_ERRORS};
+use crate::state::eth::{FRAME_COST, QueueState, Rung};
 use crate::trace::format::{self, Address, Queue};
-
-use super::pacing::Pace;
-use super::queue::WorkQueue;
-use super::rq::{FLUSHED, PROTECTION_ERROR, QueueState};
-use super::{Ethernet, FRAME_COST, frame};
-
-/// A send queue.
-#[derive(Debug)]
-pub(crate) struct Sq {
-    pub(crate) context: [u8; 0xf0],
-    pub(crate) queue: WorkQueue,
-    pub(crate) cqn: u32,
-    /// Transport interface; `None` if the queue never sends.
-    pub(crate) tisn: Option<u32>,
-    pub(crate) state: QueueState,
-    pub(crate) user_index: u32,
-    pub(crate) flush_in_error: bool,
-    /// Number of basic blocks taken since creation.
-    pub(crate) taken: u16,
-    /// Announced work that is still to be taken.
-    pub(crate) rung: Option<Rung>,
-    pub(crate) pace: Pace,
-}
-
-/// A doorbell that waits for room or for the queue's rate.
-#[derive(Debug)]
-pub(crate) struct Rung {
-    head: u16,
-    doorbell: [u8; 8],
-    blue_flame: Option<Vec<u8>>,
-}
 
 /// Bytes of a basic block.
 pub(crate) const BLOCK: u64 = 64;
@@ -90,25 +62,6 @@ impl Broken {
     /// Returns the rejection of a frame longer than the port's maximum, which breaks no rule.
     fn too_long() -> Self {
         Self { rule: None, syndrome: LENGTH_ERROR, what: String::new() }
-    }
-}
-
-impl Sq {
-    /// Returns the end of the last work request announced by a doorbell.
-    fn head(&self) -> u16 {
-        self.rung.as_ref().map_or(self.taken, |rung| rung.head)
-    }
-}
-
-impl Ethernet {
-    /// Makes a queue wait for room or for its rate.
-    fn wait(&mut self, sqn: u32, rung: Rung) {
-        if let Some(sq) = self.sqs.get_mut(&sqn) {
-            sq.rung = Some(rung);
-            if !self.waiting.contains(&sqn) {
-                self.waiting.push_back(sqn);
-            }
-        }
     }
 }
 
@@ -443,7 +396,7 @@ impl<B: Bus> Function<B> {
         let mut entry = [0; 64];
         match error {
             None => {
-                cqe::TIMESTAMP.set(&mut entry, crate::function::iseg::ticks(core.now));
+                cqe::TIMESTAMP.set(&mut entry, crate::state::iseg::ticks(core.now));
                 cqe::OPCODE.set(&mut entry, SENT);
             }
             Some(syndrome) => {

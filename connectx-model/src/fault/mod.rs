@@ -5,14 +5,10 @@
 //!                                       ├──► immediate: port, fatal, remove, cq-overrun, list, ...
 //!                                       └──► Faults: pending commands, completions, events
 //! ```
-//! | module | contents |
-//! |---|---|
-//! | `language` | parses lines |
-//! | `control` | executes them |
+//! The file `language` parses lines.
 //!
 //! Invariant: the number of pending faults is bounded, and held events are released in order.
 
-mod control;
 mod language;
 
 use std::collections::VecDeque;

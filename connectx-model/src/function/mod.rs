@@ -1,26 +1,12 @@
 //! [`Function`]: one PCI function and all its state.
 //!
-//! | module | contents |
-//! |---|---|
-//! | `config` | parameters of a new function |
-//! | `pci` | configuration space |
-//! | `iseg` | the initialisation segment |
-//! | `uar` | doorbells |
-//! | `wire` | packets, time |
-//! | `pages` | buffers of guest pages |
-//! | `record` | doorbell records |
+//! The file `record` reads doorbell records.
 //!
 //! A function consists of the transport engine and [`Core`], which holds everything else. They are
 //! separate because the engine reports events to a [`Sink`](roce::engine::Sink). The core is that
 //! sink: it writes completions into guest memory while the engine runs.
 
-pub(crate) mod config;
-pub(crate) mod iseg;
-pub(crate) mod pages;
-pub(crate) mod pci;
 pub(crate) mod record;
-pub(crate) mod uar;
-pub(crate) mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,36 +16,37 @@ use crate::bus::Bus;
 use crate::caps::{
     Capabilities, LOG_MAX_CQ, LOG_MAX_MCG, LOG_MAX_MKEY, LOG_MAX_PD, LOG_MAX_QP, LOG_MAX_SRQ, MAX_QP_MCG,
 };
-use crate::cmd::hca::Hca;
-use crate::cmd::queue::CommandQueue;
-use crate::cmd::table::{Command, commands};
-use crate::complaint::{Complaint, Complaints, Rule};
-use crate::cq::Cq;
+use crate::complaint::{Complaint, Complaints};
 use crate::destination::Destinations;
-use crate::eq::Eq;
-use crate::eth::Ethernet;
 use crate::fault::Faults;
 use crate::ids::{Ascending, Ids};
 use crate::memic::{self, Memic};
-use crate::mkey::{Mkeys, Translated};
-use crate::paging::Paging;
 use crate::port::Port;
-use crate::qp::{Attention, Qp};
-use crate::srq::Srq;
-use crate::trace::{Trace, format};
+use crate::state::cq::Cq;
+use crate::state::eq::Eq;
+use crate::state::eth::Ethernet;
+use crate::state::hca::{CommandQueue, Hca};
+use crate::state::mkey::{Mkeys, Translated};
+use crate::state::paging::Paging;
+use crate::state::qp::{Attention, Qp};
+use crate::state::srq::Srq;
+use crate::trace::Trace;
 
-pub use self::config::Config;
+pub use crate::config::Config;
+use crate::state::config_space::Pci;
+use crate::state::iseg::Iseg;
+use crate::state::uar::Uars;
 
-use self::iseg::Iseg;
-use self::pci::Pci;
-use self::uar::Uars;
+pub use crate::config::{
+    BAR0, BAR0_SIZE, BAR2, BAR2_SIZE, ISEG_SIZE, MEMIC_SIZE, MEMIC_START, UAR_SIZE, UARS_SIZE, VECTORS,
+};
+use crate::log::Log;
 
 /// One PCI function.
 #[derive(Debug)]
 pub struct Function<B: Bus> {
     pub(crate) engine: Engine<Translated<B>>,
     pub(crate) core: Core<B>,
-    pub(crate) commands: BTreeMap<u16, Command<B>>,
 }
 
 /// A function without its transport engine.
@@ -96,29 +83,12 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) eth: Ethernet,
 }
 
-/// Complaints and the trace.
-#[derive(Debug, Default)]
-pub(crate) struct Log {
-    pub(crate) complaints: Complaints,
-    pub(crate) trace: Trace,
-}
-
-impl Log {
-    /// Records the violation of a rule.
-    pub(crate) fn complain(&mut self, rule: Rule, what: impl Into<String>) {
-        let what = what.into();
-        self.trace.line(|| format::complaint(rule, &what));
-        self.complaints.add(rule, what);
-    }
-}
-
 impl<B: Bus> Function<B> {
     /// Returns a function in its state after power-on.
     pub fn new(config: Config, bus: B, trace: Trace) -> Self {
         let log = Log { complaints: Complaints::new(config.index), trace };
         let core = Core::new(config, bus, log, Faults::default());
-        let commands = commands().into_iter().map(|command| (command.opcode, command)).collect();
-        Self { engine: engine(&core), core, commands }
+        Self { engine: engine(&core), core }
     }
 
     /// Returns the complaints since the last call.
@@ -262,24 +232,3 @@ fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {
         Translated { bus: core.bus.clone(), memic: core.memic.clone(), targets: core.mkeys.targets() };
     Engine::new(config, memory, Ascending::for_function(core.config.index))
 }
-
-/// BAR 0: registers, UAR pages, device memory.
-pub const BAR0: u32 = 0;
-/// BAR 2: the MSI-X table and its pending bits, which the front end implements.
-pub const BAR2: u32 = 2;
-/// Size of BAR 0 in bytes.
-pub const BAR0_SIZE: u64 = 64 << 20;
-/// Size of the registers and UAR pages in BAR 0, in bytes.
-pub const UARS_SIZE: u64 = 32 << 20;
-/// Offset of device memory in BAR 0.
-pub const MEMIC_START: u64 = UARS_SIZE;
-/// Size of device memory in bytes: Linux's maximum (`MLX5_MAX_MEMIC_PAGES`).
-pub const MEMIC_SIZE: u64 = 1 << 20;
-/// Size of BAR 2 in bytes.
-pub const BAR2_SIZE: u64 = 0x2000;
-/// Number of MSI-X vectors.
-pub const VECTORS: u16 = 8;
-/// Size of the initialisation segment at the start of BAR 0, in bytes; UAR pages follow.
-pub const ISEG_SIZE: u64 = 0x4000;
-/// Size of a UAR page in bytes.
-pub const UAR_SIZE: u64 = 0x1000;

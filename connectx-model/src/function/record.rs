@@ -10,14 +10,10 @@
 //! PRM, "doorbell record"; rdma-core `providers/mlx5` (`db`, `dbrec`, `recv_db`); Linux
 //! `drivers/infiniband/hw/mlx5/wr.c`, `srq.c`, `drivers/net/ethernet/mellanox/mlx5/core/wq.h`
 
-use super::{Core, Log};
 use crate::bus::Bus;
 use crate::complaint::Rule;
-
-/// Mask of the counter of posted work.
-const POSTED: u32 = 0xffff;
-/// Mask of a consumer index.
-pub(crate) const CONSUMED: u32 = 0x00ff_ffff;
+use crate::function::Core;
+use crate::log::CONSUMED;
 
 impl<B: Bus> Core<B> {
     /// Reads a word of a doorbell record. Complains if the record is not in memory.
@@ -50,19 +46,5 @@ impl<B: Bus> Core<B> {
         if word != 0 {
             self.log.complain(Rule::DoorbellRecordStart, format!("{of}: the record holds {word:#x}"));
         }
-    }
-}
-
-impl Log {
-    /// Returns the counter of posted work in a word. Complains of bits above it.
-    pub(crate) fn posted(&mut self, word: u32) -> u16 {
-        self.counter(word, POSTED) as u16
-    }
-
-    fn counter(&mut self, word: u32, mask: u32) -> u32 {
-        if word & !mask != 0 {
-            self.complain(Rule::DoorbellRecordBits, format!("a doorbell record holds {word:#x}"));
-        }
-        word & mask
     }
 }

@@ -1,6 +1,7 @@
 //! Areas of device memory: their places, and accesses by processors.
 
 use super::*;
+use crate::complaint::Rule;
 use crate::layout::memic::{alloc_memic_in, alloc_memic_out, dealloc_memic_in};
 use crate::port::PortKind;
 use crate::testing::{Driver, input};

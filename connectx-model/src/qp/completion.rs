@@ -7,13 +7,14 @@ use roce::engine::{
     Completion, CqFull, CqId, Event, FirstPacket, Matched, Opcode, Qpn, Sge, Sink, SrqId, Stall, Status,
 };
 
-use super::{Receives, Service, wqe::opcode};
 use crate::bus::Bus;
-use crate::eq::EventType;
 use crate::function::Core;
 use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::eqe::{cq_error, qp_srq};
-use crate::srq::{Srq, SrqKind};
+use crate::qp::request::opcode;
+use crate::state::eq::EventType;
+use crate::state::qp::{Receives, Service};
+use crate::state::srq::{Srq, SrqKind};
 
 /// Opcodes of completions.
 mod kind {
@@ -149,7 +150,7 @@ impl<B: Bus> Core<B> {
         let mut entry = [0; 64];
         let is_recv = matches!(completion.opcode, Opcode::Recv | Opcode::RecvWriteImm);
         cqe::QPN.set(&mut entry, completion.qpn.0);
-        cqe::TIMESTAMP.set(&mut entry, crate::function::iseg::ticks(self.now));
+        cqe::TIMESTAMP.set(&mut entry, crate::state::iseg::ticks(self.now));
         cqe::WQE_COUNTER.set(&mut entry, (completion.wr_id & 0xffff) as u32);
         if is_recv {
             self.received(completion, &mut entry);

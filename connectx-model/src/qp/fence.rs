@@ -18,11 +18,11 @@
 //! # References
 //! rdma-core `fm_cache`; Linux `wr.c` (`next_fence`, `umr_fence`), `umr.c` (`mlx5r_umr_post_send`)
 
-use super::SendRun;
-use super::umr::FREE;
-use super::wqe::opcode;
 use crate::layout::mkey::mkc;
 use crate::layout::wqe::{ctrl, umr_ctrl};
+use crate::qp::request::opcode;
+use crate::qp::umr::FREE;
+use crate::state::qp::SendRun;
 
 impl SendRun {
     /// Records the next work request. Returns whether it lacks the fence required by the one before

@@ -27,13 +27,14 @@ use roce::engine::{
     Completion, CqFull, FirstPacket, Matched, Payload, PostRefused, SendFlags, SendOp, SendWr, Sge, Status,
 };
 
-use super::HeldSend;
-use super::wqe::{Mistake, opcode};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::function::{Core, Function};
 use crate::layout::cqe::{cqe, tm_cqe};
 use crate::layout::wqe::{ctrl, data, tag_matching};
+use crate::qp::request::{Mistake, opcode};
+use crate::state::qp::HeldSend;
+use crate::state::work::{Arriving, Kind, ListChange, OwnSend, Step};
 use crate::tags::{Consumed, HEADER, Message, REMOTE, Remote, Transfer, operation};
 
 /// Marks the number of a receive for an entry.
@@ -41,12 +42,6 @@ pub(crate) const TAGGED: u64 = 1 << 32;
 /// Marks the numbers of the device's sends: a read for an entry, and the end of a rendezvous.
 const READING: u64 = 1 << 33;
 const FINISHING: u64 = 1 << 34;
-
-/// Maximum number of the device's sends in the engine, for a queue pair without a send queue.
-pub(crate) const OWN_SENDS: u32 = 64;
-
-/// Bytes of the message that ends a rendezvous.
-pub(crate) const FINISHED_LEN: u32 = (HEADER + REMOTE) as u32;
 
 /// Application of these completions.
 const TAG_MATCHING: u32 = 1;
@@ -66,44 +61,6 @@ mod done {
     pub(super) const CONSUMED_MESSAGE: u32 = 0xa;
     pub(super) const CONSUMED_MESSAGE_SOFTWARE: u32 = 0xb;
     pub(super) const CANCELED: u32 = 0xc;
-}
-
-/// A list operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListChange {
-    kind: Kind,
-    /// Whether a completion is requested.
-    completes: bool,
-    /// Number of unexpected messages that software has handled.
-    handled: Option<u16>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Noop,
-    Append { next: u16, tag: u64, mask: u64, buffer: Option<Sge> },
-    Remove { index: u16 },
-}
-
-/// Kind of an arriving message in a receive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arriving {
-    Unexpected,
-    Untagged,
-}
-
-/// A send of the device that has not been passed to the engine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnSend {
-    qpn: u32,
-    srqn: u32,
-    step: Step,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Read { index: u16 },
-    Finish { header: [u8; HEADER + REMOTE] },
 }
 
 /// Decodes the segments after the control segment.
@@ -200,7 +157,7 @@ impl<B: Bus> Core<B> {
         cqe::QPN.set(&mut entry, qpn);
         cqe::WQE_OPCODE.set(&mut entry, opcode::TAG_MATCHING);
         cqe::SRQN_USER_INDEX.set(&mut entry, user_index);
-        cqe::TIMESTAMP.set(&mut entry, crate::function::iseg::ticks(now));
+        cqe::TIMESTAMP.set(&mut entry, crate::state::iseg::ticks(now));
         Ok(Some((cqn, entry)))
     }
 
@@ -284,7 +241,7 @@ impl<B: Bus> Core<B> {
         of_tags(&mut entry, operation, index);
         cqe::QPN.set(&mut entry, qpn);
         cqe::SRQN_USER_INDEX.set(&mut entry, srq.user_index);
-        cqe::TIMESTAMP.set(&mut entry, crate::function::iseg::ticks(self.now));
+        cqe::TIMESTAMP.set(&mut entry, crate::state::iseg::ticks(self.now));
         self.write_cqe(cqn, &mut entry, &[], solicited).inspect_err(|_| self.cq_error(cqn))
     }
 

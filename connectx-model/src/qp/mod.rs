@@ -1,4 +1,4 @@
-//! [`Qp`]: queue pairs.
+//! Queue pairs at work. Their state is [`Qp`](crate::state::qp::Qp).
 //!
 //! ```text
 //!            buffer:  receive queue │ send queue     (`rq.bytes()` is the send queue's offset)
@@ -11,7 +11,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `sq` | fetches work requests from send queues, in order |
-//! | `wqe` | decodes their segments |
+//! | `wqe`, `request` | decodes their segments to a request |
 //! | `udav` | address vectors of datagrams |
 //! | `umr` | changes of memory keys and windows by work requests |
 //! | `fence` | fences between a UMR and the work request after it |
@@ -23,13 +23,14 @@
 //!
 //! These modules decode guest memory, and the engine executes the work requests. Invalid work
 //! requests and those not implemented in the engine (NOP, UMR of a memory key) wait in
-//! [`SendRun::waiting`] until all earlier ones have ended.
+//! [`SendRun::waiting`](crate::state::qp::SendRun::waiting) until all earlier ones have ended.
 
 pub(crate) mod completion;
 mod fence;
 pub(crate) mod matching;
 pub(crate) mod posted;
 mod recv_signature;
+pub(crate) mod request;
 pub(crate) mod rq;
 pub(crate) mod sq;
 pub(crate) mod udav;
@@ -39,276 +40,4 @@ pub(crate) mod wqe;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
-
-use roce::engine::{QpCap, Time};
-
-use self::posted::Posted;
-use crate::bus::{Bus, BusFault};
-use crate::function::pages::Pages;
-
-/// A queue pair, without the transport engine's part.
-#[derive(Debug)]
-pub(crate) struct Qp {
-    pub(crate) qpn: u32,
-    pub(crate) service: Service,
-    /// Context, as returned by QUERY_QP.
-    pub(crate) context: [u8; 0xe8],
-    /// Receive queue, followed by the send queue.
-    pub(crate) pages: Pages,
-    /// Guest-physical address of the heads of both queues, receive first; `None` if the queue pair
-    /// has neither queue.
-    pub(crate) doorbell_record: Option<u64>,
-    /// UAR page for its doorbells.
-    pub(crate) uar: u32,
-    /// Value reported in its completions.
-    pub(crate) user_index: u32,
-    pub(crate) send_cqn: u32,
-    pub(crate) recv_cqn: u32,
-    /// Protection domain of its keys.
-    pub(crate) pd: u32,
-    /// Whether the model allocated the domain for this queue pair alone, because the driver named
-    /// none.
-    pub(crate) own_pd: bool,
-    pub(crate) sq: Option<SendShape>,
-    pub(crate) rq: Receives,
-    /// Payload bytes held in completions: of sends, of receives.
-    pub(crate) scatter_to_cqe: (u32, u32),
-    /// Whether work requests carry signatures.
-    pub(crate) signature: bool,
-    /// Whether the device executes rendezvous of matching messages with its own sends.
-    pub(crate) offloads_rendezvous: bool,
-    /// Connection options: first the device's, then the driver's selection.
-    pub(crate) ece: u32,
-    /// Progress of its queues; a new queue pair starts with the default.
-    pub(crate) run: Run,
-}
-
-/// Progress of a queue pair's queues.
-#[derive(Debug, Default)]
-pub(crate) struct Run {
-    pub(crate) send: SendRun,
-    pub(crate) recv: RecvRun,
-}
-
-/// Progress of a send queue. Positions count basic blocks and have 16 bits.
-#[derive(Debug, Default)]
-pub(crate) struct SendRun {
-    /// End of the last work request announced by a doorbell.
-    pub(crate) rung: u16,
-    /// Next work request to fetch.
-    pub(crate) fetched: u16,
-    /// Oldest work request that has not ended.
-    pub(crate) done: u16,
-    /// Work requests in the engine, oldest first.
-    pub(crate) held: VecDeque<HeldSend>,
-    /// Announced work requests that have not ended.
-    pub(crate) posted: Posted,
-    /// Work request to execute once the engine holds none.
-    pub(crate) waiting: Option<Waiting>,
-    /// Half of a BlueFlame register used by the last doorbell.
-    pub(crate) half: Option<u32>,
-    /// Injected syndrome and vendor syndrome for the next error completion other than a flush.
-    pub(crate) forced: Option<(u8, u8)>,
-    /// Whether the next work request needs a fence, because it follows a UMR.
-    pub(crate) after_umr: bool,
-    /// Whether the ring was inconsistent. If so, nothing is fetched until a reset.
-    pub(crate) broken: bool,
-}
-
-/// A work request in the engine.
-#[derive(Debug)]
-pub(crate) struct HeldSend {
-    pub(crate) blocks: u16,
-    /// Inline bytes in front of its elements.
-    pub(crate) _inlined: Option<Arc<[u8]>>,
-}
-
-/// A work request executed by the model itself.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    /// Number for the engine, see [`completion::wr_id`].
-    pub(crate) wr_id: u64,
-    pub(crate) blocks: u16,
-    pub(crate) signaled: bool,
-    pub(crate) local: wqe::Local,
-}
-
-/// Progress of a receive queue. Positions count receives and have 16 bits.
-#[derive(Debug, Default)]
-pub(crate) struct RecvRun {
-    /// Next receive to fetch.
-    pub(crate) fetched: u16,
-    /// Oldest receive that has not ended.
-    pub(crate) done: u16,
-    /// Fetched receives that have not ended.
-    pub(crate) posted: Posted,
-    /// Shared receive queue of the last receive, if requests name one.
-    pub(crate) taken_from: Option<u32>,
-    /// Kind of the message in progress, if the shared receive queue matches tags.
-    pub(crate) arriving: Option<matching::Arriving>,
-    /// Same as [`SendRun::forced`].
-    pub(crate) forced: Option<(u8, u8)>,
-    /// Same as [`SendRun::broken`].
-    pub(crate) broken: bool,
-    /// First bytes of the buffer at RST2INIT.
-    pub(crate) first: [u8; 16],
-    /// Whether a peer has received "receiver not ready".
-    pub(crate) not_ready: bool,
-}
-
-/// Queue pairs that need attention without a doorbell.
-#[derive(Debug, Default)]
-pub(crate) struct Attention {
-    /// Queue pairs whose send queue may be able to continue.
-    pub(crate) runnable: BTreeSet<u32>,
-    /// Queue pairs in error, whose new work requests are flushed.
-    pub(crate) flushing: BTreeSet<u32>,
-    /// Time of the next check of the flushing ones, and the interval since the last check.
-    pub(crate) next_look: Option<Time>,
-    pub(crate) pause: u64,
-    /// Queue pair whose packet is being handled.
-    pub(crate) receiver: Option<u32>,
-    /// Sends of the device that have not been passed to the engine.
-    pub(crate) own_sends: VecDeque<matching::OwnSend>,
-}
-
-impl Attention {
-    /// Removes a queue pair that is destroyed or restarts.
-    pub(crate) fn forget(&mut self, qpn: u32) {
-        self.runnable.remove(&qpn);
-        self.flushing.remove(&qpn);
-    }
-}
-
-/// Maximum length of a work request in units of 16 bytes.
-pub(crate) const MAX_DS: usize = 63;
-
-impl Qp {
-    /// Returns the capacity of the engine's queue pair: everything that fits the rings.
-    pub(crate) fn cap(&self) -> QpCap {
-        let mut cap = QpCap::default();
-        if let Some(shape) = &self.sq {
-            cap.max_send_wr = 1 << shape.log_size;
-            cap.max_send_sge = MAX_DS as u32;
-            cap.max_inline_data = (MAX_DS * 16) as u32;
-        }
-        if self.offloads_rendezvous {
-            cap.max_send_wr = matching::OWN_SENDS;
-            cap.max_send_sge = 1;
-            cap.max_inline_data = matching::FINISHED_LEN;
-        }
-        if let Receives::Own(shape) = &self.rq {
-            cap.max_recv_wr = 1 << shape.log_size;
-            cap.max_recv_sge = 1 << shape.log_stride.saturating_sub(4);
-        }
-        cap
-    }
-
-    /// Empties the rings and restarts them at 0, after a transition to RESET.
-    pub(crate) fn restart(&mut self) {
-        let half = self.run.send.half;
-        self.run = Run::default();
-        self.run.send.half = half;
-    }
-}
-
-/// Transport service of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Service {
-    /// Reliable connection.
-    Rc,
-    /// Unreliable connection.
-    Uc,
-    /// Unreliable datagram.
-    Ud,
-    /// Extended reliable connection, sending side.
-    XrcInitiator,
-    /// Extended reliable connection, receiving side.
-    XrcTarget,
-    /// Subnet management: datagrams of queue pair 0.
-    Qp0,
-    /// General services: datagrams of queue pair 1.
-    Qp1,
-    /// Registers memory for the kernel; sends no packets.
-    RegUmr,
-}
-
-impl Service {
-    /// Returns whether the service has a fixed peer instead of an address for each send.
-    pub(crate) fn is_connected(self) -> bool {
-        matches!(self, Self::Rc | Self::Uc | Self::XrcInitiator | Self::XrcTarget)
-    }
-
-    /// Returns whether the service is a side of an extended reliable connection.
-    pub(crate) fn is_xrc(self) -> bool {
-        matches!(self, Self::XrcInitiator | Self::XrcTarget)
-    }
-}
-
-/// Position and size of a send queue in its buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SendShape {
-    /// Offset in the buffer.
-    pub(crate) offset: u64,
-    /// Number of basic blocks of 64 bytes, log2.
-    pub(crate) log_size: u32,
-}
-
-/// Source of a queue pair's receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Receives {
-    /// Its own queue.
-    Own(ReceiveShape),
-    /// A shared receive queue or a receive memory pool.
-    Shared(u32),
-    /// The XRC shared receive queue named by a request.
-    Named,
-    /// None.
-    None,
-}
-
-/// Size of a receive queue, which is at the start of its buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReceiveShape {
-    /// Number of receives, log2.
-    pub(crate) log_size: u32,
-    /// Bytes of a receive, log2.
-    pub(crate) log_stride: u32,
-    /// Whether each receive starts with a signature segment.
-    pub(crate) signature: bool,
-}
-
-/// Bytes of a basic block of a send queue.
-pub(crate) const BASIC_BLOCK: u64 = 64;
-
-impl SendShape {
-    /// Returns the size in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        BASIC_BLOCK << self.log_size
-    }
-
-    /// Copies bytes from the queue, from the block at this position on, wrapping at the end of the
-    /// queue.
-    pub(crate) fn read<B: Bus>(
-        &self,
-        pages: &Pages,
-        bus: &B,
-        at: u16,
-        into: &mut [u8],
-    ) -> Result<(), BusFault> {
-        let begin = (u64::from(at) * BASIC_BLOCK) & (self.bytes() - 1);
-        let left = usize::try_from(self.bytes() - begin).unwrap_or(usize::MAX).min(into.len());
-        let (first, rest) = into.split_at_mut(left);
-        pages.read(bus, self.offset + begin, first)?;
-        pages.read(bus, self.offset, rest)
-    }
-}
-
-impl ReceiveShape {
-    /// Returns the size in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        1 << (self.log_size + self.log_stride)
-    }
-}
+use crate::state::qp::{BASIC_BLOCK, Receives};

@@ -27,39 +27,12 @@
 //! (`mlx5_ib_free_srq_wqe`): a place is reused after the completion of its request or, without one,
 //! of a later request.
 
-use std::collections::VecDeque;
-
-use super::{Qp, Receives};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::function::Core;
 use crate::layout::dword;
 use crate::layout::wqe::ctrl;
-
-/// Copies of a queue's unfinished requests, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct Posted(VecDeque<(u16, Vec<u8>)>);
-
-impl Posted {
-    /// Adds the request at a position after all others.
-    pub(crate) fn push(&mut self, at: u16, bytes: Vec<u8>) {
-        self.0.push_back((at, bytes));
-    }
-
-    /// Returns the request at a position.
-    pub(crate) fn get(&self, at: u16) -> Option<&[u8]> {
-        let first = self.0.front()?.0;
-        let place = self.0.binary_search_by_key(&at.wrapping_sub(first), |(at, _)| at.wrapping_sub(first));
-        self.0.get(place.ok()?).map(|(_, bytes)| &bytes[..])
-    }
-
-    /// Removes the oldest request if it begins before `end`.
-    fn pop_before(&mut self, end: u16) -> Option<(u16, Vec<u8>)> {
-        // A queue has at most 2^15 positions.
-        let at = self.0.front()?.0;
-        if (1..=1 << 15).contains(&end.wrapping_sub(at)) { self.0.pop_front() } else { None }
-    }
-}
+use crate::state::qp::{Posted, Qp, Receives};
 
 impl<B: Bus> Core<B> {
     /// Copies the work requests announced by a doorbell. If a length is impossible, the next

@@ -11,8 +11,8 @@
 //! # References
 //! rdma-core `providers/mlx5/qp.c`, `set_sig_seg` and `mlx5_post_recv`
 
-use super::rq::TERMINATOR;
 use crate::layout::wqe::{data, recv_signature};
+use crate::qp::rq::TERMINATOR;
 
 /// Bytes of the segment.
 pub(super) const SIZE: usize = recv_signature::SIZE;

@@ -23,15 +23,15 @@
 
 use roce::engine::{PostRefused, Qpn, RecvWr, Sge, SrqId, State};
 
-use super::Receives;
-use super::recv_signature::{self, Checksums};
 use crate::bus::Bus;
 use crate::complaint::Rule;
-use crate::eq::EventType;
 use crate::function::{Core, Function};
 use crate::layout::eqe::qp_srq;
 use crate::layout::wqe::{data, srq_next};
-use crate::srq::SrqKind;
+use crate::qp::recv_signature::{self, Checksums};
+use crate::state::eq::EventType;
+use crate::state::qp::Receives;
+use crate::state::srq::SrqKind;
 use crate::trace::format::{self, Queue};
 
 /// Key of an element that ends the list.

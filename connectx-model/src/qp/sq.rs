@@ -16,17 +16,19 @@ use roce::engine::{
     Network, Opcode, Payload, PostRefused, Qpn, SendFlags, SendOp, SendWr, State, Status, UdDestination,
 };
 
-use super::completion::wr_id;
-use super::rq::UNREADABLE;
-use super::wqe::{self, Bytes, Ctrl, Local, Mistake, Work, opcode};
-use super::{BASIC_BLOCK, HeldSend, Service, Waiting, udav};
 use crate::bus::{Bus, BusFault};
 use crate::complaint::Rule;
 use crate::destination::Destination;
-use crate::function::uar::Announced;
 use crate::function::{Core, Function};
 use crate::layout::cqe::cqe;
 use crate::layout::wqe::ctrl;
+use crate::qp::completion::wr_id;
+use crate::qp::request::{Bytes, Ctrl, Mistake, Work, opcode};
+use crate::qp::rq::UNREADABLE;
+use crate::qp::{udav, wqe};
+use crate::state::qp::{BASIC_BLOCK, HeldSend, Service, Waiting};
+use crate::state::uar::Announced;
+use crate::state::work::Local;
 use crate::trace::format::{self, Queue};
 
 impl<B: Bus> Function<B> {

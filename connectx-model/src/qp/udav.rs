@@ -5,11 +5,11 @@
 
 use roce::engine::{Network, Path, Status, UdDestination};
 
-use super::wqe::Mistake;
 use crate::complaint::Rule;
 use crate::destination::Mac;
 use crate::layout::wqe::datagram;
 use crate::port::{Port, PortKind};
+use crate::qp::request::Mistake;
 
 /// Bytes of an address vector.
 pub(crate) const SIZE: usize = datagram::SIZE;

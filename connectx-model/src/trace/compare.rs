@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::parse::Entry;
+use crate::trace::parse::Entry;
 
 /// The first difference between two traces.
 #[derive(Clone, Debug, PartialEq, Eq)]

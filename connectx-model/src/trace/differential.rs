@@ -19,8 +19,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::compare::{Kind, fields, is_fixed, kind_of};
-use super::parse::Entry;
+use crate::trace::compare::{Kind, fields, is_fixed, kind_of};
+use crate::trace::parse::Entry;
 
 /// Commands that may differ, by the beginning of their names, with the reason.
 pub const COMMANDS: &[(&str, &str)] = &[

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::mapping::Mapping;
 use crate::bus::{Bus, BusFault};
-use crate::function::VECTORS;
+use crate::config::VECTORS;
 
 /// Memory and interrupts of one function, empty until a client provides them. All clones access the
 /// same memory and interrupts.

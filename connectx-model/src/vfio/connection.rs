@@ -15,12 +15,12 @@ use roce::engine::Time;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send};
 
-use super::Device;
 use super::bus::MappedBus;
+use super::device::Device;
 use super::protocol::{
     Body, HEADER, Header, MAX_FILES, MAX_TRANSFER, VERSION, command, dma, irqs, pci, words,
 };
-use crate::function::{BAR0, BAR0_SIZE, BAR2, BAR2_SIZE, VECTORS};
+use crate::config::{BAR0, BAR0_SIZE, BAR2, BAR2_SIZE, VECTORS};
 
 /// A connected client.
 #[derive(Debug)]

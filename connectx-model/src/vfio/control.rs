@@ -10,7 +10,7 @@ use roce::engine::Time;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::Device;
+use super::device::Device;
 
 /// A client of the control socket.
 #[derive(Debug)]

@@ -18,72 +18,14 @@
 mod bus;
 mod connection;
 mod control;
+mod device;
 mod mapping;
 mod protocol;
 mod server;
 
 pub use bus::MappedBus;
+pub use device::Device;
 pub use server::Server;
-
-use roce::engine::Time;
-
-use crate::bus::Bus;
-use crate::fabric::Fabric;
-
-/// The device behind the sockets.
-pub trait Device {
-    /// Reads from a BAR of a function. The range lies in the BAR.
-    fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time);
-    /// Writes to a BAR of a function. The range lies in the BAR.
-    fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time);
-    /// Reads from the configuration space of a function. The range lies in it.
-    fn config_read(&mut self, function: usize, offset: u64, into: &mut [u8]);
-    /// Writes to the configuration space of a function. The range lies in it.
-    fn config_write(&mut self, function: usize, offset: u64, from: &[u8]);
-    /// Resets a function to its state after power-on.
-    fn reset(&mut self, function: usize);
-    /// Advances time.
-    fn expire(&mut self, now: Time);
-    /// Returns the time of the next [`expire`](Self::expire).
-    fn deadline(&self) -> Option<Time>;
-    /// Executes a line of the fault language. Returns the reply in lines; the last one begins
-    /// with `ok` or `error`.
-    fn control(&mut self, line: &str, now: Time) -> String;
-}
-
-impl<B: Bus> Device for Fabric<B> {
-    fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time) {
-        self.bar_read(function, bar, offset, into, now);
-    }
-
-    fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time) {
-        self.bar_write(function, bar, offset, from, now);
-    }
-
-    fn config_read(&mut self, function: usize, offset: u64, into: &mut [u8]) {
-        self.config_read(function, offset, into);
-    }
-
-    fn config_write(&mut self, function: usize, offset: u64, from: &[u8]) {
-        self.config_write(function, offset, from);
-    }
-
-    fn reset(&mut self, function: usize) {
-        self.reset(function);
-    }
-
-    fn expire(&mut self, now: Time) {
-        self.expire(now);
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        self.deadline()
-    }
-
-    fn control(&mut self, line: &str, now: Time) -> String {
-        self.control(line, now)
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -16,10 +16,10 @@ use roce::engine::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::Device;
 use super::bus::MappedBus;
 use super::connection::{Connection, Ended};
 use super::control::Control;
+use super::device::Device;
 
 /// Bound and listening sockets of the functions and of the control.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use syn::{Attribute, Item, ItemMod, ItemUse, Meta, UseTree};
 const CRATES: &[(&str, usize)] = &[
     ("c-abi", 0),
     ("cm", 0),
+    ("connectx-model", 0),
     ("ib-cm", 0),
     ("libibverbs-rs", 0),
     ("provider-mlx5", 0),
@@ -110,7 +111,7 @@ fn modules(sources: &Path) -> BTreeMap<String, Vec<PathBuf>> {
         let name = path.file_stem().and_then(|name| name.to_str()).expect("a name").to_owned();
         let mut files = Vec::new();
         collect(path, &mut files);
-        if !["lib", "bin"].contains(&&*name) && !files.is_empty() {
+        if !["lib", "main", "bin"].contains(&&*name) && !files.is_empty() {
             modules.insert(name, files);
         }
     }

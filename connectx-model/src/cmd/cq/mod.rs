@@ -10,14 +10,9 @@
 //!        └──── moved by one ────────────────────► └──────┘
 //! ```
 
-use super::context::{
-    bad, buffer, busy, doorbell_record, list_bytes, missing, none_of, not_offered, reserved,
-};
-use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
-use crate::cq::block::Compression;
-use crate::cq::moderation::Held;
-use crate::cq::{Arm, Cq, CqRun};
+use crate::checks::{bad, buffer, busy, doorbell_record, missing, none_of, not_offered, reserved};
+use crate::cmd::context::list_bytes;
 use crate::function::{Core, Function};
 use crate::layout::caps::cmd_hca_cap;
 use crate::layout::cq::{
@@ -25,6 +20,9 @@ use crate::layout::cq::{
 };
 use crate::layout::cqe::cqe;
 use crate::layout::{Field, put};
+use crate::refusal::{Refusal, Status};
+use crate::state::compression::Compression;
+use crate::state::cq::{Arm, Cq, CqRun, Held};
 
 /// Opcode of the last entry of an abandoned buffer.
 const RESIZE: u32 = 5;

@@ -12,71 +12,15 @@
 //! Invariant: objects exist only while the function is initialised.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use crate::bus::Bus;
+use crate::checks::engine;
 use crate::complaint::Rule;
-use crate::function::{Core, Function, ISEG_SIZE, UAR_SIZE, UARS_SIZE};
-use crate::ids::Ids;
+use crate::function::{Core, Function};
 use crate::layout::{hca, put, qword};
-use crate::mkey::NULL_MKEY;
-
-use super::context::engine;
-use super::refusal::{Refusal, Status};
-
-/// Stage of the function's life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stage {
-    #[default]
-    Disabled,
-    Enabled,
-    Initialised,
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Stage::Disabled => "disabled",
-            Stage::Enabled => "enabled",
-            Stage::Initialised => "initialised",
-        })
-    }
-}
-
-/// State of the function as a whole.
-#[derive(Debug)]
-pub(crate) struct Hca {
-    pub(crate) stage: Stage,
-    issi: u32,
-    /// Pages from the driver, by guest-physical address.
-    pages: BTreeSet<u64>,
-    /// Allocated UAR pages, by page number in BAR 0.
-    pub(crate) uars: Ids,
-    pub(crate) eqns: Ids,
-    pub(crate) counters: Ids,
-}
-
-impl Default for Hca {
-    fn default() -> Self {
-        Self {
-            stage: Stage::Disabled,
-            issi: 0,
-            pages: BTreeSet::new(),
-            // The initialisation segment occupies the first pages.
-            uars: Ids::new((ISEG_SIZE / UAR_SIZE) as u32..=(UARS_SIZE / UAR_SIZE) as u32 - 1),
-            eqns: Ids::new(1..=127),
-            counters: Ids::new(1..=255),
-        }
-    }
-}
-
-impl Hca {
-    /// Frees all numbers. Pages remain.
-    pub(crate) fn drop_objects(&mut self) {
-        let Self { stage, issi, pages, .. } = std::mem::take(self);
-        *self = Self { stage, issi, pages, ..Self::default() };
-    }
-}
+use crate::refusal::{Refusal, Status};
+use crate::state::hca::{Hca, Stage};
+use crate::state::mkey::NULL_MKEY;
 
 /// Pages required at boot.
 const BOOT_PAGES: usize = 4;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::{ISEG_SIZE, UAR_SIZE, UARS_SIZE};
 use crate::layout::caps::{atomic_caps, cmd_hca_cap};
 use crate::layout::hca::{
     alloc_q_counter_out, alloc_uar_out, manage_pages_in, manage_pages_out, query_pages_out,

@@ -4,17 +4,17 @@
 
 use roce::engine::{MrChange, MwType, Pd, Refused};
 
-use super::context::{bad, engine, missing, none_of, not_offered, reserved};
-use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
 use crate::caps::LOG_MAX_KLM_LIST;
+use crate::checks::{bad, engine, missing, none_of, not_offered, reserved};
 use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::mkey::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
 use crate::layout::wqe::klm;
-use crate::mkey::{self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable};
+use crate::refusal::{Refusal, Status};
+use crate::state::mkey::{self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable};
 
 /// Queue pair number of a key that is open to every queue pair of its domain.
 const ANY_QP: u64 = 0x00ff_ffff;

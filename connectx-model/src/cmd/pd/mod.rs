@@ -2,15 +2,15 @@
 
 use roce::engine::Pd;
 
-use super::context::{busy, engine, missing};
-use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
+use crate::checks::{busy, engine, missing};
 use crate::function::Function;
 use crate::layout::mkey::{
     alloc_pd_out, alloc_transport_domain_out, alloc_xrcd_out, dealloc_pd_in, dealloc_transport_domain_in,
     dealloc_xrcd_in,
 };
 use crate::layout::qp::qpc;
+use crate::refusal::{Refusal, Status};
 
 pub(super) fn alloc_pd<B: Bus>(
     function: &mut Function<B>,

@@ -10,7 +10,7 @@
 //! # References
 //! Linux `drivers/infiniband/hw/mlx5/qp.c`, `qpc.c`; libmlx5 requests version 1; `ibv_set_ece(3)`
 
-use crate::qp::Service;
+use crate::state::qp::Service;
 
 /// Bits of the version.
 const VERSION: u32 = 0xf << 28;

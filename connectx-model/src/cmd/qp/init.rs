@@ -2,15 +2,15 @@
 
 use roce::engine::{CqId, InlineCompletion, Pd, QpInit, Service as Transport, SrqId, XrcDomain};
 
-use super::super::context::{bad, buffer, doorbell_record, missing, none_of, not_offered};
-use super::super::refusal::{Refusal, Status};
 use crate::bus::Bus;
+use crate::checks::{bad, buffer, doorbell_record, missing, none_of, not_offered};
 use crate::complaint::Rule;
 use crate::function::Core;
-use crate::function::pages::Pages;
 use crate::layout::caps::cmd_hca_cap;
 use crate::layout::qp::qpc;
-use crate::qp::{BASIC_BLOCK, Qp, ReceiveShape, Receives, Run, SendShape, Service};
+use crate::pages::Pages;
+use crate::refusal::{Refusal, Status};
+use crate::state::qp::{BASIC_BLOCK, Qp, ReceiveShape, Receives, Run, SendShape, Service};
 
 /// Fields of features that are not modelled, and fields that only transitions set.
 const NOT_OFFERED: &[crate::layout::Field] = &[

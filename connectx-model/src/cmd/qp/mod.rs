@@ -15,16 +15,17 @@ mod path;
 
 use roce::engine::{Gid, Pd, Qpn, State};
 
-use super::context::{bad, engine, missing, none_of, qp_bytes, reserved};
-use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
+use crate::checks::{bad, engine, missing, none_of, reserved};
+use crate::cmd::context::qp_bytes;
 use crate::function::Function;
 use crate::layout::put;
 use crate::layout::qp::{
     ads, attach_to_mcg_in, create_qp_in, create_qp_out, destroy_qp_in, detach_from_mcg_in, qpc, query_qp_in,
     query_qp_out,
 };
-use crate::qp::{Receives, Service};
+use crate::refusal::{Refusal, Status};
+use crate::state::qp::{Receives, Service};
 
 /// Returns a queue pair's name for complaints.
 fn name(qpn: u32) -> String {

@@ -14,18 +14,18 @@
 
 use roce::engine::{Access, AttrChange, Network, Qpn, State};
 
-use super::super::context::{engine, missing};
-use super::super::refusal::{Refusal, Status};
-use super::path::{attribute, check_fields, check_port, mac, pkey, read};
-use super::{check_reserved, ece, name};
 use crate::bus::Bus;
+use crate::checks::{engine, missing};
+use crate::cmd::qp::path::{attribute, check_fields, check_port, mac, pkey, read};
+use crate::cmd::qp::{check_reserved, ece, name};
 use crate::complaint::Rule;
 use crate::destination::Destination;
 use crate::function::{Core, Function};
 use crate::layout::Field;
 use crate::layout::caps::cmd_hca_cap;
 use crate::layout::qp::{ads, qp_2err_in, qp_2rst_in, qpc, rst2init_qp_in, rst2init_qp_out};
-use crate::qp::Service;
+use crate::refusal::{Refusal, Status};
+use crate::state::qp::Service;
 
 /// Bits of the mask that select optional attributes.
 mod optional {

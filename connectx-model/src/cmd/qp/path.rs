@@ -2,12 +2,12 @@
 
 use roce::engine::{Gid, Network, Path};
 
-use super::super::refusal::{Refusal, Status};
 use crate::complaint::Rule;
 use crate::destination::Mac;
 use crate::layout::Field;
 use crate::layout::qp::ads;
 use crate::port::{IB_GIDS, PKEYS, Port, PortKind, ROCE_ADDRESSES};
+use crate::refusal::{Refusal, Status};
 
 /// Reads a path.
 ///

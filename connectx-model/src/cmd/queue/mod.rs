@@ -13,15 +13,12 @@
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
-use crate::eq::EventType;
 use crate::function::{Core, Function};
 use crate::layout::iseg::{command_entry, mailbox};
 use crate::layout::{eqe, put};
+use crate::state::eq::EventType;
+use crate::state::hca::{LOG_SIZE, LOG_STRIDE};
 
-/// Number of entries, log2.
-pub(crate) const LOG_SIZE: u32 = 5;
-/// Bytes of an entry, log2.
-pub(crate) const LOG_STRIDE: u32 = 6;
 /// Maximum input in bytes. The longest input is the page list of a memory key of 8 GiB.
 const MAX_INPUT: usize = 16 << 20;
 /// Maximum output in bytes; no command reaches it.
@@ -30,13 +27,6 @@ const MAX_OUTPUT: usize = 1 << 20;
 const INLINE: usize = 16;
 /// Type of an entry received through PCI.
 const TYPE_PCI: u32 = 7;
-
-/// The command queue.
-#[derive(Debug, Default)]
-pub(crate) struct CommandQueue {
-    /// Guest-physical address; 0 until the driver has set it.
-    pub(crate) address: u64,
-}
 
 /// Delivery status of an entry, separate from the status of its command.
 ///

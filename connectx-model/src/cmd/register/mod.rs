@@ -9,8 +9,7 @@ use crate::function::Function;
 use crate::layout::register::*;
 use crate::layout::{Table, put};
 use crate::port::{Counters, IB_MTU, MAX_FRAME, Port, PortKind};
-
-use super::refusal::{Refusal, Status};
+use crate::refusal::{Refusal, Status};
 
 const PMTU: u32 = 0x5003;
 const PTYS: u32 = 0x5004;

@@ -10,13 +10,10 @@
 
 use roce::engine::{CqId, Pd, SrqId, XrcDomain};
 
-use super::context::{
-    bad, buffer, busy, doorbell_record, engine, missing, none_of, not_offered, reserved, srq_bytes,
-};
-use super::refusal::{Refusal, Status};
 use crate::bus::Bus;
+use crate::checks::{bad, buffer, busy, doorbell_record, engine, missing, none_of, not_offered, reserved};
+use crate::cmd::context::srq_bytes;
 use crate::function::Function;
-use crate::function::pages::Pages;
 use crate::layout::caps::cmd_hca_cap;
 use crate::layout::srq::{
     arm_rq_in, arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_srq_in, create_srq_out,
@@ -26,7 +23,9 @@ use crate::layout::srq::{
     xrc_srqc, xrqc,
 };
 use crate::layout::{Field, Part};
-use crate::srq::{Srq, SrqKind, SrqRun};
+use crate::pages::Pages;
+use crate::refusal::{Refusal, Status};
+use crate::state::srq::{Srq, SrqKind, SrqRun};
 use crate::tags::Tags;
 
 /// State of a working RMP.

@@ -8,8 +8,7 @@ use crate::function::Function;
 use crate::layout::vport::*;
 use crate::layout::{Field, put};
 use crate::port::{IB_GIDS, PKEYS, Port, PortKind, SM_LID};
-
-use super::refusal::{Refusal, Status};
+use crate::refusal::{Refusal, Status};
 
 /// Rejects other ports and virtual ports, because this driver manages none. These fields are at the
 /// same place in the inputs of all commands.

@@ -3,8 +3,8 @@
 use super::*;
 use crate::layout::Field;
 use crate::layout::wqe::ctrl;
+use crate::qp::request::opcode;
 use crate::qp::tests::{Bed, Cq, Memory, Pair, Shape, UC, brief, error};
-use crate::qp::wqe::opcode;
 
 const SHAPE: Shape = Shape { service: 0, log_sq: 7, log_rq: 6, log_stride: 6, more: &[] };
 

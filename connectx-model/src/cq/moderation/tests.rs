@@ -1,10 +1,9 @@
 //! Delayed events: counts, periods, arms, solicited completions, changes.
 
-use super::*;
 use crate::cmd::bench::naming;
 use crate::cq::tests::{send, write};
 use crate::layout::Field;
-use crate::layout::cq::modify_cq_in;
+use crate::layout::cq::{cqc, modify_cq_in};
 use crate::qp::tests::{Bed, Cq, Memory, Pair, Shape};
 use crate::testing::input;
 
@@ -236,7 +235,7 @@ fn all_completions_of_a_block_count() {
     for events in [0, 1] {
         let Memory { va, key, .. } = rig.memory;
         for _ in 0..2 {
-            let wqe = rig.bed.begin(&rig.one, crate::qp::wqe::opcode::WRITE).remote(va, key).done();
+            let wqe = rig.bed.begin(&rig.one, crate::qp::request::opcode::WRITE).remote(va, key).done();
             rig.bed.put(&mut rig.one, &wqe);
         }
         rig.bed.ring(&mut rig.one);

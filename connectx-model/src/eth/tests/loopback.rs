@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::layout::vport::{modify_nic_vport_context_in as modify, nic_vport_context};
+use crate::state::eth::Traffic;
 
 const GROUP: [u8; 6] = [1, 0x50, 0x56, 0x19, 0x20, 0xa7];
 const BROADCAST: [u8; 6] = [0xff; 6];

@@ -11,13 +11,14 @@ mod room;
 use super::*;
 use crate::bus::PlainBus;
 use crate::complaint::Rule;
-use crate::function::uar::BLUE_FLAME;
-use crate::function::{Config, UAR_SIZE};
-use crate::layout::eth as commands;
+use crate::config::{Config, UAR_SIZE};
+use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::eth::{rqc, rqtc, sqc, tirc, tisc};
 use crate::layout::srq::wq;
 use crate::layout::wqe::{ctrl, data, eth};
-use crate::layout::{Field, Part, Table, cq, cqe::cqe, cqe::error_cqe, mkey, steering};
+use crate::layout::{Field, Part, Table, cq, eth as commands, mkey, steering};
+use crate::pci::uar::BLUE_FLAME;
+use crate::state::eth::Ethernet;
 use crate::testing;
 use crate::trace::Trace;
 

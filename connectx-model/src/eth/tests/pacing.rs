@@ -145,6 +145,6 @@ fn an_entry_without_a_rate_is_assigned_to_no_queue() {
 #[test]
 fn an_infiniband_port_has_no_rates() {
     let mut bench = crate::cmd::bench::Bench::new(PortKind::Ib);
-    let status = crate::cmd::refusal::Status::BadParam;
+    let status = crate::refusal::Status::BadParam;
     bench.refused(rate(1, 1000).0, status, Rule::CommandCapability);
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::layout::hca;
+use crate::state::eth::Ethernet;
 
 #[test]
 fn a_queue_goes_only_where_it_can_and_in_reset_takes_no_doorbells() {
@@ -151,7 +152,7 @@ fn an_entry_leads_to_no_more_than_is_offered_and_counts_once() {
 #[test]
 fn the_destinations_of_all_entries_are_bounded() {
     let mut one = Host::new(0);
-    one.function.core.eth.steering.parts = crate::eth::steering::MAX_PARTS - 4;
+    one.function.core.eth.steering.parts = crate::state::steering::MAX_PARTS - 4;
     let output = one.function.dispatch(&wide_entry(&one, 1, 4, 0, 0).0, 0x110);
     assert_ne!(output[0], 0, "no room, which no driver is to blame for");
     assert!(one.function.take_complaints().is_empty());

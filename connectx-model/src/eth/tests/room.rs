@@ -1,6 +1,7 @@
 //! Limits: the number of frames that a function builds at a time, and their length.
 
 use super::*;
+use crate::state::eth::MAX_OUTGOING;
 
 /// Number of segments of the large send of [`large`].
 const SEGMENTS: usize = 4096;

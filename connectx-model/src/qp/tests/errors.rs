@@ -240,7 +240,7 @@ fn a_syndrome_and_the_engines_status_are_each_others() {
 fn a_send_queue_of_which_the_memory_is_gone_is_fatal() {
     let (mut bed, mut cq, mut one, _, _) = bed(RC);
     let qp = bed.fabric.functions[0].core.qps.get_mut(&one.qpn).unwrap();
-    qp.pages = crate::function::pages::Pages::new(vec![1 << 40], 12, 0, 0x800).unwrap();
+    qp.pages = crate::pages::Pages::new(vec![1 << 40], 12, 0, 0x800).unwrap();
     let wqe = bed.send(&one, b"x");
     bed.post(&mut one, &wqe);
     assert_eq!(bed.rules(), [Rule::DmaFault]);

@@ -2,7 +2,7 @@
 
 use super::sends::bed;
 use super::*;
-use crate::function::MEMIC_START;
+use crate::config::MEMIC_START;
 use crate::layout::memic::{alloc_memic_in, alloc_memic_out};
 use crate::testing::memic_key;
 

@@ -23,9 +23,9 @@ use roce::engine::{State, Time};
 
 use crate::bus::{Bus, PlainBus};
 use crate::complaint::Rule;
+use crate::config::{BAR0, Config, UAR_SIZE};
 use crate::fabric::Fabric;
-use crate::function::uar::{BLUE_FLAME, HALF_SIZE};
-use crate::function::{BAR0, Config, Function, UAR_SIZE};
+use crate::function::Function;
 use crate::layout::cq::{cqc, create_cq_in, create_cq_out};
 use crate::layout::cqe::{cqe, error_cqe};
 use crate::layout::eqe::eqe;
@@ -34,8 +34,9 @@ use crate::layout::mkey::{alloc_pd_out, create_mkey_in, create_mkey_out, mkc};
 use crate::layout::qp::{ads, create_qp_in, create_qp_out, qpc, rst2init_qp_in};
 use crate::layout::wqe::{atomic, ctrl, data, datagram, inline, remote_address};
 use crate::layout::{Field, dword};
+use crate::pci::uar::{BLUE_FLAME, HALF_SIZE};
 use crate::port::PortKind;
-use crate::qp::wqe::opcode;
+use crate::qp::request::opcode;
 use crate::testing::{Host, PAGE, input};
 use crate::trace::Trace;
 

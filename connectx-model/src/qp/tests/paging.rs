@@ -7,7 +7,7 @@ use crate::layout::eqe::{rdma_page_fault, wqe_page_fault};
 use crate::layout::hca::page_fault_resume_in;
 use crate::layout::mkey::{query_mkey_in, query_mkey_out};
 use crate::layout::wqe::{klm, umr_ctrl};
-use crate::mkey::NULL_MKEY;
+use crate::state::mkey::NULL_MKEY;
 
 const PAGE_FAULT: u32 = 0x0c;
 /// Event of a responder with inaccessible memory.

@@ -17,51 +17,16 @@ mod window;
 
 use roce::engine::{Refused, Sge, Status};
 
-use super::Service;
-use super::wqe::{Ctrl, Local, Mistake, Work};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::Field;
 use crate::layout::mkey::mkc;
 use crate::layout::wqe::{data, umr_ctrl};
-use crate::mkey::{self, AccessMode, OCTWORD};
-
-/// A change of a memory key or window.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Umr {
-    /// The key; its variant stays unless the mask selects it.
-    pub(crate) key: u32,
-    check: Check,
-    /// Whether the key must belong to this queue pair, or to all, before the change. A key other
-    /// than a window belongs to all: rdma-core's tests invalidate one with this check.
-    check_qpn: bool,
-    /// Whether the control segment declares an inline list.
-    is_inline: bool,
-    /// Whether the control segment declares an offset.
-    has_offset: bool,
-    /// Selects the parts of the context that change.
-    mask: u64,
-    context: [u8; mkc::SIZE],
-    /// First octword of the list to change.
-    offset: usize,
-    list: List,
-}
-
-/// Required state of the key before the change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Check {
-    Nothing,
-    Free,
-    Valid,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum List {
-    Nothing,
-    Inline(Vec<u8>),
-    At(Sge),
-}
+use crate::qp::request::{Ctrl, Mistake, Work};
+use crate::state::mkey::{self, AccessMode, OCTWORD};
+use crate::state::qp::Service;
+use crate::state::work::{Check, List, Local, Umr};
 
 /// Fields of a context, by mask bit.
 const MASK: &[(u32, &[Field])] = &[

@@ -20,14 +20,15 @@
 
 use roce::engine::{Access, MwType, SendFlags, SendOp, Status};
 
-use super::{ANY_QP, Check, FREE, KEY, List, QPN, Umr};
 use crate::bus::Bus;
 use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::mkey::mkc;
 use crate::layout::wqe::klm;
-use crate::mkey::{self, Kind};
-use crate::qp::wqe::{Bytes, Ctrl, Local, Mistake, Work};
+use crate::qp::request::{Bytes, Ctrl, Mistake, Work};
+use crate::qp::umr::{ANY_QP, FREE, KEY, QPN};
+use crate::state::mkey::{self, Kind};
+use crate::state::work::{Check, List, Local, Umr};
 
 /// Mask bits of every change.
 const ALWAYS: u64 = 1 << KEY | 1 << FREE;

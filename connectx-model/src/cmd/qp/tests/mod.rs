@@ -13,7 +13,7 @@ use crate::layout::Field;
 use crate::layout::qp::rst2init_qp_in;
 use crate::layout::srq::{create_srq_in, create_srq_out, create_xrc_srq_out, srqc};
 use crate::port::PortKind;
-use crate::qp::ReceiveShape;
+use crate::state::qp::ReceiveShape;
 
 /// Returns a service's number in a context.
 fn st(service: Service) -> u32 {

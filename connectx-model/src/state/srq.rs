@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::function::pages::Pages;
+use crate::pages::Pages;
 use crate::tags::Tags;
 
 /// A shared receive queue, without the transport engine's part.

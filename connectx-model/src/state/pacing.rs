@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use roce::engine::Time;
 
-use super::Ethernet;
+use crate::state::eth::Ethernet;
 
 /// The table of rates in kbit/s, by index. Entries without a rate are absent.
 #[derive(Debug, Default)]

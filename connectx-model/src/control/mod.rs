@@ -2,11 +2,12 @@
 
 use roce::engine::Time;
 
-use super::{Action, CommandFault, CompletionFault, Faults, Full, Side, parse};
 use crate::bus::Bus;
-use crate::eq::EventType;
+use crate::cmd::table::Command;
 use crate::fabric::Fabric;
+use crate::fault::{Action, CommandFault, CompletionFault, Faults, Full, Side, parse};
 use crate::function::Function;
+use crate::state::eq::EventType;
 use crate::trace::{self, format};
 
 impl<B: Bus> Fabric<B> {
@@ -137,7 +138,7 @@ impl<B: Bus> Fabric<B> {
 impl<B: Bus> Function<B> {
     /// Returns a command's opcode by name.
     fn opcode(&self, name: &str) -> Option<u16> {
-        self.commands.values().find(|command| command.name == name).map(|command| command.opcode)
+        Command::<B>::ALL.iter().find(|command| command.name == name).map(|command| command.opcode)
     }
 
     /// Compares two sections of the trace. Returns `ok` and the number of compared lines, or the

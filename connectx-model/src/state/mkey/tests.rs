@@ -2,9 +2,9 @@
 
 use roce::engine::{Fault, Memory};
 
-use super::translate::{Miss, Place, READ};
+use super::translate::{Miss, Place, READ, Target};
 use super::*;
-use crate::bus::PlainBus;
+use crate::bus::{Bus as _, PlainBus};
 use crate::layout::put;
 use crate::memic::Memic;
 

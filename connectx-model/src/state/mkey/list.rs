@@ -7,8 +7,8 @@
 //! the properties of pages are kept per block. A list of pieces is short, and the start of each
 //! piece is kept.
 
-use super::AccessMode;
 use crate::layout::{dword, qword};
+use crate::state::mkey::AccessMode;
 
 /// A list of pages (8 bytes each) or pieces (16 bytes each), of different or equal lengths.
 #[derive(Clone, Debug)]

@@ -18,10 +18,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::frame::{Parsed, TCP, UDP};
 use crate::layout::Field;
 use crate::layout::steering::{fte_match_set_lyr_2_4 as headers, fte_match_set_misc as misc};
-
-use super::frame::{Parsed, TCP, UDP};
 
 /// Bytes of match criteria and values.
 pub(crate) const MATCH_SIZE: usize = 0x200;

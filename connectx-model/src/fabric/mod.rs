@@ -11,12 +11,15 @@
 //! Invariant: one call carries a bounded number of packets. The next call continues, and
 //! [`Fabric::deadline`] then requests it immediately.
 
+pub(crate) mod wire;
+
 use roce::engine::{Arrival, Network, Path, Time};
 
 use crate::bus::Bus;
 use crate::complaint::{Complaint, Rule};
+use crate::config::{BAR0, ISEG_SIZE};
 use crate::destination::{Destination, group_mac};
-use crate::function::{BAR0, Function, ISEG_SIZE, wire};
+use crate::function::Function;
 
 /// One or two functions and the wire between their ports.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::bus::PlainBus;
-use crate::function::BAR0;
+use crate::config::BAR0;
 use crate::layout::eqe::eqe;
 use crate::layout::iseg::initial_seg;
 use crate::port::PortKind;

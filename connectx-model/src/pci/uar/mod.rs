@@ -20,57 +20,17 @@
 //! # References
 //! PRM, "UAR page format", "BlueFlame"; Linux `mlx5_ib_test_wc`
 
-use std::collections::BTreeMap;
-
 use roce::engine::Time;
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
-use crate::function::{Core, Function, UAR_SIZE};
+use crate::config::UAR_SIZE;
+use crate::function::{Core, Function};
 use crate::layout::wqe::ctrl;
 use crate::layout::{dword, qword};
-use crate::qp::wqe::opcode;
+use crate::qp::request::opcode;
+use crate::state::uar::Register;
 use crate::trace::format;
-
-/// Past stores into the UAR pages that affect later ones.
-#[derive(Debug, Default)]
-pub(crate) struct Uars {
-    /// By page: half of a doorbell, 4 of its 8 bytes, and its offset.
-    half_stores: BTreeMap<u32, (u64, [u8; 4])>,
-    /// By page and register.
-    registers: BTreeMap<(u32, u64), Register>,
-}
-
-/// A doorbell register.
-#[derive(Debug)]
-struct Register {
-    /// The half of the last store.
-    half: u64,
-    /// Bytes stored in that half so far.
-    stored: Vec<u8>,
-    /// Length of a complete BlueFlame store.
-    whole: usize,
-    /// The fetched work request; empty if none was fetched.
-    fetched: Vec<u8>,
-    /// Whether the doorbell announced work requests before that one.
-    several: bool,
-    /// The latest time to ring a held NOP; `None` once it has rung.
-    held_until: Option<Time>,
-    /// Whether the rest of the block is ignored, because the NOP rang before the block was complete
-    /// or the store was rejected.
-    let_go: bool,
-    /// The doorbell record at the time of the store; it may have advanced before the ring.
-    head: Option<u16>,
-}
-
-/// The work requests announced by a doorbell.
-#[derive(Debug, Default)]
-pub(crate) struct Announced {
-    /// The last one as read from the queue; empty if it is unreadable or in an Ethernet queue.
-    pub(crate) last: Vec<u8>,
-    /// Whether there were others before it.
-    pub(crate) several: bool,
-}
 
 /// Time to hold a NOP for the rest of its block, in nanoseconds. An emulator needs some
 /// microseconds per store, but much longer on a busy machine. Linux waits up to 100 ms for the

@@ -1,7 +1,11 @@
 use super::*;
-use crate::function::BAR0;
+use crate::config::BAR0;
+use crate::config::FREQUENCY_KHZ;
 use crate::port::PortKind;
+use crate::state::hca::{LOG_SIZE, LOG_STRIDE};
+use crate::state::iseg::{COMMAND_INTERFACE, FIRMWARE};
 use crate::testing::{Driver, input};
+use roce::engine::Time;
 
 const TIMER_HIGH: u64 = 0x1000;
 const TIMER_LOW: u64 = 0x1004;

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce::engine::{Fault, Memory, Pd};
 
-use super::NULL_MKEY;
-use super::inlined::Inlined;
-use super::list::List;
 use crate::bus::Bus;
 use crate::memic::Memic;
+use crate::state::mkey::NULL_MKEY;
+use crate::state::mkey::inlined::Inlined;
+use crate::state::mkey::list::List;
 
 /// The engine's region for a memory key.
 #[derive(Clone, Debug)]
@@ -102,14 +102,14 @@ impl Mapping {
 
 /// The current state of a key that other keys may refer to.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) key: u32,
-    pub(super) pd: Pd,
-    pub(super) readable: bool,
-    pub(super) writable: bool,
-    pub(super) iova: u64,
-    pub(super) length: u64,
-    pub(super) mapping: Mapping,
+pub(crate) struct Target {
+    pub(crate) key: u32,
+    pub(crate) pd: Pd,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) iova: u64,
+    pub(crate) length: u64,
+    pub(crate) mapping: Mapping,
 }
 
 /// Keys that other keys may refer to, by index.
@@ -125,11 +125,11 @@ impl Targets {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn insert(&self, target: Target) {
+    pub(crate) fn insert(&self, target: Target) {
         self.entries().insert(target.key >> 8, target);
     }
 
-    pub(super) fn remove(&self, index: u32) {
+    pub(crate) fn remove(&self, index: u32) {
         self.entries().remove(&index);
     }
 

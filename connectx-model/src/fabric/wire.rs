@@ -4,7 +4,8 @@ use roce::engine::{Arrival, Network, Qpn, State, Time, Transmit, Urgency};
 
 use crate::bus::Bus;
 use crate::function::Function;
-use crate::qp::{Service, completion};
+use crate::qp::completion;
+use crate::state::qp::Service;
 
 /// The queue pair number of multicast packets.
 const MULTICAST: u32 = 0xff_ffff;

@@ -133,7 +133,7 @@ fn a_nop_that_only_rings_is_taken_from_the_queue_soon() {
     }
     assert_eq!(bed.drain(&mut cq), [(0, 1)]);
     // A command rings it too.
-    bed.fabric.bar_write(0, crate::function::BAR0, 0x18, &[0; 4], bed.now);
+    bed.fabric.bar_write(0, crate::config::BAR0, 0x18, &[0; 4], bed.now);
     assert_eq!(bed.drain(&mut cq), [(0, 2)]);
 }
 

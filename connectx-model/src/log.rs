@@ -1,0 +1,40 @@
+//! [`Log`]: complaints and the trace of a function.
+
+use crate::complaint::{Complaints, Rule};
+use crate::trace::{Trace, format};
+
+/// Complaints and the trace.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) complaints: Complaints,
+    pub(crate) trace: Trace,
+}
+
+impl Log {
+    /// Records the violation of a rule.
+    pub(crate) fn complain(&mut self, rule: Rule, what: impl Into<String>) {
+        let what = what.into();
+        self.trace.line(|| format::complaint(rule, &what));
+        self.complaints.add(rule, what);
+    }
+}
+
+/// Mask of the counter of posted work.
+pub(crate) const POSTED: u32 = 0xffff;
+
+/// Mask of a consumer index.
+pub(crate) const CONSUMED: u32 = 0x00ff_ffff;
+
+impl Log {
+    /// Returns the counter of posted work in a word. Complains of bits above it.
+    pub(crate) fn posted(&mut self, word: u32) -> u16 {
+        self.counter(word, POSTED) as u16
+    }
+
+    pub(crate) fn counter(&mut self, word: u32, mask: u32) -> u32 {
+        if word & !mask != 0 {
+            self.complain(Rule::DoorbellRecordBits, format!("a doorbell record holds {word:#x}"));
+        }
+        word & mask
+    }
+}

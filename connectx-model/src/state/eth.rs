@@ -1,0 +1,308 @@
+//! [`Ethernet`]: the queues and transport interfaces of a port for frames.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use crate::frame;
+use crate::ids::Ids;
+use crate::layout::eth::{rqc, tirc};
+use crate::state::pacing::{Pace, Rates};
+use crate::state::steering::Steering;
+use crate::state::work_queue::WorkQueue;
+
+/// Ethernet queues and flow steering.
+#[derive(Debug, Default)]
+pub(crate) struct Ethernet {
+    pub(crate) sqs: BTreeMap<u32, Sq>,
+    pub(crate) rqs: BTreeMap<u32, Rq>,
+    pub(crate) tises: BTreeMap<u32, Tis>,
+    pub(crate) tirs: BTreeMap<u32, Tir>,
+    pub(crate) rqts: BTreeMap<u32, Rqt>,
+    pub(crate) steering: Steering,
+    pub(crate) counters: Counters,
+    pub(crate) rates: Rates,
+    /// Allocates numbers of send and receive queues; `None` until the first.
+    queue_numbers: Option<Ids>,
+    numbers: Option<Ids>,
+    pub(crate) outgoing: VecDeque<Outgoing>,
+    /// Memory of the frames in `outgoing`.
+    pub(crate) outgoing_bytes: usize,
+    /// Bytes of frames built since the last doorbell or continuation of a send queue.
+    pub(crate) burst: usize,
+    /// Send queues that wait for room or for their rate; each keeps the rest of its doorbell in
+    /// `rung`.
+    pub(crate) waiting: VecDeque<u32>,
+}
+
+/// An outgoing frame and its transport domain.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) frame: Vec<u8>,
+    pub(crate) domain: u32,
+}
+
+/// Transport interface send: the sending end of a transport domain.
+#[derive(Debug)]
+pub(crate) struct Tis {
+    pub(crate) context: [u8; 0xa0],
+    pub(crate) domain: u32,
+    /// Number of send queues on it.
+    pub(crate) users: u32,
+}
+
+/// Transport interface receive: a destination of flow steering.
+#[derive(Debug)]
+pub(crate) struct Tir {
+    pub(crate) context: [u8; 0xf0],
+    pub(crate) domain: u32,
+    pub(crate) to: Receivers,
+}
+
+impl Tir {
+    /// Returns whether this TIR receives a frame from this transport domain of the same function.
+    pub(crate) fn hears(&self, domain: u32, frame: &[u8]) -> bool {
+        let bit = if frame::is_group(frame) { HEARS_GROUPS } else { HEARS_UNICAST };
+        self.domain != domain || tirc::SELF_LB_BLOCK.get32(&self.context) & bit != 0
+    }
+}
+
+/// Bits of a TIR to enable frames of its transport domain.
+pub(crate) const HEARS_UNICAST: u32 = 1;
+
+pub(crate) const HEARS_GROUPS: u32 = 2;
+
+/// Receive queues of a TIR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receivers {
+    /// One receive queue.
+    Rq(u32),
+    /// One queue of a table, by a hash of the frame's flow.
+    Rqt(u32),
+}
+
+/// A table of receive queues.
+#[derive(Debug)]
+pub(crate) struct Rqt {
+    pub(crate) max_size: u32,
+    pub(crate) rqs: Vec<u32>,
+}
+
+/// Counters of received, sent and dropped frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) received: Traffic,
+    pub(crate) sent: Traffic,
+    /// Frames without a matching entry, with too long a walk through the tables, or longer than the
+    /// port's maximum.
+    pub(crate) unwanted: u64,
+    /// Frames for queues that were not ready or had no receives.
+    pub(crate) out_of_buffer: u64,
+}
+
+/// Frames and bytes by kind of destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    pub(crate) unicast: (u64, u64),
+    pub(crate) multicast: (u64, u64),
+    pub(crate) broadcast: (u64, u64),
+}
+
+impl Traffic {
+    pub(crate) fn count(&mut self, frame: &[u8]) {
+        let kind = match frame {
+            [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, ..] => &mut self.broadcast,
+            [first, ..] if first & 1 != 0 => &mut self.multicast,
+            _ => &mut self.unicast,
+        };
+        kind.0 += 1;
+        kind.1 += frame.len() as u64;
+    }
+}
+
+/// Limit in bytes for frames that wait for the fabric. One work request may exceed it; further ones
+/// wait.
+pub(crate) const MAX_OUTGOING: usize = 4 << 20;
+
+/// Memory of a frame besides its bytes.
+pub(crate) const FRAME_COST: usize = 64;
+
+/// Maximum number for TIS, TIR, RQT, tables, groups and counters.
+pub(crate) const MAX_NUMBER: u32 = 0xf_ffff;
+
+impl Ethernet {
+    /// Allocates a number for a TIS, TIR, RQT or steering object. All share one range, so that a
+    /// number of the wrong kind is detected.
+    pub(crate) fn number(&mut self) -> Option<u32> {
+        self.numbers.get_or_insert_with(|| Ids::new(1..=MAX_NUMBER)).take()
+    }
+
+    /// Frees such a number.
+    pub(crate) fn free_number(&mut self, number: u32) {
+        if let Some(numbers) = &mut self.numbers {
+            numbers.give_back(number);
+        }
+    }
+
+    /// Allocates a number for a send or receive queue, in a function with this many queue pairs.
+    ///
+    /// The engine's numbers consist of an index plus 16, and a generation in the bits above. The
+    /// index is below the next power of two above the engine's queue pairs and the 16 reserved
+    /// numbers. Indexes at and above its maximum are never used, in any generation.
+    pub(crate) fn queue_number(&mut self, max_qp: u32) -> Option<u32> {
+        let first = max_qp.min(1 << 22) + 16;
+        let indices = (first + 1).next_power_of_two();
+        self.queue_numbers.get_or_insert_with(|| Ids::new(first..=indices - 1)).take()
+    }
+
+    /// Frees a queue's number.
+    pub(crate) fn free_queue_number(&mut self, number: u32) {
+        if let Some(numbers) = &mut self.queue_numbers {
+            numbers.give_back(number);
+        }
+    }
+
+    /// Returns whether a queue uses this protection domain. A domain of 0 in a context means none:
+    /// queues that never access memory have none.
+    pub(crate) fn uses_pd(&self, pd: u32) -> bool {
+        let queues = self.sqs.values().map(|sq| &sq.queue).chain(self.rqs.values().map(|rq| &rq.queue));
+        pd != 0 && queues.into_iter().any(|queue| queue.pd == pd)
+    }
+
+    /// Returns whether a receive queue uses this counter set.
+    pub(crate) fn counts_in(&self, counter: u32) -> bool {
+        self.rqs.values().any(|rq| rqc::COUNTER_SET_ID.get32(&rq.context) == counter)
+    }
+
+    /// Returns whether an object uses this transport domain.
+    pub(crate) fn uses_domain(&self, domain: u32) -> bool {
+        self.tises.values().any(|tis| tis.domain == domain)
+            || self.tirs.values().any(|tir| tir.domain == domain)
+    }
+
+    /// Returns whether a TIR or a table refers to this receive queue.
+    pub(crate) fn leads_to_rq(&self, rqn: u32) -> bool {
+        self.tirs.values().any(|tir| tir.to == Receivers::Rq(rqn))
+            || self.rqts.values().any(|rqt| rqt.rqs.contains(&rqn))
+    }
+
+    /// Returns whether a TIR refers to this table.
+    pub(crate) fn leads_to_rqt(&self, rqtn: u32) -> bool {
+        self.tirs.values().any(|tir| tir.to == Receivers::Rqt(rqtn))
+    }
+
+    pub(crate) fn send(&mut self, frame: Vec<u8>, domain: u32) {
+        self.counters.sent.count(&frame);
+        self.outgoing_bytes += frame.len() + FRAME_COST;
+        self.outgoing.push_back(Outgoing { frame, domain });
+    }
+
+    /// Returns whether send queues must wait for frames to leave.
+    pub(crate) fn is_full(&self) -> bool {
+        self.outgoing_bytes.max(self.burst) >= MAX_OUTGOING
+    }
+
+    /// Removes a destroyed or failed send queue from the waiting ones.
+    pub(crate) fn stop_waiting(&mut self, sqn: u32) {
+        self.waiting.retain(|waiting| *waiting != sqn);
+        if let Some(sq) = self.sqs.get_mut(&sqn) {
+            sq.rung = None;
+        }
+    }
+
+    /// Returns the receive queue of a TIR for a frame.
+    pub(crate) fn receiver(&self, tirn: u32, frame: &[u8]) -> Option<u32> {
+        match self.tirs.get(&tirn)?.to {
+            Receivers::Rq(rqn) => Some(rqn),
+            Receivers::Rqt(rqtn) => {
+                let rqs = &self.rqts.get(&rqtn)?.rqs;
+                // The device may choose any queue, as long as each flow keeps its queue. The hash
+                // covers addresses and ports:
+                let flow =
+                    frame.get(frame::ETHERNET_HEADER + 12..frame::ETHERNET_HEADER + 24).unwrap_or_default();
+                let hash = flow.iter().fold(0, |hash: usize, byte| hash ^ usize::from(*byte));
+                rqs.get(hash % rqs.len().max(1)).copied()
+            }
+        }
+    }
+}
+
+/// A receive queue.
+#[derive(Debug)]
+pub(crate) struct Rq {
+    pub(crate) context: [u8; 0xf0],
+    pub(crate) queue: WorkQueue,
+    pub(crate) cqn: u32,
+    pub(crate) state: QueueState,
+    pub(crate) user_index: u32,
+    /// Whether VLAN tags stay in the frame.
+    pub(crate) keep_vlan: bool,
+    pub(crate) flush_in_error: bool,
+    /// Number of receives used since creation.
+    pub(crate) consumed: u16,
+}
+
+/// State of a send or receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum QueueState {
+    Reset = 0,
+    Ready = 1,
+    Error = 3,
+}
+
+impl QueueState {
+    /// Converts the state of a context.
+    pub(crate) fn from_number(number: u64) -> Option<Self> {
+        [Self::Reset, Self::Ready, Self::Error].into_iter().find(|state| *state as u64 == number)
+    }
+
+    /// Returns whether this transition is allowed.
+    pub(crate) fn may_become(self, next: Self) -> bool {
+        (self, next) != (Self::Error, Self::Ready)
+    }
+}
+
+/// A send queue.
+#[derive(Debug)]
+pub(crate) struct Sq {
+    pub(crate) context: [u8; 0xf0],
+    pub(crate) queue: WorkQueue,
+    pub(crate) cqn: u32,
+    /// Transport interface; `None` if the queue never sends.
+    pub(crate) tisn: Option<u32>,
+    pub(crate) state: QueueState,
+    pub(crate) user_index: u32,
+    pub(crate) flush_in_error: bool,
+    /// Number of basic blocks taken since creation.
+    pub(crate) taken: u16,
+    /// Announced work that is still to be taken.
+    pub(crate) rung: Option<Rung>,
+    pub(crate) pace: Pace,
+}
+
+/// A doorbell that waits for room or for the queue's rate.
+#[derive(Debug)]
+pub(crate) struct Rung {
+    pub(crate) head: u16,
+    pub(crate) doorbell: [u8; 8],
+    pub(crate) blue_flame: Option<Vec<u8>>,
+}
+
+impl Sq {
+    /// Returns the end of the last work request announced by a doorbell.
+    pub(crate) fn head(&self) -> u16 {
+        self.rung.as_ref().map_or(self.taken, |rung| rung.head)
+    }
+}
+
+impl Ethernet {
+    /// Makes a queue wait for room or for its rate.
+    pub(crate) fn wait(&mut self, sqn: u32, rung: Rung) {
+        if let Some(sq) = self.sqs.get_mut(&sqn) {
+            sq.rung = Some(rung);
+            if !self.waiting.contains(&sqn) {
+                self.waiting.push_back(sqn);
+            }
+        }
+    }
+}

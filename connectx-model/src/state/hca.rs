@@ -1,0 +1,74 @@
+//! [`Hca`]: the stage of a function, its pages and its numbers; [`CommandQueue`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::config::{ISEG_SIZE, UAR_SIZE, UARS_SIZE};
+use crate::ids::Ids;
+
+/// Stage of the function's life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stage {
+    #[default]
+    Disabled,
+    Enabled,
+    Initialised,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Disabled => "disabled",
+            Stage::Enabled => "enabled",
+            Stage::Initialised => "initialised",
+        })
+    }
+}
+
+/// State of the function as a whole.
+#[derive(Debug)]
+pub(crate) struct Hca {
+    pub(crate) stage: Stage,
+    pub(crate) issi: u32,
+    /// Pages from the driver, by guest-physical address.
+    pub(crate) pages: BTreeSet<u64>,
+    /// Allocated UAR pages, by page number in BAR 0.
+    pub(crate) uars: Ids,
+    pub(crate) eqns: Ids,
+    pub(crate) counters: Ids,
+}
+
+impl Default for Hca {
+    fn default() -> Self {
+        Self {
+            stage: Stage::Disabled,
+            issi: 0,
+            pages: BTreeSet::new(),
+            // The initialisation segment occupies the first pages.
+            uars: Ids::new((ISEG_SIZE / UAR_SIZE) as u32..=(UARS_SIZE / UAR_SIZE) as u32 - 1),
+            eqns: Ids::new(1..=127),
+            counters: Ids::new(1..=255),
+        }
+    }
+}
+
+impl Hca {
+    /// Frees all numbers. Pages remain.
+    pub(crate) fn drop_objects(&mut self) {
+        let Self { stage, issi, pages, .. } = std::mem::take(self);
+        *self = Self { stage, issi, pages, ..Self::default() };
+    }
+}
+
+/// Number of entries, log2.
+pub(crate) const LOG_SIZE: u32 = 5;
+
+/// Bytes of an entry, log2.
+pub(crate) const LOG_STRIDE: u32 = 6;
+
+/// The command queue.
+#[derive(Debug, Default)]
+pub(crate) struct CommandQueue {
+    /// Guest-physical address; 0 until the driver has set it.
+    pub(crate) address: u64,
+}

@@ -1,0 +1,120 @@
+//! [`Iseg`]: the registers of the initialisation segment.
+
+use roce::engine::Time;
+
+use crate::config::FREQUENCY_KHZ;
+use crate::layout::iseg::initial_seg;
+use crate::layout::{Field, dword};
+use crate::state::hca::{LOG_SIZE, LOG_STRIDE};
+
+/// Firmware version: major, minor, subminor.
+pub(crate) const FIRMWARE: (u32, u32, u32) = (16, 35, 2000);
+
+/// Version of the command interface.
+pub(crate) const COMMAND_INTERFACE: u32 = 5;
+
+/// States of the network interface that a driver may request: full, disabled.
+pub(crate) const SUPPORTED_INTERFACES: u32 = 0x1;
+
+/// The interface is disabled: all state of the function is cleared.
+pub(crate) const INTERFACE_DISABLED: u32 = 1;
+
+/// The driver requests a firmware reset, which clears the failure and disables the interface.
+pub(crate) const INTERFACE_RESET: u32 = 7;
+
+/// Whether the firmware supports this reset.
+pub(crate) const RESET_SUPPORTED: Field =
+    Field { name: "FW_RESET_SUPPORTED", dword: 0x1fc, high: 30, low: 30 };
+
+/// Nanoseconds per step of the health counter.
+pub(crate) const HEARTBEAT: u64 = 10_000_000;
+
+/// Registers at the start of BAR 0 whose values are stored.
+#[derive(Debug, Default)]
+pub(crate) struct Iseg {
+    pub(crate) command_queue_high: u32,
+    pub(crate) command_queue_low: u32,
+    pub(crate) interface: u32,
+    /// Failure of the device: its syndrome and the value of the stopped health counter.
+    pub(crate) failed: Option<(u8, u32)>,
+    /// Whether the device was reset and not yet restarted by the driver.
+    pub(crate) was_reset: bool,
+}
+
+impl Iseg {
+    /// Makes the device fail: the driver reads this syndrome and a request for a reset.
+    pub(crate) fn fail(&mut self, syndrome: u8, now: Time) {
+        self.failed = Some((syndrome, heartbeat(now)));
+    }
+
+    /// Returns whether the device has failed without a reset since.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Returns whether the device was reset while the driver was running; parts of the driver may
+    /// not have noticed.
+    pub(crate) fn was_reset(&self) -> bool {
+        self.was_reset
+    }
+
+    /// Returns the address of the command queue once the driver has written both halves.
+    pub(crate) fn command_queue(&self) -> u64 {
+        u64::from(self.command_queue_high) << 32 | u64::from(self.command_queue_low)
+    }
+
+    /// Reads the aligned dword at this offset; `None` if the offset is not a register.
+    pub(crate) fn read(&self, offset: usize, now: Time) -> Option<u32> {
+        let registers =
+            initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));
+        if !registers {
+            return None;
+        }
+        // One dword of the segment, at the place given by the table's rows.
+        let mut bytes = [0; 4];
+        let mut set = |field: &Field, value: u32| {
+            if field.dword == offset {
+                Field { dword: 0, ..*field }.set(&mut bytes, value);
+            }
+        };
+        let ticks = ticks(now);
+        set(&initial_seg::FW_REV_MINOR, FIRMWARE.1);
+        set(&initial_seg::FW_REV_MAJOR, FIRMWARE.0);
+        set(&initial_seg::FW_REV_SUBMINOR, FIRMWARE.2);
+        set(&initial_seg::CMD_INTERFACE_REV, COMMAND_INTERFACE);
+        set(&initial_seg::CMDQ_PHY_ADDR_63_32, self.command_queue_high);
+        set(&initial_seg::CMDQ_PHY_ADDR_31_12, self.command_queue_low >> 12);
+        set(&NIC_INTERFACE, self.interface);
+        set(&initial_seg::LOG_CMDQ_SIZE, LOG_SIZE);
+        set(&initial_seg::LOG_CMDQ_STRIDE, LOG_STRIDE);
+        set(&initial_seg::NIC_INTERFACE_SUPPORTED, SUPPORTED_INTERFACES);
+        set(&RESET_SUPPORTED, 1);
+        set(&initial_seg::FW_VERSION, FIRMWARE.0 << 28 | FIRMWARE.1 << 16 | FIRMWARE.2);
+        set(&initial_seg::HW_ID, 0x0000_020d);
+        set(&initial_seg::INTERNAL_TIMER_H, (ticks >> 32) as u32);
+        set(&initial_seg::INTERNAL_TIMER_L, ticks as u32);
+        set(&initial_seg::HEALTH_COUNTER, self.failed.map_or_else(|| heartbeat(now), |(_, stopped)| stopped));
+        if let Some((syndrome, _)) = self.failed {
+            set(&initial_seg::RFR, 1);
+            set(&initial_seg::VALID, 1);
+            set(&initial_seg::SYND, syndrome.into());
+            set(&initial_seg::HEALTH_SYNDROME, syndrome.into());
+        }
+        Some(dword(&bytes, 0))
+    }
+}
+
+/// Bits 10 to 8: drivers read and write all three.
+pub(crate) const NIC_INTERFACE: Field = Field { high: 10, ..initial_seg::NIC_INTERFACE };
+
+/// Registers without a table row: the health buffer, timeouts, the wall clock.
+pub(crate) const UNNAMED: [std::ops::Range<usize>; 3] = [0x200..0x240, 0xff8..0x1000, 0x2000..0x2010];
+
+pub(crate) fn heartbeat(now: Time) -> u32 {
+    (now.0 / HEARTBEAT) as u32 & 0x00ff_ffff
+}
+
+/// Returns the value of the internal timer at this time.
+pub(crate) fn ticks(now: Time) -> u64 {
+    (u128::from(now.0) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64
+}

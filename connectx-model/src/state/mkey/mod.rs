@@ -1,0 +1,299 @@
+//! [`Mkeys`]: the memory keys of a function, and their translation of addresses.
+
+pub(crate) mod inlined;
+pub(crate) mod list;
+pub(crate) mod translate;
+
+pub(crate) use crate::state::mkey::list::{List, OCTWORD, Undo};
+pub(crate) use crate::state::mkey::translate::{Mapping, Region, Targets, Translated};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use roce::engine::Access;
+use roce::engine::MemoryAttr;
+use roce::engine::MwType;
+use roce::engine::Pd;
+use roce::engine::Refused;
+
+use crate::layout::mkey::mkc;
+use crate::pages::Pages;
+use crate::state::mkey::inlined::Inlined;
+
+/// The model's part of memory keys, by index: the key's upper 24 bits.
+#[derive(Debug, Default)]
+pub(crate) struct Mkeys {
+    entries: BTreeMap<u32, Mkey>,
+    /// Bytes of all lists.
+    listed: usize,
+    /// Keys that other keys may refer to.
+    pub(crate) targets: Targets,
+    /// Key of the null region, created when the driver requests it.
+    pub(crate) dump_fill: Option<u32>,
+    /// The model's key of inline bytes, created when a work request needs it.
+    pub(crate) inlined: Option<(u32, Inlined)>,
+}
+
+/// Maximum bytes of all lists of a function. Guest memory does not bound them, because a guest may
+/// name a page repeatedly.
+pub(crate) const MAX_LISTED: usize = 512 << 20;
+
+/// A memory key.
+#[derive(Debug)]
+pub(crate) struct Mkey {
+    /// Context, as last written by the driver. The engine keeps the changes to windows made by work
+    /// requests.
+    pub(crate) context: [u8; 64],
+    pub(crate) kind: Kind,
+    pub(crate) mode: AccessMode,
+    /// Maximum length of the list in octwords (16 bytes: two pages, or one piece).
+    pub(crate) capacity: u32,
+    /// The list, shared with the engine's region.
+    list: Arc<List>,
+}
+
+/// The object of the engine that represents a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A memory region.
+    Region,
+    /// A memory window.
+    Window(MwType),
+}
+
+/// Translation of addresses to guest-physical addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessMode {
+    /// None: addresses are guest-physical.
+    Physical,
+    /// Through a list of pages.
+    Pages,
+    /// Through a list of pieces of other keys.
+    Pieces,
+    /// Through a list of pieces of other keys, all with the length given by the page size.
+    Fixed,
+    /// None: the start is an address of device memory, and addresses count from there.
+    Memic,
+}
+
+impl AccessMode {
+    /// Returns the mode of a context; `None` if the mode is not offered.
+    pub(crate) fn from_context(context: &[u8]) -> Option<Self> {
+        match (mkc::ACCESS_MODE_4_2.get(context), mkc::ACCESS_MODE_1_0.get(context)) {
+            (0, 0) => Some(Self::Physical),
+            (0, 1) => Some(Self::Pages),
+            (0, 2) => Some(Self::Pieces),
+            (0, 3) => Some(Self::Fixed),
+            (1, 1) => Some(Self::Memic),
+            _ => None,
+        }
+    }
+}
+
+impl Mkey {
+    /// Returns a key with this list.
+    pub(crate) fn new(
+        context: [u8; mkc::SIZE],
+        kind: Kind,
+        mode: AccessMode,
+        capacity: u32,
+        list: List,
+    ) -> Self {
+        Self { context, kind, mode, capacity, list: Arc::new(list) }
+    }
+
+    /// Returns the list.
+    pub(crate) fn list(&self) -> &Arc<List> {
+        &self.list
+    }
+
+    /// Returns the current mapping; `None` if the list does not cover the range.
+    pub(crate) fn mapping(&self) -> Option<Mapping> {
+        let MemoryAttr { iova, length, .. } = attr(&self.context);
+        match self.mode {
+            AccessMode::Physical => Some(Mapping::Physical(iova)),
+            AccessMode::Memic => Some(Mapping::Memic(mkc::START_ADDR.get(&self.context))),
+            AccessMode::Pieces => Some(Mapping::Pieces(Arc::clone(&self.list))),
+            AccessMode::Fixed => {
+                let shift = mkc::LOG_PAGE_SIZE.get32(&self.context);
+                let offset = iova & (1u64.checked_shl(shift)? - 1);
+                PAGE_SIZES.contains(&shift).then(|| Mapping::Fixed {
+                    list: Arc::clone(&self.list),
+                    shift,
+                    offset,
+                })
+            }
+            AccessMode::Pages => {
+                let shift = mkc::LOG_PAGE_SIZE.get32(&self.context);
+                let offset = iova & (1u64.checked_shl(shift)? - 1);
+                let len = if mkc::LENGTH64.is_set(&self.context) {
+                    self.list.pages().checked_mul(1 << shift)?.saturating_sub(offset)
+                } else {
+                    length
+                };
+                let covered = Pages::needed(shift, offset, len)? <= self.list.pages();
+                (covered && PAGE_SIZES.contains(&shift)).then(|| Mapping::Pages {
+                    list: Arc::clone(&self.list),
+                    shift,
+                    offset,
+                    len,
+                })
+            }
+        }
+    }
+
+    fn weight(&self) -> usize {
+        List::weight(self.mode, self.list.len())
+    }
+}
+
+/// Key without memory: an access through a piece of it causes a page fault, and the driver replaces
+/// the piece.
+///
+/// # References
+/// Linux `drivers/infiniband/hw/mlx5/odp.c`, `populate_klm`
+pub(crate) const NULL_MKEY: u32 = 0x200;
+
+/// Page sizes, log2.
+pub(crate) const PAGE_SIZES: std::ops::RangeInclusive<u32> = 12..=48;
+
+/// Returns the number of pages needed for the range of a context, after a check of their alignment.
+/// A key without a length is as long as its list, like the parts of a region for all memory.
+///
+/// # Errors
+/// The violation as text.
+pub(crate) fn check_pages(context: &[u8], list: &List) -> Result<u64, String> {
+    let shift = mkc::LOG_PAGE_SIZE.get32(context);
+    if !PAGE_SIZES.contains(&shift) {
+        return Err(format!("pages of 2^{shift} bytes"));
+    }
+    let MemoryAttr { iova, length, .. } = attr(context);
+    let needed = if mkc::LENGTH64.is_set(context) {
+        Some(list.pages())
+    } else {
+        Pages::needed(shift, iova & ((1 << shift) - 1), length)
+    };
+    let needed = needed.ok_or_else(|| format!("{length} bytes"))?;
+    match list.misaligned(shift, usize::try_from(needed).unwrap_or(usize::MAX)) {
+        Some(page) => Err(format!("page {page:#x} is not aligned to 2^{shift}")),
+        None => Ok(needed),
+    }
+}
+
+impl Mkeys {
+    /// Returns the number of keys.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the key with this index.
+    pub(crate) fn get(&self, index: u32) -> Option<&Mkey> {
+        self.entries.get(&index)
+    }
+
+    /// Returns the key with this index.
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Mkey> {
+        self.entries.get_mut(&index)
+    }
+
+    /// Returns the keys that other keys may refer to.
+    pub(crate) fn targets(&self) -> Targets {
+        self.targets.clone()
+    }
+
+    /// Returns and clears whether the last failed access met an absent page.
+    pub(crate) fn take_absent(&self) -> bool {
+        self.targets.take_absent()
+    }
+
+    /// Returns whether a key opens part of this area of device memory.
+    pub(crate) fn uses_memic(&self, start: u64, len: u64) -> bool {
+        let keys = self.entries.values().filter(|key| key.mode == AccessMode::Memic);
+        keys.map(|key| mkc::START_ADDR.get(&key.context)).any(|at| (start..start + len).contains(&at))
+    }
+
+    /// Adds a key.
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] if the lists would exceed their limit.
+    pub(crate) fn insert(&mut self, index: u32, key: Mkey) -> Result<(), Refused> {
+        self.remove(index);
+        let listed = self.listed + key.weight();
+        if listed > MAX_LISTED {
+            return Err(Refused::NoRoom);
+        }
+        self.listed = listed;
+        self.entries.insert(index, key);
+        Ok(())
+    }
+
+    /// Removes a key. Keys that refer to it lose access through it.
+    pub(crate) fn remove(&mut self, index: u32) {
+        self.targets.remove(index);
+        if let Some(key) = self.entries.remove(&index) {
+            self.listed -= key.weight();
+        }
+    }
+
+    /// Writes entries into a key's list, from this byte on.
+    ///
+    /// # Errors
+    /// [`Refused::Invalid`] if the list would exceed its capacity or have a gap;
+    /// [`Refused::NoRoom`] if the lists would exceed their limit.
+    pub(crate) fn fill(&mut self, index: u32, offset: usize, entries: &[u8]) -> Result<Undo, Refused> {
+        let key = self.entries.get_mut(&index).ok_or(Refused::NoSuchObject)?;
+        let end = offset.checked_add(entries.len()).ok_or(FULL)?;
+        if end as u64 > u64::from(key.capacity) * OCTWORD as u64 {
+            return Err(FULL);
+        }
+        let rest = self.listed - key.weight();
+        if rest + List::weight(key.mode, end.max(key.list.len())) > MAX_LISTED {
+            return Err(Refused::NoRoom);
+        }
+        let undo = Arc::make_mut(&mut key.list).fill(offset, entries).ok_or(FULL)?;
+        self.listed = rest + key.weight();
+        Ok(undo)
+    }
+
+    /// Restores a list as it was before [`fill`](Self::fill).
+    pub(crate) fn undo(&mut self, index: u32, undo: &Undo) {
+        let Some(key) = self.entries.get_mut(&index) else { return };
+        self.listed -= key.weight();
+        Arc::make_mut(&mut key.list).undo(undo);
+        self.listed += key.weight();
+    }
+}
+
+pub(crate) const FULL: Refused = Refused::Invalid("the list has no room for the entries");
+
+/// Returns the access rights of a context. Binding is always allowed, because the device has no
+/// right for it.
+pub(crate) fn access(context: &[u8]) -> Access {
+    let rights = [
+        (mkc::LW, Access::LOCAL_WRITE),
+        (mkc::RW, Access::REMOTE_WRITE),
+        (mkc::RR, Access::REMOTE_READ),
+        (mkc::A, Access::REMOTE_ATOMIC),
+    ];
+    rights.iter().filter(|(bit, _)| bit.is_set(context)).fold(Access::MW_BIND, |all, (_, right)| all | *right)
+}
+
+/// Returns domain, range and access rights of a context.
+pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
+    let all = mkc::LENGTH64.is_set(context);
+    let from_zero = AccessMode::from_context(context) == Some(AccessMode::Memic);
+    MemoryAttr {
+        pd: Pd(mkc::PD.get32(context)),
+        iova: if from_zero { 0 } else { mkc::START_ADDR.get(context) },
+        length: if all { u64::MAX - mkc::START_ADDR.get(context) } else { mkc::LEN.get(context) },
+        access: access(context),
+    }
+}
+
+/// Returns whether local and remote work requests may invalidate the key.
+pub(crate) fn invalidable(context: &[u8]) -> bool {
+    mkc::EN_RINVAL.is_set(context) || (mkc::FREE.is_set(context) && mkc::UMR_EN.is_set(context))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+//! What a function stores about each kind of object. The folders above execute commands and
+//! requests with it.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`hca`] | the stage of the function, its pages and numbers, the command queue |
+//! | [`config_space`], [`iseg`], [`uar`] | registers |
+//! | [`eth`], [`work_queue`], [`pacing`], [`steering`] | Ethernet queues, their rings and rates, flow tables |
+//! | [`qp`], [`work`], [`srq`] | queue pairs, their waiting requests, shared receive queues |
+//! | [`cq`], [`compression`], [`eq`] | completion queues and their compressed blocks, event queues |
+//! | [`mkey`], [`paging`] | memory keys, page faults |
+
+pub(crate) mod compression;
+pub(crate) mod config_space;
+pub(crate) mod cq;
+pub(crate) mod eq;
+pub(crate) mod eth;
+pub(crate) mod hca;
+pub(crate) mod iseg;
+pub(crate) mod mkey;
+pub(crate) mod pacing;
+pub(crate) mod paging;
+pub(crate) mod qp;
+pub(crate) mod srq;
+pub(crate) mod steering;
+pub(crate) mod uar;
+pub(crate) mod work;
+pub(crate) mod work_queue;

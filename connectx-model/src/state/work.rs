@@ -1,0 +1,102 @@
+//! [`Local`]: work requests that the model executes itself, without the engine.
+
+use roce::engine::Sge;
+use roce::engine::Status;
+
+use crate::layout::mkey::mkc;
+use crate::tags::{HEADER, REMOTE};
+
+/// Work request not implemented in the engine.
+#[derive(Debug)]
+pub(crate) enum Local {
+    /// Only completes.
+    Nop,
+    /// Changes a memory key.
+    Umr(Umr),
+    /// Changes a matching list.
+    List(ListChange),
+    /// Ends with an error.
+    Fail(Status),
+    /// Ends with an injected error.
+    Forced { syndrome: u8, vendor: u8 },
+}
+
+/// A change of a memory key or window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Umr {
+    /// The key; its variant stays unless the mask selects it.
+    pub(crate) key: u32,
+    pub(crate) check: Check,
+    /// Whether the key must belong to this queue pair, or to all, before the change. A key other
+    /// than a window belongs to all: rdma-core's tests invalidate one with this check.
+    pub(crate) check_qpn: bool,
+    /// Whether the control segment declares an inline list.
+    pub(crate) is_inline: bool,
+    /// Whether the control segment declares an offset.
+    pub(crate) has_offset: bool,
+    /// Selects the parts of the context that change.
+    pub(crate) mask: u64,
+    pub(crate) context: [u8; mkc::SIZE],
+    /// First octword of the list to change.
+    pub(crate) offset: usize,
+    pub(crate) list: List,
+}
+
+/// Required state of the key before the change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    Nothing,
+    Free,
+    Valid,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    Nothing,
+    Inline(Vec<u8>),
+    At(Sge),
+}
+
+/// Maximum number of the device's sends in the engine, for a queue pair without a send queue.
+pub(crate) const OWN_SENDS: u32 = 64;
+
+/// Bytes of the message that ends a rendezvous.
+pub(crate) const FINISHED_LEN: u32 = (HEADER + REMOTE) as u32;
+
+/// A list operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListChange {
+    pub(crate) kind: Kind,
+    /// Whether a completion is requested.
+    pub(crate) completes: bool,
+    /// Number of unexpected messages that software has handled.
+    pub(crate) handled: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Noop,
+    Append { next: u16, tag: u64, mask: u64, buffer: Option<Sge> },
+    Remove { index: u16 },
+}
+
+/// Kind of an arriving message in a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arriving {
+    Unexpected,
+    Untagged,
+}
+
+/// A send of the device that has not been passed to the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnSend {
+    pub(crate) qpn: u32,
+    pub(crate) srqn: u32,
+    pub(crate) step: Step,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Read { index: u16 },
+    Finish { header: [u8; HEADER + REMOTE] },
+}
