@@ -1,4 +1,4 @@
-//! [`Paging`]: page faults of queue pairs and their resolution.
+//! Page faults of queue pairs and their resolution.
 //!
 //! ```text
 //!   access to a page that is not present ──► event with a token ──► the driver brings the pages

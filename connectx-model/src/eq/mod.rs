@@ -1,4 +1,4 @@
-//! [`struct@Eq`]: event queues. An event is an entry of 64 bytes in guest memory, followed by an
+//! Event queues. An event is an entry of 64 bytes in guest memory, followed by an
 //! interrupt.
 //!
 //! ```text

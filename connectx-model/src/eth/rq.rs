@@ -1,4 +1,4 @@
-//! [`Rq`]: receive queues and the completions of received frames.
+//! Receive queues and the completions of received frames.
 //!
 //! ```text
 //!   RST ──► RDY ──► ERR        any ──► RST, ERR

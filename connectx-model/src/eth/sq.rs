@@ -1,4 +1,4 @@
-//! [`Sq`]: send queues and the conversion of work requests to frames.
+//! Send queues and the conversion of work requests to frames.
 //!
 //! A doorbell executes all posted work requests, as far as room for frames and the queue's rate
 //! allow; the queue continues later. A work request that breaks a rule completes with an error, and

@@ -1,4 +1,4 @@
-//! [`Mkeys`]: memory keys and their representation in the transport engine.
+//! Memory keys and their representation in the transport engine.
 //!
 //! ```text
 //! CREATE_MKEY ─┬─ PA:  physical addresses ───────────────┐
@@ -13,7 +13,7 @@
 //! this, each region has a [`Mapping`]. It shares the key's list and is rebuilt whenever the key
 //! changes ([`Function::remap`]).
 //!
-//! Pages may be absent, and pieces may name [`NULL_MKEY`]: see [`paging`](crate::paging).
+//! Pages may be absent, and pieces may name `NULL_MKEY`: see [`paging`](crate::paging).
 //!
 //! Invariant: a list grows only by entries from the driver; an announced length allocates nothing.
 //! Each list exists once, and its length counts towards a limit.

@@ -1,4 +1,4 @@
-//! [`Pci`]: the configuration space, with device identity, BARs, PCI Express and MSI-X.
+//! The configuration space, with device identity, BARs, PCI Express and MSI-X.
 //!
 //! | offset | contents |
 //! |---|---|

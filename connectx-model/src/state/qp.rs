@@ -91,7 +91,7 @@ pub(crate) struct HeldSend {
 /// A work request executed by the model itself.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Number for the engine, see [`completion::wr_id`].
+    /// Number for the engine, see `qp::completion::wr_id`.
     pub(crate) wr_id: u64,
     pub(crate) blocks: u16,
     pub(crate) signaled: bool,

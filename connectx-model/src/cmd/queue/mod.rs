@@ -1,4 +1,4 @@
-//! [`CommandQueue`]: entries, mailboxes, completion.
+//! The command queue: entries, mailboxes, completion.
 //!
 //! ```text
 //! doorbell bit n ──► entry n: owner, type, lengths, token

@@ -1,4 +1,4 @@
-//! [`Iseg`]: the initialisation segment, the registers at the start of BAR 0.
+//! The initialisation segment, the registers at the start of BAR 0.
 //!
 //! Invariant: the timer and the health counter depend only on the time passed by the caller.
 //!

@@ -1,4 +1,4 @@
-//! [`Uars`]: user access regions, the pages of doorbells.
+//! User access regions, the pages of doorbells.
 //!
 //! | offset | bytes | register |
 //! |---|---|---|
