@@ -1,13 +1,13 @@
-//! What a function stores about each kind of object. The folders above execute commands and
-//! requests with it.
+//! The state of each kind of object. The folders above execute commands and requests with it.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`hca`] | the stage of the function, its pages and numbers, the command queue |
 //! | [`config_space`], [`iseg`], [`uar`] | registers |
-//! | [`eth`], [`work_queue`], [`pacing`], [`steering`] | Ethernet queues, their rings and rates, flow tables |
-//! | [`qp`], [`work`], [`srq`] | queue pairs, their waiting requests, shared receive queues |
-//! | [`cq`], [`compression`], [`eq`] | completion queues and their compressed blocks, event queues |
+//! | [`eth`], [`work_queue`], [`pacing`] | Ethernet queues, their rings and rates |
+//! | [`steering`] | flow tables |
+//! | [`qp`], [`work`], [`srq`] | queue pairs, waiting requests, shared queues |
+//! | [`cq`], [`compression`], [`eq`] | completion and event queues, compressed blocks |
 //! | [`mkey`], [`paging`] | memory keys, page faults |
 
 pub(crate) mod compression;
