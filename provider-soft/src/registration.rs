@@ -158,12 +158,16 @@ impl SoftBuilder {
     }
 
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
+        // Until the device is in the list of live ones.
+        static BINDING: ForkLock<()> = ForkLock::new(());
+        let _binding = BINDING.lock_or(|| ());
         let refused = |errno| left_out(name, address, errno);
-        let place = (address.to_canonical(), self.scope_id);
+        let socket = Socket::bind(address, self.scope_id).map_err(refused)?;
+        let place = (socket.address(), socket.scope());
         if Device::live().iter().any(|device| (device.socket.address(), device.socket.scope()) == place) {
             return Err(refused(Errno::ADDRINUSE));
         }
-        self.on(name, Socket::bind(address, self.scope_id).map_err(refused)?, false)
+        self.on(name, socket, false)
     }
 
     fn on_any(self, name: &str) -> Result<DeviceInfo, Skipped> {

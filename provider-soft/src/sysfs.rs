@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::geteuid;
 use verbs_core::discovery::{DeviceInfo, OwnDevice};
 use verbs_core::{Errno, environment};
@@ -63,13 +64,16 @@ impl Tree {
     /// Creates the folder of this process, and removes those of processes that have ended.
     ///
     /// # Errors
-    /// The errno of creating a folder or file. `ENOENT` if neither place for it exists, also in a
-    /// program with more rights than its caller.
+    /// The errno of creating a folder or file. `ENOENT` if neither place for it is safe: this user's,
+    /// or root's with the sticky bit. `EFBIG` if the process may not write files of 4 KiB.
     pub fn create() -> Result<Self, Errno> {
         let places =
             [environment::variable_os("XDG_RUNTIME_DIR").map(PathBuf::from), Some("/dev/shm".into())];
         let mut last = Errno::NOENT;
-        for place in places.into_iter().flatten().filter(|place| place.is_absolute()) {
+        if !has_file_sizes() {
+            return Err(Errno::from_raw(libc::EFBIG));
+        }
+        for place in places.into_iter().flatten().filter(|place| is_safe(place)) {
             match Self::create_in(&place) {
                 Ok(tree) => return Ok(tree),
                 Err(error) => last = Errno::from_io(&error),
@@ -225,6 +229,21 @@ impl Folder {
     }
 }
 
+/// Returns whether only this user can rename what is in a folder: it is this user's, or one such as
+/// `/tmp`. `XDG_RUNTIME_DIR` of a program that root runs by `su` belongs to another user.
+fn is_safe(place: &Path) -> bool {
+    let Ok(of) = place.symlink_metadata() else { return false };
+    let is_own = of.uid() == geteuid().as_raw() && of.mode() & 0o022 == 0;
+    let is_sticky = of.uid() == 0 && of.mode() & 0o1000 != 0;
+    place.is_absolute() && of.is_dir() && (is_own || is_sticky)
+}
+
+/// Returns whether the process may write files of some length. Otherwise, a write would end it
+/// (`SIGXFSZ`).
+fn has_file_sizes() -> bool {
+    getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(limit, _)| limit >= LONGEST)
+}
+
 /// Creates a folder of this user.
 fn folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
@@ -246,12 +265,11 @@ fn remove_ended(place: &Path) {
 
 /// Returns whether the process with a folder has ended. A folder without a lock may be a new one.
 fn has_ended(root: &Path) -> bool {
+    let age = root.metadata().and_then(|of| of.modified()).ok().and_then(|at| at.elapsed().ok());
     match File::open(root.join(LOCK)) {
-        Ok(lock) => lock.try_lock().is_ok(),
-        Err(_) => {
-            let age = root.metadata().and_then(|of| of.modified()).ok().and_then(|at| at.elapsed().ok());
-            age.is_some_and(|age| age > NEW)
-        }
+        // Its process may be about to lock it.
+        Ok(lock) => age.is_some_and(|age| age > UNLOCKED) && lock.try_lock().is_ok(),
+        Err(_) => age.is_some_and(|age| age > NEW),
     }
 }
 
@@ -291,6 +309,12 @@ const PREFIX: &str = "verbs-soft-";
 /// The file in it that the process locks.
 const LOCK: &str = "lock";
 
+/// The bytes of the longest file.
+const LONGEST: u64 = 4096;
+
+/// The age up to which a lock may not be locked yet.
+const UNLOCKED: Duration = Duration::from_secs(2);
+
 /// The age up to which a folder without that file may be one that is being created.
 const NEW: Duration = Duration::from_secs(60);
 
@@ -299,7 +323,26 @@ const MAX_CPUS: usize = 1 << 16;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::fs::FileTimes;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::SystemTime;
+
     use super::*;
+
+    #[test]
+    fn a_folder_that_another_user_can_rename_is_not_used() {
+        let place = std::env::temp_dir().join(format!("safe-{}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&place).unwrap();
+        assert!(is_safe(&place) && is_safe(Path::new("/tmp")));
+        let link = place.join("link");
+        symlink(&place, &link).unwrap();
+        assert!(!is_safe(&link) && !is_safe(Path::new("relative")) && !is_safe(&place.join("missing")));
+        let open = place.join("open");
+        DirBuilder::new().create(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(!is_safe(&open));
+        fs::remove_dir_all(&place).unwrap();
+    }
 
     #[test]
     fn processors_are_bits_in_groups_of_32() {
@@ -324,6 +367,8 @@ mod tests {
         let lock = File::create(live.join(LOCK)).unwrap();
         lock.lock().unwrap();
         File::create(dead.join(LOCK)).unwrap();
+        let past = SystemTime::now() - 2 * UNLOCKED;
+        File::open(&dead).unwrap().set_times(FileTimes::new().set_modified(past)).unwrap();
         fs::create_dir(place.join("of another program")).unwrap();
         remove_ended(&place);
         assert!(live.is_dir() && new.is_dir() && !dead.exists() && place.join("of another program").is_dir());

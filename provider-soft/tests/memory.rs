@@ -373,8 +373,24 @@ fn in_a_process(name: &str, variable: &str) {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// Waits until all other threads sleep. A thread allocates when it starts, which may be late on a
+/// busy machine.
+fn others_sleep() {
+    let own = nix::unistd::gettid().to_string();
+    let sleeps = |task: std::io::Result<std::fs::DirEntry>| {
+        let path = task.unwrap().path();
+        let stat = std::fs::read_to_string(path.join("stat")).unwrap();
+        path.ends_with(&own) || stat.rsplit(") ").next().is_some_and(|state| state.starts_with('S'))
+    };
+    common::eventually("the threads sleep", || {
+        let tasks: Vec<_> = std::fs::read_dir("/proc/self/task").unwrap().collect();
+        tasks.len() > 1 && tasks.into_iter().all(sleeps)
+    });
+}
+
 fn run_short_of_memory() {
     let context = open();
+    others_sleep();
     let attr = context.query_device().unwrap();
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(&CqInit::new(16)).unwrap();
@@ -445,6 +461,7 @@ fn create_of_each_kind() {
     // A different allocation runs out at each amount.
     for spare in [16, 60, 70, 80, 100, 150, 300, 1000, 5000].map(|kib| kib << 10) {
         let context = open();
+        others_sleep();
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(&CqInit::new(16)).unwrap();
         let srq = pd.create_srq(&SrqInit::new(16)).unwrap();

@@ -64,7 +64,7 @@ impl Mailbox {
 
     /// Returns the next request, without waiting.
     pub fn recv(&mut self) -> Option<ReceivedMad> {
-        loop {
+        for _ in 0..CONNECTIONS {
             let mut events = [EpollEvent::empty()];
             if self.epoll.wait(&mut events, EpollTimeout::ZERO) != Ok(1) {
                 return None;
@@ -82,6 +82,7 @@ impl Mailbox {
                 }
             }
         }
+        None
     }
 
     /// Accepts the connection of another process. Closes it if there is no room for it, so that the

@@ -147,6 +147,11 @@ impl Gsi {
         self.device.control_soon(SEND, |core, _| self.post(core, &to, mad))
     }
 
+    /// Leaves connection requests at a shared address to the other processes, while this one exits.
+    pub fn leave_requests(&self) {
+        self.device.watch_requests(false);
+    }
+
     /// Handles all packets received by the device before the call: its MADs and the data of its
     /// queue pairs.
     pub fn catch_up(&self) {

@@ -57,15 +57,11 @@ pub struct PeerProcess {
 }
 
 impl DeviceOwner {
-    /// Finds the owner of the device with an address. `scope` is the index of the interface for a
-    /// link-local IPv6 address. `slot` is the owner's [slot](super::Port::slot) if the address is
-    /// shared, and otherwise without meaning; 0 stands for an unknown slot.
+    /// Finds the owner of the device with an address and a [slot](super::Port::slot), or of a device
+    /// that has its address alone, for slot 0. `scope` is the index of the interface for a link-local
+    /// IPv6 address.
     pub fn at(address: IpAddr, scope: u32, slot: u8) -> Self {
-        let device = device_name(address, scope);
-        match Self::find(&device, 0) {
-            Ok(Self::Unknown) if slot != 0 => Self::find(&device, slot).unwrap_or(Self::Unknown),
-            found => found.unwrap_or(Self::Unknown),
-        }
+        Self::find(&device_name(address, scope), slot).unwrap_or(Self::Unknown)
     }
 
     /// Returns whether a process has the device alone, or cannot be inspected.

@@ -255,8 +255,11 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
     if is_ready(link) || shared.has_link_changed() {
         shared.follow_link();
     }
-    if let Some(members) = shared.socket.membership().filter(|_| is_ready(members)) {
-        members.admit();
+    if let Some(membership) = shared.socket.membership() {
+        if is_ready(members) {
+            membership.admit();
+        }
+        membership.join_no_packets();
     }
     if has_requests {
         shared.handle_requests();

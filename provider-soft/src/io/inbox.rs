@@ -191,10 +191,12 @@ impl Inbox {
                 }
             }
             if self.slot != 0 && packet[5] != self.slot && packet[5] != 0 {
-                // The kernel has joined packets for several processes, as network cards receive
-                // them. Their senders repeat them.
                 counts.unknown_slot.add(1);
-                socket.join_no_packets();
+                if segment < slot.len {
+                    // The kernel has joined packets for several processes, as network cards receive
+                    // them. Their senders repeat them.
+                    socket.join_no_packets();
+                }
                 continue;
             }
             counts.received.add(1);

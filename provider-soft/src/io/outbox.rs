@@ -10,9 +10,10 @@
 //! A group is one datagram to the kernel, which splits it again (UDP GSO): packets to one
 //! destination with the same traffic class and hop limit. On this host the kernel gives the whole
 //! datagram to one process. Processes may share the destination ([`share`](super::share)), so the
-//! queue pairs of a group have the same slot, and a management datagram has a group for itself. All have the same length, except the
-//! last, which may be shorter. A packet's place in its group is its IPv4 identification (see [the
-//! module](super)). The ICRC covers it, so the ICRC is computed when the packet joins.
+//! queue pairs of a group have the same slot, and a management datagram has a group for itself. All
+//! packets have the same length, except the last, which may be shorter. A packet's place in its
+//! group is its IPv4 identification (see [the module](super)). The ICRC covers it, so the ICRC is
+//! computed when the packet joins.
 //!
 //! Lifecycle of a group: open (packets join) → closed (a packet did not fit) → sent whole; or, if
 //! the device rejects the datagram → split (all identifications 0, new ICRCs) → sent packet by

@@ -39,15 +39,18 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libc::sock_filter;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials,
+};
 use nix::unistd::geteuid;
 use verbs_core::Errno;
 
@@ -66,6 +69,9 @@ pub(crate) struct Membership {
     claim: UnixDatagram,
     /// Lets this process answer while its other descriptors are in use.
     spare: Mutex<SpareFd>,
+    base: Box<str>,
+    /// The kernel has joined packets for several processes.
+    pub(super) has_joined: AtomicBool,
 }
 
 /// The last index of a socket.
@@ -74,6 +80,13 @@ const LAST: u8 = 254;
 /// The time for which a process waits for another one to join or to reply. A stopped process, for
 /// example in a debugger, does not reply.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time within which a process that ends has closed all sockets.
+const ENDING: Duration = Duration::from_millis(500);
+
+/// The most processes admitted, and packets dropped, in a row.
+const ADMITTED: usize = 64;
+const DISCARDED: usize = 1 << 16;
 
 impl Membership {
     /// Joins the processes that share an address, or begins with this one. `base` is the beginning
@@ -88,7 +101,7 @@ impl Membership {
     ///   `EMFILE`.
     pub(super) fn join(
         base: &str,
-        open: impl Fn() -> Result<OwnedFd, Errno>,
+        open: impl Fn(bool) -> Result<OwnedFd, Errno>,
     ) -> Result<(Self, OwnedFd), Errno> {
         let deadline = Instant::now() + PATIENCE;
         let _turn = Turn::take(base, deadline)?;
@@ -102,13 +115,15 @@ impl Membership {
         let socket = loop {
             match store.get(index)? {
                 Some((_, socket)) => break socket,
-                None => store.push(mask, open()?.as_fd())?,
+                None => store.push(mask, open(true)?.as_fd())?,
             }
         };
         // Packets for the process that had the slot before.
-        while sys::discard(socket.as_fd()).is_ok() {}
+        let _ = (0..DISCARDED).find(|_| sys::discard(socket.as_fd()).is_err());
         let spare = Mutex::new(SpareFd::new());
-        Ok((Self { slot: index ^ mask, group, store, requests, claim, spare }, socket))
+        let (base, has_joined) = (base.into(), AtomicBool::new(false));
+        let slot = index ^ mask;
+        Ok((Self { slot, group, store, requests, claim, spare, base, has_joined }, socket))
     }
 
     /// Returns the slot, which is not 0.
@@ -130,11 +145,26 @@ impl Membership {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let accept = || self.group.accept().map_err(|error| Errno::from_io(&error));
         // If another process has answered, there is none.
-        while let Ok((stream, _)) = spare.lend(accept) {
+        for _ in 0..ADMITTED {
+            let Ok((stream, _)) = spare.lend(accept) else { break };
             if is_own_user(&stream) {
                 // The process may have given up.
                 let _ = sys::send_files(stream.as_fd(), 0, &files);
             }
+        }
+    }
+
+    /// Makes the kernel receive each packet of the address separately, if it has joined packets for
+    /// several processes. Does nothing while another process joins: the next such packet is another
+    /// chance.
+    pub(crate) fn join_no_packets(&self) {
+        if !self.has_joined.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let Ok(_turn) = Turn::take(&self.base, Instant::now()) else { return };
+        for index in 0..=LAST {
+            let Ok(Some((_, socket))) = self.store.get(index) else { break };
+            let _ = sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
         }
     }
 
@@ -213,20 +243,19 @@ struct Turn {
 
 impl Turn {
     fn take(base: &str, deadline: Instant) -> Result<Self, Errno> {
-        let name = abstract_name(&format!("{base}/join"))?;
+        let name = format!("{base}/join");
         loop {
-            match UnixListener::bind_addr(&name) {
+            match UnixListener::bind_addr(&abstract_name(&name)?) {
                 Ok(listener) => return Ok(Self { _listener: listener }),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(Errno::from_io(&error)),
             }
             // The stream ends when the other process has joined, or has ended.
-            match UnixStream::connect_addr(&name) {
-                Ok(stream) if is_own_user(&stream) => wait(&stream, deadline)?,
-                Ok(_) => return Err(Errno::ADDRINUSE),
+            match reach(&name, deadline)? {
+                Some(stream) if is_own_user(&stream) => wait(&stream, deadline)?,
+                Some(_) => return Err(Errno::ADDRINUSE),
                 // It ended in between, or does not listen yet.
-                Err(_) if Instant::now() < deadline => std::thread::yield_now(),
-                Err(_) => return Err(Errno::TIMEDOUT),
+                None => pause(deadline)?,
             }
         }
     }
@@ -234,13 +263,9 @@ impl Turn {
 
 /// Finds the processes that share an address. Returns `None` if there are none.
 fn find(base: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>, Errno> {
-    let name = abstract_name(&format!("{base}{GROUP}"))?;
+    let name = format!("{base}{GROUP}");
     loop {
-        let stream = match UnixStream::connect_addr(&name) {
-            Ok(stream) => stream,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-            Err(error) => return Err(Errno::from_io(&error)),
-        };
+        let Some(stream) = reach(&name, deadline)? else { return Ok(None) };
         if !is_own_user(&stream) {
             return Err(Errno::ADDRINUSE);
         }
@@ -258,8 +283,16 @@ fn find(base: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>, 
 }
 
 /// Begins to share an address.
-fn begin(base: &str, open: &impl Fn() -> Result<OwnedFd, Errno>) -> Result<(UnixListener, Store), Errno> {
-    let requests = open()?;
+fn begin(base: &str, open: &impl Fn(bool) -> Result<OwnedFd, Errno>) -> Result<(UnixListener, Store), Errno> {
+    // A process that ends may close its sockets after its names. The kernel would number new sockets
+    // behind these, and later move them. While one exists, no socket can have the port alone.
+    let deadline = Instant::now() + ENDING;
+    while let Err(errno) = open(false) {
+        if errno != Errno::ADDRINUSE || pause(deadline).is_err() {
+            return Err(errno);
+        }
+    }
+    let requests = open(true)?;
     let mask = verbs_core::random::draw()? as u8;
     sys::set_group_filter(requests.as_fd(), &filter(mask))?;
     // Requests come one by one, also if a peer has joined them.
@@ -281,6 +314,36 @@ fn claim(base: &str, mask: u8) -> Result<(u8, UnixDatagram), Errno> {
         }
     }
     Err(Errno::USERS)
+}
+
+/// Connects to a name. Returns `None` if no process listens under it.
+///
+/// # Errors
+/// `ETIMEDOUT` if the queue of clients stays full; any other errno of `socket(2)` and `connect(2)`.
+fn reach(name: &str, deadline: Instant) -> Result<Option<UnixStream>, Errno> {
+    let name = UnixAddr::new_abstract(name.as_bytes())?;
+    loop {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let stream = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+        match connect(stream.as_raw_fd(), &name) {
+            Ok(()) => return Ok(Some(stream.into())),
+            Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => return Ok(None),
+            Err(nix::errno::Errno::EAGAIN) => pause(deadline)?,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Lets another process run.
+///
+/// # Errors
+/// `ETIMEDOUT` after the deadline.
+fn pause(deadline: Instant) -> Result<(), Errno> {
+    if Instant::now() >= deadline {
+        return Err(Errno::TIMEDOUT);
+    }
+    std::thread::sleep(Duration::from_millis(1));
+    Ok(())
 }
 
 /// Waits until a stream is readable or has ended.
@@ -364,9 +427,9 @@ mod tests {
 
     impl Process {
         fn join(port: u16) -> Result<Self, Errno> {
-            let open = || {
+            let open = |is_shared: bool| {
                 let socket = sys::datagram_socket(libc::AF_INET)?;
-                sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+                sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, is_shared.into())?;
                 sys::bind(socket.as_fd(), &Name::new(ADDRESS, port, 0))?;
                 Ok(socket)
             };
@@ -496,6 +559,42 @@ mod tests {
             drop(Process::join(port).unwrap());
         }
         assert!(UdpSocket::bind((ADDRESS, port)).is_ok(), "the port is free");
+    }
+
+    #[test]
+    fn a_process_that_begins_while_the_last_one_ends_gets_its_packets() {
+        let port = free_port();
+        thread::scope(|scope| {
+            for tag in 1..=3 {
+                scope.spawn(move || {
+                    let stranger = UdpSocket::bind((ADDRESS, 0)).unwrap();
+                    for _ in 0..200 {
+                        // The only process may have ended before it answered.
+                        let process = Process::join(port).unwrap();
+                        let slot = u32::from(process.membership.slot());
+                        stranger.send_to(&packet(tag, slot << 16), (ADDRESS, port)).unwrap();
+                        process.membership.admit();
+                        assert_eq!(process.received(), [tag], "slot {slot:#x}");
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_full_queue_of_clients_is_a_time_out() {
+        let name = format!("verbs-soft/test/{}", std::process::id());
+        let _listener = UnixListener::bind_addr(&abstract_name(&name).unwrap()).unwrap();
+        let soon = || Instant::now() + Duration::from_millis(10);
+        let mut clients = Vec::new();
+        let full = loop {
+            match reach(&name, soon()) {
+                Ok(client) => clients.push(client),
+                Err(errno) => break errno,
+            }
+        };
+        assert_eq!(full, Errno::TIMEDOUT);
+        assert!(matches!(reach("verbs-soft/test/nobody", soon()), Ok(None)));
     }
 
     #[test]

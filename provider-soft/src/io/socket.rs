@@ -6,6 +6,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 use libc::c_int;
 use roce::engine::Gid;
@@ -91,7 +92,7 @@ impl Socket {
     pub(super) fn bind_shared(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
         let place = Place::new(address, port, scope)?;
         let base = share::base_name(place.address, place.port, place.scope);
-        match Membership::join(&base, || place.open(true)) {
+        match Membership::join(&base, |is_shared| place.open(is_shared)) {
             Ok((membership, fd)) => place.socket(fd, Some(membership)),
             Err(errno) if CANNOT_SHARE.contains(&errno.raw()) => place.socket(place.open(false)?, None),
             Err(errno) => Err(errno),
@@ -317,11 +318,15 @@ impl Socket {
         }
     }
 
-    /// Makes the kernel receive each packet separately.
+    /// Makes the kernel receive each packet separately. It asks any socket of the address, so the
+    /// worker follows with the others ([`Membership::join_no_packets`]).
     #[cold]
     pub(super) fn join_no_packets(&self) {
         // Without this option, it does so already.
         let _ = sys::set_option(self.fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
+        if let Some(membership) = &self.membership {
+            membership.has_joined.store(true, Ordering::Release);
+        }
     }
 
     /// Returns the counters since the socket was created. Any thread may call it.

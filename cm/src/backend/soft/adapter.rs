@@ -126,9 +126,19 @@ impl Adapter {
             if others == OTHERS || !self.cm.has_room() {
                 break;
             }
-            let Some(received) = self.next_mad() else {
-                has_more = false;
-                break;
+            let received = match self.gsi.recv() {
+                Some(received) if self.is_forwarded(&received) => {
+                    others += 1;
+                    continue;
+                }
+                Some(received) => received,
+                None => match self.mailboxes.values_mut().find_map(Mailbox::recv) {
+                    Some(forwarded) => forwarded,
+                    None => {
+                        has_more = false;
+                        break;
+                    }
+                },
             };
             let from = Address {
                 qpn: received.from.qpn,
@@ -152,16 +162,10 @@ impl Adapter {
         true
     }
 
-    /// Returns the next MAD for this process. Forwards requests for other processes.
-    fn next_mad(&mut self) -> Option<ReceivedMad> {
-        while let Some(received) = self.gsi.recv() {
-            let service = requested_service(&received.mad).filter(|of| !self.services.contains_key(of));
-            match service {
-                Some(ServiceId(of)) if self.forwarder.forward(&self.port, of, &received) => {}
-                _ => return Some(received),
-            }
-        }
-        self.mailboxes.values_mut().find_map(Mailbox::recv)
+    /// Forwards a request for another process. Returns whether there is one.
+    fn is_forwarded(&mut self, received: &ReceivedMad) -> bool {
+        let service = requested_service(&received.mad).filter(|of| !self.services.contains_key(of));
+        service.is_some_and(|ServiceId(of)| self.forwarder.forward(&self.port, of, received))
     }
 
     /// Sends the pending messages. A message that cannot be sent is lost, as on a network.

@@ -51,6 +51,7 @@ impl State {
         let now = self.now();
         let mut is_free = true;
         for adapter in self.adapters.values_mut() {
+            adapter.gsi.leave_requests();
             // A peer that has ended its connection gets a reply.
             is_free &= adapter.receive_at_exit(now);
             for connection in core::mem::take(&mut adapter.connections).into_keys() {

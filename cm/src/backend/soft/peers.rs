@@ -18,7 +18,7 @@ use provider_soft::cm::{DeviceOwner, Found, Port};
 use super::adapter::{INTAKE, OTHERS, RECEIVED, ROUND};
 use super::key::{Key, Token};
 use super::record::Id;
-use super::state::{Peer, PeerAddress, State};
+use super::state::{Peer, Place, State};
 
 impl State {
     /// Watches the process with the device of an id's peer. If it cannot be watched, the id keeps
@@ -31,17 +31,16 @@ impl State {
         }
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
-        let address = (id.remote, adapter.port.scope_id(), id.remote_slot);
-        let of = |port: &Port| {
-            // 0: the slot is unknown, or the address is not shared.
-            let slot = if id.remote_slot == 0 { 0 } else { port.slot() };
-            (port.gid(), port.scope_id(), slot)
+        let (place, slot) = ((id.remote, adapter.port.scope_id()), id.remote_slot);
+        // A slot counts only at a shared address. 0 stands for an unknown one.
+        let is_own = |port: &Port| {
+            (port.gid(), port.scope_id()) == place && (slot == 0 || [0, slot].contains(&port.slot()))
         };
-        let is_own = self.adapters.values().any(|adapter| of(&adapter.port) == address);
-        if is_own {
+        if self.adapters.values().any(|adapter| is_own(&adapter.port)) {
             return false;
         }
-        let last = self.peers.iter().rfind(|(_, peer)| peer.address == address);
+        let is_it = |peer: &Peer| peer.place == place && [0, slot].contains(&peer.slot);
+        let last = self.peers.iter().rfind(|(_, peer)| is_it(peer));
         let number = match last {
             // A process that has ended may have sent its request before.
             Some((number, peer))
@@ -49,10 +48,10 @@ impl State {
             {
                 *number
             }
-            _ => match self.watch(address) {
+            _ => match self.watch(place, slot) {
                 Ok(number) => number,
                 // Several processes may have its address.
-                Err(Unwatched { has_ended: false }) if address.2 == 0 && self.find_slot(key) => {
+                Err(Unwatched { has_ended: false }) if slot == 0 && self.find_slot(key) => {
                     return self.watch_peer(key);
                 }
                 Err(Unwatched { has_ended }) => return has_ended,
@@ -85,21 +84,26 @@ impl State {
         id.remote_slot != 0
     }
 
-    /// Watches the process that currently has a device.
-    fn watch(&mut self, address: PeerAddress) -> Result<u64, Unwatched> {
+    /// Watches the process that currently has a device, alone or by its slot.
+    fn watch(&mut self, place: Place, slot: u8) -> Result<u64, Unwatched> {
         self.forget_peers(MAX_PEERS - 1);
         let unseen = Unwatched { has_ended: false };
         if self.peers.len() >= MAX_PEERS {
             return Err(unseen);
         }
-        let process = match DeviceOwner::at(address.0.to_ipv6().into(), address.1, address.2) {
+        let at = |slot| DeviceOwner::at(place.0.to_ipv6().into(), place.1, slot);
+        let (owner, slot) = match at(0) {
+            DeviceOwner::Unknown if slot != 0 => (at(slot), slot),
+            owner => (owner, 0),
+        };
+        let process = match owner {
             DeviceOwner::Process(process) => process,
             DeviceOwner::Ended => return Err(Unwatched { has_ended: true }),
             DeviceOwner::Unknown => return Err(unseen),
         };
         let number = self.draw_number();
         self.epoll.add(&process, Token::Peer(number).event()).map_err(|_| unseen)?;
-        self.peers.insert(number, Peer { process, address, users: 0 });
+        self.peers.insert(number, Peer { process, place, slot, users: 0 });
         Ok(number)
     }
 

@@ -62,14 +62,16 @@ pub(super) struct Limits {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) process: PeerProcess,
-    /// The address of its device, with the interface of a link-local address, and its slot.
-    pub(super) address: PeerAddress,
+    /// The place of its device.
+    pub(super) place: Place,
+    /// Its slot if the address is shared, otherwise 0.
+    pub(super) slot: u8,
     /// The number of ids that have it as their peer.
     pub(super) users: usize,
 }
 
-/// The GID of a device, the interface of a link-local address, and the slot of its process.
-pub(super) type PeerAddress = (Gid, u32, u8);
+/// The GID of a device, and the interface of a link-local address.
+pub(super) type Place = (Gid, u32);
 
 /// Everything protected by the manager's lock.
 #[derive(Debug)]

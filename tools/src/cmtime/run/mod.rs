@@ -2,7 +2,7 @@
 //!
 //! The main thread runs step after step and waits until each is complete. The threads of
 //! [`work`](super::work) execute the steps of single connections, which [`connection`] defines. The
-//! thread of [`events`] handles their outcomes.
+//! thread of [`events`](super::events) handles their outcomes.
 //!
 //! As in C, the program modifies its queue pairs itself, with the attributes that the connection
 //! manager computes, so that each transition can be timed.
