@@ -64,8 +64,8 @@ impl Tree {
     /// Creates the folder of this process, and removes those of processes that have ended.
     ///
     /// # Errors
-    /// The errno of creating a folder or file. `ENOENT` if neither place for it is safe: this user's,
-    /// or root's with the sticky bit. `EFBIG` if the process may not write files of 4 KiB.
+    /// The errno of creating a folder or file. `ENOENT` if neither place for it is safe: this
+    /// user's, or root's with the sticky bit. `EFBIG` if the process may not write files of 4 KiB.
     pub fn create() -> Result<Self, Errno> {
         let places =
             [environment::variable_os("XDG_RUNTIME_DIR").map(PathBuf::from), Some("/dev/shm".into())];

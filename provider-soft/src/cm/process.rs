@@ -57,9 +57,9 @@ pub struct PeerProcess {
 }
 
 impl DeviceOwner {
-    /// Finds the owner of the device with an address and a [slot](super::Port::slot), or of a device
-    /// that has its address alone, for slot 0. `scope` is the index of the interface for a link-local
-    /// IPv6 address.
+    /// Finds the owner of the device with an address and a [slot](super::Port::slot), or of a
+    /// device that has its address alone, for slot 0. `scope` is the index of the interface for a
+    /// link-local IPv6 address.
     pub fn at(address: IpAddr, scope: u32, slot: u8) -> Self {
         Self::find(&device_name(address, scope), slot).unwrap_or(Self::Unknown)
     }

@@ -284,8 +284,9 @@ fn find(base: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>, 
 
 /// Begins to share an address.
 fn begin(base: &str, open: &impl Fn(bool) -> Result<OwnedFd, Errno>) -> Result<(UnixListener, Store), Errno> {
-    // A process that ends may close its sockets after its names. The kernel would number new sockets
-    // behind these, and later move them. While one exists, no socket can have the port alone.
+    // A process that ends may close its sockets after its names. The kernel would number new
+    // sockets behind these, and later move them. While one exists, no socket can have the port
+    // alone.
     let deadline = Instant::now() + ENDING;
     while let Err(errno) = open(false) {
         if errno != Errno::ADDRINUSE || pause(deadline).is_err() {
