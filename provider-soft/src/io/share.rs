@@ -343,7 +343,7 @@ fn pause(deadline: Instant) -> Result<(), Errno> {
     if Instant::now() >= deadline {
         return Err(Errno::TIMEDOUT);
     }
-    std::thread::sleep(Duration::from_millis(1));
+    let _ = poll(&mut [], PollTimeout::from(1_u8));
     Ok(())
 }
 
