@@ -553,11 +553,12 @@ fn clients_find_a_listener_whose_process_has_no_file_left() {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut process = Process(child);
     let port = line(&mut output, "full at").parse().unwrap();
-    let channel = EventChannel::new().unwrap();
+    // A channel for each: the process rejects the first while the second is resolved.
     let _ids = [1, 2, 3].map(|qp_num| {
+        let channel = EventChannel::new().unwrap();
         let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
         id.connect_with(&ConnParam { qp_num, ..ConnParam::default() }).unwrap();
-        id
+        (id, channel)
     });
     assert!(process.0.wait().unwrap().success());
 }
