@@ -171,7 +171,7 @@
 //! Later failures arrive as events; [`Event::ok`] turns them into such an error.
 //!
 //! # Inside
-//! Folders from top to bottom, each of which imports only those below it:
+//! Folders from top to bottom; a folder imports only folders below it:
 //!
 //! | module | content |
 //! |---|---|

@@ -30,13 +30,18 @@ fn main() -> ExitCode {
         ("another_user_finds_the_address_taken", other_user),
         ("a_process_has_one_device_at_an_address", one_device),
     ];
-    let mut failed = 0;
+    let (mut failed, mut skipped) = (0, 0);
     for (name, case) in cases {
+        if name.starts_with("another_user") && !geteuid().is_root() {
+            println!("SKIP share.{name}: only root can start a process of another user");
+            skipped += 1;
+            continue;
+        }
         let passed = std::panic::catch_unwind(case).is_ok();
         println!("{} share.{name}", if passed { "PASS" } else { "FAIL" });
         failed += u32::from(!passed);
     }
-    println!("{} passed, {failed} failed, 0 skipped", cases.len() as u32 - failed);
+    println!("{} passed, {failed} failed, {skipped} skipped", cases.len() as u32 - failed - skipped);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -145,10 +150,6 @@ fn full() {
 }
 
 fn other_user() {
-    if !geteuid().is_root() {
-        println!("only root can start a process of another user");
-        return;
-    }
     let _first = Member::start();
     let refused = Member::start_with(|command| {
         command.uid(65_533).gid(65_533);

@@ -64,7 +64,7 @@ pub(crate) unsafe fn known<'a>(device: *mut ibv_device) -> &'a Device {
 }
 
 impl Known {
-    /// Boxes a device. The struct takes 1 KiB, of which the caller's stack is kept free.
+    /// Boxes a device. A separate function keeps the struct of 1 KiB off the caller's stack.
     #[inline(never)]
     fn new(device: Device) -> *mut Self {
         let info = device.info();

@@ -1,4 +1,4 @@
-//! [`IdKey`], [`GroupKey`]: the numbers by which events name ids and memberships.
+//! [`IdKey`], [`GroupKey`]: the numbers of ids and memberships in events.
 
 use core::fmt;
 

@@ -27,9 +27,9 @@ use verbs_core::Errno;
 use verbs_core::types::Gid;
 
 use super::gsi::{MAD_LEN, MadAddress, ReceivedMad};
-use super::owner::Owner;
 use super::port::Port;
 use super::rendezvous::{is_reached, service_name};
+use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
 
 /// Receives the requests for a service that other processes forward. Dropping it frees the service.

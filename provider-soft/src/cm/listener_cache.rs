@@ -46,12 +46,12 @@ use std::sync::Weak;
 
 use verbs_core::Errno;
 
-use super::owner::Owner;
 use super::port::Port;
 use super::process::PeerProcess;
 use super::rendezvous::{Token, Watch, has_process_device, is_reached, name, name_at, second_name, stream};
 use super::resolve::{Lookup, LookupId, Resolution, Route, best_route, canonical, is_local, route};
 use crate::io::address::{loopback_of, unspecified_of};
+use crate::io::owner::Owner;
 
 /// The replies of listeners. A connection manager keeps one cache for all its resolutions.
 #[derive(Debug, Default)]

@@ -52,7 +52,6 @@
 mod forward;
 mod gsi;
 mod listener_cache;
-mod owner;
 mod port;
 mod presence;
 mod process;

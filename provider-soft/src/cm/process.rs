@@ -30,8 +30,8 @@ use roce::wire::UDP_PORT;
 use verbs_core::Errno;
 
 use super::listener_cache::names_of;
-use super::owner::Owner;
 use super::rendezvous::{Token, device_name, is_reached, owner, slot_name, stream};
+use crate::io::owner::Owner;
 use crate::io::{self, share};
 
 /// The owner of a device of this machine.

@@ -50,9 +50,9 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, co
 use roce::wire::UDP_PORT;
 use verbs_core::Errno;
 
-use super::owner::Owner;
 use super::port::Port;
 use crate::io::address::{gid_of, loopback_of, unspecified_of};
+use crate::io::owner::Owner;
 use crate::io::share;
 use crate::io::spare::SpareFd;
 

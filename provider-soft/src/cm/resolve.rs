@@ -24,11 +24,11 @@ use verbs_core::types::Mtu;
 use verbs_core::{Errno, neighbour};
 
 use super::listener_cache::{ListenerCache, ListenerReply};
-use super::owner::Owner;
 use super::port::Port;
 use super::rendezvous::{MAX_ADDRESSES, Token};
 use crate::io::address::address_of;
 use crate::io::link::Interface;
+use crate::io::owner::Owner;
 
 /// The route from a port of this process to a peer.
 #[derive(Clone, Debug)]

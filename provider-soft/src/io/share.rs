@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The slot is the index of the socket, combined (XOR) with a *mask* that the first process draws.
-//! So a stranger who guesses the number of a queue pair must guess all of its 24 bits.
+//! A stranger therefore has to guess all 24 bits of a queue pair number.
 //!
 //! Socket 0 receives connection requests, whose process only the service id determines. Each
 //! process with a connection manager reads it and forwards requests for other processes.
@@ -48,12 +48,11 @@ use std::time::{Duration, Instant};
 
 use libc::sock_filter;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials,
-};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::geteuid;
 use verbs_core::Errno;
 
+use super::owner::Owner;
 use super::spare::SpareFd;
 use super::sys;
 
@@ -363,7 +362,7 @@ fn wait(stream: &UnixStream, deadline: Instant) -> Result<(), Errno> {
 
 /// Returns whether the process at the other end belongs to this user.
 fn is_own_user(stream: &UnixStream) -> bool {
-    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == geteuid().as_raw())
+    Owner::from_stream(stream).is_ok_and(Owner::is_own_user)
 }
 
 fn abstract_name(name: &str) -> Result<UnixAddress, Errno> {

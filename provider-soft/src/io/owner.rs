@@ -9,9 +9,9 @@ use verbs_core::Errno;
 
 /// The process listening under a name and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     /// 0 stands for a process outside this one's PID namespace.
-    pub(super) pid: libc::pid_t,
+    pub(crate) pid: libc::pid_t,
     uid: u32,
 }
 
@@ -20,35 +20,35 @@ impl Owner {
     ///
     /// # Errors
     /// Any errno of `getsockopt(2)`.
-    pub(super) fn from_stream(stream: &impl AsFd) -> Result<Self, Errno> {
+    pub(crate) fn from_stream(stream: &impl AsFd) -> Result<Self, Errno> {
         let owner = getsockopt(stream, PeerCredentials)?;
         Ok(Self { pid: owner.pid(), uid: owner.uid() })
     }
 
     /// Returns the owner's user.
-    pub(super) fn uid(self) -> u32 {
+    pub(crate) fn uid(self) -> u32 {
         self.uid
     }
 
     /// Returns whether the owner is root or this process's user: both could end this process as
     /// well.
-    pub(super) fn is_trusted(self) -> bool {
+    pub(crate) fn is_trusted(self) -> bool {
         self.uid == 0 || self.is_own_user()
     }
 
     /// Returns whether the owner is this process's user.
-    pub(super) fn is_own_user(self) -> bool {
+    pub(crate) fn is_own_user(self) -> bool {
         let own = geteuid().as_raw();
         self.uid == own && own != overflow_uid()
     }
 
     /// Returns whether two names certainly belong to the same process.
-    pub(super) fn is_process_of(self, other: Self) -> bool {
+    pub(crate) fn is_process_of(self, other: Self) -> bool {
         self.pid > 0 && self == other
     }
 
     /// Returns whether two names belong to the same user.
-    pub(super) fn is_user_of(self, other: Self) -> bool {
+    pub(crate) fn is_user_of(self, other: Self) -> bool {
         self.uid == other.uid && self.uid != overflow_uid()
     }
 }
