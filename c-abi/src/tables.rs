@@ -26,7 +26,7 @@ use crate::verbs::mr::MrObject;
 use crate::verbs::mw::MwObject;
 use crate::verbs::qp::object::QpObject;
 use crate::verbs::qp::post;
-use crate::verbs::{counters, cq, dm, flow, mr, mw, pd, qp, query, srq, wq, xrcd};
+use crate::verbs::{counters, cq, cq_ex, dm, flow, mr, mw, pd, qp, query, srq, wq, xrcd};
 
 impl<P: Provider> ProviderContext<P> {
     /// Fills the operation tables.
@@ -60,7 +60,7 @@ impl<P: Provider> ProviderContext<P> {
         c.dm_export_dmabuf_fd = Some(dm::ibv_dm_export_dmabuf_fd);
         c.alloc_dmah = Some(dm::ibv_alloc_dmah);
         c.dealloc_dmah = Some(dm::ibv_dealloc_dmah);
-        c.create_cq_ex = Some(cq::create_cq_ex);
+        c.create_cq_ex = Some(cq_ex::create_cq_ex);
         c.modify_cq = Some(cq::modify_cq);
         c.create_qp_ex = Some(qp::create_qp_ex);
         c.open_qp = Some(qp::open_qp);

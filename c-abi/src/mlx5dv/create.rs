@@ -19,7 +19,8 @@ use crate::abi::c::{
     ibv_cq_init_attr_ex, ibv_dm, ibv_mr, ibv_pd, ibv_qp, ibv_qp_init_attr_ex, ibv_wq, ibv_wq_init_attr,
 };
 use crate::abi::errno::{UNKNOWN_MEMBERS, fail_null, not_null_or_null, refused};
-use crate::verbs::cq::{Entries, create_cq_of};
+use crate::verbs::cq::Entries;
+use crate::verbs::cq_ex::create_cq_of;
 use crate::verbs::dm::alloc_dm;
 use crate::verbs::mr::ibv_reg_dmabuf_mr;
 use crate::verbs::qp::{create_qp_ex, create_qp_scattering};

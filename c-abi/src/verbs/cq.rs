@@ -19,13 +19,11 @@ use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Errno, Error};
 
 use crate::abi::c::{
-    IBV_CQ_ATTR_MODERATE, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, ibv_comp_channel,
-    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_pd, ibv_wc,
+    IBV_CQ_ATTR_MODERATE, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_pd,
+    ibv_wc,
 };
 use crate::abi::convert::count;
-use crate::abi::errno::{
-    UNKNOWN_MEMBERS, code, fail, given_room, not_null, not_null_or_null, pointer, refused, unavailable,
-};
+use crate::abi::errno::{code, fail, given_room, not_null, not_null_or_null, pointer, refused, unavailable};
 use crate::handle::context::{ProviderContext, verb};
 use crate::handle::destroyable::Destroyable;
 use crate::handle::lock::{Attempt, Spin};
@@ -138,14 +136,14 @@ pub(crate) struct Entries {
 
 /// The attributes of a new queue, in either form of the call.
 pub(crate) struct Init {
-    cqe: u32,
-    cq_context: *mut c_void,
-    channel: *mut ibv_comp_channel,
-    comp_vector: u32,
-    wc_flags: CqWcFlags,
-    flags: CqFlags,
-    parent_domain: *mut ibv_pd,
-    entries: Entries,
+    pub(crate) cqe: u32,
+    pub(crate) cq_context: *mut c_void,
+    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) comp_vector: u32,
+    pub(crate) wc_flags: CqWcFlags,
+    pub(crate) flags: CqFlags,
+    pub(crate) parent_domain: *mut ibv_pd,
+    pub(crate) entries: Entries,
 }
 
 impl<P: Provider> ProviderContext<P> {
@@ -179,7 +177,11 @@ impl<P: Provider> ProviderContext<P> {
 /// # Safety
 /// The methods have the contract of the exported functions.
 impl<P: Provider> ProviderContext<P> {
-    unsafe fn create_cq(&self, context: *mut ibv_context, init: &Init) -> Result<*mut ibv_cq_ex, Error> {
+    pub(crate) unsafe fn create_cq(
+        &self,
+        context: *mut ibv_context,
+        init: &Init,
+    ) -> Result<*mut ibv_cq_ex, Error> {
         // Events carry the address, so the box is allocated before the queue.
         let mut object = Box::<CqObject<P>>::new_uninit();
         let at: *mut ibv_cq_ex = object.as_mut_ptr().cast();
@@ -411,68 +413,6 @@ pub unsafe extern "C" fn ibv_create_cq(
     };
     // SAFETY: the caller's promise.
     pointer(unsafe { verb!(context, create_cq(context, &init)) }).cast()
-}
-
-/// `ibv_create_cq_ex(3)`.
-///
-/// # Safety
-/// `context` is open, and `attr` points to attributes with live objects.
-pub(crate) unsafe extern "C" fn create_cq_ex(
-    context: *mut ibv_context,
-    attr: *mut ibv_cq_init_attr_ex,
-) -> *mut ibv_cq_ex {
-    // SAFETY: the caller's promise.
-    unsafe { create_cq_of(context, attr, Entries::default()) }
-}
-
-/// Same as [`create_cq_ex`], with entries of the program's choice.
-///
-/// # Safety
-/// Same as [`create_cq_ex`].
-pub(crate) unsafe fn create_cq_of(
-    context: *mut ibv_context,
-    attr: *mut ibv_cq_init_attr_ex,
-    entries: Entries,
-) -> *mut ibv_cq_ex {
-    not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
-    pointer(unsafe {
-        init_from_c(&*attr)
-            .map_err(|errno| refused("create_cq_ex", errno, UNKNOWN_MEMBERS))
-            .and_then(|init| verb!(context, create_cq(context, &Init { entries, ..init })))
-    })
-}
-
-/// Returns the attributes of the extended call.
-///
-/// # Errors
-/// `EINVAL` for members and `EOPNOTSUPP` for fields unknown to every release.
-fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
-    const KNOWN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-    let has = |bit| attr.comp_mask & bit != 0;
-    let lacks_parent = has(IBV_CQ_INIT_ATTR_MASK_PD) && attr.parent_domain.is_null();
-    if attr.comp_mask & !KNOWN != 0 || lacks_parent {
-        return Err(Errno::INVAL);
-    }
-    let wc_flags = u32::try_from(attr.wc_flags).map_err(|_| Errno::OPNOTSUPP)?;
-    if CqWcFlags::from_bits_retain(wc_flags)
-        .iter_names()
-        .fold(wc_flags, |left, (_, flag)| left & !flag.bits())
-        != 0
-    {
-        return Err(Errno::OPNOTSUPP);
-    }
-    let flags = if has(IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
-    Ok(Init {
-        cqe: attr.cqe,
-        cq_context: attr.cq_context,
-        channel: attr.channel,
-        comp_vector: attr.comp_vector,
-        wc_flags: CqWcFlags::from_bits_retain(wc_flags),
-        flags: CqFlags::from_bits_retain(flags),
-        parent_domain: if has(IBV_CQ_INIT_ATTR_MASK_PD) { attr.parent_domain } else { ptr::null_mut() },
-        entries: Entries::default(),
-    })
 }
 
 /// `ibv_resize_cq(3)`.

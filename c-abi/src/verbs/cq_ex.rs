@@ -1,4 +1,6 @@
-//! `ibv_cq_ex`: completions that are read where they lie.
+//! `ibv_create_cq_ex` and `ibv_cq_ex`: completions that are read where they lie.
+//!
+//! `ibv_create_cq_ex` is inline in `verbs.h`: it calls [`create_cq_ex`] by the table of the context.
 //!
 //! `ibv_start_poll` takes the lock of the queue, and `ibv_end_poll` releases it. In between, the
 //! readers read the completion lent by the queue.
@@ -10,15 +12,22 @@
 
 use core::ffi::{c_int, c_uint};
 use core::mem::MaybeUninit;
+use core::ptr;
 use core::sync::atomic::Ordering;
 
+use verbs_core::Errno;
 use verbs_core::provider::{Completion as _, CqOps as _, Provider};
-use verbs_core::types::WcFlags;
+use verbs_core::types::{CqFlags, CqWcFlags, WcFlags};
 
-use crate::abi::c::{ibv_cq_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
+use crate::abi::c::{
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex,
+    ibv_poll_cq_attr, ibv_wc_tm_info,
+};
+use crate::abi::errno::{UNKNOWN_MEMBERS, not_null_or_null, pointer, refused};
+use crate::handle::context::verb;
 use crate::handle::lock::Attempt;
 use crate::handle::thread;
-use crate::verbs::cq::{Cq, CqObject, LentCompletion, NO_THREAD};
+use crate::verbs::cq::{Cq, CqObject, Entries, Init, LentCompletion, NO_THREAD};
 
 /// Fills the functions of a queue.
 pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
@@ -40,6 +49,68 @@ pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
     c.read_flow_tag = Some(read_flow_tag::<P>);
     c.read_tm_info = Some(read_tm_info::<P>);
     c.read_completion_wallclock_ns = Some(read_completion_wallclock_ns::<P>);
+}
+
+/// `ibv_create_cq_ex(3)`.
+///
+/// # Safety
+/// `context` is open, and `attr` points to attributes with live objects.
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: the caller's promise.
+    unsafe { create_cq_of(context, attr, Entries::default()) }
+}
+
+/// Same as [`create_cq_ex`], with entries of the program's choice.
+///
+/// # Safety
+/// Same as [`create_cq_ex`].
+pub(crate) unsafe fn create_cq_of(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+    entries: Entries,
+) -> *mut ibv_cq_ex {
+    not_null_or_null!(context, attr);
+    // SAFETY: the caller's promise.
+    pointer(unsafe {
+        init_from_c(&*attr)
+            .map_err(|errno| refused("create_cq_ex", errno, UNKNOWN_MEMBERS))
+            .and_then(|init| verb!(context, create_cq(context, &Init { entries, ..init })))
+    })
+}
+
+/// Returns the attributes of the extended call.
+///
+/// # Errors
+/// `EINVAL` for members and `EOPNOTSUPP` for fields unknown to every release.
+fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
+    const KNOWN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    let has = |bit| attr.comp_mask & bit != 0;
+    let lacks_parent = has(IBV_CQ_INIT_ATTR_MASK_PD) && attr.parent_domain.is_null();
+    if attr.comp_mask & !KNOWN != 0 || lacks_parent {
+        return Err(Errno::INVAL);
+    }
+    let wc_flags = u32::try_from(attr.wc_flags).map_err(|_| Errno::OPNOTSUPP)?;
+    if CqWcFlags::from_bits_retain(wc_flags)
+        .iter_names()
+        .fold(wc_flags, |left, (_, flag)| left & !flag.bits())
+        != 0
+    {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let flags = if has(IBV_CQ_INIT_ATTR_MASK_FLAGS) { attr.flags } else { 0 };
+    Ok(Init {
+        cqe: attr.cqe,
+        cq_context: attr.cq_context,
+        channel: attr.channel,
+        comp_vector: attr.comp_vector,
+        wc_flags: CqWcFlags::from_bits_retain(wc_flags),
+        flags: CqFlags::from_bits_retain(flags),
+        parent_domain: if has(IBV_CQ_INIT_ATTR_MASK_PD) { attr.parent_domain } else { ptr::null_mut() },
+        entries: Entries::default(),
+    })
 }
 
 /// Borrows the next completion of a locked queue. `is_first` marks the first one since

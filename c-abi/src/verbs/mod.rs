@@ -9,7 +9,7 @@
 //! | [`qp`] | queue pairs: state, `ibv_post_send`, `ibv_wr_...` |
 //! | [`receives`] | lists of receives, for all queues that accept them |
 //! | [`srq`], [`wq`] | shared receive queues, work queues and their tables |
-//! | [`cq`], [`cq_ex`] | completion queues: polling into arrays, and one completion at a time |
+//! | [`cq`], [`cq_ex`] | completion queues: polling into arrays; `ibv_cq_ex`: one at a time |
 //! | [`mr`], [`mw`], [`dm`] | memory regions, windows, device memory |
 //! | [`ah`], [`address`] | address handles, the route back to a sender |
 //! | [`pd`], [`xrcd`] | domains |
