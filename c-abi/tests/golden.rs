@@ -1,6 +1,6 @@
 //! Compares the types and constants of `ibverbs_c::c` with `golden/verbs-*.txt` and `rdmacm-*.txt`.
 //! `cargo xtask abi` generates these with a C compiler from the headers of libibverbs and
-//! librdmacm. `xtask/src/abi/probe.rs` describes the file format.
+//! librdmacm. `xtask/src/abi/header.rs` describes the file format.
 //!
 //! The types match the newest release. [`LATER`] lists by name everything that older releases lack,
 //! and [`SIZES`] the sizes that differ. Nothing else may differ.

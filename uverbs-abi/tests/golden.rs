@@ -1,5 +1,5 @@
 //! Compares every type and constant of this crate with `golden/*.txt`, written by `cargo xtask abi`
-//! with a C compiler from the kernel's own headers. `xtask/src/abi/probe.rs` describes the format
+//! with a C compiler from the kernel's own headers. `xtask/src/abi/header.rs` describes the format
 //! of the files.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The definitions of a header, as the C compiler sees them: macros in the preprocessor's output,
-//! types in the debug information. A C program prints their values and layouts, a line each:
+//! The definitions of a header: ctags lists them in the preprocessor's output, and a C program
+//! prints their values and layouts, a line each.
 //!
 //! ```text
 //! define NAME VALUE
@@ -13,24 +13,22 @@
 //! Debian's `bindgen` loses the names of such types and all macros that are no literals; `pahole`
 //! prints neither alignments nor enumerations without a tag.
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
+use serde::Deserialize;
 
 use crate::process::output;
 
 /// A definition of a header.
-#[derive(PartialEq, Eq, Debug)]
-pub(super) enum Definition {
-    /// A macro with a value.
-    Macro(String),
-    /// A macro with parameters, or a typedef: it has no layout of its own.
-    Other(String),
-    /// Statements that print a type or an enumeration.
-    Printed(String),
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub(super) name: String,
+    /// Statements that print it; `None` for a macro with parameters or a typedef, which has no
+    /// layout.
+    pub(super) statements: Option<String>,
 }
 
 /// Headers that are compiled together.
@@ -38,80 +36,96 @@ pub(super) struct Unit<'a> {
     pub(super) includes: &'a [&'a str],
     directories: &'a [&'a Path],
     scratch: &'a Path,
-    preprocessed: String,
-    /// The table of source files, as readelf prints it.
-    files: String,
-    entries: Vec<Entry>,
-    /// Indices in `entries` by their offsets.
-    by_offset: HashMap<String, usize>,
+    tags: Vec<Tag>,
 }
 
+/// A line of ctags' output.
+#[derive(Deserialize)]
+struct Tag {
+    kind: Kind,
+    /// `__anon` and a number for a type without a tag.
+    name: String,
+    /// The header.
+    path: String,
+    /// The line of the header, as a regular expression.
+    pattern: String,
+    /// The names of the types around it, joined by `::`.
+    #[serde(default)]
+    scope: String,
+    /// The type of a member, after its kind and a colon.
+    #[serde(default)]
+    typeref: String,
+    /// The parameters of a macro.
+    signature: Option<String>,
+    /// The value of a macro.
+    #[serde(default)]
+    macrodef: String,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Macro,
+    Enum,
+    Enumerator,
+    Struct,
+    Union,
+    Member,
+    Typedef,
+}
+
+/// Arguments of ctags, which writes the fields of [`Tag`].
+const CTAGS: &str = "--options=NONE --language-force=C --line-directives=yes --sort=no \
+                     --kinds-C=degmstu --fields=+KsStZ --fields-C=+{macrodef} \
+                     --pattern-length-limit=0 --output-format=json -o - unit.i";
+
 impl<'a> Unit<'a> {
-    /// Compiles headers below `directories`.
+    /// Reads headers below `directories`.
     pub(super) fn new(
         includes: &'a [&'a str],
         directories: &'a [&'a Path],
         scratch: &'a Path,
     ) -> Result<Unit<'a>> {
-        let mut unit = Unit {
-            includes,
-            directories,
-            scratch,
-            preprocessed: String::new(),
-            files: String::new(),
-            entries: Vec::new(),
-            by_offset: HashMap::new(),
-        };
-        unit.preprocessed = unit.gcc("", &["-E", "-dD"])?;
-        let debug = ["-g", "-gno-column-info", "-fno-eliminate-unused-debug-types", "-w", "-o", "types"];
-        unit.gcc("", &debug)?;
-        let dump = |what: &str| {
-            let mut readelf = Command::new("readelf");
-            output(readelf.args(["--wide", what, "types"]).current_dir(scratch).env("LC_ALL", "C"))
-        };
-        unit.files = dump("--debug-dump=rawline")?;
-        unit.entries = entries(&dump("--debug-dump=info")?);
-        unit.by_offset = unit.entries.iter().enumerate().map(|(at, e)| (e.offset.clone(), at)).collect();
+        let mut unit = Unit { includes, directories, scratch, tags: Vec::new() };
+        fs::write(scratch.join("unit.i"), unit.gcc("", &["-E", "-dD"])?)?;
+        let mut ctags = Command::new("ctags-universal");
+        let tags = output(ctags.args(CTAGS.split_whitespace()).current_dir(scratch))?;
+        unit.tags = tags.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
         Ok(unit)
     }
 
     /// Returns the definitions of one header in their order; a type comes before the types declared
     /// inside it.
     pub(super) fn definitions(&self, header: &str) -> Vec<Definition> {
-        let mut found = macros(&self.preprocessed, header);
-        let name = header.rsplit('/').next().unwrap_or(header);
-        let table = self.files.lines().skip_while(|line| !line.contains("The File Name Table"));
-        let mut of_header = table.filter(|line| line.split_whitespace().last() == Some(name));
-        let file = of_header.next().and_then(|line| line.split_whitespace().next());
-        for (at, entry) in self.entries.iter().enumerate() {
-            let (Some(line), true) = (entry.get("decl_line"), entry.depth == 1) else { continue };
-            if file.is_none() || entry.get("decl_file") != file || entry.get("declaration").is_some() {
-                continue;
-            }
-            let definition = match (entry.tag.as_str(), entry.get("name")) {
-                ("enumeration_type", tag) => {
-                    let prefix = format!("enum {}", tag.unwrap_or("anonymous"));
-                    let names = self.children(at).filter_map(|(_, entry)| entry.get("name"));
-                    Definition::Printed(names.map(|name| constant(&prefix, name)).collect())
-                }
-                ("structure_type" | "union_type", Some(tag)) => Definition::Printed(self.layout(at, tag)),
-                ("typedef", Some(name)) => Definition::Other(name.to_owned()),
-                _ => continue,
-            };
-            found.push((line.parse().unwrap_or(0), definition));
-        }
-        found.sort_by_key(|(line, _)| *line);
-        found.into_iter().map(|(_, definition)| definition).collect()
+        let end = format!("/{header}");
+        let tags = self.tags.iter().filter(|tag| tag.path.ends_with(&end));
+        tags.filter_map(|tag| self.definition(tag)).collect()
     }
 
-    /// Returns the statements that print a struct or union, and the types inside it; `tag` may be
-    /// another name of it, by a macro. `None` if no type has the tag `original`.
-    pub(super) fn renamed(&self, original: &str, tag: &str) -> Option<Definition> {
-        let is_it = |entry: &Entry| entry.get("name") == Some(original) && entry.get("byte_size").is_some();
-        let at = self.entries.iter().position(is_it)?;
+    fn definition(&self, tag: &Tag) -> Option<Definition> {
+        let statements = match tag.kind {
+            Kind::Macro if tag.signature.is_some() => None,
+            Kind::Macro if tag.macrodef.is_empty() => return None,
+            Kind::Macro => Some(constant("define", &tag.name)),
+            Kind::Enum => {
+                let prefix = format!("enum {}", if tag.is_anonymous() { "anonymous" } else { &tag.name });
+                Some(self.inside(tag).iter().map(|value| constant(&prefix, &value.name)).collect())
+            }
+            Kind::Struct | Kind::Union if !tag.is_anonymous() => Some(self.layout(tag, &tag.name)),
+            Kind::Typedef => None,
+            Kind::Struct | Kind::Union | Kind::Member | Kind::Enumerator => return None,
+        };
+        Some(Definition { name: tag.name.clone(), statements })
+    }
+
+    /// Returns a struct or union with the types inside it, under another name that a macro gives
+    /// it. `None` if no type has the tag `original`.
+    pub(super) fn renamed(&self, original: &str, name: &str) -> Option<Definition> {
+        let is_type = |tag: &&Tag| tag.kind == Kind::Enum || tag.is_struct();
+        let tag = self.tags.iter().filter(is_type).find(|tag| tag.name == original)?;
         // The constants of an enumeration have names of their own.
-        let is_enum = self.entries[at].tag == "enumeration_type";
-        Some(Definition::Printed(if is_enum { String::new() } else { self.layout(at, tag) }))
+        let statements = if tag.kind == Kind::Enum { String::new() } else { self.layout(tag, name) };
+        Some(Definition { name: name.to_owned(), statements: Some(statements) })
     }
 
     /// Compiles and runs a program of the headers with these statements.
@@ -136,188 +150,118 @@ impl<'a> Unit<'a> {
         output(&mut gcc)
     }
 
-    fn children(&self, at: usize) -> impl Iterator<Item = (usize, &Entry)> {
-        let depth = self.entries[at].depth;
-        let inside = (at + 1..).zip(&self.entries[at + 1..]).take_while(move |(_, e)| e.depth > depth);
-        inside.filter(move |(_, entry)| entry.depth == depth + 1)
+    /// Returns the members of a type, or the constants of an enumeration, and the types that are
+    /// declared among them.
+    fn inside(&self, of: &Tag) -> Vec<&Tag> {
+        let outer = if of.scope.is_empty() { String::new() } else { format!("{}::", of.scope) };
+        let scope = outer + &of.name;
+        self.tags.iter().filter(|tag| tag.scope == scope).collect()
     }
 
-    fn layout(&self, at: usize, tag: &str) -> String {
-        let root = format!("{} {tag}", self.entries[at].keyword());
-        let mut type_ = Type { unit: self, root, out: String::new() };
-        type_.print(at, tag, "");
-        type_.out
+    /// Returns the members of a struct or union; those of a type that no member has are its own.
+    fn members(&self, of: &Tag) -> Vec<&Tag> {
+        let mut members = Vec::new();
+        for tag in self.inside(of) {
+            if tag.kind == Kind::Member {
+                members.push(tag);
+            } else if tag.is_struct() && tag.is_anonymous() && !self.tags.iter().any(|it| it.has_type(tag)) {
+                members.extend(self.members(tag));
+            }
+        }
+        members
     }
-}
 
-/// A struct or union with a tag that is being printed.
-struct Type<'a> {
-    unit: &'a Unit<'a>,
-    /// Its name in C.
-    root: String,
-    out: String,
-}
+    /// Returns the statements that print a type and the types inside it, under a name.
+    fn layout(&self, tag: &Tag, name: &str) -> String {
+        self.layout_inside(&format!("{} {name}", tag.keyword()), "", tag, name)
+    }
 
-impl Type<'_> {
-    /// Prints the type at an index, which the members `path` of the root lead to: `""`, or `"ex."`.
-    fn print(&mut self, at: usize, name: &str, path: &str) {
-        let (root, inner) = (&self.root, path.trim_end_matches('.'));
+    /// The same of a type that the members `path` of the type `root` lead to: `""`, or `"ex."`.
+    fn layout_inside(&self, root: &str, path: &str, tag: &Tag, name: &str) -> String {
+        let inner = path.trim_end_matches('.');
         let (this, start) = if inner.is_empty() {
-            (root.clone(), "(size_t)0".to_owned())
+            (root.to_owned(), "(size_t)0".to_owned())
         } else {
             (format!("__typeof__((({root} *)0)->{inner})"), format!("offsetof({root}, {inner})"))
         };
-        let keyword = self.unit.entries[at].keyword();
-        self.out +=
-            &format!("printf(\"{keyword} {name} %zu %zu\\n\", sizeof({this}), __alignof__({this}));\n");
-        let mut nested = Vec::new();
-        self.members(at, name, path, &start, &mut nested);
-        for (at, member) in nested {
-            self.print(at, &format!("{name}.{member}"), &format!("{path}{member}."));
-        }
-    }
-
-    fn members(&mut self, at: usize, name: &str, path: &str, start: &str, nested: &mut Vec<(usize, String)>) {
-        for (_, entry) in self.unit.children(at).filter(|(_, entry)| entry.tag == "member") {
-            let Some(of) = entry.get("type").and_then(|offset| self.unit.by_offset.get(offset)).copied()
-            else {
-                continue;
-            };
-            let type_ = &self.unit.entries[of];
-            let is_nested =
-                type_.get("name").is_none() && matches!(type_.tag.as_str(), "structure_type" | "union_type");
-            let Some(member) = entry.get("name") else {
-                self.members(of, name, path, start, nested);
-                continue;
-            };
+        let keyword = tag.keyword();
+        let mut statements =
+            format!("printf(\"{keyword} {name} %zu %zu\\n\", sizeof({this}), __alignof__({this}));\n");
+        let mut nested: Vec<(&Tag, &String)> = Vec::new();
+        for member in self.members(tag) {
             // Macros add members: __DECLARE_FLEX_ARRAY one without size, which C++ needs, and
             // libibverbs' RDMA_UAPI_PTR an integer beside the pointer. `__align` only aligns.
-            if member.starts_with("__empty_") || member.ends_with("_data_u64") || member == "__align" {
+            let field = &member.name;
+            if field.starts_with("__empty_") || field.ends_with("_data_u64") || field == "__align" {
                 continue;
             }
-            if is_nested && nested.iter().all(|(known, _)| *known != of) {
-                nested.push((of, member.to_owned()));
-            }
-            let is_flexible = type_.tag == "array_type"
-                && self.unit.children(of).any(|(_, range)| {
-                    range.tag == "subrange_type"
-                        && range.get("upper_bound").is_none()
-                        && range.get("count").is_none_or(|count| count == "0")
-                });
-            let (kind, element) = if is_flexible { ("flex", "[0]") } else { ("field", "") };
-            let root = &self.root;
-            self.out += &format!(
-                "printf(\"{kind} {name} {member} %zu %zu\\n\", offsetof({root}, {path}{member}) - {start}, \
-                 sizeof((({root} *)0)->{path}{member}{element}));\n"
+            let (kind, element) = if member.is_flexible_array() { ("flex", "[0]") } else { ("field", "") };
+            statements += &format!(
+                "printf(\"{kind} {name} {field} %zu %zu\\n\", offsetof({root}, {path}{field}) - {start}, \
+                 sizeof((({root} *)0)->{path}{field}{element}));\n"
             );
+            let is_its_type = |tag: &&Tag| tag.is_anonymous() && member.typeref.ends_with(&tag.name);
+            let inner = self.tags.iter().filter(|tag| tag.is_struct()).find(is_its_type);
+            let is_new = |tag: &&Tag| nested.iter().all(|(known, _)| known.name != tag.name);
+            nested.extend(inner.filter(is_new).map(|inner| (inner, field)));
         }
+        for (inner, field) in nested {
+            statements +=
+                &self.layout_inside(root, &format!("{path}{field}."), inner, &format!("{name}.{field}"));
+        }
+        statements
+    }
+}
+
+impl Tag {
+    fn is_anonymous(&self) -> bool {
+        self.name.starts_with("__anon")
+    }
+
+    fn is_struct(&self) -> bool {
+        matches!(self.kind, Kind::Struct | Kind::Union)
+    }
+
+    fn keyword(&self) -> &'static str {
+        if self.kind == Kind::Union { "union" } else { "struct" }
+    }
+
+    /// Returns whether it is a member of this type, or an array of it.
+    fn has_type(&self, of: &Tag) -> bool {
+        self.typeref.rsplit(':').next().is_some_and(|name| name.starts_with(&of.name))
+    }
+
+    fn is_flexible_array(&self) -> bool {
+        ["[]", "[0]"].iter().any(|length| self.pattern.contains(&format!("{}{length}", self.name)))
     }
 }
 
 /// Returns the statement that prints a constant.
-pub(super) fn constant(prefix: &str, name: &str) -> String {
+fn constant(prefix: &str, name: &str) -> String {
     format!("printf(\"{prefix} {name} %lld\\n\", (long long)({name}));\n")
 }
 
-/// An entry of debug information.
-#[derive(Debug)]
-struct Entry {
-    depth: usize,
-    offset: String,
-    tag: String,
-    /// The last word of each value, or the offset of a type.
-    attributes: HashMap<String, String>,
-}
-
-impl Entry {
-    fn get(&self, attribute: &str) -> Option<&str> {
-        self.attributes.get(attribute).map(String::as_str)
-    }
-
-    fn keyword(&self) -> &'static str {
-        if self.tag == "union_type" { "union" } else { "struct" }
-    }
-}
-
-/// Reads the lines of readelf: ` <1><2e>: Abbrev Number: 3 (DW_TAG_typedef)`, and below each its
-/// attributes, such as `    <36>   DW_AT_type        : (ref4) <0x3a>, long int`.
-fn entries(text: &str) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
-    for line in text.lines() {
-        if let Some((place, tag)) = line.split_once(">: Abbrev Number: ") {
-            let (depth, offset) = place.trim_start_matches([' ', '<']).split_once("><").unwrap_or_default();
-            entries.push(Entry {
-                depth: depth.parse().unwrap_or(0),
-                offset: offset.to_owned(),
-                tag: tag.split_once("DW_TAG_").map_or("", |(_, tag)| tag.trim_end_matches(')')).to_owned(),
-                attributes: HashMap::new(),
-            });
-        } else if let Some((name, value)) =
-            line.split_once("DW_AT_").and_then(|(_, rest)| rest.split_once(':'))
-        {
-            let reference = value.split_once("<0x").and_then(|(_, rest)| rest.split_once('>'));
-            let last = value.split_whitespace().last().unwrap_or_default();
-            let value = reference.map_or(last, |(offset, _)| offset).to_owned();
-            entries.last_mut().map(|entry| entry.attributes.insert(name.trim().to_owned(), value));
-        }
-    }
-    entries
-}
-
-/// Returns the macros that a header defines, with their lines, from the preprocessor's output.
-fn macros(preprocessed: &str, header: &str) -> Vec<(u32, Definition)> {
-    let (mut found, mut number, mut is_here) = (Vec::new(), 0, false);
-    for line in preprocessed.lines() {
-        // `# 12 "/usr/include/rdma/x.h" 2 3 4`
-        if let Some((next, file)) = line.strip_prefix("# ").and_then(|rest| rest.split_once(" \"")) {
-            number = next.parse().unwrap_or(0);
-            is_here = file.split('"').next().is_some_and(|file| file.ends_with(&format!("/{header}")));
-            continue;
-        }
-        if let (true, Some(rest)) = (is_here, line.strip_prefix("#define ")) {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-            let (name, value) = rest.split_at(end);
-            if value.starts_with('(') {
-                found.push((number, Definition::Other(name.to_owned())));
-            } else if !value.trim().is_empty() {
-                found.push((number, Definition::Macro(name.to_owned())));
-            }
-        }
-        number += 1;
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_header_becomes_its_definitions_in_order_and_inner_types_follow_the_outer_one() {
-        let dir = std::env::temp_dir().join(format!("xtask-abi-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let source = "#ifndef X\n#define X\n#define A 1 /* one */\n#define GET(x) \\\n\t(x)\nenum e { B, C = 5 };\n\
-                      enum { D = -1 };\n#ifdef NONE\n#define E 1\n#endif\ntypedef unsigned long word;\nstruct t;\n\
-                      struct s {\n union {\n  struct { char x; } deep;\n  long y;\n } u, v;\n\
-                      union { char p; struct { char q; }; };\n word data[];\n};\n#define F (A + D)\n#endif\n";
-        fs::write(dir.join("x.h"), source).unwrap();
-        let directories = [dir.as_path()];
-        let unit = Unit::new(&["x.h"], &directories, &dir).unwrap();
-        let definitions = unit.definitions("x.h");
-        let statements: String = definitions
-            .iter()
-            .map(|definition| match definition {
-                Definition::Macro(name) => constant("define", name),
-                Definition::Printed(statements) => statements.clone(),
-                Definition::Other(name) => format!("printf(\"other {name}\\n\");\n"),
-            })
-            .collect();
-        let printed = unit.run(&statements);
-        fs::remove_dir_all(&dir).unwrap();
-        let expected = "define A 1\nother GET\nenum e B 0\nenum e C 5\nenum anonymous D -1\nother word\n\
-                        struct s 24 8\nfield s u 0 8\nfield s v 8 8\nfield s p 16 1\nfield s q 16 1\n\
-                        flex s data 24 8\nunion s.u 8 8\nfield s.u deep 0 1\nfield s.u y 0 8\n\
-                        struct s.u.deep 1 1\nfield s.u.deep x 0 1\ndefine F 0\n";
-        assert_eq!(printed.unwrap(), expected);
-    }
+#[test]
+fn a_header_becomes_its_definitions_in_order_and_inner_types_follow_the_outer_one() {
+    let dir = std::env::temp_dir().join(format!("xtask-abi-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let source = "#ifndef X\n#define X\n#define A 1 /* one */\n#define GET(x) \\\n\t(x)\nenum e { B, C = 5 };\n\
+                  enum { D = -1 };\n#ifdef NONE\n#define E 1\n#endif\ntypedef unsigned long word;\nstruct t;\n\
+                  struct s {\n union {\n  struct { char x; } deep;\n  long y;\n } u, v;\n\
+                  union { char p; struct { char q; }; struct { char r; } w; };\n word data[];\n};\n#define F (A + D)\n#endif\n";
+    fs::write(dir.join("x.h"), source).unwrap();
+    let directories = [dir.as_path()];
+    let unit = Unit::new(&["x.h"], &directories, &dir).unwrap();
+    let other = |name| format!("printf(\"other {name}\\n\");\n");
+    let definitions = unit.definitions("x.h").into_iter();
+    let statements =
+        definitions.map(|Definition { name, statements }| statements.unwrap_or_else(|| other(name)));
+    let printed = unit.run(&statements.collect::<String>());
+    fs::remove_dir_all(&dir).unwrap();
+    let expected = "define A 1\nother GET\nenum e B 0\nenum e C 5\nenum anonymous D -1\nother word\n\
+                    struct s 24 8\nfield s u 0 8\nfield s v 8 8\nfield s p 16 1\nfield s q 16 1\n\
+                    field s w 16 1\nflex s data 24 8\nunion s.u 8 8\nfield s.u deep 0 1\nfield s.u y 0 8\n\
+                    struct s.u.deep 1 1\nfield s.u.deep x 0 1\nstruct s.w 1 1\n\
+                    field s.w r 0 1\ndefine F 0\n";
+    assert_eq!(printed.unwrap(), expected);
 }

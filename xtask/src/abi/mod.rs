@@ -7,19 +7,22 @@
 //! libibverbs-dev ──►  "           "                       "          c-abi/golden/verbs-*.txt
 //! ```
 //!
-//! The files hold the C compiler's values for every constant, struct and union of the [`HEADERS`],
-//! of `infiniband/verbs.h` and `rdma/rdma_cma.h`; the tests `golden` of the two crates compare
+//! The files hold the C compiler's values for every constant, struct and union of the headers in
+//! `headers.toml`, of `infiniband/verbs.h` and `rdma/rdma_cma.h`; the tests `golden` of the two crates compare
 //! their types with them and need neither headers nor compiler. Two runs on the same headers write
 //! the same bytes.
 
 mod header;
 mod verbs;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
 
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
@@ -30,41 +33,18 @@ use header::{Definition, Unit};
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// The headers that uverbs-abi covers.
-const HEADERS: &[&str] = &[
-    "rdma/ib_user_verbs.h",
-    "rdma/rdma_user_ioctl.h",
-    "rdma/rdma_user_ioctl_cmds.h",
-    "rdma/ib_user_ioctl_cmds.h",
-    "rdma/ib_user_ioctl_verbs.h",
-    "rdma/rdma_netlink.h",
-    "rdma/rdma_user_cm.h",
-    "rdma/ib_user_mad.h",
-    "rdma/ib_user_sa.h",
-    "rdma/rdma_user_rxe.h",
-    "rdma/mlx5-abi.h",
-    "rdma/mlx5_user_ioctl_cmds.h",
-    "rdma/mlx5_user_ioctl_verbs.h",
-];
+/// The lists of `headers.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Lists {
+    kernel: Vec<String>,
+    socket_headers: Vec<String>,
+    socket: Vec<String>,
+    left_out: BTreeMap<String, String>,
+}
 
-/// Types of other headers that structs of [`HEADERS`] contain.
-const SOCKET: &[&str] = &["sockaddr_in", "sockaddr_in6", "__kernel_sockaddr_storage"];
-const SOCKET_HEADERS: &[&str] = &["linux/in.h", "linux/in6.h", "linux/socket.h"];
-
-/// Definitions that have neither a value nor a layout, and their counterparts in uverbs-abi. A
-/// macro with parameters or a typedef that is not listed here is an error; the compiler reports any
-/// other macro without a value.
-const LEFT_OUT: &[(&str, &str)] = &[
-    ("RDMA_NL_GET_CLIENT", "macro with a parameter; in Rust the function rdma_nl_get_client"),
-    ("RDMA_NL_GET_OP", "macro with a parameter; in Rust the function rdma_nl_get_op"),
-    ("RDMA_NL_GET_TYPE", "macro with parameters; in Rust the function rdma_nl_get_type"),
-    (
-        "RDMA_UAPI_PTR",
-        "macro that declares a member of type __aligned_u64; the members it declares are covered",
-    ),
-    ("mlx5_ib_clock_info", "another name of struct ib_uverbs_clock_info; in Rust a type alias"),
-    ("packed_ulong", "typedef of one member's type; the member is covered"),
-];
+static LISTS: LazyLock<Lists> =
+    LazyLock::new(|| toml::from_str(include_str!("headers.toml")).expect("lists of names"));
 
 /// Runs the subcommand.
 ///
@@ -76,7 +56,7 @@ pub(crate) fn run(_: &Args) -> Result<ExitCode> {
         cfg!(target_pointer_width = "64"),
         "the golden files describe 64-bit machines, and this machine is not one"
     );
-    apt::ensure_tools(&[apt::Tools::CAbi], say)?;
+    apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Ctags], say)?;
     // The folder stays on failure, because an error of gcc names the program.
     let scratch = cache::dir()?.join(format!("abi-{}", std::process::id()));
     fs::create_dir_all(&scratch)?;
@@ -126,44 +106,34 @@ fn write_kernel(scratch: &Path) -> Result<()> {
          # Left out of uverbs-abi: flexible array members (the lines `flex`); what follows a struct starts there.\n",
         headers.origin
     );
-    for header in HEADERS {
-        let includes = [*header];
+    for header in &LISTS.kernel {
+        let includes = [header.as_str()];
         let unit = Unit::new(&includes, &directories, scratch)?;
         let stem = header.trim_start_matches("rdma/").trim_end_matches(".h").replace('-', "_");
-        let file = format!("uverbs-abi/golden/{stem}.txt");
-        write(&file, &unit, &unit.definitions(header), LEFT_OUT, &preamble)?;
+        write(&format!("uverbs-abi/golden/{stem}.txt"), &unit, &unit.definitions(header), &preamble)?;
     }
-    let unit = Unit::new(SOCKET_HEADERS, &directories, scratch)?;
-    let socket = SOCKET.iter().map(|tag| unit.renamed(tag, tag).with_context(|| format!("no type {tag}")));
-    write("uverbs-abi/golden/socket.txt", &unit, &socket.collect::<Result<Vec<_>>>()?, LEFT_OUT, &preamble)
+    let includes: Vec<&str> = LISTS.socket_headers.iter().map(String::as_str).collect();
+    let unit = Unit::new(&includes, &directories, scratch)?;
+    let socket =
+        LISTS.socket.iter().map(|tag| unit.renamed(tag, tag).with_context(|| format!("no type {tag}")));
+    write("uverbs-abi/golden/socket.txt", &unit, &socket.collect::<Result<Vec<_>>>()?, &preamble)
 }
 
-/// Writes the golden file of definitions.
-fn write(
-    file: &str,
-    unit: &Unit<'_>,
-    definitions: &[Definition],
-    left_out: &[(&str, &str)],
-    preamble: &str,
-) -> Result<()> {
+/// Writes the golden file of definitions. One without a layout that is not left out is an error; the
+/// compiler reports a macro without a value.
+fn write(file: &str, unit: &Unit<'_>, definitions: &[Definition], preamble: &str) -> Result<()> {
     let includes = unit.includes.join(" ");
     let mut text = format!("# Layout of {includes}, written by `cargo xtask abi`: do not edit.\n{preamble}");
     let mut statements = String::new();
-    for definition in definitions {
-        let (Definition::Macro(name) | Definition::Other(name)) = definition else {
-            if let Definition::Printed(printed) = definition {
-                statements += printed;
-            }
-            continue;
-        };
-        match (left_out.iter().find(|(left_out, _)| left_out == name), definition) {
-            (Some((_, why)), _) => text.push_str(&format!("# Left out: {name}: {why}.\n")),
-            (None, Definition::Macro(_)) => statements += &header::constant("define", name),
-            (None, _) => {
-                bail!("{includes}: {name} has no layout; say in LEFT_OUT what our types do about it")
+    for Definition { name, statements: printed } in definitions {
+        match (LISTS.left_out.get(name), printed) {
+            (Some(why), _) => text += &format!("# Left out: {name}: {why}.\n"),
+            (None, Some(printed)) => statements += printed,
+            (None, None) => {
+                bail!("{includes}: {name} has no layout; say in headers.toml what our types do about it")
             }
         }
     }
-    text.push_str(&unit.run(&statements)?);
+    text += &unit.run(&statements)?;
     fs::write(cargo::root().join(file), text).with_context(|| format!("cannot write {file}"))
 }

@@ -25,18 +25,6 @@ const NAMES: &str = "infiniband/verbs_api.h";
 /// Connections by address.
 const RDMA: &str = "rdma/rdma_cma.h";
 
-/// Definitions that have neither a value nor a layout, and their counterparts in c-abi.
-const LEFT_OUT: &[(&str, &str)] = &[
-    ("__attribute_const", "macro that stands for an attribute of functions"),
-    ("vext_field_avail", "macro with parameters, for programs"),
-    ("verbs_get_ctx_op", "macro with parameters, for programs"),
-    ("ibv_query_port", "macro with parameters, for programs"),
-    ("ibv_reg_mr", "macro with parameters, for programs"),
-    ("ibv_reg_mr_iova", "macro with parameters, for programs"),
-    ("__VERBS_ABI_IS_EXTENDED", "a pointer; in Rust VERBS_ABI_IS_EXTENDED"),
-    ("IBV_ALLOCATOR_USE_DEFAULT", "a pointer; in Rust a constant of the same name"),
-];
-
 /// Writes the golden files of Debian's releases. The file of a release that Debian no longer
 /// carries stays, because programs of it do.
 pub(super) fn write(scratch: &Path) -> Result<()> {
@@ -68,7 +56,7 @@ fn write_one(
     definitions: &[Definition],
 ) -> Result<()> {
     let preamble = format!("# From {}; x86-64, glibc.\n", headers.origin);
-    super::write(&format!("c-abi/golden/{stem}-{release}.txt"), unit, definitions, LEFT_OUT, &preamble)
+    super::write(&format!("c-abi/golden/{stem}-{release}.txt"), unit, definitions, &preamble)
 }
 
 /// Returns Debian's headers of a package by release of rdma-core.
@@ -92,12 +80,12 @@ fn releases(package: &str, scratch: &Path) -> Result<BTreeMap<u32, Headers>> {
 fn renamed(unit: &Unit<'_>) -> Result<Vec<Definition>> {
     let mut definitions = Vec::new();
     for definition in unit.definitions(NAMES) {
-        let Definition::Macro(name) = &definition else {
+        let name = &definition.name;
+        if definition.statements.is_none() {
             // The macro that declares a pointer of 64 bits; the members it declares are covered.
-            let is_pointer = definition == Definition::Other("RDMA_UAPI_PTR".into());
-            ensure!(is_pointer, "{NAMES}: unexpected {definition:?}");
+            ensure!(name == "RDMA_UAPI_PTR", "{NAMES}: unexpected {name}");
             continue;
-        };
+        }
         let Some(stem) = name.strip_prefix("ibv_") else {
             definitions.push(definition);
             continue;

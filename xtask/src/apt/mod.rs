@@ -28,6 +28,7 @@ pub(crate) enum Tools {
     CPrograms,
     CBuild,
     CAbi,
+    Ctags,
     Deb,
     Aarch64,
     Musl,
