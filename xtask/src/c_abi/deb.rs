@@ -9,7 +9,7 @@
 //! /usr/share/man/man1/verbs-run.1.gz
 //! ```
 //!
-//! The texts are in the folder `deb`.
+//! The texts are in the folder `debian`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,14 +27,14 @@ use crate::{apt, cargo};
 const WRAPPER: &str = include_str!("verbs-run");
 
 /// The control file, with fields in capital letters.
-const CONTROL: &str = include_str!("deb/control");
+const CONTROL: &str = include_str!("debian/control");
 
-const COPYRIGHT: &str = include_str!("deb/copyright");
-const CHANGELOG: &str = include_str!("deb/changelog");
-const MAN_PAGE: &str = include_str!("deb/verbs-run.1");
+const COPYRIGHT: &str = include_str!("debian/copyright");
+const CHANGELOG: &str = include_str!("debian/changelog");
+const MAN_PAGE: &str = include_str!("debian/verbs-run.1");
 
 /// Findings of lintian that are none.
-const OVERRIDES: &str = include_str!("deb/lintian-overrides");
+const OVERRIDES: &str = include_str!("debian/lintian-overrides");
 
 /// The libraries' folder in the package.
 pub(super) const FOLDER: &str = "usr/lib/verbs-run";

@@ -10,7 +10,7 @@
 //! | [`link`] | links the libraries |
 //! | [`verify`] | compares them with the list |
 //! | [`shipped`] | unpacks the package, for the tests of the libraries as programs get them |
-//! | [`deb`], `deb/`, `verbs-run` | the package, its documents, and the wrapper in it |
+//! | [`deb`], `debian/`, `verbs-run` | the package, its documents, and the wrapper in it |
 
 mod deb;
 mod link;

@@ -145,7 +145,7 @@ mod tests {
         write(".ci/check-release", &script);
         write("CHANGELOG.md", "# Changelog\n\n## 1.2.3 (2026-12-31)\n");
         write("README.md", "# libibverbs-rs\n");
-        write("xtask/src/c_abi/deb/changelog", "verbs-run (1.2.3) unstable; urgency=medium\n");
+        write("xtask/src/c_abi/debian/changelog", "verbs-run (1.2.3) unstable; urgency=medium\n");
         let problem = |address: &str, tag: &str| {
             let manifest = format!("[workspace.package]\nversion = \"1.2.3\"\nrepository = \"{address}\"\n");
             write("Cargo.toml", &manifest);
