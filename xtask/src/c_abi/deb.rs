@@ -9,32 +9,18 @@
 //! /usr/share/man/man1/verbs-run.1.gz
 //! ```
 //!
-//! The texts are in the folder `debian`.
+//! The texts and the recipe, `rules`, are in the folder `debian`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::link::{LIBRARIES, Linking, PROFILE, copy, say};
-use super::verify::{self, Binutils};
+use super::link::{Linking, PROFILE, say};
+use super::verify::Binutils;
 use crate::process::output;
 use crate::{apt, cargo};
-
-/// The wrapper.
-const WRAPPER: &str = include_str!("verbs-run");
-
-/// The control file, with fields in capital letters.
-const CONTROL: &str = include_str!("debian/control");
-
-const COPYRIGHT: &str = include_str!("debian/copyright");
-const CHANGELOG: &str = include_str!("debian/changelog");
-const MAN_PAGE: &str = include_str!("debian/verbs-run.1");
-
-/// Findings of lintian that are none.
-const OVERRIDES: &str = include_str!("debian/lintian-overrides");
 
 /// The libraries' folder in the package.
 pub(super) const FOLDER: &str = "usr/lib/verbs-run";
@@ -44,71 +30,37 @@ pub(super) const FOLDER: &str = "usr/lib/verbs-run";
 pub(super) fn write(archive: &Path, dir: &Path) -> Result<PathBuf> {
     apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Deb], say)?;
     let work = cargo::target_directory()?.join(PROFILE).join("deb");
-    let (stripped, root) = (work.join("stripped"), work.join("root"));
-    Linking { binutils: Binutils::Native, archive, out: &stripped, strip: true }.link()?;
-    if root.exists() {
-        fs::remove_dir_all(&root)?;
-    }
-    tree(&stripped, &root)?;
-    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
-    let (version, architecture) = (env!("CARGO_PKG_VERSION"), architecture.trim());
-    let kib = output(Command::new("du").args(["-sk", "--apparent-size"]).arg(&root))?;
-    let kib = kib.split_whitespace().next().unwrap_or_default();
-    let glibc = verify::glibc(&stripped.join(LIBRARIES[0]))?;
-    let fields = [("VERSION", version), ("ARCHITECTURE", architecture), ("GLIBC", &glibc), ("KIB", kib)];
-    let control = fields.iter().fold(CONTROL.to_owned(), |text, (field, value)| text.replace(field, value));
-    file(&root.join("DEBIAN/control"), &control, 0o644)?;
-    let sums = "find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum --";
-    let sums = output(Command::new("sh").args(["-c", sums]).current_dir(&root))?;
-    file(&root.join("DEBIAN/md5sums"), &sums, 0o644)?;
+    let libraries = work.join("stripped");
+    Linking { binutils: Binutils::Native, archive, out: &libraries, strip: true }.link()?;
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let package = dir.join(format!("verbs-run_{version}_{architecture}.deb"));
-    output(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).args([&root, &package]))?;
-    Ok(package)
-}
-
-/// Writes the package's files below `root`.
-fn tree(libraries: &Path, root: &Path) -> Result<()> {
-    copy(libraries, &root.join(FOLDER))?;
-    for name in LIBRARIES {
-        fs::set_permissions(root.join(FOLDER).join(name), fs::Permissions::from_mode(0o644))?;
+    let dir = std::path::absolute(dir)?;
+    let mut make = Command::new("make");
+    for (variable, folder) in [("LIBRARIES", &libraries), ("WORK", &work), ("OUT", &dir)] {
+        make.arg(format!("{variable}={}", folder.display()));
     }
-    file(&root.join("usr/bin/verbs-run"), WRAPPER, 0o755)?;
-    let documents = root.join("usr/share/doc/verbs-run");
-    file(&documents.join("copyright"), COPYRIGHT, 0o644)?;
-    compressed(&documents.join("changelog"), CHANGELOG)?;
-    file(&root.join("usr/share/lintian/overrides/verbs-run"), OVERRIDES, 0o644)?;
-    compressed(&root.join("usr/share/man/man1/verbs-run.1"), MAN_PAGE)
-}
-
-/// Writes a file with the suffix `.gz`, which has neither name nor time in it.
-fn compressed(path: &Path, text: &str) -> Result<()> {
-    file(path, text, 0o644)?;
-    output(Command::new("gzip").args(["-9", "--no-name", "--force"]).arg(path)).map(drop)
-}
-
-fn file(path: &Path, text: &str, mode: u32) -> Result<()> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    }
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-    Ok(())
+    make.args(["--file", "debian/rules", "binary"]).current_dir(cargo::root().join("xtask/src/c_abi"));
+    output(&mut make)?;
+    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
+    Ok(dir.join(format!("verbs-run_{}_{}.deb", env!("CARGO_PKG_VERSION"), architecture.trim())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const WRAPPER: &str = include_str!("verbs-run");
+    const COPYRIGHT: &str = include_str!("debian/copyright");
+    const CHANGELOG: &str = include_str!("debian/changelog");
+    const MAN_PAGE: &str = include_str!("debian/verbs-run.1");
+
     #[test]
     fn the_wrapper_sets_variables_and_passes_arguments_and_the_status_on() {
         let dir = std::env::temp_dir().join(format!("verbs-run-{}", std::process::id()));
-        let (libraries, root, link) = (dir.join("libraries"), dir.join("a root"), dir.join("link"));
-        fs::create_dir_all(&libraries).unwrap();
-        for name in LIBRARIES {
-            fs::write(libraries.join(name), "").unwrap();
+        let (root, link) = (dir.join("a root"), dir.join("link"));
+        for (file, text) in [("usr/bin/verbs-run", WRAPPER), (&format!("{FOLDER}/libibverbs.so.1"), "")] {
+            fs::create_dir_all(root.join(file).with_file_name("")).unwrap();
+            fs::write(root.join(file), text).unwrap();
         }
-        tree(&libraries, &root).unwrap();
         std::os::unix::fs::symlink(root.join("usr/bin/verbs-run"), &link).unwrap();
         // The shell reads the file, which the kernel does not execute while a child of another test
         // has it open for writing.

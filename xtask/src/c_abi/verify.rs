@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::points::{GUARDED, POINTS, WAITS};
 use super::symbols::{self, EFA, IBVERBS, MLX5, Node, RDMACM};
@@ -93,12 +93,6 @@ pub(super) fn facade(binutils: Binutils, path: &Path, expected: &[Node]) -> Resu
     Ok(())
 }
 
-/// Returns the newest version of the C library that a library asks for, such as `2.34`.
-pub(super) fn glibc(path: &Path) -> Result<String> {
-    let text = words("readelf", &["--wide", "--version-info"], path)?;
-    newest_glibc(&text).with_context(|| format!("{} asks for no version of glibc", path.display()))
-}
-
 fn names(node: &'static Node) -> impl Iterator<Item = &'static str> {
     node.symbols.iter().map(|symbol| symbol.name)
 }
@@ -159,15 +153,6 @@ fn defined_nodes(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-fn newest_glibc(text: &str) -> Option<String> {
-    let numbers = |version: &str| version.split('.').map(str::parse::<u32>).collect::<Result<Vec<_>, _>>();
-    text.split_whitespace()
-        .filter_map(|word| word.trim_matches(['(', ')']).strip_prefix("GLIBC_"))
-        .filter_map(|version| Some((numbers(version).ok()?, version)))
-        .max()
-        .map(|(_, version)| version.to_owned())
-}
-
 /// Returns the names in brackets on readelf's lines with a tag.
 fn bracketed<'a>(text: &'a str, tag: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines()
@@ -195,19 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_read_from_definitions_and_glibc_from_needs() {
+    fn nodes_are_read_from_definitions() {
         let text = "Version definition section '.gnu.version_d' contains 3 entries:\n\
             \x20 000000: Rev: 1  Flags: BASE  Index: 1  Cnt: 1  Name: libefa.so.1\n\
             \x20 0x001c: Rev: 1  Flags: none  Index: 2  Cnt: 1  Name: EFA_1.0\n\
             \x20 0x0038: Rev: 1  Flags: none  Index: 3  Cnt: 2  Name: EFA_1.1\n\
-            \x20 0x0054: Parent 1: EFA_1.0\n\
-            Version needs section '.gnu.version_r' contains 1 entry:\n\
-            \x20 000000: Version: 1  File: libc.so.6  Cnt: 3\n\
-            \x20 0x0010:   Name: GLIBC_2.9  Flags: none  Version: 5\n\
-            \x20 0x0020:   Name: GLIBC_2.34  Flags: none  Version: 4\n\
-            \x20 0x0030:   Name: GLIBC_PRIVATE  Flags: none  Version: 6\n";
+            \x20 0x0054: Parent 1: EFA_1.0\n";
         assert_eq!(defined_nodes(text).into_iter().collect::<Vec<_>>(), ["EFA_1.0", "EFA_1.1"]);
-        assert_eq!(newest_glibc(text).as_deref(), Some("2.34"));
-        assert_eq!(newest_glibc("Name: GCC_3.0"), None);
     }
 }
