@@ -16,9 +16,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use super::points::POINTS;
+use super::script;
 use super::symbols::{EFA, MLX5, Node, RDMACM};
 use super::verify::{self, Binutils};
-use super::{points, script};
 use crate::process::output;
 use crate::{apt, cache, cargo};
 
@@ -142,7 +143,7 @@ impl Linking<'_> {
         let mut arguments: Vec<OsString> = COMMON.iter().chain(IMAGE).map(Into::into).collect();
         arguments.extend(self.strip.then(|| "-Wl,--strip-all".into()));
         // A thread cancelled in one of these would leave its locks taken.
-        let replaced = points::RAW.iter().chain(points::GUARDED);
+        let replaced = POINTS.raw.iter().chain(&POINTS.guarded);
         arguments.extend(replaced.map(|name| format!("-Wl,--wrap={name}").into()));
         arguments.push("-Wl,--whole-archive".into());
         arguments.push(self.archive.into());

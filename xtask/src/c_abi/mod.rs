@@ -5,7 +5,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `c-abi/src/symbols.rs` | lists the symbols, their nodes and states |
-//! | [`points`] | lists the C library's cancellation points |
+//! | [`points`], `points.toml` | list the C library's cancellation points |
 //! | [`script`] | writes the linker's version scripts from that list |
 //! | [`link`] | links the libraries |
 //! | [`verify`] | compares them with the list |
