@@ -9,16 +9,30 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
 
 use super::DEBIAN;
-use crate::process::{Process, free_port, is_listening, is_listening_by_address};
+use crate::process::{LIMIT, Process, free_port, is_listening, is_listening_by_address};
 use crate::{apt, c_abi};
 
+/// The programs of `programs.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Programs {
+    alone: Vec<Alone>,
+    pair: Vec<Pair>,
+}
+
+static PROGRAMS: LazyLock<Programs> =
+    LazyLock::new(|| toml::from_str(include_str!("programs.toml")).expect("tables of programs"));
+
 /// The place of a program.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
 enum Origin {
     Ours,
     Debian,
@@ -34,89 +48,53 @@ impl Origin {
 }
 
 /// A program, its arguments, and a part of its output.
-type Alone = (Origin, &'static str, &'static [&'static str], &'static str);
-
-const ALONE: &[Alone] = &[
-    (Origin::Ours, "ibv_devices", &[], "soft0"),
-    (Origin::Ours, "ibv_devinfo", &["-v", "-d", "soft0"], "PORT_ACTIVE (4)"),
-    (Origin::Debian, "ibv_devices", &[], "soft0"),
-    (Origin::Debian, "ibv_devinfo", &["-v", "-d", "soft0"], "PORT_ACTIVE (4)"),
-];
-
-/// Two processes of a program: arguments of both and of the client, and a part of the output of
-/// each.
-struct Pair {
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Alone {
     origin: Origin,
-    program: &'static str,
-    both: &'static [&'static str],
-    server: &'static [&'static str],
-    client: &'static [&'static str],
-    prints: [&'static str; 2],
-    listens: fn(u16) -> bool,
-    /// Whether the server exits with 0: rping's reports the end of its connection as an error.
-    succeeds: bool,
+    run: String,
+    prints: String,
 }
 
-const PING_PONG: Pair = Pair {
-    origin: Origin::Debian,
-    program: "ibv_rc_pingpong",
-    both: &["-d", "soft0", "-g", "0", "-n", "500", "-c"],
-    server: &[],
-    client: &["127.0.0.1"],
-    prints: ["500 iters in", "500 iters in"],
-    listens: is_listening,
-    succeeds: true,
-};
+/// Two processes of a program: arguments of both, of the server and of the client, and a part of
+/// the output of each.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Pair {
+    origin: Origin,
+    run: String,
+    server: String,
+    client: String,
+    prints: [String; 2],
+    listens: Listens,
+    /// Whether the server reports the end of its connection as an error.
+    #[serde(default)]
+    server_fails: bool,
+}
 
-const RPING: Pair = Pair {
-    origin: Origin::Debian,
-    program: "rping",
-    both: &["-C", "10", "-v", "-V", "-a", "127.0.0.1"],
-    server: &["-s"],
-    client: &["-c"],
-    prints: ["server ping data: rdma-ping-9: ", "ping data: rdma-ping-9: "],
-    listens: is_listening_by_address,
-    succeeds: false,
-};
-
-const UCMATOSE: Pair = Pair {
-    origin: Origin::Ours,
-    program: "ucmatose",
-    both: &["-C", "10", "-S", "1000"],
-    server: &["-b", "127.0.0.1"],
-    client: &["-s", "127.0.0.1"],
-    prints: ["return status 0", "return status 0"],
-    listens: is_listening_by_address,
-    succeeds: true,
-};
-
-const PAIRS: &[Pair] = &[
-    Pair { origin: Origin::Ours, program: "ibv_srq_pingpong", ..PING_PONG },
-    Pair { origin: Origin::Ours, program: "ibv_uc_pingpong", ..PING_PONG },
-    UCMATOSE,
-    Pair { origin: Origin::Ours, both: &["-d", "soft0", "-g", "0", "-n", "500", "--verify"], ..PING_PONG },
-    Pair { origin: Origin::Ours, ..RPING },
-    PING_PONG,
-    RPING,
-];
-
-/// The time limit of each case. None takes more than a few seconds.
-const LIMIT: Duration = Duration::from_secs(120);
+/// The way in which the two find each other.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Listens {
+    OverTcp,
+    ByAddress,
+}
 
 /// Builds the programs, runs each case, and calls `each` with its name and its result.
 pub(crate) fn check(mut each: impl FnMut(&str, Result<()>)) -> Result<()> {
     let places = Places::prepare()?;
-    for (origin, program, arguments, expected) in ALONE {
-        let said = places.start("program", *origin, program, arguments);
+    for Alone { origin, run, prints } in &PROGRAMS.alone {
+        let said = places.start("program", *origin, run);
         let said = said.and_then(|program| program.finish(Instant::now() + LIMIT));
         let result = said.and_then(|said| {
-            ensure!(said.contains(expected), "it does not print {expected:?}: {said}");
+            ensure!(said.contains(prints), "it does not print {prints:?}: {said}");
             Ok(())
         });
-        each(format!("{} {program} {}", origin.name(), arguments.join(" ")).trim_end(), result);
+        each(&format!("{} {run}", origin.name()), result);
     }
-    for pair in PAIRS {
-        each(&format!("{} {} in two processes", pair.origin.name(), pair.program), pair.run(&places));
+    for pair in &PROGRAMS.pair {
+        let program = pair.run.split(' ').next().unwrap_or_default();
+        each(&format!("{} {program} in two processes", pair.origin.name()), pair.run(&places));
     }
     Ok(())
 }
@@ -136,14 +114,10 @@ impl Places {
         Ok(Places { debian, ours, libraries })
     }
 
-    /// Starts a program in the emulator.
-    fn start(
-        &self,
-        name: &'static str,
-        origin: Origin,
-        program: &str,
-        arguments: &[&str],
-    ) -> Result<Process> {
+    /// Starts a program in the emulator, with arguments behind spaces.
+    fn start(&self, name: &'static str, origin: Origin, line: &str) -> Result<Process> {
+        let mut words = line.split_whitespace();
+        let program = words.next().context("no program")?;
         let path = match origin {
             Origin::Ours => self.ours.join(program),
             Origin::Debian => self.debian.join("usr/bin").join(program),
@@ -153,7 +127,7 @@ impl Places {
         if origin == Origin::Debian {
             command.arg("-E").arg(format!("LD_LIBRARY_PATH={}", self.libraries.display()));
         }
-        command.arg(&path).args(arguments).env("VERBS_SOFT", "auto").env("LC_ALL", "C");
+        command.arg(&path).args(words).env("VERBS_SOFT", "auto").env("LC_ALL", "C");
         Process::start(name, &mut command)
     }
 }
@@ -161,24 +135,26 @@ impl Places {
 impl Pair {
     fn run(&self, places: &Places) -> Result<()> {
         let port = free_port()?;
-        let number = port.to_string();
-        let start = |name, own: &[&str]| {
-            places.start(name, self.origin, self.program, &[self.both, &["-p", &number], own].concat())
+        let start =
+            |name, own: &str| places.start(name, self.origin, &format!("{} -p {port} {own}", self.run));
+        let is_listening = match self.listens {
+            Listens::OverTcp => is_listening,
+            Listens::ByAddress => is_listening_by_address,
         };
-        let mut server = start("server", self.server)?;
+        let mut server = start("server", &self.server)?;
         let deadline = Instant::now() + LIMIT;
-        if let Err(error) = server.wait_until(deadline, "listen", || (self.listens)(port)) {
+        if let Err(error) = server.wait_until(deadline, "listen", || is_listening(port)) {
             return Err(error.context(server.end()));
         }
-        let client = start("client", self.client)?.finish(deadline)?;
-        let server = if self.succeeds {
-            server.finish(deadline)?
-        } else {
+        let client = start("client", &self.client)?.finish(deadline)?;
+        let server = if self.server_fails {
             server.wait(deadline)?;
             server.end()
+        } else {
+            server.finish(deadline)?
         };
-        for (output, expected) in [server, client].iter().zip(self.prints) {
-            ensure!(output.contains(expected), "no {expected:?} in {output:?}");
+        for (output, expected) in [server, client].iter().zip(&self.prints) {
+            ensure!(output.contains(expected.as_str()), "no {expected:?} in {output:?}");
         }
         Ok(())
     }
