@@ -15,8 +15,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::arch::Arch;
-use crate::cache;
 use crate::process::output;
+use crate::{cache, cargo};
 
 /// Packages, and those that apt would install with them on an empty machine.
 pub(crate) struct Packages<'a> {
@@ -85,10 +85,18 @@ impl Packages<'_> {
         let name = self.name;
         say(&format!("{name}: reading the package lists of {}", self.suites.join(", ")));
         let _lock = cache::lock(&format!("apt-{}", self.short()), || ())?;
-        let configuration = self.configuration()?;
+        let (dir, arch) = (self.state()?, self.arch.debian());
+        let settings = [
+            format!("Dir={}", dir.display()),
+            format!("Dir::State::status={}", dir.join("status").display()),
+            format!("APT::Architecture={arch}"),
+            format!("APT::Architectures::={arch}"),
+        ];
         let apt = |arguments: &[&str]| {
             let mut command = Command::new("apt-get");
-            command.arg("-c").arg(&configuration).args(["-q", "-y"]).args(arguments).env("LC_ALL", "C.UTF-8");
+            command.arg("-c").arg(cargo::root().join("xtask/src/apt/apt.conf"));
+            command.args(settings.iter().flat_map(|setting| ["-o", setting])).args(["-q", "-y"]);
+            command.args(arguments).env("LC_ALL", "C.UTF-8");
             command
         };
         output(&mut apt(&["-o", "APT::Update::Error-Mode=any", "update"]))?;
@@ -114,12 +122,9 @@ impl Packages<'_> {
         Ok(fs::write(root.join("packages"), lines.collect::<String>())?)
     }
 
-    /// Writes a private configuration, and returns its path. apt reads it after the machine's own
-    /// (proxies stay in force), so it clears the hooks, and moves every folder below its own.
-    /// Suites have equal rights, so that the newest version is taken.
-    fn configuration(&self) -> Result<PathBuf> {
-        let arch = self.arch.debian();
-        let dir = cache::dir()?.join("apt").join(format!("{}-{arch}", self.short()));
+    /// Makes the folder of apt's private state, with the sources, and returns it.
+    fn state(&self) -> Result<PathBuf> {
+        let dir = cache::dir()?.join("apt").join(format!("{}-{}", self.short(), self.arch.debian()));
         for folder in ["etc/apt/preferences.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial"]
         {
             fs::create_dir_all(dir.join(folder))?;
@@ -136,25 +141,7 @@ impl Packages<'_> {
         }
         fs::write(dir.join("etc/apt/sources.list"), sources)?;
         fs::write(dir.join("status"), "")?;
-        let path = dir.join("apt.conf");
-        let dir = dir.display();
-        let text = format!(
-            r#"Dir "{dir}";
-Dir::State::status "{dir}/status";
-APT::Architecture "{arch}";
-#clear APT::Architectures;
-APT::Architectures {{ "{arch}"; }};
-APT::Sandbox::User "root";
-APT::Default-Release "/./";
-Acquire::Languages "none";
-Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
-Acquire::Retries "3";
-#clear APT::Update;
-#clear DPkg::Post-Invoke;
-"#
-        );
-        fs::write(&path, text)?;
-        Ok(path)
+        Ok(dir)
     }
 }
 
