@@ -17,11 +17,11 @@ const RXE: &str = "10.9.9.1";
 const SOFT: &str = "127.0.0.1";
 
 /// Measures the time in which 1,000 connections are established, in turn.
-pub(super) fn rows(plan: &Plan<'_>) -> Result<Vec<Row>> {
+pub(super) fn rows(plan: &Plan) -> Result<Vec<Row>> {
     let ours = plan.ours.with_file_name("cmtime");
     let [theirs, ours_rxe, ours_soft] = plan.medians(|| {
         Ok([
-            full_connect(|| theirs(plan.newest), RXE)?,
+            full_connect(|| theirs(&plan.newest), RXE)?,
             full_connect(|| on_device(&ours, "rxe0"), RXE)?,
             full_connect(|| on_device(&ours, "soft0"), SOFT)?,
         ])

@@ -1,31 +1,33 @@
 //! The measurements, which run in the guest.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::cmtime;
 use super::table::{self, Row, number};
 use crate::process::{Process, free_port, is_listening, output, pair};
 
 /// The programs to compare, and the number of runs.
-pub(super) struct Plan<'a> {
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(super) struct Plan {
     /// The folder of our release builds' examples; the tools are in the folder above.
-    pub(super) ours: &'a Path,
+    pub(super) ours: PathBuf,
     /// The folder of our static release builds.
-    pub(super) statics: &'a Path,
+    pub(super) statics: PathBuf,
     /// The folder of the C programs: rdma-core's side of `list_and_open` and `post_recv`, and
     /// `beside_pollers`.
-    pub(super) theirs: &'a Path,
+    pub(super) theirs: PathBuf,
     /// The benchmark of provider-soft.
-    pub(super) soft: &'a Path,
+    pub(super) soft: PathBuf,
     /// rdma-core's newest programs, with their libraries.
-    pub(super) newest: &'a Path,
+    pub(super) newest: PathBuf,
     /// The folder of our `libibverbs.so.1`.
-    pub(super) libraries: &'a Path,
+    pub(super) libraries: PathBuf,
     pub(super) runs: usize,
     pub(super) rounds: u32,
 }
@@ -41,14 +43,14 @@ const NONE: f64 = f64::INFINITY;
 pub(super) const LIMIT: Duration = Duration::from_secs(600);
 
 /// Measures, prints the tables, and returns the number of missed targets.
-pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
+pub(super) fn run(plan: &Plan) -> Result<usize> {
     let (devinfo, pingpong) =
         (plan.ours.with_file_name("ibv_devinfo"), plan.ours.with_file_name("ibv_rc_pingpong"));
     let list_and_open = |side: &Path| instructions(&side.join("list_and_open"), &[], "main", 1);
-    let with_one_driver = list_and_open(plan.theirs)?;
+    let with_one_driver = list_and_open(&plan.theirs)?;
     // As Debian installs rdma-core; guests have the drivers of other devices in another folder.
     output(Command::new("sh").args(["-c", "cp /etc/libibverbs.others/* /etc/libibverbs.d"]))?;
-    let [ours, theirs] = [list_and_open(plan.ours)?, list_and_open(plan.theirs)?];
+    let [ours, theirs] = [list_and_open(&plan.ours)?, list_and_open(&plan.theirs)?];
     let mut rows = vec![
         Row::new(
             "ibv_devinfo -v: system calls",
@@ -82,7 +84,7 @@ pub(super) fn run(plan: &Plan<'_>) -> Result<usize> {
     ]))
 }
 
-impl Plan<'_> {
+impl Plan {
     /// Returns the median of each of several values, over runs in turn.
     pub(super) fn medians<const N: usize>(
         &self,
@@ -117,12 +119,12 @@ pub(super) fn on_device(program: &Path, device: &str) -> Command {
 /// Measures control calls of C programs beside pollers: the 99th percentile of their times with
 /// rdma-core's library and ours on rxe, and with ours on soft, each as the median of interleaved
 /// runs.
-fn beside_pollers(plan: &Plan<'_>) -> Result<Vec<Row>> {
+fn beside_pollers(plan: &Plan) -> Result<Vec<Row>> {
     const CALLS: [&str; 2] = ["ibv_req_notify_cq", "ibv_destroy_qp"];
     let on = |device: &str, is_ours: bool, pollers: &str| -> Result<[f64; 2]> {
         let mut command = on_device(&plan.theirs.join("beside_pollers"), device);
         if is_ours {
-            command.env("LD_LIBRARY_PATH", plan.libraries);
+            command.env("LD_LIBRARY_PATH", &plan.libraries);
         }
         let said = output(command.args([device, pollers, "500"]))?;
         let value = |name| number(&said, &format!(r"{name} ([\d.]+)"));
@@ -148,7 +150,7 @@ fn beside_pollers(plan: &Plan<'_>) -> Result<Vec<Row>> {
 /// Measures the same programs on soft and on rxe, interleaved. soft sends through the loopback
 /// interface of its [`NAMESPACE`]; rxe0 hands itself packets without a network device. Both have
 /// the largest path MTU.
-fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
+fn beside_rxe(plan: &Plan) -> Result<Vec<Row>> {
     /// Names of rows that the benchmark of provider-soft prints.
     const NAMES: [&str; 4] = ["RC write, 8 B", "RC send, 8 B", "RC send, 8 B, events", "RC write, 64 KiB"];
     const BARE: &str = "bare UDP, 8 B";
@@ -157,7 +159,7 @@ fn beside_rxe(plan: &Plan<'_>) -> Result<Vec<Row>> {
     ip("link set veth0 mtu 9000")?;
     // 2,500 round trips, 1,500 messages.
     let on = |device: &str, words: &[&str]| {
-        let mut command = on_device(plan.soft, device);
+        let mut command = on_device(&plan.soft, device);
         output(command.args(["--bench", "--runs", "1", "--part", "20"]).args(words))
     };
     let value = |table: &str, name: &str| number(table, &median_of(name));
@@ -204,7 +206,7 @@ fn syscalls(program: &Path) -> Result<f64> {
 }
 
 /// Measures the time of `ibv_devinfo -v`: the median of interleaved runs.
-fn wall_time(plan: &Plan<'_>, program: &Path, which: &str, target: f64) -> Result<Row> {
+fn wall_time(plan: &Plan, program: &Path, which: &str, target: f64) -> Result<Row> {
     let time = |program: &Path| -> Result<f64> {
         let start = Instant::now();
         let status = Command::new(program).arg("-v").stdout(Stdio::null()).status()?;
@@ -217,7 +219,7 @@ fn wall_time(plan: &Plan<'_>, program: &Path, which: &str, target: f64) -> Resul
 
 /// Counts the instructions of posting one receive of one element, to a queue pair and to a shared
 /// receive queue, with our provider named and hidden.
-fn posted_receives(plan: &Plan<'_>) -> Result<Vec<Row>> {
+fn posted_receives(plan: &Plan) -> Result<Vec<Row>> {
     /// Number of calls of each function in `post_recv.c` and `post_recv.rs`.
     const CALLS: u32 = 256;
     let count = |side: &Path, form: &[&str], function: &str| {
@@ -225,9 +227,9 @@ fn posted_receives(plan: &Plan<'_>) -> Result<Vec<Row>> {
     };
     let mut rows = Vec::new();
     for verb in ["post_recv", "post_srq_recv"] {
-        let theirs = count(plan.theirs, &[], &format!("bench_{verb}"))?;
+        let theirs = count(&plan.theirs, &[], &format!("bench_{verb}"))?;
         for (form, flags) in [("static", &["--static"][..]), ("erased", &[])] {
-            let ours = count(plan.ours, flags, &format!("bench_{verb}_{form}"))?;
+            let ours = count(&plan.ours, flags, &format!("bench_{verb}_{form}"))?;
             let what = format!("{verb}, 1 SGE, {form}: instructions");
             rows.push(Row::new(what, [ours, theirs], "instructions", 0.6));
         }
@@ -244,7 +246,7 @@ fn instructions(program: &Path, args: &[&str], function: &str, calls: u32) -> Re
 
 /// Measures the time of the ping-pong's rounds as its client prints it: the median of interleaved
 /// runs.
-fn rounds(plan: &Plan<'_>, pingpong: &Path, flags: &[&str]) -> Result<Row> {
+fn rounds(plan: &Plan, pingpong: &Path, flags: &[&str]) -> Result<Row> {
     let time = |program: &Path| {
         let port = free_port()?;
         let (socket, rounds) = (port.to_string(), plan.rounds.to_string());

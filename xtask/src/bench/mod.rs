@@ -29,6 +29,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
+use self::guest::Plan;
 use crate::{apt, c_abi, cache, cargo, process, vm};
 
 /// Compares this library's programs with rdma-core's in a guest, and prints a table.
@@ -50,18 +51,15 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Measure on this machine with these programs, as the guest does
-    #[arg(long, hide = true, num_args = 6,
-        value_names = ["OURS", "STATIC", "THEIRS", "SOFT", "NEWEST", "LIBRARIES"])]
-    here: Option<Vec<PathBuf>>,
+    /// Measure on this machine by this plan, as the guest does
+    #[arg(long, hide = true, value_parser = |plan: &str| serde_json::from_str::<Plan>(plan))]
+    here: Option<Plan>,
 }
 
 /// Runs `bench`.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if let Some([ours, statics, theirs, soft, newest, libraries]) = args.here.as_deref() {
-        let Args { runs, rounds, .. } = *args;
-        let plan = guest::Plan { ours, statics, theirs, soft, newest, libraries, runs, rounds };
-        let missed = guest::run(&plan)?;
+    if let Some(plan) = &args.here {
+        let missed = guest::run(plan)?;
         return Ok(ExitCode::from(u8::from(args.check && missed > 0)));
     }
     apt::ensure_tools(
@@ -74,19 +72,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     cargo::build(&["--quiet", "--release", "--package", "rdma-tools", "--bins"])?;
     let examples = ["--package", "libibverbs-rs", "--example", "list_and_open", "--example", "post_recv"];
     let ours = cargo::build(&[&["--quiet", "--release"], &examples[..]].concat())?.join("examples");
-    let mut words: Vec<OsString> = ["bench", "--runs"].map(Into::into).into();
-    words.extend([args.runs.to_string(), "--rounds".into(), args.rounds.to_string()].map(Into::into));
-    words.extend(args.check.then(|| "--check".into()));
-    words.push("--here".into());
-    let paths = [
+    let plan = Plan {
         ours,
-        cargo::build_static(&cargo::host_target(), "release")?,
-        build_theirs()?,
-        cargo::build_bench("provider-soft", "verbs")?,
-        apt::RDMA_CORE.root(&|line| println!("bench: {line}"))?,
-        c_abi::build(c_abi::PROFILE)?,
-    ];
-    words.extend(paths.map(PathBuf::into_os_string));
+        statics: cargo::build_static(&cargo::host_target(), "release")?,
+        theirs: build_theirs()?,
+        soft: cargo::build_bench("provider-soft", "verbs")?,
+        newest: apt::RDMA_CORE.root(&|line| println!("bench: {line}"))?,
+        libraries: c_abi::build(c_abi::PROFILE)?,
+        runs: args.runs,
+        rounds: args.rounds,
+    };
+    let mut words: Vec<OsString> = ["bench", "--here", &serde_json::to_string(&plan)?].map(Into::into).into();
+    words.extend(args.check.then(|| "--check".into()));
     vm::run_this_program(&args.kernel, 1200, words)
 }
 
