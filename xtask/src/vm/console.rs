@@ -116,40 +116,9 @@ mod tests {
     use super::*;
 
     /// Boot messages of stock kernels under QEMU that look like failures and are none.
-    const HARMLESS: &str = "\
-[    0.000000] WARNING: CPU: 0 PID: 0 at arch/x86/kernel/fpu/xstate.c:934 fpu__init_system_xstate+0x5d3/0x96b\r
-[    0.000000] Modules linked in: rdma_rxe ib_uverbs ib_core\r
-[    0.000000] RIP: 0010:fpu__init_system_xstate+0x5d3/0x96b\r
-[    0.000000] Call Trace:\r
-[    0.000000]  fpu__init_system+0x1b2/0x1d0\r
-[    0.000000] ---[ end trace 0000000000000000 ]---\r
-[    0.312000] ACPI BIOS Error (bug): Could not resolve symbol [\\_SB.PCI0]\r
-[    0.512345] platform eisa.0: EISA: Cannot allocate resource for mainboard\r
-[    1.001000] WARNING: this system is using a deprecated configuration\r
-[    2.100000] traps: segv[311] general protection fault ip:401136 sp:7ffd error:0 in segv[401000+1000]\r
-[    2.200000] segv[312]: segfault at 0 ip 0000000000401136 sp 00007ffd error 6 in segv[401000+1000]\r
-[    2.300000] rdma_rxe: loaded\r
-[    2.400000] infiniband rxe0: set active\r
-";
-
-    const STUCK: &str = "\
-[  242.1] INFO: task rdma:211 blocked for more than 120 seconds.
-[  242.1]       Not tainted 6.1.0 #1
-[  242.1]  __ib_unregister_device+0x8a/0xb0 [ib_core]
-";
-
-    const RXE_WARNING: &str = "\
-[   11.100000] ------------[ cut here ]------------
-[   11.100001] WARNING: CPU: 1 PID: 211 at drivers/infiniband/sw/rxe/rxe_pool.c:116 rxe_pool_cleanup+0x3c/0x50 [rdma_rxe]
-[   11.100002] Modules linked in: rdma_rxe ib_uverbs ib_core
-[   11.100003] CPU: 1 PID: 211 Comm: rdma Not tainted 6.1.0-56-amd64 #1  Debian 6.1.187-1
-[   11.100004] Call Trace:
-[   11.100005]  <TASK>
-[   11.100006]  rxe_dealloc+0x1d/0x100 [rdma_rxe]
-[   11.100007]  </TASK>
-[   11.100008] ---[ end trace 0000000000000000 ]---
-[   11.100009] infiniband rxe0: set down
-";
+    const HARMLESS: &str = include_str!("console/harmless.txt");
+    const STUCK: &str = include_str!("console/stuck.txt");
+    const RXE_WARNING: &str = include_str!("console/warning.txt");
 
     #[test]
     fn reports_without_a_driver_in_them_and_userspace_crashes_are_harmless() {
@@ -166,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_warning_in_a_driver_is_a_failure_and_its_report_is_cut_out() {
-        let failure = failure(&format!("{HARMLESS}{RXE_WARNING}")).0.unwrap();
+        let console = format!("{HARMLESS}{RXE_WARNING}").replace('\n', "\r\n");
+        let failure = failure(&console).0.unwrap();
         assert!(failure.headline.starts_with("WARNING: CPU: 1 PID: 211 at drivers/infiniband"));
         assert!(failure.report.starts_with("[   11.100000] ------------[ cut here"));
         assert!(failure.report.ends_with("---[ end trace 0000000000000000 ]---"));
