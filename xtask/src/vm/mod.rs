@@ -36,7 +36,7 @@ mod run_dir;
 mod supervise;
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -50,6 +50,7 @@ pub(crate) use self::job::Device;
 use self::job::Job;
 use self::kernel::Kernel;
 pub(crate) use self::progress::Progress;
+use self::qemu::Machine;
 use self::qemu_release::Release;
 use self::run_dir::RunDir;
 use self::supervise::Ended;
@@ -201,7 +202,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
     let mut run_dir = RunDir::new()?;
     let model_program = (args.device == Device::Mlx5).then(|| args.connectx.program()).transpose()?;
-    let (share, console_log) = (run_dir.path.join("job"), run_dir.path.join("console.log"));
+    let share = run_dir.path.join("job");
     fs::create_dir(&share)?;
     fs::write(share.join("job"), serde_json::to_vec(&job(args, &boot.kernel)?)?)?;
     let program = match args.arch {
@@ -223,22 +224,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             })
         });
         let model = model.transpose()?;
-        let (mut qemu, streams) = qemu::start(qemu::Machine {
-            arch: args.arch,
-            release: &boot.release,
-            image: &boot.image,
-            initramfs: &boot.initramfs,
-            accel: boot.accel,
-            memory_mb: args.memory,
-            cpus: args.cpus,
-            job: &share,
-            debian: boot.debian.as_deref(),
-            functions: if model.is_some() { args.connectx.functions() } else { 0 },
-            directory: &run_dir.path,
-            verbose: args.console,
-            console: &console_log,
-            log: File::create(run_dir.path.join("qemu.log"))?,
-        })?;
+        let machine = Machine { args, boot: &boot, directory: &run_dir.path };
+        let (mut qemu, streams) = qemu::start(&machine)?;
         supervise::pump_streams(&streams, args.interactive, &send)?;
         drop(send);
         let is_trial = boot.accel == Accel::Kvm && args.accel == Accel::Auto;
@@ -246,7 +233,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let limits = (boot_limit, (args.timeout != 0).then(|| Duration::from_secs(args.timeout)));
         let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, limits, progress);
         let verdict = model.map(connectx::Model::finish).unwrap_or_default();
-        let console = String::from_utf8_lossy(&fs::read(&console_log).unwrap_or_default()).into_owned();
+        let console = fs::read(run_dir.path.join(qemu::CONSOLE)).unwrap_or_default();
+        let console = String::from_utf8_lossy(&console).into_owned();
         boots += 1;
         // Process 1 has not sent anything, and no driver is named. Under emulation one boot of
         // about fifty was observed to die this way: a processor executes a breakpoint of code that
@@ -327,7 +315,7 @@ fn report(
         eprintln!("vm: {reason}");
         if kernel_failure.is_none() {
             eprintln!("vm: the end of the console:\n{}", console::tail(console));
-            let qemu = fs::read_to_string(run_dir.path.join("qemu.log")).unwrap_or_default();
+            let qemu = fs::read_to_string(run_dir.path.join(qemu::LOG)).unwrap_or_default();
             if status == STATUS_VM_FAILED && !qemu.trim().is_empty() {
                 eprintln!("vm: QEMU said:\n{}", qemu.trim_end());
             }

@@ -11,35 +11,22 @@ use anyhow::{Context as _, Result};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::accel::Accel;
-use super::job::{CONNECTX_PORT, CONNECTX_SLOT, socket};
-use super::qemu_release::Release;
+use super::job::{CONNECTX_PORT, CONNECTX_SLOT, Device, socket};
+use super::{Args, Boot};
 use crate::arch::Arch;
 use crate::process::Process;
 
 /// The machine to start.
 pub(crate) struct Machine<'a> {
-    pub(crate) arch: Arch,
-    pub(crate) release: &'a Release,
-    pub(crate) image: &'a Path,
-    pub(crate) initramfs: &'a Path,
-    pub(crate) accel: Accel,
-    pub(crate) memory_mb: u32,
-    pub(crate) cpus: u32,
-    /// A directory, shared as "job".
-    pub(crate) job: &'a Path,
-    /// Programs of the guest's architecture, shared as "debian".
-    pub(crate) debian: Option<&'a Path>,
-    /// The number of a ConnectX's functions, whose model listens in the directory; 0 for none.
-    pub(crate) functions: u8,
+    pub(crate) args: &'a Args,
+    pub(crate) boot: &'a Boot,
+    /// The guest's directory: its folder `job` is shared, and a ConnectX's model listens in it.
     pub(crate) directory: &'a Path,
-    /// Whether the console has all kernel messages instead of warnings and worse, and is copied to
-    /// our stderr.
-    pub(crate) verbose: bool,
-    /// The file for the console.
-    pub(crate) console: &'a Path,
-    /// The file for QEMU's own messages.
-    pub(crate) log: File,
 }
+
+/// The console's file in the guest's directory, and that of QEMU's own messages.
+pub(crate) const CONSOLE: &str = "console.log";
+pub(crate) const LOG: &str = "qemu.log";
 
 /// The host's ends of a running machine's streams. Each ends when QEMU does.
 pub(crate) struct Streams {
@@ -53,16 +40,17 @@ pub(crate) struct Streams {
 const PORTS: [&str; 4] = ["control", "out", "err", "in"];
 
 /// Starts a machine.
-pub(crate) fn start(machine: Machine<'_>) -> Result<(Process, Streams)> {
+pub(crate) fn start(machine: &Machine<'_>) -> Result<(Process, Streams)> {
     let pair = || UnixStream::pair().context("cannot make a socket pair");
     let pairs = [pair()?, pair()?, pair()?, pair()?];
     for (_, end) in &pairs {
         // QEMU inherits its ends under their numbers.
         fcntl(end, FcntlArg::F_SETFD(FdFlag::empty()))?;
     }
-    let mut command = machine.release.command();
-    command.args(arguments(&machine, pairs.each_ref().map(|(_, end)| end.as_raw_fd())));
-    command.current_dir(machine.directory).stdout(Stdio::null()).stderr(machine.log);
+    let mut command = machine.boot.release.command();
+    command.args(arguments(machine, pairs.each_ref().map(|(_, end)| end.as_raw_fd())));
+    let log = File::create(machine.directory.join(LOG))?;
+    command.current_dir(machine.directory).stdout(Stdio::null()).stderr(log);
     let qemu = Process::silent("QEMU", &mut command)?;
     let [control, out, err, input] = pairs.map(|(end, _)| end);
     Ok((qemu, Streams { control, out, err, input }))
@@ -70,17 +58,19 @@ pub(crate) fn start(machine: Machine<'_>) -> Result<(Process, Streams)> {
 
 /// QEMU's arguments. The serial ports are descriptors that it inherits.
 fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
+    let Machine { args, boot, .. } = machine;
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
-    add(&machine.accel.arguments(machine.arch));
-    add(&["-m", &machine.memory_mb.to_string(), "-smp", &machine.cpus.to_string()]);
+    add(&boot.accel.arguments(args.arch));
+    add(&["-m", &args.memory.to_string(), "-smp", &args.cpus.to_string()]);
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     // For a ConnectX, PCI Express and memory that the model can map.
-    let memory = if machine.functions > 0 { ",memory-backend=memory" } else { "" };
-    match (machine.arch, machine.functions) {
-        (Arch::X86_64, 0) => {}
-        (Arch::X86_64, _) => add(&["-machine", &format!("q35{memory}")]),
-        (Arch::Aarch64, _) => add(&["-machine", &format!("virt,gic-version=3{memory}")]),
+    let has_model = args.device == Device::Mlx5;
+    let memory = if has_model { ",memory-backend=memory" } else { "" };
+    match args.arch {
+        Arch::X86_64 if has_model => add(&["-machine", &format!("q35{memory}")]),
+        Arch::X86_64 => {}
+        Arch::Aarch64 => add(&["-machine", &format!("virt,gic-version=3{memory}")]),
     }
     add(&["-append", &command_line(machine)]);
     add(&["-serial", "chardev:console"]);
@@ -88,31 +78,31 @@ fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
     for (name, fd) in PORTS.into_iter().zip(ports) {
         add(&["-chardev", &format!("socket,id={name},fd={fd}"), "-device", &serial_port(name)]);
     }
-    if machine.functions > 0 {
-        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", machine.memory_mb);
+    if has_model {
+        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", args.memory);
         add(&["-object", &memory]);
-        for function in 0..machine.functions {
+        for function in 0..args.connectx.functions() {
             add(&["-device", &function_device(function)]);
         }
         let control = format!("socket,id={CONNECTX_PORT},path={CONNECTX_PORT}");
         add(&["-chardev", &control, "-device", &serial_port(CONNECTX_PORT)]);
     }
-    let mut console = OsString::from(if machine.verbose {
-        format!("file,id=console,append=on,path=/proc/{}/fd/2,logfile=", std::process::id())
+    // Shown on our stderr as well if it has all messages, instead of warnings and worse.
+    let console = if args.console {
+        format!("file,id=console,append=on,path=/proc/{}/fd/2,logfile={CONSOLE}", std::process::id())
     } else {
-        "file,id=console,path=".to_owned()
-    });
-    console.push(escape_commas(machine.console.as_os_str()));
+        format!("file,id=console,path={CONSOLE}")
+    };
+    add(&["-chardev", &console]);
     for (option, value) in [
-        ("-chardev", console),
-        ("-kernel", machine.image.into()),
-        ("-initrd", machine.initramfs.into()),
+        ("-kernel", boot.image.clone().into()),
+        ("-initrd", boot.initramfs.clone().into()),
         ("-virtfs", share("hostroot", Path::new("/"))),
-        ("-virtfs", share("job", machine.job)),
+        ("-virtfs", share("job", &machine.directory.join("job"))),
     ] {
         arguments.extend([option.into(), value]);
     }
-    if let Some(debian) = machine.debian {
+    if let Some(debian) = &boot.debian {
         arguments.extend(["-virtfs".into(), share("debian", debian)]);
     }
     arguments
@@ -144,14 +134,15 @@ fn serial_port(name: &str) -> String {
 /// HPET. Security modules and cleared memory have no part in the tests. Together, these options
 /// halve the time of the conformance suite on the ConnectX model.
 fn command_line(machine: &Machine<'_>) -> String {
-    let level = if machine.verbose { 7 } else { 5 };
-    let of_arch = match (machine.arch, machine.accel) {
+    let Machine { args, boot, .. } = machine;
+    let level = if args.console { 7 } else { 5 };
+    let of_arch = match (args.arch, boot.accel) {
         // The host's processors say themselves whether their counters agree.
         (Arch::X86_64, Accel::Kvm) => "console=ttyS0 no_timer_check no5lvl",
         (Arch::X86_64, Accel::Auto | Accel::Tcg) => "console=ttyS0 no_timer_check no5lvl tsc=reliable",
         (Arch::Aarch64, _) => "console=ttyAMA0",
     };
-    let debian = if machine.debian.is_some() { " xtask.debian" } else { "" };
+    let debian = if boot.debian.is_some() { " xtask.debian" } else { "" };
     format!(
         "{of_arch} loglevel={level} panic=-1 oops=panic mitigations=off nowatchdog \
          rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on net.ifnames=0 audit=0 \
