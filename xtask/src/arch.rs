@@ -19,12 +19,11 @@ impl Arch {
             Arch::Aarch64 => "arm64",
         }
     }
+}
 
-    /// The name that Linux, QEMU and compilers have for it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Arch::X86_64 => "x86_64",
-            Arch::Aarch64 => "aarch64",
-        }
-    }
+/// Returns the name that an option has for a value. Architectures have the same name in Linux, QEMU
+/// and compilers, sanitizers in compilers, and ports on the command lines of the model and of the
+/// suites.
+pub(crate) fn name_of(value: impl clap::ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -59,6 +59,17 @@ pub(crate) fn tied(program: &OsStr) -> Command {
     command
 }
 
+/// Starts a program that reads nothing, and returns it with the lines of both its outputs.
+pub(crate) fn spawn(command: &mut Command) -> Result<(Child, impl Iterator<Item = String> + use<>)> {
+    let (output, end) = std::io::pipe()?;
+    let child = command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end).spawn();
+    // The command's own ends of the pipe would keep it open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let child = child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
+    Ok((child, lines.map(|line| String::from_utf8_lossy(&line).into_owned())))
+}
+
 /// A running program. Dropping it kills it.
 pub(crate) struct Process {
     name: &'static str,
@@ -82,23 +93,17 @@ impl Process {
         command: &mut Command,
         see: impl Fn(&str) + Send + 'static,
     ) -> Result<Process> {
-        let (output, end) = std::io::pipe()?;
-        command.stdout(end.try_clone()?).stderr(end);
+        let (child, output) = spawn(command)?;
         let (sender, lines) = mpsc::channel();
-        let mut process = Process::silent(name, command)?;
-        process.lines = lines;
-        // The command's own ends of the pipe would keep it open.
-        command.stdout(Stdio::null()).stderr(Stdio::null());
         thread::spawn(move || {
-            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&line).into_owned();
+            for line in output {
                 see(&line);
                 // It fails once nothing waits for the program any more; reading continues, because
                 // the program must not block.
                 let _ = sender.send(line);
             }
         });
-        Ok(process)
+        Ok(Process { name, child, lines })
     }
 
     /// Starts a program whose output goes where the command says.

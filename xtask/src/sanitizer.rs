@@ -15,6 +15,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
+use crate::arch::name_of;
 use crate::{cargo, process, toolchain};
 
 /// Runs tests under a sanitizer.
@@ -56,14 +57,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 impl Sanitizer {
-    /// The compiler's name of it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Sanitizer::Address => "address",
-            Sanitizer::Thread => "thread",
-        }
-    }
-
     /// Environment variable for programs under it. Leaks are not reported, because tests forget
     /// handles on purpose.
     pub(crate) const fn environment(self) -> (&'static str, &'static str) {
@@ -77,7 +70,7 @@ impl Sanitizer {
     fn flags(self) -> String {
         format!(
             "-Zsanitizer={} --cfg verbs_portable_copies -Cdebug-assertions -Coverflow-checks",
-            self.name()
+            name_of(self)
         )
     }
 
@@ -111,7 +104,7 @@ impl Sanitizer {
     }
 
     fn directory(self) -> Result<PathBuf> {
-        Ok(sanitizers()?.join(self.name()))
+        Ok(sanitizers()?.join(name_of(self)))
     }
 
     /// Builds a program of a package with the sanitizer and some of the package's features, and

@@ -21,6 +21,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::arch::name_of;
 use crate::sanitizer::{SANITIZERS, Sanitizer};
 use crate::{apt, cargo, process};
 
@@ -135,7 +136,7 @@ pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>)
     let mut command = Command::new(program);
     command.envs(sanitizer.map(Sanitizer::environment)).args(["--seconds", &seconds.to_string()]);
     command.args(seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]));
-    let under = sanitizer.map_or("no", Sanitizer::name);
+    let under = sanitizer.map_or("no".to_owned(), name_of);
     println!("fuzzing {API} for {seconds} s with {under} sanitizer");
     let mut child = command
         .current_dir(cargo::root())

@@ -31,8 +31,7 @@ pub(super) fn each(result: &mut StageResult) {
 }
 
 fn with_features(result: &mut StageResult) -> Vec<Library> {
-    let mut libraries =
-        packages::libraries().map_err(|error| result.fail(format!("{error:#}"))).unwrap_or_default();
+    let mut libraries = result.must(packages::libraries()).unwrap_or_default();
     libraries.retain(|library| library.features().next().is_some());
     libraries
 }

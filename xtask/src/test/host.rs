@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::part::Part;
 use super::stage::{Counts, StageResult, stage};
 use super::{commits, features, msrv, packages, prose};
+use crate::arch::name_of;
 use crate::sanitizer::{SANITIZERS, Sanitizer};
 use crate::{aarch64, apt, c_abi, cargo, fuzz, musl, mutants, process};
 
@@ -73,10 +74,8 @@ pub(super) const BESIDE: &[Stage] = &[
         let obstacle = musl::bare_root::obstacle().map_or(Ok(()), |why| Err(anyhow::anyhow!(why)));
         let ready = obstacle.and_then(|()| musl::command());
         if result.needs("static programs with musl in an empty root", ready).is_some() {
-            match musl::build_tools().and_then(|tools| musl::bare_root::check(&tools)) {
-                Ok(checks) => result.counts.passed += checks,
-                Err(error) => result.fail(format!("{error:#}")),
-            }
+            let checked = musl::build_tools().and_then(|tools| musl::bare_root::check(&tools));
+            result.counts.passed += result.must(checked).unwrap_or_default();
         }
     }),
     ("instructions of the ConnectX data path", |result| {
@@ -190,7 +189,7 @@ fn fuzz_each(seconds: u64, result: &mut StageResult) {
 
 /// Makes random calls under a sanitizer for so many seconds.
 fn random_calls(sanitizer: Sanitizer, seconds: u64, result: &mut StageResult) {
-    let name = format!("random calls under the {} sanitizer", sanitizer.name());
+    let name = format!("random calls under the {} sanitizer", name_of(sanitizer));
     if result.needs(&name, sanitizer.cargo()).is_some() {
         result.check(fuzz::api(seconds, None, Some(sanitizer)));
     }
@@ -198,7 +197,7 @@ fn random_calls(sanitizer: Sanitizer, seconds: u64, result: &mut StageResult) {
 
 /// Runs the tests of the libraries under a sanitizer, and random calls.
 fn under_sanitizer(sanitizer: Sanitizer, result: &mut StageResult) {
-    let name = format!("tests under the {} sanitizer", sanitizer.name());
+    let name = format!("tests under the {} sanitizer", name_of(sanitizer));
     if let Some(mut command) = result.needs(&name, sanitizer.tests()) {
         host_tests(&mut command, result);
     }
@@ -207,13 +206,9 @@ fn under_sanitizer(sanitizer: Sanitizer, result: &mut StageResult) {
 
 /// Takes the number of mutants that the tests kill, and the problems of the others.
 fn mutants_are_killed(judged: Result<(u64, Vec<String>)>, result: &mut StageResult) {
-    match judged {
-        Ok((killed, problems)) => {
-            result.counts.passed += killed;
-            problems.into_iter().for_each(|problem| result.fail(problem));
-        }
-        Err(error) => result.fail(format!("{error:#}")),
-    }
+    let Some((killed, problems)) = result.must(judged) else { return };
+    result.counts.passed += killed;
+    problems.into_iter().for_each(|problem| result.fail(problem));
 }
 
 /// Runs a part of the tests for another architecture, in an emulator.
@@ -267,10 +262,7 @@ const STACK: &str = "15360";
 
 /// Tests the package of `cargo xtask c-abi --deb`: its libraries, and its form.
 fn shipped(result: &mut StageResult) {
-    let made = match c_abi::shipped::make() {
-        Ok(made) => made,
-        Err(error) => return result.fail(format!("{error:#}")),
-    };
+    let Some(made) = result.must(c_abi::shipped::make()) else { return };
     match made.package.map(|package| c_abi::shipped::lintian(&package)) {
         None => result.skip("no package without dpkg-deb (package dpkg)"),
         Some(Ok(Some(findings))) if findings.is_empty() => result.counts.passed += 1,

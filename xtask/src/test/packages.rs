@@ -22,10 +22,7 @@ const KEYWORDS: usize = 5;
 
 /// Checks the package of each library; a result for each, and one for packaging them together.
 pub(super) fn check(result: &mut StageResult) {
-    let libraries = match libraries() {
-        Ok(libraries) => libraries,
-        Err(error) => return result.fail(format!("{error:#}")),
-    };
+    let Some(libraries) = result.must(libraries()) else { return };
     // Offline: cargo has the registry's index from earlier builds, and the libraries are not in it.
     let options = ["package", "--allow-dirty", "--offline"];
     let mut together = cargo::command();

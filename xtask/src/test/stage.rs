@@ -1,10 +1,11 @@
 //! Stages of a test run: their counts, their notes, and following a command's output.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+
+use crate::process;
 
 /// Numbers of passed, failed and skipped checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,10 +57,12 @@ pub(super) struct StageResult {
 impl StageResult {
     /// Counts a check.
     pub(super) fn check(&mut self, outcome: Result<()>) {
-        match outcome {
-            Ok(()) => self.counts.passed += 1,
-            Err(error) => self.fail(format!("{error:#}")),
-        }
+        self.counts.passed += u64::from(self.must(outcome).is_some());
+    }
+
+    /// Returns the value of work without which no check runs; its error is a failure.
+    pub(super) fn must<T>(&mut self, work: Result<T>) -> Option<T> {
+        work.map_err(|error| self.fail(format!("{error:#}"))).ok()
     }
 
     /// Returns what a check needs. Without it, the check is skipped.
@@ -100,14 +103,8 @@ impl StageResult {
         command: &mut Command,
         mut each: impl FnMut(&str, &mut Self),
     ) -> Result<Option<i32>> {
-        let (output, end) = std::io::pipe()?;
-        command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end);
-        let child = command.spawn();
-        // The command's own ends would keep the pipe open.
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
-        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
+        let (mut child, lines) = process::spawn(command)?;
+        for line in lines {
             self.say(&line);
             each(&line, self);
         }

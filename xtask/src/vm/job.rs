@@ -47,17 +47,6 @@ pub(crate) enum Port {
     Roce,
 }
 
-impl Port {
-    /// Returns the name of the port on the command lines of this program, of the model and of the
-    /// suites.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Port::Ib => "ib",
-            Port::Roce => "roce",
-        }
-    }
-}
-
 /// The serial port through which a guest injects faults into its ConnectX, and the model's socket
 /// for it.
 pub(crate) const CONNECTX_PORT: &str = "connectx";

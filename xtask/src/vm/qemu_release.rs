@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::job::Device;
 use super::progress::Progress;
 use crate::apt::Packages;
-use crate::arch::Arch;
+use crate::arch::{Arch, name_of};
 use crate::process;
 
 /// A QEMU that can be run.
@@ -36,7 +36,7 @@ impl Release {
     /// Finds the QEMU for guests of an architecture with a device, and downloads it if the host's
     /// is too old for them.
     pub(crate) fn find(arch: Arch, device: Device, progress: Progress) -> Result<Release> {
-        let name = format!("qemu-system-{}", arch.name());
+        let name = format!("qemu-system-{}", name_of(arch));
         let own = Release { program: name.clone().into(), arguments: Vec::new(), modules: None };
         let Err(why_not) = own.check() else { return Ok(own) };
         let (title, packages): (_, &[_]) = match arch {

@@ -4,11 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use clap::ValueEnum as _;
 use serde::Deserialize;
 
 use super::Guest;
-use crate::arch::Arch;
+use crate::arch::{Arch, name_of};
 use crate::test::Args;
 use crate::test::part::Part;
 use crate::vm::Device;
@@ -59,8 +58,7 @@ pub(in crate::test) fn fixed() -> Vec<Guest> {
 
 /// Returns the guests of a part.
 pub(in crate::test) fn of_part(part: Part) -> Vec<Guest> {
-    let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    LISTS.whole.get(&name).into_iter().flatten().map(Entry::guest).collect()
+    LISTS.whole.get(&name_of(part)).into_iter().flatten().map(Entry::guest).collect()
 }
 
 impl Entry {
@@ -111,7 +109,7 @@ pub(in crate::test) fn chosen(args: &Args) -> Option<Vec<Guest>> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use clap::Parser;
+    use clap::{Parser, ValueEnum as _};
 
     use super::*;
     use crate::aarch64;

@@ -24,7 +24,7 @@ use std::thread;
 use self::lines::SuiteLines;
 use self::programs::Programs;
 use super::stage::{StageResult, stage};
-use crate::arch::Arch;
+use crate::arch::{Arch, name_of};
 use crate::vm::connectx::Port;
 use crate::vm::kernel::Choice;
 use crate::{aarch64, apt, cargo, vm};
@@ -63,14 +63,9 @@ impl Guest {
     /// The prefix of its lines.
     fn label(&self) -> String {
         let mut words = vec![self.kernel.to_string()];
-        if self.arch == Arch::Aarch64 {
-            words.push(self.arch.name().to_owned());
-        }
-        match self.device {
-            vm::Device::Rxe => words.push("rxe".to_owned()),
-            vm::Device::Mlx5 => words.extend(["mlx5", self.port.name()].map(str::to_owned)),
-            vm::Device::None => {}
-        }
+        words.extend((self.arch == Arch::Aarch64).then(|| name_of(self.arch)));
+        words.extend((self.device != vm::Device::None).then(|| name_of(self.device)));
+        words.extend(self.has_model().then(|| name_of(self.port)));
         words.extend((!self.note.is_empty()).then(|| self.note.to_owned()));
         words.join(" ")
     }
@@ -91,22 +86,23 @@ impl Guest {
 
     /// Returns the arguments of `vm` that select it.
     fn arguments(&self) -> Vec<String> {
-        let device = match self.device {
-            vm::Device::Rxe => "rxe",
-            vm::Device::Mlx5 => "mlx5",
-            vm::Device::None => "none",
-        };
-        let kernel = self.kernel.to_string();
-        let words = ["--arch", self.arch.name(), "--kernel", &kernel, "--device", device];
-        let model: &[_] =
-            if self.has_model() { &["--port", self.port.name(), "--functions", "2"] } else { &[] };
-        [&words, model].concat().into_iter().map(str::to_owned).collect()
+        let mut options = vec![
+            ("--arch", name_of(self.arch)),
+            ("--kernel", self.kernel.to_string()),
+            ("--device", name_of(self.device)),
+        ];
+        if self.has_model() {
+            options.extend([("--port", name_of(self.port)), ("--functions", "2".to_owned())]);
+        }
+        options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
     /// Returns the arguments of the suites' program.
     fn words(&self) -> Vec<String> {
-        let port: &[_] = if self.has_model() { &["--port", self.port.name()] } else { &[] };
-        let mut words: Vec<String> = port.iter().map(|word| (*word).to_owned()).collect();
+        let mut words = Vec::new();
+        if self.has_model() {
+            words.extend(["--port".to_owned(), name_of(self.port)]);
+        }
         words.extend_from_slice(self.options);
         for (part, why) in &self.skip {
             words.extend(["--skip".to_owned(), format!("{part}: {why}")]);
@@ -165,13 +161,10 @@ pub(super) fn build(guests: &[Prepared<'_>], results: &mut Vec<StageResult>) -> 
         let waiting: Vec<&Guest> = guests.iter().filter(of_arch).map(|(guest, _)| *guest).collect();
         let mut programs = None;
         if !waiting.is_empty() {
-            results.push(stage(
-                &format!("programs of guests, {}", arch.name()),
-                |result| match programs::build(arch, &waiting, result) {
-                    Ok(built) => programs = Some(built),
-                    Err(error) => result.fail(format!("{error:#}")),
-                },
-            ));
+            results.push(stage(&format!("programs of guests, {}", name_of(arch)), |result| {
+                let built = programs::build(arch, &waiting, result);
+                programs = result.must(built);
+            }));
         }
         (arch, programs)
     };
@@ -234,9 +227,8 @@ fn run(timeout: u64, guest: &Guest, programs: &Programs, result: &mut StageResul
     if unnamed > 0 {
         result.fail(format!("{unnamed} cases miss the provider's name, which the programs should have"));
     }
-    match status {
-        Ok(status) => seen.finish(status, result),
-        Err(error) => result.fail(format!("{error:#}")),
+    if let Some(status) = result.must(status) {
+        seen.finish(status, result);
     }
 }
 

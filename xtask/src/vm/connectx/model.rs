@@ -12,6 +12,7 @@ use anyhow::{Result, bail};
 use super::super::job::{CONNECTX_PORT, socket};
 use super::options::Options;
 use super::verdict::{SHOWN, Verdict};
+use crate::arch::name_of;
 use crate::process::{self, Process};
 
 /// Files in the guest's directory.
@@ -108,7 +109,7 @@ fn arguments(options: &Options) -> Result<Vec<OsString>> {
     for function in 0..options.functions() {
         arguments.extend(["--socket".into(), socket(function).into()]);
     }
-    arguments.extend(["--port".into(), options.port().name().into()]);
+    arguments.extend(["--port".into(), name_of(options.port()).into()]);
     arguments.extend(["--control".into(), CONNECTX_PORT.into()]);
     arguments.extend(["--trace".into(), trace.into(), "--complaints".into(), COMPLAINTS.into()]);
     if let Some(script) = &options.faults {
