@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use procfs::net::TcpState;
 
 /// The time between two looks at something that no event announces.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -211,8 +212,10 @@ pub(crate) fn is_listening(port: u16) -> bool {
 
 /// Returns whether a program listens on a TCP port in the network namespace of a process.
 pub(crate) fn is_listening_beside(process: u32, port: u16) -> bool {
-    let read = |table| fs::read_to_string(format!("/proc/{process}/net/{table}"));
-    ["tcp", "tcp6"].iter().any(|table| read(table).is_ok_and(|text| lists_listener(&text, port)))
+    let Ok(process) = procfs::process::Process::new(process.cast_signed()) else { return false };
+    // A kernel without IPv6 has no second table.
+    let mut sockets = [process.tcp(), process.tcp6()].into_iter().flatten().flatten();
+    sockets.any(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port)
 }
 
 /// Returns whether a program on soft devices listens for connections by address: it has a socket of
@@ -222,27 +225,17 @@ pub(crate) fn is_listening_by_address(port: u16) -> bool {
     fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.contains(&name))
 }
 
-/// Returns whether a table such as /proc/net/tcp has a socket in state LISTEN (0A) on the port.
-fn lists_listener(table: &str, port: u16) -> bool {
-    table.lines().any(|line| {
-        let mut fields = line.split_whitespace();
-        let local = fields.nth(1).and_then(|address| address.rsplit(':').next());
-        local == Some(&format!("{port:04X}")) && fields.nth(1) == Some("0A")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_a_listening_socket_on_the_port_counts() {
-        let text = "  sl  local_address rem_address   st tx_queue\n\
-                    0: 00000000:4853 00000000:0000 0A 00000000\n\
-                    1: 0100007F:1F90 0100007F:4854 01 00000000\n";
-        assert!(lists_listener(text, 0x4853));
-        assert!(!lists_listener(text, 0x1f90));
-        assert!(!lists_listener(text, 0x4854));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let server = listener.local_addr().unwrap();
+        let client = std::net::TcpStream::connect(server).unwrap();
+        assert!(is_listening(server.port()));
+        assert!(!is_listening(client.local_addr().unwrap().port()));
     }
 
     #[test]
