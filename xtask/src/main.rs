@@ -8,6 +8,7 @@
 //! | [`apt`] | Debian packages, for the host and for guests |
 //! | [`cache`] | downloads, and everything derived from them |
 //! | [`cargo`], [`process`] | calls of cargo; programs that run beside this one |
+//! | [`progress`] | messages on stderr |
 //! | [`arch`] | the architectures of programs and guests |
 
 mod aarch64;
@@ -23,6 +24,7 @@ mod fuzz;
 mod musl;
 mod mutants;
 mod process;
+mod progress;
 mod sanitizer;
 mod soak;
 mod test;

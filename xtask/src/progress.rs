@@ -1,21 +1,17 @@
 //! Progress messages on stderr, which `--quiet` hides.
 
-/// Shows messages, or hides them.
-#[derive(Clone, Copy)]
-pub(crate) struct Progress {
-    quiet: bool,
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Hides messages from now on.
+pub(crate) fn hide() {
+    IS_QUIET.store(true, Ordering::Relaxed);
 }
 
-impl Progress {
-    /// Shows messages, or hides them if `quiet`.
-    pub(crate) fn new(quiet: bool) -> Self {
-        Progress { quiet }
-    }
-
-    /// Shows a line, unless messages are hidden.
-    pub(crate) fn say(self, line: &str) {
-        if !self.quiet {
-            eprintln!("vm: {line}");
-        }
+/// Shows a line, unless messages are hidden.
+pub(crate) fn say(line: &str) {
+    if !IS_QUIET.load(Ordering::Relaxed) {
+        eprintln!("xtask: {line}");
     }
 }

@@ -83,7 +83,7 @@ fn source(toolchain: &Path) -> Result<PathBuf> {
     let wanted = release(compiler.trim_start_matches("rustc ")).context("the compiler has no version")?;
     let (name, only) = (format!("rust-src {}.{}", wanted.0, wanted.1), &["rust-src"]);
     let packages = Packages { name: &name, arch: Arch::X86_64, suites: &["sid"], packages: only, only };
-    let root = packages.root_with(&|line| println!("{line}"), &|root| {
+    let root = packages.root_with(|root| {
         let version = apt::version(root, "rust-src")?;
         ensure!(release(&version) == Some(wanted), "Debian's is {version}, and the compiler {compiler}");
         Ok(())

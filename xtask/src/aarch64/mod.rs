@@ -127,7 +127,7 @@ impl Part {
     pub(crate) fn prepare(self) -> Result<()> {
         command()?;
         if self == Part::Programs {
-            DEBIAN.root(&|line| println!("{line}"))?;
+            DEBIAN.root()?;
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ fn target_directory() -> Result<PathBuf> {
 pub(crate) fn command() -> Result<Command> {
     ensure!(std::env::consts::ARCH != "aarch64", "this host is aarch64, where cargo itself runs the tests");
     let mut command = toolchain::cargo()?;
-    apt::ensure_tools(&[apt::Tools::Aarch64], |line| eprintln!("{line}"))?;
+    apt::ensure_tools(&[apt::Tools::Aarch64])?;
     command
         .args(["--config", "profile.guest.package.connectx-model.opt-level=0"])
         .env_remove("RUSTFLAGS")

@@ -108,7 +108,7 @@ struct Places {
 
 impl Places {
     fn prepare() -> Result<Places> {
-        let debian = DEBIAN.root(&|line| println!("{line}"))?;
+        let debian = DEBIAN.root()?;
         let ours = super::build(super::PROGRAMS)?;
         let libraries = c_abi::link_for_aarch64(&ours.join(c_abi::ARCHIVE))?;
         Ok(Places { debian, ours, libraries })

@@ -26,6 +26,7 @@ use serde::Deserialize;
 
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
+use crate::progress::say;
 use crate::{cache, cargo};
 use header::{Definition, Unit};
 
@@ -56,7 +57,7 @@ pub(crate) fn run(_: &Args) -> Result<ExitCode> {
         cfg!(target_pointer_width = "64"),
         "the golden files describe 64-bit machines, and this machine is not one"
     );
-    apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Ctags], say)?;
+    apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Ctags])?;
     // The folder stays on failure, because an error of gcc names the program.
     let scratch = cache::dir()?.join(format!("abi-{}", std::process::id()));
     fs::create_dir_all(&scratch)?;
@@ -69,10 +70,6 @@ pub(crate) fn run(_: &Args) -> Result<ExitCode> {
     fs::remove_dir_all(&scratch)?;
     say("`git diff` shows what is new; the tests `golden` of uverbs-abi and c-abi compare");
     Ok(ExitCode::SUCCESS)
-}
-
-fn say(line: &str) {
-    eprintln!("abi: {line}");
 }
 
 /// Headers to probe.
@@ -89,7 +86,7 @@ impl Headers {
         let name = format!("{package} of {}", suites.join(" and "));
         let root = scratch.join(&name);
         Packages { name: &name, arch: Arch::X86_64, suites, packages: &[package], only: &[package] }
-            .fetch(&root, &say)?;
+            .fetch(&root)?;
         let origin = format!("{package} {}", apt::version(&root, package)?);
         say(&format!("probing {origin}"));
         Ok(Headers { include: root.join("usr/include"), origin })

@@ -16,6 +16,7 @@ use anyhow::{Result, ensure};
 use serde::Deserialize;
 
 pub(crate) use self::packages::{Packages, RDMA_CORE, version};
+use crate::progress::say;
 use crate::{cache, process};
 
 /// A list of `tools.toml`.
@@ -57,7 +58,7 @@ pub(crate) fn libunwind() -> Option<PathBuf> {
 ///
 /// # Errors
 /// A package is missing and cannot be installed; the error names it.
-pub(crate) fn ensure_tools(tools: &[Tools], say: impl Fn(&str)) -> Result<()> {
+pub(crate) fn ensure_tools(tools: &[Tools]) -> Result<()> {
     if missing(tools).is_empty() {
         return Ok(());
     }

@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result};
 
 use crate::arch::Arch;
 use crate::process::output;
+use crate::progress::say;
 use crate::{cache, cargo};
 
 /// Packages, and those that apt would install with them on an empty machine.
@@ -41,16 +42,12 @@ pub(crate) const RDMA_CORE: Packages<'static> = Packages {
 
 impl Packages<'_> {
     /// Returns the folder in which they are unpacked, and downloads them if the cache has none.
-    pub(crate) fn root(&self, say: &dyn Fn(&str)) -> Result<PathBuf> {
-        self.root_with(say, &|_| Ok(()))
+    pub(crate) fn root(&self) -> Result<PathBuf> {
+        self.root_with(|_| Ok(()))
     }
 
     /// The same, with a step that completes or checks a folder that has just been unpacked.
-    pub(crate) fn root_with(
-        &self,
-        say: &dyn Fn(&str),
-        complete: &dyn Fn(&Path) -> Result<()>,
-    ) -> Result<PathBuf> {
+    pub(crate) fn root_with(&self, complete: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
         let root = self.folder()?;
         if root.exists() {
             return Ok(root);
@@ -62,7 +59,7 @@ impl Packages<'_> {
         if !root.exists() {
             let temporary = root.with_file_name(format!("{folder}.making"));
             let _ = fs::remove_dir_all(&temporary);
-            self.fetch(&temporary, say).with_context(|| format!("{name}: not available"))?;
+            self.fetch(&temporary).with_context(|| format!("{name}: not available"))?;
             complete(&temporary)?;
             fs::rename(&temporary, &root).with_context(|| format!("cannot rename to {}", root.display()))?;
         }
@@ -81,7 +78,7 @@ impl Packages<'_> {
     }
 
     /// Downloads the newest versions, and unpacks them below `root`.
-    pub(crate) fn fetch(&self, root: &Path, say: &dyn Fn(&str)) -> Result<()> {
+    pub(crate) fn fetch(&self, root: &Path) -> Result<()> {
         let name = self.name;
         say(&format!("{name}: reading the package lists of {}", self.suites.join(", ")));
         let _lock = cache::lock(&format!("apt-{}", self.short()), || ())?;

@@ -62,12 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let missed = guest::run(plan)?;
         return Ok(ExitCode::from(u8::from(args.check && missed > 0)));
     }
-    apt::ensure_tools(
-        &[apt::Tools::Vm, apt::Tools::Interop, apt::Tools::CPrograms, apt::Tools::CBuild],
-        |line| {
-            println!("bench: {line}");
-        },
-    )?;
+    apt::ensure_tools(&[apt::Tools::Vm, apt::Tools::Interop, apt::Tools::CPrograms, apt::Tools::CBuild])?;
     println!("bench: building ours");
     cargo::build(&["--quiet", "--release", "--package", "rdma-tools", "--bins"])?;
     let examples = ["--package", "libibverbs-rs", "--example", "list_and_open", "--example", "post_recv"];
@@ -77,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         statics: cargo::build_static(&cargo::host_target(), "release")?,
         theirs: build_theirs()?,
         soft: cargo::build_bench("provider-soft", "verbs")?,
-        newest: apt::RDMA_CORE.root(&|line| println!("bench: {line}"))?,
+        newest: apt::RDMA_CORE.root()?,
         libraries: c_abi::build(c_abi::PROFILE)?,
         runs: args.runs,
         rounds: args.rounds,

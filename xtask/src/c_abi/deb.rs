@@ -17,7 +17,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::link::{Linking, PROFILE, say};
+use super::link::{Linking, PROFILE};
 use super::verify::Binutils;
 use crate::process::output;
 use crate::{apt, cargo};
@@ -28,7 +28,7 @@ pub(super) const FOLDER: &str = "usr/lib/verbs-run";
 /// Writes the package of a static library into a folder, and returns its path. cargo-deb does not
 /// fit: the libraries are no results of cargo, but linked from one.
 pub(super) fn write(archive: &Path, dir: &Path) -> Result<PathBuf> {
-    apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Deb], say)?;
+    apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Deb])?;
     let work = cargo::target_directory()?.join(PROFILE).join("deb");
     let libraries = work.join("stripped");
     Linking { binutils: Binutils::Native, archive, out: &libraries, strip: true }.link()?;

@@ -21,6 +21,7 @@ use super::script;
 use super::symbols::{EFA, MLX5, Node, RDMACM};
 use super::verify::{self, Binutils};
 use crate::process::output;
+use crate::progress::say;
 use crate::{apt, cache, cargo};
 
 /// The Cargo profile of libraries that programs get.
@@ -62,10 +63,6 @@ pub(super) fn archive(profile: &str) -> Result<PathBuf> {
     }
     cargo::build(&[&["--quiet", "--profile", profile], &package[..]].concat())?;
     Ok(archive)
-}
-
-pub(super) fn say(line: &str) {
-    eprintln!("c-abi: {line}");
 }
 
 /// The libraries that consist of nodes.
@@ -110,7 +107,7 @@ impl Linking<'_> {
         if exist && fs::read_to_string(&record).is_ok_and(|old| old == inputs) {
             return Ok(());
         }
-        apt::ensure_tools(&[if self.is_native() { apt::Tools::CAbi } else { apt::Tools::Aarch64 }], say)?;
+        apt::ensure_tools(&[if self.is_native() { apt::Tools::CAbi } else { apt::Tools::Aarch64 }])?;
         // Without it, the next run links again if this one fails.
         let _ = fs::remove_file(&record);
         verify::archive(self.binutils, self.archive)?;

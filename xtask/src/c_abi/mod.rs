@@ -30,7 +30,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 pub(crate) use self::link::{ARCHIVE, PROFILE, build, link_for_aarch64};
-use self::link::{archive, copy, say};
+use self::link::{archive, copy};
+use crate::progress::say;
 
 /// Command line of `cargo xtask c-abi`.
 #[derive(clap::Args)]

@@ -161,7 +161,7 @@ pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>)
 fn build(workspace: &str, seconds: u64) -> Result<PathBuf> {
     /// A shorter run does not make up for the time that the optimiser takes.
     const OPTIMISED_FROM: u64 = 60;
-    apt::ensure_tools(&[apt::Tools::Fuzz], |line| println!("{line}"))?;
+    apt::ensure_tools(&[apt::Tools::Fuzz])?;
     let dir = cargo::target_directory()?.join("fuzz");
     let mut command = cargo::command();
     if seconds < OPTIMISED_FROM {

@@ -96,7 +96,7 @@ pub(crate) fn command() -> Result<Command> {
     } else {
         let mut command = toolchain::cargo()
             .with_context(|| format!("the std of {target} is not installed (rustup target add {target})"))?;
-        apt::ensure_tools(&[apt::Tools::Musl], |line| println!("{line}"))?;
+        apt::ensure_tools(&[apt::Tools::Musl])?;
         command.env(variable(&target, "LINKER"), "musl-gcc");
         let flags = format!("{STATIC} {LINKED_BY_GCC} -Lnative={}", unwinder()?.display());
         (command, flags)

@@ -12,7 +12,7 @@ const BASE: &str = "790fea1e1e4dc958b3691776de36787389da2513";
 
 /// Lets gitlint check each commit since [`BASE`]; one result for all of them.
 pub(super) fn check(result: &mut StageResult) {
-    let tools = apt::ensure_tools(&[apt::Tools::Text], |line| result.say(line));
+    let tools = apt::ensure_tools(&[apt::Tools::Text]);
     if result.needs("commit messages", tools).is_none() {
         return;
     }

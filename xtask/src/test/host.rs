@@ -35,9 +35,7 @@ pub(super) const WORKSPACE: &[Stage] = &[
     ("symbols of libibverbs.so.1", |result| result.check(c_abi::build("dev").map(drop))),
     ("tests without a device", |result| {
         // Cases whose programs are missing are skipped, with the reason.
-        if let Err(error) =
-            apt::ensure_tools(&[apt::Tools::CBuild, apt::Tools::CPrograms], |line| result.say(line))
-        {
+        if let Err(error) = apt::ensure_tools(&[apt::Tools::CBuild, apt::Tools::CPrograms]) {
             result.say(&format!("{error:#}"));
         }
         host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
@@ -79,7 +77,7 @@ pub(super) const BESIDE: &[Stage] = &[
         }
     }),
     ("instructions of the ConnectX data path", |result| {
-        let tools = apt::ensure_tools(&[apt::Tools::CPrograms], |line| result.say(line));
+        let tools = apt::ensure_tools(&[apt::Tools::CPrograms]);
         if result.needs("callgrind", tools).is_some() {
             cargo_succeeds(
                 &["bench", "--package", "provider-mlx5", "--bench", "paper_queues", "--", "--check"],
@@ -180,7 +178,7 @@ fn simulate(package: &str, variable: &str, seeds: &str, result: &mut StageResult
 /// Runs each fuzz target that uses libFuzzer for so many seconds.
 fn fuzz_each(seconds: u64, result: &mut StageResult) {
     // Missing tools skip the targets. With them, each target has to build and to run.
-    let tools = apt::ensure_tools(&[apt::Tools::Fuzz], |line| result.say(line));
+    let tools = apt::ensure_tools(&[apt::Tools::Fuzz]);
     if result.needs("fuzz targets", tools).is_some() {
         let targets = fuzz::TARGETS.into_iter().filter(|target| *target != fuzz::API);
         targets.for_each(|target| result.check(fuzz::check(target, seconds)));

@@ -9,9 +9,9 @@ use std::fs::{self, File};
 use anyhow::{Context as _, Result};
 
 use super::job::Device;
-use super::progress::Progress;
 use crate::arch::Arch;
 use crate::cache;
+use crate::progress::say;
 
 /// The accelerator of a guest's processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -68,8 +68,8 @@ impl Accel {
 const FILE: &str = "kvm";
 
 /// Remembers that no guest starts under KVM, until the host boots again.
-pub(super) fn kvm_has_failed(progress: Progress) -> Result<()> {
-    progress.say("no guest starts under KVM: emulating");
+pub(super) fn kvm_has_failed() -> Result<()> {
+    say("no guest starts under KVM: emulating");
     Ok(fs::write(cache::dir()?.join(FILE), failure()?)?)
 }
 

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::image::unpack;
 use super::job::Device;
 use super::kernel::Kernel;
-use super::progress::Progress;
+use crate::progress::say;
 use crate::{apt, cache};
 
 /// Modules that every guest needs, then those for bad networks and for RDMA. Names that a kernel
@@ -49,12 +49,7 @@ const INIT: &str = include_str!("init.sh");
 
 /// Returns the initramfs for a kernel and a device, and builds it if the cache has none. Its
 /// busybox is the host's, or that of a folder of Debian's programs.
-pub(crate) fn find_or_build(
-    kernel: &Kernel,
-    device: Device,
-    debian: Option<&Path>,
-    progress: Progress,
-) -> Result<PathBuf> {
+pub(crate) fn find_or_build(kernel: &Kernel, device: Device, debian: Option<&Path>) -> Result<PathBuf> {
     let busybox = match debian {
         Some(root) => root.join("usr/bin/busybox"),
         None => apt::static_busybox().context("busybox-static is missing")?,
@@ -69,7 +64,7 @@ pub(crate) fn find_or_build(
     if path.exists() {
         return Ok(path);
     }
-    progress.say(&format!("building an initramfs of {} modules", modules.len()));
+    say(&format!("building an initramfs of {} modules", modules.len()));
     let entry = |name: &str, mode, content| (cpio::NewcBuilder::new(name).mode(mode), Cursor::new(content));
     let folders = ["bin", "debian", "dev", "host", "modules", "new", "proc", "rw", "sys"];
     let mut entries: Vec<_> = folders.iter().map(|name| entry(name, 0o040_755, Vec::new())).collect();

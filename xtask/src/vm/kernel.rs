@@ -10,7 +10,6 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
 
-use super::progress::Progress;
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
 use crate::process::output;
@@ -97,7 +96,7 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Finds the chosen kernel, downloading it if it is not in the cache.
-    pub(crate) fn find(choice: &Choice, arch: Arch, progress: Progress) -> Result<Kernel> {
+    pub(crate) fn find(choice: &Choice, arch: Arch) -> Result<Kernel> {
         let series = match choice {
             Choice::Series(series) => series,
             Choice::Path(path) => return Kernel::in_directory(path),
@@ -111,7 +110,7 @@ impl Kernel {
             only: &["linux-"],
         };
         let complete = |root: &Path| Kernel::in_directory(root).map(drop);
-        let root = packages.root_with(&|line| progress.say(line), &complete)?;
+        let root = packages.root_with(complete)?;
         Ok(Kernel { version: apt::version(&root, "linux-image-")?, ..Kernel::in_directory(&root)? })
     }
 

@@ -7,7 +7,7 @@
 //! qemu    ── the process                        qemu_release ── the QEMU to use
 //! connectx ── the model of an mlx5 device       guest     ── process 1 in the guest
 //! supervise ── follows the guest to its end     console ── finds kernel failures
-//! run_dir ── the guest's files                  progress ── messages on stderr
+//! run_dir ── the guest's files
 //! ```
 //!
 //! The guest sees the host's root read-only under a tmpfs: programs run at their own path, and
@@ -29,7 +29,6 @@ mod image;
 mod initramfs;
 mod job;
 pub(crate) mod kernel;
-mod progress;
 mod qemu;
 mod qemu_release;
 mod run_dir;
@@ -49,12 +48,12 @@ pub(crate) use self::accel::Accel;
 pub(crate) use self::job::Device;
 use self::job::Job;
 use self::kernel::Kernel;
-pub(crate) use self::progress::Progress;
 use self::qemu::Machine;
 use self::qemu_release::Release;
 use self::run_dir::RunDir;
 use self::supervise::Ended;
 use crate::arch::Arch;
+use crate::progress::{self, say};
 use crate::{aarch64, apt};
 
 /// Exit status if the command did not end in time.
@@ -157,27 +156,21 @@ pub(crate) struct Boot {
 impl Boot {
     /// Finds or makes everything that a guest with such a device boots from. Host packages must be
     /// installed.
-    pub(crate) fn prepare(
-        choice: &kernel::Choice,
-        arch: Arch,
-        device: Device,
-        accel: Accel,
-        progress: &Progress,
-    ) -> Result<Boot> {
+    pub(crate) fn prepare(choice: &kernel::Choice, arch: Arch, device: Device, accel: Accel) -> Result<Boot> {
         let is_native = arch == Arch::X86_64;
         ensure!(is_native || accel != Accel::Kvm, "a guest of aarch64 is emulated: KVM cannot run it");
-        let release = Release::find(arch, device, *progress)?;
-        let kernel = Kernel::find(choice, arch, *progress)?;
-        let debian = if is_native { None } else { Some(aarch64::DEBIAN.root(&|line| progress.say(line))?) };
-        let initramfs = initramfs::find_or_build(&kernel, device, debian.as_deref(), *progress)?;
+        let release = Release::find(arch, device)?;
+        let kernel = Kernel::find(choice, arch)?;
+        let debian = if is_native { None } else { Some(aarch64::DEBIAN.root()?) };
+        let initramfs = initramfs::find_or_build(&kernel, device, debian.as_deref())?;
         let image = if is_native { image::find_or_unpack(&kernel)? } else { kernel.image.clone() };
         Ok(Boot { release, kernel, image, initramfs, debian, accel: accel.resolve(arch, device)? })
     }
 }
 
 /// Makes sure that there is a QEMU for a device.
-pub(crate) fn ensure_qemu(device: Device, progress: &Progress) -> Result<()> {
-    Release::find(Arch::X86_64, device, *progress).map(drop)
+pub(crate) fn ensure_qemu(device: Device) -> Result<()> {
+    Release::find(Arch::X86_64, device).map(drop)
 }
 
 /// Runs this program with a command line in a guest with an rxe device, for at most `timeout`
@@ -195,10 +188,12 @@ pub(crate) fn run_this_program(
 
 /// Runs `vm`.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let progress = Progress::new(args.quiet);
+    if args.quiet {
+        progress::hide();
+    }
     args.connectx.check(args.device)?;
-    apt::ensure_tools(&[apt::Tools::Vm], |line| progress.say(line))?;
-    let mut boot = Boot::prepare(&args.kernel, args.arch, args.device, args.accel, &progress)?;
+    apt::ensure_tools(&[apt::Tools::Vm])?;
+    let mut boot = Boot::prepare(&args.kernel, args.arch, args.device, args.accel)?;
 
     let mut run_dir = RunDir::new()?;
     let model_program = (args.device == Device::Mlx5).then(|| args.connectx.program()).transpose()?;
@@ -214,7 +209,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
     let (mut started, mut boots) = (Instant::now(), 0);
     let (ended, console, verdict) = loop {
-        progress.say(&format!("booting Linux {} ({})", boot.kernel.version, boot.accel.name()));
+        say(&format!("booting Linux {} ({})", boot.kernel.version, boot.accel.name()));
         let (send, events) = mpsc::channel();
         let model = model_program.as_ref().map(|program| {
             let send = send.clone();
@@ -231,7 +226,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let is_trial = boot.accel == Accel::Kvm && args.accel == Accel::Auto;
         let boot_limit = if is_trial { KVM_LIMIT } else { supervise::BOOT_LIMIT };
         let limits = (boot_limit, (args.timeout != 0).then(|| Duration::from_secs(args.timeout)));
-        let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, limits, progress);
+        let ended = supervise::to_the_end(&mut qemu, &streams.control, &events, limits);
         let verdict = model.map(connectx::Model::finish).unwrap_or_default();
         let console = fs::read(run_dir.path.join(qemu::CONSOLE)).unwrap_or_default();
         let console = String::from_utf8_lossy(&console).into_owned();
@@ -250,7 +245,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 let end = console::tail(&console);
                 eprintln!("vm: {reason}, before anything had run; the end of the console:\n{end}");
                 if is_trial {
-                    accel::kvm_has_failed(progress)?;
+                    accel::kvm_has_failed()?;
                     boot.accel = Accel::Tcg;
                 }
                 eprintln!("vm: booting again ({} of {BOOTS})", boots + 1);
@@ -259,8 +254,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             ended => break (ended, console, verdict),
         }
     };
-    let status = report(ended, &console, &verdict, args.connectx.is_strict(), &mut run_dir, progress);
-    progress.say(&format!("exit status {status} after {:.1} s", started.elapsed().as_secs_f64()));
+    let status = report(ended, &console, &verdict, args.connectx.is_strict(), &mut run_dir);
+    say(&format!("exit status {status} after {:.1} s", started.elapsed().as_secs_f64()));
     Ok(ExitCode::from(status))
 }
 
@@ -285,7 +280,6 @@ fn report(
     verdict: &connectx::Verdict,
     strict: bool,
     run_dir: &mut RunDir,
-    progress: Progress,
 ) -> u8 {
     let (kernel_failure, known_warnings) = console::failure(console);
     let is_broken = kernel_failure.is_some() || verdict.is_failure(strict);
@@ -324,7 +318,7 @@ fn report(
     if let Err(error) = run_dir.keep() {
         eprintln!("vm: the trace is not cut: {error:#}");
     }
-    progress.say(&format!("the console and other files are in {}", run_dir.path.display()));
+    say(&format!("the console and other files are in {}", run_dir.path.display()));
     status
 }
 

@@ -14,7 +14,6 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::job::Device;
-use super::progress::Progress;
 use crate::apt::Packages;
 use crate::arch::{Arch, name_of};
 use crate::process;
@@ -35,7 +34,7 @@ const SUITES: &[&str] = &["trixie", "trixie-backports"];
 impl Release {
     /// Finds the QEMU for guests of an architecture with a device, and downloads it if the host's
     /// is too old for them.
-    pub(crate) fn find(arch: Arch, device: Device, progress: Progress) -> Result<Release> {
+    pub(crate) fn find(arch: Arch, device: Device) -> Result<Release> {
         let name = format!("qemu-system-{}", name_of(arch));
         let own = Release { program: name.clone().into(), arguments: Vec::new(), modules: None };
         let Err(why_not) = own.check() else { return Ok(own) };
@@ -51,7 +50,7 @@ impl Release {
         let check = |root: &Path| {
             Release::unpacked(&name, root).check().context("the unpacked QEMU does not run here")
         };
-        let root = packages.root_with(&|line| progress.say(line), &check).with_context(|| {
+        let root = packages.root_with(check).with_context(|| {
             let ((major, minor), suite) = (FIRST, SUITES[1]);
             format!(
                 "an mlx5 device, or a guest of aarch64, needs QEMU {major}.{minor} or newer ({why_not:#}), \

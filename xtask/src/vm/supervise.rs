@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::progress::Progress;
 use super::qemu::Streams;
 use crate::process::Process;
+use crate::progress::say;
 
 /// The end of a guest.
 #[derive(PartialEq, Eq, Debug)]
@@ -111,7 +111,6 @@ pub(super) fn to_the_end(
     mut control: &UnixStream,
     events: &Receiver<Event>,
     (boot_limit, timeout): (Duration, Option<Duration>),
-    progress: Progress,
 ) -> Ended {
     let started = Instant::now();
     let (mut phase, mut limit) = (Phase::Booting, started + boot_limit);
@@ -131,7 +130,7 @@ pub(super) fn to_the_end(
             Ok(Event::Control(line)) => {
                 has_spoken = true;
                 if line == "ready" {
-                    progress.say(&format!("up after {:.1} s", started.elapsed().as_secs_f64()));
+                    say(&format!("up after {:.1} s", started.elapsed().as_secs_f64()));
                     phase = Phase::Running(timeout.and_then(|timeout| Instant::now().checked_add(timeout)));
                 }
                 phase = match (phase, verdict(&line)) {
@@ -149,7 +148,7 @@ pub(super) fn to_the_end(
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if until < limit => {
-                progress.say("time is up, ending the command");
+                say("time is up, ending the command");
                 // If this fails the guest is gone, and its streams end.
                 let _ = control.write_all(b"kill\n");
                 (phase, limit) = (Phase::Stopping(Ended::TimedOut), Instant::now() + POWER_OFF_LIMIT);

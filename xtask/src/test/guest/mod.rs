@@ -112,17 +112,13 @@ impl Guest {
     }
 
     /// Makes sure of host packages and a QEMU, which guests of one device share.
-    fn prepare_host(&self, progress: &vm::Progress) -> anyhow::Result<()> {
-        let say = |line: &str| progress.say(line);
+    fn prepare_host(&self) -> anyhow::Result<()> {
         if self.arch == Arch::Aarch64 {
-            apt::ensure_tools(&[apt::Tools::Vm], say)?;
+            apt::ensure_tools(&[apt::Tools::Vm])?;
             return aarch64::Part::Programs.prepare();
         }
-        apt::ensure_tools(
-            &[apt::Tools::Vm, apt::Tools::Interop, apt::Tools::CPrograms, apt::Tools::CBuild],
-            say,
-        )?;
-        vm::ensure_qemu(self.device, progress)
+        apt::ensure_tools(&[apt::Tools::Vm, apt::Tools::Interop, apt::Tools::CPrograms, apt::Tools::CBuild])?;
+        vm::ensure_qemu(self.device)
     }
 }
 
@@ -131,7 +127,6 @@ pub(super) type Prepared<'a> = (&'a Guest, Result<(), String>);
 
 /// Prepares everything that the guests need.
 pub(super) fn prepare(guests: &[Guest]) -> Vec<Prepared<'_>> {
-    let progress = vm::Progress::new(false);
     // Tried once, because it takes long without a network.
     let mut hosts: Vec<(Arch, vm::Device, Result<(), String>)> = Vec::new();
     let mut of_host = |guest: &Guest| {
@@ -139,13 +134,13 @@ pub(super) fn prepare(guests: &[Guest]) -> Vec<Prepared<'_>> {
         if let Some((_, _, known)) = hosts.iter().find(is_known) {
             return known.clone();
         }
-        let ready = guest.prepare_host(&progress).map_err(|error| format!("{error:#}"));
+        let ready = guest.prepare_host().map_err(|error| format!("{error:#}"));
         hosts.push((guest.arch, guest.device, ready.clone()));
         ready
     };
     let ready = |guest: &Guest| {
         of_host(guest)?;
-        let boot = vm::Boot::prepare(&guest.kernel, guest.arch, guest.device, vm::Accel::Auto, &progress);
+        let boot = vm::Boot::prepare(&guest.kernel, guest.arch, guest.device, vm::Accel::Auto);
         boot.map(drop).map_err(|error| format!("{error:#}"))
     };
     guests.iter().zip(guests.iter().map(ready)).collect()

@@ -56,8 +56,7 @@ fn of_x86_64(guests: &[&Guest], result: &mut StageResult) -> Result<Folders> {
         }
     };
     // rdma-core's newest programs, with a C library of their own.
-    let say = |line: &str| println!("{line}");
-    optional("VERBS_RDMA_CORE_DIR", apt::RDMA_CORE.name, apt::RDMA_CORE.root(&say));
+    optional("VERBS_RDMA_CORE_DIR", apt::RDMA_CORE.name, apt::RDMA_CORE.root());
     if guests.iter().any(|guest| !guest.has_model()) {
         // The tools as static programs, which the suites run in an empty root.
         let glibc = cargo::build_static(&cargo::host_target(), "dev")?;
