@@ -1,8 +1,11 @@
 //! `cargo xtask demo`: a device, a ping-pong between two of our own programs that checks every
-//! byte, and two programs that find each other by address.
+//! byte, its time without the checks beside [bare UDP](bare_udp), and two programs that find each
+//! other by address.
 //!
 //! It runs on the host: on its RDMA device if there is one, else on soft devices, which live in the
 //! programs themselves. With `--device rxe` it runs in a guest, as `demo --device host` there.
+
+mod bare_udp;
 
 use std::cmp::Reverse;
 use std::fs;
@@ -42,13 +45,29 @@ enum Device {
     Rxe,
 }
 
+/// The build of the demo's programs. Its profile optimises little beyond the path of a message, to
+/// be ready soon.
+#[rustfmt::skip]
+const BUILD: &[&str] = &[
+    "--quiet", "--profile", "demo", "-p", "rdma-tools", "--bin", "ibv_devinfo", "--bin", "ibv_rc_pingpong",
+    "-p", "rdma-cm", "--example", "server", "--example", "client",
+];
+
+/// The timed ping-pongs, each beside as many bare datagrams.
+const RUNS: usize = 5;
+/// The length and the number of messages of a ping-pong, which are its defaults.
+const SIZE: usize = 4096;
+const MESSAGES: u32 = 1000;
+
 /// Runs `demo`.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let bin_dir = match &args.bin_dir {
         Some(dir) => dir.clone(),
         None => {
-            println!("demo: building ibv_devinfo, ibv_rc_pingpong, and a server and a client");
-            cargo::build(&["--quiet", "--bins", "--examples", "-p", "rdma-tools", "-p", "rdma-cm"])?
+            println!(
+                "demo: building ibv_devinfo, ibv_rc_pingpong, a server and a client: a minute, the first time"
+            );
+            cargo::build(BUILD)?
         }
     };
     let port = match args.device {
@@ -69,6 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(address) => show_connection(&bin_dir.join("examples"), &port, address)?,
         None => println!("\n{} has no IPv4 address: no connection by address is shown", port.device),
     }
+    println!("{NEXT}");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -117,39 +137,86 @@ impl Port {
         bail!("no active port on {}", devices.join(", "))
     }
 
-    /// Shows the command line of a program, and returns the command.
-    fn command(&self, prompt: &str, program: &Path, arguments: &[&str]) -> Command {
+    fn command(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(arguments);
-        let mut prefix = "";
         if self.is_soft {
             command.env("VERBS_SOFT", "auto");
-            prefix = "VERBS_SOFT=auto ";
         }
+        command
+    }
+
+    /// Shows the command line of a program, and returns the command.
+    fn shown_command(&self, prompt: &str, program: &Path, arguments: &[&str]) -> Command {
+        let prefix = if self.is_soft { "VERBS_SOFT=auto " } else { "" };
         let name = program.file_name().unwrap_or_default().display();
         let quoted = |word: &&str| if word.contains(' ') { format!("'{word}'") } else { (*word).to_owned() };
         let words: Vec<_> = arguments.iter().map(quoted).collect();
         println!("{prompt}$ {prefix}{name} {}", words.join(" "));
-        command
+        self.command(program, arguments)
     }
 }
 
 fn show_ping_pong(bin_dir: &Path, port: &Port) -> Result<()> {
     println!();
-    process::run(&mut port.command("", &bin_dir.join("ibv_devinfo"), &["-d", &port.device]))?;
+    process::run(&mut port.shown_command("", &bin_dir.join("ibv_devinfo"), &["-d", &port.device]))?;
 
     println!();
-    let (tcp_port, pingpong) = (free_port()?, bin_dir.join("ibv_rc_pingpong"));
-    let (number, index) = (tcp_port.to_string(), port.gid_index.unwrap_or_default().to_string());
-    let mut arguments = vec!["-d", &port.device, "-p", &number, "--verify"];
-    arguments.extend(port.gid_index.iter().flat_map(|_| ["-g", &index]));
-    let server = Process::shown("server", &mut port.command("server", &pingpong, &arguments))?;
-    arguments.push("127.0.0.1");
-    let client = || Process::shown("client", &mut port.command("client", &pingpong, &arguments));
-    pair(server, |_| is_listening(tcp_port), client, LIMIT)?;
-    println!("\nverified: every byte of the 2,000 messages that went back and forth");
+    ping_pong(bin_dir, port, true)?;
+    println!("\nverified: every byte of the {} messages that went back and forth", 2 * MESSAGES);
+    show_times(bin_dir, port)
+}
+
+/// Shows the median round trip of a ping-pong and of bare UDP, in turns, so that the machine's load
+/// is that of both.
+fn show_times(bin_dir: &Path, port: &Port) -> Result<()> {
+    println!("\n{RUNS} more runs without --verify, in turns with a bare UDP socket:");
+    let (mut device, mut udp) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        device.push(micros_of(&ping_pong(bin_dir, port, false)?)?);
+        udp.push(bare_udp::round_trip(SIZE, MESSAGES)?.as_nanos() as f64 / 1e3);
+    }
+    for (name, times) in [(&*port.device, &mut device), ("bare UDP", &mut udp)] {
+        times.sort_by(f64::total_cmp);
+        let (least, median, most) = (times[0], times[RUNS / 2], times[RUNS - 1]);
+        println!("{name:<10}{median:>8.2} µs a round trip of {SIZE} bytes ({least:.2} to {most:.2})");
+    }
+    println!("{:<10}{:>8.2}", "ratio", device[RUNS / 2] / udp[RUNS / 2]);
     Ok(())
 }
+
+/// Runs a ping-pong, shown and verified or neither, and returns what the client printed.
+fn ping_pong(bin_dir: &Path, port: &Port, is_shown: bool) -> Result<String> {
+    let (tcp_port, program) = (free_port()?, bin_dir.join("ibv_rc_pingpong"));
+    let (number, index) = (tcp_port.to_string(), port.gid_index.unwrap_or_default().to_string());
+    let mut arguments = vec!["-d", &port.device, "-p", &number];
+    arguments.extend(port.gid_index.iter().flat_map(|_| ["-g", &index]));
+    let start = |name: &'static str, arguments: &[&str]| {
+        if is_shown {
+            let arguments = [arguments, &["--verify"]].concat();
+            Process::shown(name, &mut port.shown_command(name, &program, &arguments))
+        } else {
+            Process::start(name, &mut port.command(&program, arguments))
+        }
+    };
+    let server = start("server", &arguments)?;
+    arguments.push("127.0.0.1");
+    pair(server, |_| is_listening(tcp_port), || start("client", &arguments), LIMIT)
+}
+
+/// Returns the number before `usec/iter`.
+fn micros_of(said: &str) -> Result<f64> {
+    let words: Vec<_> = said.split_whitespace().collect();
+    let number = words.windows(2).find(|pair| pair[1] == "usec/iter").map(|pair| pair[0]);
+    number.and_then(|number| number.parse().ok()).with_context(|| format!("no time in {said:?}"))
+}
+
+/// Commands to try after this one.
+const NEXT: &str = "
+Next:
+  cargo install --path tools               all tools, in ~/.cargo/bin
+  cargo run --release --example kv         a key-value store over RDMA reads and writes
+  cargo xtask run-c --soft -- ib_write_bw  an unmodified C program on this project's libibverbs.so.1";
 
 /// The message that the server returns.
 const MESSAGE: &str = "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz";
@@ -158,13 +225,15 @@ const MESSAGE: &str = "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklm
 fn show_connection(examples: &Path, port: &Port, address: Ipv4Addr) -> Result<()> {
     println!();
     // It serves until it is killed.
-    let server =
-        Process::shown("server", &mut port.command("server", &examples.join("server"), &["0.0.0.0:0"]))?;
+    let server = Process::shown(
+        "server",
+        &mut port.shown_command("server", &examples.join("server"), &["0.0.0.0:0"]),
+    )?;
     let deadline = Instant::now() + LIMIT;
     let listening = server.line(deadline)?;
     let number = listening.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
     let to = format!("{address}:{}", number.with_context(|| format!("no port in {listening:?}"))?);
-    let mut client = port.command("client", &examples.join("client"), &[&to, MESSAGE]);
+    let mut client = port.shown_command("client", &examples.join("client"), &[&to, MESSAGE]);
     let returned = Process::shown("client", &mut client)?.finish(deadline)?;
     ensure!(returned.trim_end() == MESSAGE, "the client received {returned:?}, and had sent {MESSAGE:?}");
     println!("\nverified: the client found the server at {to}, and its message came back");
@@ -186,6 +255,14 @@ fn pick_gid(table: &[(String, String)]) -> Option<usize> {
 /// Returns the IPv4 address that a GID of sysfs is the mapped form of.
 fn address_of(gid: &str) -> Option<Ipv4Addr> {
     gid.trim().parse::<Ipv6Addr>().ok()?.to_ipv4_mapped()
+}
+
+#[test]
+fn a_ping_pong_says_its_time() {
+    let said =
+        "8192000 bytes in 0.02 seconds = 3276.80 Mbit/sec\n1000 iters in 0.02 seconds = 20.01 usec/iter\n";
+    assert_eq!(micros_of(said).unwrap(), 20.01);
+    assert!(micros_of("1000 iters").is_err());
 }
 
 #[test]
