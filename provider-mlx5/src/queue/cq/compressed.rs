@@ -42,9 +42,9 @@ use verbs_core::types::{CqWcFlags, WcStatus};
 use verbs_core::{Cause, Errno, Result};
 
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
+use super::poller::{Completion, Poller};
 use super::shared_cq::{Pending, Ring};
 use super::table::Queues;
-use super::{Completion, Poller};
 use crate::device::Device;
 
 /// A form of compressed receive completions: the field of each besides its length. Send completions

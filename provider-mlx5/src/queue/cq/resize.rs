@@ -15,8 +15,8 @@
 use verbs_core::Result;
 
 use super::cqe::cqe_opcode;
+use super::poller::{Current, Poller};
 use super::shared_cq::Ring;
-use super::{Current, Poller};
 
 impl Poller {
     /// Returns the number of unpolled entries.

@@ -15,12 +15,13 @@
 
 use core::ptr::NonNull;
 
+use verbs_core::provider::Completion as _;
 use verbs_core::ring::barrier;
 use verbs_core::types::Wc;
 
 use super::cqe::{self, Cqe, cqe_opcode};
+use super::poller::{Current, Poller};
 use super::shared_cq::COUNTER;
-use super::{CompletionOps as _, Current, Poller};
 
 /// The bit of an entry's last byte set if the sender requested an event.
 const SOLICITED: u8 = 2;

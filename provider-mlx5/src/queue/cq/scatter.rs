@@ -41,8 +41,9 @@ use std::sync::{Arc, Weak};
 use verbs_core::types::WcStatus;
 
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
+use super::poller::{Completion, Poller};
+use super::shared_cq::{News, widen};
 use super::table::{Queues, Receives, lies_before};
-use super::{Completion, News, Poller, widen};
 use crate::device::regions::{Regions, Target};
 use crate::queue::record::{Kind, RecvRecord, SendRecord};
 use crate::queue::resources::QueueResources;

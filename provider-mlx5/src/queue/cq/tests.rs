@@ -485,7 +485,7 @@ fn a_send_of_a_queue_pair_whose_sends_complete_elsewhere_is_skipped() {
     // Its receive makes it the current queue pair of the poller.
     for _ in 0..2 {
         qp.write_of(1, PaperCqe { opcode: cqe_opcode::RESP_SEND, ..PaperCqe::default() });
-        assert_eq!(qp.lend().map(|completion| completion.wr_id), Some(0));
+        assert_eq!(qp.lend().map(|completion| completion.wr_id()), Some(0));
         qp.write_of(1, SENT);
         assert!(qp.lend().is_none());
     }
