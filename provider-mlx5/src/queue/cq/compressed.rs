@@ -41,8 +41,9 @@ use uverbs_abi::mlx5_abi::{Mlx5IbCqeCompCaps, Mlx5IbCqeCompResFormat};
 use verbs_core::types::{CqWcFlags, WcStatus};
 use verbs_core::{Cause, Errno, Result};
 
+use super::completion::Completion;
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
-use super::poller::{Completion, Poller};
+use super::poller::Poller;
 use super::shared_cq::{Pending, Ring};
 use super::table::Queues;
 use crate::device::Device;

@@ -7,6 +7,7 @@
 //! | `resize` | replacing the ring |
 //! | `scatter` | data in completions |
 //! | `compressed` | completions that stand for several |
+//! | `completion` | a completion that the poller lends |
 //! | `cqe` | an entry's fields |
 //! | `table` | the queues that complete here |
 //! | `shared_cq` | news of these queues, from other threads |
@@ -18,6 +19,7 @@
 //! # References
 //! `ibv_poll_cq(3)`; rdma-core `providers/mlx5/cq.c`
 
+mod completion;
 pub(crate) mod compressed;
 mod cqe;
 mod poller;
@@ -30,10 +32,11 @@ mod table;
 mod tests;
 mod vendor;
 
+pub use self::completion::Completion;
+pub(crate) use self::completion::Optional;
 pub use self::compressed::CqeCompression;
 pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
-pub use self::poller::Completion;
-pub(crate) use self::poller::{Optional, Poller};
+pub(crate) use self::poller::Poller;
 pub(crate) use self::shared_cq::{Ring, SharedCq};
 pub(crate) use self::table::{Queues, Receives};
 pub use self::vendor::vendor_err_text;

@@ -40,8 +40,9 @@ use std::sync::{Arc, Weak};
 
 use verbs_core::types::WcStatus;
 
+use super::completion::Completion;
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
-use super::poller::{Completion, Poller};
+use super::poller::Poller;
 use super::shared_cq::{News, widen};
 use super::table::{Queues, Receives, lies_before};
 use crate::device::regions::{Regions, Target};
