@@ -36,7 +36,7 @@ use crate::doorbell::dbrec::Slot;
 use crate::doorbell::{ArmRegister, Record};
 use crate::memory::{Allocator, QueueMemory, Resource};
 use crate::queue::cq::{
-    CQE_FIELDS, Completion, CqeCompression, Optional, Poller, Ring, SharedCq, compressed,
+    COMPRESSION_VARIABLE, CQE_FIELDS, Completion, CqeCompression, Optional, Poller, Ring, SharedCq,
 };
 
 /// The environment variable with the size of an entry, from libmlx5.
@@ -159,7 +159,7 @@ impl Cq {
         let entries = entries_for(attr.cqe).map_err(|cause| error(Errno::INVAL).because(cause))?;
         let stride = stride(cqe_size, environment::variable(SIZE))
             .map_err(|cause| error(Errno::INVAL).because(cause))?;
-        let variable = environment::variable(compressed::VARIABLE);
+        let variable = environment::variable(COMPRESSION_VARIABLE);
         let compression = CqeCompression::of_queue(device, compression, variable, attr.wc_flags, stride)?;
         let (parent, allocator) = parent.unzip();
         let allocator = allocator.flatten();

@@ -34,8 +34,9 @@ use verbs_core::types::{QpCap, QpState, QpType, Wc};
 
 use crate::device::regions::Regions;
 use crate::doorbell::{BlueFlame, Record};
-use crate::queue::cq::scatter::{Lists, RecvLists, SendLists};
-use crate::queue::cq::{CQE_FIELDS, Completion, CqeCompression, Poller, Queues, Receives, Ring};
+use crate::queue::cq::{
+    CQE_FIELDS, Completion, CqeCompression, Lists, Poller, Queues, Receives, RecvLists, Ring, SendLists,
+};
 use crate::queue::record::SrqRecord;
 use crate::queue::resources::QueueResources;
 use crate::queue::rq::{self, Rq};

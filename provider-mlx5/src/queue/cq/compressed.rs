@@ -35,99 +35,14 @@
 #[cfg(test)]
 mod tests;
 
-use core::ops::Range;
-
-use uverbs_abi::mlx5_abi::{Mlx5IbCqeCompCaps, Mlx5IbCqeCompResFormat};
-use verbs_core::types::{CqWcFlags, WcStatus};
-use verbs_core::{Cause, Errno, Result};
+use verbs_core::types::WcStatus;
 
 use super::completion::Completion;
+use super::compression::CqeCompression;
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
 use super::poller::Poller;
 use super::shared_cq::{Pending, Ring};
 use super::table::Queues;
-use crate::device::Device;
-
-/// A form of compressed receive completions: the field of each besides its length. Send completions
-/// have only one form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(alias = "mlx5dv_cqe_comp_res_format")]
-#[non_exhaustive]
-pub enum CqeCompression {
-    /// The hash of the received packet.
-    #[doc(alias = "MLX5DV_CQE_RES_FORMAT_HASH")]
-    Hash,
-    /// The checksum of the received packet.
-    #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM")]
-    Csum,
-    /// The checksum and the stride in a striding receive queue. Queues of this library are not
-    /// striding.
-    #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX")]
-    CsumStridx,
-}
-
-impl CqeCompression {
-    /// Returns the form's code in the kernel's command.
-    pub(crate) const fn bits(self) -> u32 {
-        let form = match self {
-            Self::Hash => Mlx5IbCqeCompResFormat::MLX5_IB_CQE_RES_FORMAT_HASH,
-            Self::Csum => Mlx5IbCqeCompResFormat::MLX5_IB_CQE_RES_FORMAT_CSUM,
-            Self::CsumStridx => Mlx5IbCqeCompResFormat::MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX,
-        };
-        form.bits()
-    }
-
-    /// Returns whether a device offers the form.
-    pub(crate) const fn is_offered(self, caps: &Mlx5IbCqeCompCaps) -> bool {
-        caps.max_num > 0 && caps.supported_format & self.bits() != 0
-    }
-
-    /// Returns the form for a new queue: the one that the program requests, or hashes if
-    /// [`VARIABLE`] is set and the device offers them. The variable does not apply to queues whose
-    /// program reads times, because a block has only one, or to entries of an unusual size.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for a requested form that the device does not offer.
-    pub(crate) fn of_queue(
-        device: &Device,
-        asked: Option<Self>,
-        variable: Option<String>,
-        fields: CqWcFlags,
-        stride: usize,
-    ) -> Result<Option<Self>> {
-        let Some(form) = asked else {
-            let times = CqWcFlags::COMPLETION_TIMESTAMP | CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
-            let is_on = variable.is_some_and(|value| value.trim() != "0");
-            let may = is_on && stride == CQE64 && !fields.intersects(times);
-            let is_offered =
-                |form: &Self| device.queried().is_ok_and(|queried| form.is_offered(&queried.cqe_comp_caps));
-            return Ok(Some(Self::Hash).filter(|form| may && is_offered(form)));
-        };
-        if form.is_offered(&device.queried()?.cqe_comp_caps) {
-            return Ok(asked);
-        }
-        let reason = "the device does not compress completions in this form".into();
-        Err(device.error("create_cq", Errno::OPNOTSUPP).because(Cause::Other { reason }))
-    }
-
-    /// Returns the bytes of an entry replaced by the first bytes of a mini entry.
-    const fn received(self) -> Range<usize> {
-        match self {
-            Self::Hash => at::HASH..at::HASH + 4,
-            Self::Csum | Self::CsumStridx => at::CHECKSUM..at::CHECKSUM + 2,
-        }
-    }
-}
-
-/// The environment variable that requests compressed completions, unless it is 0. It comes from
-/// Mellanox OFED's libmlx5, which expands them as well.
-pub(crate) const VARIABLE: &str = "MLX5_ENABLE_CQE_COMPRESSION";
-
-/// Offsets of fields used only by compression.
-mod at {
-    pub(super) const HASH: usize = 12;
-    pub(super) const CHECKSUM: usize = 20;
-}
 
 /// The size of a mini entry, in bytes, and the number of mini entries in an entry.
 const MINI: usize = 8;

@@ -7,8 +7,10 @@
 //! | `resize` | replacing the ring |
 //! | `scatter` | data in completions |
 //! | `compressed` | completions that stand for several |
+//! | `compression` | the form of these |
 //! | `completion` | a completion that the poller lends |
 //! | `cqe` | an entry's fields |
+//! | `lists` | the lists of requests, for `scatter` |
 //! | `table` | the queues that complete here |
 //! | `shared_cq` | news of these queues, from other threads |
 //! | `vendor` | the vendor's public error syndromes |
@@ -20,12 +22,14 @@
 //! `ibv_poll_cq(3)`; rdma-core `providers/mlx5/cq.c`
 
 mod completion;
-pub(crate) mod compressed;
+mod compressed;
+mod compression;
 mod cqe;
+mod lists;
 mod poller;
 mod resize;
 mod runs;
-pub(crate) mod scatter;
+mod scatter;
 mod shared_cq;
 mod table;
 #[cfg(test)]
@@ -34,8 +38,10 @@ mod vendor;
 
 pub use self::completion::Completion;
 pub(crate) use self::completion::Optional;
-pub use self::compressed::CqeCompression;
+pub use self::compression::CqeCompression;
+pub(crate) use self::compression::VARIABLE as COMPRESSION_VARIABLE;
 pub(crate) use self::cqe::CQE64 as CQE_FIELDS;
+pub(crate) use self::lists::{Lists, RecvLists, SendLists};
 pub(crate) use self::poller::Poller;
 pub(crate) use self::shared_cq::{Ring, SharedCq};
 pub(crate) use self::table::{Queues, Receives};

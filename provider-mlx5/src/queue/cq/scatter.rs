@@ -42,6 +42,7 @@ use verbs_core::types::WcStatus;
 
 use super::completion::Completion;
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
+use super::lists::{Lists, RecvLists, SendLists};
 use super::poller::Poller;
 use super::shared_cq::{News, widen};
 use super::table::{Queues, Receives, lies_before};
@@ -56,41 +57,6 @@ const BEFORE_FIELDS: u8 = 0x8;
 
 /// The maximum number of data bytes in the fields.
 const ROOM_IN_FIELDS: usize = 32;
-
-/// The lists of requests in a queue pair's queues.
-#[derive(Clone, Debug)]
-pub(crate) struct Lists {
-    pub(crate) regions: Arc<Regions>,
-    pub(crate) send: Option<SendLists>,
-    pub(crate) recv: Option<RecvLists>,
-}
-
-/// The entries of a send queue.
-#[derive(Clone, Debug)]
-pub(crate) struct SendLists {
-    /// The memory's owner, not kept alive by completions.
-    pub(crate) resources: Weak<QueueResources>,
-    /// The handle of the protection domain.
-    pub(crate) pd: u32,
-    /// The offset of the queue in its memory, in bytes.
-    pub(crate) offset: usize,
-    /// The number of blocks, a power of two.
-    pub(crate) blocks: u32,
-}
-
-/// The entries of a receive queue, at the start of its memory.
-#[derive(Clone, Debug)]
-pub(crate) struct RecvLists {
-    /// The memory's owner, as in [`SendLists`].
-    pub(crate) resources: Weak<QueueResources>,
-    pub(crate) pd: u32,
-    /// The number of entries, a power of two.
-    pub(crate) entries: u32,
-    /// Units of an entry.
-    pub(crate) units: u32,
-    /// Units before the list.
-    pub(crate) head: u32,
-}
 
 /// The data of a completion.
 struct Data {

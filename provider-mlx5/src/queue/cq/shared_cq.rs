@@ -31,7 +31,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use verbs_core::fork::{ForkGuard, ForkLock, Lost};
 use verbs_core::ring::{Region, barrier};
 
-use super::compressed::CqeCompression;
+use super::compression::CqeCompression;
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
 use super::table::Queues;
 use crate::doorbell::Record;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::scatter::Lists;
+use super::lists::Lists;
 use crate::queue::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 use crate::queue::srq::TagRecord;
 

@@ -4,13 +4,17 @@
 use std::sync::Arc;
 
 use uverbs_abi::ib_user_verbs::IbUverbsExQueryDeviceResp;
-use uverbs_abi::mlx5_abi::Mlx5IbQueryDeviceResp;
+use uverbs_abi::mlx5_abi::{Mlx5IbCqeCompCaps, Mlx5IbQueryDeviceResp};
+use verbs_core::Errno;
 use verbs_core::channel::{Expect, Reply, Scripted};
 use verbs_core::provider::{Completion as _, RecvQueue as _, SendQueue as _};
-use verbs_core::types::{CqInitAttr, QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc, WcStatus};
+use verbs_core::types::{
+    CqInitAttr, CqWcFlags, QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc, WcStatus,
+};
 use zerocopy::IntoBytes as _;
 
 use super::*;
+use crate::device::Device;
 use crate::objects::cq::Cq;
 use crate::paper::{Dice, PaperCqe, PaperQp, PaperShape, PaperSrq, USER_INDEX};
 use crate::queue::cq::Receives;
