@@ -2,56 +2,17 @@
 //! block. Such a request takes one block and does not wrap.
 //!
 //! # Safety
-//! As in the parent module: a WQE is stored in one block, for which there is room.
+//! As in [`queue`](super::queue): a WQE is stored in one block, for which there is room.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
 
-use verbs_core::checks::{PlainLimits, SendChecks};
-use verbs_core::types::{OpKind, SendFlags, SendOp, SendWr, Sge};
+use verbs_core::types::{SendFlags, SendOp, SendWr, Sge};
 
-use super::Sq;
+use super::limits::{CONTROL_FLAGS, Lengths};
+use super::queue::Sq;
 use crate::queue::record::Kind;
-use crate::wqe::{self, BLOCK, UNIT, opcode};
-
-/// The maximum lengths of requests on the fast path in bytes, by the flags of a request.
-type Lengths = [u32; CONTROL_FLAGS as usize + 1];
-
-/// The flags of a request that affect its control segment or its maximum length.
-pub(super) const CONTROL_FLAGS: u32 = 0xf;
-
-/// The maximum lengths of requests on the fast path, by their operation.
-pub(super) struct Limits {
-    write: Lengths,
-    write_imm: Lengths,
-    send: Lengths,
-    send_imm: Lengths,
-    read: Lengths,
-}
-
-impl Limits {
-    pub(super) fn new(checks: &SendChecks) -> Self {
-        let limits = |op, units| {
-            let PlainLimits { max_length, max_inline } = checks.plain_limits(op);
-            let max_inline = max_inline.min(Self::room(units));
-            let is_inline = |flags: usize| flags & SendFlags::INLINE.bits() as usize != 0;
-            core::array::from_fn(|flags| if is_inline(flags) { max_inline } else { max_length })
-        };
-        Self {
-            write: limits(OpKind::RDMA_WRITE, 2),
-            write_imm: limits(OpKind::RDMA_WRITE_WITH_IMM, 2),
-            send: limits(OpKind::SEND, 1),
-            send_imm: limits(OpKind::SEND_WITH_IMM, 1),
-            read: limits(OpKind::RDMA_READ, 2),
-        }
-    }
-
-    /// Returns the maximum number of bytes of inline data after this many units, if the data ends
-    /// in the first block.
-    const fn room(units: usize) -> u32 {
-        (BLOCK - units * UNIT - size_of::<u32>()) as u32
-    }
-}
+use crate::wqe::{self, UNIT, opcode};
 
 /// The operation of a request on the fast path: its opcode, its immediate data, and its remote
 /// address and key.

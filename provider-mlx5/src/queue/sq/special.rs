@@ -9,8 +9,8 @@
 use verbs_core::checks::ATOMIC_LENGTH;
 use verbs_core::types::{Av, OpKind, PostReason, QpType, SendFlags, SendOp, SendWr, Sge, UdAddr};
 
-use super::Sq;
 use super::frame::{Frame, L2_HEADER};
+use super::queue::Sq;
 use super::umr::{Change, SEGMENTS};
 use crate::device::AV_TAG;
 use crate::queue::record::Kind;

@@ -522,7 +522,7 @@ fn an_xrc_initiator_names_the_shared_queue_first() {
 fn every_request_is_signalled_where_the_queue_pair_asks_for_it() {
     for (sq_sig_all, expected) in [(false, 0x82_u64), (true, 0x8a)] {
         let flags = SendFlags::FENCE | SendFlags::SOLICITED;
-        let half = super::control_flags(sq_sig_all)[flags.bits() as usize].to_ne_bytes();
+        let half = super::queue::control_flags(sq_sig_all)[flags.bits() as usize].to_ne_bytes();
         assert_eq!(half, (expected << 32).to_be_bytes());
     }
 }
