@@ -2,17 +2,25 @@
 
 use core::mem::offset_of;
 
+use uverbs_abi::mlx5_abi::Mlx5IbCreateQp;
 use verbs_core::channel::{Expect, Reply, Scripted};
 use verbs_core::kernel::KernelPd;
-use verbs_core::provider::{RecvQueue as _, SendQueue as _};
-use verbs_core::ring::Region;
-use verbs_core::types::{RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
+use verbs_core::provider::{QpParents, QpParts, RecvQueue as _, SendQueue as _};
+use verbs_core::ring::{Region, page_size};
+use verbs_core::types::{QpCreateAttr, QpInitAttr, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
+use super::create::without_recv;
 use super::*;
+use crate::device::Limits;
 use crate::device::tests::{device, with_registers};
 use crate::doorbell::Record;
+use crate::doorbell::dbrec::Slot;
 use crate::memory::tests::{in_a_process_of_its_own, with_no_more_than};
+use crate::objects::cq::CqHandle;
+use crate::objects::mlx5::Mlx5;
+use crate::objects::pd::Pd;
 use crate::queue::cq::{CQE_FIELDS, Poller, Ring};
+use crate::queue::sizes::Room;
 
 /// Returns a completion queue of 4 entries and its memory.
 pub(crate) fn cq(device: &Arc<Device>, handle: u32) -> (Poller, CqHandle, Region) {
