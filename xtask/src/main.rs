@@ -8,6 +8,7 @@
 //! | [`apt`] | Debian packages, for the host and for guests |
 //! | [`cache`] | downloads, and everything derived from them |
 //! | [`cargo`], [`process`] | calls of cargo; programs that run beside this one |
+//! | [`soft_programs`] | programs on soft devices, in an emulator or an empty root |
 //! | [`progress`] | messages on stderr |
 //! | [`arch`] | the architectures of programs and guests |
 
@@ -27,6 +28,7 @@ mod process;
 mod progress;
 mod sanitizer;
 mod soak;
+mod soft_programs;
 mod test;
 mod toolchain;
 mod vm;

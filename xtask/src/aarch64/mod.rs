@@ -5,7 +5,7 @@
 //! | `units` | unit tests of the libraries, tests of protocols, of queues on paper, of the API |
 //! | `sites` | the order of barriers in the built code (docs/barriers.md) |
 //! | `conformance` | a part of the suites that need no kernel, on soft devices |
-//! | `programs` | the tools, and Debian's on our `libibverbs.so.1` ([`programs`]) |
+//! | `programs` | the tools, and Debian's on our `libibverbs.so.1` ([`soft_programs`]) |
 //!
 //! The standard library is built with the programs, because the target is not a part of every
 //! toolchain ([`toolchain`]). Emulation executes each instruction, and shows that the code of this
@@ -15,20 +15,19 @@
 //!
 //! `cargo xtask vm --arch aarch64` boots a kernel of this architecture.
 
-pub(crate) mod programs;
-
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::LazyLock;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum as _;
 use serde::Deserialize;
 
 use crate::apt::{self, Packages};
 use crate::arch::Arch;
-use crate::{cargo, process, toolchain};
+use crate::soft_programs::{self, Origin};
+use crate::{c_abi, cargo, process, toolchain};
 
 /// Runs tests and programs for aarch64.
 #[derive(clap::Args)]
@@ -182,10 +181,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut status = ExitCode::SUCCESS;
-    let mut take = |name: &str, outcome: Result<()>| match outcome {
-        Ok(()) => println!("ok {name}"),
-        Err(why) => {
-            println!("FAIL {name}: {why:#}");
+    let mut take = |name: &str, outcome| {
+        if !soft_programs::show(name, outcome) {
             status = ExitCode::FAILURE;
         }
     };
@@ -193,10 +190,38 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         part.left_out().iter().for_each(|(test, why)| println!("skip {test}: {why}"));
         match part.tests()? {
             Some(mut command) => take(&format!("{part:?}"), process::run(&mut command)),
-            None => programs::check(&mut take)?,
+            None => check_programs(&mut take)?,
         }
     }
     Ok(status)
+}
+
+/// Builds the programs, runs them in the emulator, and calls `each` with the name and the result of
+/// each.
+pub(crate) fn check_programs(each: &mut dyn FnMut(&str, Result<()>)) -> Result<()> {
+    let (debian, ours) = (DEBIAN.root()?, build(PROGRAMS)?);
+    let libraries = c_abi::link_for_aarch64(&ours.join(c_abi::ARCHIVE))?;
+    let emulator = || {
+        let program = apt::find_program("qemu-aarch64-static").context("no emulator")?;
+        let mut command = Command::new(program);
+        command.arg("-L").arg(&debian);
+        anyhow::Ok(command)
+    };
+    let our_program = |name: &str| {
+        let mut command = emulator()?;
+        command.arg(ours.join(name));
+        Ok(command)
+    };
+    // C's own library has no soft devices.
+    let program_of_debian = |name: &str| {
+        let mut command = emulator()?;
+        command.arg("-E").arg(format!("LD_LIBRARY_PATH={}", libraries.display()));
+        command.arg(debian.join("usr/bin").join(name));
+        Ok(command)
+    };
+    soft_programs::check(soft_programs::of(Origin::Ours), our_program, each);
+    soft_programs::check(soft_programs::of(Origin::Debian), program_of_debian, each);
+    Ok(())
 }
 
 /// Targets of [`build`]: this program, which is process 1 of a guest.

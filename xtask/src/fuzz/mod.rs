@@ -15,9 +15,8 @@
 //! New inputs go to `target/fuzz/corpus`; the committed ones are only read. An input that crashes a
 //! target is kept, and its path is printed.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -138,15 +137,9 @@ pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>)
     command.args(seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]));
     let under = sanitizer.map_or("no".to_owned(), name_of);
     println!("fuzzing {API} for {seconds} s with {under} sanitizer");
-    let mut child = command
-        .current_dir(cargo::root())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot run {PROGRAM}"))?;
+    let (mut child, lines) = process::spawn(command.current_dir(cargo::root()))?;
     let mut report = Vec::new();
-    let said = child.stderr.take().context("a child without standard error")?;
-    for line in BufReader::new(said).split(b'\n').map_while(Result::ok) {
-        let line = String::from_utf8_lossy(&line).into_owned();
+    for line in lines {
         eprintln!("{line}");
         if report.len() < REPORT {
             report.push(line);

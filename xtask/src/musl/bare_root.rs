@@ -5,13 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use crate::apt::find_program;
-use crate::process::{LIMIT, Process, free_port, is_listening, is_listening_by_address, output, pair};
-
-/// The tools that are run.
-const TOOLS: &[&str] = &["ibv_devinfo", "ibv_rc_pingpong", "rping"];
+use crate::soft_programs::{self, Program};
 
 /// Returns why this process may not run a program in another root.
 pub(crate) fn obstacle() -> Option<String> {
@@ -25,26 +22,14 @@ pub(crate) fn obstacle() -> Option<String> {
 }
 
 /// Runs the tools of a directory in an empty root, each of two ends in a process of its own, and
-/// returns the number of checks that passed.
+/// calls `each` with the name and the result of each.
 ///
 /// # Errors
-/// A program fails there, or cannot be run ([`obstacle`]).
-pub(crate) fn check(tools: &Path) -> Result<u64> {
+/// There is no such tool, or no such root.
+pub(crate) fn check(tools: &Path, each: &mut dyn FnMut(&str, Result<()>)) -> Result<()> {
     let root = Root::new(tools)?;
-    let shown = output(&mut root.command("ibv_devinfo", &["-d", "soft0"])?)?;
-    ensure!(shown.contains("PORT_ACTIVE"), "ibv_devinfo in an empty root: {shown}");
-
-    let port = free_port()?;
-    let number = port.to_string();
-    let words = ["-d", "soft0", "-g", "0", "-p", &number, "--verify", "-e"];
-    let client = [&words[..], &["127.0.0.1"]].concat();
-    root.pair("ibv_rc_pingpong", &words, &client, || is_listening(port))?;
-
-    let port = free_port()?;
-    let number = port.to_string();
-    let end = |role| ["-v", "-C", "10", "-a", "127.0.0.1", "-p", &number, role];
-    root.pair("rping", &end("-s"), &end("-c"), || is_listening_by_address(port))?;
-    Ok(3)
+    soft_programs::check(soft_programs::in_empty_root(), |tool| root.command(tool), each);
+    Ok(())
 }
 
 /// The root, which goes away with the value.
@@ -54,15 +39,15 @@ impl Root {
     fn new(tools: &Path) -> Result<Self> {
         let root = Root(std::env::temp_dir().join(format!("xtask-bare-root-{}", std::process::id())));
         fs::create_dir_all(&root.0)?;
-        for tool in TOOLS {
+        for tool in soft_programs::in_empty_root().map(Program::name) {
             let from = tools.join(tool);
             fs::copy(&from, root.0.join(tool)).with_context(|| format!("no {}", from.display()))?;
         }
         Ok(root)
     }
 
-    /// Returns a command of a tool on soft devices.
-    fn command(&self, tool: &str, arguments: &[&str]) -> Result<Command> {
+    /// Returns a command of a tool.
+    fn command(&self, tool: &str) -> Result<Command> {
         let find = |name: &str| find_program(name).with_context(|| format!("there is no program {name}"));
         let mut command = Command::new(find("chroot")?);
         if !nix::unistd::geteuid().is_root() {
@@ -70,20 +55,8 @@ impl Root {
             command = Command::new(find("unshare")?);
             command.arg("--map-root-user").arg(find("chroot")?);
         }
-        command.arg(&self.0).arg(format!("/{tool}")).args(arguments).env("VERBS_SOFT", "auto");
+        command.arg(&self.0).arg(format!("/{tool}"));
         Ok(command)
-    }
-
-    fn pair(
-        &self,
-        tool: &str,
-        server: &[&str],
-        client: &[&str],
-        is_listening: impl Fn() -> bool,
-    ) -> Result<()> {
-        let start = |name, words| Process::shown(name, &mut self.command(tool, words)?);
-        let server = start("server", server)?;
-        pair(server, |_| is_listening(), || start("client", client), LIMIT).map(drop)
     }
 }
 

@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 
-use crate::{apt, cache, cargo, process, toolchain};
+use crate::{apt, cache, cargo, process, soft_programs, toolchain};
 
 /// Runs tests of static programs with musl, and the programs in an empty root.
 #[derive(clap::Args)]
@@ -56,11 +56,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let tests = process::run(&mut tests()?);
+    let mut failed = 0;
     match bare_root::obstacle() {
         Some(why) => println!("the tools do not run in an empty root: {why}"),
-        None => drop(bare_root::check(&build_tools()?)?),
+        None => bare_root::check(&build_tools()?, &mut |name, outcome| {
+            failed += u8::from(!soft_programs::show(name, outcome));
+        })?,
     }
-    tests.map(|()| ExitCode::SUCCESS)
+    tests.map(|()| ExitCode::from(failed.min(1)))
 }
 
 /// The target triple: the host's processor, with musl.

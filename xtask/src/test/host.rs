@@ -72,8 +72,9 @@ pub(super) const BESIDE: &[Stage] = &[
         let obstacle = musl::bare_root::obstacle().map_or(Ok(()), |why| Err(anyhow::anyhow!(why)));
         let ready = obstacle.and_then(|()| musl::command());
         if result.needs("static programs with musl in an empty root", ready).is_some() {
-            let checked = musl::build_tools().and_then(|tools| musl::bare_root::check(&tools));
-            result.counts.passed += result.must(checked).unwrap_or_default();
+            let tools = musl::build_tools();
+            let checked = tools.and_then(|tools| musl::bare_root::check(&tools, &mut each_program(result)));
+            result.must(checked);
         }
     }),
     ("instructions of the ConnectX data path", |result| {
@@ -218,11 +219,16 @@ fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
     if let Some(mut command) = tests {
         return host_tests(&mut command, result);
     }
-    let checked = aarch64::programs::check(|name, outcome| {
+    let checked = aarch64::check_programs(&mut each_program(result));
+    checked.unwrap_or_else(|error| result.fail(format!("{part:?} on aarch64: {error:#}")));
+}
+
+/// Returns a function that takes the result of a program.
+fn each_program(result: &mut StageResult) -> impl FnMut(&str, Result<()>) {
+    |name, outcome| {
         result.say(name);
         result.check(outcome.with_context(|| name.to_owned()));
-    });
-    checked.unwrap_or_else(|error| result.fail(format!("{part:?} on aarch64: {error:#}")));
+    }
 }
 
 /// Runs cargo: a check that its status tells.
