@@ -111,8 +111,3 @@ pub(crate) fn string_field(json: &str, name: &str) -> Option<String> {
     let object: serde_json::Value = serde_json::from_str(json).ok()?;
     object.get(name)?.as_str().map(str::to_owned)
 }
-
-#[test]
-fn the_root_holds_the_workspace() {
-    assert!(root().join("xtask/Cargo.toml").exists());
-}

@@ -66,7 +66,8 @@ pub(crate) const DEBIAN: Packages<'static> = Packages {
 };
 
 /// A part of the tests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Part {
     /// Unit tests of the libraries, tests of protocols and queues on paper, and of the API
     Units,
@@ -96,12 +97,21 @@ struct Tests {
     tests: Vec<String>,
     conformance: Vec<String>,
     left_out: Vec<LeftOut>,
+    not_run: Vec<NotRun>,
 }
 
 #[derive(Deserialize)]
 struct LeftOut {
     why: String,
     tests: Vec<String>,
+}
+
+/// Tests of a part that do not run.
+#[derive(Deserialize)]
+struct NotRun {
+    part: Part,
+    tests: String,
+    why: String,
 }
 
 static TESTS: LazyLock<Tests> =
@@ -131,21 +141,11 @@ impl Part {
         Ok(())
     }
 
-    /// The tests that cannot run, and why.
+    /// Returns the tests that cannot run, and why.
     pub(crate) fn left_out(self) -> Vec<(&'static str, &'static str)> {
-        match self {
-            Part::Units => not_emulated()
-                .chain([(
-                    "simulations of roce and ib-cm, and tests of provider-soft, libibverbs-rs and rdma-cm on devices",
-                    "they take minutes in the emulator, or need what it does not have",
-                )])
-                .collect(),
-            Part::Conformance => vec![(
-                "other conformance cases",
-                "they take minutes in the emulator, or send datagrams, for which it has no IP_MULTICAST_IF",
-            )],
-            Part::Sites | Part::Programs => Vec::new(),
-        }
+        let units = not_emulated().filter(|_| self == Part::Units);
+        let others = TESTS.not_run.iter().filter(|not_run| not_run.part == self);
+        units.chain(others.map(|NotRun { tests, why, .. }| (&**tests, &**why))).collect()
     }
 
     /// Returns the command that runs the part's tests; the part `programs` is no such command.

@@ -19,25 +19,10 @@ use super::kernel::Kernel;
 use crate::progress::say;
 use crate::{apt, cache};
 
-/// Modules that every guest needs, then those for bad networks and for RDMA. Names that a kernel
+/// Modules, a line each: those that every guest needs, then those for bad networks and for RDMA. Names that a kernel
 /// has built in or does not know are left out. Loading the others in this order, dependencies
 /// first, is sufficient.
-const MODULES: &[&str] = &[
-    "virtio_pci",
-    "virtio_console",
-    "9pnet_virtio",
-    "9p",
-    "overlay",
-    "crc32_generic",
-    "crc32-pclmul",
-    "crc32c-intel",
-    "veth",
-    "dummy",
-    "sch_netem",
-    "ib_uverbs",
-    "rdma_ucm",
-    "ib_umad",
-];
+const MODULES: &str = include_str!("modules.txt");
 
 /// The additional module for all devices except a ConnectX.
 const RXE: &str = "rdma_rxe";
@@ -55,7 +40,7 @@ pub(crate) fn find_or_build(kernel: &Kernel, device: Device, debian: Option<&Pat
         None => apt::static_busybox().context("busybox-static is missing")?,
     };
     let driver = if device == Device::Mlx5 { MLX5 } else { RXE };
-    let modules = load_order(kernel, &[MODULES, &[driver]].concat())?;
+    let modules = load_order(kernel, &MODULES.lines().chain([driver]).collect::<Vec<_>>())?;
     let has_driver = modules.iter().any(|path| name(path) == driver);
     ensure!(has_driver, "Linux {} has no module {driver}, which the device needs", kernel.version);
     let files: Vec<&Path> = [&busybox].into_iter().chain(&modules).map(PathBuf::as_path).collect();
