@@ -128,10 +128,11 @@ impl Packages<'_> {
         }
         let signed_by =
             if Path::new(KEYRING).exists() { format!("[signed-by={KEYRING}] ") } else { String::new() };
-        let (known, mut sources) = (sources_of_this_machine(), String::new());
+        let lists = output(Command::new("apt-get").args(["--print-uris", "update"]))?;
+        let mut sources = String::new();
         for suite in self.suites {
             let archive = if suite.ends_with("-security") { "/debian-security" } else { "/debian" };
-            let mirror = mirror(&known, archive).context(
+            let mirror = mirror(&lists, archive).context(
                 "apt's sources name no mirror of Debian: add one (an http address that ends in /debian)",
             )?;
             sources += &format!("deb {signed_by}{mirror}{archive}/ {suite} main\n");
@@ -151,20 +152,15 @@ pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
     version.map(str::to_owned).with_context(|| format!("no {prefix} in {}", root.display()))
 }
 
-/// Returns the text of the machine's own sources.
-fn sources_of_this_machine() -> String {
-    let parts = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
-    let paths = parts.map(|entry| entry.path()).chain([PathBuf::from("/etc/apt/sources.list")]);
-    paths.map(|path| fs::read_to_string(path).unwrap_or_default() + "\n").collect()
-}
-
-/// Returns the address that an archive of Debian's (`/debian`, `/debian-security`) is below, from
-/// apt's sources in either of their formats. If only the other archive is named, this one is
+/// Returns the address that an archive of Debian's (`/debian`, `/debian-security`) is below, from the
+/// addresses that apt would download lists from. If only the other archive is named, this one is
 /// expected beside it. The archive's name at the end keeps third parties from being asked.
-fn mirror<'a>(sources: &'a str, archive: &str) -> Option<&'a str> {
-    let lines = || sources.lines().filter(|line| !line.trim_start().starts_with('#'));
-    let words = || lines().flat_map(str::split_whitespace).filter(|word| word.starts_with("http"));
-    let above = |archive: &str| words().find_map(|uri| uri.trim_end_matches('/').strip_suffix(archive));
+fn mirror<'a>(lists: &'a str, archive: &str) -> Option<&'a str> {
+    let addresses = || lists.lines().filter_map(|line| line.strip_prefix('\''));
+    let above = |archive: &str| {
+        let lists = format!("{archive}/dists/");
+        addresses().find_map(|address| Some(address.split_once(&lists)?.0))
+    };
     above(archive).or_else(|| above("/debian")).or_else(|| above("/debian-security"))
 }
 
@@ -194,13 +190,12 @@ mod tests {
 
     #[test]
     fn the_machines_own_mirror_is_used_and_third_parties_are_not() {
-        let sources = "# deb http://old.example/debian bullseye main\n\
-                       deb https://third.example/apt stable main\n\
-                       Types: deb\nURIs: https://mirror.example/pub/debian/\nSuites: bookworm\n\
-                       deb http://security.example/debian-security bookworm-security main\n";
-        assert_eq!(mirror(sources, "/debian"), Some("https://mirror.example/pub"));
-        assert_eq!(mirror(sources, "/debian-security"), Some("http://security.example"));
-        let one = "deb http://m/debian-security bookworm-security main\n";
+        let lists = "'https://third.example/apt/dists/stable/InRelease' third.example_apt_stable_InRelease 0 \n\
+                     'https://mirror.example/pub/debian/dists/bookworm/InRelease' mirror.example_pub_debian 0 \n\
+                     'http://security.example/debian-security/dists/bookworm-security/InRelease' security 0 \n";
+        assert_eq!(mirror(lists, "/debian"), Some("https://mirror.example/pub"));
+        assert_eq!(mirror(lists, "/debian-security"), Some("http://security.example"));
+        let one = "'http://m/debian-security/dists/bookworm-security/InRelease' m 0 \n";
         assert_eq!(mirror(one, "/debian"), Some("http://m"));
         assert_eq!(mirror("", "/debian"), None);
     }
