@@ -63,8 +63,13 @@ pub(crate) fn build_bench(package: &str, bench: &str) -> Result<PathBuf> {
         .output()
         .context("cannot run cargo")?;
     ensure!(output.status.success(), "building the benchmark {bench} of {package} failed");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let executable = said.lines().rev().find_map(|line| string_field(line, "executable"));
+    executable(&output.stdout)
+}
+
+/// Returns the program that cargo's messages name last.
+pub(crate) fn executable(messages: &[u8]) -> Result<PathBuf> {
+    let messages = String::from_utf8_lossy(messages);
+    let executable = messages.lines().rev().find_map(|line| string_field(line, "executable"));
     executable.map(PathBuf::from).context("cargo named no program")
 }
 
@@ -107,7 +112,7 @@ pub(crate) fn target_directory() -> Result<PathBuf> {
 }
 
 /// Returns the value of a string field of a JSON object.
-pub(crate) fn string_field(json: &str, name: &str) -> Option<String> {
+fn string_field(json: &str, name: &str) -> Option<String> {
     let object: serde_json::Value = serde_json::from_str(json).ok()?;
     object.get(name)?.as_str().map(str::to_owned)
 }

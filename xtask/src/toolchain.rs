@@ -16,15 +16,11 @@ use crate::apt::{self, Packages};
 use crate::arch::Arch;
 use crate::{cargo, process};
 
-/// Makes the toolchain that builds its standard library, and says how to use it.
-#[derive(clap::Args)]
-pub(crate) struct Args {}
-
-/// Runs `toolchain`.
+/// Runs `toolchain`: makes it, and prints how to use it.
 ///
 /// # Errors
 /// There is no nightly toolchain, or its standard library's source is not available.
-pub(crate) fn run(_: &Args) -> Result<ExitCode> {
+pub(crate) fn run() -> Result<ExitCode> {
     let nightly = nightly()?;
     println!("compiler   {}", compiler(&nightly)?);
     let (source, dir) = (source(&nightly)?, nightly.display());

@@ -30,10 +30,6 @@ use crate::progress::say;
 use crate::{cache, cargo};
 use header::{Definition, Unit};
 
-/// Command line of `cargo xtask abi`.
-#[derive(clap::Args)]
-pub(crate) struct Args {}
-
 /// The lists of `headers.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -52,7 +48,7 @@ static LISTS: LazyLock<Lists> =
 /// # Errors
 /// Debian's packages are not available, the compiler rejects a program, or a header has a
 /// definition that the lists do not know.
-pub(crate) fn run(_: &Args) -> Result<ExitCode> {
+pub(crate) fn run() -> Result<ExitCode> {
     ensure!(
         cfg!(target_pointer_width = "64"),
         "the golden files describe 64-bit machines, and this machine is not one"

@@ -313,7 +313,7 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
     let mut seen = Counts::default();
     let status = result.follow(command, |line, result| {
         each(line);
-        if let Some(counts) = parse_test_result(line).or_else(|| Counts::parse(line)) {
+        if let Some(counts) = Counts::parse_test_result(line).or_else(|| Counts::parse(line)) {
             seen.add(counts);
         } else if ["ok ", "FAIL ", "skip "].iter().any(|verdict| line.starts_with(verdict)) {
             // A test program that runs cases like the guest.
@@ -349,16 +349,6 @@ fn no_verdict(succeeded: bool, seen: Counts) -> Option<&'static str> {
     }
 }
 
-/// Parses `test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in
-/// 0.1s`.
-fn parse_test_result(line: &str) -> Option<Counts> {
-    let rest = line.strip_prefix("test result: ")?.split_once(". ")?.1;
-    let number = |name: &str| {
-        rest.split("; ").find_map(|part| part.strip_suffix(name)?.trim_end().parse::<u64>().ok())
-    };
-    Some(Counts { passed: number("passed")?, failed: number("failed")?, skipped: number("ignored")? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,8 +356,8 @@ mod tests {
     #[test]
     fn cargos_test_results_are_counted() {
         let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s";
-        assert_eq!(parse_test_result(line), Some(Counts { passed: 12, failed: 2, skipped: 1 }));
-        assert_eq!(parse_test_result("test result: rubbish"), None);
+        assert_eq!(Counts::parse_test_result(line), Some(Counts { passed: 12, failed: 2, skipped: 1 }));
+        assert_eq!(Counts::parse_test_result("test result: rubbish"), None);
     }
 
     #[test]

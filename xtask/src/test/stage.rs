@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use regex_lite::Regex;
 
 use crate::process;
 
@@ -18,13 +19,23 @@ pub(super) struct Counts {
 impl Counts {
     /// Reads `N passed, N failed, N skipped`.
     pub(super) fn parse(line: &str) -> Option<Counts> {
-        let mut words = line.trim().split(", ").map(|part| part.split_once(' '));
-        let mut next = |name: &str| match words.next()? {
-            Some((number, word)) if word == name => number.parse().ok(),
-            _ => None,
-        };
-        let counts = Counts { passed: next("passed")?, failed: next("failed")?, skipped: next("skipped")? };
-        words.next().is_none().then_some(counts)
+        Counts::found(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", line.trim())
+    }
+
+    /// Reads the last line of a test program, such as `test result: ok. 12 passed; 0 failed; 1
+    /// ignored; 0 measured; 0 filtered out; finished in 0.1s`.
+    pub(super) fn parse_test_result(line: &str) -> Option<Counts> {
+        Counts::found(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", line)
+    }
+
+    /// Returns the numbers that a pattern's groups find. Few lines of a test program are worth it.
+    fn found(pattern: &str, line: &str) -> Option<Counts> {
+        if !line.contains(" passed") {
+            return None;
+        }
+        let groups = Regex::new(pattern).ok()?.captures(line)?;
+        let [passed, failed, skipped] = [1, 2, 3].map(|group| groups[group].parse().ok());
+        Some(Counts { passed: passed?, failed: failed?, skipped: skipped? })
     }
 
     pub(super) fn add(&mut self, other: Counts) {

@@ -99,10 +99,8 @@ impl Copy {
         if !output.status.success() {
             return Ok(Verdict::Broken(String::from_utf8_lossy(&output.stderr).into_owned()));
         }
-        let said = String::from_utf8_lossy(&output.stdout);
-        let program = said.lines().rev().find_map(|line| cargo::string_field(line, "executable"));
         let mut command = timeout(self.limit);
-        command.arg(program.context("cargo named no program")?);
+        command.arg(cargo::executable(&output.stdout)?);
         command.current_dir(self.tree.join("provider-mlx5")).env("RUST_BACKTRACE", "0");
         judged(&mut command)
     }
