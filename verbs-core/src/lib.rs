@@ -1,8 +1,7 @@
 //! Shared code of the verbs API and its providers: the provider contract (`driver.h` in rdma-core)
 //! and the kernel interface below it.
 //!
-//! From top to bottom; a module imports only modules below it, with one exception: `channel`
-//! queries a failed device by `cmd`.
+//! From top to bottom; a module imports only modules below it:
 //!
 //! | part | module | contents |
 //! |---|---|---|

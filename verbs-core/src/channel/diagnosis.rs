@@ -23,8 +23,7 @@
 //! Linux `drivers/infiniband/core/uverbs_main.c` (`ib_uverbs_get_ucontext_file`),
 //! `uverbs_std_types_device.c`, `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`
 
-use super::Uverbs;
-use crate::cmd;
+use super::{Uverbs, queries};
 use crate::errno::Errno;
 use crate::error::Cause;
 
@@ -38,10 +37,10 @@ pub(super) const fn concerns(errno: Errno) -> bool {
 
 /// Returns the cause of an error of this kind just returned by the kernel.
 pub(super) fn cause(uverbs: &Uverbs, errno: Errno) -> Cause {
-    if matches!(cmd::gid::entry(uverbs, PORT, 0), Err(Errno::IO)) {
+    if matches!(queries::gid_entry(uverbs, PORT, 0), Err(Errno::IO)) {
         return Cause::DeviceGone;
     }
-    match cmd::device::port(uverbs, PORT) {
+    match queries::port(uverbs, PORT) {
         Ok(_) if errno == Errno::IO => Cause::CommandFailed,
         Ok(_) => Cause::Unknown,
         Err(_) => Cause::DeviceFailed,

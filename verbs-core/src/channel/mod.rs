@@ -44,6 +44,7 @@ mod diagnosis;
 mod fd;
 pub mod node;
 mod open;
+pub(crate) mod queries;
 mod scripted;
 mod uverbs;
 

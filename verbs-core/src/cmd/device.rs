@@ -3,19 +3,17 @@
 use core::mem::offset_of;
 
 use uverbs_abi::ib_user_ioctl_cmds::{
-    UVERBS_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_QUERY_PORT_RESP, UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM,
-    UVERBS_ATTR_QUERY_PORT_SPEED_RESP, UVERBS_METHOD_QUERY_PORT, UVERBS_METHOD_QUERY_PORT_SPEED,
+    UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, UVERBS_ATTR_QUERY_PORT_SPEED_RESP, UVERBS_METHOD_QUERY_PORT_SPEED,
     UVERBS_OBJECT_DEVICE,
 };
 use uverbs_abi::ib_user_ioctl_verbs::IbUverbsQueryPortRespEx;
 use uverbs_abi::ib_user_verbs::{
-    IB_USER_VERBS_CMD_QUERY_DEVICE, IB_USER_VERBS_CMD_QUERY_PORT, IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
-    IbUverbsExQueryDevice, IbUverbsExQueryDeviceResp, IbUverbsQueryDevice, IbUverbsQueryDeviceResp,
-    IbUverbsQueryPort,
+    IB_USER_VERBS_CMD_QUERY_DEVICE, IB_USER_VERBS_EX_CMD_QUERY_DEVICE, IbUverbsExQueryDevice,
+    IbUverbsExQueryDeviceResp, IbUverbsQueryDevice, IbUverbsQueryDeviceResp,
 };
 use zerocopy::IntoBytes;
 
-use crate::channel::{Attr, Uhw, Uverbs, WriteCmd};
+use crate::channel::{Attr, Uhw, Uverbs, WriteCmd, queries};
 use crate::errno::Errno;
 use crate::error::Result;
 use crate::types::{
@@ -88,28 +86,8 @@ fn zero_unreported(reply: &mut IbUverbsExQueryDeviceResp) {
 /// Any errno the kernel returns; notably `EINVAL` for a nonexistent port.
 #[doc(alias = "ibv_query_port")]
 pub fn query_port(uverbs: &Uverbs, port_num: u8) -> Result<PortAttr> {
-    let reply = port(uverbs, port_num).map_err(|errno| uverbs.error("query_port", errno))?;
+    let reply = queries::port(uverbs, port_num).map_err(|errno| uverbs.error("query_port", errno))?;
     Ok(port_attr(&reply))
-}
-
-/// Returns the kernel's reply to the query of a port.
-pub(crate) fn port(uverbs: &Uverbs, port_num: u8) -> Result<IbUverbsQueryPortRespEx, Errno> {
-    let mut reply = IbUverbsQueryPortRespEx::default();
-    let mut attrs = [
-        Attr::u64(UVERBS_ATTR_QUERY_PORT_PORT_NUM, port_num.into()),
-        Attr::output(UVERBS_ATTR_QUERY_PORT_RESP, reply.as_mut_bytes()),
-    ];
-    if !uverbs.try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, &mut attrs)? {
-        let request = IbUverbsQueryPort { response: 0, port_num, reserved: [0; 7] };
-        let command = WriteCmd::new(
-            IB_USER_VERBS_CMD_QUERY_PORT,
-            request.as_bytes(),
-            reply.legacy_resp.as_mut_bytes(),
-            Uhw::none(),
-        );
-        uverbs.write(command)?;
-    }
-    Ok(reply)
 }
 
 /// Queries the effective speed of a port, in 100 Mbit/s; `None` if the kernel lacks the method, or

@@ -5,16 +5,14 @@ use std::fs;
 use std::path::Path;
 
 use uverbs_abi::ib_user_ioctl_cmds::{
-    UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX,
-    UVERBS_ATTR_QUERY_GID_ENTRY_PORT, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY,
     UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS,
     UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES,
-    UVERBS_METHOD_QUERY_GID_ENTRY, UVERBS_METHOD_QUERY_GID_TABLE, UVERBS_OBJECT_DEVICE,
+    UVERBS_METHOD_QUERY_GID_TABLE, UVERBS_OBJECT_DEVICE,
 };
 use uverbs_abi::ib_user_ioctl_verbs::IbUverbsGidEntry;
 use zerocopy::IntoBytes;
 
-use crate::channel::{Attr, Uverbs};
+use crate::channel::{Attr, Uverbs, queries};
 use crate::errno::Errno;
 use crate::error::Result;
 use crate::room;
@@ -68,30 +66,12 @@ pub fn query_gid_entry(
     port_num: u8,
     gid_index: u32,
 ) -> core::result::Result<Option<GidEntry>, Option<crate::Error>> {
-    match entry(uverbs, port_num, gid_index) {
+    match queries::gid_entry(uverbs, port_num, gid_index) {
         Ok(Some(entry)) => Ok(Some(from_kernel(&entry))),
         Ok(None) => Err(None),
         Err(Errno::NODATA) => Ok(None),
         Err(errno) => Err(Some(uverbs.error("query_gid", errno))),
     }
-}
-
-/// Returns the kernel's reply to the query of an entry, without data of drivers; `None` if the
-/// kernel lacks the method.
-pub(crate) fn entry(
-    uverbs: &Uverbs,
-    port_num: u8,
-    gid_index: u32,
-) -> Result<Option<IbUverbsGidEntry>, Errno> {
-    let mut entry = IbUverbsGidEntry::default();
-    let mut attrs = [
-        Attr::u64(UVERBS_ATTR_QUERY_GID_ENTRY_PORT, port_num.into()),
-        Attr::u64(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, gid_index.into()),
-        Attr::u32(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0),
-        Attr::output(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry.as_mut_bytes()),
-    ];
-    let done = uverbs.try_ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, &mut attrs)?;
-    Ok(done.then_some(entry))
 }
 
 fn from_kernel(entry: &IbUverbsGidEntry) -> GidEntry {
