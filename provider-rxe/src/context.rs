@@ -27,8 +27,13 @@ use verbs_core::types::{
 };
 use verbs_core::{Cause, Errno, Error, Result};
 
+use crate::ah::Ah;
+use crate::cq::{Cq, CqHandle};
+use crate::mr::Mr;
 use crate::mr::Paged;
-use crate::{Ah, Cq, CqHandle, Mr, Qp, Rxe, Srq};
+use crate::qp::Qp;
+use crate::rxe::Rxe;
+use crate::srq::Srq;
 
 /// An open rxe device.
 #[derive(Debug)]

@@ -18,6 +18,7 @@
 //! | `queue` | a mapped queue: its slots and its header, checked once |
 //! | `kick` | the one system call of each `post_send` |
 //! | `settle` | waiting for tasks the kernel does not wait for |
+//! | `rxe` | [`Rxe`], the name of the provider in the types of its objects |
 //!
 //! Protection domains, memory windows and DMA handles have no driver-specific data: they are
 //! [`KernelPd`], [`KernelMw`] and [`KernelDmah`].
@@ -63,6 +64,7 @@ pub mod paper;
 mod qp;
 mod queue;
 mod rq;
+mod rxe;
 mod settle;
 mod sq;
 mod srq;
@@ -77,12 +79,9 @@ pub use cq::{Completion, Cq, CqHandle};
 pub use mr::Mr;
 pub use qp::Qp;
 pub use rq::Rq;
+pub use rxe::Rxe;
 pub use sq::Sq;
 pub use srq::{Srq, SrqQueue};
-
-/// The provider for rxe devices.
-#[derive(Debug)]
-pub enum Rxe {}
 
 // SAFETY: the argument covers the kernel's code, read at 5.10, 6.1, 6.12 and 7.2, and this crate,
 // which passes the kernel's results on. By number:

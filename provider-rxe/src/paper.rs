@@ -42,7 +42,10 @@ use verbs_core::types::{
 use verbs_core::{Result, transition};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::{Ah, Context, Cq, CqHandle, Rxe};
+use crate::ah::Ah;
+use crate::context::Context;
+use crate::cq::{Cq, CqHandle};
+use crate::rxe::Rxe;
 
 /// A queue in the kernel's layout and the kernel's end of it.
 ///

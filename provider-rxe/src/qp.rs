@@ -26,10 +26,10 @@ use verbs_core::types::{
 use verbs_core::{Cause, Errno, Error, Result, cmd, transition};
 use zerocopy::IntoBytes;
 
-use crate::Rxe;
 use crate::kick::Kick;
 use crate::queue::Queue;
 use crate::rq::Rq;
+use crate::rxe::Rxe;
 use crate::settle::{after_reset, reset_ends_requests};
 use crate::sq::Sq;
 

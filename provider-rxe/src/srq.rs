@@ -30,9 +30,9 @@ use verbs_core::types::{PostError, PostReason, QpCap, RecvWr, SrqAttr, SrqAttrMa
 use verbs_core::{Cause, Errno, Error, Result, cmd, explain};
 use zerocopy::IntoBytes;
 
-use crate::Rxe;
 use crate::queue::Queue;
 use crate::rq::Rq;
+use crate::rxe::Rxe;
 
 /// A shared receive queue as a kernel object, separate from its [`SrqQueue`].
 ///

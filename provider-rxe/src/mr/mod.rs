@@ -28,7 +28,7 @@ use verbs_core::provider::{Destroy, MrChange, MrOps, RegionState, ReregError};
 use verbs_core::types::AccessFlags;
 use verbs_core::{Cause, Errno, Error};
 
-use crate::Rxe;
+use crate::rxe::Rxe;
 use crate::settle::{PATIENCE, after_dereg};
 
 pub(crate) use self::paged::Paged;
