@@ -17,6 +17,7 @@
 
 mod backend;
 
+use core::any::Any;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -124,8 +125,8 @@ impl Source for Choice {
         self.kernel.kernel()
     }
 
-    fn soft(&self) -> Option<&Soft> {
-        Some(&self.soft)
+    fn soft(&self) -> Option<&dyn Any> {
+        self.soft.soft()
     }
 }
 

@@ -29,6 +29,8 @@ mod kernel;
 #[cfg(feature = "soft")]
 mod soft;
 
+#[cfg(feature = "soft")]
+use core::any::Any;
 use core::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -118,9 +120,9 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the soft backend's source, for ids that move here.
+    /// Returns the soft backend's source, for ids that move here. Only that backend names its type.
     #[cfg(feature = "soft")]
-    fn soft(&self) -> Option<&Soft> {
+    fn soft(&self) -> Option<&dyn Any> {
         None
     }
 }

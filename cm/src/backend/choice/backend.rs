@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use verbs::{AsyncEventType, Cause, Ece, Errno, Error, QpAttr, QpAttrMask, QpState, Result};
 
-use super::{Backend, ChoiceId, Chosen, Source, bound_to, is_reached_by_soft};
+use super::{Backend, ChoiceId, Chosen, Soft, Source, bound_to, is_reached_by_soft};
 use crate::cmd::option::IdOption;
 use crate::cmd::query::{Addresses, DeviceKey, Gids};
 use crate::types::{Address, ConnParam, EventType, PathRecord, Service, ServiceRecord};
@@ -207,7 +207,9 @@ impl Backend for ChoiceId {
                 Ok(())
             }
             Chosen::Not | Chosen::Both => {
-                let (Some(ucma), Some(soft)) = (to.kernel(), to.soft()) else { return Err(foreign()) };
+                let (Some(ucma), Some(soft)) = (to.kernel(), Soft::from_source(to)) else {
+                    return Err(foreign());
+                };
                 inner.kernel.as_ref().map_or(Ok(()), |kernel| kernel.migrate(to))?;
                 inner.ucma = Arc::clone(ucma);
                 inner.channel = soft.clone();

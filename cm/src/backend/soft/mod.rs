@@ -73,6 +73,7 @@ mod state;
 mod tests;
 mod wait;
 
+use core::any::Any;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -121,6 +122,11 @@ impl Soft {
         Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: Some(Arc::clone(error)) }))
     }
 
+    /// Returns the soft part of a channel's source; `None` if the channel has no soft ids.
+    pub(super) fn from_source(source: &dyn Source) -> Option<&Self> {
+        source.soft()?.downcast_ref()
+    }
+
     /// Returns whether a listener in another process replied to an earlier query for a destination
     /// and still exists.
     pub(super) fn knows_listener(&self, space: PortSpace, to: SocketAddr) -> bool {
@@ -154,7 +160,7 @@ impl Source for Soft {
         self.queue.fd()
     }
 
-    fn soft(&self) -> Option<&Self> {
+    fn soft(&self) -> Option<&dyn Any> {
         Some(self)
     }
 }
@@ -314,7 +320,7 @@ impl Backend for SoftId {
 
     fn migrate(&self, to: &dyn Source) -> Result<()> {
         const VERB: &str = "migrate_id";
-        let Some(to) = to.soft() else {
+        let Some(to) = Soft::from_source(to) else {
             let cause = Cause::Other { reason: super::OTHER_CHANNEL.into() };
             return Err(Error::new(VERB, "", Errno::INVAL).because(cause));
         };
