@@ -1,78 +1,146 @@
 //! The page of each crate lists its folders from top to bottom, and a folder imports only folders
-//! below it.
+//! below it. Files and folders import each other in circles of three files at most.
 //!
-//! The order comes from the tables in the crate's `//!`. Modules in the same row have no order. A
-//! name that the crate's root re-exports counts as its module.
+//! The order comes from the tables in the crate's `//!`. Modules in the same row have no order.
 //! Unit tests may import anything.
+
+mod graph;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use syn::visit::{self, Visit};
-use syn::{Attribute, Item, ItemMod, ItemUse, Meta, UseTree};
+use crate::graph::{Graph, circles, graph};
 
-/// Each crate, and how many of its imports lead from a folder to a higher one.
-const CRATES: &[(&str, usize)] = &[
-    ("c-abi", 0),
-    ("cm", 0),
-    ("connectx-model", 0),
-    ("ib-cm", 0),
-    ("libibverbs-rs", 0),
-    ("provider-mlx5", 0),
-    ("provider-rxe", 0),
-    ("provider-soft", 0),
-    ("rdma-sans-io", 0),
-    ("roce", 0),
-    ("tools", 0),
-    ("verbs-core", 0),
+/// The crates whose pages list their folders.
+const CRATES: &[&str] = &[
+    "c-abi",
+    "cm",
+    "connectx-model",
+    "ib-cm",
+    "libibverbs-rs",
+    "provider-mlx5",
+    "provider-rxe",
+    "provider-soft",
+    "rdma-sans-io",
+    "roce",
+    "tools",
+    "verbs-core",
+];
+
+/// The imports of these crates, and of crates without folders.
+static GRAPHS: LazyLock<Vec<(&str, Graph)>> = LazyLock::new(|| {
+    let crates = CRATES.iter().chain(&["uverbs-abi", "xtask"]);
+    crates.map(|library| (*library, graph(&sources(library)))).collect()
+});
+
+/// The maximum number of files in a circle of imports.
+const MAX_CIRCLE: usize = 3;
+
+/// The larger circles: a crate, and a file of the circle.
+const LARGER: &[(&str, &str)] = &[
+    // The structs of `verbs.h` name each other, and the operation table of a context most of them.
+    ("c-abi", "abi/c/context.rs"),
+    // `Provider` names the traits of its objects, and their methods name `Provider`.
+    ("verbs-core", "provider/context.rs"),
 ];
 
 #[test]
 fn folders_import_only_folders_below_them() {
-    let root = &Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for &(library, expected) in CRATES {
-        let sources = root.join(library).join("src");
-        let modules = modules(&sources);
-        let page = read(&sources.join("lib.rs"));
-        let (ranks, exports) = (ranks(&page, &modules.keys().cloned().collect()), exports(&page));
-        let missing: Vec<_> = modules.keys().filter(|name| !ranks.contains_key(*name)).collect();
+    for (library, graph) in GRAPHS.iter().filter(|(library, _)| CRATES.contains(library)) {
+        let modules: BTreeSet<String> = graph.keys().map(|file| module(file).to_owned()).collect();
+        let ranks = ranks(&read(&root(library).join("lib.rs")), &modules);
+        let missing: Vec<_> =
+            modules.iter().filter(|name| *name != "lib" && !ranks.contains_key(*name)).collect();
         assert!(missing.is_empty(), "the table of {library}/src/lib.rs lacks {missing:?}");
 
-        let mut upward = Vec::new();
-        for (module, files) in &modules {
-            for file in files {
-                let imported = imports(&read(file)).into_iter();
-                let imported = imported.map(|name| exports.get(&name).unwrap_or(&name).clone());
-                let higher =
-                    imported.filter(|name| ranks.get(name).is_some_and(|rank| *rank < ranks[module]));
-                upward.extend(higher.map(|name| format!("{} imports {name}", file.display())));
-            }
+        // The root is above all of its modules.
+        let rank = |file: &String| ranks.get(module(file)).map_or(0, |rank| rank + 1);
+        for (file, imported) in graph {
+            let higher: Vec<_> = imported.iter().filter(|other| rank(other) < rank(file)).collect();
+            assert!(higher.is_empty(), "{library}/src/{file} imports from higher folders: {higher:?}");
         }
-        assert_eq!(upward.len(), expected, "imports of a higher folder in {library}: {upward:#?}");
     }
 }
 
 #[test]
-fn imports_are_uses_groups_and_paths_outside_of_unit_tests() {
-    let source = "
-        //! See [crate::comment].
-        use crate::one::{Type, crate_name};
-        pub(crate) use crate::{two, three::Type as Other};
-        fn call() { crate::four::call() }
-        #[cfg(test)]
-        mod tests { use crate::five; }
-    ";
-    assert_eq!(imports(source), ["one", "two", "three", "four"]);
+fn files_import_each_other_in_small_circles_only() {
+    let mut larger = Vec::new();
+    for (library, graph) in GRAPHS.iter() {
+        for circle in circles(graph) {
+            let known = LARGER.iter().find(|(name, file)| name == library && circle.contains(*file));
+            if let Some(known) = known {
+                larger.push(*known);
+            } else {
+                assert!(circle.len() <= MAX_CIRCLE, "a circle of files in {library}/src: {circle:#?}");
+            }
+        }
+    }
+    assert_eq!(larger, LARGER, "circles that are small now, or gone");
+}
+
+#[test]
+fn folders_beside_each_other_import_one_way() {
+    for (library, files) in GRAPHS.iter() {
+        let parents: BTreeSet<&Path> =
+            files.keys().flat_map(|file| Path::new(file).ancestors().skip(1)).collect();
+        for parent in parents {
+            for circle in circles(&entries(files, parent)) {
+                let folders = circle.iter().filter(|entry| !entry.ends_with(".rs")).count();
+                let folder = Path::new(library).join("src").join(parent);
+                assert!(folders < 2, "a circle of folders in {}: {circle:#?}", folder.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn imports_lead_to_the_files_that_define_the_names() {
+    let files = [
+        ("lib.rs", "mod a; mod b; pub use a::{Two, inner::One as Uno}; pub use b::*; pub struct Root;"),
+        ("a/mod.rs", "pub mod inner; pub use self::inner::Two; pub fn call() {}"),
+        ("a/inner.rs", "pub struct One; pub struct Two; numbers! { pub struct Three; }"),
+        (
+            "b.rs",
+            "//! See [crate::a].
+            use crate::{Uno, a::{self, inner::{self, Three}}};
+            fn call() -> Vec<Uno> { a::call() }
+            #[cfg(test)]
+            mod tests { use crate::Root; }
+            mod own { pub struct Four; impl super::super::Root {} }",
+        ),
+        ("c.rs", "use crate::Four; use crate::numbers; mod four { use crate::b::*; fn call(_: Other) {} }"),
+        (
+            "d.rs",
+            "use self::own::Four as Five; pub use crate::a::call; pub use own::*; mod own { pub struct Four; }",
+        ),
+    ];
+    let graph = graph(&files.map(|(file, source)| (file.to_owned(), source.to_owned())));
+    let imported = |file: &str| graph[file].iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(imported("lib.rs"), [""; 0], "re-exports");
+    assert_eq!(imported("a/mod.rs"), [""; 0]);
+    assert_eq!(imported("b.rs"), ["a/inner.rs", "a/mod.rs", "lib.rs"], "aliases, macros and inner modules");
+    assert_eq!(imported("c.rs"), [""; 0], "names of other crates and macros");
+    assert_eq!(imported("d.rs"), [""; 0]);
+}
+
+#[test]
+fn circles_are_the_files_that_reach_each_other() {
+    let graph: Graph = [("a", "b"), ("b", "c"), ("c", "b"), ("d", "d"), ("e", "a")]
+        .map(|(from, to)| (from.to_owned(), [to.to_owned()].into()))
+        .into();
+    assert_eq!(circles(&graph), [["b".to_owned(), "c".to_owned()].into(), ["d".to_owned()].into()]);
+}
+
+#[test]
+fn the_order_of_folders_is_the_order_of_the_rows() {
     let page = "//! | `one`, [`two`] | three, `four` |\n//! |---|---|\n//! | part | [`three`] | `one` |\n";
     let modules = ["one", "two", "three", "four"].map(str::to_owned).into();
     assert_eq!(
         ranks(page, &modules),
         [("one", 0), ("two", 0), ("three", 2)].map(|(a, b)| (a.to_owned(), b)).into()
     );
-    let root = "pub use one::{A, part::B as C}; pub(crate) use two::D; pub mod three { pub use other::E; }";
-    let expected = [("A", "one"), ("C", "one"), ("D", "two")];
-    assert_eq!(exports(root), expected.map(|(a, b)| (a.to_owned(), b.to_owned())).into());
 }
 
 /// Returns the row of each module that a crate's page lists in a column other than the last.
@@ -88,33 +156,47 @@ fn ranks(page: &str, modules: &BTreeSet<String>) -> BTreeMap<String, usize> {
     ranks
 }
 
-/// Returns the names that the root of a crate re-exports, with their modules.
-fn exports(root: &str) -> BTreeMap<String, String> {
-    let mut exports = BTreeMap::new();
-    for item in syn::parse_file(root).expect("Rust").items {
-        if let Item::Use(item) = item
-            && let UseTree::Path(path) = item.tree
-        {
-            let mut names = Vec::new();
-            last_names(&path.tree, &mut names);
-            exports.extend(names.into_iter().map(|name| (name, path.ident.to_string())));
-        }
-    }
-    exports
+/// Returns the name of the module at the root of a crate that contains a file.
+fn module(file: &str) -> &str {
+    file.split('/').next().expect("a name").trim_end_matches(".rs")
 }
 
-/// Returns the modules at the root of a crate with their files, except tests and programs.
-fn modules(sources: &Path) -> BTreeMap<String, Vec<PathBuf>> {
-    let mut modules = BTreeMap::new();
-    for path in entries(sources) {
-        let name = path.file_stem().and_then(|name| name.to_str()).expect("a name").to_owned();
-        let mut files = Vec::new();
-        collect(path, &mut files);
-        if !["lib", "main", "bin"].contains(&&*name) && !files.is_empty() {
-            modules.insert(name, files);
+/// Returns the imports between the entries of a folder. `a.rs` and the files in `a` are one entry,
+/// named after the folder. Files for the folder itself are left out.
+fn entries(files: &Graph, folder: &Path) -> Graph {
+    let is_folder = |name: &str| files.keys().any(|file| Path::new(file).starts_with(folder.join(name)));
+    let entry = |file: &str| {
+        let first = Path::new(file).strip_prefix(folder).ok()?.iter().next()?.to_str()?;
+        let name = first.trim_end_matches(".rs");
+        let is_own = ["lib", "main", "mod"].contains(&name);
+        (!is_own).then(|| if is_folder(name) { name } else { first }.to_owned())
+    };
+    let mut graph = Graph::new();
+    for (file, imported) in files {
+        if let Some(from) = entry(file) {
+            let others = imported.iter().filter_map(|file| entry(file)).filter(|to| *to != from);
+            graph.entry(from.clone()).or_default().extend(others.collect::<Vec<_>>());
         }
     }
-    modules
+    graph
+}
+
+/// Returns the folder of a crate's sources.
+fn root(library: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(library).join("src")
+}
+
+/// Returns the files of a crate with their sources, except unit tests and programs.
+fn sources(library: &str) -> Vec<(String, String)> {
+    let root = root(library);
+    let mut files = Vec::new();
+    collect(root.clone(), &mut files);
+    let has_library = root.join("lib.rs").exists();
+    let named = files.into_iter().map(|file| {
+        let name = file.strip_prefix(&root).expect("a file below").to_str().expect("a name").to_owned();
+        (name, read(&file))
+    });
+    named.filter(|(name, _)| !has_library || !["main", "bin"].contains(&module(name))).collect()
 }
 
 /// Collects the Rust files at or below a path, except unit tests and their helpers.
@@ -123,74 +205,13 @@ fn collect(path: PathBuf, files: &mut Vec<PathBuf>) {
         return;
     }
     if path.is_dir() {
-        entries(&path).into_iter().for_each(|entry| collect(entry, files));
+        let entries = fs::read_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        entries.for_each(|entry| collect(entry.expect("a readable folder").path(), files));
     } else if path.extension().is_some_and(|extension| extension == "rs") {
         files.push(path);
     }
 }
 
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    entries.map(|entry| entry.expect("a readable folder").path()).collect()
-}
-
 fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// Returns the first names of the paths that begin with `crate`.
-fn imports(source: &str) -> Vec<String> {
-    let mut imports = Imports(Vec::new());
-    imports.visit_file(&syn::parse_file(source).expect("Rust"));
-    imports.0
-}
-
-struct Imports(Vec<String>);
-
-impl Visit<'_> for Imports {
-    fn visit_item_mod(&mut self, item: &ItemMod) {
-        if !item.attrs.iter().any(is_for_tests) {
-            visit::visit_item_mod(self, item);
-        }
-    }
-
-    fn visit_item_use(&mut self, item: &ItemUse) {
-        if let UseTree::Path(path) = &item.tree
-            && path.ident == "crate"
-        {
-            first_names(&path.tree, &mut self.0);
-        }
-    }
-
-    fn visit_path(&mut self, path: &syn::Path) {
-        let mut names = path.segments.iter().map(|segment| segment.ident.to_string());
-        if names.next().is_some_and(|name| name == "crate") {
-            self.0.extend(names.next());
-        }
-        visit::visit_path(self, path);
-    }
-}
-
-fn first_names(tree: &UseTree, found: &mut Vec<String>) {
-    match tree {
-        UseTree::Path(path) => found.push(path.ident.to_string()),
-        UseTree::Name(name) => found.push(name.ident.to_string()),
-        UseTree::Rename(name) => found.push(name.ident.to_string()),
-        UseTree::Group(group) => group.items.iter().for_each(|tree| first_names(tree, found)),
-        UseTree::Glob(_) => {}
-    }
-}
-
-fn last_names(tree: &UseTree, found: &mut Vec<String>) {
-    match tree {
-        UseTree::Path(path) => last_names(&path.tree, found),
-        UseTree::Name(name) => found.push(name.ident.to_string()),
-        UseTree::Rename(name) => found.push(name.rename.to_string()),
-        UseTree::Group(group) => group.items.iter().for_each(|tree| last_names(tree, found)),
-        UseTree::Glob(_) => {}
-    }
-}
-
-fn is_for_tests(attribute: &Attribute) -> bool {
-    matches!(&attribute.meta, Meta::List(list) if list.path.is_ident("cfg") && list.tokens.to_string() == "test")
 }
