@@ -1,6 +1,8 @@
 //! The layout records written by the `header!` macro for each type and constant. The golden test
 //! compares them with the kernel's own headers, so no second list needs maintenance.
 
+use core::fmt;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// All definitions of one kernel header.
@@ -99,4 +101,28 @@ pub(crate) fn write_member<U: FromBytes + IntoBytes, T: IntoBytes + Immutable>(m
     let mut union = U::new_zeroed();
     union.as_mut_bytes()[..size_of::<T>()].copy_from_slice(member.as_bytes());
     union
+}
+
+/// Writes a set of flags by name, and the bits without a name as a number.
+pub(crate) fn debug_flags<B: Copy + Into<u64>>(
+    f: &mut fmt::Formatter<'_>,
+    set: &str,
+    bits: B,
+    names: &[(&str, B)],
+) -> fmt::Result {
+    let bits = bits.into();
+    let (mut rest, mut separator) = (bits, "");
+    write!(f, "{set}(")?;
+    for (name, flag) in names.iter().map(|(name, flag)| (name, (*flag).into())) {
+        if bits & flag == flag && rest & flag != 0 {
+            rest &= !flag;
+            write!(f, "{separator}{name}")?;
+            separator = " | ";
+        }
+    }
+    match rest {
+        0 if bits == 0 => f.write_str("0)"),
+        0 => f.write_str(")"),
+        _ => write!(f, "{separator}{rest:#x})"),
+    }
 }

@@ -195,12 +195,7 @@ macro_rules! item {
 
         impl core::fmt::Debug for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                write!(f, concat!(stringify!($name), "("))?;
-                if self.0 == 0 {
-                    f.write_str("0")?;
-                }
-                bitflags::parser::to_writer(self, &mut *f)?;
-                f.write_str(")")
+                $crate::layout::debug_flags(f, stringify!($name), self.0, &[$((stringify!($n), $v)),*])
             }
         }
     };

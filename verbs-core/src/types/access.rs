@@ -1,6 +1,6 @@
 //! [`AccessFlags`]: the rights of a memory region.
 
-use bitflags::bitflags;
+use super::flags::bitflags;
 
 bitflags! {
     /// The rights of the device, and through it of a peer, on a memory region.
@@ -10,7 +10,7 @@ bitflags! {
     /// # References
     /// `ibv_reg_mr(3)`, `enum ib_uverbs_access_flags` in `rdma/ib_user_ioctl_verbs.h`
     #[doc(alias = "ibv_access_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct AccessFlags: u32 {
         /// The device may write the region: receives, RDMA reads, atomic results.
         #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]

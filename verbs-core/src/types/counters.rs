@@ -1,7 +1,6 @@
 //! Counters of flow rules and counters of completions.
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
@@ -36,7 +35,7 @@ bitflags! {
     /// # References
     /// `ibv_read_counters(3)`
     #[doc(alias = "ibv_read_counters_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct ReadCountersFlags: u32 {
         /// A value cached by the driver suffices.
         #[doc(alias = "IBV_READ_COUNTERS_ATTR_PREFER_CACHED")]
@@ -77,7 +76,7 @@ bitflags! {
     /// # References
     /// `ibv_qp_attach_comp_cntr(3)`
     #[doc(alias = "ibv_qp_attach_comp_cntr_op")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct CompCntrAttachOps: u32 {
         /// Sends.
         #[doc(alias = "IBV_QP_ATTACH_COMP_CNTR_OP_SEND")]

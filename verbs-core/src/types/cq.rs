@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use bitflags::bitflags;
+use super::flags::bitflags;
 
 /// The attributes of a new completion queue:
 /// `CqInitAttr { comp_vector: 1, ..CqInitAttr::new(256) }`.
@@ -48,7 +48,7 @@ bitflags! {
     /// # References
     /// `ibv_create_cq_ex(3)`
     #[doc(alias = "ibv_create_cq_attr_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct CqFlags: u32 {
         /// One thread polls the queue. Every provider accepts the flag and ignores it: polling
         /// takes `&mut`, so queues have no lock that the flag could remove.
@@ -71,7 +71,7 @@ bitflags! {
     /// # References
     /// `ibv_create_cq_ex(3)`
     #[doc(alias = "ibv_create_cq_wc_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct CqWcFlags: u32 {
         /// The number of received bytes.
         #[doc(alias = "IBV_WC_EX_WITH_BYTE_LEN")]

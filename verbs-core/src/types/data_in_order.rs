@@ -1,6 +1,6 @@
 //! [`DataInOrder`]: the order of a message's bytes in memory.
 
-use bitflags::bitflags;
+use super::flags::bitflags;
 
 bitflags! {
     /// The order in which the bytes of an incoming message appear in memory. Without a flag, only
@@ -9,7 +9,7 @@ bitflags! {
     /// # References
     /// `ibv_query_qp_data_in_order(3)`
     #[doc(alias = "ibv_query_qp_data_in_order_caps")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct DataInOrder: u32 {
         /// All bytes appear in address order.
         #[doc(alias = "IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG")]

@@ -1,7 +1,6 @@
 //! [`DeviceAttr`] and [`DeviceAttrEx`]: the capabilities and limits of a device.
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::{Guid, QpType, open_enum};
 
 open_enum! {
@@ -24,7 +23,7 @@ bitflags! {
     /// The capabilities of a device (`device_cap_flags`; the upper half comes from the extended
     /// query).
     #[doc(alias = "ibv_device_cap_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapFlags: u64 {
         /// `IBV_DEVICE_RESIZE_MAX_WR`.
         #[doc(alias = "IBV_DEVICE_RESIZE_MAX_WR")]
@@ -241,7 +240,7 @@ impl DeviceAttr {
 bitflags! {
     /// The general support for on-demand paging.
     #[doc(alias = "ibv_odp_general_caps")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct OdpGeneralCaps: u64 {
         /// On-demand paging is supported.
         #[doc(alias = "IBV_ODP_SUPPORT")]
@@ -257,7 +256,7 @@ bitflags! {
 bitflags! {
     /// The operations of a transport that may access on-demand paging memory.
     #[doc(alias = "ibv_odp_transport_cap_bits")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct OdpTransportCaps: u32 {
         /// `IBV_ODP_SUPPORT_SEND`.
         #[doc(alias = "IBV_ODP_SUPPORT_SEND")]
@@ -373,7 +372,7 @@ const fn is_qpt_supported(mask: u32, qp_type: QpType) -> bool {
 bitflags! {
     /// The capabilities of raw packet queues.
     #[doc(alias = "ibv_raw_packet_caps")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct RawPacketCaps: u32 {
         /// `IBV_RAW_PACKET_CAP_CVLAN_STRIPPING`.
         #[doc(alias = "IBV_RAW_PACKET_CAP_CVLAN_STRIPPING")]
@@ -395,7 +394,7 @@ bitflags! {
 bitflags! {
     /// The transports that match tags.
     #[doc(alias = "ibv_tm_cap_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct TmCapFlags: u32 {
         /// Reliable connections.
         #[doc(alias = "IBV_TM_CAP_RC")]
@@ -434,7 +433,7 @@ pub struct CqModerationCaps {
 bitflags! {
     /// The operand sizes of an atomic operation over PCIe.
     #[doc(alias = "ibv_pci_atomic_op_size")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct PciAtomicOpSize: u16 {
         /// 4 bytes.
         #[doc(alias = "IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP")]

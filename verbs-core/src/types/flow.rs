@@ -7,8 +7,7 @@
 use core::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
@@ -39,7 +38,7 @@ bitflags! {
     /// # References
     /// `ibv_create_flow(3)`
     #[doc(alias = "ibv_flow_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct FlowFlags: u32 {
         /// Rules of lower priority get the packets as well.
         #[doc(alias = "IBV_FLOW_ATTR_FLAGS_DONT_TRAP")]
@@ -450,7 +449,7 @@ bitflags! {
     #[doc(alias = "IBV_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO")]
     #[doc(alias = "IBV_FLOW_ACTION_ESP_FLAGS_TUNNEL")]
     #[doc(alias = "IBV_FLOW_ACTION_ESP_FLAGS_DECRYPT")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct EspFlags: u32 {
         /// The device processes all of ESP; otherwise it only encrypts and decrypts.
         #[doc(alias = "IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD")]

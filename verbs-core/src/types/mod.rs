@@ -11,6 +11,7 @@ mod data_in_order;
 mod device_attr;
 mod ece;
 pub(crate) mod event;
+pub(crate) mod flags;
 mod flow;
 mod fork;
 mod gid;

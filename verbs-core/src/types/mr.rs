@@ -1,7 +1,6 @@
 //! Memory regions beyond their rights: advice about their pages, their description, DMA handles.
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
@@ -28,7 +27,7 @@ bitflags! {
     ///
     /// # References
     /// `ibv_advise_mr(3)`, `enum ib_uverbs_advise_mr_flag` in `rdma/ib_user_ioctl_verbs.h`
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct AdviseFlags: u32 {
         /// The call returns once the device has followed the advice, with its error if it failed.
         /// Without the flag, the device follows the advice later, and errors are lost.

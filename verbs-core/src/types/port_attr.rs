@@ -1,7 +1,6 @@
 //! [`PortAttr`]: the attributes of a port.
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
@@ -189,7 +188,7 @@ bitflags! {
     /// # References
     /// IBTA volume 1, section 14.2.5.6
     #[doc(alias = "ibv_port_cap_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct PortCapFlags: u32 {
         /// `IBV_PORT_SM`.
         #[doc(alias = "IBV_PORT_SM")]
@@ -275,7 +274,7 @@ bitflags! {
     /// # References
     /// IBTA volume 1, section 14.2.5.6
     #[doc(alias = "ibv_port_cap_flags2")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct PortCapFlags2: u16 {
         /// The node's description can be set.
         #[doc(alias = "IBV_PORT_SET_NODE_DESC_SUP")]
@@ -311,7 +310,7 @@ bitflags! {
     ///
     /// # References
     /// `ibv_query_port(3)`
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct PortFlags: u8 {
         /// Every path from the port needs a global route ([`AhAttr::grh`](super::AhAttr::grh)), as
         /// on RoCE.

@@ -1,7 +1,6 @@
 //! The attributes of queue pairs for creation, modification and queries.
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::{AccessFlags, AhAttr, Mtu, open_enum};
 
 open_enum! {
@@ -88,7 +87,7 @@ bitflags! {
     /// # References
     /// `ibv_modify_qp(3)`
     #[doc(alias = "ibv_qp_attr_mask")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct QpAttrMask: u32 {
         /// `IBV_QP_STATE`.
         #[doc(alias = "IBV_QP_STATE")]

@@ -1,6 +1,6 @@
 //! The attributes of a new queue pair that only some devices support.
 
-use bitflags::bitflags;
+use super::flags::bitflags;
 
 bitflags! {
     /// Properties of a new queue pair.
@@ -8,7 +8,7 @@ bitflags! {
     /// # References
     /// `ibv_create_qp_ex(3)`
     #[doc(alias = "ibv_qp_create_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct QpCreateFlags: u32 {
         /// The queue pair does not receive its own multicast packets.
         #[doc(alias = "IBV_QP_CREATE_BLOCK_SELF_MCAST_LB")]
@@ -33,7 +33,7 @@ bitflags! {
     /// # References
     /// `ibv_create_qp_ex(3)`
     #[doc(alias = "ibv_qp_create_send_ops_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct QpSendOps: u64 {
         /// Writes.
         #[doc(alias = "IBV_QP_EX_WITH_RDMA_WRITE")]

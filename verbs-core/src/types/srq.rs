@@ -1,7 +1,6 @@
 //! The attributes of shared receive queues.
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
@@ -74,7 +73,7 @@ pub struct SrqAttr {
 bitflags! {
     /// The valid members of [`SrqAttr`].
     #[doc(alias = "ibv_srq_attr_mask")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct SrqAttrMask: u32 {
         /// `IBV_SRQ_MAX_WR`.
         #[doc(alias = "IBV_SRQ_MAX_WR")]

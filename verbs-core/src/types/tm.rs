@@ -1,7 +1,6 @@
 //! Tag matching: operations on the tag list of a shared receive queue and the headers of messages.
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::{Sge, open_enum};
 
 bitflags! {
@@ -10,7 +9,7 @@ bitflags! {
     /// # References
     /// `ibv_post_srq_ops(3)`
     #[doc(alias = "ibv_ops_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct OpsFlags: u32 {
         /// The operation generates a completion.
         #[doc(alias = "IBV_OPS_SIGNALED")]

@@ -2,8 +2,7 @@
 
 use core::fmt;
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
@@ -214,7 +213,7 @@ impl WcOpcode {
 bitflags! {
     /// The valid optional fields of a completion.
     #[doc(alias = "ibv_wc_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct WcFlags: u32 {
         /// The first 40 bytes of the receive buffer hold a GRH (UD).
         #[doc(alias = "IBV_WC_GRH")]

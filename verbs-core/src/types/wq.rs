@@ -2,8 +2,7 @@
 
 use core::fmt;
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
@@ -44,7 +43,7 @@ bitflags! {
     /// # References
     /// `ibv_create_wq(3)`
     #[doc(alias = "ibv_wq_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct WqFlags: u32 {
         /// The device removes the outer VLAN tag of received frames.
         #[doc(alias = "IBV_WQ_FLAGS_CVLAN_STRIPPING")]
@@ -116,7 +115,7 @@ bitflags! {
     /// # References
     /// `ibv_create_qp_ex(3)`, `ibv_query_device_ex(3)`
     #[doc(alias = "ibv_rx_hash_function_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct RxHashFunction: u8 {
         /// The Toeplitz function.
         #[doc(alias = "IBV_RX_HASH_FUNC_TOEPLITZ")]
@@ -132,7 +131,7 @@ bitflags! {
     /// # References
     /// `ibv_create_qp_ex(3)`
     #[doc(alias = "ibv_rx_hash_fields")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct RxHashFields: u64 {
         /// The source address of IPv4.
         #[doc(alias = "IBV_RX_HASH_SRC_IPV4")]

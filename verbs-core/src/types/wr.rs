@@ -2,8 +2,7 @@
 
 use core::fmt;
 
-use bitflags::bitflags;
-
+use super::flags::bitflags;
 use super::names::Names;
 use super::{AccessFlags, MwBindInfo, MwType, QpType, UdAddr, open_enum};
 use crate::errno::Errno;
@@ -24,7 +23,7 @@ pub struct Sge {
 bitflags! {
     /// Options of a send work request.
     #[doc(alias = "ibv_send_flags")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct SendFlags: u32 {
         /// Wait for earlier RDMA reads and atomics of this queue.
         #[doc(alias = "IBV_SEND_FENCE")]
@@ -303,7 +302,7 @@ bitflags! {
     /// # References
     /// `ibv_wr_flush(3)`, IBTA volume 1, annex A19 (memory placement extensions)
     #[doc(alias = "ibv_placement_type")]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct FlushPlacement: u8 {
         /// Visible to the peer's whole system.
         #[doc(alias = "IBV_FLUSH_GLOBAL")]
