@@ -64,6 +64,13 @@ impl SoftDevice {
     pub fn builder() -> SoftBuilder {
         SoftBuilder::default()
     }
+
+    /// Creates the devices that another process would have with this value of `VERBS_SOFT`, to
+    /// describe them to it ([`sysfs`](crate::sysfs)). They have the same names if they are the
+    /// first devices of this process.
+    pub fn of_request(list: &str) -> Vec<Result<DeviceInfo, Skipped>> {
+        asked_for(list, &Ok(SoftBuilder::default()))
+    }
 }
 
 /// The settings of a new device.

@@ -12,11 +12,16 @@
 //!     devices/soft/soft0/               numa_node, vendor, ...
 //! ```
 //!
-//! The process removes the folder when it exits. If it is killed, the next process with a soft
+//! `verbs-run` presents the files of its user's devices at `/sys` to a program, in a mount
+//! namespace: [`Tree::present`]. The processes in it use those, if they have the device that is
+//! presented ([`presented`]). Otherwise they create a folder, in `/sys/devices/soft`.
+//!
+//! The process removes its folder when it exits. If it is killed, the next process with a soft
 //! device removes it, because nobody locks it any more. A forked child that still has the
 //! descriptor keeps its parent's folder from being removed.
 //!
-//! While packets arrive or leave, counters are written again after a second.
+//! While packets arrive or leave, counters are written again after a second. To presented ones,
+//! each process adds its packets.
 //!
 //! # References
 //! linux `Documentation/ABI/stable/sysfs-class-infiniband`
@@ -29,9 +34,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::geteuid;
-use verbs_core::discovery::{DeviceInfo, OwnDevice};
+use verbs_core::discovery::{DeviceInfo, OwnDevice, SOFT_ADDRESS};
+use verbs_core::types::Guid;
 use verbs_core::{Errno, environment};
 
 use crate::device::Device;
@@ -39,20 +46,21 @@ use crate::device::counter_files::CounterFiles;
 use crate::device::{exit, limits};
 use crate::io::link::Interface;
 
-/// The folder of this process. It stays until the process exits.
+/// The folder of this process, which stays until the process exits, or the presented files.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
     /// The number of the next device's `uverbs`.
     next: u32,
-    /// Its lock shows that the process lives.
-    _lock: File,
+    /// The file whose lock shows that the process lives. `None` for presented files, which other
+    /// users may read.
+    lock: Option<File>,
 }
 
 /// The paths of a device.
 #[derive(Clone, Debug)]
 pub struct DevicePaths {
-    /// The name of its character device: `uverbs0`. No such file exists.
+    /// The name of its character device: `uverbs0`. Such a file exists where devices are presented.
     pub dev_name: String,
     /// The folder of the character device.
     pub dev_path: PathBuf,
@@ -67,8 +75,11 @@ impl Tree {
     /// The errno of creating a folder or file. `ENOENT` if neither place for it is safe: this
     /// user's, or root's with the sticky bit. `EFBIG` if the process may not write files of 4 KiB.
     pub fn create() -> Result<Self, Errno> {
-        let places =
-            [environment::variable_os("XDG_RUNTIME_DIR").map(PathBuf::from), Some("/dev/shm".into())];
+        let places = [
+            Some(PathBuf::from(SYS).join(DEVICES)),
+            environment::variable_os("XDG_RUNTIME_DIR").map(PathBuf::from),
+            Some("/dev/shm".into()),
+        ];
         let mut last = Errno::NOENT;
         if !has_file_sizes() {
             return Err(Errno::from_raw(libc::EFBIG));
@@ -87,14 +98,39 @@ impl Tree {
         let number = |_| verbs_core::random::draw().map_err(io::Error::from);
         let (high, low) = (number(0)?, number(1)?);
         let root = place.join(format!("{PREFIX}{high:08x}{low:08x}"));
-        folder(&root)?;
+        folder(&root, OWN)?;
         let lock = File::create_new(root.join(LOCK))?;
         lock.lock()?;
         exit::remove(&root.join(LOCK));
-        for class in ["class", "class/infiniband", "class/infiniband_verbs", "devices", "devices/soft"] {
-            folder(&root.join(class))?;
+        for class in ["class", IBDEV_CLASS, UVERBS_CLASS, "devices", DEVICES] {
+            folder(&root.join(class), OWN)?;
         }
-        Ok(Self { root, next: free_number(), _lock: lock })
+        Ok(Self { root, next: free_number(Path::new(SYS)), lock: Some(lock) })
+    }
+
+    /// Uses the folders below `sys`, such as `/sys`, for devices that are presented to other
+    /// processes. Its folders `class/infiniband`, `class/infiniband_verbs` and `devices/soft`
+    /// exist.
+    ///
+    /// # Errors
+    /// The errno of writing the file `abi_version` of uverbs, if it is missing.
+    pub fn present(sys: &Path) -> Result<Self, Errno> {
+        let version = sys.join(UVERBS_CLASS).join("abi_version");
+        if !version.exists() {
+            fs::write(&version, format!("{UVERBS_ABI}\n")).map_err(|error| Errno::from_io(&error))?;
+        }
+        Ok(Self { root: sys.to_owned(), next: free_number(sys), lock: None })
+    }
+
+    /// Keeps the folder while a process lives that this one executes, or replaces itself by: it
+    /// inherits the descriptor of the lock.
+    ///
+    /// # Errors
+    /// Any errno of `fcntl(2)`.
+    pub fn keep_for_children(&self) -> Result<(), Errno> {
+        let Some(lock) = &self.lock else { return Ok(()) };
+        fcntl(lock, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        Ok(())
     }
 
     /// Returns the folder.
@@ -108,65 +144,106 @@ impl Tree {
     /// The errno of creating a folder or file; `ENODEV` if it is not such a device.
     pub fn add(&mut self, device: &DeviceInfo) -> Result<DevicePaths, Errno> {
         let own = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>).ok_or(Errno::NODEV)?;
-        let dev_name = format!("uverbs{}", self.next);
+        // A process without the presented device of this name has the character device.
+        let presented = self.lock.as_ref().and_then(|_| presented_dev_name(Path::new(SYS), &own.name));
+        let is_new = presented.is_none();
+        let dev_name = presented.unwrap_or_else(|| format!("uverbs{}", self.next));
         let entry = self.write(own, &dev_name).map_err(|error| Errno::from_io(&error))?;
-        self.next += 1;
+        self.next += u32::from(is_new);
         Ok(entry)
     }
 
     fn write(&self, device: &Device, dev_name: &str) -> io::Result<DevicePaths> {
         let name = &*device.name;
-        let parent = Folder::create(self.root.join("devices/soft").join(name))?;
+        let is_presented = self.lock.is_none();
+        let mode = if is_presented { EVERYBODY } else { OWN };
+        let parent = Folder::create(self.root.join(DEVICES).join(name), mode)?;
         parent.write_parent()?;
         let ibdev = parent.sub("infiniband")?.sub(name)?;
         ibdev.write_device(device)?;
         ibdev.link("device", "../..")?;
         let port = ibdev.sub("ports")?.sub(&limits::PORT.to_string())?;
         port.write_port(device)?;
-        let counters = CounterFiles::create(&port.sub("counters")?.0, &port.sub("hw_counters")?.0)?;
-        device.publish_counters(counters);
+        let counters = CounterFiles::create(&port.sub("counters")?.path, &port.sub("hw_counters")?.path)?;
+        if !is_presented {
+            device.publish_counters(counters);
+        }
         let uverbs = parent.sub("infiniband_verbs")?.sub(dev_name)?;
         uverbs.file("ibdev", name)?;
         uverbs.file("abi_version", 1)?;
-        uverbs.file("dev", format_args!("231:{}", 192 + self.next))?;
+        if is_presented {
+            // The character device is /dev/null.
+            uverbs.file("dev", "1:3")?;
+            uverbs.file(SOFT_ADDRESS, device.socket.address())?;
+        } else {
+            uverbs.file("dev", format_args!("231:{}", 192 + self.next))?;
+        }
         uverbs.link("device", "../..")?;
         let class = |class: &str, name: &str, kind: &str| {
-            let path = self.root.join("class").join(class).join(name);
+            let path = self.root.join(class).join(name);
             symlink(format!("../../devices/soft/{}/{kind}/{name}", device.name), &path)?;
             exit::remove(&path);
             Ok::<_, io::Error>(path)
         };
         Ok(DevicePaths {
             dev_name: dev_name.to_owned(),
-            dev_path: class("infiniband_verbs", dev_name, "infiniband_verbs")?,
-            ibdev_path: class("infiniband", name, "infiniband")?,
+            dev_path: class(UVERBS_CLASS, dev_name, "infiniband_verbs")?,
+            ibdev_path: class(IBDEV_CLASS, name, "infiniband")?,
         })
     }
 }
 
+/// Returns the files of a device at `/sys`, if `verbs-run` presents this device to the process. Its
+/// counters include those of the process from then on.
+pub fn presented(device: &DeviceInfo) -> Option<DevicePaths> {
+    let own = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>)?;
+    let paths = presented_at(Path::new(SYS), &own.name, own.guid)?;
+    let port = paths.ibdev_path.join("ports").join(limits::PORT.to_string());
+    own.publish_counters(CounterFiles::shared(&port.join("counters"), &port.join("hw_counters")));
+    Some(paths)
+}
+
+fn presented_at(sys: &Path, name: &str, guid: Guid) -> Option<DevicePaths> {
+    let dev_name = presented_dev_name(sys, name)?;
+    let ibdev_path = sys.join(IBDEV_CLASS).join(name);
+    let found = fs::read_to_string(ibdev_path.join("node_guid")).ok()?;
+    let dev_path = sys.join(UVERBS_CLASS).join(&dev_name);
+    (found.trim() == groups(guid.0.to_be_bytes())).then_some(DevicePaths { dev_name, dev_path, ibdev_path })
+}
+
+/// Returns the name of the character device that is presented with an RDMA device.
+fn presented_dev_name(sys: &Path, name: &str) -> Option<String> {
+    let entries = sys.join(IBDEV_CLASS).join(name).join("device/infiniband_verbs").read_dir().ok()?;
+    let mut presented = entries.flatten().filter(|entry| entry.path().join(SOFT_ADDRESS).exists());
+    presented.next()?.file_name().into_string().ok()
+}
+
 /// A folder whose files are removed at exit.
-struct Folder(PathBuf);
+struct Folder {
+    path: PathBuf,
+    mode: u32,
+}
 
 impl Folder {
-    fn create(path: PathBuf) -> io::Result<Self> {
-        folder(&path)?;
-        Ok(Self(path))
+    fn create(path: PathBuf, mode: u32) -> io::Result<Self> {
+        folder(&path, mode)?;
+        Ok(Self { path, mode })
     }
 
     fn sub(&self, name: &str) -> io::Result<Self> {
-        Self::create(self.0.join(name))
+        Self::create(self.path.join(name), self.mode)
     }
 
     /// Writes a file of one line.
     fn file(&self, name: &str, line: impl Display) -> io::Result<()> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         fs::write(&path, format!("{line}\n"))?;
         exit::remove(&path);
         Ok(())
     }
 
     fn link(&self, name: &str, to: &str) -> io::Result<()> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         symlink(to, &path)?;
         exit::remove(&path);
         Ok(())
@@ -245,8 +322,8 @@ fn has_file_sizes() -> bool {
 }
 
 /// Creates a folder of this user.
-fn folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(path)?;
+fn folder(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().mode(mode).create(path)?;
     exit::remove(path);
     Ok(())
 }
@@ -274,8 +351,8 @@ fn has_ended(root: &Path) -> bool {
 }
 
 /// Returns the first number above those of the kernel's devices.
-fn free_number() -> u32 {
-    let entries = fs::read_dir("/sys/class/infiniband_verbs").into_iter().flatten().flatten();
+fn free_number(sys: &Path) -> u32 {
+    let entries = fs::read_dir(sys.join(UVERBS_CLASS)).into_iter().flatten().flatten();
     let number = |name: &str| name.strip_prefix("uverbs")?.parse::<u32>().ok();
     let last = entries.filter_map(|entry| number(entry.file_name().to_str()?)).max();
     last.map_or(0, |last| last.saturating_add(1))
@@ -302,6 +379,21 @@ fn cpu_mask(list: &str) -> String {
     }
     words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
 }
+
+/// The place of the presented files.
+const SYS: &str = "/sys";
+
+/// The folder of devices, and those of their classes.
+const DEVICES: &str = "devices/soft";
+const IBDEV_CLASS: &str = "class/infiniband";
+const UVERBS_CLASS: &str = "class/infiniband_verbs";
+
+/// The version of uverbs.
+const UVERBS_ABI: u32 = 6;
+
+/// The modes of folders that only this user reads, and of folders that everybody does.
+const OWN: u32 = 0o700;
+const EVERYBODY: u32 = 0o755;
 
 /// The beginning of the folder's name.
 const PREFIX: &str = "verbs-soft-";

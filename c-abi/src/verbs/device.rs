@@ -14,7 +14,7 @@ use core::ptr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use provider_soft::sysfs::{DevicePaths, Tree};
+use provider_soft::sysfs::{self, DevicePaths, Tree};
 use verbs::{Device, DeviceList};
 use verbs_core::discovery::DeviceInfo;
 use verbs_core::fork::{ForkGuard, ForkLock};
@@ -86,9 +86,12 @@ impl Known {
     }
 }
 
-/// Returns the files of a soft device, in the folder of this process. Returns `None` if they cannot
-/// be created: the device works without them.
+/// Returns the files of a soft device, as `verbs-run` presents them or in the folder of this
+/// process. Returns `None` if they cannot be created: the device works without them.
 fn own_paths(info: &DeviceInfo) -> Option<DevicePaths> {
+    if let Some(presented) = sysfs::presented(info) {
+        return Some(presented);
+    }
     static TREE: ForkLock<Option<(u32, Tree)>> = ForkLock::new(None);
     let mut tree = TREE.lock_or(|| None);
     let process = std::process::id();

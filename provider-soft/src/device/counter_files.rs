@@ -1,7 +1,7 @@
 //! [`CounterFiles`]: the counters of a device as files, as sysfs has them.
 
-use std::fs::{self, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,8 @@ pub(crate) struct CounterFiles {
     folders: [PathBuf; 2],
     written: Counters,
     at: Time,
+    /// Whether other processes add their packets as well.
+    is_shared: bool,
 }
 
 /// The nanoseconds after which changed counters are written again.
@@ -32,7 +34,13 @@ impl CounterFiles {
         }
         // In milliseconds.
         create(&kind.join("lifespan"), INTERVAL / 1_000_000)?;
-        Ok(Self { folders: [port, kind].map(Path::to_owned), written: Counters::default(), at: Time(0) })
+        Ok(Self { is_shared: false, ..Self::shared(port, kind) })
+    }
+
+    /// Uses the files of a device that several processes have. Each adds its packets.
+    pub(crate) fn shared(port: &Path, kind: &Path) -> Self {
+        let folders = [port, kind].map(Path::to_owned);
+        Self { folders, written: Counters::default(), at: Time(0), is_shared: true }
     }
 
     /// Writes the counters if they have changed and were not written for a while. Returns the time
@@ -46,11 +54,25 @@ impl CounterFiles {
         if now < due {
             return Some(due);
         }
+        let _lock = match self.is_shared.then(|| lock(&self.folders[0])) {
+            None => None,
+            Some(Ok(Some(lock))) => Some(lock),
+            // A process that writes them is stopped, for example in a debugger.
+            Some(Ok(None)) => return Some(Time(now.0 + INTERVAL)),
+            // This user may not write them.
+            Some(Err(_)) => {
+                (self.written, self.at) = (counters, now);
+                return None;
+            }
+        };
         for (folder, named) in self.folders.iter().zip([PORT, KIND]) {
             for (name, value) in named {
-                if value(&counters) != value(&self.written) {
+                let (new, old) = (value(&counters), value(&self.written));
+                if new != old {
+                    let path = folder.join(name);
                     // The device works without its files.
-                    let _ = write(&folder.join(name), value(&counters));
+                    let _ =
+                        if self.is_shared { add(&path, new.wrapping_sub(old)) } else { write(&path, new) };
                 }
             }
         }
@@ -69,6 +91,23 @@ fn create(path: &Path, number: u64) -> io::Result<()> {
 fn write(path: &Path, number: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     file.write_all_at(format!("{number}\n").as_bytes(), 0)
+}
+
+/// Locks the files of several processes. Returns `None` while another process has the lock.
+fn lock(port: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().write(true).open(port.join(PORT[0].0))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Adds to the number in a file.
+fn add(path: &Path, more: u64) -> io::Result<()> {
+    let number = fs::read_to_string(path)?;
+    let number: u64 = number.trim().parse().map_err(|_| ErrorKind::InvalidData)?;
+    write(path, number.wrapping_add(more))
 }
 
 type Named = (&'static str, fn(&Counters) -> u64);
@@ -133,6 +172,32 @@ mod tests {
         assert_eq!(read("port_xmit_packets"), "9\n");
         assert_eq!(files.update(Time(2 * second), counters(100)), None);
         assert_eq!(read("port_xmit_packets"), "100\n");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn processes_add_their_packets_to_files_that_they_share() {
+        let folder = std::env::temp_dir().join(format!("shared-counters-{}", std::process::id()));
+        let [port, kind] = ["counters", "hw_counters"].map(|name| folder.join(name));
+        for path in [&port, &kind] {
+            fs::create_dir_all(path).unwrap();
+        }
+        CounterFiles::create(&port, &kind).unwrap();
+        let [mut one, mut other] = [(); 2].map(|()| CounterFiles::shared(&port, &kind));
+        let counters = |sent| move || Counters { sent, ..Counters::default() };
+        let read = || fs::read_to_string(port.join("port_xmit_packets")).unwrap();
+        assert_eq!(one.update(Time(INTERVAL), counters(9)), None);
+        assert_eq!(other.update(Time(INTERVAL), counters(5)), None);
+        assert_eq!(one.update(Time(2 * INTERVAL), counters(10)), None);
+        assert_eq!(read(), "15\n");
+        let held = lock(&port).unwrap().unwrap();
+        let later = Some(Time(4 * INTERVAL));
+        assert_eq!(other.update(Time(3 * INTERVAL), counters(7)), later, "the other process is stopped");
+        drop(held);
+        assert_eq!(other.update(Time(4 * INTERVAL), counters(7)), None);
+        assert_eq!(read(), "17\n");
+        fs::remove_dir_all(&port).unwrap();
+        assert_eq!(one.update(Time(5 * INTERVAL), counters(11)), None, "files that are gone are left alone");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -48,6 +48,7 @@ pub use netlink::{NetlinkSocket, Wire};
 pub use skipped::Skipped;
 #[doc(hidden)]
 pub use sysfs::Roots;
+pub use sysfs::SOFT_ADDRESS;
 pub use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 
 pub use crate::skip_reason::{MANY_DESCRIPTORS, SkipReason};

@@ -52,6 +52,10 @@ impl Roots {
     }
 }
 
+/// A file in the directory of a uverbs device that is presented to the process by `verbs-run`, and
+/// that no kernel has: it contains the address of a soft device.
+pub const SOFT_ADDRESS: &str = "soft_address";
+
 /// An entry of a directory of uverbs devices.
 pub(super) struct UverbsEntry {
     /// The file name, unchecked.
@@ -62,7 +66,8 @@ pub(super) struct UverbsEntry {
     pub(super) ibdev: Result<Vec<u8>, Errno>,
 }
 
-/// Returns the uverbs devices in a directory, in the directory's order, which rdma-core also uses.
+/// Returns the kernel's uverbs devices in a directory, in the directory's order, which rdma-core
+/// also uses.
 ///
 /// # Errors
 /// The errno of `opendir(3)`; notably `ENOENT` if the kernel has no RDMA.
@@ -77,6 +82,8 @@ pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
         })
         // The class also has plain files, such as abi_version.
         .filter(|entry| entry.ibdev != Err(Errno::NOTDIR))
+        // The provider of soft devices lists them.
+        .filter(|entry| !entry.path.join(SOFT_ADDRESS).exists())
         .collect())
 }
 
