@@ -5,10 +5,13 @@
 //! - For connections by address: `cmtime`, `mckey`, `rdma_client`, `rdma_server`, `rdma_xclient`,
 //!   `rdma_xserver`, `rping`, `ucmatose` and `udaddy`.
 //!
+//! `verbs-run` is ours: it runs another program on our `libibverbs.so.1`.
+//!
 //! From top to bottom; a file imports only files below it:
 //!
 //! | file | content |
 //! |---|---|
+//! | [`verbs_run`] | `verbs-run` |
 //! | [`asyncwatch`] | `ibv_asyncwatch` |
 //! | [`devinfo`] | `ibv_devinfo` |
 //! | [`devices`] | `ibv_devices` |
@@ -45,8 +48,9 @@ pub mod devinfo;
 pub mod getopt;
 pub mod pingpong;
 pub mod rping;
+pub mod verbs_run;
 
-/// The names of the programs, in alphabetical order.
+/// The names of rdma-core's programs, in alphabetical order. [`LAUNCHER`] is not one of them.
 ///
 /// This crate's tests compare it with `src/bin/`, the table above and the documents. The suites and
 /// the programs they copy are checked by `verbs-tests`.
@@ -69,3 +73,6 @@ pub const PROGRAMS: &[&str] = &[
     "ucmatose",
     "udaddy",
 ];
+
+/// The program that has no counterpart in rdma-core.
+pub const LAUNCHER: &str = "verbs-run";
