@@ -10,7 +10,7 @@
 //! | [`link`] | links the libraries |
 //! | [`verify`] | compares them with the list |
 //! | [`shipped`] | unpacks the package, for the tests of the libraries as programs get them |
-//! | [`deb`], `debian/`, `verbs-run` | the package, its documents, and the wrapper in it |
+//! | [`deb`], `debian/` | the package, and its documents |
 
 mod deb;
 mod link;
@@ -31,6 +31,7 @@ use anyhow::Result;
 
 pub(crate) use self::link::{ARCHIVE, PROFILE, build, link_for_aarch64};
 use self::link::{archive, copy};
+use self::run::static_launcher;
 use crate::progress::say;
 
 /// Command line of `cargo xtask c-abi`.
@@ -45,9 +46,14 @@ pub(crate) struct Args {
     #[arg(long, default_value = PROFILE, value_name = "NAME")]
     profile: String,
 
-    /// Write a Debian package into this folder, with the libraries and the wrapper verbs-run
+    /// Write a Debian package into this folder, with the libraries and the program verbs-run
     #[arg(long, value_name = "DIR")]
     deb: Option<PathBuf>,
+
+    /// The verbs-run of that package, a static program [default: one is built with the system's C
+    /// library]
+    #[arg(long, value_name = "FILE", requires = "deb")]
+    launcher: Option<PathBuf>,
 }
 
 /// Runs `c-abi`.
@@ -58,7 +64,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         say("no headers are written: compile with those of libibverbs-dev and librdmacm-dev");
     }
     if let Some(dir) = &args.deb {
-        println!("{}", deb::write(&archive(&args.profile)?, dir)?.display());
+        let launcher = match &args.launcher {
+            Some(launcher) => launcher.clone(),
+            None => static_launcher("release")?,
+        };
+        println!("{}", deb::write(&archive(&args.profile)?, &launcher, dir)?.display());
     }
     if args.deb.is_none() || args.out.is_some() {
         println!("{}", args.out.as_ref().unwrap_or(&built).display());

@@ -1,22 +1,20 @@
 //! `cargo xtask run-c`: a program that was linked against libibverbs runs on ours.
 
-use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result};
 
+use super::deb::LAUNCHER;
 use super::link::{PROFILE, build};
+use crate::cargo;
 
 /// Exit status if the libraries cannot be built.
 pub(crate) const STATUS_NOT_BUILT: u8 = 125;
-const STATUS_NOT_EXECUTABLE: u8 = 126;
-const STATUS_NOT_FOUND: u8 = 127;
 
-/// Exit status of `run-c`, shown by --help.
+/// Exit status of `run-c`, shown by --help. `verbs-run` has the same.
 const STATUSES: &str = "\
 Exit status:
   the command's own; shells show 128+N if signal N ended it
@@ -28,7 +26,8 @@ Exit status:
 #[derive(clap::Args)]
 #[command(after_help = STATUSES)]
 pub(crate) struct Args {
-    /// Add soft devices to the command's list: VERBS_SOFT=auto, unless it is set
+    /// Add soft devices, which the command also finds in /sys and /dev: VERBS_SOFT=auto, unless it
+    /// is set
     #[arg(long)]
     soft: bool,
 
@@ -41,42 +40,28 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Runs `run-c`: the command replaces this process, and keeps its number, terminal and descriptors.
+/// Runs `run-c`: `verbs-run` and then the command replace this process, whose number, terminal and
+/// descriptors the command keeps.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let libraries = build(&args.profile)?;
-    let Some((program, arguments)) = args.command.split_first() else { return Ok(ExitCode::FAILURE) };
-    let mut command = Command::new(program);
-    command.args(arguments);
-    command.env("LD_LIBRARY_PATH", search_path(&libraries, std::env::var_os("LD_LIBRARY_PATH").as_deref())?);
-    if args.soft && std::env::var_os("VERBS_SOFT").is_none() {
-        command.env("VERBS_SOFT", "auto");
+    let launcher = build_launcher()?;
+    let mut command = Command::new(&launcher);
+    command.arg("--libraries").arg(libraries);
+    if !args.soft && std::env::var_os("VERBS_SOFT").is_none() {
+        command.arg("--no-soft");
     }
-    let error = command.exec();
-    let program = program.display();
-    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound {
-        eprintln!("xtask run-c: there is no command `{program}`");
-        STATUS_NOT_FOUND
-    } else {
-        eprintln!("xtask run-c: cannot execute `{program}`: {error}");
-        STATUS_NOT_EXECUTABLE
-    }))
+    let error = command.arg("--").args(&args.command).exec();
+    Err(error).with_context(|| format!("cannot execute {}", launcher.display()))
 }
 
-/// Puts a folder in front of a search path of the loader.
-fn search_path(folder: &Path, existing: Option<&OsStr>) -> Result<OsString> {
-    let separated = folder.as_os_str().as_bytes().iter().any(|byte| b":;".contains(byte));
-    ensure!(!separated, "the loader cannot search {}: a colon or semicolon ends its name", folder.display());
-    let mut path = folder.as_os_str().to_owned();
-    // An empty element is the current folder.
-    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
-        path.push(":");
-        path.push(existing);
-    }
-    Ok(path)
+/// Builds `verbs-run` as a static program with a Cargo profile, and returns the program.
+pub(super) fn static_launcher(profile: &str) -> Result<PathBuf> {
+    Ok(cargo::build_static(&cargo::host_target(), profile)?.join(LAUNCHER))
 }
 
-#[test]
-fn a_folder_that_the_loader_would_split_is_refused() {
-    assert!(search_path(Path::new("/a:b/c-abi"), None).is_err());
-    assert!(search_path(Path::new("/a;b/c-abi"), None).is_err());
+/// Builds `verbs-run`, and returns the program. It runs only for milliseconds, so it is not
+/// optimised.
+fn build_launcher() -> Result<PathBuf> {
+    let folder = cargo::build(&["--quiet", "--package", "rdma-tools", "--bin", LAUNCHER])?;
+    Ok(folder.join(LAUNCHER))
 }

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::deb;
 use super::link::{PROFILE, archive, build};
+use super::run::static_launcher;
 use crate::process::output;
 use crate::{apt, cargo};
 
@@ -25,7 +26,8 @@ pub(crate) fn make() -> Result<Shipped> {
         return Ok(Shipped { libraries: build(PROFILE)?, package: None });
     }
     let work = cargo::target_directory()?.join(PROFILE).join("deb");
-    let package = deb::write(&archive(PROFILE)?, &work)?;
+    // The profile of the static tools of guests.
+    let package = deb::write(&archive(PROFILE)?, &static_launcher("dev")?, &work)?;
     let unpacked = work.join("unpacked");
     if unpacked.exists() {
         std::fs::remove_dir_all(&unpacked)?;
