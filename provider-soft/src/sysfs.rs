@@ -449,6 +449,29 @@ mod tests {
     }
 
     #[test]
+    fn a_presented_device_is_recognised_by_its_guid_and_read_by_everybody() {
+        let sys = std::env::temp_dir().join(format!("presented-{}", std::process::id()));
+        for folder in [IBDEV_CLASS, UVERBS_CLASS, DEVICES] {
+            fs::create_dir_all(sys.join(folder)).unwrap();
+        }
+        // The kernel's devices keep their numbers.
+        fs::create_dir(sys.join(UVERBS_CLASS).join("uverbs3")).unwrap();
+        let info = crate::SoftDevice::auto().unwrap();
+        let mut tree = Tree::present(&sys).unwrap();
+        let paths = tree.add(&info).unwrap();
+        assert_eq!(paths.dev_name, "uverbs4");
+        let found = presented_at(&sys, info.name(), info.node_guid()).unwrap();
+        assert_eq!((found.ibdev_path, found.dev_path), (paths.ibdev_path, paths.dev_path.clone()));
+        assert!(presented_at(&sys, info.name(), Guid(1)).is_none(), "another address");
+        assert_eq!(presented_dev_name(&sys, info.name()).as_deref(), Some("uverbs4"));
+        assert_eq!(presented_dev_name(&sys, "uverbs3"), None);
+        assert_eq!(fs::read_to_string(sys.join(UVERBS_CLASS).join("abi_version")).unwrap(), "6\n");
+        assert_eq!(fs::read_to_string(paths.dev_path.join("dev")).unwrap(), "1:3\n");
+        assert_eq!(paths.dev_path.metadata().unwrap().mode() & 0o500, 0o500);
+        fs::remove_dir_all(&sys).unwrap();
+    }
+
+    #[test]
     fn the_folder_of_a_process_that_has_ended_is_removed_and_no_other() {
         let place = std::env::temp_dir().join(format!("sysfs-{}", std::process::id()));
         fs::create_dir(&place).unwrap();

@@ -44,6 +44,15 @@ fn sysfs_alone_tells_all_but_index_driver_and_ports() {
 }
 
 #[test]
+fn a_presented_soft_device_is_not_one_of_the_kernel() {
+    let files =
+        Files::none().with_device("rxe0", "uverbs0", "231:192").with_device("soft0", "uverbs1", "1:3");
+    files.write("sys/class/infiniband_verbs/uverbs1/soft_address", "127.0.0.1\n");
+    let found = files.discover_by_sysfs().unwrap();
+    assert_eq!((names(&found), found.skipped.len()), (vec!["rxe0"], 0));
+}
+
+#[test]
 fn sysfs_alone_lists_in_the_order_of_the_directory() {
     let mut files = Files::none();
     for (at, name) in ["mm", "aa", "zz", "bb", "yy", "cc"].into_iter().enumerate() {
