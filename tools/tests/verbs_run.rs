@@ -264,6 +264,12 @@ fn the_program_replaces_verbs_run(place: &Place) -> Result<(), Skip> {
     let output = finish(child, "sh");
     assert_eq!(texts(&output), (format!("{pid} a b --soft\ntext\n"), String::new()));
     assert_eq!(output.status.code(), Some(7));
+    // A script without `#!`, by a shell.
+    let script = place.root.join("script");
+    fs::write(&script, "echo $1 $VERBS_SOFT\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = run(&mut place.verbs_run(&[script.to_str().unwrap(), "word"]));
+    assert_eq!(texts(&output), ("word auto\n".to_owned(), String::new()));
     let killed = run(&mut place.verbs_run(&["sh", "-c", "kill -TERM $$"]));
     assert_eq!(killed.status.signal(), Some(libc::SIGTERM));
     Ok(())
@@ -419,6 +425,8 @@ fn an_address_is_reported(place: &Place) -> Result<(), Skip> {
     let (out, err) = texts(&output);
     assert!(out.lines().any(|line| line == "soft1") && !out.contains("soft0"), "{out}");
     assert!(err.lines().count() == 1 && err.contains("192.0.2.1 is not an address of this machine"), "{err}");
+    let checked = run(&mut place.verbs_run(&["--check", "--soft=192.0.2.1,127.77.77.77"]));
+    assert_eq!((checked.status.code(), texts(&checked).1), (Some(1), err));
     Ok(())
 }
 

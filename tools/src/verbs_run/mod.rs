@@ -41,6 +41,7 @@ pub mod namespace;
 pub mod options;
 pub mod python;
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
@@ -49,11 +50,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use provider_soft::sysfs::Tree;
+use verbs_core::discovery::Skipped;
 
 use self::bundled::Bundled;
 use self::devices::Presented;
 use self::namespace::Refusal;
 use self::options::{Action, Options};
+use self::python::Surroundings;
 
 /// The exit status if the command line is wrong or the libraries are missing.
 pub const STATUS_MISUSE: u8 = 125;
@@ -91,12 +94,12 @@ fn soft_devices(options: &Options, variable: Option<OsString>) -> Option<OsStrin
     Some(options.soft.clone().map(OsString::from).or(variable).unwrap_or_else(|| "auto".into()))
 }
 
-/// Presents the devices, prints them, and returns 0; returns 1 if that is not possible.
+/// Presents the devices, prints them, and returns 0; returns 1 if one of them is missing.
 fn check(soft: Option<&OsStr>) -> u8 {
     match namespace::enter().and_then(|()| devices::lay()).and_then(|()| present(soft)) {
-        Ok(presented) => {
+        Ok((presented, is_complete)) => {
             presented.iter().for_each(|device| println!("{device}"));
-            0
+            u8::from(!is_complete)
         }
         Err(refusal) => {
             say(refusal);
@@ -105,8 +108,16 @@ fn check(soft: Option<&OsStr>) -> u8 {
     }
 }
 
-fn present(soft: Option<&OsStr>) -> Result<Vec<Presented>, Refusal> {
-    soft.map_or_else(|| Ok(Vec::new()), |list| devices::present(list, |skipped| say(skipped)))
+/// Presents the devices, and reports those that cannot be created. Returns whether there are none
+/// of these as well.
+fn present(soft: Option<&OsStr>) -> Result<(Vec<Presented>, bool), Refusal> {
+    let is_complete = Cell::new(true);
+    let report = |skipped: &Skipped| {
+        is_complete.set(false);
+        say(skipped);
+    };
+    let presented = soft.map_or_else(|| Ok(Vec::new()), |list| devices::present(list, report))?;
+    Ok((presented, is_complete.get()))
 }
 
 /// Moves this process to a namespace that has the devices.
@@ -116,7 +127,7 @@ fn enter(soft: Option<&OsStr>) -> Result<Vec<Presented>, Refusal> {
     if soft.is_some() {
         devices::lay()?;
     }
-    present(soft)
+    present(soft).map(|(presented, _)| presented)
 }
 
 fn run(options: &Options, soft: Option<&OsStr>) -> u8 {
@@ -204,13 +215,22 @@ impl Drop for Links {
 /// Replaces this process by the command. Returns the exit status if that fails.
 fn execute(command: &[OsString], search_path: &OsStr, soft: Option<&OsStr>) -> u8 {
     let Some((program, arguments)) = command.split_first() else { return STATUS_MISUSE };
-    let mut command = Command::new(program);
-    command.args(arguments).env(LD_LIBRARY_PATH, search_path);
-    match soft {
-        Some(soft) => command.env(VERBS_SOFT, soft),
-        None => command.env_remove(VERBS_SOFT),
+    let execute = |program: &OsStr, first: Option<&Path>| {
+        let mut command = Command::new(program);
+        command.args(first).args(arguments).env(LD_LIBRARY_PATH, search_path);
+        match soft {
+            Some(soft) => command.env(VERBS_SOFT, soft),
+            None => command.env_remove(VERBS_SOFT),
+        };
+        command.exec()
     };
-    let error = command.exec();
+    let mut error = execute(program, None);
+    // A script without `#!`, which only some C libraries execute by a shell.
+    if error.raw_os_error() == Some(libc::ENOEXEC)
+        && let Some(script) = Surroundings::of_process().program(program)
+    {
+        error = execute(OsStr::new("/bin/sh"), Some(&script));
+    }
     // The errno can be that of a folder in PATH which this user may not search.
     if error.kind() == ErrorKind::NotFound || !exists(program) {
         say(format_args!("there is no command `{}`", program.display()));

@@ -91,7 +91,7 @@ Options:
   --libraries DIR     the folder of our libraries, if it is not beside this program
   --no-namespace      only set variables: programs that look into /sys and /dev find no soft device
   --check             present the devices, print them, and exit with 0; exit with 1 and the reason
-                      if this user may not change the mounts of a process here
+                      if a device cannot be created, or if mounts are forbidden here
   -h, --help          print this text
   --version           print the version
 

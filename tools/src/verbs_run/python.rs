@@ -28,13 +28,14 @@ impl Surroundings {
         Self { variables: std::env::vars_os().collect() }
     }
 
+    /// Returns the variable, if it is set and not empty.
     fn variable(&self, name: &str) -> Option<&OsStr> {
         let found = self.variables.iter().find(|(variable, _)| variable == name);
         found.map(|(_, value)| &**value).filter(|value| !value.is_empty())
     }
 
     /// Returns the file that the name of a command stands for.
-    fn program(&self, name: &OsStr) -> Option<PathBuf> {
+    pub fn program(&self, name: &OsStr) -> Option<PathBuf> {
         if name.as_bytes().contains(&b'/') {
             return Some(name.into()).filter(|path: &PathBuf| is_program(path));
         }
@@ -86,6 +87,11 @@ impl Found {
         // Debian's Python searches both.
         if prefix == Path::new("/usr") {
             self.of_prefix(Path::new("/usr/local"));
+        }
+        // The programs of pyenv are scripts that start one of its versions.
+        if bin.file_name() == Some(OsStr::new("shims")) {
+            let versions = prefix.join("versions").read_dir().into_iter().flatten().flatten();
+            versions.for_each(|version| self.of_prefix(&version.path()));
         }
     }
 
@@ -156,9 +162,10 @@ mod tests {
             "venv/lib/python3.11/site-packages",
             "home/.local/lib/python3.12/site-packages",
             "on the path",
+            "pyenv/versions/3.12.1/lib/python3.12/site-packages",
         ];
         sites.iter().for_each(|site| fs::create_dir_all(root.join(site)).unwrap());
-        for folder in ["base/bin", "venv/bin", "bin"] {
+        for folder in ["base/bin", "venv/bin", "bin", "pyenv/shims"] {
             fs::create_dir_all(root.join(folder)).unwrap();
         }
         let program = |path: &str, text: &str| {
@@ -198,6 +205,8 @@ mod tests {
         let path = format!("{}:{}", at("bin"), at("venv/bin"));
         assert_eq!(found(&["by-name"], &around(&[("PATH", &path)])), environment);
         assert_eq!(found(&["sh"], &around(&[("HOME", &at("home"))])), [sites[2]]);
+        program("pyenv/shims/python3", "#!/usr/bin/env bash\n");
+        assert_eq!(found(&["python3"], &around(&[("PATH", &at("pyenv/shims"))])), [sites[4]]);
         let other =
             [("HOME", &*at("home")), ("PYTHONUSERBASE", &at("x")), ("PYTHONPATH", &at("on the path"))];
         assert_eq!(found(&["sh"], &around(&other)), [sites[3]]);
