@@ -11,12 +11,12 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItemFn, Item, ItemMacro, ItemMod, ItemUse, Meta, UseTree, Visibility};
 
 /// Each file of a crate, and the files that it imports.
-pub type Graph = BTreeMap<String, BTreeSet<String>>;
+pub(super) type Graph = BTreeMap<String, BTreeSet<String>>;
 
 type Names = Vec<String>;
 
 /// Returns the imports between files. Each has a path below `src` and its source.
-pub fn graph(files: &[(String, String)]) -> Graph {
+pub(super) fn graph(files: &[(String, String)]) -> Graph {
     let mut modules = Modules::default();
     for (file, source) in files {
         let mut path: Names = file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
@@ -36,7 +36,7 @@ pub fn graph(files: &[(String, String)]) -> Graph {
 }
 
 /// Returns the circles: sets of nodes that import each other, directly or not.
-pub fn circles(graph: &Graph) -> Vec<BTreeSet<String>> {
+pub(super) fn circles(graph: &Graph) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<_, _> = graph.keys().map(|node| (node, reached(graph, node))).collect();
     let mut circles = Vec::new();
     for (node, ahead) in &reached {
