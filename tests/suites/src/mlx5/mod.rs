@@ -166,8 +166,13 @@ impl fmt::Display for Setup {
     }
 }
 
-/// Returns all cases for a guest, in execution order: the last ones break the device.
+/// Returns all cases for a guest, in execution order. The last ones break the device. The very last
+/// one removes it: with our library in a guest with Ethernet ports, with C's in the other one.
 pub fn all(setup: Setup) -> Vec<Case> {
+    let removal = match setup.port {
+        Port::Ib => faults::removal(),
+        Port::Roce => linked(faults::removal()),
+    };
     [
         devinfo::cases(setup),
         pingpong::cases(setup),
@@ -194,6 +199,7 @@ pub fn all(setup: Setup) -> Vec<Case> {
         compressed::cases(setup),
         linked(faults::cases(setup)),
         faults::cases(setup),
+        removal,
     ]
     .into_iter()
     .flatten()
