@@ -80,9 +80,9 @@ mod tests {
                 Some((stanza.strip_prefix("Files: ")?.lines().next()?, stanza.lines().last()?))
             })
             .collect();
-        // Packages of the workspace have their folder behind the version.
+        // Packages of the workspace have their folder behind the version. Trees are apart by a line.
         for line in tree.lines().filter(|line| !line.contains(" (/") && !line.contains("(*)")) {
-            let (package, terms) = line.split_once('|').unwrap();
+            let Some((package, terms)) = line.split_once('|') else { continue };
             let name = package.split(' ').next().unwrap();
             let stanza = stanzas.iter().find(|(files, _)| files.split(' ').any(|file| file == name));
             let (_, license) = stanza.unwrap_or_else(|| panic!("{package} is not in the copyright file"));
