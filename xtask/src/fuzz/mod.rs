@@ -166,23 +166,13 @@ fn build(workspace: &str, seconds: u64) -> Result<PathBuf> {
         .arg(cargo::root().join(workspace).join("Cargo.toml"))
         .arg("--target-dir")
         .arg(&dir)
-        .env("RUSTFLAGS", FLAGS.join(" "));
+        .env("RUSTFLAGS", FLAGS.lines().collect::<Vec<_>>().join(" "));
     process::run(&mut command)?;
     Ok(dir)
 }
 
-/// Flags that cargo-fuzz passes, except the sanitizer's.
-const FLAGS: [&str; 9] = [
-    "--cfg fuzzing",
-    "-Cpasses=sancov-module",
-    "-Cllvm-args=-sanitizer-coverage-level=4",
-    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
-    "-Cllvm-args=-sanitizer-coverage-pc-table",
-    "-Cllvm-args=-sanitizer-coverage-trace-compares",
-    "-Ccodegen-units=1",
-    "-Cdebug-assertions",
-    "-Coverflow-checks",
-];
+/// Flags that cargo-fuzz passes, except the sanitizer's; a line each.
+const FLAGS: &str = include_str!("flags.txt");
 
 #[cfg(test)]
 mod tests {
