@@ -9,9 +9,9 @@
 //!
 //! The linker (`--wrap`) therefore redirects all calls of these C functions in the image to this
 //! file, including calls from the crates below and from Rust's standard library.
-//! `xtask/src/c_abi/points.toml` lists the names. Programs keep their own `write`, because the image
-//! does not export one. A thread can be cancelled only in the waits, which call the C library by
-//! other names (`c-abi/src/handle/wait.rs`).
+//! `xtask/src/c_abi/points.toml` lists the names. Programs keep their own `write`, because the
+//! image does not export one. A thread can be cancelled only in the waits, which call the C library
+//! by other names (`c-abi/src/handle/wait.rs`).
 //!
 //! # Safety
 //! Each function behaves like the C library function of the same name, so the caller's promise for

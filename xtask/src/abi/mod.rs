@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The files hold the C compiler's values for every constant, struct and union of the headers in
-//! `headers.toml`, of `infiniband/verbs.h` and `rdma/rdma_cma.h`; the tests `golden` of the two crates compare
-//! their types with them and need neither headers nor compiler. Two runs on the same headers write
-//! the same bytes.
+//! `headers.toml`, of `infiniband/verbs.h` and `rdma/rdma_cma.h`; the tests `golden` of the two
+//! crates compare their types with them and need neither headers nor compiler. Two runs on the same
+//! headers write the same bytes.
 
 mod header;
 mod verbs;
@@ -112,8 +112,8 @@ fn write_kernel(scratch: &Path) -> Result<()> {
     write("uverbs-abi/golden/socket.txt", &unit, &socket.collect::<Result<Vec<_>>>()?, &preamble)
 }
 
-/// Writes the golden file of definitions. One without a layout that is not left out is an error; the
-/// compiler reports a macro without a value.
+/// Writes the golden file of definitions. One without a layout that is not left out is an error;
+/// the compiler reports a macro without a value.
 fn write(file: &str, unit: &Unit<'_>, definitions: &[Definition], preamble: &str) -> Result<()> {
     let includes = unit.includes.join(" ");
     let mut text = format!("# Layout of {includes}, written by `cargo xtask abi`: do not edit.\n{preamble}");

@@ -152,9 +152,9 @@ pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
     version.map(str::to_owned).with_context(|| format!("no {prefix} in {}", root.display()))
 }
 
-/// Returns the address that an archive of Debian's (`/debian`, `/debian-security`) is below, from the
-/// addresses that apt would download lists from. If only the other archive is named, this one is
-/// expected beside it. The archive's name at the end keeps third parties from being asked.
+/// Returns the address that an archive of Debian's (`/debian`, `/debian-security`) is below, from
+/// the addresses that apt would download lists from. If only the other archive is named, this one
+/// is expected beside it. The archive's name at the end keeps third parties from being asked.
 fn mirror<'a>(lists: &'a str, archive: &str) -> Option<&'a str> {
     let addresses = || lists.lines().filter_map(|line| line.strip_prefix('\''));
     let above = |archive: &str| {

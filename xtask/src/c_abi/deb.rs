@@ -80,7 +80,8 @@ mod tests {
                 Some((stanza.strip_prefix("Files: ")?.lines().next()?, stanza.lines().last()?))
             })
             .collect();
-        // Packages of the workspace have their folder behind the version. Trees are apart by a line.
+        // Packages of the workspace have their folder behind the version. An empty line is between
+        // the trees.
         for line in tree.lines().filter(|line| !line.contains(" (/") && !line.contains("(*)")) {
             let Some((package, terms)) = line.split_once('|') else { continue };
             let name = package.split(' ').next().unwrap();

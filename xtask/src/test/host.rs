@@ -237,10 +237,11 @@ fn cargo_succeeds(arguments: &[&str], result: &mut StageResult) {
     result.check(process::run(command.args(arguments).env("RUSTDOCFLAGS", "-D warnings")));
 }
 
-/// Cases of `c-abi/tests/programs`, a line each, that run on the library as it is shipped: a tool, ping-pongs,
-/// perftest, librdmacm (which shows that the libraries are those that were loaded), and C programs,
-/// among them one that loads and unloads the library. All cases run on that of the dev profile,
-/// under valgrind too, which takes optimised branches on unused memory of `None` for errors.
+/// Cases of `c-abi/tests/programs`, a line each, that run on the library as it is shipped: a tool,
+/// ping-pongs, perftest, librdmacm (which shows that the libraries are those that were loaded), and
+/// C programs, among them one that loads and unloads the library. All cases run on that of the dev
+/// profile, under valgrind too, which takes optimised branches on unused memory of `None` for
+/// errors.
 const SHIPPED: &str = include_str!("shipped.txt");
 
 /// The limit in bytes of what a call may use of its thread's stack, of which glibc itself takes

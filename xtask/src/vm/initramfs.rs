@@ -19,9 +19,9 @@ use super::kernel::Kernel;
 use crate::progress::say;
 use crate::{apt, cache};
 
-/// Modules, a line each: those that every guest needs, then those for bad networks and for RDMA. Names that a kernel
-/// has built in or does not know are left out. Loading the others in this order, dependencies
-/// first, is sufficient.
+/// Modules, a line each: those that every guest needs, then those for bad networks and for RDMA.
+/// Names that a kernel has built in or does not know are left out. Loading the others in this
+/// order, dependencies first, is sufficient.
 const MODULES: &str = include_str!("modules.txt");
 
 /// The additional module for all devices except a ConnectX.
