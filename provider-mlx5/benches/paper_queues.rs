@@ -267,7 +267,7 @@ fn lend(qp: &mut PaperQp, count: usize) {
         let completion = qp.lend().expect("it was completed");
         black_box((completion.wr_id(), completion.status(), completion.byte_len()));
     }
-    qp.finish();
+    qp.end_poll();
 }
 
 const EMPTY: Case = Case {
@@ -339,7 +339,7 @@ fn main() -> ExitCode {
         world.qp.lend();
         shared(&mut world, 1);
         world.sharer.lend();
-        world.sharer.finish();
+        world.sharer.end_poll();
         run_calls(case, &mut world);
         return ExitCode::SUCCESS;
     }

@@ -320,7 +320,7 @@ fn lend(cq: &mut impl CqOps, count: usize) {
         let completion = cq.next().expect("it was completed");
         black_box((completion.wr_id(), completion.status(), completion.byte_len()));
     }
-    cq.finish();
+    cq.end_poll();
 }
 
 /// Takes completions one by one and reads every field, including the optional ones.
@@ -334,7 +334,7 @@ fn lend_fields(cq: &mut impl CqOps, count: usize) {
         black_box((completion.completion_ts(), completion.completion_wallclock_ns(), completion.cvlan()));
         black_box((completion.flow_tag(), completion.tm_info()));
     }
-    cq.finish();
+    cq.end_poll();
 }
 
 fn main() -> ExitCode {

@@ -2,7 +2,7 @@
 //! makes one.
 //!
 //! A completion is lent: each field is read from the queue when its method is called. Its slot
-//! returns to the kernel after the loan, with [`finish`](CqOps::finish) or the next call of
+//! returns to the kernel after the loan, with [`end_poll`](CqOps::end_poll) or the next call of
 //! [`next`](CqOps::next).
 //!
 //! The kernel resizes a queue by making another one and copying the completions behind the
@@ -123,7 +123,7 @@ impl CqOps for Cq {
     }
 
     #[inline(always)]
-    fn finish(&mut self) {
+    fn end_poll(&mut self) {
         self.end.give_back();
     }
 

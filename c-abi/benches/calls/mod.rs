@@ -60,7 +60,7 @@ pub(crate) fn lend<P: Measured>(w: &mut World<P>, count: usize) {
         black_box(completion.wc_flags());
         black_box(completion.qp_num());
     }
-    w.cq.finish();
+    w.cq.end_poll();
 }
 
 /// Calls through a table's pointer without checking it, as verbs.h does.

@@ -370,7 +370,7 @@ unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ib
             completion.write_to_c(&mut *wc.cast::<Wc>().add(polled as usize));
             polled += 1;
         }
-        cq.finish();
+        cq.end_poll();
         queue.unlock();
         polled
     }

@@ -129,8 +129,8 @@ unsafe fn advance<P: Provider>(cq: *mut ibv_cq_ex, is_first: bool) -> c_int {
         let Some(completion) = next else { return libc::ENOENT };
         (*cq).status = completion.status().0;
         (*cq).wr_id = completion.wr_id();
-        // SAFETY: the slot of a lent completion is the program's until `finish`, which `end_poll`
-        // calls; no reader runs afterwards. The types differ only in the lifetime.
+        // SAFETY: the slot of a lent completion is the program's until `end_poll`; no reader runs
+        // afterwards. The types differ only in the lifetime.
         let lent = core::mem::transmute_copy::<_, LentCompletion<P>>(&completion);
         *inner.lent.get() = MaybeUninit::new(lent);
     }
@@ -193,7 +193,7 @@ unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {
     unsafe {
         let inner: &Cq<P> = CqObject::<P>::inner(cq);
         inner.lender.store(NO_THREAD, Ordering::Relaxed);
-        inner.queue.get().finish();
+        inner.queue.get().end_poll();
         inner.queue.unlock();
     }
 }

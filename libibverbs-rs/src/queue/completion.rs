@@ -36,7 +36,7 @@ impl<P: Provider> Drop for Completions<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.lent {
-            self.raw.finish();
+            self.raw.end_poll();
         }
     }
 }

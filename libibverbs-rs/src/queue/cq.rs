@@ -377,7 +377,7 @@ impl<P: Provider> Cq<P> {
         let mut wc = Wc::default();
         let raw = self.handle.get_mut();
         raw.next()?.write_to(&mut wc);
-        raw.finish();
+        raw.end_poll();
         let returned = self.routes.reclaim(wc.wr_id, wc.status);
         let invalidated = invalidated(&wc, &self.routes);
         Some(Completed { wc, returned, invalidated, device: self.routes.device() })
@@ -448,7 +448,7 @@ impl<P: Provider> Cq<P> {
     pub fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         let queue = self.handle.get_mut();
         // Ends the loan even if a view of completions was leaked.
-        queue.finish();
+        queue.end_poll();
         queue.req_notify(solicited_only)
     }
 

@@ -286,7 +286,7 @@ impl CqOps for PaperCq {
         let cq = state.live.get_mut(&self.handle.handle).unwrap();
         cq.completions.pop_front().map(|wc| PaperCompletion(wc, PhantomData))
     }
-    fn finish(&mut self) {
+    fn end_poll(&mut self) {
         self.handle.world.state().finishes += 1;
     }
     fn poll(&mut self, wcs: &mut [Wc]) -> usize {

@@ -308,8 +308,8 @@ impl CqOps for Cq {
     }
 
     #[inline(always)]
-    fn finish(&mut self) {
-        self.poller.finish();
+    fn end_poll(&mut self) {
+        self.poller.end_poll();
     }
 
     #[inline(always)]

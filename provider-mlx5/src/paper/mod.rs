@@ -382,8 +382,8 @@ impl PaperQp {
 
     /// Returns the polled entries to the device.
     #[inline(always)]
-    pub fn finish(&mut self) {
-        self.poller.finish();
+    pub fn end_poll(&mut self) {
+        self.poller.end_poll();
     }
 
     /// Writes a completion like the device: the owner last.

@@ -172,7 +172,7 @@ fn a_slot_goes_back_once_its_completion_is_lent_no_more() {
     assert_eq!(cq.cq.next().unwrap().wr_id(), 1);
     assert!(queue.put(entry(3)), "the first is returned");
     assert!(!queue.put(entry(4)), "the second is not returned yet");
-    cq.cq.finish();
+    cq.cq.end_poll();
     assert!(queue.put(entry(4)));
     let rest: Vec<u64> = core::iter::from_fn(|| cq.cq.next().map(|lent| lent.wr_id())).collect();
     assert_eq!(rest, [2, 3, 4]);
@@ -239,7 +239,7 @@ fn an_erased_queue_tells_the_same() {
             let mut theirs = Wc::default();
             let also = erased.next().map(|completion| completion.write_to(&mut theirs));
             assert_eq!((first, lent), (also, theirs));
-            ours.cq.finish();
+            ours.cq.end_poll();
         }
         let count = ours.cq.poll(&mut a);
         assert_eq!(count, erased.poll(&mut b));

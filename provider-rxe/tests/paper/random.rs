@@ -149,7 +149,7 @@ proptest! {
                     prop_assert_eq!(completion.wr_id(), got);
                     got += 1;
                 }
-                cq.cq.finish();
+                cq.cq.end_poll();
             } else {
                 let count = cq.cq.poll(&mut wcs[..ask]);
                 for wc in &wcs[..count] {

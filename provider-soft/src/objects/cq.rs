@@ -162,7 +162,7 @@ impl CqOps for Cq {
     }
 
     #[inline]
-    fn finish(&mut self) {
+    fn end_poll(&mut self) {
         self.consumer.free_all();
     }
 

@@ -24,13 +24,13 @@ pub trait CqOps: Any + Debug + Send + Sync {
 
     /// Lends the next completion, or returns `None` if the queue is empty.
     ///
-    /// Its slot returns to the device no later than the next call of [`finish`](Self::finish).
+    /// Its slot returns to the device no later than the next call of [`end_poll`](Self::end_poll).
     fn next(&mut self) -> Option<Self::Completion<'_>>
     where
         Self: Sized;
 
     /// Lends the next completion like [`next`](Self::next), for a call that copies several.
-    /// Slots lent earlier may stay with the program until [`finish`](Self::finish).
+    /// Slots lent earlier may stay with the program until [`end_poll`](Self::end_poll).
     #[inline(always)]
     fn next_of_several(&mut self) -> Option<Self::Completion<'_>>
     where
@@ -40,7 +40,8 @@ pub trait CqOps: Any + Debug + Send + Sync {
     }
 
     /// Returns the slots of all lent completions to the device.
-    fn finish(&mut self)
+    #[doc(alias = "ibv_end_poll")]
+    fn end_poll(&mut self)
     where
         Self: Sized;
 

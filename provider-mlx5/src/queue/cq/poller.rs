@@ -145,20 +145,20 @@ impl Poller {
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, index: u32) {
         self.index = index;
-        self.finish();
+        self.end_poll();
     }
 
     /// Returns the polled entries to the device.
     #[inline(always)]
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn end_poll(&mut self) {
         if self.returned != self.index {
-            self.finish_all();
+            self.return_polled();
         }
     }
 
-    /// Returns entries like [`finish`](Self::finish), if any were polled.
+    /// Returns entries like [`end_poll`](Self::end_poll), if any were polled.
     #[inline(always)]
-    pub(super) fn finish_all(&mut self) {
+    pub(super) fn return_polled(&mut self) {
         self.returned = self.index;
         self.consumer.store(self.index & COUNTER);
     }
@@ -175,7 +175,7 @@ impl Poller {
                 Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind)
             }
             None => {
-                self.finish();
+                self.end_poll();
                 if self.is_empty() {
                     return None;
                 }
@@ -186,7 +186,7 @@ impl Poller {
     }
 
     /// Lends the next completion. The entries before it stay with the program until
-    /// [`finish`](Self::finish).
+    /// [`end_poll`](Self::end_poll).
     #[inline(always)]
     pub(crate) fn next_of_several(&mut self) -> Option<Completion<'_>> {
         let completion = match self.short() {
@@ -233,7 +233,7 @@ impl Poller {
         // At most one round: a device that ignores the consumer's index may write forever.
         for _ in 0..=self.ring.mask() {
             let at = self.index;
-            // SAFETY: the entry is lent until the poller is used again, which `finish` needs.
+            // SAFETY: the entry is lent until the poller is used again, which `end_poll` needs.
             let cqe = self.ring.entry(at).map(|cqe| unsafe { cqe.lent() });
             // Even without a completion, because a queue pair may end without one.
             if self.shared.has_news() {

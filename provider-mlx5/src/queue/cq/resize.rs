@@ -40,7 +40,7 @@ impl Poller {
     /// # Errors
     /// As returned by the command.
     pub(crate) fn replace(&mut self, new: Ring, command: impl FnOnce() -> Result<()>) -> Result<bool> {
-        self.finish();
+        self.end_poll();
         let new = new.compressed(self.ring.compression);
         let Self { shared, table, ending, ring, index, .. } = self;
         let mut is_whole = false;
@@ -70,7 +70,7 @@ impl Poller {
             Ok(())
         })?;
         (self.ring, self.current) = (new, Current::NONE);
-        self.finish();
+        self.end_poll();
         Ok(is_whole)
     }
 }

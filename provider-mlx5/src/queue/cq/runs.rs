@@ -150,7 +150,7 @@ impl Poller {
         if let Some(completion) = completion {
             completion.write_to(wc);
         }
-        self.finish();
+        self.end_poll();
         count
     }
 
@@ -184,7 +184,7 @@ impl Poller {
         };
         cqe.write_received(opcode, wr_id, recv_kind, wc);
         self.index = at.wrapping_add(1);
-        self.finish_all();
+        self.return_polled();
         true
     }
 
@@ -193,11 +193,11 @@ impl Poller {
     fn poll_runs(&mut self, wcs: &mut [Wc]) -> usize {
         let count = self.run_of_sends::<false>(wcs);
         if count == wcs.len() && count > 0 {
-            self.finish_all();
+            self.return_polled();
             return count;
         }
         if count == 0 && self.is_empty() {
-            self.finish();
+            self.end_poll();
             return 0;
         }
         self.poll_on(wcs, count)
@@ -221,7 +221,7 @@ impl Poller {
             }
             count += run;
         }
-        self.finish();
+        self.end_poll();
         count
     }
 

@@ -325,7 +325,7 @@ fn entries_return_to_the_device_when_they_were_polled() {
     assert_eq!(qp.records()[2], 0, "it is lent");
     qp.lend();
     assert_eq!(qp.records()[2], 1);
-    qp.finish();
+    qp.end_poll();
     assert_eq!(qp.records()[2], 2);
     qp.lend();
     assert!(qp.lend().is_none());

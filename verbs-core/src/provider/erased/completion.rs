@@ -44,7 +44,7 @@ destroy_through_box! {
                 *fields = OptionalFields::from_completion(&completion);
                 count += 1;
             }
-            self.finish();
+            self.end_poll();
             count
         }
     }
@@ -199,7 +199,7 @@ impl CqOps for ErasedCq {
 
     /// Returns without effect: fetching the batch returned the slots to the device.
     #[inline]
-    fn finish(&mut self) {}
+    fn end_poll(&mut self) {}
 
     fn purge(&mut self, qp_num: u32) {
         self.inner.0.purge(qp_num);

@@ -171,8 +171,8 @@ impl Twin {
 
     /// Compares the results of the next poll and the consumer's index.
     fn compare(&mut self) {
-        self.plain.finish();
-        self.zipped.finish();
+        self.plain.end_poll();
+        self.zipped.end_poll();
         assert_eq!(self.plain.records(), self.zipped.records());
         for index in 0..CQES {
             let [expected, got] = [&self.plain, &self.zipped].map(|qp| qp.cqe(index));

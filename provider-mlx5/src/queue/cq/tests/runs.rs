@@ -190,7 +190,7 @@ fn copies_of_any_number_are_the_completions_that_are_lent() {
                 completion.write_to(&mut wc);
                 lent.push_back(wc);
             }
-            lends.qp.finish();
+            lends.qp.end_poll();
             loop {
                 let mut wcs = [Wc::default(); 16];
                 let most = if dice.below(2) == 0 { 2 } else { 15 };
