@@ -28,7 +28,8 @@ use verbs_core::types::Gid;
 
 use super::gsi::{MAD_LEN, MadAddress, ReceivedMad};
 use super::port::Port;
-use super::rendezvous::{is_reached, service_name};
+use super::rendezvous::service_name;
+use crate::io::names::is_reached;
 use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
 

@@ -48,9 +48,10 @@ use verbs_core::Errno;
 
 use super::port::Port;
 use super::process::PeerProcess;
-use super::rendezvous::{Token, Watch, has_process_device, is_reached, name, name_at, second_name, stream};
+use super::rendezvous::{Token, Watch, has_process_device, name, name_at, second_name};
 use super::resolve::{Lookup, LookupId, Resolution, Route, best_route, canonical, is_local, route};
 use crate::io::address::{loopback_of, unspecified_of};
+use crate::io::names::{is_reached, stream};
 use crate::io::owner::Owner;
 
 /// The replies of listeners. A connection manager keeps one cache for all its resolutions.

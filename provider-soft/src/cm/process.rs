@@ -30,7 +30,8 @@ use roce::wire::UDP_PORT;
 use verbs_core::Errno;
 
 use super::listener_cache::names_of;
-use super::rendezvous::{Token, device_name, is_reached, owner, slot_name, stream};
+use super::rendezvous::{Token, device_name, owner, slot_name};
+use crate::io::names::{is_reached, stream};
 use crate::io::owner::Owner;
 use crate::io::{self, share};
 

@@ -42,16 +42,17 @@
 
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket};
+use nix::sys::socket::{MsgFlags, send};
 use roce::wire::UDP_PORT;
 use verbs_core::Errno;
 
 use super::port::Port;
 use crate::io::address::{gid_of, loopback_of, unspecified_of};
+use crate::io::names::{is_reached, stream};
 use crate::io::owner::Owner;
 use crate::io::share;
 use crate::io::spare::SpareFd;
@@ -291,28 +292,6 @@ pub(super) fn owner(name: &str) -> Result<Option<Owner>, Errno> {
 /// Returns whether a name's owner is the same process as another owner.
 fn is_process(owner: Option<Owner>, of: Owner) -> bool {
     owner.is_some_and(|owner| owner.is_process_of(of))
-}
-
-/// Returns a client's socket.
-///
-/// # Errors
-/// Any errno of `socket(2)`, notably `EMFILE`.
-pub(super) fn stream() -> Result<OwnedFd, Errno> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    Ok(socket(AddressFamily::Unix, SockType::Stream, flags, None)?)
-}
-
-/// Connects a client to a name. Returns whether a listener has it; otherwise the socket is
-/// unchanged.
-///
-/// # Errors
-/// `EAGAIN`: thousands of clients wait for the listener's reply; any other errno of `connect(2)`.
-pub(super) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
-    match connect(client.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) {
-        Ok(()) => Ok(true),
-        Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => Ok(false),
-        Err(errno) => Err(errno.into()),
-    }
 }
 
 /// Returns a reply and the socket with its token's name. The reply is valid while the socket

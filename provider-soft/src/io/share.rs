@@ -39,7 +39,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,10 +48,10 @@ use std::time::{Duration, Instant};
 
 use libc::sock_filter;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::geteuid;
 use verbs_core::Errno;
 
+use super::names;
 use super::owner::Owner;
 use super::spare::SpareFd;
 use super::sys;
@@ -321,15 +321,12 @@ fn claim(base: &str, mask: u8) -> Result<(u8, UnixDatagram), Errno> {
 /// # Errors
 /// `ETIMEDOUT` if the queue of clients stays full; any other errno of `socket(2)` and `connect(2)`.
 fn reach(name: &str, deadline: Instant) -> Result<Option<UnixStream>, Errno> {
-    let name = UnixAddr::new_abstract(name.as_bytes())?;
     loop {
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let stream = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-        match connect(stream.as_raw_fd(), &name) {
-            Ok(()) => return Ok(Some(stream.into())),
-            Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => return Ok(None),
-            Err(nix::errno::Errno::EAGAIN) => pause(deadline)?,
-            Err(errno) => return Err(errno.into()),
+        let client = names::stream()?;
+        match names::is_reached(&client, name) {
+            Ok(is_reached) => return Ok(is_reached.then(|| client.into())),
+            Err(Errno::AGAIN) => pause(deadline)?,
+            Err(errno) => return Err(errno),
         }
     }
 }
