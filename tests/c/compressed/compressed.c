@@ -4,24 +4,8 @@
  *                                         its output must be the same with every library
  *   compressed DEVICE GID-INDEX polled    polls, with a library that expands compressed completions
  *
- * GID-INDEX -1: no GID, on InfiniBand.
+ * GID-INDEX -1: no GID, on InfiniBand. connectx.h stands before this text.
  */
-#include <endian.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <infiniband/mlx5dv.h>
-
-#define CHECK(what)                                                             \
-	do {                                                                    \
-		if (!(what)) {                                                  \
-			fprintf(stderr, "%d: %s: %s\n", __LINE__, #what, strerror(errno)); \
-			exit(1);                                                \
-		}                                                               \
-	} while (0)
-
 enum { ENTRIES = 63, LONGEST = 17, MESSAGE = 128 };
 
 static const uint8_t forms[] = { MLX5DV_CQE_RES_FORMAT_HASH, MLX5DV_CQE_RES_FORMAT_CSUM,
@@ -51,35 +35,10 @@ static struct ibv_qp *connected(struct ibv_cq_ex *sends, struct ibv_cq_ex *recei
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
 		.send_cq = ibv_cq_ex_to_cq(sends), .recv_cq = ibv_cq_ex_to_cq(receives),
 		.cap = { .max_send_wr = ENTRIES, .max_recv_wr = ENTRIES, .max_send_sge = 1, .max_recv_sge = 1 } };
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
-	struct ibv_port_attr port;
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 
-	CHECK(qp && !ibv_query_port(context, 1, &port));
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = IBV_MTU_1024;
-	attr.dest_qp_num = qp->qp_num;
-	attr.max_dest_rd_atomic = 1;
-	attr.min_rnr_timer = 12;
-	attr.ah_attr.dlid = port.lid;
-	attr.ah_attr.port_num = 1;
-	if (gid_index >= 0) {
-		attr.ah_attr.is_global = 1;
-		attr.ah_attr.grh.sgid_index = gid_index;
-		attr.ah_attr.grh.hop_limit = 1;
-		CHECK(!ibv_query_gid(context, 1, gid_index, &attr.ah_attr.grh.dgid));
-	}
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-			     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = 14;
-	attr.retry_cnt = 7;
-	attr.rnr_retry = 7;
-	attr.max_rd_atomic = 1;
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	CHECK(qp);
+	connect_to_itself(qp, gid_index, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	return qp;
 }
 

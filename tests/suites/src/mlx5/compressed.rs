@@ -24,7 +24,10 @@ const SUITE: &str = "compressed";
 
 pub(super) const PROGRAM: Program = Program {
     name: "compressed",
-    source: include_str!("../../../c/compressed/compressed.c"),
+    source: concat!(
+        include_str!("../../../c/connectx.h"),
+        include_str!("../../../c/compressed/compressed.c")
+    ),
     options: &["-libverbs", "-lmlx5"],
 };
 

@@ -19,7 +19,7 @@ const SUITE: &str = "direct";
 
 pub(super) const PROGRAM: Program = Program {
     name: "direct",
-    source: include_str!("../../../c/direct/direct.c"),
+    source: concat!(include_str!("../../../c/connectx.h"), include_str!("../../../c/direct/direct.c")),
     options: &["-libverbs", "-lmlx5"],
 };
 
