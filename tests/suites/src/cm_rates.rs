@@ -136,14 +136,14 @@ struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    fn of(flags: &[&'a str]) -> CaseResult<Self> {
+    fn from_flags(flags: &[&'a str]) -> CaseResult<Self> {
         let has = |flag| flags.contains(&flag);
         let family = match (has("-6"), has("-l")) {
             (true, _) => Family::V6,
             (_, true) => Family::Link,
             _ => Family::V4,
         };
-        let sides = Sides::of(family)?;
+        let sides = Sides::for_family(family)?;
         let of_client = if has("-B") { vec!["-b".to_owned(), sides.client.clone()] } else { Vec::new() };
         let flags = flags.iter().copied().filter(|flag| !OWN.contains(flag)).collect();
         Ok(Self { sides, flags, of_client })
@@ -152,7 +152,7 @@ impl<'a> Way<'a> {
 
 fn ucmatose(ends: &Ends, flags: &[&str]) -> CaseResult {
     let port = if flags.contains(&"7500") { 7500 } else { 7471 };
-    let ended = connected("ucmatose", ends, port, &Way::of(flags)?)?;
+    let ended = connected("ucmatose", ends, port, &Way::from_flags(flags)?)?;
     let has_data = !flags.contains(&"0");
     let migrates = flags.contains(&"-m");
     let mut server = vec!["cmatose: starting server"];
@@ -266,7 +266,7 @@ fn survivor() -> CaseResult {
 }
 
 fn udaddy(ends: &Ends, flags: &[&str]) -> CaseResult {
-    let ended = connected("udaddy", ends, 7174, &Way::of(flags)?)?;
+    let ended = connected("udaddy", ends, 7174, &Way::from_flags(flags)?)?;
     let mut server = vec!["udaddy: starting server"];
     let mut client = vec!["udaddy: starting client", "udaddy: connecting"];
     if !flags.contains(&"0") {
@@ -289,7 +289,7 @@ fn long_message() -> CaseResult {
 /// sides on 7.2, no packet left in any of four runs (the device's `sent_pkts` did not change), so
 /// the receiver waits forever; on 6.1 all arrive. Our sender waits until its messages have left.
 fn mckey(ends: &Ends, flags: &[&str]) -> CaseResult {
-    match to_group(ends, &Sides::of(Family::V4)?, flags)? {
+    match to_group(ends, &Sides::for_family(Family::V4)?, flags)? {
         Some(ended) => all_said(&ended, lines_of_group(flags)),
         None if ends[1] == Maker::Theirs && is_rxe()? && !rxe_is_before(6, 12)? => {
             skip("C's sender destroyed its queue pair before rxe had sent its messages")
@@ -328,7 +328,7 @@ fn to_group([receiver, sender]: &Ends, sides: &Sides, flags: &[&str]) -> CaseRes
 
 /// Linux joins only IPv4 groups on RoCE v2 ports.
 fn other_groups() -> CaseResult {
-    let (v6, link) = (Sides::of(Family::V6)?, Sides::of(Family::Link)?);
+    let (v6, link) = (Sides::for_family(Family::V6)?, Sides::for_family(Family::Link)?);
     let group_of_link = format!("ff12::9:8:4%{}", link.server_netdev);
     let failure = "mckey: failure joining: Unknown error 524\n";
     for (group, source) in [("ff15::9:8:4", &v6.server), (&*group_of_link, &link.server)] {
@@ -357,12 +357,12 @@ fn two_listeners(ends: Ends) -> CaseResult {
 
 fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     let of_link = flags.contains(&"-l");
-    let Way { sides, flags, .. } = Way::of(flags)?;
+    let Way { sides, flags, .. } = Way::from_flags(flags)?;
     if of_link && sides.are_apart() {
         return skip("the listener's address comes with the number of its interface, as in C");
     }
     // Like C's, the client needs an IPv4 address of the controller.
-    let control = Sides::of(Family::V4)?;
+    let control = Sides::for_family(Family::V4)?;
     let port = verbs_harness::port::free()?.to_string();
     // Both ends may share one device, so the numbers of their fictitious queue pairs must differ.
     let command = |maker: &Maker, address: &str, controller: &str, base: &str| -> CaseResult<_> {

@@ -50,7 +50,7 @@ impl Sides {
     ///
     /// # Errors
     /// A missing device, a failure of `ip`, or a missing GID; a skip without a network interface.
-    pub fn of(family: Family) -> CaseResult<Self> {
+    pub fn for_family(family: Family) -> CaseResult<Self> {
         let has_two = has_two_functions();
         let here = Side { device: under_test().to_owned(), is_peer: false };
         let there = if has_two { Side { device: "mlx5_1".to_owned(), is_peer: true } } else { here.clone() };

@@ -146,7 +146,7 @@ fn both_told(what: &str, [server, client]: &[Ended; 2]) -> CaseResult {
 /// Exchanges ten pings, printed on both sides.
 fn rping(ends: [&Maker; 2], family: Family, [serve, connect]: [&[&str]; 2]) -> CaseResult {
     const COUNT: &str = "10";
-    let sides = Sides::of(family)?;
+    let sides = Sides::for_family(family)?;
     let port = port::free()?;
     let number = port.to_string();
     let shared = ["-v", "-C", COUNT, "-p", &number];
@@ -184,7 +184,7 @@ fn rping(ends: [&Maker; 2], family: Family, [serve, connect]: [&[&str]; 2]) -> C
 /// Connects three clients, then one more. With our server the three run at the same time. The
 /// server of rdma-core 44 (Debian 12) confuses concurrent requests.
 fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
-    let sides = Sides::of(Family::V4)?;
+    let sides = Sides::for_family(Family::V4)?;
     let port = port::free()?;
     let number = port.to_string();
     let mut serves = Running::start(server.tool("rping")?.args(["-s", "-P", "-a", V4, "-p", &number]))?;
@@ -213,19 +213,19 @@ fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
 /// C's programs move their queue pair to the error state as soon as their work is done. rxe may
 /// then still owe the peer an acknowledgement ([`Repetitions`]).
 fn rdma_client(ends: [&Maker; 2], family: Family) -> CaseResult {
-    let sides = Sides::of(family)?;
+    let sides = Sides::for_family(family)?;
     ends_well(["rdma_server", "rdma_client"], ends, &sides, &["-s", &sides.server], &["-s", &sides.to])
 }
 
 fn rdma_xclient(ends: [&Maker; 2]) -> CaseResult {
-    let sides = Sides::of(Family::V4)?;
+    let sides = Sides::for_family(Family::V4)?;
     ends_well(["rdma_xserver", "rdma_xclient"], ends, &sides, &["-c", "r"], &["-c", "r", "-s", V4])
 }
 
 /// `rdma_xserver` has no flag for an address and listens on 0.0.0.0, so `rdma_server` receives the
 /// message instead. Its reply finds no receive, so it may wait without limit.
 fn rdma_xclient_by_ipv6([server, client]: [&Maker; 2], family: Family) -> CaseResult {
-    let sides = Sides::of(family)?;
+    let sides = Sides::for_family(family)?;
     let port = port::free()?;
     let number = port.to_string();
     let mut serves = server.tool("rdma_server")?;
@@ -242,7 +242,7 @@ fn rdma_xclient_by_ipv6([server, client]: [&Maker; 2], family: Family) -> CaseRe
 
 /// A connection of two XRC queue pairs; the server's has a shared receive queue.
 fn rdma_xclient_by_xrc(ends: [&Maker; 2]) -> CaseResult {
-    let sides = Sides::of(Family::V4)?;
+    let sides = Sides::for_family(Family::V4)?;
     ends_well(["rdma_xserver", "rdma_xclient"], ends, &sides, &["-c", "x"], &["-c", "x", "-s", V4])
 }
 
@@ -341,7 +341,7 @@ fn without_a_server() -> CaseResult {
 }
 
 fn no_room() -> CaseResult {
-    let sides = Sides::of(Family::V4)?;
+    let sides = Sides::for_family(Family::V4)?;
     let mut seen = Vec::new();
     for maker in [Maker::Theirs, Maker::Ours] {
         let port = port::free()?;
@@ -390,7 +390,7 @@ fn xserver_without_xrc() -> CaseResult {
 
 /// The server listens on 0.0.0.0, which does not cover IPv6 addresses.
 fn xclient_without_an_address() -> CaseResult {
-    let sides = Sides::of(Family::V6)?;
+    let sides = Sides::for_family(Family::V6)?;
     let rejected = |[server, client]: [&Maker; 2]| -> CaseResult<Finished> {
         let port = port::free()?;
         let number = port.to_string();

@@ -350,7 +350,7 @@ fn a_queue_pair_beyond_a_limit_names_it() -> CaseResult {
         ("max_send_wr", u32::MAX, QpCap { max_send_wr: u32::MAX, ..cap }),
     ] {
         for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
-            let shape = Shape { cap, ..Shape::of(qp_type) };
+            let shape = Shape { cap, ..Shape::for_type(qp_type) };
             let error = error_of(create_qp(&pd, &cq, &shape).map(drop), name)?;
             is_limit(&error, name, asked.into());
             assert!(error.to_string().starts_with(&format!("create_qp on {}: ", under_test())), "{error}");

@@ -114,7 +114,7 @@ fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flush
         let child = Running::start(&mut peer(false, &address, &["--step", "rc_messages"]))?;
         let context = open();
         let mut session = Session::new(&context, None, true, Link::listen(address)?, 1)?;
-        let mut end = session.connect(&Shape { rts: QUICK, ..Shape::of(QpType::RC) })?;
+        let mut end = session.connect(&Shape { rts: QUICK, ..Shape::for_type(QpType::RC) })?;
         let memory = session.told_of_memory()?;
         let write = SendOp::RdmaWrite { remote_addr: memory.addr, rkey: memory.rkey };
         end.qp.post_recv_buf(session.buf(0, 64)?, ..)?;
@@ -147,7 +147,7 @@ fn nobody_at_the_address_and_no_way_to_it_are_told_by_retries_that_run_out() {
             theirs.tell("77 0")?;
             theirs.tell("connected")?;
             let mut session = Session::new(&context, None, true, ours, 1)?;
-            let mut end = session.connect(&Shape { rts: QUICK, ..Shape::of(QpType::RC) })?;
+            let mut end = session.connect(&Shape { rts: QUICK, ..Shape::for_type(QpType::RC) })?;
             end.qp.post_recv_buf(session.buf(0, 64)?, ..)?;
             for _ in 0..DEPTH {
                 end.qp.post_send_buf(SendOp::Send, SendFlags::empty(), session.buf(1, 3000)?, ..)?;

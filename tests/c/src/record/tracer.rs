@@ -135,7 +135,7 @@ impl Tracer {
 
     /// Handles a stop at the entry or the exit of a system call.
     fn at_call(&mut self, pid: Pid) -> io::Result<()> {
-        let info = match SyscallInfo::of(pid) {
+        let info = match SyscallInfo::from_thread(pid) {
             Ok(info) => info,
             Err(Errno::ESRCH) => return Ok(()),
             Err(errno) => return Err(errno.into()),
@@ -174,7 +174,7 @@ impl SyscallInfo {
     const EXIT: u8 = 2;
 
     /// Returns the reason a thread has stopped.
-    fn of(pid: Pid) -> Result<Self, Errno> {
+    fn from_thread(pid: Pid) -> Result<Self, Errno> {
         /// `PTRACE_GET_SYSCALL_INFO`
         const REQUEST: libc::c_long = 0x420e;
         let mut info = Self::new_zeroed();

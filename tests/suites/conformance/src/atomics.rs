@@ -185,7 +185,8 @@ fn lane<P: Provider>(context: &Context<P>, first: &Pair<P>) -> CaseResult<Pair<P
         Ok((qp, cq))
     };
     let ((a, a_cq), (b, b_cq)) = (make()?, make()?);
-    let (to_a, to_b) = (verbs_fixtures::fabric::Remote::of(&a), verbs_fixtures::fabric::Remote::of(&b));
+    let (to_a, to_b) =
+        (verbs_fixtures::fabric::Remote::from_qp(&a), verbs_fixtures::fabric::Remote::from_qp(&b));
     pair.pd = first.pd.clone();
     pair.a = verbs_fixtures::fabric::End {
         qp: verbs_fixtures::fabric::connect(context, a, &shape, to_b)?,

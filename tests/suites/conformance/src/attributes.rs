@@ -84,7 +84,7 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
     let cq = context.create_cq(&CqInit::new(16))?;
     let gid = context.find_gid(PORT)?;
     for qp_type in [QpType::RC, QpType::UC] {
-        let qp = create_qp(&pd, &cq, &Shape::of(qp_type))?;
+        let qp = create_qp(&pd, &cq, &Shape::for_type(qp_type))?;
         let qp = qp.to_init(&init_attr())?;
         let attr = queried(&qp)?;
         assert_eq!((attr.qp_state, attr.port_num, attr.pkey_index), (QpState::INIT, PORT, 0));
@@ -124,7 +124,7 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
             assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.max_rd_atomic), (19, 3, 4, 2));
         }
     }
-    let qp = create_qp(&pd, &cq, &Shape::of(QpType::UD))?.to_init(&init_attr())?;
+    let qp = create_qp(&pd, &cq, &Shape::for_type(QpType::UD))?.to_init(&init_attr())?;
     assert_eq!(queried(&qp)?.qkey, QKEY);
     let qp =
         qp.to_rtr(&RtrAttr::unconnected())?.to_rts(&RtsAttr { sq_psn: Some(5), ..RtsAttr::default() })?;
@@ -139,7 +139,7 @@ fn the_capacity_is_queried_in_every_state<P: Provider>(context: &Context<P>) -> 
     let least =
         QpCap { max_send_wr: 3, max_recv_wr: 5, max_send_sge: 2, max_recv_sge: 1, max_inline_data: 20 };
     for sq_sig_all in [false, true] {
-        let shape = Shape { cap: least, sq_sig_all, ..Shape::of(QpType::UD) };
+        let shape = Shape { cap: least, sq_sig_all, ..Shape::for_type(QpType::UD) };
         let qp = create_qp(&pd, &cq, &shape)?;
         let has = |(attr, info): (QpAttr, verbs::QpInitInfo)| {
             assert_eq!((info.cap, info.sq_sig_all), (attr.cap, sq_sig_all));
@@ -194,7 +194,7 @@ fn ends<P: Provider>(
     let pd = context.alloc_pd()?;
     let (a_cq, b_cq) = (context.create_cq(&CqInit::new(64))?, context.create_cq(&CqInit::new(64))?);
     let (a, b) = (create_qp(&pd, &a_cq, shape)?, create_qp(&pd, &b_cq, shape)?);
-    let (to_a, to_b) = (changed(Remote::of(&a)), Remote::of(&b));
+    let (to_a, to_b) = (changed(Remote::from_qp(&a)), Remote::from_qp(&b));
     let a = a.to_init(&init_attr())?.to_rtr(&rtr_attr(context, shape, to_b)?)?.to_rts(&rts)?;
     let b = connect(context, b, shape, to_a)?;
     let end = |qp, cq| End { qp, cq, channel: None };
@@ -204,7 +204,7 @@ fn ends<P: Provider>(
 fn sequence_numbers_wrap_after_24_bits<P: Provider>(context: &Context<P>) -> CaseResult {
     for qp_type in [QpType::RC, QpType::UC] {
         for start in [0xff_fffe, 0xff_ffff, 0x7f_fffe] {
-            let mut pair = pair_from(context, &Shape::of(qp_type), start)?;
+            let mut pair = pair_from(context, &Shape::for_type(qp_type), start)?;
             let arena = Arena::new(&pair.pd, 8192)?;
             let bytes = pattern(start, 3000);
             arena.write(0, &bytes);
@@ -236,7 +236,7 @@ fn numbers_beyond_24_bits_are_refused_by_name<P: Provider>(context: &Context<P>)
     let pd = context.alloc_pd()?;
     let cq = context.create_cq(&CqInit::new(16))?;
     let mut qp = create_qp(&pd, &cq, &Shape::default())?.to_init(&init_attr())?;
-    let good = rtr_attr(context, &Shape::default(), Remote::of(&qp))?;
+    let good = rtr_attr(context, &Shape::default(), Remote::from_qp(&qp))?;
     for (name, asked, rtr) in [
         ("rq_psn", 1 << 24, RtrAttr { rq_psn: 1 << 24, ..good }),
         ("rq_psn", u32::MAX, RtrAttr { rq_psn: u32::MAX, ..good }),
@@ -266,7 +266,7 @@ fn values_at_their_limits_are_taken<P: Provider>(context: &Context<P>) -> CaseRe
         [(true, target, 31, 31, 7, 7, initiator), (false, 0, 0, 0, 0, 0, 0)]
     {
         let qp = create_qp(&pd, &cq, &Shape::default())?.to_init(&init_attr())?;
-        let good = rtr_attr(context, &Shape::default(), Remote::of(&qp))?;
+        let good = rtr_attr(context, &Shape::default(), Remote::from_qp(&qp))?;
         let qp = qp.to_rtr(&RtrAttr { max_dest_rd_atomic: max_dest, min_rnr_timer: min_rnr, ..good })?;
         let psn = if most { 0xff_ffff } else { 0 };
         let rts = RtsAttr { sq_psn: Some(psn), timeout, retry_cnt, rnr_retry, max_rd_atomic: max_rd };
@@ -286,7 +286,7 @@ fn values_beyond_their_limits_are_refused_by_name<P: Provider>(context: &Context
     let pd = context.alloc_pd()?;
     let cq = context.create_cq(&CqInit::new(16))?;
     let mut qp = create_qp(&pd, &cq, &Shape::default())?.to_init(&init_attr())?;
-    let good = rtr_attr(context, &Shape::default(), Remote::of(&qp))?;
+    let good = rtr_attr(context, &Shape::default(), Remote::from_qp(&qp))?;
     let is = |error: &verbs::Error, name: &str, max: u64| {
         assert_eq!(error.errno, Errno::INVAL);
         let Cause::Limit { name: its, asked, max: most, .. } = error.cause else { panic!("{error}") };
@@ -327,7 +327,7 @@ fn values_beyond_their_limits_are_refused_by_name<P: Provider>(context: &Context
 fn a_port_and_a_partition_that_do_not_exist_are_refused<P: Provider>(context: &Context<P>) -> CaseResult {
     let pd = context.alloc_pd()?;
     let cq = context.create_cq(&CqInit::new(16))?;
-    let mut qp = create_qp(&pd, &cq, &Shape::of(QpType::UD))?;
+    let mut qp = create_qp(&pd, &cq, &Shape::for_type(QpType::UD))?;
     let ports = context.query_device()?.phys_port_cnt;
     for port_num in [0, ports + 1, 255] {
         let failed = qp.to_init(&verbs::InitAttr { port_num, ..init_attr() }).expect_err("no such port");
@@ -352,7 +352,7 @@ fn an_mtu_that_does_not_exist_is_refused<P: Provider>(context: &Context<P>) -> C
     let pd = context.alloc_pd()?;
     let cq = context.create_cq(&CqInit::new(16))?;
     let mut qp = create_qp(&pd, &cq, &Shape::default())?.to_init(&init_attr())?;
-    let good = rtr_attr(context, &Shape::default(), Remote::of(&qp))?;
+    let good = rtr_attr(context, &Shape::default(), Remote::from_qp(&qp))?;
     for code in [0, 6, 255] {
         let failed = qp.to_rtr(&RtrAttr { path_mtu: Mtu(code), ..good }).expect_err("no such MTU");
         assert_eq!((failed.error.errno, &failed.error.cause), (Errno::INVAL, &Cause::Mtu { mtu: Mtu(code) }));
@@ -366,7 +366,7 @@ fn packets_are_as_long_as_the_path_mtu<P: Provider>(context: &Context<P>) -> Cas
     let active = context.query_port(PORT)?.active_mtu;
     for path_mtu in Mtu::NAMED.iter().copied().filter(|mtu| mtu.bytes() <= active.bytes()) {
         for qp_type in [QpType::RC, QpType::UC] {
-            let mut pair = Pair::new(context, &Shape { path_mtu, ..Shape::of(qp_type) })?;
+            let mut pair = Pair::new(context, &Shape { path_mtu, ..Shape::for_type(qp_type) })?;
             let arena = Arena::new(&pair.pd, 20_000)?;
             let bytes = pattern(7, 9001);
             arena.write(0, &bytes);
@@ -443,7 +443,7 @@ fn rights_may_change_before_the_connection<P: Provider>(context: &Context<P>) ->
     let pd = context.alloc_pd()?;
     let (mut a_cq, b_cq) = (context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?);
     let (a, b) = (create_qp(&pd, &a_cq, &shape)?, create_qp(&pd, &b_cq, &shape)?);
-    let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+    let (to_a, to_b) = (Remote::from_qp(&a), Remote::from_qp(&b));
     let mut a = connect(context, a, &shape, to_b)?;
     let mut b = b.to_init(&verbs::InitAttr { access: AccessFlags::empty(), ..init_attr() })?;
     modify(&mut b, access(AccessFlags::REMOTE_WRITE), QpAttrMask::ACCESS_FLAGS)?;
@@ -509,7 +509,7 @@ fn every_rnr_retry_waits_once<P: Provider>(context: &Context<P>) -> CaseResult {
 fn a_connection_after_a_reset_may_answer_more_reads<P: Provider>(context: &Context<P>) -> CaseResult {
     let Pair { a, b, pd, .. } = Pair::new(context, &Shape::default())?;
     let (a, b) = (a.qp.to_reset()?, b.qp.to_reset()?);
-    let (to_b, mut a) = (Remote::of(&b), a.to_init(&init_attr())?);
+    let (to_b, mut a) = (Remote::from_qp(&b), a.to_init(&init_attr())?);
     let few = rtr_attr(context, &Shape::default(), to_b)?;
     let more = RtrAttr { max_dest_rd_atomic: 2 * few.max_dest_rd_atomic, ..few };
     if is_rxe()? {
@@ -674,7 +674,7 @@ fn another_queue_pair_number_is_another_connection<P: Provider>(context: &Contex
     let mut cq = context.create_cq(&CqInit::new(16))?;
     let third = create_qp(&pair.pd, &cq, &Shape::default())?;
     pair.b.qp.close()?;
-    let mut third = connect(context, third, &Shape::default(), Remote::of(&pair.a.qp))?;
+    let mut third = connect(context, third, &Shape::default(), Remote::from_qp(&pair.a.qp))?;
     post_recv(&mut third, &[RecvWr { wr_id: 2, sge: &[arena.sge(0..8)] }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(8..16)])])?;
     wait_status(&mut pair.a.cq, 1, WcStatus::RETRY_EXC_ERR)?;
@@ -683,7 +683,7 @@ fn another_queue_pair_number_is_another_connection<P: Provider>(context: &Contex
 }
 
 fn the_queue_key_of_rts_is_that_of_the_next_datagram<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UD))?;
     let arena = Arena::new(&pair.pd, 128)?;
     let ah = pair.pd.create_ah(&path(&context.find_gid(PORT)?))?;
     let qp_num = pair.b.qp.qp_num();
@@ -784,7 +784,7 @@ fn ece_is_what_both_sides_have<P: Provider>(context: &Context<P>) -> CaseResult 
     let foreign = 1 << offer.options.trailing_ones();
     b.set_ece(&Ece { options: offer.options | foreign, ..offer })?;
     assert_eq!(b.query_ece()?, Ece { options: 0, ..offer }, "nothing is agreed on");
-    let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+    let (to_a, to_b) = (Remote::from_qp(&a), Remote::from_qp(&b));
     let b = connect(context, b, &shape, to_a)?;
     let answer = b.query_ece()?;
     assert_eq!(answer, offer);

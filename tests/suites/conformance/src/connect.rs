@@ -210,7 +210,7 @@ fn a_listener_on_any_address_knows_which_one_a_request_came_to() -> CaseResult {
     let server = Server::new(any, PortSpace::TCP, 4)?;
     let to = with_port(here, PortSpace::TCP, server.address.port());
     let client = Client::new(to, PortSpace::TCP)?;
-    let parts = Parts::of(&client.id)?;
+    let parts = Parts::for_id(&client.id)?;
     client.id.connect(parts.qp(&client.id)?, &ConnParam::default())?;
     let (request, _) = server.request()?;
     assert_eq!(request.local_addr()?, Some(to));
@@ -247,7 +247,7 @@ fn a_shared_receive_queue_is_known_to_the_peer_and_receives() -> CaseResult {
     let server = Server::new(here()?, PortSpace::TCP, 4)?;
     let (client, connects) = Client::requesting(&server)?;
     let (accepted, _) = server.request()?;
-    let mut accepts = Parts::of(&accepted)?;
+    let mut accepts = Parts::for_id(&accepted)?;
     let mut srq = accepts.pd.create_srq(&SrqInit::new(4))?;
     srq.post_recv_buf(accepts.pd.alloc_buf(MESSAGE)?, ..)?;
     let init = QpInit { srq: Some(srq.handle()), ..QpInit::new(QpType::RC, &accepts.cq) };
@@ -267,7 +267,7 @@ fn a_shared_receive_queue_is_known_to_the_peer_and_receives() -> CaseResult {
 fn a_queue_pair_of_the_programs_own_connects_by_the_attributes_of_its_id() -> CaseResult {
     let server = Server::new(here()?, PortSpace::TCP, 4)?;
     let client = Client::new(server.address, PortSpace::TCP)?;
-    let mut parts = Parts::of(&client.id)?;
+    let mut parts = Parts::for_id(&client.id)?;
     let init = QpInit::new(QpType::RC, &parts.cq);
     let (attr, mask) = client.id.init_qp_attr(QpState::INIT)?;
     let mut qp: Qp<Init> = parts.pd.create_qp(&init)?.modify_to(&attr, mask)?;
@@ -276,7 +276,7 @@ fn a_queue_pair_of_the_programs_own_connects_by_the_attributes_of_its_id() -> Ca
 
     let (accepted, peer) = server.request()?;
     assert!(matches!(peer, rdmacm::Peer::Conn(peer) if peer.qp_num == qp.qp_num()));
-    let mut other = Parts::of(&accepted)?;
+    let mut other = Parts::for_id(&accepted)?;
     let other_qp = other.qp(&accepted)?;
     accepted.accept(other_qp, &ConnParam::default())?;
     expect(&client.channel, EventType::CONNECT_RESPONSE)?;
@@ -303,7 +303,7 @@ fn a_message_that_came_first_establishes_the_connection() -> CaseResult {
     let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
     client.id.connect_with(&ConnParam { qp_num: 7, ..depths })?;
     let (accepted, _) = server.request()?;
-    let parts = Parts::of(&accepted)?;
+    let parts = Parts::for_id(&accepted)?;
     accepted.accept(parts.qp(&accepted)?, &ConnParam::default())?;
     expect(&client.channel, EventType::CONNECT_RESPONSE)?;
     // This replaces the client's last message.

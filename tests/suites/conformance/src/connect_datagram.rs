@@ -49,7 +49,7 @@ fn looking_up(server: Address) -> CaseResult<Client> {
 
 /// Creates a datagram queue pair for an id, with a receive posted.
 fn queue_pair(id: &CmId) -> CaseResult<(Parts, Qp<Rts>)> {
-    let parts = Parts::of(id)?;
+    let parts = Parts::for_id(id)?;
     let mut qp = id.create_ud_qp(&parts.pd, &QpInit::new(QpType::UD, &parts.cq))?;
     parts.post_recv(&mut qp, GRH + MESSAGE)?;
     Ok((parts, qp))

@@ -37,7 +37,7 @@ fn short_lived() -> CaseResult<Connected> {
 }
 
 /// Reads an event, which must be of this kind and of this id.
-fn of(channel: &EventChannel, id: IdKey, wanted: EventType) -> CaseResult {
+fn expect_for(channel: &EventChannel, id: IdKey, wanted: EventType) -> CaseResult {
     let event = expect(channel, wanted)?;
     if event.id == id { Ok(()) } else { fail(format_args!("{event:?} of another id than {id}")) }
 }
@@ -61,12 +61,12 @@ fn either_side_ends_a_connection_and_the_other_one_confirms() -> CaseResult {
         let (near, far) = ((&client.id, &client.channel, near), (&accepted, &server.channel, far));
         let (ends, confirms) = if client_ends { (near, far) } else { (far, near) };
         ends.0.disconnect()?;
-        of(confirms.1, confirms.0.key(), EventType::DISCONNECTED)?;
+        expect_for(confirms.1, confirms.0.key(), EventType::DISCONNECTED)?;
         assert!(!is_readable(ends.1, std::time::Duration::ZERO)?, "it is not confirmed");
         confirms.0.disconnect()?;
-        of(ends.1, ends.0.key(), EventType::DISCONNECTED)?;
+        expect_for(ends.1, ends.0.key(), EventType::DISCONNECTED)?;
         for (id, channel, (parts, qp)) in [ends, confirms] {
-            of(channel, id.key(), EventType::TIMEWAIT_EXIT)?;
+            expect_for(channel, id.key(), EventType::TIMEWAIT_EXIT)?;
             flushes(parts, qp)?;
             assert!(channel.try_next_event()?.is_none());
         }
@@ -80,11 +80,11 @@ fn both_sides_may_end_a_connection_at_once() -> CaseResult {
     accepted.disconnect()?;
     let both = [(&client.id, &client.channel), (&accepted, &server.channel)];
     for (id, channel) in both {
-        of(channel, id.key(), EventType::DISCONNECTED)?;
+        expect_for(channel, id.key(), EventType::DISCONNECTED)?;
         // Confirms, unless the first call did.
         id.disconnect()?;
     }
-    both.into_iter().try_for_each(|(id, channel)| of(channel, id.key(), EventType::TIMEWAIT_EXIT))
+    both.into_iter().try_for_each(|(id, channel)| expect_for(channel, id.key(), EventType::TIMEWAIT_EXIT))
 }
 
 fn the_end_of_either_id_ends_its_connection() -> CaseResult {
@@ -94,7 +94,7 @@ fn the_end_of_either_id_ends_its_connection() -> CaseResult {
         let (ended, left, channel) =
             if client_ends { (id, accepted, &server.channel) } else { (accepted, id, &channel) };
         drop(ended);
-        of(channel, left.key(), EventType::DISCONNECTED)?;
+        expect_for(channel, left.key(), EventType::DISCONNECTED)?;
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ fn the_end_of_an_id_between_reply_and_connection_is_a_reject() -> CaseResult {
             ConnParam { qp_num: 7, responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
         client.id.connect_with(&param)?;
         let (accepted, _) = server.request()?;
-        let parts = Parts::of(&accepted)?;
+        let parts = Parts::for_id(&accepted)?;
         accepted.accept(parts.qp(&accepted)?, &ConnParam::default())?;
         expect(&client.channel, EventType::CONNECT_RESPONSE)?;
         let Client { channel, id } = client;
@@ -144,7 +144,7 @@ const STATES: &[State] = &[
         let client = Client { channel: EventChannel::new()?, id };
         client.id.migrate(&client.channel)?;
         let client = client.resolved(None, to)?;
-        let parts = Parts::of(&client.id)?;
+        let parts = Parts::for_id(&client.id)?;
         client.id.connect(parts.qp(&client.id)?, &ConnParam::default())?;
         Ok(Box::new((client, parts)))
     }),

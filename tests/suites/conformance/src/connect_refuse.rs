@@ -94,7 +94,7 @@ fn a_port_without_a_listener_rejects() -> CaseResult {
     let address = server.address;
     drop(server);
     let client = Client::new(address, PortSpace::TCP)?;
-    let parts = Parts::of(&client.id)?;
+    let parts = Parts::for_id(&client.id)?;
     client.id.connect(parts.qp(&client.id)?, &ConnParam::default())?;
     is_rejected(&client, parts, RejectReason::INVALID_SERVICE_ID).map(drop)
 }
@@ -116,7 +116,7 @@ fn a_request_of_a_client_that_is_gone_becomes_no_connection() -> CaseResult {
     let client = Client::new(server.address, PortSpace::TCP)?;
     client.id.connect_with(&DEPTHS)?;
     let (request, _) = server.request()?;
-    let parts = Parts::of(&request)?;
+    let parts = Parts::for_id(&request)?;
     let qp = parts.qp(&request)?;
     drop(client);
     match request.accept(qp, &DEPTHS) {

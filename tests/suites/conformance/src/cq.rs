@@ -83,7 +83,7 @@ pub(super) fn looped<P: Provider>(
 ) -> CaseResult<Qp<verbs::state::Rts, P>> {
     let init = QpInit { recv_cq: recvs.handle(), cap: SHAPE.cap, ..QpInit::new(SHAPE.qp_type, sends) };
     let qp = pd.create_qp(&init)?;
-    let own = Remote::of(&qp);
+    let own = Remote::from_qp(&qp);
     connect(context, qp, &SHAPE, own)
 }
 

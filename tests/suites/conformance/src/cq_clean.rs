@@ -39,8 +39,8 @@ impl<P: Provider> Two<P> {
         let channel = context.create_comp_channel()?;
         let cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(32) })?;
         let make = || {
-            let qp = create_qp(&pd, &cq, &Shape::of(QpType::RC))?;
-            let own = Remote::of(&qp);
+            let qp = create_qp(&pd, &cq, &Shape::for_type(QpType::RC))?;
+            let own = Remote::from_qp(&qp);
             connect(context, qp, &Shape::default(), own)
         };
         let qps = [make()?, make()?];
@@ -130,7 +130,7 @@ fn a_destroyed_queue_pair_takes_its_completions_along<P: Provider>(context: &Con
         kept |= expect(&mut two.cq, &[2, 4, 6, 8], as_array)?;
         // The queue serves a new queue pair as well as the other one.
         let new = create_qp(&two.pd, &two.cq, &Shape::default())?;
-        let own = Remote::of(&new);
+        let own = Remote::from_qp(&new);
         two = Two { qps: [connect(context, new, &Shape::default(), own)?, stays], ..two };
         two.interleave()?;
         let ids: Vec<_> = poll(&mut two.cq, 8, as_array)?.iter().map(|wc| wc.wr_id).collect();
@@ -146,7 +146,7 @@ fn a_reset_queue_pair_takes_its_completions_along<P: Provider>(context: &Context
         two.interleave()?;
         let [reset, stays] = two.qps;
         let reset = reset.to_reset()?;
-        let own = Remote::of(&reset);
+        let own = Remote::from_qp(&reset);
         two = Two { qps: [connect(context, reset, &Shape::default(), own)?, stays], ..two };
         // Its queues restart while the completion queue still holds completions from before the
         // reset.

@@ -64,7 +64,7 @@ const GRH: usize = 40;
 const IPV4_HEADER: u8 = 2;
 
 fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UD))?;
     let gid = context.find_gid(PORT)?;
     let ah = pair.pd.create_ah(&path(&gid))?;
     let to = ah.to(pair.b.qp.qp_num(), QKEY);
@@ -106,7 +106,7 @@ fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) 
 }
 
 fn ud_datagram_with_the_wrong_key_is_dropped<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UD))?;
     let ah = pair.pd.create_ah(&path(&context.find_gid(PORT)?))?;
     let arena = Arena::new(&pair.pd, 256)?;
     let sge = [arena.sge(0..8)];
@@ -127,7 +127,7 @@ fn ud_datagram_with_the_wrong_key_is_dropped<P: Provider>(context: &Context<P>) 
 }
 
 fn ud_datagrams_of_two_senders_are_told_apart<P: Provider>(context: &Context<P>) -> CaseResult {
-    let shape = Shape::of(QpType::UD);
+    let shape = Shape::for_type(QpType::UD);
     let mut pair = Pair::new(context, &shape)?;
     let ah = pair.pd.create_ah(&path(&context.find_gid(PORT)?))?;
     let third = create_qp(&pair.pd, &pair.a.cq, &shape)?;
@@ -164,7 +164,7 @@ const HALF: usize = 2048;
 
 impl<P: Provider> Net<P> {
     fn new(context: &Context<P>) -> CaseResult<Self> {
-        let pair = Pair::new(context, &Shape::of(QpType::UD))?;
+        let pair = Pair::new(context, &Shape::for_type(QpType::UD))?;
         let ah = pair.pd.create_ah(&path(&context.find_gid(PORT)?))?;
         let arena = Arena::new(&pair.pd, 2 * HALF)?;
         arena.write(0, &pattern(9, HALF));
@@ -324,7 +324,7 @@ fn ud_datagram_without_a_receive_is_lost<P: Provider>(context: &Context<P>) -> C
     net.send(1, 8)?;
     // Datagrams of one sender stay in order on a loopback path, so the second datagram proves that
     // the first was dropped before a receive was posted. A third queue pair receives the second.
-    let (mut cq, shape) = (context.create_cq(&verbs::CqInit::new(8))?, Shape::of(QpType::UD));
+    let (mut cq, shape) = (context.create_cq(&verbs::CqInit::new(8))?, Shape::for_type(QpType::UD));
     let third = create_qp(&net.pair.pd, &cq, &shape)?;
     let mut third = connect(context, third, &shape, Remote { qp_num: 0, psn: 0 })?;
     post_recv(&mut third, &[RecvWr { wr_id: 5, sge: &[net.arena.sge(HALF..HALF + 48)] }])?;
@@ -507,7 +507,7 @@ fn ud_error_state_flushes_receives_and_sends<P: Provider>(context: &Context<P>) 
 fn ud_reset_queue_pair_receives_again<P: Provider>(context: &Context<P>) -> CaseResult {
     let Net { pair, ah, arena } = Net::new(context)?;
     let Pair { pd, mut a, b, .. } = pair;
-    let shape = Shape::of(QpType::UD);
+    let shape = Shape::for_type(QpType::UD);
     let mut receiver = connect(context, b.qp.to_reset()?, &shape, Remote { qp_num: 0, psn: 0 })?;
     let mut cq = b.cq;
     post_recv(&mut receiver, &[RecvWr { wr_id: 1, sge: &[arena.sge(HALF..HALF + 48)] }])?;
@@ -569,7 +569,7 @@ impl Group {
 
 fn mcast_each_member_receives_a_datagram_once<P: Provider>(context: &Context<P>) -> CaseResult {
     let (mut net, group) = (Net::new(context)?, Group::new(context, 10)?);
-    let shape = Shape::of(QpType::UD);
+    let shape = Shape::for_type(QpType::UD);
     let mut cq = context.create_cq(&verbs::CqInit::new(8))?;
     let third = create_qp(&net.pair.pd, &cq, &shape)?;
     let mut third = connect(context, third, &shape, Remote { qp_num: 0, psn: 0 })?;
@@ -698,7 +698,7 @@ fn mcast_refuses_other_services_and_addresses<P: Provider>(context: &Context<P>)
     let error = net.pair.b.qp.attach_mcast(&unicast, 0).unwrap_err();
     assert_eq!((error.errno, error.cause), (Errno::INVAL, Cause::NotMulticast { gid: unicast }));
     for qp_type in [QpType::RC, QpType::UC] {
-        let mut pair = Pair::new(context, &Shape::of(qp_type))?;
+        let mut pair = Pair::new(context, &Shape::for_type(qp_type))?;
         let error = pair.a.qp.attach_mcast(&group.gid, group.lid).unwrap_err();
         assert_eq!(
             (error.errno, error.cause),

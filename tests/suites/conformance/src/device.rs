@@ -253,7 +253,7 @@ fn a_device_opened_twice_is_two_contexts_of_one_device<P: Provider>(context: &Co
     theirs.close()?;
     other.close()?;
     ours.close()?;
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     fabric::post_send(&mut pair.a.qp, &[signalled(1, verbs::SendOp::Send, &[])])?;
     wait_for(&mut pair.a.cq, 1, verbs::WcOpcode::SEND)?;
     Ok(())

@@ -153,7 +153,7 @@ fn asynchronous_events_make_an_edge_each_after_the_last_look<P: Provider>(
     let (memory, mut srq) = (message_memory(&pd)?, pd.create_srq(&SrqInit::new(16))?);
     let qp =
         pd.create_qp(&QpInit { cap: SHAPE.cap, srq: Some(srq.handle()), ..QpInit::new(SHAPE.qp_type, &cq) })?;
-    let own = Remote::of(&qp);
+    let own = Remote::from_qp(&qp);
     let mut qp = connect(context, qp, &SHAPE, own)?;
     let element = Element::Srq(srq.id());
     let recv = [RecvWr { wr_id: 1, sge: &[memory.sge(0..8)] }];

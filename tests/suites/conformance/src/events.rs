@@ -153,7 +153,7 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
     let mut cqs = [context.create_cq(&init)?, context.create_cq(&init)?];
     for which in [0, 1, 1, 0] {
         let qp = create_qp(&pair.pd, &cqs[which], &DEFAULT)?;
-        let own = Remote::of(&qp);
+        let own = Remote::from_qp(&qp);
         let mut qp = connect(context, qp, &DEFAULT, own)?;
         for cq in &mut cqs {
             cq.req_notify(false)?;
@@ -308,7 +308,7 @@ fn half_open<P: Provider>(context: &Context<P>) -> CaseResult<(InState<Rtr, P>, 
     let pd = context.alloc_pd()?;
     let (a_cq, b_cq) = (context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?);
     let (a, b) = (create_qp(&pd, &a_cq, &DEFAULT)?, create_qp(&pd, &b_cq, &DEFAULT)?);
-    let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+    let (to_a, to_b) = (Remote::from_qp(&a), Remote::from_qp(&b));
     let a = a.to_init(&init_attr())?.to_rtr(&rtr_attr(context, &DEFAULT, to_b)?)?;
     Ok(((a, a_cq), (connect(context, b, &DEFAULT, to_a)?, b_cq)))
 }

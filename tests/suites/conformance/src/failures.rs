@@ -275,7 +275,7 @@ fn a_send_posted_in_the_error_state_is_flushed<P: Provider>(context: &Context<P>
 
 fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Context<P>) -> CaseResult {
     for qp_type in [QpType::RC, QpType::UC, QpType::UD] {
-        let mut pair = Pair::new(context, &Shape::of(qp_type))?;
+        let mut pair = Pair::new(context, &Shape::for_type(qp_type))?;
         let arena = Arena::new(&pair.pd, 256)?;
         for wr_id in 10..14 {
             post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &[arena.sge(0..256)] }])?;
@@ -292,7 +292,7 @@ fn in_the_error_state_everything_is_flushed_in_order<P: Provider>(context: &Cont
         let returned: Vec<_> = qp.reclaim_all().into_iter().filter_map(Memory::into_buf).collect();
         let expected: &[usize] = if qp.reset_ends_requests() { &[8] } else { &[] };
         assert_eq!(returned.iter().map(|buf| buf.len()).collect::<Vec<_>>(), expected);
-        drop(connect(context, qp, &Shape::of(qp_type), Remote::of(&pair.a.qp))?);
+        drop(connect(context, qp, &Shape::for_type(qp_type), Remote::from_qp(&pair.a.qp))?);
     }
     Ok(())
 }
@@ -341,7 +341,7 @@ fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>
         // Some requests completed, failed or flushed, before the reset dropped them.
         let drain = |cq: &mut Cq<P>| cq.poll_into(&mut [verbs::Wc::default(); 4 * POSTED]);
         assert!(drain(&mut a.cq) <= POSTED && drain(&mut b.cq) <= POSTED, "round {round}");
-        let (to_a, to_b) = (Remote::of(&a_reset), Remote::of(&b_reset));
+        let (to_a, to_b) = (Remote::from_qp(&a_reset), Remote::from_qp(&b_reset));
         a.qp = connect(context, a_reset, &shape, to_b)?;
         b.qp = connect(context, b_reset, &shape, to_a)?;
     }
@@ -521,7 +521,7 @@ fn a_datagram_too_long_for_its_receive_fails_there_alone<P: Provider>(context: &
     if is_rxe()? {
         return skip("rxe drops a datagram that is too long for its receive");
     }
-    let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UD))?;
     let arena = Arena::new(&pair.pd, 256)?;
     let ah =
         pair.pd.create_ah(&verbs_fixtures::fabric::path(&context.find_gid(verbs_fixtures::fabric::PORT)?))?;
@@ -543,7 +543,7 @@ fn a_message_too_long_for_an_unreliable_receive_is_lost<P: Provider>(context: &C
     if is_rxe()? {
         return skip("rxe fails the receive of a message that is too long for it (LOC_QP_OP_ERR on 6.1)");
     }
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 256)?;
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 10, sge: &[arena.sge(0..8)] }])?;
     // The receive goes to the next message.
@@ -559,7 +559,7 @@ fn a_message_too_long_for_an_unreliable_receive_is_lost<P: Provider>(context: &C
 }
 
 fn datagrams_to_nobody_are_sent<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UD))?;
     let arena = Arena::new(&pair.pd, 64)?;
     let ah =
         pair.pd.create_ah(&verbs_fixtures::fabric::path(&context.find_gid(verbs_fixtures::fabric::PORT)?))?;

@@ -186,7 +186,7 @@ fn two_completion_queues_get_their_own_flushes<P: Provider>(context: &Context<P>
     let init =
         verbs::QpInit { recv_cq: recvs.handle(), cap: shape.cap, ..verbs::QpInit::new(QpType::RC, &sends) };
     let (qp, peer) = (pd.create_qp(&init)?, pd.create_qp(&init)?);
-    let ends_of_it = [&qp, &peer].map(verbs_fixtures::fabric::Remote::of);
+    let ends_of_it = [&qp, &peer].map(verbs_fixtures::fabric::Remote::from_qp);
     let _peer = verbs_fixtures::fabric::connect(context, peer, &shape, ends_of_it[0])?;
     let mut qp = verbs_fixtures::fabric::connect(context, qp, &shape, ends_of_it[1])?;
     let arena = Arena::new(&pd, 64)?;
@@ -333,7 +333,7 @@ fn a_silent_queue_is_flushed_on_request<P: Provider>(context: &Context<P>) -> Ca
     // The receiver is never ready; the sender would retry forever.
     let rts = RtsAttr { rnr_retry: 7, ..Shape::default().rts };
     for qp_type in [QpType::RC, QpType::UC] {
-        let mut pair = Pair::new(context, &Shape { rts, ..Shape::of(qp_type) })?;
+        let mut pair = Pair::new(context, &Shape { rts, ..Shape::for_type(qp_type) })?;
         let arena = Arena::new(&pair.pd, 64)?;
         let wrong = Sge { lkey: !arena.lkey(), ..arena.sge(0..8) };
         let sge = [if qp_type == QpType::RC { arena.sge(0..8) } else { wrong }];

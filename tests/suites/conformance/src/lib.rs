@@ -126,11 +126,14 @@ pub fn cases() -> Vec<Case> {
         unsupported,
         xrc,
     ];
-    topics.into_iter().flat_map(|(topic, cases)| cases.into_iter().map(move |case| of(topic, case))).collect()
+    topics
+        .into_iter()
+        .flat_map(|(topic, cases)| cases.into_iter().map(move |case| in_topic(topic, case)))
+        .collect()
 }
 
 /// Inserts the topic into a case's name; the functions in the topic's file leave it out.
-fn of(topic: &str, case: Case) -> Case {
+fn in_topic(topic: &str, case: Case) -> Case {
     let name = case.name.strip_prefix(SUITE).and_then(|rest| rest.strip_prefix('.')).unwrap_or(&case.name);
     Case { name: format!("{SUITE}.{topic}.{name}"), ..case }
 }

@@ -117,7 +117,7 @@ fn a_device_without_the_operations_refuses_to_post_them<P: Provider>(context: &C
 
 fn unreliable_queue_pairs_have_neither_operation<P: Provider>(context: &Context<P>) -> CaseResult {
     for qp_type in [QpType::UC, QpType::UD] {
-        let mut pair = Pair::new(context, &Shape::of(qp_type))?;
+        let mut pair = Pair::new(context, &Shape::for_type(qp_type))?;
         let arena = Arena::new(&pair.pd, 64)?;
         for op in [flush_of(&arena, 0, 8), store(&arena, 0, 1)] {
             let refused = post_send(&mut pair.a.qp, &[signalled(1, op, &[])]).expect_err("it lacks it");

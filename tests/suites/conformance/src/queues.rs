@@ -187,7 +187,7 @@ fn two_threads_have_half_a_queue_pair_each<P: Provider>(context: &Context<P>) ->
     let recv_cq = own_recv_cq.handle();
     let init = verbs::QpInit { recv_cq, cap: shape.cap, ..verbs::QpInit::new(shape.qp_type, &pair.a.cq) };
     let qp = pair.pd.create_qp(&init)?;
-    let own = Remote::of(&qp);
+    let own = Remote::from_qp(&qp);
     let mut qp = fabric::connect(context, qp, &shape, own)?;
     for n in 0..AHEAD {
         post_recv(&mut qp, &[RecvWr { wr_id: n, sge: &[into.sge(place(n)..place(n) + 8)] }])?;

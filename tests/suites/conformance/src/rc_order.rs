@@ -359,7 +359,7 @@ fn a_queue_pair_connected_to_itself_executes_every_operation<P: Provider>(
     let pd = context.alloc_pd()?;
     let mut cq = context.create_cq(&verbs::CqInit::new(shape.cqe))?;
     let qp = create_qp(&pd, &cq, &shape)?;
-    let own = Remote::of(&qp);
+    let own = Remote::from_qp(&qp);
     let mut qp = connect(context, qp, &shape, own)?;
     let (from, into) = (Arena::new(&pd, LEN)?, Arena::new(&pd, LEN)?);
     let (remote_addr, rkey) = (into.addr(), into.rkey());

@@ -76,10 +76,10 @@ const INIT: SrqInit = SrqInit { max_wr: 16, max_sge: 2, srq_limit: 0 };
 
 impl<P: Provider> Shared<P> {
     fn new(context: &Context<P>, pairs: usize) -> CaseResult<Self> {
-        Self::of(context, pairs, &Shape::default(), &INIT)
+        Self::with_shape(context, pairs, &Shape::default(), &INIT)
     }
 
-    fn of(context: &Context<P>, pairs: usize, shape: &Shape, init: &SrqInit) -> CaseResult<Self> {
+    fn with_shape(context: &Context<P>, pairs: usize, shape: &Shape, init: &SrqInit) -> CaseResult<Self> {
         let pd = context.alloc_pd()?;
         let srq = pd.create_srq(init)?;
         let (send_cq, recv_cq) =
@@ -109,7 +109,7 @@ impl<P: Provider> Shared<P> {
             ..QpInit::new(shape.qp_type, &self.recv_cq)
         };
         let receiver = self.pd.create_qp(&init)?;
-        let (to_sender, to_receiver) = (Remote::of(&sender), Remote::of(&receiver));
+        let (to_sender, to_receiver) = (Remote::from_qp(&sender), Remote::from_qp(&receiver));
         self.senders.push(fabric::connect(&self.context, sender, shape, to_receiver)?);
         self.receivers.push(fabric::connect(&self.context, receiver, shape, to_sender)?);
         Ok(())
@@ -264,7 +264,7 @@ fn a_message_of_many_packets_fills_a_list_of_pieces<P: Provider>(context: &Conte
 }
 
 fn datagrams_take_receives_of_a_shared_queue<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut shared = Shared::of(context, 2, &Shape::of(QpType::UD), &INIT)?;
+    let mut shared = Shared::with_shape(context, 2, &Shape::for_type(QpType::UD), &INIT)?;
     let gid = context.find_gid(PORT)?;
     let ah = shared.pd.create_ah(&path(&gid))?;
     shared.arena.write(SIZE - 50, &pattern(4, 50));
@@ -286,7 +286,7 @@ fn datagrams_take_receives_of_a_shared_queue<P: Provider>(context: &Context<P>) 
 fn messages_of_an_unreliable_connection_take_receives_of_a_shared_queue<P: Provider>(
     context: &Context<P>,
 ) -> CaseResult {
-    let mut shared = Shared::of(context, 2, &Shape::of(QpType::UC), &INIT)?;
+    let mut shared = Shared::with_shape(context, 2, &Shape::for_type(QpType::UC), &INIT)?;
     for wr_id in 0..4 {
         shared.post(wr_id, 8)?;
     }
@@ -319,14 +319,14 @@ fn a_send_waits_until_the_shared_queue_has_a_receive<P: Provider>(context: &Cont
 fn a_send_to_an_empty_shared_queue_is_given_up<P: Provider>(context: &Context<P>) -> CaseResult {
     let default = Shape::default();
     let shape = Shape { rts: RtsAttr { rnr_retry: 1, ..default.rts }, ..default };
-    let mut shared = Shared::of(context, 1, &shape, &INIT)?;
+    let mut shared = Shared::with_shape(context, 1, &shape, &INIT)?;
     shared.send(0, 1, SendOp::Send, 8)?;
     wait_status(&mut shared.send_cq, 1, WcStatus::RNR_RETRY_EXC_ERR)
 }
 
 fn the_limit_event_is_raised_once<P: Provider>(context: &Context<P>) -> CaseResult {
     let events = context.async_events()?;
-    let mut shared = Shared::of(context, 1, &Shape::default(), &SrqInit { srq_limit: 3, ..INIT })?;
+    let mut shared = Shared::with_shape(context, 1, &Shape::default(), &SrqInit { srq_limit: 3, ..INIT })?;
     for wr_id in 0..6 {
         shared.post(wr_id, 8)?;
     }
@@ -365,7 +365,7 @@ fn the_limit_event_can_be_armed_again<P: Provider>(context: &Context<P>) -> Case
 
 fn a_limit_of_zero_disarms_the_event<P: Provider>(context: &Context<P>) -> CaseResult {
     let events = context.async_events()?;
-    let mut shared = Shared::of(context, 1, &Shape::default(), &SrqInit { srq_limit: 2, ..INIT })?;
+    let mut shared = Shared::with_shape(context, 1, &Shape::default(), &SrqInit { srq_limit: 2, ..INIT })?;
     for wr_id in 0..2 {
         shared.post(wr_id, 8)?;
     }
@@ -455,7 +455,7 @@ fn a_smaller_queue_keeps_its_receives<P: Provider>(context: &Context<P>) -> Case
     if !can_resize(context)? {
         return skip(FIXED_SIZE);
     }
-    let mut shared = Shared::of(context, 1, &Shape::default(), &SrqInit { max_wr: 100, ..INIT })?;
+    let mut shared = Shared::with_shape(context, 1, &Shape::default(), &SrqInit { max_wr: 100, ..INIT })?;
     for wr_id in 0..4 {
         shared.post(wr_id, 8)?;
     }

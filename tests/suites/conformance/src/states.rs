@@ -76,9 +76,9 @@ impl<P: Provider> Free<P> {
     fn new(context: &Context<P>, qp_type: QpType) -> CaseResult<Self> {
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(&CqInit::new(16))?;
-        let shape = Shape::of(qp_type);
+        let shape = Shape::for_type(qp_type);
         let qp = create_qp(&pd, &cq, &shape)?;
-        let own = Remote::of(&qp);
+        let own = Remote::from_qp(&qp);
         let mut qp = connect(context, qp, &shape, own)?;
         let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
         qp.modify(&reset, QpAttrMask::STATE)?;
@@ -411,7 +411,7 @@ fn receives_posted_before_rtr_are_used<P: Provider>(context: &Context<P>) -> Cas
     let (pd, [(a, mut a_cq), (b, mut b_cq)]) = two(context)?;
     let arena = Arena::new(&pd, 64)?;
     arena.write(32, &pattern(1, 32));
-    let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+    let (to_a, to_b) = (Remote::from_qp(&a), Remote::from_qp(&b));
     let mut b = b.to_init(&init_attr())?;
     for wr_id in 0..3 {
         post_recv(&mut b, &[RecvWr { wr_id, sge: &[arena.sge(0..32)] }])?;
@@ -432,7 +432,7 @@ fn messages_arrive_before_this_side_may_send<P: Provider>(context: &Context<P>) 
     let shape = Shape::default();
     let (pd, [(a, mut a_cq), (b, mut b_cq)]) = two(context)?;
     let arena = Arena::new(&pd, 64)?;
-    let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+    let (to_a, to_b) = (Remote::from_qp(&a), Remote::from_qp(&b));
     let mut b = b.to_init(&init_attr())?.to_rtr(&rtr_attr(context, &shape, to_a)?)?;
     let mut a = connect(context, a, &shape, to_b)?;
     post_recv(&mut b, &[RecvWr { wr_id: 2, sge: &[arena.sge(0..8)] }])?;
@@ -610,7 +610,7 @@ fn sends_that_wait_in_sqd_are_forgotten_by_a_reset<P: Provider>(context: &Contex
     post_send(&mut drained, &[signalled(1, SendOp::SendWithImm { imm_data: 1 }, &[arena.sge(0..8)])])?;
     let a_reset = drained.to_reset()?;
     let b_reset = b.qp.to_reset()?;
-    let (to_a, to_b) = (Remote::of(&a_reset), Remote::of(&b_reset));
+    let (to_a, to_b) = (Remote::from_qp(&a_reset), Remote::from_qp(&b_reset));
     a.qp = connect(context, a_reset, &shape, to_b)?;
     b.qp = connect(context, b_reset, &shape, to_a)?;
     post_recv(&mut b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(0..8)] }])?;
@@ -626,7 +626,7 @@ fn fails_and_recovers<P: Provider>(context: &Context<P>, qp_type: QpType) -> Cas
     if is_rxe()? {
         return skip("rxe has no SQE: a failed send moves the queue pair to the error state");
     }
-    let mut pair = Pair::new(context, &Shape::of(qp_type))?;
+    let mut pair = Pair::new(context, &Shape::for_type(qp_type))?;
     let arena = Arena::new(&pair.pd, 256)?;
     let ah = pair.pd.create_ah(&path(&context.find_gid(PORT)?))?;
     let (a_num, b_num) = (pair.a.qp.qp_num(), pair.b.qp.qp_num());
@@ -717,7 +717,7 @@ fn a_failed_reliable_connection_does_not_recover_without_a_reset<P: Provider>(
     let error = a.qp.recover_sq().unwrap_err();
     assert!(matches!(error.cause, Cause::IllegalTransition { from: QpState::ERR, .. }), "{error}");
     let (a_reset, b_reset) = (a.qp.to_reset()?, b.qp.to_reset()?);
-    let (to_a, to_b) = (Remote::of(&a_reset), Remote::of(&b_reset));
+    let (to_a, to_b) = (Remote::from_qp(&a_reset), Remote::from_qp(&b_reset));
     a.qp = connect(context, a_reset, &shape, to_b)?;
     b.qp = connect(context, b_reset, &shape, to_a)?;
     post_recv(&mut b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(0..8)] }])?;
@@ -742,7 +742,7 @@ fn a_reset_queue_pair_hears_nothing_of_its_former_connection<P: Provider>(
     post_send(&mut a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 1 }, &[arena.sge(0..8)])])?;
     let b_reset = b.qp.to_reset()?;
     let c = create_qp(&pd, &third_cq, &shape)?;
-    let (to_b, to_c) = (Remote::of(&b_reset), Remote::of(&c));
+    let (to_b, to_c) = (Remote::from_qp(&b_reset), Remote::from_qp(&c));
     b.qp = connect(context, b_reset, &shape, to_c)?;
     let mut c = connect(context, c, &shape, to_b)?;
     post_recv(&mut b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(8..16)] }])?;
@@ -762,7 +762,7 @@ fn a_reset_forgets_receives<P: Provider>(context: &Context<P>) -> CaseResult {
     }
     let (a_reset, b_reset) = (a.qp.to_reset()?, b.qp.to_reset()?);
     assert!(is_empty(&mut b.cq), "a reset completes nothing");
-    let (to_a, to_b) = (Remote::of(&a_reset), Remote::of(&b_reset));
+    let (to_a, to_b) = (Remote::from_qp(&a_reset), Remote::from_qp(&b_reset));
     a.qp = connect(context, a_reset, &shape, to_b)?;
     b.qp = connect(context, b_reset, &shape, to_a)?;
     post_recv(&mut b.qp, &[RecvWr { wr_id: 20, sge: &[arena.sge(0..8)] }])?;
@@ -790,7 +790,7 @@ fn a_queue_pair_is_used_again_and_again<P: Provider>(context: &Context<P>) -> Ca
             _ => (a.qp.to_reset()?, b.qp.to_error()?.to_reset()?),
         };
         assert_eq!((a_reset.qp_num(), a_reset.cap()), (a_num, cap));
-        let (to_a, to_b) = (Remote::of(&a_reset), Remote::of(&b_reset));
+        let (to_a, to_b) = (Remote::from_qp(&a_reset), Remote::from_qp(&b_reset));
         a.qp = connect(context, a_reset, &shape, to_b)?;
         b.qp = connect(context, b_reset, &shape, to_a)?;
     }

@@ -71,12 +71,12 @@ impl<P: Provider> Tags<P> {
         let pd = context.alloc_pd()?;
         let (srq, cq) = create(context, &pd, TM)?;
         let sends = context.create_cq(&CqInit::new(64))?;
-        let shape = Shape::of(QpType::RC);
+        let shape = Shape::for_type(QpType::RC);
         let sender = fabric::create_qp(&pd, &sends, &shape)?;
         let cap = QpCap { max_send_wr: 0, max_recv_wr: 0, ..shape.cap };
         let receiver =
             pd.create_qp(&QpInit { cap, srq: Some(srq.handle()), ..QpInit::new(QpType::RC, &cq) })?;
-        let (to_sender, to_receiver) = (Remote::of(&sender), Remote::of(&receiver));
+        let (to_sender, to_receiver) = (Remote::from_qp(&sender), Remote::from_qp(&receiver));
         let sender = fabric::connect(context, sender, &shape, to_receiver)?;
         let receiver = fabric::connect(context, receiver, &shape, to_sender)?;
         let arena = Arena::new(&pd, SIZE)?;

@@ -144,7 +144,7 @@ fn queue_pairs_are_created_and_destroyed_while_their_queue_is_polled<P: Provider
             for n in 0..ROUNDS {
                 let init = QpInit { cap: SHAPE.cap, ..QpInit::new(SHAPE.qp_type, handle.clone()) };
                 let qp = pd.create_qp(&init)?;
-                let own = Remote::of(&qp);
+                let own = Remote::from_qp(&qp);
                 let mut qp = connect(context, qp, &SHAPE, own)?;
                 send_to_itself(&mut qp, &memory, n, SendFlags::SIGNALED)?;
                 for _ in 0..2 {

@@ -38,7 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn uc_send_and_write_arrive<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let (from, into) = (Arena::new(&pair.pd, 5000)?, Arena::new(&pair.pd, 5000)?);
     from.write(0, &pattern(1, 5000));
     let sge = [from.sge(0..5000)];
@@ -81,7 +81,7 @@ fn uc_send_and_write_arrive<P: Provider>(context: &Context<P>) -> CaseResult {
 }
 
 fn uc_send_without_a_receive_is_lost_and_nobody_is_told<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..16)];
     arena.write(0, &pattern(1, 16));
@@ -104,7 +104,7 @@ fn uc_send_without_a_receive_is_lost_and_nobody_is_told<P: Provider>(context: &C
 
 fn uc_takes_no_read_and_no_atomic<P: Provider>(context: &Context<P>) -> CaseResult {
     for qp_type in [QpType::UC, QpType::UD] {
-        let mut pair = Pair::new(context, &Shape::of(qp_type))?;
+        let mut pair = Pair::new(context, &Shape::for_type(qp_type))?;
         let arena = Arena::new(&pair.pd, 64)?;
         let (remote_addr, rkey, sge) = (arena.addr(), arena.rkey(), [arena.sge(0..8)]);
         for op in [
@@ -142,7 +142,7 @@ fn uc_message_of_many_packets_arrives_whole_at_each_mtu<P: Provider>(context: &C
         if path_mtu > active {
             break;
         }
-        let mut pair = Pair::new(context, &Shape { path_mtu, ..Shape::of(QpType::UC) })?;
+        let mut pair = Pair::new(context, &Shape { path_mtu, ..Shape::for_type(QpType::UC) })?;
         let (from, into) = (Arena::new(&pair.pd, LEN)?, Arena::new(&pair.pd, LEN + 1)?);
         from.write(0, &pattern(path_mtu.0.into(), LEN));
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..LEN + 1)] }])?;
@@ -157,7 +157,7 @@ fn uc_message_of_many_packets_arrives_whole_at_each_mtu<P: Provider>(context: &C
 }
 
 fn uc_empty_messages_arrive<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 8)?;
     let (remote_addr, rkey) = (arena.addr(), arena.rkey());
     for (op, opcode, told) in [
@@ -176,7 +176,7 @@ fn uc_empty_messages_arrive<P: Provider>(context: &Context<P>) -> CaseResult {
 
 fn uc_messages_keep_their_order<P: Provider>(context: &Context<P>) -> CaseResult {
     const COUNT: u32 = 16;
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 2000)?;
     for n in 0..COUNT {
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: n.into(), sge: &[arena.sge(0..2000)] }])?;
@@ -199,7 +199,7 @@ fn uc_messages_keep_their_order<P: Provider>(context: &Context<P>) -> CaseResult
 }
 
 fn uc_write_with_immediate_leaves_the_memory_of_its_receive<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 192)?;
     arena.write(0, &pattern(1, 64));
     let (remote_addr, rkey) = (arena.addr() + 64, arena.rkey());
@@ -213,7 +213,7 @@ fn uc_write_with_immediate_leaves_the_memory_of_its_receive<P: Provider>(context
 }
 
 fn uc_write_with_immediate_without_a_receive_is_lost<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 64)?;
     let (remote_addr, rkey, sge) = (arena.addr() + 32, arena.rkey(), [arena.sge(0..8)]);
     let write = |imm_data| SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data };
@@ -243,7 +243,7 @@ fn vanishes<P: Provider>(pair: &mut Pair<P>, into: &Arena<P>, remote_addr: u64, 
 }
 
 fn uc_write_with_a_wrong_key_vanishes<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let into = Arena::new(&pair.pd, 64)?;
     vanishes(&mut pair, &into, into.addr(), into.rkey() ^ 0x0055_0000)?;
     // Nor may a write reach beyond the region.
@@ -251,7 +251,7 @@ fn uc_write_with_a_wrong_key_vanishes<P: Provider>(context: &Context<P>) -> Case
 }
 
 fn uc_write_without_the_right_vanishes<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let into = Arena::with_access(&pair.pd, 64, AccessFlags::LOCAL_WRITE)?;
     vanishes(&mut pair, &into, into.addr(), into.rkey())
 }
@@ -260,7 +260,7 @@ fn uc_message_that_does_not_fit_its_receive_vanishes<P: Provider>(context: &Cont
     if is_rxe()? {
         return skip("after such a message rxe receives nothing more on the connection (seen on Linux 6.1)");
     }
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 128)?;
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(64..80)] }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..17)])])?;
@@ -277,7 +277,7 @@ fn uc_message_that_does_not_fit_its_receive_vanishes<P: Provider>(context: &Cont
 fn uc_send_to_a_number_that_does_not_exist_completes_without_retries<P: Provider>(
     context: &Context<P>,
 ) -> CaseResult {
-    let shape = Shape::of(QpType::UC);
+    let shape = Shape::for_type(QpType::UC);
     let pair = Pair::new(context, &shape)?;
     let mut cq = context.create_cq(&verbs::CqInit::new(16))?;
     let lonely = create_qp(&pair.pd, &cq, &shape)?;
@@ -292,7 +292,7 @@ fn uc_send_to_a_number_that_does_not_exist_completes_without_retries<P: Provider
 }
 
 fn uc_gather_and_scatter_lists_need_not_match<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let (from, into) = (Arena::new(&pair.pd, 3000)?, Arena::new(&pair.pd, 3000)?);
     from.write(0, &pattern(3, 3000));
     let (gather, scatter) = (
@@ -308,7 +308,7 @@ fn uc_gather_and_scatter_lists_need_not_match<P: Provider>(context: &Context<P>)
 }
 
 fn uc_inline_data_is_copied_when_it_is_posted<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let into = Arena::new(&pair.pd, 64)?;
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..64)] }])?;
     pair.a.qp.post_send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"of the moment")?;
@@ -320,7 +320,7 @@ fn uc_inline_data_is_copied_when_it_is_posted<P: Provider>(context: &Context<P>)
 
 fn uc_both_directions_at_once<P: Provider>(context: &Context<P>) -> CaseResult {
     const COUNT: u64 = 8;
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 3000)?;
     for end in [&mut pair.a, &mut pair.b] {
         for n in 0..COUNT {
@@ -342,7 +342,7 @@ fn uc_both_directions_at_once<P: Provider>(context: &Context<P>) -> CaseResult {
 }
 
 fn uc_error_state_flushes_both_queues_in_order<P: Provider>(context: &Context<P>) -> CaseResult {
-    let pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 8)?;
     let mut end = pair.b;
     for wr_id in [1, 2, 3] {
@@ -368,7 +368,7 @@ fn uc_error_state_flushes_both_queues_in_order<P: Provider>(context: &Context<P>
 }
 
 fn uc_wrong_local_key_ends_the_send_queue<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UC))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 8)?;
     let mut wrong = arena.sge(0..8);
     wrong.lkey ^= 0x0055_0000;
@@ -388,11 +388,11 @@ fn uc_wrong_local_key_ends_the_send_queue<P: Provider>(context: &Context<P>) -> 
 }
 
 fn uc_reset_queue_pair_can_be_connected_again<P: Provider>(context: &Context<P>) -> CaseResult {
-    let shape = Shape::of(QpType::UC);
+    let shape = Shape::for_type(QpType::UC);
     let Pair { pd, a, b, .. } = Pair::new(context, &shape)?;
     let arena = Arena::new(&pd, 16)?;
     let (a_qp, b_qp) = (a.qp.to_reset()?, b.qp.to_reset()?);
-    let (to_a, to_b) = (Remote::of(&a_qp), Remote::of(&b_qp));
+    let (to_a, to_b) = (Remote::from_qp(&a_qp), Remote::from_qp(&b_qp));
     let mut sender = connect(context, a_qp, &shape, to_b)?;
     let mut receiver = connect(context, b_qp, &shape, to_a)?;
     let (mut a_cq, mut b_cq) = (a.cq, b.cq);

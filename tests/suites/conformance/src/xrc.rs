@@ -71,10 +71,10 @@ impl<P: Provider> Fabric<P> {
         let init = SrqInit::new(8);
         let srqs = [xrcd.create_srq(&pd, &cqs[0], &init)?, xrcd.create_srq(&pd, &cqs[1], &init)?];
         let send_cq = context.create_cq(&CqInit::new(16))?;
-        let shape = Shape::of(QpType::XRC_SEND);
+        let shape = Shape::for_type(QpType::XRC_SEND);
         let init = QpInit { cap: shape.cap, ..QpInit::new(QpType::XRC_SEND, &send_cq) };
         let (initiator, target) = (pd.create_qp(&init)?, xrcd.create_target()?);
-        let (to_initiator, to_target) = (Remote::of(&initiator), Remote::of(&target));
+        let (to_initiator, to_target) = (Remote::from_qp(&initiator), Remote::from_qp(&target));
         let initiator = initiator.to_init(&init_attr())?;
         let initiator = initiator.to_rtr(&rtr_attr(context, &shape, to_target)?)?.to_rts(&shape.rts)?;
         let target = target.to_init(&init_attr())?.to_rtr(&rtr_attr(context, &shape, to_initiator)?)?;
@@ -217,7 +217,7 @@ fn verbs_recv<S: verbs::state::CanPostRecv, P: Provider>(qp: &mut Qp<S, P>) -> O
 
 fn a_target_posts_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
     let fabric = Fabric::new(context)?;
-    let shape = Shape::of(QpType::XRC_RECV);
+    let shape = Shape::for_type(QpType::XRC_RECV);
     let mut target = fabric.target.to_rts(&shape.rts)?;
     assert_eq!(verbs_recv(&mut target), Some(PostReason::SharedRecvQueue));
     let sge = [fabric.arena.sge(0..8)];

@@ -47,7 +47,7 @@ impl World {
         for channel in [&server.channel, &channel] {
             assert!(channel.next_event_within(Duration::from_millis(1))?.is_none());
         }
-        Ok(Self { server, channel, parts: [Parts::of(&id)?, Parts::of(&id)?] })
+        Ok(Self { server, channel, parts: [Parts::for_id(&id)?, Parts::for_id(&id)?] })
     }
 
     /// Connects, sends a message, and ends the connection on one side.
@@ -152,7 +152,7 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     // Accepted, but not yet established at the client, which gets the event.
     let (client, parts) = Client::requesting(&server)?;
     let (request, _) = server.request()?;
-    let accepts = Parts::of(&request)?;
+    let accepts = Parts::for_id(&request)?;
     request.accept(accepts.qp(&request)?, &ConnParam::default())?;
     drop(request);
     loop {

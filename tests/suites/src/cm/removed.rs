@@ -37,7 +37,7 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
     let (request, _) = listens.request()?;
     let (answered, answered_parts) = Client::requesting(&listens)?;
     let (accepted, _) = listens.request()?;
-    let accepted_parts = Parts::of(&accepted)?;
+    let accepted_parts = Parts::for_id(&accepted)?;
     accepted.accept(accepted_parts.qp(&accepted)?, &ConnParam::default())?;
     let (waits, waits_parts) = Client::requesting(&listens)?;
     arrived(&listens.channel)?;

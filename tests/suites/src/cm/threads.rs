@@ -44,7 +44,7 @@ impl Served {
             match event.kind {
                 EventKind::ConnectRequest(request) => {
                     let id = request.id;
-                    let parts = Parts::of(&id)?;
+                    let parts = Parts::for_id(&id)?;
                     let qp = parts.qp(&id)?;
                     // The other thread may get the next event before this one has stored the id.
                     let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);

@@ -77,7 +77,7 @@ fn die_at(step: u32) -> CaseResult {
     reached();
     let shape = Shape::default();
     let qp = create_qp(&pd, &armed, &shape)?;
-    let own = Remote::of(&qp);
+    let own = Remote::from_qp(&qp);
     reached();
     let mut qp = qp.to_init(&init_attr())?;
     qp.post_recv_buf(pd.alloc_buf(100)?, ..)?;

@@ -147,7 +147,7 @@ impl<P: Provider> All<P> {
         cq.req_notify(false)?;
         let shape = Shape::default();
         let qp = create_qp(&pd, &cq, &shape)?;
-        let own = Remote::of(&qp);
+        let own = Remote::from_qp(&qp);
         let mut qp = connect(&context, qp, &shape, own)?;
         qp.post_recv_buf(pd.alloc_buf(100)?, ..)?;
         let exposed = pd.expose(pd.alloc_buf(64)?, RemoteAccess::READ)?;

@@ -267,7 +267,7 @@ impl Stream {
         let a = fabric::create_qp(&pd, &a_cq, &shape)?;
         let srq_handle = srq.as_ref().map(Srq::handle);
         let b = pd.create_qp(&QpInit { cap: shape.cap, srq: srq_handle, ..QpInit::new(qp_type, &b_cq) })?;
-        let (to_a, to_b) = (Remote::of(&a), Remote::of(&b));
+        let (to_a, to_b) = (Remote::from_qp(&a), Remote::from_qp(&b));
         let (a, b) = (connect(context, a, &shape, to_b)?, connect(context, b, &shape, to_a)?);
         let ah = match qp_type {
             QpType::UD => Some(pd.create_ah(&path(&context.find_gid(PORT)?))?),
@@ -528,7 +528,7 @@ impl Multicast {
         let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(8))?);
         let gid = Gid::from(Ipv4Addr::new(239, 99, 0, 1));
         let qp = || {
-            let shape = Shape::of(QpType::UD);
+            let shape = Shape::for_type(QpType::UD);
             connect(context, fabric::create_qp(&pd, &cq, &shape)?, &shape, Remote { qp_num: 0, psn: 0 })
         };
         let (talker, mut member) = (qp()?, qp()?);

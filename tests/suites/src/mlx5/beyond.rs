@@ -64,7 +64,7 @@ fn looped(cq: CqOptions, qp: QpOptions) -> CaseResult<Looped> {
     let (sends, receives) = (make()?, make()?);
     let init = QpInit { cap: shape.cap, recv_cq: receives.handle(), ..QpInit::new(QpType::RC, &sends) };
     let qp = pd.create_qp_with(&init, qp)?;
-    let own = Remote::of(&qp);
+    let own = Remote::from_qp(&qp);
     let qp = fabric::connect(&context, qp, &shape, own)?;
     Ok(Looped { context, pd, sends, receives, qp })
 }
@@ -323,7 +323,7 @@ fn shared() -> CaseResult {
     // The queue still works with verbs, because a description changes nothing.
     let init = QpInit { srq: Some(srq.handle()), ..QpInit::new(QpType::RC, &cq) };
     let qp = pd.create_qp(&init)?;
-    let own = Remote::of(&qp);
+    let own = Remote::from_qp(&qp);
     let mut qp = fabric::connect(&context, qp, &Shape::default(), own)?;
     let sge = [arena.sge(0..32)];
     for wr_id in [1, 2, 3] {
@@ -380,7 +380,7 @@ fn events() -> CaseResult {
     let options = CqOptions { cqe_size: Some(128), ..CqOptions::default() };
     let mut cq = context.create_cq_with(&init, options)?;
     let qp = pd.create_qp_with(&QpInit::new(QpType::RC, &cq), QpOptions::default())?;
-    let own = Remote::of(&qp);
+    let own = Remote::from_qp(&qp);
     let mut qp = fabric::connect(&context, qp, &Shape::default(), own)?;
     cq.req_notify(false)?;
     qp.post_send_op(1, SendOp::RdmaWrite { remote_addr: 0, rkey: 0 }, SendFlags::SIGNALED)?;

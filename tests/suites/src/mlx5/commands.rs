@@ -73,7 +73,7 @@ pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseRes
     let [a, b] = [(); 2].map(|()| faults.makes("CREATE_QP", || create_qp(&pd, &cq, &shape)));
     let (a, b) = (a?, b?);
 
-    let remotes = [Remote::of(&b), Remote::of(&a)];
+    let remotes = [Remote::from_qp(&b), Remote::from_qp(&a)];
     let mut ends = Vec::new();
     for (qp, remote) in [a, b].into_iter().zip(remotes) {
         let rtr = rtr_attr(context, &shape, remote)?;

@@ -38,7 +38,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
 pub struct Report(pub String);
 
 impl Report {
-    fn of(function: u8) -> CaseResult<Self> {
+    fn for_function(function: u8) -> CaseResult<Self> {
         let name = device(function);
         let ended = run(Maker::Theirs.tool("ibv_devinfo")?.args(["-v", "-d", &name]))?;
         if !ended.status.success() || !ended.stderr.is_empty() {
@@ -135,7 +135,7 @@ pub fn listed(text: &str) -> Vec<(&str, &str)> {
 }
 
 fn is_a_connectx_5(_: Setup, function: u8) -> CaseResult {
-    let report = Report::of(function)?;
+    let report = Report::for_function(function)?;
     for (key, wanted) in [
         ("hca_id", &*device(function)),
         ("transport", "InfiniBand (0)"),
@@ -154,7 +154,7 @@ fn is_a_connectx_5(_: Setup, function: u8) -> CaseResult {
 }
 
 fn has_an_active_port(setup: Setup, function: u8) -> CaseResult {
-    let report = Report::of(function)?;
+    let report = Report::for_function(function)?;
     report.is("state", "PORT_ACTIVE (4)")?;
     report.is("phys_state", "LINK_UP (5)")?;
     match setup.port {
@@ -176,7 +176,7 @@ fn has_an_active_port(setup: Setup, function: u8) -> CaseResult {
 }
 
 fn has_room(_: Setup, function: u8) -> CaseResult {
-    let report = Report::of(function)?;
+    let report = Report::for_function(function)?;
     report.at_least(&[
         ("max_qp", 1024),
         ("max_qp_wr", 8192),
@@ -202,15 +202,15 @@ fn has_room(_: Setup, function: u8) -> CaseResult {
 }
 
 fn has_memory(_: Setup, function: u8) -> CaseResult {
-    Report::of(function)?.is("maximum available device memory", "131072Bytes")
+    Report::for_function(function)?.is("maximum available device memory", "131072Bytes")
 }
 
 fn has_atomics(_: Setup, function: u8) -> CaseResult {
-    Report::of(function)?.is_one_of("atomic_cap", &["ATOMIC_HCA (1)", "ATOMIC_GLOB (2)"])
+    Report::for_function(function)?.is_one_of("atomic_cap", &["ATOMIC_HCA (1)", "ATOMIC_GLOB (2)"])
 }
 
 fn has_addresses(setup: Setup, function: u8) -> CaseResult {
-    let report = Report::of(function)?;
+    let report = Report::for_function(function)?;
     let gids = report.gids();
     match setup.port {
         Port::Ib => {
@@ -241,7 +241,7 @@ fn identities_differ(setup: Setup) -> CaseResult {
         Port::Ib => &["node_guid", "port_lid", "GID[  0]"],
         Port::Roce => &["node_guid"],
     };
-    let reports = setup.numbers().map(Report::of).collect::<CaseResult<Vec<_>>>()?;
+    let reports = setup.numbers().map(Report::for_function).collect::<CaseResult<Vec<_>>>()?;
     for key in keys {
         let values = reports.iter().map(|report| report.text(key)).collect::<CaseResult<Vec<_>>>()?;
         if values.iter().collect::<BTreeSet<_>>().len() != values.len() {

@@ -136,7 +136,7 @@ impl<P: Provider> Alive<P> {
         let cq = context.create_cq(&CqInit::new(16))?;
         let init = QpInit { srq: Some(srq.handle()), ..QpInit::new(QpType::RC, &cq) };
         let sharing = pd.create_qp(&init)?;
-        let own = Remote::of(&sharing);
+        let own = Remote::from_qp(&sharing);
         let sharing = connect(&context, sharing, &shape, own)?;
         let windowed = pd.expose_to_windows(pd.alloc_buf(4096)?)?;
         let window = pd.alloc_window(MwType::TYPE_2)?;

@@ -64,7 +64,7 @@ fn member<P: Provider>(
     own: u32,
     other: u32,
 ) -> CaseResult {
-    let (pd, shape) = (context.alloc_pd()?, Shape::of(QpType::UD));
+    let (pd, shape) = (context.alloc_pd()?, Shape::for_type(QpType::UD));
     let mut cq = context.create_cq(&verbs::CqInit::new(16))?;
     let qp = create_qp(&pd, &cq, &shape)?;
     let mut qp = connect_from(source, qp, &shape, Remote { qp_num: 0, psn: 0 })?;

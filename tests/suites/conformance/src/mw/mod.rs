@@ -492,7 +492,8 @@ fn another_pair<P: Provider>(context: &Context<P>, pd: &Pd<P>) -> CaseResult<(Rt
         verbs_fixtures::fabric::create_qp(pd, &cq, &shape)?,
         verbs_fixtures::fabric::create_qp(pd, &cq, &shape)?,
     );
-    let (to_a, to_b) = (verbs_fixtures::fabric::Remote::of(&a), verbs_fixtures::fabric::Remote::of(&b));
+    let (to_a, to_b) =
+        (verbs_fixtures::fabric::Remote::from_qp(&a), verbs_fixtures::fabric::Remote::from_qp(&b));
     let a = verbs_fixtures::fabric::connect(context, a, &shape, to_b)?;
     let b = verbs_fixtures::fabric::connect(context, b, &shape, to_a)?;
     Ok((a, cq, b))
@@ -637,7 +638,7 @@ fn a_bind_waits_for_a_fence<P: Provider>(context: &Context<P>) -> CaseResult {
 }
 
 fn a_window_serves_an_unreliable_connection<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut fixture = Fixture::new(context, &Shape::of(QpType::UC))?;
+    let mut fixture = Fixture::new(context, &Shape::for_type(QpType::UC))?;
     let rkey = fixture.bound(MwType::TYPE_2, AccessFlags::REMOTE_WRITE)?;
     let lacks = |op| Err(PostReason::UnsupportedOp { op, qp_type: QpType::UC });
     let posted = |result: Result<(), verbs::PostError>| result.map_err(|error| error.reason);
@@ -675,7 +676,7 @@ fn a_window_serves_an_unreliable_connection<P: Provider>(context: &Context<P>) -
 }
 
 fn datagrams_have_no_windows<P: Provider>(context: &Context<P>) -> CaseResult {
-    let mut pair = Pair::new(context, &Shape::of(QpType::UD))?;
+    let mut pair = Pair::new(context, &Shape::for_type(QpType::UD))?;
     let info = MwBindInfo::default();
     for op in [
         SendOp::BindMw { mw_type: MwType::TYPE_2, rkey: 1, new_rkey: 2, bind_info: &info },

@@ -174,7 +174,7 @@ fn a_closed_window_takes_access_away<P: Provider>(context: &Context<P>) -> CaseR
 }
 
 fn a_queue_pair_takes_its_windows_along<P: Provider>(context: &Context<P>) -> CaseResult {
-    for shape in [Shape::default(), Shape::of(QpType::UC)] {
+    for shape in [Shape::default(), Shape::for_type(QpType::UC)] {
         // One window is bound; the bind of another is in flight.
         let mut safe = Safe::new(context, &shape, MwType::TYPE_2)?;
         safe.bind()?;

@@ -494,14 +494,14 @@ impl<P: Provider> Churn<P> {
 
     /// Connects a queue pair to itself.
     fn up(&self, qp: Qp<Reset, P>) -> Result<Qp<verbs::state::Rts, P>, NotMade> {
-        let own = Remote::of(&qp);
+        let own = Remote::from_qp(&qp);
         Ok(qp.to_init(&init_attr())?.to_rtr(&self.rtr(own))?.to_rts(&RtsAttr::default())?)
     }
 
     /// Creates a queue pair in a random state.
     fn qp(&mut self, qp_type: QpType, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
         let (of, qp, pd) = self.new_qp(qp_type, of)?;
-        let own = Remote::of(&qp);
+        let own = Remote::from_qp(&qp);
         let state = self.choices.below(7);
         if state == 0 {
             return Ok((of, Thing::QpReset(qp)));
@@ -541,7 +541,7 @@ impl<P: Provider> Churn<P> {
     }
 
     fn raised_target(&mut self, target: Qp<Reset, P>) -> Result<Thing<P>, NotMade> {
-        let own = Remote::of(&target);
+        let own = Remote::from_qp(&target);
         Ok(match self.choices.below(3) {
             0 => Thing::QpReset(target),
             1 => Thing::QpInit(target.to_init(&init_attr())?),
@@ -593,7 +593,7 @@ pub(super) struct Lacking(Vec<Kind>);
 impl Lacking {
     /// Returns the kinds that the device lacks: rxe and soft devices have known ones; ConnectX is
     /// queried.
-    pub(super) fn of<P: Provider>(pd: &Pd<P>, attr: &DeviceAttrEx) -> CaseResult<Self> {
+    pub(super) fn for_pd<P: Provider>(pd: &Pd<P>, attr: &DeviceAttrEx) -> CaseResult<Self> {
         let mut lacking = Vec::new();
         if is_mlx5()? {
             if !attr.odp_caps.general_caps.contains(OdpGeneralCaps::SUPPORT) {

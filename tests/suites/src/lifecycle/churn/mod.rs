@@ -203,7 +203,7 @@ impl<P: Provider> Churn<P> {
         let arena = Arena::of_pages(&pd, ARENA, AccessFlags::LOCAL_WRITE)?;
         let gid = context.find_gid(PORT)?;
         let attr = context.query_device_ex()?;
-        let lacking = Lacking::of(&pd, &attr)?;
+        let lacking = Lacking::for_pd(&pd, &attr)?;
         Ok(Self {
             choices: Choices::new(seed),
             open,
