@@ -63,7 +63,7 @@ pub(super) const BESIDE: &[Stage] = &[
         on_aarch64(aarch64::Part::Sites, result);
         // With the profile of the barriers' benchmark, so that dependencies are built once.
         if let Some(mut command) = result.needs("unit tests on aarch64", aarch64::command()) {
-            command.args(["test", "--release", "--package", "provider-mlx5", "--lib", "--"]);
+            command.args(["test", "--profile", "bench", "--package", "provider-mlx5", "--lib", "--"]);
             host_tests(command.args(aarch64::skips()), result);
             result.skip("unit tests that the emulator cannot run: the part `aarch64` of --whole names each");
         }
