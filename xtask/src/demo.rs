@@ -1,11 +1,9 @@
 //! `cargo xtask demo`: a device, a ping-pong between two of our own programs that checks every
-//! byte, its time without the checks beside [bare UDP](bare_udp), and two programs that find each
-//! other by address.
+//! byte, its time without the checks beside bare UDP, and two programs that find each other by
+//! address.
 //!
 //! It runs on the host: on its RDMA device if there is one, else on soft devices, which live in the
 //! programs themselves. With `--device rxe` it runs in a guest, as `demo --device host` there.
-
-mod bare_udp;
 
 use std::cmp::Reverse;
 use std::fs;
@@ -16,6 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::bench::{ROUND_TRIP, number};
 use crate::process::{self, LIMIT, Process, free_port, is_listening, pair};
 use crate::{cargo, vm};
 
@@ -50,14 +49,11 @@ enum Device {
 #[rustfmt::skip]
 const BUILD: &[&str] = &[
     "--quiet", "--profile", "demo", "-p", "rdma-tools", "--bin", "ibv_devinfo", "--bin", "ibv_rc_pingpong",
-    "-p", "rdma-cm", "--example", "server", "--example", "client",
+    "--example", "bare_udp", "-p", "rdma-cm", "--example", "server", "--example", "client",
 ];
 
 /// The timed ping-pongs, each beside as many bare datagrams.
 const RUNS: usize = 5;
-/// The length and the number of messages of a ping-pong, which are its defaults.
-const SIZE: usize = 4096;
-const MESSAGES: u32 = 1000;
 
 /// Runs `demo`.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -163,29 +159,29 @@ fn show_ping_pong(bin_dir: &Path, port: &Port) -> Result<()> {
 
     println!();
     ping_pong(bin_dir, port, true)?;
-    println!("\nverified: every byte of the {} messages that went back and forth", 2 * MESSAGES);
+    println!("\nverified: every byte of 2,000 messages, back and forth");
     show_times(bin_dir, port)
 }
 
-/// Shows the median round trip of a ping-pong and of bare UDP, in turns, so that the machine's load
-/// is that of both.
+/// Shows the median round trip of a ping-pong and of bare UDP. They run in turns, so that the
+/// machine's load affects both.
 fn show_times(bin_dir: &Path, port: &Port) -> Result<()> {
     println!("\n{RUNS} more runs without --verify, in turns with a bare UDP socket:");
-    let (mut device, mut udp) = (Vec::new(), Vec::new());
+    let (bare_udp, mut device, mut udp) = (bin_dir.join("examples/bare_udp"), Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        device.push(micros_of(&ping_pong(bin_dir, port, false)?)?);
-        udp.push(bare_udp::round_trip(SIZE, MESSAGES)?.as_nanos() as f64 / 1e3);
+        device.push(number(&ping_pong(bin_dir, port, false)?, ROUND_TRIP)?);
+        udp.push(number(&process::output(&mut Command::new(&bare_udp))?, ROUND_TRIP)?);
     }
     for (name, times) in [(&*port.device, &mut device), ("bare UDP", &mut udp)] {
         times.sort_by(f64::total_cmp);
         let (least, median, most) = (times[0], times[RUNS / 2], times[RUNS - 1]);
-        println!("{name:<10}{median:>8.2} µs a round trip of {SIZE} bytes ({least:.2} to {most:.2})");
+        println!("{name:<10}{median:>8.2} µs a round trip of 4096 bytes ({least:.2} to {most:.2})");
     }
     println!("{:<10}{:>8.2}", "ratio", device[RUNS / 2] / udp[RUNS / 2]);
     Ok(())
 }
 
-/// Runs a ping-pong, shown and verified or neither, and returns what the client printed.
+/// Runs a ping-pong, shown and verified or neither, and returns the client's output.
 fn ping_pong(bin_dir: &Path, port: &Port, is_shown: bool) -> Result<String> {
     let (tcp_port, program) = (free_port()?, bin_dir.join("ibv_rc_pingpong"));
     let (number, index) = (tcp_port.to_string(), port.gid_index.unwrap_or_default().to_string());
@@ -202,13 +198,6 @@ fn ping_pong(bin_dir: &Path, port: &Port, is_shown: bool) -> Result<String> {
     let server = start("server", &arguments)?;
     arguments.push("127.0.0.1");
     pair(server, |_| is_listening(tcp_port), || start("client", &arguments), LIMIT)
-}
-
-/// Returns the number before `usec/iter`.
-fn micros_of(said: &str) -> Result<f64> {
-    let words: Vec<_> = said.split_whitespace().collect();
-    let number = words.windows(2).find(|pair| pair[1] == "usec/iter").map(|pair| pair[0]);
-    number.and_then(|number| number.parse().ok()).with_context(|| format!("no time in {said:?}"))
 }
 
 /// Commands to try after this one.
@@ -255,14 +244,6 @@ fn pick_gid(table: &[(String, String)]) -> Option<usize> {
 /// Returns the IPv4 address that a GID of sysfs is the mapped form of.
 fn address_of(gid: &str) -> Option<Ipv4Addr> {
     gid.trim().parse::<Ipv6Addr>().ok()?.to_ipv4_mapped()
-}
-
-#[test]
-fn a_ping_pong_says_its_time() {
-    let said =
-        "8192000 bytes in 0.02 seconds = 3276.80 Mbit/sec\n1000 iters in 0.02 seconds = 20.01 usec/iter\n";
-    assert_eq!(micros_of(said).unwrap(), 20.01);
-    assert!(micros_of("1000 iters").is_err());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `ibv_create_cq_ex` and `ibv_cq_ex`: completions that are read where they lie.
 //!
-//! `ibv_create_cq_ex` is inline in `verbs.h`: it calls [`create_cq_ex`] by the table of the context.
+//! `ibv_create_cq_ex` is inline in `verbs.h`, and calls [`create_cq_ex`] by the context's table.
 //!
 //! `ibv_start_poll` takes the lock of the queue, and `ibv_end_poll` releases it. In between, the
 //! readers read the completion lent by the queue.

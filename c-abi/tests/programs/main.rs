@@ -14,6 +14,7 @@
 //! | [`librdmacm`] | rdmacm-utils and other programs that connect by address, without a kernel |
 //! | [`own`] | the programs in `tests/c`: plain, under valgrind and under AddressSanitizer |
 //! | [`set_user_id`] | one of them with root's rights, run by another user |
+//! | [`symbols`] | all installed programs: the loader finds their symbols |
 //! | [`bindings`] | a Rust program that links the library |
 //! | [`ucx`] | UCX over verbs |
 
@@ -25,6 +26,7 @@ mod own;
 mod perftest;
 mod pyverbs;
 mod set_user_id;
+mod symbols;
 mod ucx;
 
 use std::process::ExitCode;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         librdmacm::cases(),
         own::cases(),
         set_user_id::cases(),
+        symbols::cases(),
         bindings::cases(),
         ucx::cases(),
         pyverbs::cases(),

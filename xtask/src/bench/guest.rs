@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::cmtime;
-use super::table::{self, Row, number};
+use super::table::{self, ROUND_TRIP, Row, number};
 use crate::process::{Process, free_port, is_listening, output, pair};
 
 /// The programs to compare, and the number of runs.
@@ -194,9 +194,6 @@ fn median_of(name: &str) -> String {
 
 /// The total of a table of `strace -c`, `100.00    0.001234           3       411        12 total`.
 const ALL_CALLS: &str = r"100\.00 +\S+ +\S+ +(\d+).* total";
-
-/// The time in `1000 iters in 0.02 seconds = 18.27 usec/iter`.
-const ROUND_TRIP: &str = r"= ([\d.]+) usec/iter";
 
 /// Returns the number of system calls that `PROGRAM -v` makes.
 fn syscalls(program: &Path) -> Result<f64> {

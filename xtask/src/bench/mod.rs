@@ -30,6 +30,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 
 use self::guest::Plan;
+pub(crate) use self::table::{ROUND_TRIP, number};
 use crate::{apt, c_abi, cache, cargo, process, vm};
 
 /// Compares this library's programs with rdma-core's in a guest, and prints a table.
