@@ -73,14 +73,14 @@ pub(crate) fn executable(messages: &[u8]) -> Result<PathBuf> {
     executable.map(PathBuf::from).context("cargo named no program")
 }
 
-/// Builds the tools as static programs for a target with a profile (`dev`, `release`), and returns
-/// their directory.
+/// Builds tools (`--bins`, or `--bin` and a name) as static programs for a target with a profile
+/// (`dev`, `release`), and returns their directory.
 ///
 /// # Errors
 /// The build fails; cargo has printed the reason on stderr.
-pub(crate) fn build_static(target: &str, profile: &str) -> Result<PathBuf> {
+pub(crate) fn build_static(tools: &[&str], target: &str, profile: &str) -> Result<PathBuf> {
     let mut build = command();
-    build.args(["build", "--quiet", "--package", "rdma-tools", "--bins", "--target", target]);
+    build.args(["build", "--quiet", "--package", "rdma-tools", "--target", target]).args(tools);
     build.args(["--profile", profile]).env("RUSTFLAGS", "-C target-feature=+crt-static");
     process::run(&mut build)?;
     Ok(target_directory()?.join(target).join(if profile == "dev" { "debug" } else { profile }))

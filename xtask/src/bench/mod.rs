@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let ours = cargo::build(&[&["--quiet", "--release"], &examples[..]].concat())?.join("examples");
     let plan = Plan {
         ours,
-        statics: cargo::build_static(&cargo::host_target(), "release")?,
+        statics: cargo::build_static(&["--bins"], &cargo::host_target(), "release")?,
         theirs: build_theirs()?,
         soft: cargo::build_bench("provider-soft", "verbs")?,
         newest: apt::RDMA_CORE.root()?,

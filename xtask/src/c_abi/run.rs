@@ -56,7 +56,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Builds `verbs-run` as a static program with a Cargo profile, and returns the program.
 pub(super) fn static_launcher(profile: &str) -> Result<PathBuf> {
-    Ok(cargo::build_static(&cargo::host_target(), profile)?.join(LAUNCHER))
+    let folder = cargo::build_static(&["--bin", LAUNCHER], &cargo::host_target(), profile)?;
+    Ok(folder.join(LAUNCHER))
 }
 
 /// Builds `verbs-run`, and returns the program. It runs only for milliseconds, so it is not

@@ -59,7 +59,7 @@ fn of_x86_64(guests: &[&Guest], result: &mut StageResult) -> Result<Folders> {
     optional("VERBS_RDMA_CORE_DIR", apt::RDMA_CORE.name, apt::RDMA_CORE.root());
     if guests.iter().any(|guest| !guest.has_model()) {
         // The tools as static programs, which the suites run in an empty root.
-        let glibc = cargo::build_static(&cargo::host_target(), "dev")?;
+        let glibc = cargo::build_static(&["--bins"], &cargo::host_target(), "dev")?;
         optional("VERBS_STATIC_DIR", "static tools", Ok(glibc));
         let musl = musl::command().and_then(|_| musl::build_tools());
         optional("VERBS_MUSL_DIR", "static tools with musl", musl);
