@@ -122,14 +122,16 @@ impl Tree {
         Ok(Self { root: sys.to_owned(), next: free_number(sys), lock: None })
     }
 
-    /// Keeps the folder while a process lives that this one executes, or replaces itself by: it
-    /// inherits the descriptor of the lock.
+    /// Lets programs that this process executes inherit the lock. The folder stays while one of
+    /// them has its descriptor, whose number is beyond those that scripts use.
     ///
     /// # Errors
     /// Any errno of `fcntl(2)`.
     pub fn keep_for_children(&self) -> Result<(), Errno> {
         let Some(lock) = &self.lock else { return Ok(()) };
-        fcntl(lock, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        if fcntl(lock, FcntlArg::F_DUPFD(INHERITED)).is_err() {
+            fcntl(lock, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
         Ok(())
     }
 
@@ -400,6 +402,9 @@ const PREFIX: &str = "verbs-soft-";
 
 /// The file in it that the process locks.
 const LOCK: &str = "lock";
+
+/// The lowest number of an inherited descriptor.
+const INHERITED: i32 = 100;
 
 /// The bytes of the longest file.
 const LONGEST: u64 = 4096;

@@ -1,4 +1,4 @@
-//! `verbs-run`: a program runs on our `libibverbs.so.1`, and finds soft devices where it looks for
+//! `verbs-run`: runs a program on our `libibverbs.so.1`, with soft devices where programs look for
 //! RDMA devices.
 //!
 //! From top to bottom; a file imports only files below it:
@@ -27,8 +27,8 @@
 //! The namespace ends with its last process, and everything mounted in it as well. No process of
 //! ours stays, and nothing has to be cleaned up.
 //!
-//! Without a namespace, links to the bundled copies are in a private folder, as long as the program
-//! has the descriptor of its lock.
+//! Without a namespace, a private folder has links with the names of the bundled copies. It stays
+//! while a process has the descriptor of its lock, and a later process removes it.
 //!
 //! # References
 //! `mount_namespaces(7)`, `user_namespaces(7)`, `ld.so(8)`
@@ -43,7 +43,7 @@ pub mod python;
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -69,11 +69,11 @@ pub const STATUS_NOT_FOUND: u8 = 127;
 pub fn main(arguments: impl Iterator<Item = OsString>) -> u8 {
     let options = match options::parse(arguments) {
         Ok(Action::Help) => {
-            print!("{}", options::HELP);
+            print(options::HELP);
             return 0;
         }
         Ok(Action::Version) => {
-            println!("verbs-run {}", env!("CARGO_PKG_VERSION"));
+            print(format_args!("verbs-run {}\n", env!("CARGO_PKG_VERSION")));
             return 0;
         }
         Ok(Action::Run(options)) => options,
@@ -98,7 +98,7 @@ fn soft_devices(options: &Options, variable: Option<OsString>) -> Option<OsStrin
 fn check(soft: Option<&OsStr>) -> u8 {
     match namespace::enter().and_then(|()| devices::lay()).and_then(|()| present(soft)) {
         Ok((presented, is_complete)) => {
-            presented.iter().for_each(|device| println!("{device}"));
+            presented.iter().for_each(|device| print(format_args!("{device}\n")));
             u8::from(!is_complete)
         }
         Err(refusal) => {
@@ -108,8 +108,8 @@ fn check(soft: Option<&OsStr>) -> u8 {
     }
 }
 
-/// Presents the devices, and reports those that cannot be created. Returns whether there are none
-/// of these as well.
+/// Presents the devices, and reports those that cannot be created. Also returns whether all could
+/// be created.
 fn present(soft: Option<&OsStr>) -> Result<(Vec<Presented>, bool), Refusal> {
     let is_complete = Cell::new(true);
     let report = |skipped: &Skipped| {
@@ -141,7 +141,8 @@ fn run(options: &Options, soft: Option<&OsStr>) -> u8 {
     let bundled = bundled::find(&options.command, &options.scan);
     let needs_mounts = soft.is_some() || !bundled.is_empty();
     let entered = (needs_mounts && !options.no_namespace).then(|| enter(soft));
-    if let Some(Err(refusal)) = &entered {
+    // Without soft devices, links serve as well as mounts do.
+    if let Some(Err(refusal)) = entered.as_ref().filter(|_| soft.is_some()) {
         say(refusal);
     }
     let in_namespace = matches!(entered, Some(Ok(_)));
@@ -248,9 +249,14 @@ fn exists(program: &OsStr) -> bool {
     is_path || std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
-/// Prints a line to standard error.
+/// Prints text to standard output, which may be closed.
+fn print(text: impl core::fmt::Display) {
+    let _ = write!(io::stdout(), "{text}");
+}
+
+/// Prints a line to standard error, which may be closed.
 fn say(line: impl core::fmt::Display) {
-    eprintln!("verbs-run: {line}");
+    let _ = writeln!(io::stderr(), "verbs-run: {line}");
 }
 
 /// The environment variable that requests soft devices.
