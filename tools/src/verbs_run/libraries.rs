@@ -33,7 +33,10 @@ fn find_beside(program: &Path) -> Result<PathBuf, String> {
     let bin = program.parent().unwrap_or(Path::new("/"));
     let prefix = bin.parent().unwrap_or(bin);
     let candidates = [prefix.join("lib/verbs-run"), prefix.join("lib"), bin.to_owned()];
-    let found = candidates.iter().find(|folder| missing(folder).is_none() && is_ours(folder));
+    // The first name is ours alone.
+    let is_right =
+        |(at, folder): &(usize, &PathBuf)| missing(folder).is_none() && (*at == 0 || is_ours(folder));
+    let found = candidates.iter().enumerate().find(is_right).map(|(_, folder)| folder);
     found.cloned().ok_or_else(|| {
         format!(
             "the libraries are neither in {} nor in {} or {}: name their folder with --libraries DIR \
