@@ -1,0 +1,5 @@
+#!/bin/bash
+# DLSlime: two endpoints of one process, which write and read 1 MiB.
+. "$(dirname "$0")/common.sh"
+pypi dlslime==0.1.23
+check endpoints soft 100 "$python" "$here/own/dlslime_endpoints.py"
