@@ -32,6 +32,11 @@ skip_all() {
 	exit 0
 }
 
+# devices: nothing of this script can run where programs find no device in /sys and /dev.
+devices() {
+	[ -n "${PROGRAMS_DEVICES:-}" ] || skip_all 'needs files in /sys and /dev, which verbs-run cannot present here'
+}
+
 version() { echo "version $program $*"; }
 
 # debian PACKAGE...: installs packages (as root), and prints their versions.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Mooncake's transfer engine: two processes, which find their devices themselves.
 . "$(dirname "$0")/common.sh"
+devices
 pypi mooncake-transfer-engine-non-cuda==0.3.13.post1
 check engines soft 120 "$python" "$here/own/mooncake_engines.py"
 # Without a device it takes TCP and says so in its log alone.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # mpi4py's own tests, on Open MPI over UCX.
 . "$(dirname "$0")/common.sh"
+devices
 debian openmpi-bin python3-mpi4py python3-numpy
 pypi_source mpi4py 3.1.4
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 UCX_NET_DEVICES=soft0:1

@@ -1,6 +1,7 @@
 #!/bin/bash
 # MPICH over UCX (ch4:ucx): the same program as Open MPI's.
 . "$(dirname "$0")/common.sh"
+devices
 debian mpich libmpich-dev gcc libc6-dev
 mpicc.mpich -O2 -Wall -o mpi_data "$here/own/mpi_data.c" >build.log 2>&1 || fail build 'mpicc fails' build.log
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Open MPI over UCX: messages, collectives and one-sided accesses, over RC and UD, of 2 and 4 ranks.
 . "$(dirname "$0")/common.sh"
+devices
 debian openmpi-bin libopenmpi-dev gcc libc6-dev
 mpicc.openmpi -O2 -Wall -o mpi_data "$here/own/mpi_data.c" >build.log 2>&1 || fail build 'mpicc fails' build.log
 

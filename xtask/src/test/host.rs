@@ -103,6 +103,7 @@ pub(super) const BESIDE: &[Stage] = &[
     }),
     // Last, when the other lane has built the workspace's tests, of which it runs some.
     ("libibverbs.so.1 as it is shipped", shipped),
+    ("programs that others wrote, a few", |result| programs(&["--few"], result)),
 ];
 
 /// Returns the stages of a part of `--whole` that build in the workspace's folder, and those that
@@ -154,6 +155,7 @@ pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
                 }),
             ],
         ),
+        Part::Programs => (&[("programs that others wrote", |result| programs(&[], result))], &[]),
         _ => (&[], &[]),
     }
 }
@@ -229,6 +231,11 @@ fn each_program(result: &mut StageResult) -> impl FnMut(&str, Result<()>) {
         result.say(name);
         result.check(outcome.with_context(|| name.to_owned()));
     }
+}
+
+/// Runs programs that others wrote, by a script that prints the results of its checks.
+fn programs(arguments: &[&str], result: &mut StageResult) {
+    host_tests(Command::new(cargo::root().join("tests/programs/run")).args(arguments), result);
 }
 
 /// Runs cargo: a check that its status tells.
@@ -336,7 +343,7 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
     };
     if let Some(why) = why {
         let arguments: Vec<_> = command.get_args().map(|one| one.to_string_lossy()).collect();
-        result.fail(format!("cargo {}: {why}", arguments.join(" ")));
+        result.fail(format!("{} {}: {why}", command.get_program().display(), arguments.join(" ")));
     }
 }
 
