@@ -11,7 +11,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 UCX_NET_DEVICES
 
 # ranks NUMBER TRANSPORTS
 ranks() {
-	UCX_TLS="${2}_v,self" soft 150 mpirun.openmpi -np "$1" --oversubscribe --mca pml ucx --mca osc ucx ./mpi_data
+	UCX_TLS="${2}_v,self" soft 150 mpirun.openmpi -np "$1" --oversubscribe --mca mpi_yield_when_idle 1 --mca pml ucx --mca osc ucx ./mpi_data
 }
 numbers="2 4"
 [ -z "${PROGRAMS_FEW:-}" ] || numbers=2
