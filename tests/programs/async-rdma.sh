@@ -3,4 +3,4 @@
 . "$(dirname "$0")/common.sh"
 debian libibverbs-dev librdmacm-dev libclang-dev
 crate async-rdma 0.5.0
-cargo_tests async-rdma-0.5.0 --lib
+cargo_tests async-rdma-0.5.0

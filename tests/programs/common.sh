@@ -107,7 +107,24 @@ crate() {
 	source=$(find "${CARGO_HOME:-$HOME/.cargo}/registry/src" -maxdepth 2 -name "$1-$2" | head -n 1)
 	[ -n "$source" ] || skip_all "cargo cannot download $1 $2: see $work/crate.log"
 	cp -r "$source" . && chmod -R u+w "$1-$2"
+	# A workspace, because cargo would take it for a package of ours.
+	cp "$1-$2/Cargo.lock" . && printf '[workspace]\nmembers = ["%s"]\nresolver = "2"\n' "$1-$2" >Cargo.toml
 }
+
+# cargo_tests FOLDER ARGUMENT...: builds and runs the tests of a crate's source; a check for each program.
+cargo_tests() {
+	local folder=$1 limit=${PROGRAMS_LIMIT:-300} line name
+	shift
+	(cd "$folder" && CARGO_TARGET_DIR=$work/target timeout -k 10 1500 cargo test --locked --no-run "$@") >build.log 2>&1 ||
+		{ fail build 'cargo cannot build it' build.log && return; }
+	# Lines such as `Executable tests/loop.rs (target/debug/deps/loop-0123)`.
+	sed -nE 's/^ *Executable (unittests )?([^ ]*) \((.*)\)$/\2 \3/p' build.log >tests.list
+	while read -r line name; do
+		check "$(echo "$line" | sed -E 's/\.rs$//; s|/|.|g')" cargo_test "$folder" "$limit" "$name"
+	done <tests.list
+}
+
+cargo_test() (cd "$1" && soft "$2" "$3" --test-threads=1 ${skipped:-})
 
 # soft SECONDS COMMAND...: runs a command on our libraries, with soft devices, for at most so long, in
 # the network of `network`.
