@@ -101,7 +101,7 @@ pub(super) const BESIDE: &[Stage] = &[
             result.check(fuzz::check(fuzz::API, FUZZ_SECONDS));
         }
     }),
-    // Last, when the other lane has built the workspace's tests, of which it runs some.
+    // At the end, when the other lane has built the workspace's tests, of which it runs some.
     ("libibverbs.so.1 as it is shipped", shipped),
     ("programs that others wrote, a few", |result| programs(&["--few"], result)),
 ];
