@@ -59,18 +59,6 @@ apt_get() {
 		apt-get -q -o DPkg::Lock::Timeout=600 --no-install-recommends "$@"
 }
 
-# debian_source SOURCE VERSION SUITE: unpacks a source package into ./SOURCE-*, with lists of its own,
-# because few machines have those of sources.
-debian_source() {
-	version "$1 $2 (source)"
-	[ -d "$1-${2%-*}" ] && return
-	local lists="-q -o Dir::Etc::SourceList=$work/sources.list -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=$work/lists"
-	mkdir -p lists/partial
-	echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $3 main" >sources.list
-	{ timeout 300 apt-get $lists update && timeout 300 apt-get $lists source "$1=$2"; } >source.log 2>&1 ||
-		skip_all "apt-get source $1=$2 fails: see $work/source.log"
-}
-
 # pypi REQUIREMENT...: a virtual environment with these packages in ./venv; $python is its Python.
 pypi() {
 	python=$work/venv/bin/python
