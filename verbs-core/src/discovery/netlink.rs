@@ -226,10 +226,25 @@ impl<'w> Conversation<'w> {
         message_type: u16,
         parse: impl Fn(&[u8]) -> Result<T, NetlinkError>,
     ) -> Result<Vec<T>, NetlinkError> {
+        self.dump_as(message_type, message_type, &[], |reply| parse(reply).map(Some))
+    }
+
+    /// Requests all items whose replies have another message type, as in routing netlink. `payload`
+    /// is the request's; `parse` receives the payload of each reply, and may leave an item out.
+    ///
+    /// # Errors
+    /// Any [`NetlinkError`], including an error of `parse`.
+    pub(crate) fn dump_as<T>(
+        &mut self,
+        message_type: u16,
+        reply_type: u16,
+        payload: &[u8],
+        parse: impl Fn(&[u8]) -> Result<Option<T>, NetlinkError>,
+    ) -> Result<Vec<T>, NetlinkError> {
         for _ in 0..DUMP_ATTEMPTS {
             let mut all = Vec::new();
-            let consistent = self.exchange(message_type, message_type, NLM_F_DUMP, &[], &mut |reply| {
-                all.push(parse(reply)?);
+            let consistent = self.exchange(message_type, reply_type, NLM_F_DUMP, payload, &mut |reply| {
+                all.extend(parse(reply)?);
                 Ok(())
             })?;
             if consistent {
