@@ -14,19 +14,23 @@ use std::process::{ChildStdout, Command, ExitCode, Stdio};
 use common::{End, Process, Shape, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
+use provider_soft::cm::{Forwarder, MAD_LEN, MadAddress, Mailbox, Port, ReceivedMad};
 use provider_soft::{Soft, SoftDevice};
 use verbs::{Context, NamedProvider};
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 1, 1));
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("member") {
-        return member();
+    match std::env::args().nth(1).as_deref() {
+        Some("member") => return member(),
+        Some("forward") => return forward(),
+        _ => {}
     }
-    let cases: [(&str, fn()); 5] = [
+    let cases: [(&str, fn()); 6] = [
         ("processes_have_slots_and_the_next_takes_a_free_one", slots),
         ("a_stopped_process_keeps_nobody_from_joining_unless_all_are_stopped", stopped),
         ("a_process_without_free_descriptors_answers_those_that_join", full),
+        ("a_process_without_free_descriptors_forwards_requests", full_forwarder),
         ("another_user_finds_the_address_taken", other_user),
         ("a_process_has_one_device_at_an_address", one_device),
     ];
@@ -64,6 +68,25 @@ fn member() -> ExitCode {
     loop {
         std::thread::park();
     }
+}
+
+/// Forwards requests while all descriptors are in use, and receives them afterwards.
+fn forward() -> ExitCode {
+    const SERVICE: u64 = 0x0106_1c06;
+    let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
+    let mut mailbox = Mailbox::bind(&port, SERVICE).unwrap().expect("processes share the address");
+    let mut forwarder = Forwarder::default();
+    let files: Vec<_> = core::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    for last in 0..3 {
+        let request =
+            ReceivedMad { from: MadAddress::new(port.gid()), pkey: Port::PKEY, mad: [last; MAD_LEN] };
+        assert!(forwarder.forward(&port, SERVICE, &request));
+        assert!(!forwarder.forward(&port, SERVICE + 1, &request), "no process has this service");
+    }
+    drop(files);
+    let received: Vec<_> = core::iter::from_fn(|| mailbox.recv()).map(|received| received.mad[0]).collect();
+    assert_eq!(received, [0, 1, 2]);
+    ExitCode::SUCCESS
 }
 
 /// A process and its first line.
@@ -147,6 +170,11 @@ fn full() {
     });
     let second = Member::start().slot();
     assert_eq!(Member::start().slot(), second, "the second has ended");
+}
+
+fn full_forwarder() {
+    let status = Command::new("/proc/self/exe").arg("forward").env_remove("VERBS_SOFT").status();
+    assert!(status.expect("this program starts again").success());
 }
 
 fn other_user() {

@@ -124,10 +124,18 @@ impl AsFd for Mailbox {
 }
 
 /// Forwards requests to the processes that listen to their services.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Forwarder {
     /// Connections by service.
     streams: BTreeMap<u64, OwnedFd>,
+    /// Lets a process forward requests while its other descriptors are in use.
+    spare: SpareFd,
+}
+
+impl Default for Forwarder {
+    fn default() -> Self {
+        Self { streams: BTreeMap::new(), spare: SpareFd::new() }
+    }
 }
 
 impl Forwarder {
@@ -145,21 +153,32 @@ impl Forwarder {
             // The listener has ended. Another one may have come.
             self.streams.remove(&service);
         }
-        let Ok(stream) = packets() else { return false };
-        match is_reached(&stream, &service_name(port, service)) {
-            Ok(true) if Owner::from_stream(&stream).is_ok_and(Owner::is_own_user) => {}
-            Ok(_) => return false,
-            // Its queue of connections is full.
-            Err(errno) => return errno == Errno::AGAIN,
-        }
-        let is_sent = is_sent(&stream, &bytes);
-        if is_sent {
+        // Without a descriptor the request is lost, as on a network, because its process may exist.
+        let Ok(stream) = self.spare.lend(packets) else { return true };
+        let is_sent = Self::is_forwarded(&stream, port, service, &bytes);
+        if self.spare.is_lent() {
+            drop(stream);
+            self.spare = SpareFd::new();
+        } else if is_sent == Some(true) {
             if self.streams.len() >= CONNECTIONS {
                 self.streams.pop_first();
             }
             self.streams.insert(service, stream);
         }
-        is_sent
+        is_sent.is_some()
+    }
+
+    /// Sends a request by a new connection. Returns whether it was sent, or `None` if no process of
+    /// this user listens to the service.
+    fn is_forwarded(stream: &OwnedFd, port: &Port, service: u64, bytes: &[u8; LEN]) -> Option<bool> {
+        match is_reached(stream, &service_name(port, service)) {
+            Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => {
+                is_sent(stream, bytes).then_some(true)
+            }
+            // Its queue of connections is full.
+            Err(Errno::AGAIN) => Some(false),
+            Ok(_) | Err(_) => None,
+        }
     }
 }
 
