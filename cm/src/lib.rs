@@ -13,7 +13,7 @@
 //!
 //! # fn main() -> verbs::Result<()> {
 //! # let device = verbs::soft::auto()?;
-//! # let host = device.open()?.find_gid(1)?.gid.to_ipv4().expect("an address of 127.0.0.0/8");
+//! # let host = device.open()?.find_gid(1)?.gid.to_ipv6().to_canonical();
 //! # let address = (host, 0);
 //! # /*
 //! let address = "0.0.0.0:7471";
@@ -118,7 +118,7 @@
 //!
 //! # fn main() -> verbs::Result<()> {
 //! let device = verbs::soft::auto()?;
-//! # let host = device.open()?.find_gid(1)?.gid.to_ipv4().expect("an address of 127.0.0.0/8");
+//! # let host = device.open()?.find_gid(1)?.gid.to_ipv6().to_canonical();
 //! let channel = EventChannel::new()?;
 //! let listener = channel.create_id(PortSpace::TCP)?;
 //! listener.bind_addr((host, 0))?;

@@ -42,7 +42,7 @@ use verbs_core::Result;
 /// [`Cause::LeftOut`](crate::Cause::LeftOut) with
 /// [`SkipReason::Address`](crate::SkipReason::Address):
 /// - `EADDRINUSE`: this process has a device on the address, or the port is taken by a process of
-///   another user or by the kernel's `rdma_rxe`.
+///   another user, by one with [`auto`], or by the kernel's `rdma_rxe`.
 /// - `EADDRNOTAVAIL`: the address does not belong to this machine.
 /// - `ETIMEDOUT`: no process that shares the address replies within 5 s.
 /// - `EUSERS`: 253 processes share the address.
@@ -51,12 +51,16 @@ pub fn bind(address: IpAddr) -> Result<Device> {
     builder().bind(address)
 }
 
-/// Makes a device on a free address of 127.0.0.0/8. Devices of all processes on this machine reach
-/// each other without configuration.
+/// Makes a device that only programs of this machine reach, in the same network namespace. Devices
+/// of all its processes reach each other without configuration.
+///
+/// The first such device of a process has the address of the interface with the default route,
+/// which processes of one user share. A machine without such an address, and a second user, get
+/// an address of 127.0.0.0/8, as does each further device of a process.
 ///
 /// # Errors
-/// Same as [`bind`]; `EADDRINUSE` if the port is taken on every such address, for example by the
-/// kernel's `rdma_rxe`.
+/// Same as [`bind`]; `EADDRINUSE` if the port is taken on every address of 127.0.0.0/8, for example
+/// by the kernel's `rdma_rxe`.
 pub fn auto() -> Result<Device> {
     builder().auto()
 }

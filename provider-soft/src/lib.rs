@@ -2,11 +2,12 @@
 //!
 //! A device uses one IP address and UDP port 4791. Processes of one user share an address: each has
 //! its own device on it. Programs create devices with [`SoftDevice`]. The environment can too:
-//! `VERBS_SOFT=auto` or `VERBS_SOFT=192.0.2.1,fd00::1` adds `soft0`, `soft1`, ... to every device
-//! list. The wire protocol is RoCEv2, compatible with the kernel's rxe and with network cards. With
-//! `VERBS_SOFT_STRICT_PORTS=1`, or the same setting of [`SoftBuilder`], queue pairs accept packets
-//! from only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the memory that
-//! may disappear while it is registered ([`CheckedMemory`]).
+//! `VERBS_SOFT=192.0.2.1,fd00::1`, or `VERBS_SOFT=auto` for a device that only programs of this
+//! host reach, adds `soft0`, `soft1`, ... to every device list. The wire protocol is RoCEv2,
+//! compatible with the kernel's rxe and with network cards. With `VERBS_SOFT_STRICT_PORTS=1`, or
+//! the same setting of [`SoftBuilder`], queue pairs accept packets from only one UDP source port of
+//! their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the memory that may disappear while it is
+//! registered ([`CheckedMemory`]).
 //!
 //! From top to bottom; a folder imports only folders below it:
 //!

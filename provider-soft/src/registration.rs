@@ -41,7 +41,7 @@ impl SoftDevice {
     /// # Errors
     /// [`Cause::LeftOut`](verbs_core::Cause::LeftOut) with [`SkipReason::Address`]:
     /// - `EADDRINUSE`: this process has a device on the address, or the port is taken by a process
-    ///   of another user or by the kernel's rdma_rxe.
+    ///   of another user, by one with [`auto`](Self::auto), or by the kernel's rdma_rxe.
     /// - `EADDRNOTAVAIL`: the address does not belong to this machine.
     /// - `ETIMEDOUT`: no process that shares the address replies within 5 s.
     /// - `EUSERS`: 253 processes share the address.
@@ -50,12 +50,18 @@ impl SoftDevice {
         Self::builder().bind(address)
     }
 
-    /// Creates a device on a free address of 127.0.0.0/8. Devices of all processes of this machine
-    /// reach each other.
+    /// Creates a device that only programs of this machine reach, in the same network namespace.
+    /// Devices of all its processes reach each other.
+    ///
+    /// Its address is the one under which this machine is known: of the interface with the default
+    /// route, failing that of another interface, and IPv4 rather than IPv6. Processes of one user
+    /// share it. A machine without such an address, and a second user, get an address of
+    /// 127.0.0.0/8, which processes of that user share. A process has one such device; each further
+    /// one has its own address of 127.0.0.0/8, and on a machine with IPv6 alone the second has ::1.
     ///
     /// # Errors
-    /// The errors of [`bind`](Self::bind): `EADDRINUSE` if the port is taken on every such address,
-    /// for example by the kernel's rdma_rxe.
+    /// The errors of [`bind`](Self::bind): `EADDRINUSE` if the port is taken on every address of
+    /// 127.0.0.0/8, for example by the kernel's rdma_rxe.
     pub fn auto() -> Result<DeviceInfo> {
         Self::builder().auto()
     }
@@ -130,7 +136,7 @@ impl SoftBuilder {
         self.on_address(&own_name(), address).map_err(|skipped| skipped.into_error("bind"))
     }
 
-    /// Creates a device on a free address of 127.0.0.0/8.
+    /// Creates a device that only programs of this machine reach, as [`SoftDevice::auto`] does.
     ///
     /// # Errors
     /// The errors of [`SoftDevice::auto`].
@@ -165,8 +171,6 @@ impl SoftBuilder {
     }
 
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
-        // Until the device is in the list of live ones.
-        static BINDING: ForkLock<()> = ForkLock::new(());
         let _binding = BINDING.lock_or(|| ());
         let refused = |errno| left_out(name, address, errno);
         let socket = Socket::bind(address, self.scope_id).map_err(refused)?;
@@ -178,7 +182,9 @@ impl SoftBuilder {
     }
 
     fn on_any(self, name: &str) -> Result<DeviceInfo, Skipped> {
-        let socket = Socket::auto().map_err(|errno| left_out(name, [127, 0, 0, 0].into(), errno))?;
+        let _binding = BINDING.lock_or(|| ());
+        let own: Vec<_> = Device::live().iter().map(|device| device.socket.address()).collect();
+        let socket = Socket::auto(&own).map_err(|errno| left_out(name, [127, 0, 0, 0].into(), errno))?;
         self.on(name, socket, true)
     }
 
@@ -216,8 +222,7 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
 }
 
 /// Creates the devices requested by `VERBS_SOFT`, once per process. A forked child cannot use its
-/// parent's devices and creates its own. For `auto` they get other addresses; addresses requested
-/// by number are shared with the parent.
+/// parent's devices and creates its own, which share the parent's addresses.
 pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
     requested(<[_]>::to_vec)
 }
@@ -322,6 +327,9 @@ fn guid_of(address: IpAddr) -> Guid {
         }
     }
 }
+
+/// Held from binding an address until the device is in the list of live ones.
+static BINDING: ForkLock<()> = ForkLock::new(());
 
 /// The number in the next device's name.
 static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -44,7 +44,6 @@ use verbs_core::{Errno, environment};
 use crate::device::Device;
 use crate::device::counter_files::CounterFiles;
 use crate::device::{exit, limits};
-use crate::io::link::Interface;
 
 /// The folder of this process, which stays until the process exits, or the presented files.
 #[derive(Debug)]
@@ -279,7 +278,7 @@ impl Folder {
     }
 
     fn write_port(&self, device: &Device) -> io::Result<()> {
-        let interface = Interface::on(device.socket.address(), device.socket.scope()).ok().flatten();
+        let interface = device.socket.link().ok().flatten();
         let is_up = interface.as_ref().is_some_and(|interface| interface.is_up);
         let attr = limits::port_attr(device.mtu()?, is_up);
         let (state, phys_state) = if is_up { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
 use std::slice::from_ref;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 
 use common::{End, PATIENCE, QKEY, Shape, eventually, gid};
@@ -26,8 +27,14 @@ use verbs::{Cause, Context, Errno, NamedProvider as _, QpType};
 const TCP: u16 = 0x106;
 const GSI_QKEY: u32 = 0x8001_0000;
 
+/// Returns the port of a device with an address that no other process has. The first such device of
+/// a process would share its address.
 fn new_port() -> Port {
-    Port::from_device(&SoftDevice::auto().unwrap()).unwrap()
+    static CREATING: Mutex<()> = Mutex::new(());
+    let _creating = CREATING.lock();
+    let first = SoftDevice::auto().unwrap();
+    let port = Port::from_device(&first).unwrap();
+    if port.slot() == 0 { port } else { Port::from_device(&SoftDevice::auto().unwrap()).unwrap() }
 }
 
 /// Returns the port of a device with an address requested by number.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use common::{Arena, End, PATIENCE, Process, Remote, Shape, gid, open, recv, send, wait, wait_for_child};
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
+use provider_soft::cm::Port;
 use verbs::{Gid, RtsAttr, SendOp, WcStatus};
 
 /// The number of exiting processes.
@@ -75,20 +76,25 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Lists the devices of `VERBS_SOFT` and forks: the child opens its own, under the same name.
+/// Lists the devices of `VERBS_SOFT` and forks: the child opens its own, under the same name. Both
+/// share the address, or each has its own.
 fn list_and_fork() -> ExitCode {
     let open = || verbs::devices().and_then(|devices| devices.find("soft0")?.open());
+    let place = |context: &verbs::Context| {
+        let gid = context.find_gid(1)?.gid;
+        Ok::<_, verbs::Error>((gid, Port::all().first().map(Port::slot)))
+    };
     let parents = open().expect("the parent's device");
-    let its = parents.find_gid(1).expect("its address").gid;
+    let its = place(&parents).expect("its address");
     // SAFETY: the process has one other thread, the device's. It sleeps, so it holds no lock of the
     // allocator.
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => {
-            let own = open().and_then(|context| context.find_gid(1));
-            if own.as_ref().is_ok_and(|own| own.gid != its) {
+            let own = open().and_then(|context| place(&context));
+            if own.as_ref().is_ok_and(|own| *own != its) {
                 std::process::exit(0);
             }
-            eprintln!("in the child: {own:?}, in the parent {its:?}");
+            eprintln!("in the child: {own:?}, in the parent: {its:?}");
             std::process::exit(1)
         }
         ForkResult::Parent { child } => match wait_for_child(child) {

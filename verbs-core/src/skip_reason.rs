@@ -155,9 +155,9 @@ impl fmt::Display for SkipReason {
             }
             Self::Address { address, port, errno: Errno::ADDRINUSE } => write!(
                 f,
-                "UDP port {port} of {address} is taken: by another device of this process, by a process of another user, \
-                 or by the kernel's rdma_rxe, which takes it on every address; use another address, or unload it \
-                 (modprobe -r rdma_rxe)"
+                "UDP port {port} of {address} is taken: by another device of this process, by a process of another user or with \
+                 VERBS_SOFT=auto (ss -ulpn), or by the kernel's rdma_rxe, which takes it on every address; use another address, \
+                 end that process, or unload the module (modprobe -r rdma_rxe)"
             ),
             Self::Address { address, port, errno: Errno::TIMEDOUT } => write!(
                 f,
@@ -272,9 +272,9 @@ mod tests {
         assert!(of(Errno::ADDRINUSE).was_asked_for() && !SkipReason::BadName.was_asked_for());
         assert_eq!(
             sentence(of(Errno::ADDRINUSE)),
-            "rxe0: UDP port 4791 of 192.0.2.1 is taken: by another device of this process, by a process of another user, \
-             or by the kernel's rdma_rxe, which takes it on every address; use another address, or unload it \
-             (modprobe -r rdma_rxe)"
+            "rxe0: UDP port 4791 of 192.0.2.1 is taken: by another device of this process, by a process of another user or \
+             with VERBS_SOFT=auto (ss -ulpn), or by the kernel's rdma_rxe, which takes it on every address; use another \
+             address, end that process, or unload the module (modprobe -r rdma_rxe)"
         );
         assert!(sentence(of(Errno::TIMEDOUT)).contains("no process that has it answers"));
         assert!(sentence(of(Errno::USERS)).contains("as many processes as can share it"));

@@ -8,6 +8,9 @@
 //!      └─ any other ─────────────────────────────────────► the kernel
 //! ```
 //!
+//! A soft device that only programs of this host reach leaves its address to the kernel as well,
+//! which may have a device there: a listener on it is on both, and the kernel serves the network.
+//!
 //! An id on both backends listens on both; both report under its cookie. If the id instead resolves
 //! a peer's address, that address selects the backend. The other backend's id ends. After a failed
 //! resolution the id may resolve another address, which selects again.
@@ -225,12 +228,11 @@ impl Inner {
 fn bound_to(address: &Address) -> Chosen {
     let Some(ip) = address.ip().map(|address| address.ip().to_canonical()) else { return Chosen::Kernel };
     let ports = Port::all();
-    if ports.iter().any(|port| port.address() == ip) {
-        Chosen::Soft
-    } else if !ports.is_empty() && (ip.is_unspecified() || ip.is_loopback()) {
-        Chosen::Both
-    } else {
-        Chosen::Kernel
+    match ports.iter().find(|port| port.address() == ip) {
+        Some(port) if port.reaches_network() => Chosen::Soft,
+        Some(_) => Chosen::Both,
+        None if !ports.is_empty() && (ip.is_unspecified() || ip.is_loopback()) => Chosen::Both,
+        None => Chosen::Kernel,
     }
 }
 
@@ -250,7 +252,11 @@ fn is_reached_by_soft(
         None => None,
     };
     if let Some(source) = source.filter(|source| !source.is_unspecified() && !source.is_loopback()) {
-        return Port::with_address(source).is_some();
+        match Port::with_address(source) {
+            Some(port) if port.reaches_network() => return true,
+            Some(_) => {}
+            None => return false,
+        }
     }
     // The query below wakes the listener's process, once for each id.
     if soft.knows_listener(space, to) {
@@ -260,7 +266,10 @@ fn is_reached_by_soft(
     match resolve(space.0, source, to) {
         Ok(Resolution::Pending(_) | Resolution::Shared(_)) => true,
         // Kernel devices hold some of this machine's other addresses.
-        Ok(Resolution::Done(route)) => !route.is_local || route.port.address() == ip || ip.is_loopback(),
+        Ok(Resolution::Done(route)) => {
+            let is_own = route.port.address() == ip && route.port.reaches_network();
+            !route.is_local || is_own || ip.is_loopback()
+        }
         Err(_) => false,
     }
 }

@@ -19,7 +19,7 @@ use crate::id::CmId;
 ///
 /// # fn main() -> verbs::Result<()> {
 /// # let device = verbs::soft::auto()?;
-/// # let host = device.open()?.find_gid(1)?.gid.to_ipv4().expect("an address of 127.0.0.0/8");
+/// # let host = device.open()?.find_gid(1)?.gid.to_ipv6().to_canonical();
 /// # let address = (host, 0);
 /// # /*
 /// let address = "192.0.2.1:7471";

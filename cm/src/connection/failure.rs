@@ -108,7 +108,11 @@ impl ConnectError {
 /// Returns the reason why an address is not reached by the process's soft devices, its only
 /// devices.
 fn of_soft(to: SocketAddr, ports: &[Port]) -> String {
-    let have: Vec<_> = ports.iter().map(|port| port.address().to_string()).collect();
+    let name = |port: &Port| match port.reaches_network() {
+        true => port.address().to_string(),
+        false => format!("{}, only for this host", port.address()),
+    };
+    let have: Vec<_> = ports.iter().map(name).collect();
     let mut reason = format!("{to}: the soft devices of this process ({}) do not reach it", have.join(", "));
     let from = match UdpSocket::bind((unspecified(to), 0)) {
         Ok(socket) => socket.connect(to).and_then(|()| socket.local_addr()).ok(),

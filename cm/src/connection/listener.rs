@@ -111,7 +111,7 @@ impl Default for ListenerInit {
 ///
 /// # fn main() -> verbs::Result<()> {
 /// # let device = verbs::soft::auto()?;
-/// # let host = device.open()?.find_gid(1)?.gid.to_ipv4().expect("an address of 127.0.0.0/8");
+/// # let host = device.open()?.find_gid(1)?.gid.to_ipv6().to_canonical();
 /// let listener = Listener::bind((host, 0))?;
 /// # let address = listener.local_addr();
 /// # let client = std::thread::spawn(move || Connector::default().connect(address));

@@ -25,8 +25,11 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// Creates a device with an address that no other process has. The first such device of a
+    /// process would share its address.
     pub(crate) fn new() -> Self {
-        let device = verbs::soft::auto().expect("a free address of 127.0.0.0/8");
+        let auto = || verbs::soft::auto().expect("a free address of 127.0.0.0/8");
+        let (_first, device) = (auto(), auto());
         let context = device.open().expect("a soft device opens");
         let gid = context.find_gid(1).expect("a soft device has a GID").gid;
         Self { device, address: gid.to_ipv4().expect("an IPv4 address").into() }

@@ -36,8 +36,8 @@
 //! | connects to | an address of this machine | the process that listens there |
 //!
 //! [`ports_of`] handles the first two. The third is the meaning of `localhost` and of the host's
-//! name, while a device of `VERBS_SOFT=auto` has an address of 127.0.0.0/8 that depends on the
-//! process. A listener therefore takes a *name* for its port ([`ListenerName`]) and sends the
+//! name, while a device of `VERBS_SOFT=auto` has an address that other users' processes may not
+//! have. A listener therefore takes a *name* for its port ([`ListenerName`]) and sends the
 //! addresses of its devices to clients that connect to this name. [`resolve`] does so for
 //! destinations on this machine.
 //!

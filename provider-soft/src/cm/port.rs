@@ -103,10 +103,14 @@ impl Port {
         self.device.guid
     }
 
-    /// Returns whether the address is in 127.0.0.0/8 and was chosen for the device. Other processes
-    /// cannot guess it.
+    /// Returns whether the address was chosen for the device. Other processes may not know it.
     pub fn is_auto(&self) -> bool {
         self.device.is_auto
+    }
+
+    /// Returns whether the device exchanges packets with other hosts. Otherwise it drops theirs.
+    pub fn reaches_network(&self) -> bool {
+        self.device.socket.reaches_network()
     }
 
     /// Returns the largest path MTU supported by the port's interface.

@@ -34,6 +34,6 @@ impl Port {
     /// Returns whether an interface has the port's address. A device also works on an address that
     /// has only a local route, but no interface has such an address.
     pub fn has_address(&self) -> bool {
-        PortLink::on(self.address(), self.scope_id()).has_gid
+        PortLink::on(&self.device.socket).has_gid
     }
 }

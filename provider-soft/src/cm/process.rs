@@ -74,8 +74,8 @@ impl DeviceOwner {
     /// processes of this user that share the address of a device. Returns 0 if they do not share
     /// it, or the process is unknown.
     pub fn slot_of_listener(space: u16, listener: SocketAddr, device: IpAddr, scope: u32) -> u8 {
-        let group = share::group_name(geteuid().as_raw(), device, UDP_PORT, scope);
-        if !matches!(owner(&group), Ok(Some(_))) {
+        let groups = share::group_names(geteuid().as_raw(), device, UDP_PORT, scope);
+        if !groups.iter().any(|group| matches!(owner(group), Ok(Some(_)))) {
             return 0;
         }
         let mut names = names_of(space, listener);

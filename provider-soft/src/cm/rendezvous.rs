@@ -435,8 +435,12 @@ pub(super) fn has_process_device(
     if is_process(owner(&device_name(ip, scope))?, listener) {
         return Ok(true);
     }
-    let members = owner(&share::group_name(listener.uid(), ip, UDP_PORT, scope))?;
-    Ok(members.is_some_and(|members| members.is_user_of(listener)))
+    for name in share::group_names(listener.uid(), ip, UDP_PORT, scope) {
+        if owner(&name)?.is_some_and(|members| members.is_user_of(listener)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The end of a second name.

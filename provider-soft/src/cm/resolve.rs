@@ -288,7 +288,12 @@ pub(super) fn route(
     is_local: bool,
 ) -> Result<Route, Errno> {
     let to = destination.ip();
-    let fits = |port: &&Port| port.address().is_ipv4() == to.is_ipv4() && port.is_in_scope(destination);
+    let is_on_host = is_local || to.is_multicast();
+    let fits = |port: &&Port| {
+        port.address().is_ipv4() == to.is_ipv4()
+            && port.is_in_scope(destination)
+            && (is_on_host || port.reaches_network())
+    };
     let at = |address: IpAddr| {
         let mut at = ports.iter().filter(|port| port.address() == address);
         let first = at.clone().next();

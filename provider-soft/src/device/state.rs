@@ -440,11 +440,14 @@ impl DeviceState {
 
     /// Returns the smaller MTU of two interfaces: the device's, and the one with another address of
     /// this machine. Packets between both travel on the loopback interface, but each device rejects
-    /// path MTUs that its interface does not carry.
+    /// path MTUs that its interface does not carry. All devices of one address have the same MTU.
     ///
     /// # Errors
     /// The errors of [`Socket::interface`].
     pub(crate) fn mtu_to_local(&self, address: IpAddr) -> Result<Option<u32>, Errno> {
+        if address == self.socket.address() {
+            return self.mtu();
+        }
         let address = listed(address);
         self.with_interfaces(|known| {
             let own = self.own_interface(known)?.map(|(_, mtu)| mtu);
@@ -506,7 +509,7 @@ impl DeviceState {
             return;
         }
         let mut port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = PortLink::on(self.socket.address(), self.socket.scope());
+        let now = PortLink::on(&self.socket);
         if *port != now {
             let mut guard = self.core.lock();
             if port.has_moved(now) {

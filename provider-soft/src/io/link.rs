@@ -69,6 +69,8 @@ pub(crate) struct Interface {
     pub(crate) index: u32,
     /// Whether the interface is up and has a carrier.
     pub(crate) is_up: bool,
+    /// Whether the interface is up.
+    pub(crate) is_enabled: bool,
     /// Whether this is the loopback interface.
     pub(crate) is_loopback: bool,
 }
@@ -105,6 +107,7 @@ impl Interface {
         interface.map(|(name, flags)| Self {
             index: if_nametoindex(name.as_str()).unwrap_or(0),
             is_up: flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
+            is_enabled: flags.contains(InterfaceFlags::IFF_UP),
             is_loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
             name,
         })
@@ -178,10 +181,14 @@ pub(crate) struct PortLink {
 }
 
 impl PortLink {
-    /// Returns the state of the port with an address, on the interface returned by
-    /// [`Interface::on`]. If the kernel does not list addresses, the GID stays.
-    pub(crate) fn on(address: IpAddr, scope: u32) -> Self {
-        match Interface::on(address, scope) {
+    /// Returns the state of the port of a socket, on the interface returned by [`Socket::link`]. If
+    /// the kernel does not list addresses, the GID stays.
+    pub(crate) fn on(socket: &Socket) -> Self {
+        Self::of(socket.link())
+    }
+
+    fn of(interface: Result<Option<Interface>, NixErrno>) -> Self {
+        match interface {
             Ok(Some(Interface { index, is_up, .. })) => Self { has_gid: true, is_active: is_up, index },
             Ok(None) => Self { has_gid: false, is_active: false, index: 0 },
             Err(_) => Self { has_gid: true, is_active: false, index: 0 },
@@ -219,7 +226,7 @@ impl PortWatch {
     /// change is lost in between.
     pub(crate) fn on(socket: &Socket) -> Self {
         let link = LinkWatch::open();
-        Self { link, port: PortLink::on(socket.address(), socket.scope()) }
+        Self { link, port: PortLink::on(socket) }
     }
 }
 
@@ -258,7 +265,7 @@ mod tests {
     fn an_address_that_no_interface_has_has_no_interface() {
         assert_eq!(Interface::with_address([192, 0, 2, 1].into()), Ok(None));
         let none = PortLink { has_gid: false, is_active: false, index: 0 };
-        assert_eq!(PortLink::on([192, 0, 2, 1].into(), 0), none);
+        assert_eq!(PortLink::of(Ok(None)), none);
     }
 
     #[test]

@@ -33,6 +33,12 @@
 //! `BASE` contains the user, whose processes alone may share a UDP port. The names belong to the
 //! network namespace, as the address does.
 //!
+//! # Two kinds of groups
+//! The sockets of a group accept packets of the network, or those of this host alone
+//! ([`Reach`]). An address has one group at a time, because the kernel would deliver packets of
+//! this host to any socket. The names of the second kind are `BASE/host/group` and
+//! `BASE/host/INDEX`.
+//!
 //! # References
 //! `socket(7)` (`SO_REUSEPORT`, `SO_ATTACH_REUSEPORT_CBPF`, `SO_PEEK_OFF`), `unix(7)`
 //! (`SCM_RIGHTS`); IBTA volume 1, 9.2 (BTH), 12.6 (messages of communication management)
@@ -53,6 +59,7 @@ use verbs_core::Errno;
 
 use super::names;
 use super::owner::Owner;
+use super::socket::Reach;
 use super::spare::SpareFd;
 use super::sys;
 
@@ -68,6 +75,7 @@ pub(crate) struct Membership {
     claim: UnixDatagram,
     /// Lets this process answer while its other descriptors are in use.
     spare: Mutex<SpareFd>,
+    /// The beginning of the names of the address.
     base: Box<str>,
     /// The kernel has joined packets for several processes.
     pub(super) has_joined: AtomicBool,
@@ -89,28 +97,32 @@ const DISCARDED: usize = 1 << 16;
 
 impl Membership {
     /// Joins the processes that share an address, or begins with this one. `base` is the beginning
-    /// of the [names](base_name); `open` opens a socket of the address, bound with `SO_REUSEPORT`.
-    /// Returns the socket of the slot as well.
+    /// of the [names](base_name); `open` opens a socket of the address, bound with `SO_REUSEPORT`,
+    /// for packets from `reach`. Returns the socket of the slot as well.
     ///
     /// # Errors
     /// - `ETIMEDOUT`: the processes that have the address do not reply.
     /// - `EUSERS`: all slots are in use.
-    /// - `EADDRINUSE`: another user has a name, or the port.
+    /// - `EADDRINUSE`: another user has a name, or the port; or processes of this user share the
+    ///   address for packets from elsewhere.
     /// - any other errno of `open`, `socket(2)`, `bind(2)`, `connect(2)` and `sendmsg(2)`, notably
     ///   `EMFILE`.
     pub(super) fn join(
         base: &str,
+        reach: Reach,
         open: impl Fn(bool) -> Result<OwnedFd, Errno>,
     ) -> Result<(Self, OwnedFd), Errno> {
         let deadline = Instant::now() + PATIENCE;
         let _turn = Turn::take(base, deadline)?;
-        let (group, store) = match find(base, deadline)? {
+        let names = names_of(base, reach);
+        let (group, store) = match find(&names, deadline)? {
             Some(found) => found,
-            None => begin(base, &open)?,
+            None if is_group(&names_of(base, reach.other()), deadline)? => return Err(Errno::ADDRINUSE),
+            None => begin(&names, &open)?,
         };
         let (mask, requests) = store.get(0)?.ok_or(Errno::NODEV)?;
         // Slot 0 would stand for queue pairs 0 and 1.
-        let (index, claim) = claim(base, mask)?;
+        let (index, claim) = claim(&names, mask)?;
         let socket = loop {
             match store.get(index)? {
                 Some((_, socket)) => break socket,
@@ -187,14 +199,23 @@ pub(super) fn base_name(address: IpAddr, port: u16, scope: u32) -> String {
     base_of(geteuid().as_raw(), address, port, scope)
 }
 
-/// Returns the name of the processes of a user that share an address.
-pub(crate) fn group_name(uid: u32, address: IpAddr, port: u16, scope: u32) -> String {
-    base_of(uid, address, port, scope) + GROUP
+/// Returns the names of the processes of a user that share an address: they have one of them.
+pub(crate) fn group_names(uid: u32, address: IpAddr, port: u16, scope: u32) -> [String; 2] {
+    let base = base_of(uid, address, port, scope);
+    [Reach::Network, Reach::Host].map(|reach| names_of(&base, reach) + GROUP)
 }
 
 fn base_of(uid: u32, address: IpAddr, port: u16, scope: u32) -> String {
     // The number 1 is the version of names, store and filter.
     format!("verbs-soft/share/1/{uid}/{address}%{scope}/{port}")
+}
+
+/// Returns the beginning of the names of a group.
+fn names_of(base: &str, reach: Reach) -> String {
+    match reach {
+        Reach::Network => base.to_owned(),
+        Reach::Host => format!("{base}/host"),
+    }
 }
 
 const GROUP: &str = "/group";
@@ -260,9 +281,14 @@ impl Turn {
     }
 }
 
+/// Returns whether processes share an address.
+fn is_group(names: &str, deadline: Instant) -> Result<bool, Errno> {
+    Ok(reach(&format!("{names}{GROUP}"), deadline)?.is_some())
+}
+
 /// Finds the processes that share an address. Returns `None` if there are none.
-fn find(base: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>, Errno> {
-    let name = format!("{base}{GROUP}");
+fn find(names: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>, Errno> {
+    let name = format!("{names}{GROUP}");
     loop {
         let Some(stream) = reach(&name, deadline)? else { return Ok(None) };
         if !is_own_user(&stream) {
@@ -282,32 +308,37 @@ fn find(base: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>, 
 }
 
 /// Begins to share an address.
-fn begin(base: &str, open: &impl Fn(bool) -> Result<OwnedFd, Errno>) -> Result<(UnixListener, Store), Errno> {
+fn begin(
+    names: &str,
+    open: &impl Fn(bool) -> Result<OwnedFd, Errno>,
+) -> Result<(UnixListener, Store), Errno> {
     // A process that ends may close its sockets after its names. The kernel would number new
     // sockets behind these, and later move them. While one exists, no socket can have the port
-    // alone.
+    // alone. Such a process would share the port; another owner of it does not.
     let deadline = Instant::now() + ENDING;
     while let Err(errno) = open(false) {
-        if errno != Errno::ADDRINUSE || pause(deadline).is_err() {
+        if errno != Errno::ADDRINUSE {
             return Err(errno);
         }
+        drop(open(true)?);
+        pause(deadline).map_err(|_| errno)?;
     }
     let requests = open(true)?;
     let mask = verbs_core::random::draw()? as u8;
-    sys::set_group_filter(requests.as_fd(), &filter(mask))?;
+    sys::set_filter(requests.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &filter(mask))?;
     // Requests come one by one, also if a peer has joined them.
     let _ = sys::set_option(requests.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
     let store = Store::new()?;
     store.push(mask, requests.as_fd())?;
-    let group = UnixListener::bind_addr(&abstract_name(&format!("{base}{GROUP}"))?);
+    let group = UnixListener::bind_addr(&abstract_name(&format!("{names}{GROUP}"))?);
     let group = group.and_then(|group| group.set_nonblocking(true).map(|()| group));
     Ok((group.map_err(|error| Errno::from_io(&error))?, store))
 }
 
 /// Takes a free index, which is not the mask.
-fn claim(base: &str, mask: u8) -> Result<(u8, UnixDatagram), Errno> {
+fn claim(names: &str, mask: u8) -> Result<(u8, UnixDatagram), Errno> {
     for index in (1..=LAST).filter(|index| *index != mask) {
-        match UnixDatagram::bind_addr(&abstract_name(&format!("{base}/{index}"))?) {
+        match UnixDatagram::bind_addr(&abstract_name(&format!("{names}/{index}"))?) {
             Ok(claim) => return Ok((index, claim)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(Errno::from_io(&error)),
@@ -430,7 +461,7 @@ mod tests {
                 sys::bind(socket.as_fd(), &Name::new(ADDRESS, port, 0))?;
                 Ok(socket)
             };
-            let (membership, socket) = Membership::join(&base_name(ADDRESS, port, 0), open)?;
+            let (membership, socket) = Membership::join(&base_name(ADDRESS, port, 0), Reach::Network, open)?;
             Ok(Self { membership, socket: socket.into() })
         }
 

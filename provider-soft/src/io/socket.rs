@@ -9,11 +9,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use libc::c_int;
+use nix::net::if_::if_indextoname;
+use nix::unistd::geteuid;
 use roce::engine::Gid;
 use roce::wire::UDP_PORT;
-use verbs_core::Errno;
+use verbs_core::{Errno, host_address};
 
-use super::address::{Name, gid_of};
+use super::address::{Name, gid_of, loopback_of};
 use super::counters::{Counters, Counts};
 use super::share::{self, Membership};
 use super::sys;
@@ -26,12 +28,32 @@ pub(crate) struct Socket {
     address: IpAddr,
     port: u16,
     scope: u32,
+    reach: Reach,
     rcvbuf: usize,
     default_hop_limit: u8,
     gso: bool,
     /// This process's part of the address, if processes share it.
     membership: Option<Membership>,
     counts: Counts,
+}
+
+/// The senders whose packets a socket accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// All that the network lets through.
+    Network,
+    /// Programs of this host, in the same network namespace. The kernel delivers their packets by
+    /// the loopback interface, whatever address they are for.
+    Host,
+}
+
+impl Reach {
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Network => Self::Host,
+            Self::Host => Self::Network,
+        }
+    }
 }
 
 /// The requested size of each buffer, in bytes of payload. The kernel doubles it to allow for
@@ -51,8 +73,14 @@ const CANNOT_SHARE: &[c_int] = &[
     libc::EPROTONOSUPPORT,
 ];
 
-/// The number of addresses tried by [`Socket::auto`].
-const ATTEMPTS: u32 = 4096;
+/// The index of the loopback interface in every network namespace (`LOOPBACK_IFINDEX`).
+const LOOPBACK: u32 = 1;
+
+/// The number of a user's loopback addresses tried by [`Socket::auto`].
+const USER_ATTEMPTS: usize = 8;
+
+/// The number of addresses tried by [`Socket::auto_alone`].
+const ATTEMPTS: usize = 4096;
 
 impl Socket {
     /// Takes a part of UDP port 4791 of a local address, which processes of one user share.
@@ -70,16 +98,52 @@ impl Socket {
     ///   them.
     /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`, notably `EMFILE`.
     pub(crate) fn bind(address: IpAddr, scope: u32) -> Result<Self, Errno> {
-        Self::bind_shared(address, UDP_PORT, scope)
+        Place::new(address, UDP_PORT, scope)?.bind_shared()
+    }
+
+    /// Takes a part of UDP port 4791 of an address that all processes of this user choose alike:
+    /// the one under which programs [know this host](host_address), for packets of this host alone.
+    /// If the host has no such address, or another user or program has the port there, it is the
+    /// first free one of a sequence in 127.0.0.0/8 that depends on the user.
+    ///
+    /// `own` are the addresses of the process's devices. If one of the addresses above is among
+    /// them, the new one is like those of [`auto_alone`](Self::auto_alone). On a host with IPv6
+    /// alone, ::1 comes before them, because addresses of different families cannot reach each
+    /// other.
+    ///
+    /// # Errors
+    /// The errors of [`auto_alone`](Self::auto_alone).
+    pub(crate) fn auto(own: &[IpAddr]) -> Result<Self, Errno> {
+        // Without netlink, as in sandboxes, the host's addresses are unknown.
+        let host = host_address::preferred().ok().flatten();
+        let loopback = host.filter(IpAddr::is_ipv6).map(loopback_of);
+        let user = loopback_candidates(geteuid().as_raw()).take(USER_ATTEMPTS).map(IpAddr::from);
+        let all: Vec<_> = host.into_iter().chain(loopback).chain(user).collect();
+        let has_one = all.iter().any(|address| own.contains(address));
+        for address in all.into_iter().filter(|address| !own.contains(address)) {
+            if has_one && Some(address) != loopback {
+                continue;
+            }
+            let reach = if Some(address) == host { Reach::Host } else { Reach::Network };
+            match Place::new(address, UDP_PORT, 0).and_then(|place| Place { reach, ..place }.bind_shared()) {
+                Ok(socket) => return Ok(socket),
+                // Another address would not help.
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
+                    return Err(errno);
+                }
+                Err(_) => {}
+            }
+        }
+        Self::auto_alone()
     }
 
     /// Takes UDP port 4791 of a free address of 127.0.0.0/8.
     ///
     /// # Errors
     /// `EADDRINUSE` if thousands of addresses were taken; other errors as [`bind`](Self::bind).
-    pub(crate) fn auto() -> Result<Self, Errno> {
+    pub(crate) fn auto_alone() -> Result<Self, Errno> {
         let mut last = Errno::ADDRINUSE;
-        for address in loopback_candidates(std::process::id()) {
+        for address in loopback_candidates(std::process::id()).take(ATTEMPTS) {
             match Self::bind_alone(address.into(), UDP_PORT, 0) {
                 Err(Errno::ADDRINUSE) => last = Errno::ADDRINUSE,
                 result => return result,
@@ -89,14 +153,9 @@ impl Socket {
     }
 
     /// Takes a part of a UDP port of a local address like [`bind`](Self::bind).
-    pub(super) fn bind_shared(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
-        let place = Place::new(address, port, scope)?;
-        let base = share::base_name(place.address, place.port, place.scope);
-        match Membership::join(&base, |is_shared| place.open(is_shared)) {
-            Ok((membership, fd)) => place.socket(fd, Some(membership)),
-            Err(errno) if CANNOT_SHARE.contains(&errno.raw()) => place.socket(place.open(false)?, None),
-            Err(errno) => Err(errno),
-        }
+    #[cfg(test)]
+    pub(super) fn bind_shared(address: IpAddr, port: u16, reach: Reach) -> Result<Self, Errno> {
+        Place { reach, ..Place::new(address, port, 0)? }.bind_shared()
     }
 
     /// Takes a whole UDP port of a local address, with a given port (0: a free one).
@@ -122,18 +181,17 @@ impl Socket {
     /// Any errno of `fcntl(2)` and `getsockopt(2)`, notably `EMFILE`.
     pub(crate) fn of_requests(&self) -> Result<Option<Self>, Errno> {
         let Some(membership) = &self.membership else { return Ok(None) };
-        let Self { address, port, scope, .. } = *self;
-        Place { address, port, scope }.socket(membership.requests()?, None).map(Some)
+        let Self { address, port, scope, reach, .. } = *self;
+        Place { address, port, scope, reach }.socket(membership.requests()?, None).map(Some)
     }
 
-    /// Makes datagrams to groups leave through the interface of the socket's address, with the hop
-    /// limit of other packets. Otherwise they would leave by the default route, with a hop limit of
-    /// 1.
+    /// Makes datagrams to groups leave through the interface of other packets, with the hop limit
+    /// of other packets. Otherwise they would leave by the default route, with a hop limit of 1.
     ///
     /// # Errors
     /// Any errno of `setsockopt(2)`.
     pub(crate) fn route_groups(&self) -> Result<(), Errno> {
-        let Some((_, interface)) = interface_of(self.address, self.scope) else {
+        let Some(interface) = self.carrier() else {
             // Nothing leaves without the interface, to groups or elsewhere.
             return Ok(());
         };
@@ -164,10 +222,15 @@ impl Socket {
                 return Some(format!("{group} is no group of {family}, and the device has {local}"));
             }
         };
-        let interface =
-            Interface::on(local.into(), self.scope).ok()?.filter(|interface| interface.is_loopback)?;
-        let name = &interface.name;
-        (has_route(v6, &interface) == Ok(false)).then(|| {
+        let index = match self.reach {
+            Reach::Host => LOOPBACK,
+            Reach::Network => {
+                let interface = Interface::on(local.into(), self.scope).ok()??;
+                Some(interface.index).filter(|_| interface.is_loopback)?
+            }
+        };
+        let name = loopback_name(index);
+        (has_route(v6, index) == Ok(false)).then(|| {
             format!(
                 "{name} has no route for {group}, without which it carries no multicast of IPv6: \
                  ip -6 route add local ff00::/8 dev {name}"
@@ -176,7 +239,7 @@ impl Socket {
     }
 
     /// Returns a socket that receives datagrams sent to a group on the interface of this socket's
-    /// address. Other sockets of this kind may receive them as well.
+    /// packets. Other sockets of this kind may receive them as well.
     ///
     /// # Errors
     /// - `ENETUNREACH`: [`group_obstacle`](Self::group_obstacle) has the reason.
@@ -186,11 +249,12 @@ impl Socket {
         if self.group_obstacle(group).is_some() {
             return Err(Errno::NETUNREACH);
         }
-        let (_, interface) = interface_of(self.address, self.scope).ok_or(Errno::ADDRNOTAVAIL)?;
+        let interface = self.carrier().ok_or(Errno::ADDRNOTAVAIL)?;
         let family = if group.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         let socket = sys::datagram_socket(family)?;
         let fd = socket.as_fd();
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        self.reach.limit(fd)?;
         match (group, self.address) {
             (IpAddr::V4(v4), IpAddr::V4(local)) => {
                 // Only its group, not the groups of the process's other sockets.
@@ -218,6 +282,7 @@ impl Socket {
             address: group,
             port: self.port,
             scope: 0,
+            reach: self.reach,
             rcvbuf,
             default_hop_limit: self.default_hop_limit,
             gso: false,
@@ -262,6 +327,12 @@ impl Socket {
         self.scope
     }
 
+    /// Returns whether the socket accepts packets of other hosts. Otherwise no packet from there
+    /// arrives, whatever source it claims.
+    pub(crate) fn reaches_network(&self) -> bool {
+        self.reach == Reach::Network
+    }
+
     /// Returns the size of the receive buffer, as counted by the kernel (measured on loopback,
     /// Linux 6.18): 832 for a packet of up to 44 bytes, 1280 for 300, 2304 for 1040, 8448 for 4140;
     /// 63,500 for 62,100 bytes joined by a sender on this host.
@@ -285,14 +356,42 @@ impl Socket {
         self.gso
     }
 
-    /// Returns the name and MTU of the interface that has the address, or `None` if it is gone.
-    /// 127.0.0.0/8 belongs to the loopback interface. The MTU includes the IP, UDP and RoCE headers
-    /// and the ICRC.
+    /// Returns the name of the interface that has the address, or `None` if it is gone, and the MTU
+    /// of the interface of packets: the same, or the loopback interface if only programs of this
+    /// host are reached. 127.0.0.0/8 belongs to the loopback interface. The MTU includes the IP,
+    /// UDP and RoCE headers and the ICRC.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`, notably `EMFILE` in a process short of files.
     pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
-        self.interface_on(self.address, self.scope)
+        let own = self.interface_on(self.address, self.scope)?;
+        match (own, self.reach) {
+            (Some((name, _)), Reach::Host) => {
+                Ok(self.mtu_of(&loopback_name(LOOPBACK))?.map(|mtu| (name, mtu)))
+            }
+            (own, _) => Ok(own),
+        }
+    }
+
+    /// Returns the state of the interface that has the address, or `None` if it is gone. Packets
+    /// for this host do not need its carrier.
+    ///
+    /// # Errors
+    /// Any errno of `getifaddrs(3)`.
+    pub(crate) fn link(&self) -> Result<Option<Interface>, nix::errno::Errno> {
+        let interface = Interface::on(self.address, self.scope)?;
+        Ok(interface.map(|interface| match self.reach {
+            Reach::Network => interface,
+            Reach::Host => Interface { is_up: interface.is_enabled, ..interface },
+        }))
+    }
+
+    /// Returns the index of the interface of packets.
+    fn carrier(&self) -> Option<u32> {
+        match self.reach {
+            Reach::Network => interface_of(self.address, self.scope),
+            Reach::Host => Some(LOOPBACK),
+        }
     }
 
     /// Returns the name and MTU of the interface with another address of this machine.
@@ -310,9 +409,13 @@ impl Socket {
         let Some(Interface { name, .. }) = found.filter(|interface| interface.index != 0) else {
             return Ok(None);
         };
-        match sys::mtu(self.fd.as_fd(), &name) {
-            Ok(mtu) => Ok(mtu.try_into().ok().map(|mtu| (name, mtu))),
-            // It has disappeared meanwhile.
+        Ok(self.mtu_of(&name)?.map(|mtu| (name, mtu)))
+    }
+
+    /// Returns the MTU of an interface, or `None` if it has disappeared.
+    fn mtu_of(&self, interface: &str) -> Result<Option<u32>, Errno> {
+        match sys::mtu(self.fd.as_fd(), interface) {
+            Ok(mtu) => Ok(mtu.try_into().ok()),
             Err(Errno::NODEV) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -339,12 +442,13 @@ impl Socket {
     }
 }
 
-/// An address and port.
+/// An address and port, and the senders of packets to it.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     address: IpAddr,
     port: u16,
     scope: u32,
+    reach: Reach,
 }
 
 impl Place {
@@ -361,16 +465,26 @@ impl Place {
         }
         let scope = match address {
             IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-                interface_of(address, scope).ok_or(Errno::ADDRNOTAVAIL)?.1
+                interface_of(address, scope).ok_or(Errno::ADDRNOTAVAIL)?
             }
             _ => 0,
         };
-        Ok(Self { address, port, scope })
+        Ok(Self { address, port, scope, reach: Reach::Network })
+    }
+
+    /// Takes a part of the port, or all of it if processes cannot find each other.
+    fn bind_shared(self) -> Result<Socket, Errno> {
+        let base = share::base_name(self.address, self.port, self.scope);
+        match Membership::join(&base, self.reach, |is_shared| self.open(is_shared)) {
+            Ok((membership, fd)) => self.socket(fd, Some(membership)),
+            Err(errno) if CANNOT_SHARE.contains(&errno.raw()) => self.socket(self.open(false)?, None),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Opens a socket, which other sockets of this user share if `is_shared`.
     fn open(self, is_shared: bool) -> Result<OwnedFd, Errno> {
-        let Self { address, port, scope } = self;
+        let Self { address, port, scope, reach } = self;
         let socket = sys::datagram_socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
         let fd = socket.as_fd();
         if address.is_ipv4() {
@@ -389,13 +503,14 @@ impl Place {
         if is_shared {
             sys::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
         }
+        reach.limit(fd)?;
         sys::bind(fd, &Name::new(address, port, scope))?;
         Ok(socket)
     }
 
     /// Returns an open socket with its properties.
     fn socket(self, fd: OwnedFd, membership: Option<Membership>) -> Result<Socket, Errno> {
-        let Self { address, port, scope } = self;
+        let Self { address, port, scope, reach } = self;
         let socket = fd.as_fd();
         let default_hop_limit = if address.is_ipv4() {
             sys::option(socket, libc::IPPROTO_IP, libc::IP_TTL)?
@@ -411,6 +526,7 @@ impl Place {
             address,
             port,
             scope,
+            reach,
             rcvbuf,
             default_hop_limit: u8::try_from(default_hop_limit).unwrap_or(64),
             gso,
@@ -419,6 +535,37 @@ impl Place {
         })
     }
 }
+
+impl Reach {
+    /// Makes a socket drop packets from elsewhere, before it is bound.
+    ///
+    /// `SO_BINDTODEVICE` would not do. The kernel looks up the socket for a packet of this host by
+    /// the interface that has the address, and finds no route to an IPv6 address of this host on
+    /// the loopback interface.
+    ///
+    /// # Errors
+    /// Any errno of `setsockopt(2)`.
+    fn limit(self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        match self {
+            Self::Network => Ok(()),
+            Self::Host => sys::set_filter(fd, libc::SO_ATTACH_FILTER, &FROM_LOOPBACK),
+        }
+    }
+}
+
+/// The program that accepts packets received on the loopback interface.
+const FROM_LOOPBACK: [libc::sock_filter; 4] = {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    const fn step(code: u32, then: u8, otherwise: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt: then, jf: otherwise, k }
+    }
+    [
+        step(BPF_LD | BPF_W | BPF_ABS, 0, 0, (libc::SKF_AD_OFF + libc::SKF_AD_IFINDEX).cast_unsigned()),
+        step(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, LOOPBACK),
+        step(BPF_RET | BPF_K, 0, 0, u32::MAX),
+        step(BPF_RET | BPF_K, 0, 0, 0),
+    ]
+};
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -445,34 +592,40 @@ fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
     bytes
 }
 
-/// Returns the name and index of the interface with an address, and with the index `scope` unless
-/// it is 0.
-fn interface_of(address: IpAddr, scope: u32) -> Option<(String, u32)> {
-    let Interface { name, index, .. } = Interface::on(address, scope).ok()??;
-    (index != 0).then_some((name, index))
+/// Returns the index of the interface with an address, and with the index `scope` unless it is 0.
+fn interface_of(address: IpAddr, scope: u32) -> Option<u32> {
+    let interface = Interface::on(address, scope).ok()??;
+    (interface.index != 0).then_some(interface.index)
+}
+
+/// Returns the name of the loopback interface.
+fn loopback_name(index: u32) -> String {
+    let name = if_indextoname(index).ok().and_then(|name| name.into_string().ok());
+    name.unwrap_or_else(|| "lo".to_owned())
 }
 
 /// Returns whether an interface has a route for a group.
 ///
 /// # Errors
 /// Any errno of `socket(2)` and `setsockopt(2)`.
-fn has_route(group: Ipv6Addr, interface: &Interface) -> Result<bool, Errno> {
+fn has_route(group: Ipv6Addr, interface: u32) -> Result<bool, Errno> {
     let socket = sys::datagram_socket(libc::AF_INET6)?;
-    let index = interface.index.to_ne_bytes();
+    let index = interface.to_ne_bytes();
     sys::set_bytes(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index)?;
     // Connecting sends nothing.
     let connected = UdpSocket::from(socket).connect((group, UDP_PORT));
     Ok(!connected.is_err_and(|error| error.kind() == ErrorKind::NetworkUnreachable))
 }
 
-/// Returns addresses of 127.0.0.0/8 in an order that differs between processes. Skips 127.0.0.x,
-/// which people use by hand, and addresses ending in 0 or 255.
-fn loopback_candidates(pid: u32) -> impl Iterator<Item = Ipv4Addr> {
+/// Returns the addresses of 127.0.0.0/8 in an order that differs between numbers, which are those
+/// of processes or users. Skips 127.0.0.x, which people use by hand, and addresses ending in 0 or
+/// 255.
+fn loopback_candidates(number: u32) -> impl Iterator<Item = Ipv4Addr> {
     const NETS: u32 = 255 * 256;
     const HOSTS: u32 = 254;
-    // An odd factor: consecutive pids start far apart.
-    let start = pid.wrapping_mul(0x9e37_79b1) % (NETS * HOSTS);
-    (0..ATTEMPTS).map(move |attempt| {
+    // An odd factor: consecutive numbers start far apart.
+    let start = number.wrapping_mul(0x9e37_79b1) % (NETS * HOSTS);
+    (0..NETS * HOSTS).map(move |attempt| {
         let place = (start + attempt) % (NETS * HOSTS);
         let (net, host) = (place / HOSTS + 256, place % HOSTS + 1);
         Ipv4Addr::from_bits(127 << 24 | net << 8 | host)
@@ -485,8 +638,8 @@ mod tests {
 
     #[test]
     fn candidates_are_loopback_and_start_apart() {
-        for pid in [1, 2, 4_194_304, u32::MAX] {
-            for address in loopback_candidates(pid) {
+        for number in [0, 1, 2, 4_194_304, u32::MAX] {
+            for address in loopback_candidates(number).take(ATTEMPTS) {
                 let [a, b, c, d] = address.octets();
                 assert!(a == 127 && (b, c) != (0, 0) && (1..=254).contains(&d), "{address}");
             }
@@ -538,8 +691,8 @@ mod tests {
 
     #[test]
     fn auto_finds_an_address_beside_one_that_is_taken() {
-        let first = Socket::auto().expect("a free address");
-        let second = Socket::auto().expect("another free address");
+        let first = Socket::auto_alone().expect("a free address");
+        let second = Socket::auto_alone().expect("another free address");
         assert_ne!(first.address(), second.address());
         assert_eq!((first.port(), second.port()), (UDP_PORT, UDP_PORT));
     }

@@ -322,9 +322,13 @@ pub(super) fn receive_files(fd: BorrowedFd<'_>, flags: c_int) -> Result<Option<(
     Ok(Some((byte[0], files)))
 }
 
-/// `setsockopt(2)` with a program of the classic BPF for a group of sockets
-/// (`SO_ATTACH_REUSEPORT_CBPF`).
-pub(super) fn set_group_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> Result<(), Errno> {
+/// `setsockopt(2)` with a program of the classic BPF: `SO_ATTACH_REUSEPORT_CBPF` for a group of
+/// sockets, `SO_ATTACH_FILTER` for one socket.
+pub(super) fn set_filter(
+    fd: BorrowedFd<'_>,
+    option: c_int,
+    program: &[libc::sock_filter],
+) -> Result<(), Errno> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
         // The kernel only reads it.
@@ -332,7 +336,6 @@ pub(super) fn set_group_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]
     };
     let address = (&raw const program).cast::<c_void>();
     let len = size_of_val(&program) as socklen_t;
-    let option = libc::SO_ATTACH_REUSEPORT_CBPF;
     // SAFETY: the kernel reads `len` bytes of `program` and, through it, the filter, of which
     // `program.len` instructions are borrowed here.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, address, len) })

@@ -11,6 +11,7 @@ use verbs_core::Errno;
 
 use super::address::{Name, address_of, gid_of};
 use super::control::Control;
+use super::socket::Reach;
 use super::sys::{self, Message, Slot};
 use super::{Flush, Inbox, Outbox, Socket};
 
@@ -127,7 +128,7 @@ fn packets_for_processes_that_share_an_address_and_management_datagrams_do_not_s
 #[test]
 fn packets_for_another_slot_are_dropped_and_the_kernel_joins_no_more() {
     let address = [127, 9, 25, 1].into();
-    let there = Socket::bind_shared(address, 4791, 0).expect("a free address");
+    let there = Socket::bind_shared(address, 4791, Reach::Network).expect("a free address");
     let here = Socket::bind_alone([127, 9, 25, 2].into(), 4791, 0).expect("a free address");
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
     let path = path(&here, &there);

@@ -23,7 +23,7 @@ use crate::device::sink::Channel;
 use crate::device::state::DeviceState;
 use crate::device::{Device, limits};
 use crate::io::Counters;
-use crate::io::link::{Interface, PortLink};
+use crate::io::link::PortLink;
 use crate::objects::ah::Ah;
 use crate::objects::comp_channel::CompChannels;
 use crate::objects::cq::{Cq, CqHandle};
@@ -108,7 +108,10 @@ impl DeviceOps for Context {
         let mtu = self.device.mtu().map_err(|errno| self.device.error("query_port", errno))?;
         let qkey_viol_cntr = limits::qkey_viol_cntr(self.counters().datagrams_wrong_qkey);
         // Failing to find out is an error, rather than a port that is down.
-        let interface = Interface::on(self.device.socket.address(), self.device.socket.scope())
+        let interface = self
+            .device
+            .socket
+            .link()
             .map_err(|errno| self.device.error("query_port", Errno::from_raw(errno as i32)))?;
         let is_active = interface.is_some_and(|interface| interface.is_up);
         Ok(PortAttr { qkey_viol_cntr, ..limits::port_attr(mtu, is_active) })
@@ -250,7 +253,7 @@ impl ContextOps<Soft> for Context {
 
 /// Returns the only entry of the GID table, or `None` while no interface has the address.
 fn gid_entry(device: &DeviceState) -> Option<GidEntry> {
-    if !PortLink::on(device.socket.address(), device.socket.scope()).has_gid {
+    if !PortLink::on(&device.socket).has_gid {
         return None;
     }
     let name = device.interface().ok().flatten().map(|(name, _)| name);

@@ -1,6 +1,8 @@
 //! Tests of selecting the backend, on a scripted kernel and the process's soft devices.
 
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use uverbs_abi::rdma_user_cm::{RdmaUcmEventResp, RdmaUcmQueryAddrResp};
@@ -10,6 +12,9 @@ use super::*;
 use crate::channel::{Expect, Reply, Scripted};
 use crate::types::EventType;
 use crate::{CmId, ConnParam, Event, EventChannel, EventKind};
+
+/// Held while a test creates or uses the device of the process that shares its address.
+static SHARED: Mutex<()> = Mutex::new(());
 
 /// A channel with both backends and a soft device.
 struct World {
@@ -21,7 +26,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        // The first such device of a process may have an address that the kernel's devices have.
+        let _shared = SHARED.lock();
+        let first = verbs::soft::auto().unwrap();
         let device = verbs::soft::auto().unwrap();
+        drop(first);
         let address = device.open().unwrap().find_gid(1).unwrap().gid.to_ipv4().unwrap().into();
         let kernel = Scripted::default();
         let soft = Soft::new().unwrap();
@@ -292,4 +301,39 @@ fn a_listener_that_the_kernel_refuses_listens_on_no_soft_device() {
     world.replies([Reply::ok()]);
     listener.listen(1).unwrap();
     world.end(listener);
+}
+
+#[test]
+fn the_address_of_a_device_for_this_host_may_be_the_kernels_as_well() {
+    let world = World::new();
+    let _shared = SHARED.lock();
+    let _auto = verbs::soft::auto().unwrap();
+    // Another test of this process may have created it.
+    let Some(port) = Port::all().into_iter().find(|port| !port.reaches_network()) else {
+        // `println!` is shown only for failing tests.
+        let test = "the_address_of_a_device_for_this_host_may_be_the_kernels_as_well";
+        let _ = writeln!(io::stdout(), "\nskip choice::{test}: this host has no address");
+        return;
+    };
+    let (own, far) = (port.address(), IpAddr::from([203, 0, 113, 1]));
+    let second = Duration::from_secs(1);
+    // The kernel has a device at the address, for peers of the network.
+    let id = world.id();
+    world.replies([number(), Reply::ok(), bound((own, 47_476).into())]);
+    id.bind_addr((own, 0)).unwrap();
+    assert_eq!(world.commands(), ["0", "20", "19"]);
+    world.end(id);
+    // It has none.
+    let id = world.id();
+    world.replies([number(), Reply::Errno(Errno::NODEV), Reply::ok()]);
+    id.bind_addr((own, 0)).unwrap();
+    assert!(id.port_num().unwrap().is_some());
+    // Packets from this address to other hosts are the kernel's.
+    for to in [far, own] {
+        let id = world.id();
+        world.replies([number(), Reply::ok()]);
+        id.resolve_addr(Some((own, 0).into()), (to, 80), second).unwrap();
+        assert_eq!(world.commands().last().unwrap(), "21", "{to}: nothing listens there");
+        world.end(id);
+    }
 }

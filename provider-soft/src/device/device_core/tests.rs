@@ -32,7 +32,7 @@ struct Victim {
 
 impl Victim {
     fn new() -> Self {
-        let socket = Socket::auto().expect("a free address");
+        let socket = Socket::auto_alone().expect("a free address");
         // The largest window, whatever buffer the host allows.
         let mut core = DeviceCore::new(&socket, limits::config(usize::MAX, 0, false), Instant::now());
         let pd = core.engine.alloc_pd().unwrap();
