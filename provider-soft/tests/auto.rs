@@ -12,7 +12,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
 
 use common::{Arena, End, Process, Shape, eventually, gid, pair_on, recv, send, wait_ok};
 use nix::sys::socket::{
@@ -449,9 +448,8 @@ fn other_user() {
 fn kinds() {
     run("addr add 10.77.0.1/24 dev a0");
     let open = Member::start("10.77.0.1");
-    let start = Instant::now();
     let auto = Member::start("auto");
-    assert!(auto.address().is_loopback() && start.elapsed() < common::PATIENCE / 2);
+    assert!(auto.address().is_loopback());
     drop((open, auto));
 
     let auto = Member::start("auto");
@@ -469,10 +467,8 @@ fn taken_port() {
     drop(one);
     // As the kernel's rdma_rxe.
     let _all = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
-    let start = Instant::now();
     let refused = Member::start("auto").line;
     assert!(refused.contains("rdma_rxe"), "{refused}");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 fn changes() {

@@ -8,8 +8,8 @@ use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use common::{
-    Arena, End, PATIENCE, Shape, eventually, gid, open, pair, pair_on, post_recv, post_send, recv, send,
-    wait, wait_for_child, wait_ok,
+    Arena, End, PATIENCE, Shape, eventually, gid, open, own_address, pair, pair_on, post_recv, post_send,
+    recv, send, wait, wait_for_child, wait_ok,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -67,10 +67,10 @@ fn signals_are_left_to_the_programs_threads() {
 
 #[test]
 fn opens_of_one_device_share_its_address_and_the_last_to_go_frees_it() {
-    let info = SoftDevice::auto().unwrap();
+    let address = own_address(0);
+    let info = SoftDevice::bind(address).unwrap();
     let (a, b): (Context<Soft>, Context<Soft>) =
         (Context::from_raw(Soft::open(&info).unwrap()), Context::from_raw(Soft::open(&info).unwrap()));
-    let address = gid(&a).to_ipv4().unwrap().into();
     assert_eq!(gid(&a), gid(&b));
     assert_eq!(SoftDevice::bind(address).unwrap_err().errno, Errno::ADDRINUSE);
     let (mut left, mut right) = pair_on(&a, &b, &Shape::default());
@@ -227,7 +227,8 @@ fn sixteen_threads_have_queue_pairs_of_one_device() {
 #[test]
 #[allow(unsafe_code)]
 fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
-    let info = SoftDevice::auto().unwrap();
+    // Another process would receive datagrams to an address that it shares.
+    let info = SoftDevice::bind(own_address(1)).unwrap();
     let context = Context::<Soft>::from_raw(Soft::open(&info).unwrap());
     let (mut a, mut b) = pair_on(&context, &context, &EVENTS);
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));

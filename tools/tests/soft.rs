@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -106,7 +106,8 @@ fn devinfo_shows_a_port_that_is_ready() {
         assert!(out.contains(line), "no {line:?} in {out}");
     }
     let gid = out.lines().find(|line| line.contains("GID[  0]:")).expect("a GID");
-    assert!(gid.contains("::ffff:127.") && gid.ends_with(", RoCE v2"), "{gid}");
+    let address = gid.rsplit('\t').next().and_then(|gid| gid.strip_suffix(", RoCE v2"));
+    assert!(address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()), "{gid}");
     // rdma-core's program also lacks names for FLUSH_GLOBAL and ATOMIC_WRITE.
     let out = out.replace("Unknown flags: 0x14000000000\n", "");
     for wrong in ["invalid", "board_id", "Unknown flags"] {
@@ -216,8 +217,12 @@ fn pingpong_of(program: &str, flags: &[&str]) {
 
 /// Starts a program with a soft device and these flags.
 fn start(program: &str, port: &str, flags: &[&str]) -> Server {
+    start_on("auto", program, port, flags)
+}
+
+fn start_on(soft: &str, program: &str, port: &str, flags: &[&str]) -> Server {
     let args = [&["-d", "soft0", "-g", "0", "-p", port], flags].concat();
-    let mut child = command(program, "auto", &args);
+    let mut child = command(program, soft, &args);
     Server(Some(child.stderr(Stdio::piped()).spawn().expect("the program runs")))
 }
 
@@ -240,10 +245,14 @@ fn play(program: &str, flags: &[&str]) -> [String; 2] {
 
 /// Runs a client to its end once its server listens.
 fn connect(program: &str, port: &str, flags: &[&str]) -> (Option<i32>, String, String) {
+    connect_from("auto", program, port, flags)
+}
+
+fn connect_from(soft: &str, program: &str, port: &str, flags: &[&str]) -> (Option<i32>, String, String) {
     let deadline = Instant::now() + Duration::from_secs(30);
     let flags = [flags, &["127.0.0.1"]].concat();
     loop {
-        let (status, out, complaints) = told(start(program, port, &flags).end());
+        let (status, out, complaints) = told(start_on(soft, program, port, &flags).end());
         // The server may not listen yet.
         if !complaints.contains("Couldn't connect to 127.0.0.1") || Instant::now() > deadline {
             return (status, out, complaints);
@@ -363,15 +372,16 @@ fn a_ping_pong_over_xrc_is_played_with_one_client() {
     }
 }
 
-/// C's programs would have to share an XRC domain, which processes with separate devices do not.
+/// As in C, clients at one address would have to share an XRC domain, which processes do not.
 #[test]
-fn a_server_of_xrc_plays_with_three_clients() {
+fn a_server_of_xrc_plays_with_three_clients_at_different_addresses() {
     let port = free_port();
+    let [.., high, low] = std::process::id().to_be_bytes();
     let mut server = start(XSRQ_PINGPONG, &port, &["-c", "3", "-n", "50"]);
     let clients: Vec<_> = (0..3)
-        .map(|_| {
-            let port = port.clone();
-            thread::spawn(move || connect(XSRQ_PINGPONG, &port, &["-n", "50"]))
+        .map(|client: u8| {
+            let (port, address) = (port.clone(), Ipv4Addr::new(127, 104 + client, high, low).to_string());
+            thread::spawn(move || connect_from(&address, XSRQ_PINGPONG, &port, &["-n", "50"]))
         })
         .collect();
     let mut ends: Vec<_> = clients.into_iter().map(|client| client.join().expect("a client")).collect();

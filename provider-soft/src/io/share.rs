@@ -438,6 +438,7 @@ const CM_SIDR_REP: u32 = 0x18;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
     use std::net::UdpSocket;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
@@ -454,13 +455,15 @@ mod tests {
     }
 
     impl Process {
+        fn open(port: u16, is_shared: bool) -> Result<OwnedFd, Errno> {
+            let socket = sys::datagram_socket(libc::AF_INET)?;
+            sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, is_shared.into())?;
+            sys::bind(socket.as_fd(), &Name::new(ADDRESS, port, 0))?;
+            Ok(socket)
+        }
+
         fn join(port: u16) -> Result<Self, Errno> {
-            let open = |is_shared: bool| {
-                let socket = sys::datagram_socket(libc::AF_INET)?;
-                sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, is_shared.into())?;
-                sys::bind(socket.as_fd(), &Name::new(ADDRESS, port, 0))?;
-                Ok(socket)
-            };
+            let open = |is_shared| Self::open(port, is_shared);
             let (membership, socket) = Membership::join(&base_name(ADDRESS, port, 0), Reach::Network, open)?;
             Ok(Self { membership, socket: socket.into() })
         }
@@ -578,6 +581,27 @@ mod tests {
         assert_eq!(Process::join(port).err(), Some(Errno::ADDRINUSE));
         drop(alone);
         assert!(Process::join(port).is_ok());
+    }
+
+    #[test]
+    fn a_port_of_another_program_and_a_group_of_the_other_kind_are_seen_at_once() {
+        let port = free_port();
+        let base = base_name(ADDRESS, port, 0);
+        let opened = Cell::new(0);
+        let open = |is_shared| {
+            opened.set(opened.get() + 1);
+            Process::open(port, is_shared)
+        };
+        let alone = Process::open(port, false).unwrap();
+        assert_eq!(Membership::join(&base, Reach::Host, open).err(), Some(Errno::ADDRINUSE));
+        assert_eq!(opened.get(), 2, "one alone, one shared");
+        drop(alone);
+        let network = Membership::join(&base, Reach::Network, open).unwrap();
+        opened.set(0);
+        assert_eq!(Membership::join(&base, Reach::Host, open).err(), Some(Errno::ADDRINUSE));
+        assert_eq!(opened.get(), 0);
+        drop(network);
+        assert!(Membership::join(&base, Reach::Host, open).is_ok());
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod attack;
 
 use core::ops::Range;
 use core::ptr::NonNull;
+use std::net::IpAddr;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,12 @@ pub const REMOTE: AccessFlags =
 /// Opens a new device.
 pub fn open() -> Context<Soft> {
     Context::from_raw(Soft::open(&SoftDevice::auto().unwrap()).unwrap())
+}
+
+/// Returns a loopback address that no other process uses, for one test of this process.
+pub fn own_address(number: u8) -> IpAddr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    [127, 100 + number, high, low].into()
 }
 
 pub fn gid(context: &Context<Soft>) -> Gid {
