@@ -1,5 +1,5 @@
-//! Times round trips of datagrams between two bare UDP sockets on loopback. `cargo xtask demo` shows
-//! the round trips of a soft device beside them.
+//! Times round trips of datagrams between two bare UDP sockets on loopback. `cargo xtask demo`
+//! shows the round trips of a soft device beside them.
 //!
 //! Both sockets are polled, as the completion queues of a ping-pong are.
 
