@@ -187,6 +187,7 @@
 //! | `channel` | the file, its commands, a scripted kernel for tests |
 //! | `addrinfo` | looks up addresses by name |
 //! | `types` | values: addresses, parameters, paths, reasons of rejects |
+//! | `own_device` | soft devices for tests |
 
 #![allow(clippy::result_large_err)]
 
@@ -206,6 +207,8 @@ mod event_channel;
 #[doc(hidden)]
 pub mod hostile;
 mod id;
+#[cfg(test)]
+mod own_device;
 mod types;
 
 #[doc = include_str!("connecting.md")]

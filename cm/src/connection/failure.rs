@@ -198,7 +198,7 @@ mod tests {
     #[cfg(feature = "soft")]
     #[test]
     fn a_process_with_soft_devices_alone_is_not_advised_to_make_the_one_that_it_has() {
-        let device = verbs::soft::auto().unwrap();
+        let device = crate::own_device::own_device();
         let address = device.open().unwrap().find_gid(1).unwrap().gid.address();
         let kernel = Error::new("create_event_channel", "", Errno::NOENT);
         let error = Error::new("resolve_addr", "", Errno::NODEV);

@@ -46,7 +46,7 @@ impl Limits {
     /// Returns the limits of a device.
     ///
     /// # Errors
-    /// The errors from_context [`Context::query_device`].
+    /// The errors of [`Context::query_device`].
     pub(crate) fn from_context(context: &Context) -> Result<Self> {
         let attr = context.query_device()?;
         let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);

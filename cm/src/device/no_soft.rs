@@ -29,6 +29,10 @@ impl Port {
     pub(crate) fn node_guid(&self) -> Guid {
         match *self {}
     }
+
+    pub(crate) fn reaches_network(&self) -> bool {
+        match *self {}
+    }
 }
 
 /// Returns the verbs device of a port.

@@ -167,7 +167,7 @@ fn a_channel_and_its_ids_may_be_used_by_any_thread() {
 #[cfg(feature = "soft")]
 #[test]
 fn an_address_that_no_soft_device_reaches_says_why_the_kernel_does_not_open() {
-    let _device = verbs::soft::auto().unwrap();
+    let _device = crate::own_device::own_device();
     let channel_without_kernel = |errno| {
         let cause = Cause::File { path: "/dev/infiniband/rdma_cm".into(), hint: "no permission" };
         let error = Error::new("create_event_channel", "", errno).because(cause);

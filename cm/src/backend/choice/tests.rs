@@ -2,7 +2,6 @@
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use uverbs_abi::rdma_user_cm::{RdmaUcmEventResp, RdmaUcmQueryAddrResp};
@@ -10,11 +9,9 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::channel::{Expect, Reply, Scripted};
+use crate::own_device::own_device;
 use crate::types::EventType;
 use crate::{CmId, ConnParam, Event, EventChannel, EventKind};
-
-/// Held while a test creates or uses the device of the process that shares its address.
-static SHARED: Mutex<()> = Mutex::new(());
 
 /// A channel with both backends and a soft device.
 struct World {
@@ -26,11 +23,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        // The first such device of a process may have an address that the kernel's devices have.
-        let _shared = SHARED.lock();
-        let first = verbs::soft::auto().unwrap();
-        let device = verbs::soft::auto().unwrap();
-        drop(first);
+        // A device of `auto` may have an address that the kernel's devices have.
+        let device = own_device();
         let address = device.open().unwrap().find_gid(1).unwrap().gid.to_ipv4().unwrap().into();
         let kernel = Scripted::default();
         let soft = Soft::new().unwrap();
@@ -306,10 +300,8 @@ fn a_listener_that_the_kernel_refuses_listens_on_no_soft_device() {
 #[test]
 fn the_address_of_a_device_for_this_host_may_be_the_kernels_as_well() {
     let world = World::new();
-    let _shared = SHARED.lock();
-    let _auto = verbs::soft::auto().unwrap();
-    // Another test of this process may have created it.
-    let Some(port) = Port::all().into_iter().find(|port| !port.reaches_network()) else {
+    let auto = verbs::soft::auto().unwrap();
+    let Some(port) = Port::from_device(auto.info()).filter(|port| !port.reaches_network()) else {
         // `println!` is shown only for failing tests.
         let test = "the_address_of_a_device_for_this_host_may_be_the_kernels_as_well";
         let _ = writeln!(io::stdout(), "\nskip choice::{test}: this host has no address");

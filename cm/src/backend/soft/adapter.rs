@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     fn port() -> (verbs::Device, Port) {
-        let device = verbs::soft::auto().unwrap();
+        let device = crate::own_device::own_device();
         let gid = device.open().unwrap().find_gid(1).unwrap().gid;
         let port = Port::with_address(gid.to_ipv6().to_canonical()).unwrap();
         (device, port)

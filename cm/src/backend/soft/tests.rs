@@ -17,6 +17,7 @@ use verbs::{AccessFlags, Gid};
 use super::key::{Key, Token};
 use super::state::State;
 use super::*;
+use crate::own_device::own_device;
 
 /// The maximum delivery time of a packet on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -66,7 +67,7 @@ impl Requesting {
     /// Resolves the address of a silent host. The host gets its name only afterwards, because
     /// otherwise resolving would query it.
     fn resolved() -> Self {
-        let device = verbs::soft::auto().unwrap();
+        let device = own_device();
         let own = Port::from_device(device.info()).expect("a soft device").address();
         let host = silent_host();
         let to = SocketAddr::new(host.local_addr().unwrap().ip(), 1);
@@ -272,7 +273,7 @@ struct Resolving {
 impl Resolving {
     fn new() -> Self {
         static PORTS: AtomicU16 = AtomicU16::new(1);
-        let device = verbs::soft::auto().unwrap();
+        let device = own_device();
         let state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
         let [.., high, low] = std::process::id().to_be_bytes();
         let at = SocketAddr::from(([127, 77, high, low], PORTS.fetch_add(1, Ordering::Relaxed)));
@@ -400,7 +401,7 @@ fn request_of(source: Ipv4Addr, listener: SocketAddr, number: u32) -> Message {
 #[test]
 fn requests_that_make_room_for_others_at_once_are_as_many_as_those() {
     const BACKLOG: usize = 4;
-    let device = verbs::soft::auto().unwrap();
+    let device = own_device();
     let own = Port::from_device(device.info()).expect("a soft device");
     let mut state = State::new(Arc::new(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap()));
     let queue = Queue::new().unwrap();

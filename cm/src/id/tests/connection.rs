@@ -17,7 +17,7 @@ struct Device1 {
 
 impl Device1 {
     fn new() -> Self {
-        let device = verbs::soft::auto().unwrap();
+        let device = crate::own_device::own_device();
         let context = device.open().unwrap();
         let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(&CqInit::new(64)).unwrap());
         Self { device, pd, cq, gid: context.find_gid(1).unwrap() }
