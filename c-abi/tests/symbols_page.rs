@@ -1,4 +1,4 @@
-//! docs/c-abi.md shows every row of the table of symbols.
+//! docs/c-abi.md shows every symbol of the table, a row for each node and state.
 //!
 //! `BLESS=1 cargo test -p libibverbs-c --test symbols_page` rewrites the page's last section.
 
@@ -38,17 +38,28 @@ fn section() -> String {
         );
     }
     for (library, nodes) in libraries {
-        let _ = writeln!(text, "\n### {library}\n\n| symbol | node | state |\n|---|---|---|");
+        let _ = writeln!(text, "\n### {library}\n\n| node | state | symbols |\n|---|---|---|");
+        let mut groups: Vec<((&str, String), Vec<String>)> = Vec::new();
         for (name, node, state) in rows(nodes) {
-            let state = match state {
-                State::Served => "served".to_owned(),
-                State::Partial(why) => format!("partial: {why}"),
-                State::Refused(why) => format!("refused: {why}"),
-            };
-            let _ = writeln!(text, "| `{name}` | {node} | {state} |");
+            let (key, name) = ((node, described(state)), format!("`{name}`"));
+            match groups.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, names)) => names.push(name),
+                None => groups.push((key, vec![name])),
+            }
+        }
+        for ((node, state), names) in groups {
+            let _ = writeln!(text, "| {node} | {state} | {} |", names.join(", "));
         }
     }
     text
+}
+
+fn described(state: State) -> String {
+    match state {
+        State::Served => "served".to_owned(),
+        State::Partial(why) => format!("partial: {why}"),
+        State::Refused(why) => format!("refused: {why}"),
+    }
 }
 
 fn rows(nodes: &[&'static [Node]]) -> impl Iterator<Item = (&'static str, &'static str, State)> {
