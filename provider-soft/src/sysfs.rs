@@ -68,7 +68,7 @@ pub struct DevicePaths {
 }
 
 impl Tree {
-    /// Creates the folder of this process, and removes those of processes that have ended.
+    /// Creates the folder of this process, and removes the folders of processes that have ended.
     ///
     /// # Errors
     /// The errno of creating a folder or file. `ENOENT` if neither place for it is safe: this
@@ -195,7 +195,7 @@ impl Tree {
 }
 
 /// Returns the files of a device at `/sys`, if `verbs-run` presents this device to the process. Its
-/// counters include those of the process from then on.
+/// counters include the process's counters from then on.
 pub fn presented(device: &DeviceInfo) -> Option<DevicePaths> {
     let own = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>)?;
     let paths = presented_at(Path::new(SYS), &own.name, own.guid)?;
@@ -351,7 +351,7 @@ fn has_ended(root: &Path) -> bool {
     }
 }
 
-/// Returns the first number above those of the kernel's devices.
+/// Returns the first number above the kernel's devices.
 fn free_number(sys: &Path) -> u32 {
     let entries = fs::read_dir(sys.join(UVERBS_CLASS)).into_iter().flatten().flatten();
     let number = |name: &str| name.strip_prefix("uverbs")?.parse::<u32>().ok();
@@ -384,7 +384,7 @@ fn cpu_mask(list: &str) -> String {
 /// The place of the presented files.
 const SYS: &str = "/sys";
 
-/// The folder of devices, and those of their classes.
+/// The folders of devices and of their classes.
 const DEVICES: &str = "devices/soft";
 const IBDEV_CLASS: &str = "class/infiniband";
 const UVERBS_CLASS: &str = "class/infiniband_verbs";

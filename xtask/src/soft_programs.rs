@@ -27,7 +27,7 @@ pub(crate) struct Program {
     #[serde(default)]
     in_empty_root: bool,
     run: String,
-    /// A part of its output, or of that of both processes.
+    /// A part of its output, or of both processes' outputs.
     prints: String,
     pair: Option<Pair>,
 }
@@ -44,7 +44,7 @@ struct Pair {
     server_may_fail: bool,
 }
 
-/// The way in which the two find each other.
+/// The rendezvous of the two processes.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Listens {

@@ -14,7 +14,7 @@
 //! | [`outbox`] | **sending**: packets of one flow joined to one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams split into packets (UDP GRO), ICRC checked |
 //! | [`backlog`] | whether the kernel's send queue has room for read responses |
-//! | [`names`] | clients of abstract names, by which processes find each other |
+//! | [`names`] | clients of abstract names: processes find each other |
 //! | [`owner`] | the process at the other end of a Unix socket |
 //! | [`requests`] | connection requests for an address shared by processes |
 //! | [`groups`] | multicast: a socket for each group |

@@ -1,4 +1,4 @@
-//! Clients of abstract names of Unix sockets, by which processes of a machine find each other.
+//! Clients of abstract names of Unix sockets. Processes of a machine find each other by them.
 //!
 //! # References
 //! `unix(7)` (abstract socket addresses)

@@ -9,7 +9,7 @@
 //! | [`bundled`] | the copies of libibverbs in Python packages |
 //! | [`python`] | the folders of Python packages that a command may import |
 //! | [`libraries`] | the folder of our libraries, and the loader's search path |
-//! | [`layout`] | a folder whose content is kept, and to which entries can be added |
+//! | [`layout`] | a folder that keeps its content and takes new entries |
 //! | [`namespace`] | the mount namespace of this process |
 //! | [`options`] | the command line |
 //!
@@ -232,7 +232,7 @@ fn execute(command: &[OsString], search_path: &OsStr, soft: Option<&OsStr>) -> u
     {
         error = execute(OsStr::new("/bin/sh"), Some(&script));
     }
-    // The errno can be that of a folder in PATH which this user may not search.
+    // The errno can come from a folder in PATH that this user may not search.
     if error.kind() == ErrorKind::NotFound || !exists(program) {
         say(format_args!("there is no command `{}`", program.display()));
         STATUS_NOT_FOUND

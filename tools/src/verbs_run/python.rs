@@ -1,6 +1,6 @@
 //! [`packages`]: the folders of Python packages that a command may import.
 //!
-//! Python is not asked, because it may be started later, by a shell or by `mpirun`. The folders are
+//! Python is not queried, because a shell or `mpirun` may start it later. The folders are
 //! found by their places:
 //!
 //! - `lib/python3*/site-packages` and `dist-packages`, also with `lib64`, in the prefix of the
@@ -23,7 +23,7 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Returns that of this process.
+    /// Returns the surroundings of this process.
     pub fn of_process() -> Self {
         Self { variables: std::env::vars_os().collect() }
     }
@@ -139,7 +139,7 @@ fn interpreter(script: &Path, around: &Surroundings) -> Option<PathBuf> {
     around.program(words.find(is_name)?)
 }
 
-/// Returns whether a file may be executed by somebody.
+/// Returns whether any user may execute a file.
 fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|of| of.is_file() && of.permissions().mode() & 0o111 != 0)
 }

@@ -29,7 +29,7 @@ pub(super) const LAUNCHER: &str = "verbs-run";
 pub(super) const FOLDER: &str = "usr/lib/verbs-run";
 
 /// Writes the package of a static library and of a static `verbs-run` into a folder, and returns
-/// its path. cargo-deb does not fit: the libraries are no results of cargo, but linked from one.
+/// its path. cargo-deb does not fit, because cargo does not link the libraries.
 pub(super) fn write(archive: &Path, launcher: &Path, dir: &Path) -> Result<PathBuf> {
     apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Deb])?;
     let work = cargo::target_directory()?.join(PROFILE).join("deb");

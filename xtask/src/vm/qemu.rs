@@ -24,7 +24,7 @@ pub(crate) struct Machine<'a> {
     pub(crate) directory: &'a Path,
 }
 
-/// The console's file in the guest's directory, and that of QEMU's own messages.
+/// The files of the console and of QEMU's messages in the guest's directory.
 pub(crate) const CONSOLE: &str = "console.log";
 pub(crate) const LOG: &str = "qemu.log";
 
