@@ -180,7 +180,7 @@ fn a_port_that_a_soft_id_has_is_refused_on_any_address() {
     let two = world.id();
     world.replies([number(), Reply::ok(), bound((Ipv4Addr::UNSPECIFIED, port).into()), Reply::ok()]);
     let error = two.bind_addr((Ipv4Addr::UNSPECIFIED, port)).unwrap_err();
-    assert_eq!(error.errno, Errno::ADDRINUSE, "{error}");
+    assert_eq!(error.errno, Errno::ADDRNOTAVAIL, "{error}");
     assert_eq!(world.commands(), ["0", "20", "19", "1"]);
 }
 

@@ -33,8 +33,7 @@
 //! - Private data have the fixed length of the message.
 //!
 //! # Differences from Linux
-//! - A port that collides with an unspecified address fails with `EADDRINUSE`. Ports below 1024
-//!   need no privilege ([`ports`]).
+//! - Ports below 1024 need no privilege ([`ports`]).
 //! - InfiniBand addresses (`AF_IB`) fail with `EAFNOSUPPORT`, and setting a path with `EOPNOTSUPP`.
 //! - A request to an address of this machine without a listener is rejected without a message if no
 //!   device would reply. Listeners have names ([`provider_soft::cm::ListenerCache::find`]). A

@@ -1,8 +1,8 @@
 //! [`Ports`]: the ports used by the soft ids of this process.
 //!
 //! A port belongs to a port space and an address. Unspecified addresses and addresses of the other
-//! family collide as in Linux' `cma_check_port`. If one of two addresses is unspecified, Linux
-//! returns `EADDRNOTAVAIL`; this module always returns `EADDRINUSE`.
+//! family collide as in Linux' `cma_check_port`, with the same errno: `EADDRNOTAVAIL` if one of two
+//! addresses is unspecified, and otherwise `EADDRINUSE`.
 //!
 //! Soft ports are independent of socket ports. None is privileged.
 //!
@@ -40,15 +40,23 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    fn collides(&self, other: &Self) -> bool {
+    /// Checks that the port of another id is free for this one.
+    ///
+    /// # Errors
+    /// `EADDRNOTAVAIL` if it is not and one of the addresses is unspecified; `EADDRINUSE` if they
+    /// are equal.
+    fn check(&self, other: &Self) -> Result<(), Errno> {
         if self.key == other.key || self.reuse && other.reuse {
-            return false;
+            return Ok(());
         }
         if self.af_only && other.af_only && self.ip.is_ipv4() != other.ip.is_ipv4() {
-            return false;
+            return Ok(());
+        }
+        if self.ip.is_unspecified() || other.ip.is_unspecified() {
+            return Err(Errno::ADDRNOTAVAIL);
         }
         let is_same = (self.ip, self.scope) == (other.ip, other.scope);
-        is_same || self.ip.is_unspecified() || other.ip.is_unspecified()
+        if is_same { Err(Errno::ADDRINUSE) } else { Ok(()) }
     }
 }
 
@@ -57,7 +65,8 @@ impl Ports {
     /// these.
     ///
     /// # Errors
-    /// `EADDRINUSE` if the port is taken; `EADDRNOTAVAIL` if no ephemeral port is free; `ENOMEM`.
+    /// `EADDRINUSE` or `EADDRNOTAVAIL` if the port is taken; `EADDRNOTAVAIL` if no ephemeral port is
+    /// free; `ENOMEM`.
     pub(super) fn take(
         &mut self,
         space: u16,
@@ -67,9 +76,7 @@ impl Ports {
     ) -> Result<u16, Errno> {
         let port = if port == 0 { self.draw(space, is_taken)? } else { port };
         let owners = self.owners.entry((space, port)).or_default();
-        if owners.iter().any(|other| owner.collides(other)) {
-            return Err(Errno::ADDRINUSE);
-        }
+        owners.iter().try_for_each(|other| owner.check(other))?;
         if owners.try_reserve(1).is_err() {
             if owners.is_empty() {
                 self.owners.remove(&(space, port));
@@ -83,14 +90,12 @@ impl Ports {
     /// Makes a port exclusive to a listener.
     ///
     /// # Errors
-    /// `EADDRINUSE` if another id uses the port as well.
+    /// `EADDRINUSE` or `EADDRNOTAVAIL` if another id uses the port as well.
     pub(super) fn claim(&mut self, space: u16, port: u16, key: Key) -> Result<(), Errno> {
         let owners = self.owners.entry((space, port)).or_default();
         let Some(at) = owners.iter().position(|owner| owner.key == key) else { return Ok(()) };
         let owner = Owner { reuse: false, ..owners[at] };
-        if owners.iter().any(|other| owner.collides(other)) {
-            return Err(Errno::ADDRINUSE);
-        }
+        owners.iter().try_for_each(|other| owner.check(other))?;
         owners[at] = owner;
         Ok(())
     }
@@ -164,7 +169,7 @@ mod tests {
         let mut ports = Ports::default();
         assert_eq!(ports.take(TCP, 80, owner(1, [127, 0, 0, 2]), nobody), Ok(80));
         assert_eq!(ports.take(TCP, 80, owner(2, [127, 0, 0, 2]), nobody), Err(Errno::ADDRINUSE));
-        assert_eq!(ports.take(TCP, 80, owner(3, Ipv4Addr::UNSPECIFIED), nobody), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, owner(3, Ipv4Addr::UNSPECIFIED), nobody), Err(Errno::ADDRNOTAVAIL));
         assert_eq!(ports.take(TCP, 80, owner(4, [127, 0, 0, 3]), nobody), Ok(80));
         assert_eq!(ports.take(0x111, 80, owner(5, [127, 0, 0, 2]), nobody), Ok(80));
         ports.release(TCP, 80, Key(1));
@@ -194,7 +199,7 @@ mod tests {
         let mut ports = Ports::default();
         assert_eq!(ports.take(TCP, 80, owner(1, Ipv4Addr::UNSPECIFIED), nobody), Ok(80));
         let both = Owner { af_only: false, ..owner(2, Ipv6Addr::UNSPECIFIED) };
-        assert_eq!(ports.take(TCP, 80, both, nobody), Err(Errno::ADDRINUSE));
+        assert_eq!(ports.take(TCP, 80, both, nobody), Err(Errno::ADDRNOTAVAIL));
         assert_eq!(ports.take(TCP, 80, owner(2, Ipv6Addr::UNSPECIFIED), nobody), Ok(80));
     }
 
