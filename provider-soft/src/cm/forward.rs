@@ -57,7 +57,7 @@ impl Mailbox {
         }
         let listener = packets()?;
         bind(listener.as_raw_fd(), &UnixAddr::new_abstract(service_name(port, service).as_bytes())?)?;
-        listen(&listener, Backlog::new(BACKLOG)?)?;
+        listen(&listener, Backlog::MAXALLOWABLE)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         Ok(Some(Self { listener: listener.into(), streams: Vec::new(), epoll, spare: SpareFd::new() }))
@@ -218,9 +218,6 @@ fn parse(bytes: &[u8; LEN + 1]) -> ReceivedMad {
     let from = MadAddress { gid: Gid(gid), qpn, traffic_class: bytes[22], hop_limit: bytes[23] };
     ReceivedMad { from, pkey: u16::from_ne_bytes([bytes[20], bytes[21]]), mad }
 }
-
-/// The number of processes that wait for a listener to accept their connections.
-const BACKLOG: i32 = 256;
 
 /// The maximum number of connections in each direction.
 const CONNECTIONS: usize = 256;
