@@ -13,7 +13,7 @@
 //! received here.
 #![allow(unsafe_code)]
 
-use std::mem::{size_of_val, zeroed};
+use std::mem::{offset_of, size_of_val, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_void, iovec, mmsghdr, msghdr, socklen_t};
@@ -329,15 +329,20 @@ pub(super) fn set_filter(
     option: c_int,
     program: &[libc::sock_filter],
 ) -> Result<(), Errno> {
-    let program = libc::sock_fprog {
-        len: program.len() as u16,
-        // The kernel only reads it.
-        filter: program.as_ptr().cast_mut(),
-    };
+    /// `sock_fprog`, whose padding would be uninitialised.
+    #[repr(C)]
+    struct Program {
+        len: u16,
+        padding: [u16; 3],
+        filter: *const libc::sock_filter,
+    }
+    const _: () = assert!(size_of::<Program>() == size_of::<libc::sock_fprog>());
+    const _: () = assert!(offset_of!(Program, filter) == offset_of!(libc::sock_fprog, filter));
+    let program = Program { len: program.len() as u16, padding: [0; 3], filter: program.as_ptr() };
     let address = (&raw const program).cast::<c_void>();
     let len = size_of_val(&program) as socklen_t;
-    // SAFETY: the kernel reads `len` bytes of `program` and, through it, the filter, of which
-    // `program.len` instructions are borrowed here.
+    // SAFETY: the kernel reads `len` bytes of `program`, which has the layout of `sock_fprog`, and,
+    // through it, the filter, of which `program.len` instructions are borrowed here.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, address, len) })
 }
 
