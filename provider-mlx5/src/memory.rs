@@ -255,6 +255,7 @@ pub(crate) mod tests {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::process::Command;
     use std::sync::Mutex;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::doorbell::dbrec::RecordPool;
@@ -264,14 +265,32 @@ pub(crate) mod tests {
     pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
         const MARK: &str = "MLX5_TEST_IS_SHORT_OF_MEMORY";
         if std::env::var_os(MARK).is_some() {
+            others_sleep();
             return body();
         }
         let mut command = Command::new(std::env::current_exe().unwrap());
-        // A single thread, because the test harness would allocate in another.
+        // One test, because another would allocate.
         command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
         let output = command.env(MARK, "1").output().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && stdout.contains("1 passed"), "{output:?}");
+    }
+
+    /// Waits until all other threads sleep. The harness's thread allocates until it waits for the
+    /// test, which may be late on a busy machine.
+    fn others_sleep() {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let own = std::fs::read_link("/proc/thread-self").unwrap();
+        let sleeps = |task: std::io::Result<std::fs::DirEntry>| {
+            let path = task.unwrap().path();
+            let stat = std::fs::read_to_string(path.join("stat")).unwrap();
+            path.file_name() == own.file_name()
+                || stat.rsplit(") ").next().is_some_and(|state| state.starts_with('S'))
+        };
+        while !std::fs::read_dir("/proc/self/task").unwrap().all(sleeps) {
+            assert!(Instant::now() < deadline, "a thread does not sleep");
+            std::thread::yield_now();
+        }
     }
 
     /// Calls a function while the process has only `spare` bytes.
