@@ -14,7 +14,7 @@ use core::mem::offset_of;
 use core::ptr::null_mut;
 use verbs::Device;
 use verbs_core::Errno;
-use verbs_core::fork::{ForkGuard, ForkLock};
+use verbs_core::fork::{ForkGuard, ForkLock, current_generation};
 
 use super::{NO_DEVICE, Result, logged, no_memory, object, refuse};
 use crate::abi::c::{
@@ -38,6 +38,9 @@ struct Entry {
     pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
     limits: Limits,
+    /// The process that opened it. A forked child opens the device again, which has the same name
+    /// and GUID.
+    generation: u32,
     /// The number of ids that use it and of [`rdma_get_devices`] lists that contain it.
     users: usize,
 }
@@ -89,7 +92,12 @@ impl Entry {
             initiator_depth: attr.max_qp_init_rd_atom as u8,
         };
         let start = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast();
-        Ok(Self { context, _start: start, pd: null_mut(), xrcd: null_mut(), limits, users: 0 })
+        let (pd, xrcd, generation) = (null_mut(), null_mut(), current_generation());
+        Ok(Self { context, _start: start, pd, xrcd, limits, generation, users: 0 })
+    }
+
+    fn is_own(&self) -> bool {
+        self.generation == current_generation()
     }
 
     fn device(&self) -> *mut ibv_device {
@@ -107,7 +115,8 @@ impl DeviceOfId {
     pub(super) fn get(device: &Device) -> Result<Self> {
         let mut table = table();
         // SAFETY: the devices of open contexts are in use.
-        let known = table.iter().position(|entry| unsafe { device::is(entry.device(), device) });
+        let known =
+            table.iter().position(|entry| entry.is_own() && unsafe { device::is(entry.device(), device) });
         let at = match known {
             Some(at) => at,
             None => {
@@ -237,7 +246,8 @@ fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
     });
     let mut contexts = Vec::new();
     for device in devices {
-        let at = table.iter().position(|entry| entry.device() == *device).or_else(|| {
+        let is_it = |entry: &Entry| entry.is_own() && entry.device() == *device;
+        let at = table.iter().position(is_it).or_else(|| {
             // SAFETY: the device comes from a list; the context was just opened.
             let opened = unsafe { object(ibv_open_device(*device)).and_then(|context| Entry::new(context)) };
             table.push(opened.ok()?);

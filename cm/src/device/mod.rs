@@ -14,6 +14,7 @@
 #[cfg(not(feature = "soft"))]
 mod no_soft;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 #[cfg(not(feature = "soft"))]
@@ -22,7 +23,7 @@ pub(crate) use no_soft::{Port, verbs_device};
 pub(crate) use provider_soft::cm::Port;
 
 use verbs::{Cause, Context, Device, Errno, Error, Result, devices};
-use verbs_core::fork::ForkLock;
+use verbs_core::fork::{ForkLock, current_generation};
 
 use crate::cmd::query::DeviceKey;
 
@@ -112,8 +113,14 @@ fn is_it(key: DeviceKey, index: Option<u32>, guid: verbs::Guid) -> bool {
 /// The errors of [`Device::open`] and [`Context::query_device`].
 pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
     static OPEN: ForkLock<Vec<(DeviceKey, Weak<OpenDevice>)>> = ForkLock::new(Vec::new());
+    static PROCESS: AtomicU32 = AtomicU32::new(0);
     // Locked while the device opens, so that two threads do not open it twice.
     let mut open = OPEN.lock_or(Vec::new);
+    // A child's soft device has the GUID of its parent's, whose context it cannot use.
+    let process = current_generation();
+    if PROCESS.swap(process, Ordering::Relaxed) != process {
+        open.clear();
+    }
     open.retain(|(_, device)| device.strong_count() > 0);
     if let Some(shared) = open
         .iter()
