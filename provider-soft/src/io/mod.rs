@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`socket`] | the socket: its address, and the kernel's features on it |
 //! | [`share`] | an address shared by processes |
+//! | [`turn`] | the right to join these processes |
 //! | [`outbox`] | **sending**: packets of one flow joined to one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams split into packets (UDP GRO), ICRC checked |
 //! | [`backlog`] | whether the kernel's send queue has room for read responses |
@@ -62,6 +63,7 @@ pub(crate) mod spare;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 pub(crate) use backlog::Backlog;
 #[cfg(all(test, not(loom)))]

@@ -62,6 +62,7 @@ use super::owner::Owner;
 use super::socket::Reach;
 use super::spare::SpareFd;
 use super::sys;
+use super::turn::Turn;
 
 /// A process's part of an address. Dropping it frees the slot.
 #[derive(Debug)]
@@ -255,32 +256,6 @@ impl Store {
     }
 }
 
-/// The right to join, which one process has at a time.
-#[derive(Debug)]
-struct Turn {
-    _listener: UnixListener,
-}
-
-impl Turn {
-    fn take(base: &str, deadline: Instant) -> Result<Self, Errno> {
-        let name = format!("{base}/join");
-        loop {
-            match UnixListener::bind_addr(&abstract_name(&name)?) {
-                Ok(listener) => return Ok(Self { _listener: listener }),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                Err(error) => return Err(Errno::from_io(&error)),
-            }
-            // The stream ends when the other process has joined, or has ended.
-            match reach(&name, deadline)? {
-                Some(stream) if is_own_user(&stream) => wait(&stream, deadline)?,
-                Some(_) => return Err(Errno::ADDRINUSE),
-                // It ended in between, or does not listen yet.
-                None => pause(deadline)?,
-            }
-        }
-    }
-}
-
 /// Returns whether processes share an address.
 fn is_group(names: &str, deadline: Instant) -> Result<bool, Errno> {
     Ok(reach(&format!("{names}{GROUP}"), deadline)?.is_some())
@@ -351,7 +326,7 @@ fn claim(names: &str, mask: u8) -> Result<(u8, UnixDatagram), Errno> {
 ///
 /// # Errors
 /// `ETIMEDOUT` if the queue of clients stays full; any other errno of `socket(2)` and `connect(2)`.
-fn reach(name: &str, deadline: Instant) -> Result<Option<UnixStream>, Errno> {
+pub(super) fn reach(name: &str, deadline: Instant) -> Result<Option<UnixStream>, Errno> {
     loop {
         let client = names::stream()?;
         match names::is_reached(&client, name) {
@@ -366,7 +341,7 @@ fn reach(name: &str, deadline: Instant) -> Result<Option<UnixStream>, Errno> {
 ///
 /// # Errors
 /// `ETIMEDOUT` after the deadline.
-fn pause(deadline: Instant) -> Result<(), Errno> {
+pub(super) fn pause(deadline: Instant) -> Result<(), Errno> {
     if Instant::now() >= deadline {
         return Err(Errno::TIMEDOUT);
     }
@@ -375,7 +350,7 @@ fn pause(deadline: Instant) -> Result<(), Errno> {
 }
 
 /// Waits until a stream is readable or has ended.
-fn wait(stream: &UnixStream, deadline: Instant) -> Result<(), Errno> {
+pub(super) fn wait(stream: &UnixStream, deadline: Instant) -> Result<(), Errno> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis();
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
@@ -389,7 +364,7 @@ fn wait(stream: &UnixStream, deadline: Instant) -> Result<(), Errno> {
 }
 
 /// Returns whether the process at the other end belongs to this user.
-fn is_own_user(stream: &UnixStream) -> bool {
+pub(super) fn is_own_user(stream: &UnixStream) -> bool {
     Owner::from_stream(stream).is_ok_and(Owner::is_own_user)
 }
 
