@@ -87,8 +87,8 @@ impl Drop for Held {
     }
 }
 
-/// Closes the listeners of a parent. A descriptor that the child has closed may have a new owner, so
-/// the name is compared.
+/// Closes the listeners of a parent. A descriptor that the child has closed may have a new owner,
+/// so the name is compared.
 fn close_inherited() {
     let own = u64::from(current_generation());
     for place in &HELD {

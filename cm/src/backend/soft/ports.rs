@@ -65,8 +65,8 @@ impl Ports {
     /// these.
     ///
     /// # Errors
-    /// `EADDRINUSE` or `EADDRNOTAVAIL` if the port is taken; `EADDRNOTAVAIL` if no ephemeral port is
-    /// free; `ENOMEM`.
+    /// `EADDRINUSE` or `EADDRNOTAVAIL` if the port is taken; `EADDRNOTAVAIL` if no ephemeral port
+    /// is free; `ENOMEM`.
     pub(super) fn take(
         &mut self,
         space: u16,
