@@ -3,10 +3,15 @@
 //! # References
 //! `unix(7)` (abstract socket addresses)
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use verbs_core::Errno;
+
+use super::owner::Owner;
 
 /// Returns a client's socket.
 ///
@@ -28,4 +33,50 @@ pub(crate) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
         Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
+}
+
+/// Connects to a name. Returns `None` if no process listens under it.
+///
+/// # Errors
+/// `ETIMEDOUT` if the queue of clients stays full; any other errno of `socket(2)` and `connect(2)`.
+pub(super) fn reach(name: &str, deadline: Instant) -> Result<Option<UnixStream>, Errno> {
+    loop {
+        let client = stream()?;
+        match is_reached(&client, name) {
+            Ok(is_reached) => return Ok(is_reached.then(|| client.into())),
+            Err(Errno::AGAIN) => pause(deadline)?,
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Lets another process run.
+///
+/// # Errors
+/// `ETIMEDOUT` after the deadline.
+pub(super) fn pause(deadline: Instant) -> Result<(), Errno> {
+    if Instant::now() >= deadline {
+        return Err(Errno::TIMEDOUT);
+    }
+    let _ = poll(&mut [], PollTimeout::from(1_u8));
+    Ok(())
+}
+
+/// Waits until a stream is readable or has ended.
+pub(super) fn wait(stream: &UnixStream, deadline: Instant) -> Result<(), Errno> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) => return Err(Errno::TIMEDOUT),
+            Ok(_) => return Ok(()),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Returns whether the process at the other end belongs to this user.
+pub(super) fn is_own_user(stream: &UnixStream) -> bool {
+    Owner::from_stream(stream).is_ok_and(Owner::is_own_user)
 }

@@ -47,18 +47,16 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libc::sock_filter;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
 use verbs_core::Errno;
 
-use super::names;
-use super::owner::Owner;
+use super::names::{is_own_user, pause, reach, wait};
 use super::socket::Reach;
 use super::spare::SpareFd;
 use super::sys;
@@ -320,52 +318,6 @@ fn claim(names: &str, mask: u8) -> Result<(u8, UnixDatagram), Errno> {
         }
     }
     Err(Errno::USERS)
-}
-
-/// Connects to a name. Returns `None` if no process listens under it.
-///
-/// # Errors
-/// `ETIMEDOUT` if the queue of clients stays full; any other errno of `socket(2)` and `connect(2)`.
-pub(super) fn reach(name: &str, deadline: Instant) -> Result<Option<UnixStream>, Errno> {
-    loop {
-        let client = names::stream()?;
-        match names::is_reached(&client, name) {
-            Ok(is_reached) => return Ok(is_reached.then(|| client.into())),
-            Err(Errno::AGAIN) => pause(deadline)?,
-            Err(errno) => return Err(errno),
-        }
-    }
-}
-
-/// Lets another process run.
-///
-/// # Errors
-/// `ETIMEDOUT` after the deadline.
-pub(super) fn pause(deadline: Instant) -> Result<(), Errno> {
-    if Instant::now() >= deadline {
-        return Err(Errno::TIMEDOUT);
-    }
-    let _ = poll(&mut [], PollTimeout::from(1_u8));
-    Ok(())
-}
-
-/// Waits until a stream is readable or has ended.
-pub(super) fn wait(stream: &UnixStream, deadline: Instant) -> Result<(), Errno> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now()).as_millis();
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLIN)], timeout) {
-            Ok(0) => return Err(Errno::TIMEDOUT),
-            Ok(_) => return Ok(()),
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-/// Returns whether the process at the other end belongs to this user.
-pub(super) fn is_own_user(stream: &UnixStream) -> bool {
-    Owner::from_stream(stream).is_ok_and(Owner::is_own_user)
 }
 
 fn abstract_name(name: &str) -> Result<UnixAddress, Errno> {

@@ -15,7 +15,7 @@ use nix::sys::socket::{
 use verbs_core::Errno;
 use verbs_core::fork::current_generation;
 
-use super::share::{is_own_user, pause, reach, wait};
+use super::names::{is_own_user, pause, reach, wait};
 
 /// The turn to join the processes of an address. Dropping it ends the turn.
 #[derive(Debug)]
