@@ -75,7 +75,7 @@ const NO_OBJECTS: &str = "these objects of the device are not built: `EOPNOTSUPP
 const NO_ALLOCATORS: &str = "the provider allocates the memory of queues itself: `EOPNOTSUPP`";
 const NO_VFIO: &str = "devices are not driven by VFIO: `EOPNOTSUPP`";
 const NO_SOCKETS: &str = "sockets over RDMA are not built: `EOPNOTSUPP`";
-const NO_ACM: &str = "ibacm is not asked for a route";
+const NO_ACM: &str = "routes are resolved without ibacm";
 const NO_EFA: &str = "no provider of EFA devices: `EOPNOTSUPP`";
 
 /// Returns every node of the image: first libibverbs, then librdmacm, then the providers'
@@ -308,7 +308,7 @@ pub const MLX5: &[Node] = &[
         "MLX5_1.0",
         &[partial(
             "mlx5dv_query_device",
-            "what libmlx5 asks by DevX is 0, as where the kernel permits no DevX",
+            "fields that libmlx5 queries by DevX are 0, as on kernels without DevX",
         )],
     ),
     node("MLX5_1.1", &[partial("mlx5dv_create_cq", "`EOPNOTSUPP` for padded entries")]),
@@ -347,7 +347,7 @@ pub const MLX5: &[Node] = &[
             refused("mlx5dv_create_flow_action_packet_reformat", NO_RULES),
             partial(
                 "mlx5dv_devx_alloc_uar",
-                "`EOPNOTSUPP` for a page of its own that takes no requests, `ENOMEM` where queue pairs have all pages",
+                "`EOPNOTSUPP` for a dedicated page without requests, `ENOMEM` where queue pairs have all pages",
             ),
             served("mlx5dv_devx_free_uar"),
             refused("mlx5dv_devx_general_cmd", NO_DEVX),

@@ -14,7 +14,6 @@
 #[cfg(not(feature = "soft"))]
 mod no_soft;
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 #[cfg(not(feature = "soft"))]
@@ -32,6 +31,9 @@ use crate::cmd::query::DeviceKey;
 pub(crate) struct OpenDevice {
     pub(crate) context: Context,
     pub(crate) limits: Limits,
+    /// The generation of the process that opened it. A forked child's soft device has the same
+    /// GUID, but the child cannot use its parent's context.
+    process: u32,
 }
 
 /// The maximum numbers of RDMA reads and atomics of a connection.
@@ -113,25 +115,19 @@ fn is_it(key: DeviceKey, index: Option<u32>, guid: verbs::Guid) -> bool {
 /// The errors of [`Device::open`] and [`Context::query_device`].
 pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
     static OPEN: ForkLock<Vec<(DeviceKey, Weak<OpenDevice>)>> = ForkLock::new(Vec::new());
-    static PROCESS: AtomicU32 = AtomicU32::new(0);
     // Locked while the device opens, so that two threads do not open it twice.
     let mut open = OPEN.lock_or(Vec::new);
-    // A child's soft device has the GUID of its parent's, whose context it cannot use.
-    let process = current_generation();
-    if PROCESS.swap(process, Ordering::Relaxed) != process {
-        open.clear();
-    }
     open.retain(|(_, device)| device.strong_count() > 0);
-    if let Some(shared) = open
-        .iter()
-        .find(|(known, _)| is_it(key, known.index, known.guid))
-        .and_then(|(_, device)| device.upgrade())
+    let process = current_generation();
+    let known = open.iter().filter(|(known, _)| is_it(key, known.index, known.guid));
+    if let Some(shared) =
+        known.filter_map(|(_, device)| device.upgrade()).find(|device| device.process == process)
     {
         return Ok(shared);
     }
     let context = device.open()?;
     let limits = Limits::from_context(&context)?;
-    let opened = Arc::new(OpenDevice { context, limits });
+    let opened = Arc::new(OpenDevice { context, limits, process });
     open.push((key, Arc::downgrade(&opened)));
     Ok(opened)
 }

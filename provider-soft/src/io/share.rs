@@ -34,7 +34,7 @@
 //! network namespace, as the address does.
 //!
 //! # Two kinds of groups
-//! The sockets of a group accept packets of the network, or those of this host alone
+//! The sockets of a group accept packets of the network, or packets of this host alone
 //! ([`Reach`]). An address has one group at a time, because the kernel would deliver packets of
 //! this host to any socket. The names of the second kind are `BASE/host/group` and
 //! `BASE/host/INDEX`.

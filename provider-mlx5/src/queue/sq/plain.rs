@@ -2,7 +2,7 @@
 //! block. Such a request takes one block and does not wrap.
 //!
 //! # Safety
-//! As in [`queue`](super::queue): a WQE is stored in one block, for which there is room.
+//! As in [`queue`](super::queue): a WQE is stored in one block, and the ring has room for it.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;

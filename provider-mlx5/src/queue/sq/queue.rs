@@ -72,7 +72,7 @@ pub struct Sq {
     pub(super) next: u32,
     /// The number of requests put in.
     pub(super) head: u32,
-    /// The `head` at which the fast path ends: the queue may be full, or the next request is
+    /// The end of the fast path, as a `head`: the queue may be full there, or the next request is
     /// fenced.
     pub(super) limit: u32,
     /// The same for a request with its own doorbell: not beyond `head` while others wait for a
