@@ -289,20 +289,27 @@ fn begin(
     // sockets behind these, and later move them. While one exists, no socket can have the port
     // alone. Such a process would share the port; another owner of it does not.
     let deadline = Instant::now() + ENDING;
-    while let Err(errno) = open(false) {
-        if errno != Errno::ADDRINUSE {
-            return Err(errno);
+    let requests = loop {
+        match open(false) {
+            Ok(socket) => break socket,
+            Err(Errno::ADDRINUSE) => drop(open(true)?),
+            Err(errno) => return Err(errno),
         }
-        drop(open(true)?);
-        pause(deadline).map_err(|_| errno)?;
-    }
-    let requests = open(true)?;
+        pause(deadline).map_err(|_| Errno::ADDRINUSE)?;
+    };
+    // The socket that had the port alone is not closed: a child that another thread forks has a copy
+    // of it, at least until it executes its program. It is shared from now on.
+    sys::set_option(requests.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    // The kernel forms the group when a second socket has the port.
+    let second = open(true)?;
     let mask = verbs_core::random::draw()? as u8;
     sys::set_filter(requests.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &filter(mask))?;
     // Requests come one by one, also if a peer has joined them.
     let _ = sys::set_option(requests.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
     let store = Store::new()?;
-    store.push(mask, requests.as_fd())?;
+    for socket in [&requests, &second] {
+        store.push(mask, socket.as_fd())?;
+    }
     let group = UnixListener::bind_addr(&abstract_name(&format!("{names}{GROUP}"))?);
     let group = group.and_then(|group| group.set_nonblocking(true).map(|()| group));
     Ok((group.map_err(|error| Errno::from_io(&error))?, store))
@@ -365,7 +372,7 @@ const CM_SIDR_REP: u32 = 0x18;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::net::UdpSocket;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
@@ -529,6 +536,21 @@ mod tests {
         assert_eq!(opened.get(), 0);
         drop(network);
         assert!(Membership::join(&base, Reach::Host, open).is_ok());
+    }
+
+    #[test]
+    fn copies_of_sockets_in_a_child_that_another_thread_forks_do_not_keep_the_port() {
+        let port = free_port();
+        let copies = RefCell::new(Vec::new());
+        let open = |is_shared| {
+            let socket = Process::open(port, is_shared)?;
+            copies.borrow_mut().push(socket.try_clone().unwrap());
+            Ok(socket)
+        };
+        let (first, socket) = Membership::join(&base_name(ADDRESS, port, 0), Reach::Network, open).unwrap();
+        let stranger = UdpSocket::bind((ADDRESS, 0)).unwrap();
+        stranger.send_to(&packet(1, u32::from(first.slot()) << 16), (ADDRESS, port)).unwrap();
+        assert_eq!(received(&socket.into()), [1]);
     }
 
     #[test]
