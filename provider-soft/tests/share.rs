@@ -24,13 +24,15 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("member") => return member(),
         Some("forward") => return forward(),
+        Some("services") => return services(),
         _ => {}
     }
-    let cases: [(&str, fn()); 6] = [
+    let cases: [(&str, fn()); 7] = [
         ("processes_have_slots_and_the_next_takes_a_free_one", slots),
         ("a_stopped_process_keeps_nobody_from_joining_unless_all_are_stopped", stopped),
         ("a_process_without_free_descriptors_answers_those_that_join", full),
         ("a_process_without_free_descriptors_forwards_requests", full_forwarder),
+        ("connections_to_services_that_have_ended_are_closed", services_that_end),
         ("another_user_finds_the_address_taken", other_user),
         ("a_process_has_one_device_at_an_address", one_device),
     ];
@@ -86,6 +88,22 @@ fn forward() -> ExitCode {
     drop(files);
     let received: Vec<_> = core::iter::from_fn(|| mailbox.recv()).map(|received| received.mad[0]).collect();
     assert_eq!(received, [0, 1, 2]);
+    ExitCode::SUCCESS
+}
+
+/// Forwards a request to each of many services, of which one at a time exists.
+fn services() -> ExitCode {
+    let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
+    let request = ReceivedMad { from: MadAddress::new(port.gid()), pkey: Port::PKEY, mad: [1; MAD_LEN] };
+    let mut forwarder = Forwarder::default();
+    let mut files = Vec::new();
+    for service in 1..=20 {
+        let mailbox = Mailbox::bind(&port, service).unwrap().expect("processes share the address");
+        assert!(forwarder.forward(&port, service, &request));
+        drop(mailbox);
+        files.push(std::fs::read_dir("/proc/self/fd").unwrap().count());
+    }
+    assert_eq!(files[19], files[0], "{files:?}");
     ExitCode::SUCCESS
 }
 
@@ -173,7 +191,16 @@ fn full() {
 }
 
 fn full_forwarder() {
-    let status = Command::new("/proc/self/exe").arg("forward").env_remove("VERBS_SOFT").status();
+    succeeds("forward");
+}
+
+fn services_that_end() {
+    succeeds("services");
+}
+
+/// Runs a part of this program in a process.
+fn succeeds(part: &str) {
+    let status = Command::new("/proc/self/exe").arg(part).env_remove("VERBS_SOFT").status();
     assert!(status.expect("this program starts again").success());
 }
 

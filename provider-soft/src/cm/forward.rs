@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, listen, recv, send, socket,
@@ -160,12 +161,23 @@ impl Forwarder {
             drop(stream);
             self.spare = SpareFd::new();
         } else if is_sent == Some(true) {
+            self.forget_ended();
             if self.streams.len() >= CONNECTIONS {
                 self.streams.pop_first();
             }
             self.streams.insert(service, stream);
         }
         is_sent.is_some()
+    }
+
+    /// Closes the connections whose listeners have ended.
+    fn forget_ended(&mut self) {
+        let mut fds: Vec<_> =
+            self.streams.values().map(|stream| PollFd::new(stream.as_fd(), PollFlags::empty())).collect();
+        let Ok(1..) = poll(&mut fds, PollTimeout::ZERO) else { return };
+        let ended: Vec<_> = fds.iter().map(|fd| fd.any() == Some(true)).collect();
+        let mut ended = ended.into_iter();
+        self.streams.retain(|_, _| ended.next() != Some(true));
     }
 
     /// Sends a request by a new connection. Returns whether it was sent, or `None` if no process of
