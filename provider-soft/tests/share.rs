@@ -8,10 +8,12 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{ChildStdout, Command, ExitCode, Stdio};
 
 use common::{End, Process, Shape, eventually};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 use provider_soft::cm::{Forwarder, MAD_LEN, MadAddress, Mailbox, Port, ReceivedMad};
@@ -25,14 +27,16 @@ fn main() -> ExitCode {
         Some("member") => return member(),
         Some("forward") => return forward(),
         Some("services") => return services(),
+        Some("mailbox") => return mailbox(),
         _ => {}
     }
-    let cases: [(&str, fn()); 7] = [
+    let cases: [(&str, fn()); 8] = [
         ("processes_have_slots_and_the_next_takes_a_free_one", slots),
         ("a_stopped_process_keeps_nobody_from_joining_unless_all_are_stopped", stopped),
         ("a_process_without_free_descriptors_answers_those_that_join", full),
         ("a_process_without_free_descriptors_forwards_requests", full_forwarder),
         ("connections_to_services_that_have_ended_are_closed", services_that_end),
+        ("a_message_without_a_receiver_reaches_every_other_process", for_all),
         ("another_user_finds_the_address_taken", other_user),
         ("a_process_has_one_device_at_an_address", one_device),
     ];
@@ -107,10 +111,38 @@ fn services() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Prints a line, receives a message for all processes of the address, and prints its first byte.
+fn mailbox() -> ExitCode {
+    let device = SoftDevice::bind(ADDRESS).unwrap();
+    let context: Context<Soft> = Context::from_raw(Soft::open(&device).unwrap());
+    let _end = End::<verbs::state::Reset>::new(&context, &Shape::default());
+    let port = Port::from_device(&device).unwrap();
+    let mut mailbox = Mailbox::bind_process(&port).unwrap().expect("processes share the address");
+    println!("{}", port.slot());
+    let message = loop {
+        poll(&mut [PollFd::new(mailbox.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE).unwrap();
+        if let Some(message) = mailbox.recv() {
+            break message;
+        }
+    };
+    println!("{}", message.mad[0]);
+    ExitCode::SUCCESS
+}
+
+fn for_all() {
+    let mut others = [(); 2].map(|()| Member::start_as("mailbox", |_| {}));
+    let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
+    let mut own = Mailbox::bind_process(&port).unwrap().expect("processes share the address");
+    let message = ReceivedMad { from: MadAddress::new(port.gid()), pkey: Port::PKEY, mad: [7; MAD_LEN] };
+    Forwarder::default().forward_to_all(&port, &message);
+    assert_eq!(others.each_mut().map(Member::next_line), ["7", "7"]);
+    assert!(own.recv().is_none());
+}
+
 /// A process and its first line.
 struct Member {
     process: Process,
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
     line: String,
 }
 
@@ -120,14 +152,24 @@ impl Member {
     }
 
     fn start_with(change: impl Fn(&mut Command)) -> Self {
+        Self::start_as("member", change)
+    }
+
+    fn start_as(part: &str, change: impl Fn(&mut Command)) -> Self {
         let mut command = Command::new("/proc/self/exe");
-        command.arg("member").env_remove("VERBS_SOFT").stdout(Stdio::piped());
+        command.arg(part).env_remove("VERBS_SOFT").stdout(Stdio::piped());
         change(&mut command);
         let mut child = command.spawn().expect("this program starts again");
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut member = Self { process: Process(child), stdout, line: String::new() };
+        member.line = member.next_line();
+        member
+    }
+
+    fn next_line(&mut self) -> String {
         let mut line = String::new();
-        stdout.read_line(&mut line).expect("a line");
-        Self { process: Process(child), _stdout: stdout, line: line.trim().to_owned() }
+        self.stdout.read_line(&mut line).expect("a line");
+        line.trim().to_owned()
     }
 
     #[track_caller]

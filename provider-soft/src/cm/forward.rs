@@ -8,7 +8,9 @@
 //!   other:     connect, see that the listener is of this user (SO_PEERCRED), send the request
 //! ```
 //!
-//! A name belongs to one process, so a service has one listener at an address. Connections stay
+//! A name belongs to one process, so a service has one listener at an address. Each process also has
+//! a name with its slot, for messages that name no service: a peer that gives up its request before
+//! the reply does not know the receiver's id. All processes get those. Connections to services stay
 //! open for later requests. A request that does not fit into the buffer of a connection is lost, as
 //! on a network: its sender repeats it.
 //!
@@ -29,12 +31,13 @@ use verbs_core::types::Gid;
 
 use super::gsi::{MAD_LEN, MadAddress, ReceivedMad};
 use super::port::Port;
-use super::rendezvous::service_name;
+use super::rendezvous::{process_name, service_name};
 use crate::io::names::is_reached;
 use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
 
-/// Receives the requests for a service that other processes forward. Dropping it frees the service.
+/// Receives the requests for a service, or other messages, that other processes forward. Dropping
+/// it frees the name.
 ///
 /// Its descriptor is readable while requests may wait. It must not be read from.
 #[derive(Debug)]
@@ -53,11 +56,24 @@ impl Mailbox {
     /// `EADDRINUSE`: another process listens to the service at this address; any other errno of
     /// `socket(2)`, `bind(2)` and `epoll_create1(2)`, notably `EMFILE`.
     pub fn bind(port: &Port, service: u64) -> Result<Option<Self>, Errno> {
+        Self::with_name(port, &service_name(port, service))
+    }
+
+    /// Takes the name of this process at the address of a port. Returns `None` if the address is not
+    /// shared.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind). `EADDRINUSE`: a forked child of the process that had the slot before.
+    pub fn bind_process(port: &Port) -> Result<Option<Self>, Errno> {
+        Self::with_name(port, &process_name(port, port.slot()))
+    }
+
+    fn with_name(port: &Port, name: &str) -> Result<Option<Self>, Errno> {
         if port.slot() == 0 {
             return Ok(None);
         }
         let listener = packets()?;
-        bind(listener.as_raw_fd(), &UnixAddr::new_abstract(service_name(port, service).as_bytes())?)?;
+        bind(listener.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
         listen(&listener, Backlog::MAXALLOWABLE)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
@@ -156,7 +172,7 @@ impl Forwarder {
         }
         // Without a descriptor the request is lost, as on a network, because its process may exist.
         let Ok(stream) = self.spare.lend(packets) else { return true };
-        let is_sent = Self::is_forwarded(&stream, port, service, &bytes);
+        let is_sent = is_forwarded(&stream, &service_name(port, service), &bytes);
         if self.spare.is_lent() {
             drop(stream);
             self.spare = SpareFd::new();
@@ -180,17 +196,37 @@ impl Forwarder {
         self.streams.retain(|_, _| ended.next() != Some(true));
     }
 
-    /// Sends a request by a new connection. Returns whether it was sent, or `None` if no process of
-    /// this user listens to the service.
-    fn is_forwarded(stream: &OwnedFd, port: &Port, service: u64, bytes: &[u8; LEN]) -> Option<bool> {
-        match is_reached(stream, &service_name(port, service)) {
-            Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => {
-                is_sent(stream, bytes).then_some(true)
-            }
-            // Its queue of connections is full.
-            Err(Errno::AGAIN) => Some(false),
-            Ok(_) | Err(_) => None,
+    /// Forwards a message to each other process at a port's address. Where a process has no
+    /// descriptor or no room for it, the message is lost, as on a network.
+    pub fn forward_to_all(&mut self, port: &Port, message: &ReceivedMad) {
+        if port.slot() == 0 {
+            return;
         }
+        let bytes = emit(message);
+        let mut unconnected = None;
+        for slot in (1..=u8::MAX).filter(|slot| *slot != port.slot()) {
+            let Some(stream) = unconnected.take().or_else(|| self.spare.lend(packets).ok()) else { break };
+            if is_forwarded(&stream, &process_name(port, slot), &bytes).is_none() {
+                unconnected = Some(stream);
+            }
+        }
+        drop(unconnected);
+        if self.spare.is_lent() {
+            self.spare = SpareFd::new();
+        }
+    }
+}
+
+/// Sends a message to the process of this user with a name, by a new connection. Returns whether it
+/// was sent, or `None` if there is no such process.
+fn is_forwarded(stream: &OwnedFd, name: &str, bytes: &[u8; LEN]) -> Option<bool> {
+    match is_reached(stream, name) {
+        Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => {
+            is_sent(stream, bytes).then_some(true)
+        }
+        // Its queue of connections is full.
+        Err(Errno::AGAIN) => Some(false),
+        Ok(_) | Err(_) => None,
     }
 }
 

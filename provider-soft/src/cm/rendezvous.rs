@@ -424,6 +424,12 @@ pub(super) fn service_name(port: &Port, service: u64) -> String {
     format!("verbs-soft/cm/2/mad/{address}%{scope}/{service:016x}")
 }
 
+/// Returns the abstract name of a process at a shared address.
+pub(super) fn process_name(port: &Port, slot: u8) -> String {
+    let (address, scope) = (port.address(), port.scope_id());
+    format!("verbs-soft/cm/2/mad/{address}%{scope}/slot/{slot:02x}")
+}
+
 /// Returns whether a listener's process has the device at an address, or shares it with processes
 /// of its user. `owner` returns the owner of a name.
 pub(super) fn has_process_device(

@@ -14,7 +14,7 @@ use ib_cm::Random;
 use ib_cm::cm::{Address, Cm, CmId, Config, ListenId};
 use ib_cm::intake::{Intake, is_request};
 use ib_cm::time::Time;
-use ib_cm::wire::{Ece as WireEce, Mtu, ServiceId};
+use ib_cm::wire::{Attribute, Ece as WireEce, Mtu, ServiceId, mad};
 use provider_soft::cm::{Forwarder, Gsi, MAD_LEN, MadAddress, Mailbox, Port, ReceivedMad};
 use verbs::{Ece, Errno, Gid};
 
@@ -28,7 +28,9 @@ pub(super) struct Adapter {
     pub(super) cm: Cm,
     /// The requests for this process that other processes at its address have received, by service.
     mailboxes: BTreeMap<ServiceId, Mailbox>,
-    /// The forwarder of requests for other processes.
+    /// Messages without a receiver's id that other processes at its address have received.
+    pub(super) process_mailbox: Option<Mailbox>,
+    /// The forwarder of messages for other processes.
     forwarder: Forwarder,
     /// Requests that are not handled yet.
     intake: Intake,
@@ -59,6 +61,9 @@ pub(super) const RECEIVED: usize = 8192;
 /// The number of other messages to handle in a row.
 pub(super) const OTHERS: usize = 512;
 
+/// A message for all processes at the address costs as much as this number of others.
+const COST_OF_ALL: usize = 31;
+
 /// The maximum number of unhandled requests, which take 1.2 MiB under a flood.
 pub(super) const INTAKE: usize = 4096;
 
@@ -87,6 +92,8 @@ impl Adapter {
             gsi,
             cm: Cm::new(config, SystemRandom),
             mailboxes: BTreeMap::new(),
+            // Without it a peer that gives up its request is noticed by its silence.
+            process_mailbox: Mailbox::bind_process(port).ok().flatten(),
             forwarder: Forwarder::default(),
             intake: Intake::new(INTAKE),
             active_mtu: Mtu(port.active_mtu()?.0),
@@ -123,7 +130,7 @@ impl Adapter {
         let local = self.port.gid().0;
         let (mut has_more, mut others) = (true, 0);
         for _ in 0..RECEIVED {
-            if others == OTHERS || !self.cm.has_room() {
+            if others >= OTHERS || !self.cm.has_room() {
                 break;
             }
             let received = match self.gsi.recv() {
@@ -131,14 +138,25 @@ impl Adapter {
                     others += 1;
                     continue;
                 }
-                Some(received) => received,
-                None => match self.mailboxes.values_mut().find_map(Mailbox::recv) {
-                    Some(forwarded) => forwarded,
-                    None => {
-                        has_more = false;
-                        break;
+                Some(received) => {
+                    if has_no_receiver(&received.mad) {
+                        self.forwarder.forward_to_all(&self.port, &received);
+                        others += COST_OF_ALL;
                     }
-                },
+                    received
+                }
+                // The process's own mailbox is last: a request comes before the message that gives it
+                // up.
+                None => {
+                    match self.mailboxes.values_mut().chain(&mut self.process_mailbox).find_map(Mailbox::recv)
+                    {
+                        Some(forwarded) => forwarded,
+                        None => {
+                            has_more = false;
+                            break;
+                        }
+                    }
+                }
             };
             let from = Address {
                 qpn: received.from.qpn,
@@ -262,6 +280,14 @@ impl Adapter {
 fn requested_service(mad: &[u8; MAD_LEN]) -> Option<ServiceId> {
     let service = mad[32..].first_chunk().filter(|_| is_request(mad))?;
     Some(ServiceId(u64::from_be_bytes(*service)))
+}
+
+/// Returns whether a message ends a connection by the sender's id alone: a REJ of a peer that gives
+/// up its request before the reply. Its data begin with the ids of sender and receiver.
+fn has_no_receiver(mad: &[u8; MAD_LEN]) -> bool {
+    let header = mad::Packet::new_checked(mad);
+    header.is_ok_and(|header| header.mgmt_class() == mad::CLASS && header.attr_id() == Attribute::REJ)
+        && mad[28..32] == [0; 4]
 }
 
 /// The kernel's random number generator.

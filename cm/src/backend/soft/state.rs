@@ -248,6 +248,9 @@ impl State {
         let adapter = Adapter::new(port, has_address)?;
         let number = self.draw_number();
         self.epoll.add(&adapter.gsi, Token::Gsi(number).event())?;
+        if let Some(mailbox) = &adapter.process_mailbox {
+            self.epoll.add(mailbox, Token::Gsi(number).event())?;
+        }
         self.adapters.insert(number, adapter);
         Ok(number)
     }
@@ -352,9 +355,10 @@ impl State {
             }
         }
         for number in ended {
-            if let Some(Adapter { gsi, port, .. }) = self.adapters.remove(&number) {
-                // Closing is not enough, because a forked child may hold the file as well.
+            if let Some(Adapter { gsi, port, process_mailbox, .. }) = self.adapters.remove(&number) {
+                // Closing is not enough, because a forked child may hold the files as well.
                 let _ = self.epoll.delete(&gsi);
+                let _ = process_mailbox.map(|mailbox| self.epoll.delete(mailbox));
                 // Dropped under the lock, so that the next adapter finds queue pair 1 free.
                 drop(gsi);
                 self.forget_name(number);
