@@ -568,6 +568,7 @@ mod tests {
     const SHORT: &str = "VERBS_TEST_IS_SHORT_OF_MEMORY";
 
     #[test]
+    #[cfg_attr(verbs_portable_copies, ignore = "sanitizers end a process that is short of memory")]
     fn receives_that_fail_for_want_of_memory_take_no_table_and_no_place() {
         const NAME: &str =
             "in_flight::tests::receives_that_fail_for_want_of_memory_take_no_table_and_no_place";

@@ -7,6 +7,7 @@
 
 use core::num::NonZeroUsize;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::common::{Arena, REMOTE, Shape, open, pair, pattern, recv, send, wait, wait_ok, wait_status};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect};
@@ -70,8 +71,10 @@ impl Pages {
 
     fn read(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= LEN);
-        // SAFETY: as in `write`.
-        (at..at + len).map(|at| unsafe { self.0.add(at).read_volatile() }).collect()
+        // Atomic, because the peer's device has written the bytes: only its messages order that.
+        // SAFETY: mapped now, and written by atomic accesses alone.
+        let byte = |at| unsafe { AtomicU8::from_ptr(self.0.add(at).as_ptr()) }.load(Ordering::Relaxed);
+        (at..at + len).map(byte).collect()
     }
 }
 
