@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::address;
 use verbs_harness::process;
 use verbs_harness::runner::{CaseResult, Stop, skip};
 
@@ -42,9 +43,13 @@ pub(crate) fn directory() -> CaseResult<PathBuf> {
         .ok_or_else(|| Stop::Failed(format!("{VARIABLE} is not set")))
 }
 
-/// Sets the environment so that a program finds the libraries and `soft0`.
+/// Sets the environment so that a program finds the libraries and `soft0`. The programs of a case
+/// share an address.
 pub(crate) fn prepare(command: &mut Command) -> CaseResult {
-    command.env("LD_LIBRARY_PATH", directory()?).env("VERBS_SOFT", "auto").env("LC_ALL", "C");
+    command
+        .env("LD_LIBRARY_PATH", directory()?)
+        .env("VERBS_SOFT", address::own().to_string())
+        .env("LC_ALL", "C");
     Ok(())
 }
 

@@ -71,5 +71,6 @@ fn main() -> ExitCode {
             }
         }
     }
+    options.at_once = runner::processors();
     runner::main(&options, &cases)
 }

@@ -33,34 +33,94 @@ use crate::process::Finished;
 /// Several threads in this process; any errno of creating a child. The inner error is the output of
 /// a child killed at the limit.
 pub fn run_group(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Result<Finished, Finished>> {
-    alone()?;
-    let deadline = Instant::now() + limit;
-    let (stdout, child_stdout) = io::pipe()?;
-    let (stderr, child_stderr) = io::pipe()?;
-    let input = File::open("/dev/null")?;
-    // SAFETY: this process has one thread, see the head of the file.
-    let child = match unsafe { fork() }? {
-        ForkResult::Parent { child } => child,
-        ForkResult::Child => {
-            drop((stdout, stderr));
-            let ready = setpgid(Pid::this(), Pid::from_raw(0))
-                .and_then(|()| dup2_stdin(&input))
-                .and_then(|()| dup2_stdout(&child_stdout))
-                .and_then(|()| dup2_stderr(&child_stderr));
-            drop((input, child_stdout, child_stderr));
-            exit(if ready.is_ok() { run().into() } else { NOT_READY })
+    let group = Group::start(run, limit)?;
+    let mut groups = [group];
+    wait_for_any(&mut groups)?;
+    let [group] = groups;
+    group.finish()
+}
+
+/// A function in a child, which leads a process group. Dropping it kills the group.
+pub struct Group {
+    child: Child,
+    /// Becomes readable when the child ends.
+    ended: OwnedFd,
+    output: Output,
+    deadline: Instant,
+    is_in_time: bool,
+}
+
+impl Group {
+    /// Starts a function like [`run_group`].
+    ///
+    /// # Errors
+    /// Several threads in this process; any errno of creating a child.
+    pub fn start(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Self> {
+        alone()?;
+        let deadline = Instant::now() + limit;
+        let (stdout, child_stdout) = io::pipe()?;
+        let (stderr, child_stderr) = io::pipe()?;
+        let input = File::open("/dev/null")?;
+        // SAFETY: this process has one thread, see the head of the file.
+        let child = match unsafe { fork() }? {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => {
+                drop((stdout, stderr));
+                let ready = setpgid(Pid::this(), Pid::from_raw(0))
+                    .and_then(|()| dup2_stdin(&input))
+                    .and_then(|()| dup2_stdout(&child_stdout))
+                    .and_then(|()| dup2_stderr(&child_stderr));
+                drop((input, child_stdout, child_stderr));
+                exit(if ready.is_ok() { run().into() } else { NOT_READY })
+            }
+        };
+        drop((child_stdout, child_stderr));
+        let child = Child::new(child);
+        let output = Output { pipes: [Some(stdout), Some(stderr)], read: [Vec::new(), Vec::new()] };
+        Ok(Self { ended: child.ended()?, child, output, deadline, is_in_time: false })
+    }
+
+    /// Kills the group and returns its output, as the inner error if the child has not ended.
+    ///
+    /// # Errors
+    /// Any errno of waiting for the child or of reading its output.
+    pub fn finish(mut self) -> io::Result<Result<Finished, Finished>> {
+        self.child.kill();
+        let status = self.child.wait()?;
+        self.output.read_rest()?;
+        let [stdout, stderr] = self.output.read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let finished = Finished { status, stdout, stderr };
+        Ok(if self.is_in_time { Ok(finished) } else { Err(finished) })
+    }
+}
+
+/// Waits until the child of a group has ended, or the time limit of a group has passed. Returns its
+/// index. Reads the output of all groups meanwhile.
+///
+/// # Errors
+/// Any errno of waiting or reading.
+///
+/// # Panics
+/// There is no group.
+pub fn wait_for_any(groups: &mut [Group]) -> io::Result<usize> {
+    loop {
+        let first = groups.iter().enumerate().min_by_key(|(_, group)| group.deadline);
+        let (first, deadline) = first.map(|(index, group)| (index, group.deadline)).expect("a group");
+        let sources = groups.iter().enumerate().flat_map(|(index, group)| {
+            let output = group.output.sources().map(move |(pipe, fd)| ((index, Some(pipe)), fd));
+            output.chain([((index, None), group.ended.as_fd())])
+        });
+        let Some(ready) = ready(sources, deadline)? else { return Ok(first) };
+        for (index, pipe) in ready {
+            match pipe {
+                Some(pipe) => groups[index].output.read(pipe)?,
+                None => {
+                    groups[index].is_in_time = true;
+                    return Ok(index);
+                }
+            }
         }
-    };
-    drop((child_stdout, child_stderr));
-    let child = Child::new(child);
-    let mut output = Output { pipes: [Some(stdout), Some(stderr)], read: [Vec::new(), Vec::new()] };
-    let in_time = output.read_until_end_of(child.ended()?.as_fd(), deadline)?;
-    child.kill();
-    let status = child.wait()?;
-    output.read_rest()?;
-    let [stdout, stderr] = output.read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let finished = Finished { status, stdout, stderr };
-    Ok(if in_time { Ok(finished) } else { Err(finished) })
+    }
 }
 
 /// Sets environment variables, to be read later by libraries.
@@ -158,53 +218,49 @@ struct Output {
 }
 
 impl Output {
-    /// Reads until the child has ended. Returns whether it ended before the deadline.
-    fn read_until_end_of(&mut self, ended: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
-        loop {
-            let Some(is_ready) = self.read_ready(Some(ended), deadline)? else { return Ok(false) };
-            if is_ready {
-                return Ok(true);
-            }
+    /// Returns the pipes that have not ended.
+    fn sources(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+        self.pipes.iter().enumerate().filter_map(|(which, pipe)| Some((which, pipe.as_ref()?.as_fd())))
+    }
+
+    /// Reads from a pipe that is ready.
+    fn read(&mut self, which: usize) -> io::Result<()> {
+        let mut chunk = [0; 16 * 1024];
+        let count = self.pipes[which].as_mut().map_or(Ok(0), |pipe| pipe.read(&mut chunk))?;
+        self.read[which].extend(&chunk[..count]);
+        if count == 0 {
+            self.pipes[which] = None;
         }
+        Ok(())
     }
 
     /// Reads the remaining output after the end of the group. The wait is short, in case another
     /// process inherited the pipes and still runs.
     fn read_rest(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
-        while self.pipes.iter().any(Option::is_some) && self.read_ready(None, deadline)?.is_some() {}
+        while self.pipes.iter().any(Option::is_some) {
+            let Some(ready) = ready(self.sources(), deadline)? else { break };
+            ready.into_iter().try_for_each(|which| self.read(which))?;
+        }
         Ok(())
     }
+}
 
-    /// Waits until a pipe has bytes, and reads them, or until `ended` is ready. Returns whether
-    /// `ended` is ready; `None` after the deadline.
-    fn read_ready(&mut self, ended: Option<BorrowedFd<'_>>, deadline: Instant) -> io::Result<Option<bool>> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout =
-            PollTimeout::try_from(left.as_millis().min(i32::MAX as u128)).unwrap_or(PollTimeout::MAX);
-        let pipes = self.pipes.iter().map(|pipe| pipe.as_ref().map(PipeReader::as_fd));
-        let (which, mut fds): (Vec<usize>, Vec<PollFd<'_>>) = pipes
-            .chain([ended])
-            .enumerate()
-            .filter_map(|(which, fd)| Some((which, PollFd::new(fd?, PollFlags::POLLIN))))
-            .unzip();
-        let count = match poll(&mut fds, timeout) {
-            Err(Errno::EINTR) => return Ok(Some(false)),
-            count => count?,
-        };
-        if count == 0 {
-            return Ok(None);
-        }
-        let ready: Vec<usize> =
-            which.into_iter().zip(fds).filter_map(|(which, fd)| fd.any()?.then_some(which)).collect();
-        for &which in ready.iter().filter(|&&which| which < PIPES) {
-            let mut chunk = [0; 16 * 1024];
-            let count = self.pipes[which].as_mut().map_or(Ok(0), |pipe| pipe.read(&mut chunk))?;
-            self.read[which].extend(&chunk[..count]);
-            if count == 0 {
-                self.pipes[which] = None;
-            }
-        }
-        Ok(Some(ready.contains(&PIPES)))
+/// Waits until descriptors are readable or have ended. Returns their keys; `None` after the
+/// deadline.
+fn ready<'fd, K>(
+    sources: impl Iterator<Item = (K, BorrowedFd<'fd>)>,
+    deadline: Instant,
+) -> io::Result<Option<Vec<K>>> {
+    let (keys, mut fds): (Vec<K>, Vec<PollFd<'_>>) =
+        sources.map(|(key, fd)| (key, PollFd::new(fd, PollFlags::POLLIN))).unzip();
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = PollTimeout::try_from(left.as_millis().min(i32::MAX as u128)).unwrap_or(PollTimeout::MAX);
+    match poll(&mut fds, timeout) {
+        Ok(0) => return Ok(None),
+        Ok(_) => {}
+        Err(Errno::EINTR) => return Ok(Some(Vec::new())),
+        Err(error) => return Err(error.into()),
     }
+    Ok(Some(keys.into_iter().zip(fds).filter_map(|(key, fd)| fd.any()?.then_some(key)).collect()))
 }

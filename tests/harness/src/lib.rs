@@ -4,6 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`runner`] | runs each case in a separate process with a deadline |
+//! | [`address`] | an address for a case's soft devices |
 //! | [`forked`] | functions in child processes |
 //! | [`process`] | commands with a deadline, servers |
 //! | [`port`] | TCP ports for servers |
@@ -13,6 +14,7 @@
 //! | [`refuse`] | programs under a filter that rejects commands to uverbs |
 //! | [`sandbox`] | a case's changes to its process: mounts, privileges |
 
+pub mod address;
 pub mod forked;
 pub mod pair;
 pub mod pattern;

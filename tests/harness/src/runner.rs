@@ -3,7 +3,7 @@
 //! A case is a function. The runner forks for each case, into a new process group. A case may
 //! change its limits, user or mounts, crash or hang, without affecting the next one. Processes left
 //! running by a case are killed with its group. `--case NAME` runs a case in the program's own
-//! process.
+//! process. Several cases run at the same time if [`Options::at_once`] says so.
 //!
 //! | case | output |
 //! |---|---|
@@ -20,13 +20,13 @@
 use core::fmt;
 use core::str::FromStr;
 use std::cell::RefCell;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::panic;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::forked;
+use crate::forked::{self, Group};
 use crate::process::Finished;
 
 /// The result of a case.
@@ -195,6 +195,13 @@ pub struct Options {
     pub case: Option<String>,
     /// Environment variables of the cases, in addition to those of this process.
     pub env: Vec<(String, String)>,
+    /// The number of cases that run at the same time; one if 0.
+    pub at_once: usize,
+}
+
+/// Returns the number of processors, for [`Options::at_once`].
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Runs the selected cases and returns the exit status.
@@ -231,16 +238,11 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
         return ExitCode::from(3);
     }
     let mut tally = Tally::default();
-    for case in chosen {
-        let why = options.skip.iter().find(|(prefix, _)| is_of(&case.name, prefix));
-        let ended = match why {
-            Some((_, why)) => Ended { parts: Vec::new(), verdict: Err(Stop::Skipped(why.clone())) },
-            None => in_a_process(case),
-        };
+    run_all(&chosen, options, |case, ended| {
         for line in tally.lines(&case.name, ended) {
             println!("{line}");
         }
-    }
+    });
     if let Some(form) = options.form
         && !of_other_form.is_empty()
     {
@@ -320,17 +322,48 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Runs a case in a child process and reads its verdict.
-fn in_a_process(case: &Case) -> Ended {
-    let started = Instant::now();
-    let finished = match forked::run_group(|| be(case), case.deadline) {
+/// Runs each case in a child process, several at the same time, and passes on their results in the
+/// order of their ends.
+fn run_all(cases: &[&Case], options: &Options, mut done: impl FnMut(&Case, Ended)) {
+    let mut waiting = cases.iter();
+    let (mut running, mut groups) = (Vec::new(), Vec::new());
+    loop {
+        while groups.len() < options.at_once.max(1)
+            && let Some(case) = waiting.next()
+        {
+            if let Some((_, why)) = options.skip.iter().find(|(prefix, _)| is_of(&case.name, prefix)) {
+                done(case, Ended { parts: Vec::new(), verdict: Err(Stop::Skipped(why.clone())) });
+                continue;
+            }
+            match Group::start(|| be(case), case.deadline) {
+                Ok(group) => {
+                    running.push((case, Instant::now()));
+                    groups.push(group);
+                }
+                Err(error) => done(case, Ended { parts: Vec::new(), verdict: Err(error.into()) }),
+            }
+        }
+        if groups.is_empty() {
+            return;
+        }
+        let (index, error) = match forked::wait_for_any(&mut groups) {
+            Ok(index) => (index, None),
+            Err(error) => (0, Some(error)),
+        };
+        let ((case, started), group) = (running.swap_remove(index), groups.swap_remove(index));
+        let finished = error.map_or_else(|| group.finish(), Err);
+        done(case, read_ended(finished, started.elapsed()));
+    }
+}
+
+/// Reads the results of a case from the output of its process.
+fn read_ended(finished: io::Result<Result<Finished, Finished>>, time: Duration) -> Ended {
+    let finished = match finished {
         Ok(finished) => finished,
         Err(error) => return Ended { parts: Vec::new(), verdict: Err(error.into()) },
     };
     let verdict = finished.as_ref().map_or_else(
-        |unfinished| {
-            fail(format!("not done after {:.0} s", started.elapsed().as_secs_f64()) + &said(unfinished))
-        },
+        |unfinished| fail(format!("not done after {:.0} s", time.as_secs_f64()) + &said(unfinished)),
         |finished| read_verdict(finished.status, &finished.stdout),
     );
     let (Ok(Finished { stdout, stderr, .. }) | Err(Finished { stdout, stderr, .. })) = &finished;
@@ -403,7 +436,7 @@ fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
 fn be(case: &Case) -> u8 {
     let text = verdict_text(caught(&case.run));
     // The case may have ended in the middle of a line.
-    let written = write!(std::io::stdout(), "\n{VERDICT}{text}\n").and_then(|()| std::io::stdout().flush());
+    let written = write!(io::stdout(), "\n{VERDICT}{text}\n").and_then(|()| io::stdout().flush());
     u8::from(written.is_err())
 }
 
@@ -496,7 +529,7 @@ mod tests {
 
     #[test]
     fn errors_keep_their_causes() {
-        let inner = std::io::Error::from_raw_os_error(libc::EACCES);
+        let inner = io::Error::from_raw_os_error(libc::EACCES);
         let Stop::Failed(why) = Stop::from(inner) else { panic!("no failure") };
         assert!(why.starts_with("Permission denied"), "{why}");
     }

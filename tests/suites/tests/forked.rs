@@ -8,19 +8,20 @@ use std::thread;
 use std::time::Duration;
 
 use nix::unistd::{Pid, getpgrp};
-use verbs_harness::forked::run_group;
+use verbs_harness::forked::{Group, run_group, wait_for_any};
 use verbs_harness::process::{Finished, wait_until};
 
 const LONG: Duration = Duration::from_secs(60);
 
 fn main() {
-    let checks: [(&str, fn()); 7] = [
+    let checks: [(&str, fn()); 8] = [
         ("output and status come back", output_and_status_come_back),
         ("more output than a pipe holds is read", more_output_than_a_pipe_holds_is_read),
         ("closed output is no end", closed_output_is_no_end),
         ("a signal is the status", a_signal_is_the_status),
         ("a child that outlives its limit is killed", a_child_that_outlives_its_limit_is_killed),
         ("a group is killed with its leader's end", a_group_is_killed_with_its_leaders_end),
+        ("several groups end in their own order", several_groups_end_in_their_own_order),
         ("a process with threads is refused", a_process_with_threads_is_refused),
     ];
     for (name, check) in checks {
@@ -103,4 +104,19 @@ fn a_process_with_threads_is_refused() {
         assert!(run_group(|| 0, LONG).is_err());
         other.thread().unpark();
     });
+}
+
+fn several_groups_end_in_their_own_order() {
+    let long = || loop {
+        thread::park();
+    };
+    let mut groups = vec![
+        Group::start(long, Duration::from_millis(200)).unwrap(),
+        Group::start(|| u8::from(std::io::stdout().write_all(&[b'x'; 1_000_000]).is_err()), LONG).unwrap(),
+    ];
+    assert_eq!(wait_for_any(&mut groups).unwrap(), 1);
+    let written = groups.remove(1).finish().unwrap().unwrap();
+    assert_eq!((written.status.code(), written.stdout.len()), (Some(0), 1_000_000));
+    assert_eq!(wait_for_any(&mut groups).unwrap(), 0);
+    assert!(groups.remove(0).finish().unwrap().is_err(), "killed at its limit");
 }

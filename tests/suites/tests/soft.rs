@@ -7,7 +7,8 @@
 use std::process::ExitCode;
 
 use verbs_fixtures::fabric;
-use verbs_harness::runner::{self, Options};
+use verbs_harness::runner::{self, Case, Options};
+use verbs_harness::{address, forked};
 
 fn main() -> ExitCode {
     let mut options = Options::default();
@@ -23,10 +24,19 @@ fn main() -> ExitCode {
             _ => words.push(arg),
         }
     }
-    let mut cases = verbs_tests::of_any_device();
+    let mut cases: Vec<_> = verbs_tests::of_any_device().into_iter().map(at_own_address).collect();
     cases.retain(|case| words.is_empty() || words.iter().any(|word| case.name.contains(word)));
-    for (name, value) in [("VERBS_SOFT", "auto"), (fabric::VARIABLE, "soft0")] {
-        options.env.push((name.to_owned(), value.to_owned()));
-    }
+    options.env.push((fabric::VARIABLE.to_owned(), "soft0".to_owned()));
+    options.at_once = runner::processors();
     runner::main(&options, &cases)
+}
+
+/// Gives the soft device of a case an address of its own.
+fn at_own_address(case: Case) -> Case {
+    let Case { name, deadline, run } = case;
+    let run = move || {
+        forked::set_variables(&[("VERBS_SOFT", &address::own().to_string())])?;
+        run()
+    };
+    Case { name, deadline, run: Box::new(run) }
 }
