@@ -20,9 +20,9 @@
 //! | [`abi`] | C's types, conversions, `errno`, functions without objects |
 //!
 //! An object of C is a box. The public struct comes first, then the provider's object, so a pointer
-//! held by the program is a pointer to the box. A control verb looks up its context's provider. The
-//! data path has separate functions for each provider; as in C, the only indirect call is the one
-//! through the public table.
+//! held by the program is a pointer to the box. A control verb matches on the provider of its
+//! context; `handle/context.rs` lists the providers. The data path has separate functions for each
+//! provider; as in C, the only indirect call is the one through the public table.
 //!
 //! # Safety
 //! Every exported function has the contract of the function of that name in rdma-core's libibverbs.

@@ -1,7 +1,11 @@
 //! [`Opened`]: an open device, and the call of a verb for its provider.
 //!
 //! Control operations are methods of [`ProviderContext`], generic over the provider. [`verb!`]
-//! picks the context's provider and calls the method for it. This file alone names all providers.
+//! picks the context's provider and calls the method for it; the reasons are in
+//! `docs/decisions/0046-control-verbs-of-c-are-generic.md`.
+//!
+//! Only this file lists the providers. Other files name a provider for its own behaviour: errnos of
+//! its C library, operations of ConnectX, the files and the memory of soft devices.
 //!
 //! # Safety
 //! A pointer to an `ibv_context` of this library is a pointer into its [`Opened`], which lives
