@@ -240,10 +240,20 @@ pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usi
     Ok(got as usize)
 }
 
-/// `recv(2)` without waiting: drops a datagram.
+/// `recvfrom(2)` of 0 bytes without waiting: drops a datagram.
 pub(super) fn discard(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: the kernel writes nothing, because there are 0 bytes for it.
-    let got = unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_recvfrom,
+            fd.as_raw_fd(),
+            std::ptr::null_mut::<c_void>(),
+            0_usize,
+            libc::MSG_DONTWAIT,
+            std::ptr::null_mut::<libc::sockaddr>(),
+            std::ptr::null_mut::<socklen_t>(),
+        )
+    };
     if got < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
