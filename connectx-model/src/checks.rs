@@ -41,8 +41,8 @@ pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
             let what = format!("{what}: from {from:?} to {to:?}");
             Refusal::broken(Status::BadQpState, Rule::QpTransition, what)
         }
-        // A user chose these values and the driver passed them on.
-        Refused::Invalid(_) => Refusal::fair(Status::BadParam),
+        // `Invalid`: a user chose these values and the driver passed them on.
+        _ => Refusal::fair(Status::BadParam),
     }
 }
 

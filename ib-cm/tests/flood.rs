@@ -243,7 +243,7 @@ fn run(scene: Scene) -> Outcome {
             server.work(now, &mut outcome);
         }
         now = now + ROUND;
-        while let Some(Transmit { to, mad }) = server.cm.poll_transmit() {
+        while let Some(Transmit { to, mad, .. }) = server.cm.poll_transmit() {
             if let Some(host) = hosts.iter_mut().find(|host| host.gid == to.remote) {
                 host.cm.input(now, &Address::gsi(host.gid, SERVER), &mad);
             }

@@ -55,7 +55,8 @@ pub(crate) fn syndrome(status: Status) -> (u8, u8) {
         Status::RemoteOperation => (0x14, 0x8a),
         Status::RetryExceeded => (0x15, 0x81),
         Status::RnrRetryExceeded => (0x16, 0x87),
-        Status::General => (0x22, 0xff),
+        // `General`, and a status without a syndrome.
+        _ => (0x22, 0xff),
     }
 }
 

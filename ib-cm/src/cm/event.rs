@@ -98,6 +98,7 @@ impl Event {
 
 /// A request for a connection, as seen by its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Request {
     /// The connection.
     pub id: CmId,
@@ -149,6 +150,7 @@ pub struct Request {
 
 /// The acceptance of a connection, as seen by the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reply {
     /// The connection.
     pub id: CmId,
@@ -182,6 +184,7 @@ pub struct Reply {
 
 /// The end of a connection or of an attempt, decided by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rejected {
     /// The connection.
     pub id: CmId,
@@ -200,6 +203,7 @@ pub struct Rejected {
 
 /// A service id resolution request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SidrRequest {
     /// The resolution.
     pub id: CmId,
@@ -217,6 +221,7 @@ pub struct SidrRequest {
 
 /// A service id resolution response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SidrReply {
     /// The resolution.
     pub id: CmId,

@@ -16,6 +16,7 @@ use crate::wire::{Mad, Message};
 
 /// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Transmit {
     /// The destination and the address to send from.
     pub to: Address,

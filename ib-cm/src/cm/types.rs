@@ -254,6 +254,7 @@ pub struct SidrReplyParams {
 /// # References
 /// linux `ib_cm_init_qp_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QpAttr {
     /// The path.
     pub path: Path,
@@ -283,6 +284,7 @@ pub struct QpAttr {
 /// The state of a connection or resolution (IBTA 12.9.7, 12.9.8, 12.11.3). The state Idle is
 /// represented by the absence of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum State {
     /// REQ sent, no response yet.
     ReqSent,
@@ -316,6 +318,7 @@ pub enum State {
 
 /// The reason why a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refused {
     /// The connection, resolution or listener does not exist or has ended.
     NoSuchId,
@@ -348,6 +351,7 @@ impl core::error::Error for Refused {}
 
 /// Message counts since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Messages sent, including repetitions.
     pub sent: u64,

@@ -69,6 +69,7 @@ impl<const N: usize> Field for PrivateData<N> {
 
 /// The error of private data too long for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TooLong {
     /// The number of bytes.
     pub len: usize,

@@ -113,6 +113,7 @@ pub struct Ece {
 
 /// The reason why bytes are not a message. Malformed bytes are dropped silently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Malformed {
     /// Shorter than the message.
     Truncated,

@@ -213,7 +213,7 @@ impl Drop for Gsi {
 }
 
 fn take_next(received: &mut Consumer<engine::ReceivedMad>) -> Option<ReceivedMad> {
-    let engine::ReceivedMad { arrival, src_qpn, pkey, mad } = *received.next()?;
+    let engine::ReceivedMad { arrival, src_qpn, pkey, mad, .. } = *received.next()?;
     received.free(1);
     let (gid, traffic_class) = (Gid(arrival.remote), arrival.traffic_class);
     Some(ReceivedMad { from: MadAddress { gid, qpn: src_qpn, traffic_class, hop_limit: 0 }, pkey, mad })

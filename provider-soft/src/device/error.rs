@@ -31,9 +31,8 @@ pub(crate) fn refusal(device: &DeviceState, verb: &'static str, refused: Refused
         Refused::NoMemory { bytes } => (Errno::NOMEM, Cause::Allocation { bytes }),
         Refused::NoNumbers => (Errno::IO, Cause::Unknown),
         Refused::Busy => (Errno::BUSY, Cause::Unknown),
-        Refused::NoSuchObject | Refused::Transition { .. } | Refused::Invalid(_) => {
-            (Errno::INVAL, Cause::Unknown)
-        }
+        // `NoSuchObject`, `Transition` and `Invalid`.
+        _ => (Errno::INVAL, Cause::Unknown),
     };
     device.error(verb, errno).because(cause)
 }

@@ -185,7 +185,7 @@ impl Inbox {
             match icrc.check(packet, position) {
                 Verdict::Exact => {}
                 Verdict::WithId(_) => counts.other_id.add(1),
-                Verdict::Bad => {
+                _ => {
                     counts.bad_icrc.add(1);
                     continue;
                 }

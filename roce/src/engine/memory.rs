@@ -165,6 +165,7 @@ pub trait Sink {
 
 /// The first packet of a send, for [`Sink::match_message`].
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct FirstPacket<'a> {
     /// The receiving queue pair.
     pub qpn: Qpn,

@@ -39,6 +39,7 @@ pub struct Fabric {
 
 /// The error of a fabric still busy when time ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NotIdle {
     /// The number of pending steps.
     pub pending: usize,
@@ -54,6 +55,7 @@ impl core::error::Error for NotIdle {}
 
 /// The read responses one endpoint has sent to another, received or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadResponses {
     /// Packets.
     pub packets: u64,

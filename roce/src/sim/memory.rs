@@ -14,6 +14,7 @@ pub struct VecMemory {
 
 /// A flush requested by a peer, with the bytes at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Flushed {
     /// The buffer.
     pub buffer: Buffer,
@@ -48,6 +49,7 @@ pub struct VecRegion {
 
 /// A registration, as seen by its owner and its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Region {
     /// The key, local and remote.
     pub key: u32,

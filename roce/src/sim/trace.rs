@@ -10,6 +10,7 @@ use crate::wire::{Headers, aeth};
 
 /// The fate of a sent packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fate {
     /// The packet arrives at this time.
     Arrives(Time),
@@ -29,6 +30,7 @@ pub enum Fate {
 
 /// A record of the trace.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Record {
     /// The time.
     pub at: Time,
@@ -38,6 +40,7 @@ pub struct Record {
 
 /// The contents of a record.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Traced {
     /// A packet was sent.
     Packet {

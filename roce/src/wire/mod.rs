@@ -59,6 +59,7 @@ pub const ICRC_LEN: usize = 4;
 
 /// The reason why bytes are not a packet. Malformed packets are dropped silently (IBTA 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Malformed {
     /// Shorter than the headers its opcode announces, plus the ICRC.
     Truncated,

@@ -296,6 +296,7 @@ fn errno(refused: Refused) -> Errno {
         Refused::NoRoom => Errno::NOMEM,
         Refused::NoNumbers => Errno::IO,
         Refused::Listening => Errno::ADDRINUSE,
-        Refused::NoSuchId | Refused::State(_) | Refused::Invalid(_) => Errno::INVAL,
+        // `NoSuchId`, `State` and `Invalid`.
+        _ => Errno::INVAL,
     }
 }

@@ -31,6 +31,7 @@ pub struct MadDestination {
 
 /// A received management datagram.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ReceivedMad {
     /// The origin of its packet.
     pub arrival: Arrival,

@@ -34,6 +34,7 @@ pub struct SrqId(pub u32);
 
 /// The memory visible through a bound window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WindowRange {
     /// The window's key.
     pub rkey: u32,
@@ -493,6 +494,7 @@ pub struct UdDestination {
 /// The operation of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum SendOp {
     /// Sends into a receive of the peer, whose completion carries `imm`.
     Send { imm: Option<u32> },
@@ -526,6 +528,7 @@ pub enum SendOp {
 
 /// The local bytes of a send.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Payload<'a> {
     /// Registered memory: the source of bytes or the target of reads and atomics.
     Sges(&'a [Sge]),
@@ -564,6 +567,7 @@ pub struct RecvWr<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum Status {
     Success = 0,
     LocalLength = 1,
@@ -585,6 +589,7 @@ pub enum Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum Opcode {
     Send = 0,
     Write = 1,
@@ -706,6 +711,7 @@ pub(crate) enum DropReason {
 
 /// The packets that a caller wants to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Urgency {
     /// Requests, NAKs, read responses and results of atomics, which must leave now.
     Now,
@@ -719,6 +725,7 @@ pub enum Urgency {
 
 /// A written packet, with the information needed to send it.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Transmit {
     /// The length of the packet in the buffer, from BTH to pad. The caller appends the ICRC.
     pub len: usize,

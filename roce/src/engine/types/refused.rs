@@ -6,6 +6,7 @@ use super::State;
 
 /// The reason why a control call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refused {
     /// No free number for another object.
     NoRoom,
@@ -50,6 +51,7 @@ impl core::error::Error for Refused {}
 /// The reason why a work request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum PostRefused {
     NoSuchQueue,
     QueueFull,

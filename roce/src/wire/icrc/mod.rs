@@ -80,6 +80,7 @@ pub struct Icrc {
 
 /// The result of [`Icrc::check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Verdict {
     /// The ICRC is correct, with the expected identification and DF set (or on IPv6).
     Exact,
