@@ -77,7 +77,7 @@ impl Channel for Scripted {
             let _ = write!(text, ", value {}", hex(bytes));
         }
         let mut outputs = Vec::from_iter(command.reply.as_mut().map(|(_, bytes)| Output::Bytes(bytes)));
-        self.script.answer(&text, &mut outputs)
+        self.script.respond(&text, &mut outputs)
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

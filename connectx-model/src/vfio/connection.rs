@@ -93,7 +93,7 @@ impl Connection {
                     return Ok(());
                 }
             }
-            self.answer(device, now)?;
+            self.handle_message(device, now)?;
         }
         self.flush()
     }
@@ -138,14 +138,14 @@ impl Connection {
         self.message.first_chunk().and_then(Header::parse).ok_or(Ended::Garbage)
     }
 
-    fn answer(&mut self, device: &mut impl Device, now: Time) -> Result<(), Ended> {
+    fn handle_message(&mut self, device: &mut impl Device, now: Time) -> Result<(), Ended> {
         let header = self.header()?;
         let message = std::mem::take(&mut self.message);
         let files = std::mem::take(&mut self.files);
         let body = Body(message.get(HEADER..).unwrap_or_default());
-        let answer = self.carry_out(header.command, body, files, device, now);
+        let response = self.carry_out(header.command, body, files, device, now);
         if header.wants_reply() {
-            header.reply(answer, &mut self.out);
+            header.reply(response, &mut self.out);
         }
         self.message = message;
         self.message.clear();
@@ -205,9 +205,9 @@ impl Connection {
         let capabilities = format!(
             "{{\"capabilities\":{{\"max_msg_fds\":{MAX_FILES},\"max_data_xfer_size\":{MAX_TRANSFER}}}}}\0"
         );
-        let mut answer = [VERSION.0.to_ne_bytes(), VERSION.1.to_ne_bytes()].concat();
-        answer.extend(capabilities.into_bytes());
-        Ok(answer)
+        let mut response = [VERSION.0.to_ne_bytes(), VERSION.1.to_ne_bytes()].concat();
+        response.extend(capabilities.into_bytes());
+        Ok(response)
     }
 
     fn map(&self, body: Body<'_>, files: &[OwnedFd]) -> Result<Vec<u8>, Errno> {
@@ -275,15 +275,15 @@ impl Connection {
 
     fn region_read(&self, body: Body<'_>, device: &mut impl Device, now: Time) -> Result<Vec<u8>, Errno> {
         let (offset, region, count) = access(body)?;
-        let mut answer = body.bytes(0, ACCESS)?.to_vec();
-        answer.resize(ACCESS + count, 0);
-        let data = answer.get_mut(ACCESS..).unwrap_or_default();
+        let mut response = body.bytes(0, ACCESS)?.to_vec();
+        response.resize(ACCESS + count, 0);
+        let data = response.get_mut(ACCESS..).unwrap_or_default();
         match region {
             pci::CONFIG_REGION => device.config_read(self.function, offset, data),
             BAR0 | BAR2 => device.bar_read(self.function, region, offset, data, now),
             _ => {}
         }
-        Ok(answer)
+        Ok(response)
     }
 
     fn region_write(&self, body: Body<'_>, device: &mut impl Device, now: Time) -> Result<Vec<u8>, Errno> {
@@ -326,9 +326,9 @@ fn region_info(body: Body<'_>) -> Result<Vec<u8>, Errno> {
     }
     let size = region_size(index);
     let flags = if size > 0 { pci::REGION_FLAGS } else { 0 };
-    let mut answer = words(&[32, flags, index, 0]);
-    answer.extend([size, 0].map(u64::to_ne_bytes).as_flattened());
-    Ok(answer)
+    let mut response = words(&[32, flags, index, 0]);
+    response.extend([size, 0].map(u64::to_ne_bytes).as_flattened());
+    Ok(response)
 }
 
 fn irq_info(body: Body<'_>) -> Result<Vec<u8>, Errno> {

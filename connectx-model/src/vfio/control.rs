@@ -58,8 +58,8 @@ impl Control {
                 let line: Vec<u8> = self.line.drain(..=end).collect();
                 let line = String::from_utf8_lossy(&line);
                 if !line.trim().is_empty() {
-                    let answer = device.control(line.trim(), now);
-                    self.out.extend(answer.trim_end().bytes().chain([b'\n']));
+                    let response = device.control(line.trim(), now);
+                    self.out.extend(response.trim_end().bytes().chain([b'\n']));
                 }
             }
             if self.line.len() > LONGEST {

@@ -100,8 +100,8 @@ impl Header {
     }
 
     /// Appends the response to `out`.
-    pub(super) fn reply(&self, answer: Result<Vec<u8>, Errno>, out: &mut Vec<u8>) {
-        let (flags, error, body) = match answer {
+    pub(super) fn reply(&self, response: Result<Vec<u8>, Errno>, out: &mut Vec<u8>) {
+        let (flags, error, body) = match response {
             Ok(body) => (REPLY, 0, body),
             Err(error) => (REPLY | ERROR, error.raw_os_error().unsigned_abs(), Vec::new()),
         };

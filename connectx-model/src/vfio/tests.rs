@@ -149,8 +149,8 @@ impl Client {
 
     fn greeted(path: &Path) -> Self {
         let mut client = Self::new(path);
-        let answer = client.call(command::VERSION, b"\0\0\0\0{}\0", &[]).unwrap();
-        assert!(answer.ends_with(b"}\0"));
+        let response = client.call(command::VERSION, b"\0\0\0\0{}\0", &[]).unwrap();
+        assert!(response.ends_with(b"}\0"));
         client
     }
 
@@ -174,7 +174,7 @@ impl Client {
     }
 
     /// Returns the response's body or the error.
-    fn answer(&mut self) -> Result<Vec<u8>, i32> {
+    fn response(&mut self) -> Result<Vec<u8>, i32> {
         let mut header = [0; 16];
         self.stream.read_exact(&mut header).unwrap();
         let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap());
@@ -191,7 +191,7 @@ impl Client {
     fn call(&mut self, command: u16, body: &[u8], files: &[BorrowedFd<'_>]) -> Result<Vec<u8>, i32> {
         let message = self.message(command, 0, body);
         self.send(&message, files);
-        self.answer()
+        self.response()
     }
 
     fn map(&mut self, file: &OwnedFd, address: u64, len: u64) -> Result<Vec<u8>, i32> {
@@ -205,7 +205,7 @@ impl Client {
 
     fn read(&mut self, region: u32, offset: u64, count: u32) -> Result<Vec<u8>, i32> {
         let body = [&longs(&[offset])[..], &words(&[region, count])].concat();
-        self.call(command::REGION_READ, &body, &[]).map(|answer| answer[16..].to_vec())
+        self.call(command::REGION_READ, &body, &[]).map(|response| response[16..].to_vec())
     }
 
     fn read_word(&mut self, offset: u64) -> u32 {
@@ -312,8 +312,8 @@ fn a_client_learns_of_regions_and_interrupts() {
     }
     assert_eq!(region(9), Err(EINVAL));
     for (index, flags, count) in [(0, 0, 0), (2, 1, 8), (4, 0, 0)] {
-        let answer = client.call(command::DEVICE_GET_IRQ_INFO, &words(&[16, 0, index, 0]), &[]);
-        assert_eq!(answer, Ok(words(&[16, flags, index, count])));
+        let response = client.call(command::DEVICE_GET_IRQ_INFO, &words(&[16, 0, index, 0]), &[]);
+        assert_eq!(response, Ok(words(&[16, flags, index, count])));
     }
     assert_eq!(client.call(command::DEVICE_GET_IRQ_INFO, &words(&[16, 0, 5, 0]), &[]), Err(EINVAL));
 }
@@ -406,11 +406,11 @@ fn a_message_in_pieces_is_a_message_and_blocks_no_other_client() {
         assert_eq!(other.read_word(0x40), 1);
     }
     slow.stream.write_all(&message[message.len() - 1..]).unwrap();
-    assert_eq!(slow.answer().unwrap()[16..], words(&[0]));
+    assert_eq!(slow.response().unwrap()[16..], words(&[0]));
 }
 
 #[test]
-fn a_message_without_a_reply_flag_gets_no_answer() {
+fn a_message_without_a_reply_flag_gets_no_response() {
     let running = Running::start(1);
     let mut client = Client::greeted(&running.path("0"));
     let message = client.message(command::DEVICE_RESET, 1 << 4, &[]);

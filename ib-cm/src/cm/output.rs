@@ -76,7 +76,7 @@ impl Cm {
     }
 
     /// Queues a response and keeps it in case the peer's message arrives again.
-    pub(super) fn send_answer(&mut self, id: CmId, message: impl Into<Message>) {
+    pub(super) fn send_response(&mut self, id: CmId, message: impl Into<Message>) {
         if let Some(connection) = self.table.get_mut(id) {
             let (to, mad) = (connection.peer, message.into().emit(connection.tid, 0));
             connection.response = Some(mad);

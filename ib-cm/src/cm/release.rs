@@ -133,7 +133,7 @@ impl Cm {
             remote_comm_id: connection.remote_id.unwrap_or_default(),
             private_data,
         };
-        self.send_answer(id, message);
+        self.send_response(id, message);
     }
 
     /// Begins the timewait of a connection. A destroyed connection ends instead; later messages for

@@ -150,7 +150,7 @@ impl Scripted {
     ///
     /// # Panics
     /// If the command is not the next one expected.
-    pub fn answer(&self, command: &str, outputs: &mut [Output<'_>]) -> Result<(), Errno> {
+    pub fn respond(&self, command: &str, outputs: &mut [Output<'_>]) -> Result<(), Errno> {
         let expect = {
             let mut state = self.state();
             state.seen.push(command.to_owned());
@@ -243,7 +243,7 @@ impl Channel for Scripted {
                 }
             }
         }
-        self.answer(&text, &mut outputs)
+        self.respond(&text, &mut outputs)
     }
 
     fn write(&self, command: &mut WriteCmd<'_>) -> Result<(), Errno> {
@@ -257,7 +257,7 @@ impl Channel for Scripted {
             command.core_out.len(),
             command.driver_out.len()
         );
-        self.answer(&text, &mut [Output::Bytes(command.core_out), Output::Bytes(command.driver_out)])
+        self.respond(&text, &mut [Output::Bytes(command.core_out), Output::Bytes(command.driver_out)])
     }
 
     #[allow(unsafe_code)]

@@ -7,7 +7,7 @@ use crate::complaint::Rule;
 use crate::function::Function;
 use crate::layout::vport::*;
 use crate::layout::{Field, put};
-use crate::port::{IB_GIDS, PKEYS, Port, PortKind, SM_LID};
+use crate::port::{IB_GIDS, PKEYS, PortKind, SM_LID};
 use crate::refusal::{Refusal, Status};
 
 /// Rejects other ports and virtual ports, because this driver manages none. These fields are at the
@@ -383,7 +383,7 @@ pub(super) fn query_vport_counter<B: Bus>(
 
 /// Replies to a MAD like an agent without attributes: drivers get all data of a port by commands.
 pub(super) fn mad_ifc<B: Bus>(
-    function: &mut Function<B>,
+    _function: &mut Function<B>,
     input: &[u8],
     output: &mut [u8],
 ) -> Result<(), Refusal> {
@@ -393,17 +393,18 @@ pub(super) fn mad_ifc<B: Bus>(
     }
     let response = mad_ifc_out::RESPONSE_MAD_PACKET.bytes_mut(output);
     put(response, 0, mad_ifc_in::MAD.bytes(input));
-    answer(&function.core.port, response);
+    set_unsupported(response);
     Ok(())
 }
 
-/// Offsets of a MAD's method and status; the reply reports an unsupported method or attribute.
+/// Offsets of a MAD's method and status, and their values in the reply.
 const MAD_METHOD: usize = 3;
 const MAD_STATUS: usize = 4;
 const MAD_REPLY: u8 = 0x81;
 const MAD_UNSUPPORTED: u16 = 0x000c;
 
-fn answer(_: &Port, mad: &mut [u8]) {
+/// Turns a MAD into the reply that its method or attribute is not supported.
+fn set_unsupported(mad: &mut [u8]) {
     put(mad, MAD_METHOD, &[MAD_REPLY]);
     put(mad, MAD_STATUS, &MAD_UNSUPPORTED.to_be_bytes());
 }
