@@ -64,7 +64,7 @@ fn all() -> impl Iterator<Item = &'static Program> {
 }
 
 /// Returns the programs of an origin.
-pub(crate) fn of(origin: Origin) -> impl Iterator<Item = &'static Program> {
+pub(crate) fn with_origin(origin: Origin) -> impl Iterator<Item = &'static Program> {
     all().filter(move |program| program.origin == origin)
 }
 

@@ -184,10 +184,10 @@ impl PortLink {
     /// Returns the state of the port of a socket, on the interface returned by [`Socket::link`]. If
     /// the kernel does not list addresses, the GID stays.
     pub(crate) fn on(socket: &Socket) -> Self {
-        Self::of(socket.link())
+        Self::from_interface(socket.link())
     }
 
-    fn of(interface: Result<Option<Interface>, NixErrno>) -> Self {
+    fn from_interface(interface: Result<Option<Interface>, NixErrno>) -> Self {
         match interface {
             Ok(Some(Interface { index, is_up, .. })) => Self { has_gid: true, is_active: is_up, index },
             Ok(None) => Self { has_gid: false, is_active: false, index: 0 },
@@ -265,7 +265,7 @@ mod tests {
     fn an_address_that_no_interface_has_has_no_interface() {
         assert_eq!(Interface::with_address([192, 0, 2, 1].into()), Ok(None));
         let none = PortLink { has_gid: false, is_active: false, index: 0 };
-        assert_eq!(PortLink::of(Ok(None)), none);
+        assert_eq!(PortLink::from_interface(Ok(None)), none);
     }
 
     #[test]

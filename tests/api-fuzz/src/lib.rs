@@ -68,7 +68,7 @@ impl Fuzz {
                         let result = Actor::new(world, tally, seed).run(deadline);
                         // A failed thread ends the round for all.
                         world.stop.store(true, Ordering::Relaxed);
-                        result.map_err(|stop| stop.of(format_args!("thread {number}")))
+                        result.map_err(|stop| stop.context(format_args!("thread {number}")))
                     })
                 })
                 .collect();

@@ -107,7 +107,7 @@ impl Rounds {
             let seed = if round == 0 { self.seed } else { seed_of(&[self.seed, round]) };
             told(round, seed);
             self.round(seed, &mut counts).map_err(|stop| {
-                stop.of(format_args!("round {round} (run it again with --round --seed {seed})"))
+                stop.context(format_args!("round {round} (run it again with --round --seed {seed})"))
             })?;
         }
         Ok(Done { counts, rounds: 0, reached })
@@ -168,7 +168,7 @@ pub fn table(counts: &BTreeMap<String, u64>) -> String {
 pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResult {
     let tally = Tally::default();
     let fuzz = Fuzz { device: Some(device.to_owned()), duration, seed };
-    fuzz.run(&tally).map_err(|stop| stop.of(format_args!("seed {seed}")))?;
+    fuzz.run(&tally).map_err(|stop| stop.context(format_args!("seed {seed}")))?;
     let counts = tally.by_name();
     print!("{}", table(&counts));
     let succeeded = counts.get(&status_name(WcStatus::SUCCESS));
@@ -194,7 +194,7 @@ pub fn in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResul
         }
         let seed = if round == 0 { seed } else { seed_of(&[seed, round]) };
         let fuzz = Fuzz { device: Some(device.to_owned()), duration, seed };
-        fuzz.run(&tally).map_err(|stop: Stop| stop.of(format_args!("seed {seed}")))?;
+        fuzz.run(&tally).map_err(|stop: Stop| stop.context(format_args!("seed {seed}")))?;
     }
     let counts = tally.by_name();
     println!("{}{}", table(&counts), reached.line(&counts, duration));

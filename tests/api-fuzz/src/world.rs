@@ -323,7 +323,7 @@ impl World {
         for from in 0..self.contexts.len() {
             for to in 0..self.contexts.len() {
                 self.carries(from, to)
-                    .map_err(|stop| stop.of(format_args!("from context {from} to {to}, afterwards")))?;
+                    .map_err(|stop| stop.context(format_args!("from context {from} to {to}, afterwards")))?;
                 tally.add(Kind::CheckedMessage);
             }
         }

@@ -44,7 +44,7 @@ pub enum Stop {
 impl Stop {
     /// Prefixes the reason with its subject.
     #[must_use]
-    pub fn of(self, what: impl fmt::Display) -> Self {
+    pub fn context(self, what: impl fmt::Display) -> Self {
         match self {
             Self::Failed(why) => Self::Failed(format!("{what}: {why}")),
             Self::Skipped(why) => Self::Skipped(format!("{what}: {why}")),

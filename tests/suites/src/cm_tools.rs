@@ -408,7 +408,7 @@ fn xclient_without_an_address() -> CaseResult {
     for [server, client] in &PAIRS {
         let ended = rejected([server, client])?;
         same("rdma_xclient", &ended, &theirs)
-            .map_err(|stop| stop.of(format_args!("{server} serves {client}")))?;
+            .map_err(|stop| stop.context(format_args!("{server} serves {client}")))?;
     }
     Ok(())
 }

@@ -529,7 +529,7 @@ fn tools_agree() -> CaseResult {
         if *tool == "rping" && theirs.stderr.contains("event channel") && !ours.status.success() {
             ours.status = theirs.status;
         }
-        same(tool, &ours, &theirs).map_err(|stop| stop.of(format_args!("{tool} {args:?}")))?;
+        same(tool, &ours, &theirs).map_err(|stop| stop.context(format_args!("{tool} {args:?}")))?;
     }
     Ok(())
 }

@@ -219,8 +219,8 @@ pub(crate) fn check_programs(each: &mut dyn FnMut(&str, Result<()>)) -> Result<(
         command.arg(debian.join("usr/bin").join(name));
         Ok(command)
     };
-    soft_programs::check(soft_programs::of(Origin::Ours), our_program, each);
-    soft_programs::check(soft_programs::of(Origin::Debian), program_of_debian, each);
+    soft_programs::check(soft_programs::with_origin(Origin::Ours), our_program, each);
+    soft_programs::check(soft_programs::with_origin(Origin::Debian), program_of_debian, each);
     Ok(())
 }
 

@@ -152,7 +152,7 @@ impl State {
         } else {
             (EventType::REJECTED, Reason::INVALID_SERVICE_ID.0.into(), rej::Data::LEN)
         };
-        self.report(key, event, status, SoftParam::of_data(&vec![0; length]), Ece::default());
+        self.report(key, event, status, SoftParam::from_data(&vec![0; length]), Ece::default());
         Ok(())
     }
 

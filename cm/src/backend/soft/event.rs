@@ -70,12 +70,12 @@ impl State {
         let timed_out = -Errno::TIMEDOUT.raw();
         let (kind, status, param, ece) = match event {
             Event::Reply(reply) => {
-                let (param, ece) = (SoftParam::of_reply(reply), ece_from_wire(reply.ece));
+                let (param, ece) = (SoftParam::from_reply(reply), ece_from_wire(reply.ece));
                 (EventType::CONNECT_RESPONSE, 0, param, ece)
             }
             Event::Established { .. } => (EventType::ESTABLISHED, 0, SoftParam::default(), Ece::default()),
             Event::Rejected(rejected) => {
-                let param = SoftParam::of_data(rejected.private_data.as_ref());
+                let param = SoftParam::from_data(rejected.private_data.as_ref());
                 (EventType::REJECTED, rejected.reason.0.into(), param, Ece::default())
             }
             Event::Unreachable { .. } => {
@@ -146,7 +146,7 @@ impl State {
             id.packet_life_time = request.path.packet_life_time;
             id.responder_resources = request.responder_resources;
         }
-        let param = SoftParam::of_request(request, ip::LEN);
+        let param = SoftParam::from_request(request, ip::LEN);
         self.report_request(listener, key, slot, param, ece_from_wire(request.ece));
     }
 
@@ -156,7 +156,7 @@ impl State {
             .take_request(number, request.id, (request.service_id, 0), data, |qp_type| qp_type == QpType::UD);
         match taken {
             Ok((listener, key, slot)) => {
-                let param = SoftParam::of_data(&data[ip::LEN..]);
+                let param = SoftParam::from_data(&data[ip::LEN..]);
                 self.report_request(listener, key, slot, param, Ece::default());
             }
             Err(untaken) => {
@@ -308,11 +308,11 @@ fn service_found(reply: &SidrReply, remote: Gid, tos: u8) -> (EventType, i32, So
     let data = reply.private_data.as_ref();
     let ece = ece_from_wire(reply.ece);
     if reply.status != sidr_rep::Status::VALID {
-        return (EventType::UNREACHABLE, reply.status.0.into(), SoftParam::of_data(data), ece);
+        return (EventType::UNREACHABLE, reply.status.0.into(), SoftParam::from_data(data), ece);
     }
     let route =
         GlobalRoute { dgid: remote, hop_limit: HOP_LIMIT, traffic_class: tos, ..GlobalRoute::default() };
-    (EventType::ESTABLISHED, 0, SoftParam::of_service(data, route, reply.qpn, reply.qkey), ece)
+    (EventType::ESTABLISHED, 0, SoftParam::from_service(data, route, reply.qpn, reply.qkey), ece)
 }
 
 /// The response time of a program as announced in MRA messages (`CMA_IBOE_MRA_SETTING`), a code of

@@ -43,7 +43,7 @@ impl State {
             traffic_class: id.options.tos,
             ..GlobalRoute::default()
         };
-        let param = SoftParam::of_service(&[], route, GROUP_QPN, PortSpace::UDP_QKEY);
+        let param = SoftParam::from_service(&[], route, GROUP_QPN, PortSpace::UDP_QKEY);
         self.report_member(key, cookie, EventType::MULTICAST_JOIN, param);
         Ok(membership)
     }

@@ -16,7 +16,7 @@ pub(super) struct SoftParam {
 
 impl SoftParam {
     /// Returns the parameters of a connection request, whose program data begin at `offset`.
-    pub(super) fn of_request(request: &Request, offset: usize) -> Self {
+    pub(super) fn from_request(request: &Request, offset: usize) -> Self {
         let conn = PeerParam {
             private_data: request.private_data.bytes()[offset..].to_vec(),
             responder_resources: request.responder_resources,
@@ -31,7 +31,7 @@ impl SoftParam {
     }
 
     /// Returns the parameters of a reply.
-    pub(super) fn of_reply(reply: &Reply) -> Self {
+    pub(super) fn from_reply(reply: &Reply) -> Self {
         let conn = PeerParam {
             private_data: reply.private_data.bytes().to_vec(),
             responder_resources: reply.responder_resources,
@@ -46,14 +46,14 @@ impl SoftParam {
     }
 
     /// Returns the parameters of an event that carries only the peer's private data.
-    pub(super) fn of_data(data: &[u8]) -> Self {
+    pub(super) fn from_data(data: &[u8]) -> Self {
         let conn = PeerParam { private_data: data.to_vec(), ..PeerParam::default() };
         let ud = PeerUd { private_data: data.to_vec(), ..PeerUd::default() };
         Self { conn, ud, arg: 0 }
     }
 
     /// Returns the parameters of a datagram service.
-    pub(super) fn of_service(data: &[u8], route: GlobalRoute, qp_num: u32, qkey: u32) -> Self {
+    pub(super) fn from_service(data: &[u8], route: GlobalRoute, qp_num: u32, qkey: u32) -> Self {
         let ah_attr = AhAttr { grh: Some(route), port_num: 1, ..AhAttr::default() };
         let ud = PeerUd { private_data: data.to_vec(), ah_attr, qp_num, qkey };
         Self { ud, ..Self::default() }

@@ -164,7 +164,7 @@ impl<'w> Actor<'w> {
                 is_it
             });
             if let Some((_, action)) = action {
-                action(&mut self).map_err(|stop| stop.of(format_args!("step {step}")))?;
+                action(&mut self).map_err(|stop| stop.context(format_args!("step {step}")))?;
                 self.tally.add(Kind::Step);
             }
         }

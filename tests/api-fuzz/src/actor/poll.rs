@@ -242,7 +242,7 @@ impl Actor<'_> {
         }
         let posted = &mut self.stations[at].posted;
         let key = |wr_id| Number { wr_id, ..number };
-        let what = |stop: Stop| stop.of(format_args!("station {name}, {number:?}, {outcome:?}"));
+        let what = |stop: Stop| stop.context(format_args!("station {name}, {number:?}, {outcome:?}"));
         let (chain, left) =
             take_chain(posted, key, number.wr_id, returned).map_err(Stop::Failed).map_err(what)?;
         let left = left.map(key);

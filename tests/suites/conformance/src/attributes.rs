@@ -420,7 +420,7 @@ fn rights_are_taken_away_in_rts<P: Provider>(context: &Context<P>) -> CaseResult
         local.write(0, &[9; 16]);
         post_send(&mut pair.a.qp, &[signalled(2, op, &[local.sge(0..8)])])?;
         let wc = wait_one(&mut pair.a.cq)?;
-        wants_right(&wc, 2).map_err(|stop| stop.of(format_args!("{op:?}")))?;
+        wants_right(&wc, 2).map_err(|stop| stop.context(format_args!("{op:?}")))?;
         assert_eq!((target.read(0..16), local.read(0..16)), (vec![5; 16], vec![9; 16]), "{op:?}");
     }
     Ok(())

@@ -91,7 +91,7 @@ fn a_service_that_refuses_or_is_missing_is_unreachable() -> CaseResult {
     let unreachable = |client: Client, status: i32, words: &str| {
         let event = match expect(&client.channel, EventType::UNREACHABLE) {
             Ok(event) => event,
-            Err(stop) => return Err(stop.of(words)),
+            Err(stop) => return Err(stop.context(words)),
         };
         assert_eq!((event.id, event.status.0), (client.id.key(), status));
         let error = event.ok().expect_err("no service");

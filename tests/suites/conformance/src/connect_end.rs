@@ -157,7 +157,7 @@ fn an_id_frees_its_port_in_every_state() -> CaseResult {
         let id = channel.create_id(PortSpace::TCP)?;
         id.bind_addr(here)?;
         let Some(address) = id.local_addr()? else { return fail("it is not bound") };
-        let held = reach(&channel, id, server.address).map_err(|stop| stop.of(name))?;
+        let held = reach(&channel, id, server.address).map_err(|stop| stop.context(name))?;
         let other = channel.create_id(PortSpace::TCP)?;
         assert_eq!(other.bind_addr(address).unwrap_err().errno, Errno::ADDRINUSE, "{name}");
         drop(held);

@@ -167,8 +167,9 @@ fn a_wrong_local_key_is_a_local_error<P: Provider>(context: &Context<P>) -> Case
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(32..64)] }])?;
         post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[good, bad])])?;
         wait_local_key_error(&mut pair.a.cq, 1)
-            .map_err(|stop| stop.of(format_args!("{bad:?}, kind {kind}")))?;
-        is_broken(&mut pair, &arena).map_err(|stop| stop.of(format_args!("after {bad:?}, kind {kind}")))?;
+            .map_err(|stop| stop.context(format_args!("{bad:?}, kind {kind}")))?;
+        is_broken(&mut pair, &arena)
+            .map_err(|stop| stop.context(format_args!("after {bad:?}, kind {kind}")))?;
         assert!(is_empty(&mut pair.b.cq), "something arrived");
     }
     Ok(())

@@ -81,7 +81,7 @@ fn around_each_mtu<P: Provider>(
             for direction in ["there", "back"] {
                 setup.fill(seed);
                 transfer(&mut setup, len, AT)
-                    .map_err(|stop| stop.of(format_args!("{len} bytes {direction}, MTU {mtu}")))?;
+                    .map_err(|stop| stop.context(format_args!("{len} bytes {direction}, MTU {mtu}")))?;
                 setup.arrived(seed, 0..len, AT);
                 let Pair { a, b, .. } = &mut setup.pair;
                 core::mem::swap(a, b);

@@ -145,7 +145,7 @@ fn steps(
             for first_asks in [true, false] {
                 let role = if first_asks == is_first { Role::Requester } else { Role::Responder };
                 let name = format!("{} at {mtu} as {role:?}", step.name);
-                (step.run)(session, role, &options.plan).map_err(|stop| stop.of(&name))?;
+                (step.run)(session, role, &options.plan).map_err(|stop| stop.context(&name))?;
                 println!("ok {name}");
                 count += 1;
             }

@@ -104,7 +104,7 @@ fn programs_load_ours() -> CaseResult {
             // list.
             command.env("LD_PRELOAD", ucx::module()?);
         }
-        is_ours(&dir, &run(command.env(LIST, "1"))?).map_err(|why| why.of(name))?;
+        is_ours(&dir, &run(command.env(LIST, "1"))?).map_err(|why| why.context(name))?;
         listed += 1;
     }
     if listed == 0 { skip("no program is installed (packages ibverbs-utils, perftest)") } else { Ok(()) }

@@ -58,7 +58,7 @@ fn compare_libraries() -> CaseResult {
         };
         runner::part(format_args!("{SUITE}.pyverbs {test}"), verdict);
     }
-    theirs.verdict.map_err(|why| why.of("on C's library"))?;
+    theirs.verdict.map_err(|why| why.context("on C's library"))?;
     ours.verdict?;
     let absent = missing(&theirs.outcomes, &ours.outcomes);
     if !absent.is_empty() {

@@ -63,7 +63,8 @@ pub(crate) fn outlive(
     for (state, dead_listens) in ways {
         let name = format!("{} killed when {state}", if dead_listens { "listener" } else { "client" });
         let ([mut listens, mut connects], port) = make(state, dead_listens)?;
-        let [listener, client] = start(&mut listens, &mut connects, port).map_err(|stop| stop.of(&name))?;
+        let [listener, client] =
+            start(&mut listens, &mut connects, port).map_err(|stop| stop.context(&name))?;
         let (dead, survivor) = if dead_listens { (listener, client) } else { (client, listener) };
         pairs.push((name, dead, survivor));
     }

@@ -87,7 +87,7 @@ fn a_thousand_connections_leave_nothing() -> CaseResult {
     let baseline = resources()?;
     let open = std::fs::read_dir("/proc/self/fd")?.count();
     for round in 0..ROUNDS {
-        world.round(round % 2 == 0).map_err(|stop| stop.of(format_args!("connection {round}")))?;
+        world.round(round % 2 == 0).map_err(|stop| stop.context(format_args!("connection {round}")))?;
     }
     assert_eq!(std::fs::read_dir("/proc/self/fd")?.count(), open, "file descriptors");
     back_to(&baseline)
@@ -111,8 +111,8 @@ fn one_listener_takes_256_connections_at_once() -> CaseResult {
         let accepts = scope.spawn(|| accept_many(channel, COUNT));
         let connected = connect_many(address, COUNT);
         let accepted = accepts.join().unwrap_or_else(|_| fail("the side that accepts panicked"));
-        connected.map_err(|stop| stop.of("connecting"))?;
-        accepted.map_err(|stop| stop.of("accepting"))
+        connected.map_err(|stop| stop.context("connecting"))?;
+        accepted.map_err(|stop| stop.context("accepting"))
     })?;
     back_to(&baseline)
 }

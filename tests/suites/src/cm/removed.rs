@@ -91,7 +91,7 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
 fn are_told(channel: &EventChannel, ids: &[(&str, &CmId)]) -> CaseResult {
     let mut left: BTreeMap<IdKey, &str> = ids.iter().map(|(name, id)| (id.key(), *name)).collect();
     while !left.is_empty() {
-        let event = next(channel).map_err(|stop| stop.of(format_args!("{left:?} are not told")))?;
+        let event = next(channel).map_err(|stop| stop.context(format_args!("{left:?} are not told")))?;
         // The end of a connection raises a further event.
         if matches!(event.kind, EventKind::DeviceRemoval) && left.remove(&event.id).is_none() {
             return fail(format_args!("{event:?}, of an id that was told before"));

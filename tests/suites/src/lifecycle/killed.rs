@@ -45,7 +45,7 @@ pub(super) fn a_process_killed_at_any_step_leaves_nothing() -> CaseResult {
             Ok(ended) if ended.status.signal() == Some(Signal::SIGKILL as i32) => {}
             ended => return fail(format_args!("it did not reach step {step}: {ended:?}")),
         }
-        back_to(&baseline).map_err(|stop| stop.of(format_args!("after step {step}")))?;
+        back_to(&baseline).map_err(|stop| stop.context(format_args!("after step {step}")))?;
     }
     // The device still works.
     drop(All::new(fabric::open()?)?);

@@ -322,7 +322,7 @@ fn sysfs(function: u8, rest: &str) -> PathBuf {
 
 fn read_sysfs(function: u8, rest: &str) -> CaseResult<String> {
     let path = sysfs(function, rest);
-    let text = fs::read_to_string(&path).map_err(|e| Stop::from(e).of(path.display()))?;
+    let text = fs::read_to_string(&path).map_err(|e| Stop::from(e).context(path.display()))?;
     Ok(text.trim_end().to_owned())
 }
 

@@ -50,8 +50,8 @@ fn each_hears_the_other_in_a_group() -> CaseResult {
     });
     let ours = member(&rxe, &source, &to_soft, &from_soft, OF_RXE, OF_SOFT);
     let theirs = soft.join().unwrap_or_else(|_| fail("the soft end panicked"));
-    ours.map_err(|stop| stop.of("rxe"))?;
-    theirs.map_err(|stop| stop.of("soft"))
+    ours.map_err(|stop| stop.context("rxe"))?;
+    theirs.map_err(|stop| stop.context("soft"))
 }
 
 /// Runs an end: attaches a queue pair to the group, notifies the other end, and sends once both are

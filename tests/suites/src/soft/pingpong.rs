@@ -82,7 +82,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
                     let wire = Wire::new(LINK_MTU)?;
                     for way in *ways {
                         pingpong(&wire, tool, &maker, soft_serves, way).map_err(|stop| {
-                            stop.of(format_args!("size {}, MTU {:?}, {:?}", way.size, way.mtu, way.family))
+                            stop.context(format_args!(
+                                "size {}, MTU {:?}, {:?}",
+                                way.size, way.mtu, way.family
+                            ))
                         })?;
                     }
                     Ok(())

@@ -65,16 +65,16 @@ fn allowed<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge) -> CaseRes
         _ => WcOpcode::RDMA_WRITE,
     };
     post_send(&mut pair.a.qp, &[signalled(1, op, &[sge])])?;
-    wait_for(&mut pair.a.cq, 1, opcode).map(drop).map_err(|stop| stop.of(format_args!("{op:?}")))
+    wait_for(&mut pair.a.cq, 1, opcode).map(drop).map_err(|stop| stop.context(format_args!("{op:?}")))
 }
 
 /// Checks that a peer's request is refused for its key or rights: the requester gets an error and
 /// both queue pairs break.
 fn refused<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge) -> CaseResult {
     post_send(&mut pair.a.qp, &[signalled(1, op, &[sge])])?;
-    wait_remote_access_error(&mut pair.a.cq, 1).map_err(|stop| stop.of(format_args!("{op:?}")))?;
+    wait_remote_access_error(&mut pair.a.cq, 1).map_err(|stop| stop.context(format_args!("{op:?}")))?;
     for qp in [&pair.a.qp, &pair.b.qp] {
-        in_error(qp).map_err(|stop| stop.of(format_args!("{op:?}")))?;
+        in_error(qp).map_err(|stop| stop.context(format_args!("{op:?}")))?;
     }
     Ok(())
 }

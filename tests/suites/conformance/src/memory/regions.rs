@@ -73,12 +73,12 @@ fn needs<P: Provider>(
         local.write(0, &[0xff; 8]);
         let (op, sge) = (op(target.addr() + 16, target.rkey()), local.sge(0..8));
         if access.contains(needed) {
-            allowed(&mut pair, op, sge).map_err(|stop| stop.of(format_args!("{access:?}")))?;
+            allowed(&mut pair, op, sge).map_err(|stop| stop.context(format_args!("{access:?}")))?;
             let is_read = matches!(op, SendOp::RdmaRead { .. });
             assert_eq!(target.number(16) == 0, is_read, "{access:?}");
             assert_eq!(local.number(0) == u64::MAX, matches!(op, SendOp::RdmaWrite { .. }), "{access:?}");
         } else {
-            refused(&mut pair, op, sge).map_err(|stop| stop.of(format_args!("{access:?}")))?;
+            refused(&mut pair, op, sge).map_err(|stop| stop.context(format_args!("{access:?}")))?;
             assert_eq!(target.read(0..64), [0; 64], "{access:?}: {op:?} changed memory");
             assert_eq!(local.number(0), u64::MAX, "{access:?}: {op:?} read memory");
         }
@@ -114,7 +114,7 @@ fn mr_receive_needs_the_right_of_local_writes<P: Provider>(context: &Context<P>)
             assert_eq!(into.read(0..8), pattern(1, 8));
         } else {
             receive_refused(&mut pair, from.sge(0..8), into.sge(0..8))
-                .map_err(|stop| stop.of(format_args!("{access:?}")))?;
+                .map_err(|stop| stop.context(format_args!("{access:?}")))?;
             assert_eq!(into.read(0..8), [0; 8]);
         }
     }
@@ -145,7 +145,8 @@ fn result_needs_local_write<P: Provider>(
             assert_eq!(local.number(0), 7, "{access:?}");
         } else {
             post_send(&mut pair.a.qp, &[signalled(1, op, &[local.sge(0..8)])])?;
-            wait_local_key_error(&mut pair.a.cq, 1).map_err(|stop| stop.of(format_args!("{access:?}")))?;
+            wait_local_key_error(&mut pair.a.cq, 1)
+                .map_err(|stop| stop.context(format_args!("{access:?}")))?;
             assert_eq!(local.number(0), 0, "{access:?}");
             in_error(&pair.a.qp)?;
         }
@@ -244,7 +245,7 @@ fn mr_is_not_accessed_beyond_its_bounds_by_peers<P: Provider>(context: &Context<
             local.write(0, &[0xff; 64]);
             let addr = target.addr().wrapping_add_signed(offset);
             refused(&mut pair, op(addr, target.rkey()), local.sge(0..length))
-                .map_err(|stop| stop.of(format_args!("{length} bytes at {offset}")))?;
+                .map_err(|stop| stop.context(format_args!("{length} bytes at {offset}")))?;
             assert_eq!((around.read(0..192), local.read(0..64)), (vec![0; 192], vec![0xff; 64]));
         }
     }
@@ -258,7 +259,7 @@ fn mr_is_not_accessed_beyond_its_bounds_by_its_owner<P: Provider>(context: &Cont
         let mr = around.register(&pair.pd, 64..128, None, ALL)?;
         let bad = Sge { addr: mr.addr().wrapping_add_signed(offset), length, lkey: mr.lkey() };
         receive_refused(&mut pair, around.sge(0..length as usize), bad)
-            .map_err(|stop| stop.of(format_args!("{length} bytes at {offset}")))?;
+            .map_err(|stop| stop.context(format_args!("{length} bytes at {offset}")))?;
         assert_eq!(around.read(0..192), [0; 192]);
         let mut pair = Pair::new(context, &Shape::default())?;
         let around = Arena::new(&pair.pd, 192)?;
@@ -266,7 +267,7 @@ fn mr_is_not_accessed_beyond_its_bounds_by_its_owner<P: Provider>(context: &Cont
         let bad = Sge { addr: mr.addr().wrapping_add_signed(offset), length, lkey: mr.lkey() };
         post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[bad])])?;
         wait_local_key_error(&mut pair.a.cq, 1)
-            .map_err(|stop| stop.of(format_args!("{length} bytes at {offset} sent")))?;
+            .map_err(|stop| stop.context(format_args!("{length} bytes at {offset} sent")))?;
     }
     Ok(())
 }

@@ -155,7 +155,7 @@ impl<P: Provider> Churn<P> {
                     return Ok(false);
                 }
                 Err(NotMade::Refused(error)) => return fail(format_args!("{kind:?}: {error}")),
-                Err(NotMade::Failed(stop)) => return Err(stop.of(format_args!("{kind:?}"))),
+                Err(NotMade::Failed(stop)) => return Err(stop.context(format_args!("{kind:?}"))),
             }
         }
     }

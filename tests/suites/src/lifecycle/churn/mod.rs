@@ -108,7 +108,8 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
     };
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let mut churn = Churn::new(context, open, seed)?;
-    let failed = |churn: &Churn<P>, stop: Stop| stop.of(format_args!("seed {seed}, round {}", churn.round));
+    let failed =
+        |churn: &Churn<P>, stop: Stop| stop.context(format_args!("seed {seed}, round {}", churn.round));
     // Resources opened or allocated only once stay.
     if is_mlx5()? {
         churn.take_registers()?;
