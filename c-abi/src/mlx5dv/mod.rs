@@ -136,27 +136,27 @@ unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
     // SAFETY: the program's struct has the first three fields and those named by its mask.
     unsafe {
         let asked = (*out).comp_mask;
-        let mut told = 0;
-        let mut tell = |bit: u64, is_known: bool| {
-            let tells = asked & bit != 0 && is_known;
-            told |= if tells { bit } else { 0 };
-            tells
+        let mut reported = 0;
+        let mut report = |bit: u64, is_known: bool| {
+            let is_reported = asked & bit != 0 && is_known;
+            reported |= if is_reported { bit } else { 0 };
+            is_reported
         };
         (*out).version = 0;
         (*out).flags = flags;
-        if tell(MLX5DV_CONTEXT_MASK_CQE_COMPRESION, true) {
+        if report(MLX5DV_CONTEXT_MASK_CQE_COMPRESION, true) {
             let caps = queried.cqe_comp_caps;
             (*out).cqe_comp_caps =
                 mlx5dv_cqe_comp_caps { max_num: caps.max_num, supported_format: caps.supported_format };
         }
-        if tell(MLX5DV_CONTEXT_MASK_SWP, true) {
+        if report(MLX5DV_CONTEXT_MASK_SWP, true) {
             let caps = queried.sw_parsing_caps;
             (*out).sw_parsing_caps = mlx5dv_sw_parsing_caps {
                 sw_parsing_offloads: caps.sw_parsing_offloads,
                 supported_qpts: caps.supported_qpts,
             };
         }
-        if tell(MLX5DV_CONTEXT_MASK_STRIDING_RQ, true) {
+        if report(MLX5DV_CONTEXT_MASK_STRIDING_RQ, true) {
             let caps = queried.striding_rq_caps;
             (*out).striding_rq_caps = mlx5dv_striding_rq_caps {
                 min_single_stride_log_num_of_bytes: caps.min_single_stride_log_num_of_bytes,
@@ -166,54 +166,54 @@ unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
                 supported_qpts: caps.supported_qpts,
             };
         }
-        if tell(MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS, true) {
+        if report(MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS, true) {
             (*out).tunnel_offloads_caps = queried.tunnel_offloads_caps;
         }
-        if tell(MLX5DV_CONTEXT_MASK_DCI_STREAMS, true) {
+        if report(MLX5DV_CONTEXT_MASK_DCI_STREAMS, true) {
             let caps = queried.dci_streams_caps;
             (*out).dci_streams_caps = mlx5dv_dci_streams_caps {
                 max_log_num_concurent: caps.max_log_num_concurent,
                 max_log_num_errored: caps.max_log_num_errored,
             };
         }
-        if tell(MLX5DV_CONTEXT_MASK_DYN_BFREGS, true) {
+        if report(MLX5DV_CONTEXT_MASK_DYN_BFREGS, true) {
             (*out).max_dynamic_bfregs = direct.max_dynamic_registers;
         }
         let period = direct.max_clock_info_update_nsec;
-        if tell(MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE, period.is_some()) {
+        if report(MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE, period.is_some()) {
             (*out).max_clock_info_update_nsec = period.unwrap_or_default();
         }
-        if tell(MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS, true) {
+        if report(MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS, true) {
             (*out).flow_action_flags = direct.flow_action_flags;
         }
-        if tell(MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK, direct.core_clock.is_some()) {
+        if report(MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK, direct.core_clock.is_some()) {
             (*out).hca_core_clock = direct.core_clock.map_or(null_mut(), |clock| clock.as_ptr().cast());
         }
         let reg_c0 = queried.reg_c0;
-        if tell(MLX5DV_CONTEXT_MASK_REG_C0, reg_c0.mask != 0) {
+        if report(MLX5DV_CONTEXT_MASK_REG_C0, reg_c0.mask != 0) {
             (*out).reg_c0 = mlx5dv_reg { value: reg_c0.value, mask: reg_c0.mask };
         }
         // The following comes from DevX, without which libmlx5 reports zeros.
-        if tell(MLX5DV_CONTEXT_MASK_DC_ODP_CAPS, true) {
+        if report(MLX5DV_CONTEXT_MASK_DC_ODP_CAPS, true) {
             (*out).dc_odp_caps = 0;
         }
-        if tell(MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD, true) {
+        if report(MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD, true) {
             (*out).sig_caps = mlx5dv_sig_caps { block_size: 0, block_prot: 0, t10dif_bg: 0, crc_type: 0 };
         }
-        if tell(MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH, true) {
+        if report(MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH, true) {
             (*out).max_wr_memcpy_length = 0;
         }
-        if tell(MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD, true) {
+        if report(MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD, true) {
             (*out).crypto_caps = core::mem::zeroed();
         }
-        if tell(MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM, true) {
+        if report(MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM, true) {
             ((*out).max_dc_rd_atom, (*out).max_dc_init_rd_atom) = (0, 0);
         }
         let has_order = has.contains(Mlx5IbQueryDevRespFlags::MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP);
-        if tell(MLX5DV_CONTEXT_MASK_OOO_RECV_WRS, has_order) {
+        if report(MLX5DV_CONTEXT_MASK_OOO_RECV_WRS, has_order) {
             (*out).ooo_recv_wrs_caps = core::mem::zeroed();
         }
-        (*out).comp_mask = told;
+        (*out).comp_mask = reported;
     }
 }
 

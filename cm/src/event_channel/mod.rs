@@ -282,7 +282,7 @@ impl EventChannel {
         let count = self.more.len() + 1;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % count;
         for source in self.sources().chain(self.sources()).skip(turn).take(count) {
-            if let Some(raw) = ask(source)? {
+            if let Some(raw) = next_from(source)? {
                 return Ok(Some(raw));
             }
         }
@@ -395,7 +395,7 @@ impl CmId {
 
 /// Returns a source's next event for the program, skipping events of ended ids.
 fn event_of(source: &Arc<dyn Source>) -> Result<Option<Event>> {
-    while let Some(raw) = ask(source)? {
+    while let Some(raw) = next_from(source)? {
         if let Some(event) = dispatch::dispatch(raw) {
             return Ok(Some(event));
         }
@@ -403,8 +403,8 @@ fn event_of(source: &Arc<dyn Source>) -> Result<Option<Event>> {
     Ok(None)
 }
 
-/// Queries one of several sources for an event.
-fn ask(source: &Arc<dyn Source>) -> Result<Option<RawEvent>> {
+/// Returns the next event of one of several sources.
+fn next_from(source: &Arc<dyn Source>) -> Result<Option<RawEvent>> {
     match source.next() {
         // The soft devices belong to the parent. The kernel reports errors of kernel ids.
         Err(error) if error.cause == Cause::Forked => Ok(None),

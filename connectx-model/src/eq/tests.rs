@@ -6,7 +6,7 @@ use crate::testing::{Driver, EventQueue, PAGE, input, set};
 
 const PORT_CHANGE: u64 = 1 << EventType::PortChange as u64;
 
-fn tell(driver: &mut Driver, sub_type: u8) {
+fn raise(driver: &mut Driver, sub_type: u8) {
     driver.function.core.event(EventType::PortChange, sub_type, &[sub_type; 28]);
 }
 
@@ -20,7 +20,7 @@ fn small(driver: &mut Driver) -> EventQueue {
 #[test]
 fn an_event_goes_to_the_queue_that_subscribed_to_its_type() {
     let mut driver = Driver::booted(PortKind::Ib);
-    tell(&mut driver, 4);
+    raise(&mut driver, 4);
     let event = driver.event().unwrap();
     assert_eq!((event[1], event[3], event[32]), (EventType::PortChange as u8, 4, 4));
     assert_eq!(driver.event(), None);
@@ -34,15 +34,15 @@ fn an_event_goes_to_the_queue_that_subscribed_to_its_type() {
 fn an_armed_queue_interrupts_once() {
     let mut driver = Driver::booted(PortKind::Ib);
     let mut queue = small(&mut driver);
-    tell(&mut driver, 1);
+    raise(&mut driver, 1);
     assert_eq!(driver.host.bus.take_raised(), []);
     // Armed with unread entries, the queue interrupts at once.
     driver.arm(&queue);
     assert_eq!(driver.host.bus.take_raised(), [3]);
     assert!(queue.next(&driver.host.bus).is_some());
     driver.arm(&queue);
-    tell(&mut driver, 4);
-    tell(&mut driver, 1);
+    raise(&mut driver, 4);
+    raise(&mut driver, 1);
     assert_eq!(driver.host.bus.take_raised(), [3]);
 }
 
@@ -51,7 +51,7 @@ fn the_owner_bit_turns_with_the_ring() {
     let mut driver = Driver::booted(PortKind::Ib);
     let mut queue = small(&mut driver);
     for turn in 0..40u8 {
-        tell(&mut driver, turn);
+        raise(&mut driver, turn);
         let event = queue.next(&driver.host.bus).unwrap();
         assert_eq!((event[3], event[63] & 1), (turn, turn >> 3 & 1));
         assert_eq!(queue.next(&driver.host.bus), None);
@@ -64,13 +64,13 @@ fn a_full_queue_loses_events_and_that_is_complained_of() {
     let mut driver = Driver::booted(PortKind::Ib);
     let mut queue = small(&mut driver);
     for turn in 0..9 {
-        tell(&mut driver, turn);
+        raise(&mut driver, turn);
     }
     assert_eq!(driver.rules(), [Rule::EqOverrun]);
     let read: Vec<u8> = std::iter::from_fn(|| queue.next(&driver.host.bus)).map(|event| event[3]).collect();
     assert_eq!(read, [0, 1, 2, 3, 4, 5, 6, 7]);
     driver.arm(&queue);
-    tell(&mut driver, 42);
+    raise(&mut driver, 42);
     assert_eq!(queue.next(&driver.host.bus).unwrap()[3], 42);
 }
 
@@ -78,7 +78,7 @@ fn a_full_queue_loses_events_and_that_is_complained_of() {
 fn a_consumer_index_does_not_pass_the_producer() {
     let mut driver = Driver::booted(PortKind::Ib);
     let mut queue = small(&mut driver);
-    tell(&mut driver, 1);
+    raise(&mut driver, 1);
     queue.consumer = 2;
     driver.arm(&queue);
     assert_eq!(driver.rules(), [Rule::EqDoorbell]);
@@ -102,7 +102,7 @@ fn a_doorbell_names_a_queue_of_its_uar() {
 fn events_that_are_kept_back_come_when_they_are_released() {
     let mut driver = Driver::booted(PortKind::Ib);
     driver.function.core.faults.set_holding(crate::fault::Events::AllButCommands);
-    tell(&mut driver, 4);
+    raise(&mut driver, 4);
     assert_eq!(driver.event(), None);
     for held in driver.function.core.faults.release(None) {
         driver.function.core.deliver(&held);
@@ -148,7 +148,7 @@ fn a_queue_is_destroyed_once_and_not_while_it_is_used() {
 #[test]
 fn a_queue_tells_how_far_it_is() {
     let mut driver = Driver::booted(PortKind::Ib);
-    tell(&mut driver, 1);
+    raise(&mut driver, 1);
     let eqn = driver.host.events.as_ref().unwrap().eqn;
     let output = driver.ok(&set(input(0x303, 0x10), 0x08, eqn), 0x110);
     let context = query_eq_out::EQ_CONTEXT_ENTRY.bytes(&output);
@@ -175,7 +175,7 @@ fn a_buffer_may_begin_inside_of_a_page() {
     // 64ths of a page.
     eqc::PAGE_OFFSET.set(context(&mut request), 3u32);
     driver.ok(&request, 0x10);
-    tell(&mut driver, 7);
+    raise(&mut driver, 7);
     let mut entry = [0; 64];
     driver.host.bus.read(buffer + 3 * PAGE / 64, &mut entry).unwrap();
     assert_eq!((entry[1], entry[3]), (EventType::PortChange as u8, 7));

@@ -52,7 +52,7 @@ impl<B: Bus> Function<B> {
         eth.outgoing_bytes = eth.outgoing_bytes.saturating_sub(frame.len() + FRAME_COST);
         let leaves = !self.core.port.loops_back(&frame);
         if !leaves {
-            self.hear(&frame, Some(domain));
+            self.deliver(&frame, Some(domain));
         }
         Some((1, (leaves || frame::is_group(&frame)).then_some(frame)))
     }
@@ -65,11 +65,11 @@ impl<B: Bus> Function<B> {
 
     /// Handles a frame from the wire.
     pub(crate) fn frame_in(&mut self, frame: &[u8]) {
-        self.hear(frame, None);
+        self.deliver(frame, None);
     }
 
     /// Receives a frame from another function or from a transport domain of this one.
-    fn hear(&mut self, frame: &[u8], from: Option<u32>) {
+    fn deliver(&mut self, frame: &[u8], from: Option<u32>) {
         let port = &self.core.port;
         if port.kind != PortKind::Roce || !port.up {
             return;
@@ -87,7 +87,7 @@ impl<B: Bus> Function<B> {
         for to in reached {
             let eth = &mut self.core.eth;
             if let Some(domain) = from
-                && eth.tirs.get(&to.tirn).is_some_and(|tir| !tir.hears(domain, frame))
+                && eth.tirs.get(&to.tirn).is_some_and(|tir| !tir.accepts(domain, frame))
             {
                 continue;
             }

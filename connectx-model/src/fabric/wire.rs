@@ -19,7 +19,7 @@ impl<B: Bus> Function<B> {
             return;
         };
         let number = u32::from_be_bytes([0, *high, *middle, *low]);
-        let hears = |service: Service| match service {
+        let receives = |service: Service| match service {
             Service::Ud => number == MULTICAST,
             Service::Qp0 | Service::Qp1 => SPECIAL.contains(&number),
             _ => false,
@@ -27,7 +27,7 @@ impl<B: Bus> Function<B> {
         // Fetches newly posted receives before the engine looks for one.
         let receivers: Vec<u32> = match number {
             MULTICAST | 0 | 1 => {
-                self.core.qps.values().filter(|qp| hears(qp.service)).map(|qp| qp.qpn).collect()
+                self.core.qps.values().filter(|qp| receives(qp.service)).map(|qp| qp.qpn).collect()
             }
             number => vec![number],
         };

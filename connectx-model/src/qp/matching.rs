@@ -197,7 +197,7 @@ impl<B: Bus> Core<B> {
         let header = first.payload.first_chunk().copied().unwrap_or_default();
         tags.consume(index, Consumed { qpn, buffer, header, transfer });
         if matches!(transfer, Transfer::Read(_) | Transfer::Packets) {
-            self.tell_consumed(srqn, qpn, index, &header);
+            self.report_consumed(srqn, qpn, index, &header);
         }
         let place = buffer.filter(|_| !matches!(transfer, Transfer::Read(_))).zip(sges.first_mut());
         let count = place.map_or(0, |(buffer, place)| {
@@ -208,11 +208,11 @@ impl<B: Bus> Core<B> {
     }
 
     /// Reports a match before its data have arrived.
-    fn tell_consumed(&mut self, srqn: u32, qpn: u32, index: u16, header: &[u8; HEADER]) {
+    fn report_consumed(&mut self, srqn: u32, qpn: u32, index: u16, header: &[u8; HEADER]) {
         let mut entry = [0; 64];
         tm_cqe::TMH.bytes_mut(&mut entry).copy_from_slice(header);
         cqe::OPCODE.set(&mut entry, NO_PACKET);
-        let _ = self.tell(srqn, qpn, done::CONSUMED, index, entry, false);
+        let _ = self.complete_entry(srqn, qpn, done::CONSUMED, index, entry, false);
     }
 
     /// Reports the failure of a message with an entry, and frees the entry.
@@ -222,12 +222,12 @@ impl<B: Bus> Core<B> {
         let mut entry = [0; 64];
         tm_cqe::TMH.bytes_mut(&mut entry).copy_from_slice(&ended.header);
         cqe::OPCODE.set(&mut entry, NO_PACKET);
-        self.tell(srqn, ended.qpn, done::CANCELED, index, entry, true)
+        self.complete_entry(srqn, ended.qpn, done::CANCELED, index, entry, true)
     }
 
     /// Writes a completion of an entry to the queue's completion queue, which enters the error
     /// state if it has no room.
-    fn tell(
+    fn complete_entry(
         &mut self,
         srqn: u32,
         qpn: u32,
@@ -286,7 +286,7 @@ impl<B: Bus> Core<B> {
         if operation != done::EXPECTED {
             tm_cqe::TMH.bytes_mut(&mut entry).copy_from_slice(&header);
         }
-        Some(self.tell(srqn, qpn, operation, index, entry, completion.solicited))
+        Some(self.complete_entry(srqn, qpn, operation, index, entry, completion.solicited))
     }
 
     /// Fills in the completion of a receive used by a message without an entry.

@@ -60,16 +60,16 @@ pub(crate) struct Tir {
 
 impl Tir {
     /// Returns whether this TIR receives a frame from this transport domain of the same function.
-    pub(crate) fn hears(&self, domain: u32, frame: &[u8]) -> bool {
-        let bit = if frame::is_group(frame) { HEARS_GROUPS } else { HEARS_UNICAST };
+    pub(crate) fn accepts(&self, domain: u32, frame: &[u8]) -> bool {
+        let bit = if frame::is_group(frame) { LOOPBACK_GROUPS } else { LOOPBACK_UNICAST };
         self.domain != domain || tirc::SELF_LB_BLOCK.get32(&self.context) & bit != 0
     }
 }
 
-/// Bits of a TIR to enable frames of its transport domain.
-pub(crate) const HEARS_UNICAST: u32 = 1;
+/// Bits of a TIR that let it receive frames of its own transport domain.
+pub(crate) const LOOPBACK_UNICAST: u32 = 1;
 
-pub(crate) const HEARS_GROUPS: u32 = 2;
+pub(crate) const LOOPBACK_GROUPS: u32 = 2;
 
 /// Receive queues of a TIR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

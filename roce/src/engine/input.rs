@@ -33,7 +33,7 @@ impl<M: Memory> Engine<M> {
         let found = self.objects.with(number, now, sink, |qp, env| {
             if qp.service == Service::Ud {
                 dropped = datagram::receive(qp, env, arrival, &headers, payload).err();
-            } else if !qp.hears(arrival) {
+            } else if !qp.is_from_peer(arrival) {
                 // Not from the queue pair's peer: dropped.
             } else if env.config.strict_ports {
                 elsewhere = qp.is_from_elsewhere(arrival);

@@ -162,7 +162,7 @@ impl State {
         };
         from.move_to(to, |entry| entry.owner == key, move_request)?;
         self.id(key)?.queue = Arc::clone(to);
-        self.tell(Arc::clone(to));
+        self.wake_readers(Arc::clone(to));
         Ok(())
     }
 

@@ -210,9 +210,9 @@ impl Manager {
 /// Releases the lock, then does the work without it: wakes the readers of new events
 /// and drops removed values.
 fn release(mut state: MutexGuard<'_, State>) {
-    let (told, garbage) = (state.told.take(), core::mem::take(&mut state.garbage));
+    let (to_wake, garbage) = (state.to_wake.take(), core::mem::take(&mut state.garbage));
     drop(state);
-    if let Some(queue) = told {
+    if let Some(queue) = to_wake {
         queue.signal();
     }
     drop(garbage);

@@ -113,7 +113,7 @@ pub(super) struct State {
     /// [`Requests`].
     pub(super) garbage: LinkedList<Garbage>,
     /// The queue with new events, to signal after the lock is released.
-    pub(super) told: Option<Arc<Queue>>,
+    pub(super) to_wake: Option<Arc<Queue>>,
     origin: Instant,
     last: u64,
 }
@@ -154,7 +154,7 @@ impl State {
             epoll,
             sleeps_until: Time(0),
             garbage: LinkedList::new(),
-            told: None,
+            to_wake: None,
             origin: Instant::now(),
             last: 0,
         }
@@ -298,14 +298,14 @@ impl State {
             self.garbage.extend(lost.request.map(|request| Garbage::Request(request.id)));
             return;
         }
-        self.tell(queue);
+        self.wake_readers(queue);
     }
 
-    /// Lets the readers of a queue wake up after the lock is released.
-    pub(super) fn tell(&mut self, queue: Arc<Queue>) {
+    /// Wakes the readers of a queue once the lock is released.
+    pub(super) fn wake_readers(&mut self, queue: Arc<Queue>) {
         // There is rarely a second queue.
-        if let Some(before) = self.told.replace(queue) {
-            let is_same = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &before));
+        if let Some(before) = self.to_wake.replace(queue) {
+            let is_same = self.to_wake.as_ref().is_some_and(|to_wake| Arc::ptr_eq(to_wake, &before));
             if !is_same {
                 before.signal();
             }

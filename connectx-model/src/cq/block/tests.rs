@@ -291,7 +291,7 @@ fn a_queue_pair_that_is_reset_leaves_its_blocks() {
     }
     // The command ends the block begun by the doorbell before it.
     let doorbell = rig.one.last[..8].to_vec();
-    rig.bed.tell(&rig.one);
+    rig.bed.update_record(&rig.one);
     let uar = rig.bed.hosts[0].uar;
     let register = rig.bed.register(&rig.one);
     rig.bed.store(0, uar, register, &doorbell);

@@ -38,7 +38,7 @@ fn a_blue_flame_store_rings_once_and_is_compared_with_the_queue() {
             let wqe = write(&bed, &one, &memory, &bytes);
             let at = one.head;
             bed.put(&mut one, &wqe);
-            bed.tell(&one);
+            bed.update_record(&one);
             let register = bed.register(&one);
             blue_flame(&mut bed, uar, register, &wqe, ALL);
             one.half ^= 1;
@@ -58,7 +58,7 @@ fn a_blue_flame_store_is_compared_before_its_work_request_executes() {
     bed.fabric.functions[0].release(None);
     let mut wqe = write(&bed, &one, &memory, b"as it is");
     bed.put(&mut one, &wqe);
-    bed.tell(&one);
+    bed.update_record(&one);
     wqe[37] ^= 1;
     let register = bed.register(&one);
     blue_flame(&mut bed, uar, register, &wqe, ALL);
@@ -71,7 +71,7 @@ fn a_blue_flame_store_that_differs_from_the_queue_fails_the_queue_pair() {
     let (mut bed, mut cq, mut one, memory, uar) = bed();
     let mut wqe = write(&bed, &one, &memory, b"as it is");
     bed.put(&mut one, &wqe);
-    bed.tell(&one);
+    bed.update_record(&one);
     wqe[37] ^= 1;
     blue_flame(&mut bed, uar, BLUE_FLAME, &wqe, ALL);
     assert_eq!(bed.rules(), [Rule::BlueFlameContent]);
@@ -90,7 +90,7 @@ fn only_a_work_request_that_was_posted_alone_is_stored_through_blue_flame() {
                 last = if is_nop { bed.nop(&one) } else { write(&bed, &one, &memory, &[7; 60]) };
                 bed.put(&mut one, &last);
             }
-            bed.tell(&one);
+            bed.update_record(&one);
             blue_flame(&mut bed, uar, BLUE_FLAME, &last, ALL);
             let expected = if count == 1 { vec![] } else { vec![Rule::BlueFlameSingle] };
             assert_eq!(bed.rules(), expected, "{count} requests, NOP {is_nop}");
@@ -109,7 +109,7 @@ fn a_nop_is_taken_from_blue_flame_where_its_copy_differs() {
         let mut loud = quiet.clone();
         ctrl::CE.set(&mut loud, 2u32);
         bed.put(&mut one, &quiet);
-        bed.tell(&one);
+        bed.update_record(&one);
         let register = bed.register(&one);
         blue_flame(&mut bed, uar, register, &loud, ALL);
         one.half ^= 1;
@@ -146,12 +146,12 @@ fn halves_take_turns() {
     // A repeated store to the same half does not ring, and the rest of its block is ignored.
     let wqe = write(&bed, &one, &memory, b"x");
     bed.put(&mut one, &wqe);
-    bed.tell(&one);
+    bed.update_record(&one);
     blue_flame(&mut bed, uar, BLUE_FLAME, &wqe, ALL);
     assert_eq!(bed.rules(), [Rule::BlueFlameHalf]);
     let nop = bed.nop(&one);
     bed.put(&mut one, &nop);
-    bed.tell(&one);
+    bed.update_record(&one);
     blue_flame(&mut bed, uar, BLUE_FLAME, &nop, 1);
     bed.pass(HOLD);
     assert_eq!(bed.rules(), [Rule::BlueFlameHalf]);
@@ -194,7 +194,7 @@ fn words_out_of_order_are_complained_of() {
     let (mut bed, mut cq, mut one, memory, uar) = bed();
     let wqe = write(&bed, &one, &memory, b"x");
     bed.put(&mut one, &wqe);
-    bed.tell(&one);
+    bed.update_record(&one);
     bed.store(0, uar, BLUE_FLAME, &wqe[..8]);
     bed.store(0, uar, BLUE_FLAME + 16, &wqe[16..24]);
     assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
@@ -205,7 +205,7 @@ fn words_out_of_order_are_complained_of() {
     for stores in [3, 8] {
         let wqe = write(&bed, &one, &memory, b"x");
         bed.put(&mut one, &wqe);
-        bed.tell(&one);
+        bed.update_record(&one);
         let register = bed.register(&one);
         blue_flame(&mut bed, uar, register, &wqe, stores);
         one.half ^= 1;
@@ -221,7 +221,7 @@ fn a_doorbell_may_come_in_two_halves() {
     let (mut bed, mut cq, mut one, memory, uar) = bed();
     let wqe = write(&bed, &one, &memory, b"x");
     bed.put(&mut one, &wqe);
-    bed.tell(&one);
+    bed.update_record(&one);
     bed.store(0, uar, BLUE_FLAME, &wqe[..4]);
     bed.store(0, uar, BLUE_FLAME + 4, &wqe[4..8]);
     assert_eq!(bed.poll(&mut cq).map(|entry| brief(&entry)), Some((0, 0)));

@@ -99,7 +99,7 @@ fn the_first_work_request_after_a_reset_needs_no_fence() {
     assert_eq!(bed.drain(&mut cq).len(), 1);
     bed.name(&one, 0x50a);
     one.head = 0;
-    bed.tell(&one);
+    bed.update_record(&one);
     bed.init(&one, RC);
     bed.connect(&one, RC, &two);
     let next = write(&bed, &one, &memory, 0);

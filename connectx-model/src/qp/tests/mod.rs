@@ -522,7 +522,7 @@ impl Bed {
     }
 
     /// Writes the doorbell record of sends.
-    pub(crate) fn tell(&mut self, pair: &Pair) {
+    pub(crate) fn update_record(&mut self, pair: &Pair) {
         self.poke(pair.function, pair.record + 4, &u32::from(pair.head).to_be_bytes());
     }
 
@@ -533,7 +533,7 @@ impl Bed {
 
     /// Rings for the last work request.
     pub(crate) fn ring(&mut self, pair: &mut Pair) {
-        self.tell(pair);
+        self.update_record(pair);
         let (uar, register) = (self.hosts[pair.function].uar, self.register(pair));
         let doorbell = pair.last[..8].to_vec();
         self.store(pair.function, uar, register, &doorbell);

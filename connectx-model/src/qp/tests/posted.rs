@@ -162,7 +162,7 @@ fn requests_that_a_reset_discards_are_not_compared() {
     flip(&bed, place(&one, 0, 20));
     bed.name(&one, 0x50a);
     one.head = 0;
-    bed.tell(&one);
+    bed.update_record(&one);
     bed.init(&one, RC);
     bed.connect(&one, RC, &two);
     let wqe = quiet(&bed, &one, &memory).set(ctrl::CE, 2).done();

@@ -149,7 +149,7 @@ fn lengths_that_cannot_be_are_refused() {
     let mut wqe = bed.send(&one, b"x");
     wqe[7] = 0;
     bed.put(&mut one, &wqe);
-    bed.tell(&one);
+    bed.update_record(&one);
     let second = bed.send(&one, b"y");
     bed.post(&mut one, &second);
     assert_eq!(bed.rules(), [Rule::WqeSize]);
@@ -355,7 +355,7 @@ fn doorbells_of_missing_objects_or_of_other_uars_are_rejected() {
     let (mut bed, mut cq, mut one, _, _) = bed(RC);
     let mut wqe = bed.send(&one, b"x");
     bed.put(&mut one, &wqe);
-    bed.tell(&one);
+    bed.update_record(&one);
     let (uar, register) = (bed.hosts[0].uar, bed.register(&one));
     let other = crate::layout::hca::alloc_uar_out::UAR.get32(&bed.ok(0, &input(0x802, 16)));
     bed.store(0, other, register, &wqe[..8]);

@@ -167,7 +167,7 @@ impl Qp {
             get_ece: reply.ece_options,
             resources,
         };
-        qp.tell(&sq, &rq, SharedCq::begin);
+        qp.for_each_cq(&sq, &rq, SharedCq::begin);
         Ok(QpParts { qp, sq, rq })
     }
 

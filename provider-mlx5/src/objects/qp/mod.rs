@@ -102,8 +102,8 @@ impl Qp {
         &self.device
     }
 
-    /// Passes its queues to its completion queues.
-    fn tell(&self, sq: &Sq, rq: &Rq, tell: impl Fn(&SharedCq, u32, Queues)) {
+    /// Calls `each` for its completion queues, with the number and the queues that complete there.
+    fn for_each_cq(&self, sq: &Sq, rq: &Rq, each: impl Fn(&SharedCq, u32, Queues)) {
         let Some(user_index) = self.resources.user_index() else { return };
         let send = Some(Arc::clone(sq.requests()));
         let recv = Some(match &self.srq {
@@ -115,14 +115,14 @@ impl Qp {
         let lists = self.lists.clone();
         match (&self.send_cq, &self.recv_cq) {
             (Some(one), Some(other)) if Arc::ptr_eq(one, other) => {
-                tell(one, user_index, Queues { send, recv, recv_kind, lists });
+                each(one, user_index, Queues { send, recv, recv_kind, lists });
             }
             (send_cq, recv_cq) => {
                 if let Some(cq) = send_cq {
-                    tell(cq, user_index, Queues { send, lists: lists.clone(), ..Queues::default() });
+                    each(cq, user_index, Queues { send, lists: lists.clone(), ..Queues::default() });
                 }
                 if let Some(cq) = recv_cq {
-                    tell(cq, user_index, Queues { send: None, recv, recv_kind, lists });
+                    each(cq, user_index, Queues { send: None, recv, recv_kind, lists });
                 }
             }
         }
@@ -213,7 +213,7 @@ impl QpOps for Qp {
             sq.moved_to(attr.qp_state);
             rq.moved_to(attr.qp_state);
             if attr.qp_state == QpState::RESET {
-                self.tell(sq, rq, |cq, user_index, queues| cq.end(user_index, Some(queues)));
+                self.for_each_cq(sq, rq, |cq, user_index, queues| cq.end(user_index, Some(queues)));
             }
         }
         Ok(())

@@ -149,7 +149,7 @@ impl Qp {
     /// # References
     /// IBTA 9.6.1: others are dropped
     #[inline]
-    pub(crate) fn hears(&self, arrival: &Arrival) -> bool {
+    pub(crate) fn is_from_peer(&self, arrival: &Arrival) -> bool {
         let path = &self.attr.path;
         if path.network != arrival.network {
             return false;

@@ -255,7 +255,7 @@ fn emit<M: Memory, S: Sink>(
     };
     let (first, last) = (nth == 0, nth + psns >= wqe.psns);
     let cost = retry::cost(wqe, mtu, nth, nth + psns);
-    let ack_req = qp.is_reliable() && asks(qp, env, last, carried, cost);
+    let ack_req = qp.is_reliable() && requests_ack(qp, env, last, carried, cost);
 
     let (operation, solicits) = operation(&wqe.op, first, last);
     let mut headers = Headers::new(bth::Repr {
@@ -313,7 +313,7 @@ fn emit<M: Memory, S: Sink>(
 /// # References
 /// IBTA 9.7.5.1.2
 #[inline]
-fn asks<M: Memory, S: Sink>(
+fn requests_ack<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &Environment<'_, M, S>,
     last: bool,
