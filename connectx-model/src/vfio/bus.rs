@@ -14,10 +14,11 @@ use crate::config::VECTORS;
 /// Memory and interrupts of one function, empty until a client provides them. All clones access the
 /// same memory and interrupts.
 #[derive(Clone, Debug, Default)]
-pub struct MappedBus(Rc<Shared>);
+pub struct MappedBus(Rc<GuestResources>);
 
+/// The guest's memory and interrupt vectors.
 #[derive(Debug, Default)]
-struct Shared {
+struct GuestResources {
     /// Mappings by guest-physical address; they do not overlap.
     memory: RefCell<BTreeMap<u64, Mapping>>,
     vectors: RefCell<[Option<OwnedFd>; VECTORS as usize]>,
