@@ -334,7 +334,7 @@ fn main() -> ExitCode {
     {
         let case = CASES.iter().chain([&EMPTY]).find(|case| case.symbol == symbol).expect("a case");
         let mut world = World::new();
-        // The poller reads its news outside the measurement.
+        // The poller applies pending changes outside the measurement.
         sent(&mut world, 1);
         world.qp.lend();
         shared(&mut world, 1);

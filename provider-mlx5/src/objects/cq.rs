@@ -601,9 +601,9 @@ mod tests {
                 name.shared.begin(7, Queues::default());
                 name.shared.end(7, None);
                 name.shared.locked(|_| {});
-                assert!(name.shared.with_news(|_| ()).is_err());
-                name.shared.take(|news| {
-                    assert!(news.is_empty());
+                assert!(name.shared.with_changes(|_| ()).is_err());
+                name.shared.take(|changes| {
+                    assert!(changes.is_empty());
                     false
                 });
                 check(&device) == Err(Errno::NODEV)

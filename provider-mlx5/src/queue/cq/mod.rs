@@ -12,7 +12,7 @@
 //! | `cqe` | an entry's fields |
 //! | `lists` | the lists of requests, for `scatter` |
 //! | `table` | the queues that complete here |
-//! | `shared_cq` | news of these queues, from other threads |
+//! | `shared_cq` | changes of these queues, from other threads |
 //! | `vendor` | the vendor's public error syndromes |
 //!
 //! Queues are created for entries of version 1, which contain the program's number of the queue

@@ -24,7 +24,7 @@ use verbs_core::types::WcStatus;
 
 use super::completion::{Completion, Optional};
 use super::cqe::{self, Cqe, cqe_opcode};
-use super::shared_cq::{COUNTER, News, Ring, SharedCq, widen};
+use super::shared_cq::{COUNTER, PendingChange, Ring, SharedCq, widen};
 use super::table::{Entry, Queues, Receives, Table, lies_before};
 use crate::doorbell::Record;
 use crate::queue::record::{Kind, RecvRecord, SendRecord, SrqRecord};
@@ -210,7 +210,7 @@ impl Poller {
         // SAFETY: the device has handed the entry over and gets it back when the poller is used
         // again.
         let cqe = unsafe { Cqe::new(fields) };
-        if self.shared.has_news() || cqe.raw_user_index() != self.current.of_sends {
+        if self.shared.has_changes() || cqe.raw_user_index() != self.current.of_sends {
             return None;
         }
         self.index = at.wrapping_add(1);
@@ -219,11 +219,11 @@ impl Poller {
         Some((cqe, wr_id, kind))
     }
 
-    /// Returns whether there is neither a completion nor news.
+    /// Returns whether there is neither a completion nor a pending change.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        // In this order, because news covers the entries written before.
-        self.ring.entry(self.index).is_none() && !self.shared.has_news()
+        // In this order, because a change covers the entries written before.
+        self.ring.entry(self.index).is_none() && !self.shared.has_changes()
     }
 
     /// Takes the next completion of any kind, without returning the previous ones. It is lent until
@@ -236,8 +236,8 @@ impl Poller {
             // SAFETY: the entry is lent until the poller is used again, which `end_poll` needs.
             let cqe = self.ring.entry(at).map(|cqe| unsafe { cqe.lent() });
             // Even without a completion, because a queue pair may end without one.
-            if self.shared.has_news() {
-                self.read_news(at);
+            if self.shared.has_changes() {
+                self.apply_changes(at);
             }
             self.index = at.wrapping_add(u32::from(cqe.is_some()));
             if let Some(completion) = self.resolve(cqe?, at) {
@@ -308,23 +308,23 @@ impl Poller {
         Some(())
     }
 
-    /// Applies the news to the table, before the completion at a place, if any, is used.
+    /// Applies the pending changes to the table, before the completion at a place, if any, is used.
     #[cold]
     #[inline(never)]
-    pub(super) fn read_news(&mut self, at: u32) {
+    pub(super) fn apply_changes(&mut self, at: u32) {
         self.current = Current::NONE;
         let Self { shared, table, ending, .. } = self;
-        shared.take(|news| {
-            for one in news {
+        shared.take(|changes| {
+            for one in changes {
                 match one {
-                    News::Begins { user_index, queues } => {
+                    PendingChange::Begins { user_index, queues } => {
                         // Completions of the number's previous queue pair are still skipped.
                         match table.get_mut(user_index) {
                             Some(entry) => entry.queues = Some(queues),
                             None => table.insert(Entry::new(user_index, queues)),
                         }
                     }
-                    News::Ends { user_index, until, queues } => {
+                    PendingChange::Ends { user_index, until, queues } => {
                         if let Some(entry) = table.get_mut(user_index) {
                             if entry.since.is_none() {
                                 ending.push(user_index);

@@ -1,9 +1,10 @@
 //! Runs: consecutive completions of one kind from the current queue pair, copied out at once.
 //!
-//! The queue pair of a run is looked up once and the queue's tail moves once. The flag of news is
-//! read once after the last entry and covers all entries before it. If there is news, no part of
-//! the run has taken effect yet, and the slow path takes its first completion. A receive of a
-//! shared receive queue frees its entry at once, so the flag is read before each of those.
+//! The queue pair of a run is looked up once and the queue's tail moves once. The flag of pending
+//! changes is read once after the last entry and covers all entries before it. If changes are
+//! pending, no part of the run has taken effect yet, and the slow path takes its first completion.
+//! A receive of a shared receive queue frees its entry at once, so the flag is read before each of
+//! those.
 //!
 //! A run ends at the end of the ring, where the owner bit changes.
 //!
@@ -126,7 +127,7 @@ impl Poller {
         barrier::from_device();
         // SAFETY: the device has handed the entry over and gets it back below.
         let cqe = unsafe { Cqe::new(fields) };
-        if shared.has_news() || cqe.raw_user_index() != current.of_sends {
+        if shared.has_changes() || cqe.raw_user_index() != current.of_sends {
             return false;
         }
         // SAFETY: the record of the current queue pair, which its entry keeps alive.
@@ -166,7 +167,7 @@ impl Poller {
         barrier::from_device();
         // SAFETY: the device has handed the entry over and gets it back below.
         let cqe = unsafe { Cqe::new(fields) };
-        if self.shared.has_news() {
+        if self.shared.has_changes() {
             return false;
         }
         let (number, entry) = (cqe.raw_user_index(), cqe.wqe_counter());
@@ -266,7 +267,7 @@ impl Poller {
             run.pass();
         }
         let count = run.count();
-        if count == 0 || self.shared.has_news() {
+        if count == 0 || self.shared.has_changes() {
             return 0;
         }
         self.index = self.index.wrapping_add(count as u32);
@@ -295,7 +296,7 @@ impl Poller {
             run.pass();
         }
         let count = run.count();
-        if count == 0 || self.shared.has_news() {
+        if count == 0 || self.shared.has_changes() {
             return 0;
         }
         self.index = self.index.wrapping_add(count as u32);
@@ -317,7 +318,7 @@ impl Poller {
                 break;
             }
             let cqe = run.entry();
-            if cqe.raw_user_index() != of_shared || self.shared.has_news() {
+            if cqe.raw_user_index() != of_shared || self.shared.has_changes() {
                 break;
             }
             let Some(wr_id) = record.complete(cqe.wqe_counter()) else { break };

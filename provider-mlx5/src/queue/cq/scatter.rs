@@ -44,7 +44,7 @@ use super::completion::Completion;
 use super::cqe::{self, CQE64, Cqe, cqe_opcode};
 use super::lists::{Lists, RecvLists, SendLists};
 use super::poller::Poller;
-use super::shared_cq::{News, widen};
+use super::shared_cq::{PendingChange, widen};
 use super::table::{Queues, Receives, lies_before};
 use crate::device::regions::{Regions, Target};
 use crate::queue::record::{Kind, RecvRecord, SendRecord};
@@ -280,18 +280,18 @@ impl Poller {
             send: lists.and_then(|lists| upgrade(&lists.send.as_ref()?.resources)),
             recv: lists.and_then(|lists| upgrade(&lists.recv.as_ref()?.resources)),
         };
-        let status = self.shared.with_news(|news| {
-            let has_ended = news.iter().any(|one| match one {
-                News::Ends { user_index: of, until, .. } => {
+        let status = self.shared.with_changes(|changes| {
+            let has_ended = changes.iter().any(|one| match one {
+                PendingChange::Ends { user_index: of, until, .. } => {
                     *of == user_index && lies_before(at, widen(*until, at))
                 }
-                News::Begins { .. } => false,
+                PendingChange::Begins { .. } => false,
             });
             if has_ended || !self.copies {
                 return None;
             }
             let Some(lists) = lists else { return Some(WcStatus::GENERAL_ERR) };
-            // SAFETY: no queue ends while the news is locked, and the queue's has not ended.
+            // SAFETY: no queue ends while the changes are locked, and the queue's has not ended.
             Some(unsafe { lists.copy(queues, &resources, cqe, self.ring.stride()) })
         });
         let status = status.unwrap_or(Some(WcStatus::GENERAL_ERR));

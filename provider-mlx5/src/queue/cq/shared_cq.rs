@@ -15,11 +15,12 @@
 //!   └─────┴─────┴─────┴─────┴─────┴ ─ ─ ┴ ─ ─ ┴ ─ ─ ┘
 //! ```
 //!
-//! The poller reads the flag of news after each completion: a completion of the new life follows a
-//! doorbell, which follows the news.
+//! The poller reads the flag of pending changes after each completion: a completion of the new life
+//! follows a doorbell, which follows the change.
 //!
-//! In a forked child whose parent was using this part, news is discarded. The child cannot create
-//! objects that complete here, and completions of queue pairs destroyed by it are not skipped.
+//! In a forked child whose parent was using this part, changes are discarded. The child cannot
+//! create objects that complete here, and completions of queue pairs destroyed by it are not
+//! skipped.
 //!
 //! # Safety
 //! The ring keeps its memory mapped and masks each index. The device writes entries at any time, so
@@ -166,9 +167,9 @@ impl Ring {
     }
 }
 
-/// An event not yet processed by the poller.
+/// A change of a queue pair that the poller has not applied.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum PendingChange {
     /// A queue pair completes here from now on.
     Begins { user_index: u32, queues: Queues },
     /// The life of a queue pair ended: its completions before a place are skipped. With queues, a
@@ -176,7 +177,7 @@ pub(crate) enum News {
     Ends { user_index: u32, until: u32, queues: Option<Queues> },
 }
 
-impl News {
+impl PendingChange {
     fn user_index(&self) -> u32 {
         match self {
             Self::Begins { user_index, .. } | Self::Ends { user_index, .. } => *user_index,
@@ -184,14 +185,14 @@ impl News {
     }
 }
 
-/// The events not yet processed by the poller. The lock is held as long as this value exists.
-pub(crate) struct Pending<'a>(&'a mut [News]);
+/// The changes that the poller has not applied. The lock is held as long as this value exists.
+pub(crate) struct Pending<'a>(&'a mut [PendingChange]);
 
 impl Pending<'_> {
-    /// Moves the places of these events by one, because the entries there have moved.
+    /// Moves the places of these changes by one, because the entries there have moved.
     pub(super) fn move_on(&mut self) {
         for one in &mut *self.0 {
-            if let News::Ends { until, .. } = one {
+            if let PendingChange::Ends { until, .. } = one {
                 *until = (*until + 1) & COUNTER;
             }
         }
@@ -200,15 +201,15 @@ impl Pending<'_> {
 
 #[derive(Debug)]
 struct Inner {
-    news: Vec<News>,
+    changes: Vec<PendingChange>,
     ring: Ring,
 }
 
 /// The part of a completion queue that other threads use while one polls it.
 #[derive(Debug)]
 pub(crate) struct SharedCq {
-    /// Whether there is news, or the poller has not passed the places of former news.
-    has_news: AtomicBool,
+    /// Whether there are changes, or the poller has not passed the places of former ones.
+    has_changes: AtomicBool,
     inner: ForkLock<Inner>,
     /// The consumer's index: the place of the first entry not returned to the device.
     pub(super) consumer: Record,
@@ -219,8 +220,8 @@ pub(crate) struct SharedCq {
 impl SharedCq {
     pub(super) fn new(ring: Ring, consumer: Record) -> Self {
         consumer.store(0);
-        let inner = ForkLock::new(Inner { news: Vec::new(), ring });
-        Self { has_news: AtomicBool::new(false), inner, consumer, is_over: AtomicBool::new(false) }
+        let inner = ForkLock::new(Inner { changes: Vec::new(), ring });
+        Self { has_changes: AtomicBool::new(false), inner, consumer, is_over: AtomicBool::new(false) }
     }
 
     /// Marks whether the completion queue is destroyed. [`Device::cqs`](crate::device::Device::cqs)
@@ -247,35 +248,35 @@ impl SharedCq {
     /// Announces a queue pair before its first request.
     pub(crate) fn begin(&self, user_index: u32, queues: Queues) {
         if let Ok(mut inner) = self.inner() {
-            self.announce(&mut inner, News::Begins { user_index, queues });
+            self.announce(&mut inner, PendingChange::Begins { user_index, queues });
         }
     }
 
     /// Announces that a queue pair was reset, with its new queues, or destroyed. The kernel has
     /// confirmed it, and nothing was posted to the new queues.
     ///
-    /// News of a queue pair without completions in the queue is at most one event, so the number of
-    /// events is limited even if the queue is never polled.
+    /// A queue pair without completions in the queue has at most one pending change, so their
+    /// number is limited even if the queue is never polled.
     pub(crate) fn end(&self, user_index: u32, queues: Option<Queues>) {
         let Ok(mut inner) = self.inner() else { return };
         let until = self.producer(&inner.ring);
-        let Inner { news, ring } = &mut *inner;
-        let Some(last) = news.iter().rposition(|one| one.user_index() == user_index) else {
-            return self.announce(&mut inner, News::Ends { user_index, until, queues });
+        let Inner { changes, ring } = &mut *inner;
+        let Some(last) = changes.iter().rposition(|one| one.user_index() == user_index) else {
+            return self.announce(&mut inner, PendingChange::Ends { user_index, until, queues });
         };
         let is_in_queue = self.is_in_queue(ring, user_index, until);
-        match (&mut news[last], queues) {
-            // The poller has not seen this event and does not need it.
-            (News::Begins { .. }, None) if !is_in_queue => drop(news.remove(last)),
-            (News::Begins { queues: its, .. }, Some(queues)) if !is_in_queue => *its = queues,
-            (News::Ends { queues: its, .. }, queues) if !is_in_queue => *its = queues,
-            (_, queues) => self.announce(&mut inner, News::Ends { user_index, until, queues }),
+        match (&mut changes[last], queues) {
+            // The poller has not applied this change and does not need it.
+            (PendingChange::Begins { .. }, None) if !is_in_queue => drop(changes.remove(last)),
+            (PendingChange::Begins { queues: its, .. }, Some(queues)) if !is_in_queue => *its = queues,
+            (PendingChange::Ends { queues: its, .. }, queues) if !is_in_queue => *its = queues,
+            (_, queues) => self.announce(&mut inner, PendingChange::Ends { user_index, until, queues }),
         }
     }
 
     /// Returns whether the queue may have a completion of a queue pair between the consumer's place
-    /// and another one. There is news of the queue pair, so the poller cannot pass its completions
-    /// as long as the lock is held.
+    /// and another one. A change of the queue pair is pending, so the poller cannot pass its
+    /// completions as long as the lock is held.
     fn is_in_queue(&self, ring: &Ring, user_index: u32, until: u32) -> bool {
         let mut place = self.consumer.load() & COUNTER;
         while ahead(until, place) != 0 {
@@ -293,9 +294,9 @@ impl SharedCq {
         false
     }
 
-    fn announce(&self, inner: &mut Inner, news: News) {
-        inner.news.push(news);
-        self.has_news.store(true, Ordering::Release);
+    fn announce(&self, inner: &mut Inner, change: PendingChange) {
+        inner.changes.push(change);
+        self.has_changes.store(true, Ordering::Release);
     }
 
     /// Returns the place of the first entry not written by the device, 24 bits.
@@ -326,11 +327,11 @@ impl SharedCq {
         ahead(self.consumer.load() & COUNTER, at) != 0
     }
 
-    /// Returns whether there may be news. If read after a completion's mark, it covers every life
-    /// that the completion can belong to.
+    /// Returns whether changes may be pending. If read after a completion's mark, it covers every
+    /// life that the completion can belong to.
     #[inline(always)]
-    pub(super) fn has_news(&self) -> bool {
-        self.has_news.load(Ordering::Acquire)
+    pub(super) fn has_changes(&self) -> bool {
+        self.has_changes.load(Ordering::Acquire)
     }
 
     /// Replaces the ring, if `change` succeeds. No life ends meanwhile.
@@ -340,7 +341,7 @@ impl SharedCq {
         change: impl FnOnce(&mut Pending<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Ok(mut inner) = self.inner() else { return change(&mut Pending(&mut [])) };
-        change(&mut Pending(&mut inner.news))?;
+        change(&mut Pending(&mut inner.changes))?;
         inner.ring = new.clone();
         Ok(())
     }
@@ -348,24 +349,25 @@ impl SharedCq {
     /// Runs `work` on the ring. No life ends meanwhile, and no other thread searches the ring.
     pub(crate) fn locked(&self, work: impl FnOnce(&Pending<'_>)) {
         match self.inner() {
-            Ok(mut inner) => work(&Pending(&mut inner.news)),
+            Ok(mut inner) => work(&Pending(&mut inner.changes)),
             Err(Lost) => work(&Pending(&mut [])),
         }
     }
 
-    /// Passes the news to `look`. No life ends meanwhile.
+    /// Passes the pending changes to `look`. No life ends meanwhile.
     ///
     /// # Errors
     /// [`Lost`]: lives could end meanwhile.
-    pub(crate) fn with_news<T>(&self, look: impl FnOnce(&[News]) -> T) -> Result<T, Lost> {
-        self.inner().map(|inner| look(&inner.news))
+    pub(crate) fn with_changes<T>(&self, look: impl FnOnce(&[PendingChange]) -> T) -> Result<T, Lost> {
+        self.inner().map(|inner| look(&inner.changes))
     }
 
-    /// Takes the news. `more` returns whether the poller has to check again at the next completion.
-    pub(crate) fn take(&self, more: impl FnOnce(Vec<News>) -> bool) {
+    /// Takes the pending changes. `more` returns whether the poller has to check again at the next
+    /// completion.
+    pub(crate) fn take(&self, more: impl FnOnce(Vec<PendingChange>) -> bool) {
         let mut inner = self.inner().ok();
-        let more = more(inner.as_mut().map_or_else(Vec::new, |inner| core::mem::take(&mut inner.news)));
-        self.has_news.store(more, Ordering::Release);
+        let more = more(inner.as_mut().map_or_else(Vec::new, |inner| core::mem::take(&mut inner.changes)));
+        self.has_changes.store(more, Ordering::Release);
     }
 }
 

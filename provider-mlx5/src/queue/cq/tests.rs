@@ -676,17 +676,17 @@ fn optional_fields_are_there_for_queues_that_were_created_with_them() {
 }
 
 #[test]
-fn a_queue_that_nobody_polls_has_no_news_of_queue_pairs_that_have_come_and_gone() {
+fn a_queue_that_nobody_polls_has_no_pending_changes_of_queue_pairs_that_have_come_and_gone() {
     let mut qp = ready(PaperShape::default());
-    let news = |qp: &mut PaperQp| qp.poller().0.shared().with_news(<[_]>::len);
-    let before = news(&mut qp);
+    let changes = |qp: &mut PaperQp| qp.poller().0.shared().with_changes(<[_]>::len);
+    let before = changes(&mut qp);
     let (_, queues) = qp.poller();
     for user_index in [USER_INDEX + 1, USER_INDEX + 2].into_iter().cycle().take(100) {
         qp.begin(user_index, queues.clone());
         qp.reset(user_index, queues.clone());
         qp.end(user_index);
     }
-    assert_eq!(news(&mut qp), before);
+    assert_eq!(changes(&mut qp), before);
     // For a queue pair seen by the poller, the last end counts.
     send(&mut qp, 1);
     qp.write(SENT);
@@ -694,14 +694,14 @@ fn a_queue_that_nobody_polls_has_no_news_of_queue_pairs_that_have_come_and_gone(
     for _ in 0..100 {
         qp.reset(USER_INDEX, queues.clone());
     }
-    assert_eq!(news(&mut qp), Ok(1));
+    assert_eq!(changes(&mut qp), Ok(1));
     send(&mut qp, 2);
     qp.write(PaperCqe { wqe_counter: 1, ..SENT });
     assert_eq!(numbers(&mut qp), [2]);
 }
 
 #[test]
-fn news_of_a_queue_pair_with_a_completion_in_the_queue_are_kept() {
+fn pending_changes_of_a_queue_pair_with_a_completion_in_the_queue_are_kept() {
     let mut qp = ready(PaperShape::default());
     let (_, queues) = qp.poller();
     send(&mut qp, 1);

@@ -214,12 +214,12 @@ fn nothing_is_copied_for_a_queue_pair_that_ends_meanwhile() {
     recv(&mut qp, 1, &[sge(0, 64)]);
     qp.write_with(received(0, 8, 4), &bytes(8));
     let (poller, queues) = qp.poller();
-    poller.read_news(0);
+    poller.apply_changes(0);
     // SAFETY: the entry is used before the poller returns it.
     let cqe = unsafe { poller.ring.entry(0).unwrap().lent() };
     qp.move_to(QpState::RESET);
     let (poller, _) = qp.poller();
-    assert!(poller.scattered(&queues, cqe, 0).is_none(), "the poller has not read these news");
+    assert!(poller.scattered(&queues, cqe, 0).is_none(), "the poller has not applied these changes");
     assert_eq!(memory.part(0, 8), [0; 8]);
 }
 
