@@ -1,26 +1,27 @@
 //! Bytes and choices derived from a seed. Both ends of a connection compute the same ones without
 //! communicating.
 
-/// A source of choices (splitmix64).
-///
-/// # References
-/// Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014
+use rdma_sans_io::Rng;
+
+/// A source of choices.
 #[derive(Clone, Debug)]
-pub struct Choices(u64);
+pub struct Choices(Rng);
 
 impl Choices {
     /// Returns the choices for a seed.
     pub const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Rng::new(seed))
     }
 
     /// Returns a number that may have any value.
     pub fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(GOLDEN);
-        mixed(self.0)
+        self.0.next_u64()
     }
 
-    /// Returns a number below `end`, which is not 0.
+    /// Returns a number below `end`.
+    ///
+    /// # Panics
+    /// If `end` is 0, unlike [`Rng::below`].
     pub fn below(&mut self, end: u64) -> u64 {
         self.any() % end
     }
@@ -34,29 +35,16 @@ impl Choices {
     }
 }
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-const fn mixed(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// Returns a seed that differs whenever any of the numbers differs.
 pub fn seed_of(numbers: &[u64]) -> u64 {
-    // Does not start with GOLDEN, because a first 0 would cancel out.
-    numbers
-        .iter()
-        .fold(1, |seed, number| mixed(seed ^ mixed(number.wrapping_add(GOLDEN))).wrapping_add(GOLDEN))
+    let first = |seed| Rng::new(seed).next_u64();
+    numbers.iter().fold(0, |seed, number| first(seed ^ first(*number)))
 }
 
 /// Fills `bytes` with values that depend on the seed and the position. Neither another seed nor a
 /// shift yields the same bytes.
 pub fn fill(seed: u64, bytes: &mut [u8]) {
-    for (i, chunk) in bytes.chunks_mut(8).enumerate() {
-        let word = mixed(seed.wrapping_add(GOLDEN.wrapping_mul(i as u64 + 1))).to_le_bytes();
-        chunk.copy_from_slice(&word[..chunk.len()]);
-    }
+    Rng::new(seed).fill(bytes);
 }
 
 /// Returns the bytes written by [`fill`].
