@@ -116,9 +116,9 @@ mod tests {
     use super::*;
 
     /// Boot messages of stock kernels under QEMU that look like failures and are none.
-    const HARMLESS: &str = include_str!("console/harmless.txt");
-    const STUCK: &str = include_str!("console/stuck.txt");
-    const RXE_WARNING: &str = include_str!("console/warning.txt");
+    const HARMLESS: &str = include_str!("harmless.txt");
+    const STUCK: &str = include_str!("stuck.txt");
+    const RXE_WARNING: &str = include_str!("warning.txt");
 
     #[test]
     fn reports_without_a_driver_in_them_and_userspace_crashes_are_harmless() {
