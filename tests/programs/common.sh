@@ -81,6 +81,21 @@ pypi_source() {
 		skip_all "pip cannot download the source of $1 $2: see $work/source.log"
 }
 
+# debian_source NAME VERSION FILE SHA256: the source archive of a Debian package, below `pool/main` of
+# the mirror that apt uses, in ./NAME-VERSION.
+debian_source() {
+	local mirror
+	[ -d "$1-$2" ] && return
+	mirror=$(apt-get --print-uris update 2>source.log | sed -nE "s|^'(.*/debian)/dists/.*|\1|p" | head -n 1)
+	if [ -z "$mirror" ]; then
+		echo "apt's sources name no mirror of Debian" >source.log
+		return 1
+	fi
+	rm -rf unpacked && mkdir unpacked &&
+		timeout -k 10 600 /usr/lib/apt/apt-helper download-file "$mirror/pool/main/$3" "$(basename "$3")" "SHA256:$4" >source.log 2>&1 &&
+		tar -xf "$(basename "$3")" -C unpacked --strip-components=1 >>source.log 2>&1 && mv unpacked "$1-$2"
+}
+
 # crate NAME VERSION: the source of a published crate in ./NAME-VERSION, with its Cargo.lock.
 crate() {
 	version "$1 $2"
@@ -167,6 +182,9 @@ listens() {
 	local net=/proc/${holder:-self}/net
 	grep -qi ":$(printf %04x "$1") [0-9a-f:]* 0a " "$net/tcp" "$net/tcp6"
 }
+
+# soft_listens PORT: a process listens at this port of RDMA_PS_TCP on a soft device.
+soft_listens() { grep -qE "@verbs-soft/cm/[0-9]+/106/$1/" "/proc/${holder:-self}/net/unix"; }
 
 # check NAME COMMAND...: ok if the command succeeds; its output is in ./NAME.log.
 check() {
