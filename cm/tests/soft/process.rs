@@ -26,8 +26,8 @@ use crate::{short, users};
 /// The variable that selects a process's part.
 ///
 /// Parts without a port are `device`, `none`, `short`, `memory`, `ipv6` and `crowd`. A port follows
-/// `connect`, `vanish`, `exit`, `occupied`, `squat`, `haunt`, `leave` and `move`, and optionally
-/// `listen`, `local` and `third`, which otherwise use any port.
+/// `connect`, `row`, `vanish`, `exit`, `occupied`, `squat`, `haunt`, `leave` and `move`, and
+/// optionally `listen`, `local` and `third`, which otherwise use any port.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with a part, which runs in [`a_part`].
@@ -94,6 +94,7 @@ fn a_part() {
         (Some("haunt"), Some(port)) => users::haunt(port),
         (Some("leave"), Some(port)) => leave(port),
         (Some("connect"), Some(port)) => connect(port, End::Disconnects),
+        (Some("row"), Some(port)) => connect_in_a_row(port),
         (Some("vanish"), Some(port)) => connect(port, End::IsKilled),
         (Some("exit"), Some(port)) => connect(port, End::Exits),
         (Some("occupied"), Some(port)) => occupied(port),
@@ -282,6 +283,26 @@ fn connect(port: u16, ending: End) {
     }
 }
 
+/// The connections of [`connect_in_a_row`].
+const ROW: usize = 32;
+
+/// Connects again as soon as the previous connection is established.
+fn connect_in_a_row(port: u16) {
+    let channel = EventChannel::new().unwrap();
+    let _connections: Vec<_> = (0..ROW)
+        .map(|_| {
+            let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
+            let end = Objects::from_id(&id);
+            id.connect(end.qp(&id), &ConnParam::default()).unwrap();
+            established(&channel, &id);
+            (id, end)
+        })
+        .collect();
+    println!("\nconnected");
+    // The other process ends this one.
+    next(&channel);
+}
+
 /// Connects to a process in [`accept`] and sends its message.
 pub(crate) fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
     let mut end = Objects::from_id(id);
@@ -292,6 +313,30 @@ pub(crate) fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
     qp.post_send_buf(verbs::SendOp::Send, verbs::SendFlags::empty(), message, ..).unwrap();
     end.cq.poll_within(PATIENCE).unwrap().ok().unwrap();
     (end, qp)
+}
+
+/// Requests at an address shared by processes arrive at another socket than other messages.
+#[test]
+fn a_connection_is_established_before_the_next_request_of_its_client() {
+    let test = "process::a_connection_is_established_before_the_next_request_of_its_client";
+    // The first device of a process shares its address.
+    if !is_inside(test, "true") {
+        return;
+    }
+    let _device = verbs::soft::auto().unwrap();
+    let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
+    let mut client = Process(start(&format!("row {}", server.address.port())));
+    let accepted: Vec<_> = (0..ROW)
+        .map(|_| {
+            let id = request(&server.channel).id;
+            let end = Objects::from_id(&id);
+            id.accept(end.qp(&id), &ConnParam::default()).unwrap();
+            established(&server.channel, &id);
+            (id, end)
+        })
+        .collect();
+    line(&mut BufReader::new(client.0.stdout.take().unwrap()), "connected");
+    drop(accepted);
 }
 
 #[test]

@@ -342,7 +342,8 @@ impl DeviceState {
     pub(crate) fn catch_up(&self) {
         for _ in 0..CAUGHT_UP {
             let mut guard = self.core.lock();
-            let received = guard.receive(&self.socket) | guard.receive_requests(&self.socket);
+            // In the order of `handle_requests`.
+            let received = guard.receive_requests(&self.socket) | guard.receive(&self.socket);
             let now = self.now();
             self.round(&mut guard, now, received, Acks::Now);
             self.leave(guard, now);
@@ -554,10 +555,12 @@ impl DeviceState {
         self.requests.get().filter(|_| self.has_gsi.load(Ordering::Acquire)).map(AsRef::as_ref)
     }
 
-    /// Handles connection requests.
+    /// Handles connection requests. They are received first and handled last: earlier messages of
+    /// their senders, such as the end of the previous connection's handshake, are in the device's
+    /// socket by then.
     pub(crate) fn handle_requests(&self) {
         let mut guard = self.core.lock();
-        let received = guard.receive_requests(&self.socket);
+        let received = guard.receive_requests(&self.socket) | guard.receive(&self.socket);
         let now = self.now();
         self.round(&mut guard, now, received, Acks::Behind);
         self.leave(guard, now);

@@ -30,6 +30,8 @@ pub(super) struct Adapter {
     mailboxes: BTreeMap<ServiceId, Mailbox>,
     /// Messages without a receiver's id that other processes at its address have received.
     pub(super) process_mailbox: Option<Mailbox>,
+    /// A message from a mailbox, to be handled after the messages that were sent before.
+    forwarded: Option<ReceivedMad>,
     /// The forwarder of messages for other processes.
     forwarder: Forwarder,
     /// Requests that are not handled yet.
@@ -94,6 +96,7 @@ impl Adapter {
             mailboxes: BTreeMap::new(),
             // Without it a peer that gives up its request is noticed by its silence.
             process_mailbox: Mailbox::bind_process(port).ok().flatten(),
+            forwarded: None,
             forwarder: Forwarder::default(),
             intake: Intake::new(INTAKE),
             active_mtu: Mtu(port.active_mtu()?.0),
@@ -145,18 +148,22 @@ impl Adapter {
                     }
                     received
                 }
-                // The process's own mailbox is last: a request comes before the message that gives it
-                // up.
-                None => {
-                    match self.mailboxes.values_mut().chain(&mut self.process_mailbox).find_map(Mailbox::recv)
-                    {
-                        Some(forwarded) => forwarded,
-                        None => {
+                None => match self.forwarded.take() {
+                    Some(forwarded) => forwarded,
+                    None => {
+                        // The process's own mailbox is last: a request comes before the message that
+                        // gives it up.
+                        let mut mailboxes = self.mailboxes.values_mut().chain(&mut self.process_mailbox);
+                        self.forwarded = mailboxes.find_map(Mailbox::recv);
+                        if self.forwarded.is_none() {
                             has_more = false;
                             break;
                         }
+                        // Its sender's earlier messages are in the device's socket, and come first.
+                        self.gsi.catch_up();
+                        continue;
                     }
-                }
+                },
             };
             let from = Address {
                 qpn: received.from.qpn,
