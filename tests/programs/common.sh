@@ -96,7 +96,8 @@ debian_source() {
 		tar -xf "$(basename "$3")" -C unpacked --strip-components=1 >>source.log 2>&1 && mv unpacked "$1-$2"
 }
 
-# crate NAME VERSION: the source of a published crate in ./NAME-VERSION, with its Cargo.lock.
+# crate NAME VERSION: the source of a published crate in ./NAME-VERSION, with its Cargo.lock. A script
+# may name several.
 crate() {
 	version "$1 $2"
 	[ -d "$1-$2" ] && return
@@ -106,23 +107,26 @@ crate() {
 	[ -n "$source" ] || skip_all "cargo cannot download $1 $2: see $work/crate.log"
 	cp -r "$source" . && chmod -R u+w "$1-$2"
 	# A workspace, because cargo would take it for a package of ours.
-	cp "$1-$2/Cargo.lock" . && printf '[workspace]\nmembers = ["%s"]\nresolver = "2"\n' "$1-$2" >Cargo.toml
+	printf '\n[workspace]\n' >>"$1-$2/Cargo.toml"
 }
 
 # cargo_tests FOLDER ARGUMENT...: builds and runs the tests of a crate's source; a check for each program.
+# $prefix begins the names of the checks. It fails if cargo cannot build.
 cargo_tests() {
-	local folder=$1 limit=${PROGRAMS_LIMIT:-300} line name
+	local folder=$1 limit=${PROGRAMS_LIMIT:-300} line name listed
 	shift
 	(cd "$folder" && CARGO_TARGET_DIR=$work/target timeout -k 10 1500 cargo test --locked --no-run "$@") >build.log 2>&1 ||
-		{ fail build 'cargo cannot build it' build.log && return; }
+		{ fail "${prefix:-}build" 'cargo cannot build it' build.log && return 1; }
 	# Lines such as `Executable tests/loop.rs (target/debug/deps/loop-0123)`.
 	sed -nE 's/^ *Executable (unittests )?([^ ]*) \((.*)\)$/\2 \3/p' build.log >tests.list
 	while read -r line name; do
-		check "$(echo "$line" | sed -E 's/\.rs$//; s|/|.|g')" cargo_test "$folder" "$limit" "$name"
+		# Some have no tests, such as those of binaries.
+		listed=$(cargo_test "$folder" 60 "$name" --list 2>&1 </dev/null) && [ "${listed%: test*}" = "$listed" ] && continue
+		check "${prefix:-}$(echo "$line" | sed -E 's/\.rs$//; s|/|.|g')" cargo_test "$folder" "$limit" "$name"
 	done <tests.list
 }
 
-cargo_test() (cd "$1" && soft "$2" "$3" --test-threads=1 ${skipped:-})
+cargo_test() (cd "$1" && soft "$2" "$3" --test-threads=1 ${skipped:-} ${4:-})
 
 # soft SECONDS COMMAND...: runs a command on our libraries, with soft devices, for at most so long, in
 # the network of `network`.
