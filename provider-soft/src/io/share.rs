@@ -297,8 +297,8 @@ fn begin(
         }
         pause(deadline).map_err(|_| Errno::ADDRINUSE)?;
     };
-    // The socket that had the port alone is not closed: a child that another thread forks has a copy
-    // of it, at least until it executes its program. It is shared from now on.
+    // The socket that had the port alone is not closed: a child that another thread forks has a
+    // copy of it, at least until it executes its program. It is shared from now on.
     sys::set_option(requests.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     // The kernel forms the group when a second socket has the port.
     let second = open(true)?;
