@@ -3,10 +3,10 @@
 //!
 //! | module or folder | content |
 //! |---|---|
-//! | [`compiled`] | the C programs of suites, compiled |
 //! | [`arguments`] | C calls with odd arguments, and the decided differences from rdma-core |
 //! | [`beside_poller`] | a C program that ends a queue pair beside a poller |
 //! | [`together`] | two programs that disconnect together |
+//! | [`compiled`] | the C programs of suites, compiled |
 //! | [`record`] | a program's commands to uverbs, recorded and compared |
 //! | [`perftest`], [`pyverbs`], [`ucx`] | results of programs written for rdma-core |
 //! | [`compare`] | the output of our tools compared with rdma-core's |

@@ -3,19 +3,21 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`sandbox`] | a case's changes to its process: mounts, privileges |
+//! | [`listening`] | servers that listen with an id of librdmacm |
+//! | [`pair`] | two programs that connect over TCP |
+//! | [`tools`] | the tools, ours and rdma-core's |
+//! | [`refuse`] | programs under a filter that rejects commands to uverbs |
 //! | [`runner`] | runs each case in a separate process with a deadline |
 //! | [`address`] | an address for a case's soft devices |
 //! | [`forked`] | functions in child processes |
 //! | [`process`] | commands with a deadline, servers |
 //! | [`port`] | TCP ports for servers |
-//! | [`pair`] | two programs that connect over TCP |
 //! | [`pattern`] | bytes and choices derived from a seed |
-//! | [`tools`] | the tools, ours and rdma-core's |
-//! | [`refuse`] | programs under a filter that rejects commands to uverbs |
-//! | [`sandbox`] | a case's changes to its process: mounts, privileges |
 
 pub mod address;
 pub mod forked;
+pub mod listening;
 pub mod pair;
 pub mod pattern;
 pub mod port;

@@ -29,14 +29,14 @@ use verbs_harness::runner::Case;
 
 use super::{cm_rates, cm_tools, soft};
 
-pub(super) const SUITE: &str = "cm_flags";
+const SUITE: &str = "cm_flags";
 
 /// Returns the cases of the suite on rxe.
 pub fn cases() -> Vec<Case> {
-    of_two_functions().into_iter().chain(soft::tools::cases()).collect()
+    of_two_functions().into_iter().chain(soft::tools::cases(SUITE)).collect()
 }
 
 /// Returns the cases of the suite between two functions of ConnectX.
 pub fn of_two_functions() -> Vec<Case> {
-    cm_tools::with_more_flags().chain(cm_rates::with_more_flags()).collect()
+    cm_tools::with_more_flags(SUITE).chain(cm_rates::with_more_flags(SUITE)).collect()
 }

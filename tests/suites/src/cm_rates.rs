@@ -1,6 +1,6 @@
 //! `cm_rates`: `ucmatose`, `udaddy`, `mckey` and `cmtime`, ours and rdma-core's, at both ends of
 //! connections through the kernel's connection manager: on rxe, and between two functions of
-//! ConnectX ([`Sides`]). [`cm_flags`] lists their flags.
+//! ConnectX ([`Sides`]). [`cm_flags`](crate::cm_flags) lists their flags.
 //!
 //! Both ends print the same as C's programs, so ours and theirs are interchangeable. The `cmtime`
 //! of rdma-core 44 is a different program, so the newest in Debian is used.
@@ -8,13 +8,12 @@
 use std::time::Duration;
 
 use verbs_fixtures::fabric::{is_rxe, rxe_is_before};
+use verbs_harness::listening::wait_for_listening_id;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 use verbs_harness::tools::{LIMIT, Maker, run};
 
-use crate::cm_flags;
 use crate::cm_sides::{Family, Sides};
-use crate::mlx5::rdmacm::wait_for_listening_id;
 
 const SUITE: &str = "cm_rates";
 
@@ -99,12 +98,12 @@ pub fn of_two_functions() -> Vec<Case> {
     each_pair(SUITE, &PAIRS, RATES).collect()
 }
 
-/// Returns the cases of the suite `cm_flags`.
-pub(super) fn with_more_flags() -> impl Iterator<Item = Case> {
+/// Returns the cases with rarer flags, for another suite.
+pub(super) fn with_more_flags(suite: &'static str) -> impl Iterator<Item = Case> {
     // Ours with ours would hide flags that theirs refuses.
     let [_, mixed @ ..] = &PAIRS;
-    let case = |name, run: Run| Case::new(cm_flags::SUITE, name, run);
-    each_pair(cm_flags::SUITE, mixed, MORE).chain(each_pair(cm_flags::SUITE, &PAIRS, CMTIME)).chain([
+    let case = move |name, run: Run| Case::new(suite, name, run);
+    each_pair(suite, mixed, MORE).chain(each_pair(suite, &PAIRS, CMTIME)).chain([
         case("ucmatose -f gid is refused as theirs is", by_gid),
         case("mckey is refused groups of IPv6 and by GID as theirs is", other_groups),
         case("udaddy and mckey are refused the space of IP over InfiniBand as theirs are", of_ipoib),

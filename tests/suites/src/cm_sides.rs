@@ -13,12 +13,10 @@ use std::fs;
 use std::process::Command;
 
 use verbs_fixtures::fabric::under_test;
+use verbs_fixtures::functions::{Port, Setup, in_peer};
 use verbs_harness::process;
 use verbs_harness::runner::{CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{LIMIT, run};
-
-use crate::mlx5::rdmacm::in_peer;
-use crate::mlx5::{Port, Setup};
 
 /// A kind of address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

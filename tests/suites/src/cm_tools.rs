@@ -1,6 +1,6 @@
 //! `cm_tools`: `rping`, `rdma_server` and `rdma_client`, `rdma_xserver` and `rdma_xclient`, ours
 //! and rdma-core's, at both ends of connections through the kernel's connection manager: on rxe,
-//! and between two functions of ConnectX ([`Sides`]). [`cm_flags`] lists the flags.
+//! and between two functions of ConnectX ([`Sides`]). [`cm_flags`](crate::cm_flags) lists the flags.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,15 +9,14 @@ use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace};
 use verbs::QpType;
 use verbs_c_programs::compare::same;
 use verbs_fixtures::fabric::{PATIENCE, rxe_is_before};
+use verbs_harness::listening::wait_for_listening_id;
 use verbs_harness::pair::told;
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{LIMIT, Maker, run};
 
-use crate::cm_flags;
 use crate::cm_sides::{Family, Sides};
-use crate::mlx5::rdmacm::wait_for_listening_id;
 
 const SUITE: &str = "cm_tools";
 
@@ -61,9 +60,9 @@ pub fn of_two_functions() -> Vec<Case> {
     pairs(SUITE, &PAIRS, USUAL).chain(pairs(SUITE, &PAIRS, XRC)).chain(ways()).collect()
 }
 
-/// Returns the cases of the suite `cm_flags`.
-pub(super) fn with_more_flags() -> impl Iterator<Item = Case> {
-    pairs(cm_flags::SUITE, &PAIRS[1..], MORE)
+/// Returns the cases with rarer flags, for another suite.
+pub(super) fn with_more_flags(suite: &'static str) -> impl Iterator<Item = Case> {
+    pairs(suite, &PAIRS[1..], MORE)
 }
 
 /// A case of both ends.

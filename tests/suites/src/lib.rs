@@ -5,22 +5,20 @@
 //! |---|---|
 //! | [`interop`] | our tools and rdma-core's are interchangeable |
 //! | [`c_abi`] | unmodified programs behave the same on our `libibverbs.so.1` and on C's |
+//! | [`mlx5`] | the suites of another guest: ConnectX |
 //! | [`fallback`] | everything works where a kernel or a filter refuses the newer interfaces |
 //! | [`conformance`](verbs_conformance) | the verbs' promises about data, completions and events |
 //! | [`transition`] | the QP transition table matches the running kernel's |
-//! | [`lifecycle`] | dropped, forgotten, closed and killed objects as the kernel sees them |
 //! | [`fork`] | the device keeps using the registered memory of a forking process |
 //! | [`negative`] | refusals with their reasons |
-//! | [`cm`] | connections by address |
-//! | [`listener`] | listeners and connectors above them |
-//! | [`cm_tools`], [`cm_rates`], [`cm_flags`] | our tools for them, with rdma-core's |
+//! | [`listener`] | listeners and connectors, above connections by address |
+//! | [`cm_flags`], [`cm_tools`], [`cm_rates`] | our tools for such connections, with rdma-core's |
 //! | [`soft`] | provider-soft and the kernel's rxe interoperate |
+//! | [`cm`] | connections by address |
+//! | [`lifecycle`] | dropped, forgotten, closed and killed objects as the kernel sees them |
 //! | [`fuzz`] | random calls in safe code change no buffer held by the program |
 //! | [`empty_root`] | static builds run in an otherwise empty root |
-//!
-//! [`mlx5`] holds the suites of another guest.
-//!
-//! [`cm_sides`] has the sides of tools that connect by address, on one device or two functions.
+//! | [`cm_sides`] | no suite: the sides of the tools, on one device or on two functions |
 //!
 //! The features `soft`, `rxe` and `mlx5` choose the providers named in cases and random calls:
 //! `soft`, the default, for programs of the host; `rxe`, `mlx5` or both for programs of guests,

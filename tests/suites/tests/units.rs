@@ -74,7 +74,8 @@ mod lifecycle {
 }
 
 mod mlx5 {
-    use verbs_tests::mlx5::{Port, Setup, all, left_out};
+    use verbs_fixtures::functions::{Port, Setup};
+    use verbs_tests::mlx5::{all, left_out};
 
     #[test]
     fn a_setup_survives_the_environment() {
@@ -169,8 +170,9 @@ mod mlx5_attributes {
 }
 
 mod mlx5_connections {
+    use verbs_fixtures::functions::{Port, Setup};
+    use verbs_tests::mlx5::all;
     use verbs_tests::mlx5::connections::{SHORT, is_long};
-    use verbs_tests::mlx5::{Port, Setup, all};
 
     #[test]
     fn each_short_case_exists() {
@@ -217,8 +219,8 @@ mod mlx5_devinfo {
 mod mlx5_differential {
     use verbs_harness::runner::Stop;
 
+    use verbs_fixtures::functions::{Port, Setup};
     use verbs_tests::mlx5::differential::{REQUESTS, cases, same_lines};
-    use verbs_tests::mlx5::{Port, Setup};
 
     #[test]
     fn the_first_different_line_is_named() {
@@ -273,8 +275,8 @@ mod mlx5_ours {
 
 mod mlx5_pyverbs {
     use verbs_c_programs::pyverbs::Outcome;
+    use verbs_fixtures::functions::Port;
     use verbs_harness::runner::{CaseResult, skip};
-    use verbs_tests::mlx5::Port;
     use verbs_tests::mlx5::pyverbs::{enough, least, required};
 
     fn outcome(test: &str, verdict: CaseResult) -> Outcome {
@@ -322,8 +324,9 @@ mod mlx5_raw_ethernet {
 }
 
 mod mlx5_rdmacm {
+    use verbs_harness::listening::has_listener;
     use verbs_harness::process::Finished;
-    use verbs_tests::mlx5::rdmacm::{all_end_well, has_listener};
+    use verbs_tests::mlx5::rdmacm::all_end_well;
 
     #[test]
     fn a_listening_id_is_found_by_its_port() {

@@ -11,8 +11,9 @@
 use std::process::ExitCode;
 
 use verbs_c_programs::compiled;
+use verbs_fixtures::functions::{self, Setup};
 use verbs_harness::runner::{self, Options, left_out};
-use verbs_tests::mlx5::{self, Setup};
+use verbs_tests::mlx5;
 
 const USAGE: &str = "usage: guest-mlx5 --compile | [--list] [--usual] [--form erased|static] [--skip 'SUITE[: WHY]']... [--port ib|roce] [--functions 1|2] [SUITE...]";
 
@@ -60,7 +61,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup, bool)
             _ => options.only.push(arg),
         }
     }
-    options.env.push((mlx5::VARIABLE.to_owned(), setup.to_string()));
+    options.env.push((functions::VARIABLE.to_owned(), setup.to_string()));
     options.env.push(mlx5::ours::variable());
     Ok((options, setup, is_usual))
 }

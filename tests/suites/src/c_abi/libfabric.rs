@@ -11,7 +11,7 @@ use verbs_harness::process::Finished;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
-use super::{PAIRS, SUITE, program, unless_c_fails};
+use super::program::{PAIRS, SUITE, program, unless_c_fails};
 
 const PACKAGE: &str = "libfabric-bin";
 

@@ -1,7 +1,7 @@
 //! `c_abi`: unmodified programs on our `libibverbs.so.1` and `librdmacm.so.1`, compared and
 //! connected with the same programs on C's libraries.
 //!
-//! | module | programs |
+//! | module | content |
 //! |---|---|
 //! | [`utils`] | ibverbs-utils: ping-pongs between the libraries, the same output on either |
 //! | [`perftest`] | perftest: write, read, send and atomic between the libraries |
@@ -9,11 +9,13 @@
 //! | [`libfabric`] | `fi_pingpong` on libfabric's verbs provider, between the libraries |
 //! | [`ucx`] | `ucx_perftest` between the libraries |
 //! | [`pyverbs`] | rdma-core's tests for Python on both libraries, test by test |
+//! | [`program`](mod@program) | the command of a program on either library |
 //!
 //! `VERBS_C_ABI_DIR` is the directory of our libraries. Without it every case skips.
 
 mod libfabric;
 mod perftest;
+mod program;
 mod pyverbs;
 mod rdmacm;
 mod ucx;
@@ -21,18 +23,19 @@ mod utils;
 
 // For `tests/units.rs`.
 #[doc(hidden)]
+pub use self::program::unless_c_fails;
+#[doc(hidden)]
 pub use self::pyverbs::{RACES, lost_race, passed};
 
 use std::path::Path;
-use std::process::Command;
 
 use verbs_c_programs::arguments::{Device, same_on_both_libraries};
 use verbs_c_programs::beside_poller::waits_for_no_poller;
 use verbs_harness::process::Finished;
-use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::runner::{Case, CaseResult, fail, skip};
 use verbs_harness::tools::{DEVICE, Maker, linked_dir, run};
 
-const SUITE: &str = "c_abi";
+use self::program::{SUITE, program};
 
 /// The suite.
 pub fn cases() -> Vec<Case> {
@@ -52,37 +55,6 @@ pub fn cases() -> Vec<Case> {
         .chain(ucx::cases())
         .chain(pyverbs::cases())
         .collect()
-}
-
-/// The libraries of both ends, server first: at least one is ours.
-const PAIRS: [[Maker; 2]; 3] =
-    [[Maker::Linked, Maker::Theirs], [Maker::Theirs, Maker::Linked], [Maker::Linked, Maker::Linked]];
-
-/// Returns the command of an installed program on the library of `maker`.
-///
-/// # Errors
-/// A skip naming the package, if the program is not installed.
-fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Command> {
-    if !Path::new("/usr/bin").join(name).exists() {
-        return skip(format_args!("{name} is not installed (package {package})"));
-    }
-    maker.tool(name)
-}
-
-/// Runs a program that does not work with every kernel's rxe: if it fails, it runs again with both
-/// ends on C's library.
-///
-/// # Errors
-/// The failure; a skip with both reasons if C's library fails as well.
-pub fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) -> CaseResult {
-    let ended = run(ends);
-    let Err(Stop::Failed(why)) = &ended else { return ended };
-    match run([&Maker::Theirs; 2]) {
-        Err(Stop::Failed(other)) => {
-            skip(format_args!("fails with both ends on C's library, too: {other}; here: {why}"))
-        }
-        _ => ended,
-    }
 }
 
 /// Without this check, all other cases could pass on C's library.

@@ -11,7 +11,7 @@ use verbs_harness::process::Finished;
 use verbs_harness::runner::{Case, CaseResult, Stop};
 use verbs_harness::tools::{DEVICE, Maker, gid_index};
 
-use super::{PAIRS, SUITE, program};
+use super::program::{PAIRS, SUITE, program};
 
 /// The time limit of a run: both ends poll, on the two processors of an emulated guest.
 const LIMIT: Duration = Duration::from_secs(60);

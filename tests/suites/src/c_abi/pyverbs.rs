@@ -12,7 +12,7 @@ use verbs_c_programs::pyverbs::{self, Outcome, Run};
 use verbs_harness::runner::{self, Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{DEVICE, Maker, gid_index, linked_dir};
 
-use super::SUITE;
+use super::program::SUITE;
 
 /// The time limit of a run, which takes about half a minute on one library.
 const LIMIT: Duration = Duration::from_secs(300);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use verbs_c_programs::together::together;
 use verbs_fixtures::fabric::rxe_is_before;
+use verbs_harness::listening::wait_for_listening_id;
 use verbs_harness::pair::{both, told};
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
@@ -13,8 +14,8 @@ use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::perftest::{OPERATIONS, Way};
-use super::{PAIRS, SUITE, program};
-use crate::mlx5::rdmacm::{has_cmtimes_table, wait_for_listening_id};
+use super::program::{PAIRS, SUITE, program};
+use crate::mlx5::rdmacm::has_cmtimes_table;
 
 const PACKAGE: &str = "rdmacm-utils";
 

@@ -14,7 +14,7 @@ use verbs_harness::port;
 use verbs_harness::runner::{Case, CaseResult, Stop, skip};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker};
 
-use super::{PAIRS, SUITE, program, unless_c_fails};
+use super::program::{PAIRS, SUITE, program, unless_c_fails};
 
 const PACKAGE: &str = "ucx-utils";
 

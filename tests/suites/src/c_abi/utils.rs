@@ -7,7 +7,7 @@ use verbs_harness::process::Running;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker, PingPong, run};
 
-use super::{PAIRS, SUITE, program};
+use super::program::{PAIRS, SUITE, program};
 
 const PACKAGE: &str = "ibverbs-utils";
 

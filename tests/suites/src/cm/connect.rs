@@ -14,7 +14,7 @@ use verbs_harness::process;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::run;
 
-use super::{SUITE, at, here, server};
+use super::server::{SUITE, at, here, server};
 use crate::cm_sides::netdev;
 
 /// Returns the cases for any device.

@@ -15,8 +15,8 @@ use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
-use super::{SUITE, here};
-use crate::lifecycle::{back_to, resources};
+use super::server::{SUITE, here};
+use crate::lifecycle::counts::{back_to, resources};
 
 /// Returns the cases of devices whose connections the kernel ends.
 pub(super) fn cases() -> Vec<Case> {

@@ -14,8 +14,8 @@ use verbs_harness::runner::{Case, CaseResult, fail, skip};
 use verbs_harness::tools::run;
 
 use super::refuse::NOBODY;
-use super::{SUITE, at, here, server};
-use crate::lifecycle::{back_to, resources};
+use super::server::{SUITE, at, here, server};
+use crate::lifecycle::counts::{back_to, resources};
 
 /// Returns the cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {

@@ -11,6 +11,7 @@
 //! | [`moved`] | a bond that fails over |
 //! | [`process`] | forks and signals |
 //! | [`threads`] | several threads sharing a channel |
+//! | [`server`] | listeners on the device under test |
 //!
 //! The `connect` topics of the suite `conformance` cover InfiniBand ports and every device with an
 //! address.
@@ -24,15 +25,10 @@ mod moved;
 mod process;
 mod refuse;
 mod removed;
+mod server;
 mod threads;
 
-use std::net::{IpAddr, SocketAddr};
-
-use rdmacm::PortSpace;
-use verbs_fixtures::cm_fabric::{self, Server};
-use verbs_harness::runner::{Case, CaseResult, skip};
-
-const SUITE: &str = "cm";
+use verbs_harness::runner::Case;
 
 /// Returns the cases of the suite on rxe.
 pub fn cases() -> Vec<Case> {
@@ -67,22 +63,4 @@ pub fn of_any_device() -> Vec<Case> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-/// Returns the IPv4 address of the device under test.
-fn here() -> CaseResult<IpAddr> {
-    match cm_fabric::here()?.ip() {
-        Some(address) => Ok(address.ip()),
-        None => skip("the device has no IPv4 address"),
-    }
-}
-
-/// Returns an address with a port chosen by the connection manager.
-fn at(ip: IpAddr) -> SocketAddr {
-    SocketAddr::new(ip, 0)
-}
-
-/// Returns a listener on the device under test.
-fn server(space: PortSpace) -> CaseResult<Server> {
-    Server::new(at(here()?), space, 4)
 }

@@ -20,7 +20,7 @@ use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::sandbox::ip;
 use verbs_harness::tools::run;
 
-use super::{SUITE, at};
+use super::server::{SUITE, at};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!(SUITE, ids_are_told_that_their_bond_has_failed_over)

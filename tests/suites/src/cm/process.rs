@@ -21,7 +21,7 @@ use verbs_harness::forked;
 use verbs_harness::process::wait_until;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
-use super::{SUITE, at, here, server};
+use super::server::{SUITE, at, here, server};
 
 /// Returns the cases for the kernel's connection manager.
 pub(super) fn of_interface() -> Vec<Case> {

@@ -10,7 +10,7 @@ use verbs_fixtures::cm_fabric::{Client, Server, next};
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
-use super::{SUITE, at, here};
+use super::server::{SUITE, at, here};
 
 /// Returns the cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {

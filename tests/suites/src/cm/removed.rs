@@ -13,7 +13,7 @@ use verbs_fixtures::cm_fabric::{
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
-use super::{SUITE, at};
+use super::server::{SUITE, at};
 use crate::lifecycle::unplug::{ADDRESS, Interface, delete, spare, succeeds};
 
 pub(super) fn cases() -> Vec<Case> {

@@ -11,7 +11,7 @@ use verbs_fixtures::fabric::PATIENCE;
 use verbs_harness::cases;
 use verbs_harness::runner::{Case, CaseResult, fail};
 
-use super::{SUITE, at, here, server};
+use super::server::{SUITE, at, here, server};
 
 pub(super) fn cases() -> Vec<Case> {
     cases!(

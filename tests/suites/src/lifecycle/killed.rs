@@ -22,7 +22,8 @@ use verbs_harness::process::{self, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker, gid_index};
 
-use super::{All, SUITE, back_to, resources};
+use super::All;
+use super::counts::{SUITE, back_to, resources};
 
 /// The steps of [`die_at`].
 const STEPS: u32 = 10;

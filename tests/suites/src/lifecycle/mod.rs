@@ -4,12 +4,15 @@
 //! provider's device, so there the cases count the file descriptors and threads of the process.
 
 mod churn;
+pub(super) mod counts;
 mod killed;
 pub(super) mod unplug;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::process::{Command, Stdio};
+// For `tests/units.rs`.
+#[doc(hidden)]
+pub use self::counts::parse_resources;
+
+use std::process::Command;
 use std::time::Duration;
 
 use verbs::state::Rts;
@@ -19,18 +22,17 @@ use verbs::{
 };
 use verbs_fixtures::both;
 use verbs_fixtures::fabric::{
-    self, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, is_soft, pattern, under_test,
-    wait_for, wait_one, wait_remote_access_error,
+    self, PORT, Pair, Remote, Shape, connect, create_qp, eventually, filled, pattern, under_test, wait_for,
+    wait_one, wait_remote_access_error,
 };
 use verbs_harness::cases;
 use verbs_harness::port;
 use verbs_harness::process::{self, Running};
-use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
+use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 use verbs_harness::tools::{DEVICE, LIMIT, Maker, gid_index, run};
 
+use counts::{SUITE, back_to, fds, resources};
 use killed::a_process_killed_at_any_step_leaves_nothing;
-
-const SUITE: &str = "lifecycle";
 
 /// The suite.
 pub fn cases() -> Vec<Case> {
@@ -78,51 +80,6 @@ pub fn of_any_device() -> Vec<Case> {
     cases.extend(churn::cases());
     cases.extend(unplug::of_soft());
     cases
-}
-
-/// The number of the device's objects of each kind in the kernel.
-pub type Resources = BTreeMap<String, u64>;
-
-pub(super) fn resources() -> CaseResult<Resources> {
-    if is_soft()? {
-        let count = |of: &str| {
-            Ok::<_, Stop>((of.to_owned(), fs::read_dir(format!("/proc/self/{of}"))?.count() as u64))
-        };
-        return ["fd", "task"].into_iter().map(count).collect();
-    }
-    // Without threads, because their stacks would count as memory of the process.
-    let shown = match Command::new("rdma").args(["resource", "show"]).stdin(Stdio::null()).output() {
-        Ok(shown) => shown,
-        Err(why) => return skip(format_args!("no rdma tool (package iproute2): {why}")),
-    };
-    assert!(shown.status.success(), "{shown:?}");
-    let shown = String::from_utf8_lossy(&shown.stdout);
-    match parse_resources(&shown, under_test()) {
-        Some(resources) => Ok(resources),
-        None => fail(format_args!("no {} in {shown:?}", under_test())),
-    }
-}
-
-/// Parses a line such as `0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0`.
-pub fn parse_resources(text: &str, device: &str) -> Option<Resources> {
-    let line = text.lines().find_map(|line| line.split_once(&format!(": {device}: ")))?.1;
-    let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    words.chunks(2).map(|pair| Some(((*pair.first()?).to_owned(), pair.get(1)?.parse().ok()?))).collect()
-}
-
-/// Waits until the counts are back at the baseline, because objects may be destroyed in the
-/// background.
-pub(super) fn back_to(baseline: &Resources) -> CaseResult {
-    let mut now = resources()?;
-    let is_back = eventually("resources are back to what they were", || {
-        now = resources().unwrap_or_default();
-        now == *baseline
-    });
-    is_back.or_else(|_| fail(format_args!("the kernel has {now:?}, and had {baseline:?}")))
-}
-
-fn fds() -> CaseResult<usize> {
-    Ok(fs::read_dir("/proc/self/fd")?.count())
 }
 
 /// One object of each kind, connected, with requests posted.

@@ -40,7 +40,7 @@ use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::sandbox::{ip, private_network};
 use verbs_harness::tools::{LIMIT, Maker, run};
 
-use super::SUITE;
+use super::counts::{SUITE, fds};
 
 /// Returns the cases of the kernel's rxe.
 pub(super) fn cases() -> Vec<Case> {
@@ -465,7 +465,7 @@ fn of_a_soft_device() -> CaseResult<Interface> {
 fn a_soft_device_outlives_its_interface() -> CaseResult {
     let interface = of_a_soft_device()?;
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    let open = super::fds()?;
+    let open = fds()?;
     let device = verbs::soft::bind(ADDRESS.into())?;
     let context = device.open()?;
     let traffic = Traffic::start(&context)?;
@@ -490,7 +490,7 @@ fn a_soft_device_outlives_its_interface() -> CaseResult {
     assert!(events.iter().all(|event| of_port.contains(event)), "{events:?}");
     context.close()?;
     drop(device);
-    eventually("its descriptors are closed", || super::fds().is_ok_and(|now| now == open))
+    eventually("its descriptors are closed", || fds().is_ok_and(|now| now == open))
 }
 
 /// Waits for two events of a port. A port that came up late may raise others before.
@@ -553,7 +553,7 @@ fn a_soft_device_is_used_again_once_its_interface_is_back() -> CaseResult {
     use AsyncEventType as E;
     let interface = of_a_soft_device()?;
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    let open = super::fds()?;
+    let open = fds()?;
     // The near device, on the loopback interface, keeps its interface.
     let near_device = verbs::soft::bind(Ipv4Addr::LOCALHOST.into())?;
     let far_device = verbs::soft::bind(ADDRESS.into())?;
@@ -607,5 +607,5 @@ fn a_soft_device_is_used_again_once_its_interface_is_back() -> CaseResult {
     near.close()?;
     far.close()?;
     drop((near_device, far_device, interface));
-    eventually("its descriptors are closed", || super::fds().is_ok_and(|now| now == open))
+    eventually("its descriptors are closed", || fds().is_ok_and(|now| now == open))
 }

@@ -27,7 +27,7 @@ use verbs_fixtures::fabric::{
 };
 use verbs_harness::runner::{CaseResult, fail};
 
-use crate::lifecycle::{Resources, back_to, resources};
+use crate::lifecycle::counts::{Resources, back_to, resources};
 
 /// Command statuses, each with the driver's errno for it.
 ///

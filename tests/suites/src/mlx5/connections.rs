@@ -6,9 +6,9 @@
 //! role. They include XRC connections, which rxe lacks. C's programs run on C's library in the
 //! suite [`rdmacm`](super::rdmacm) and on ours in `c_abi.rdmacm`.
 
+use verbs_fixtures::functions::{Port, Setup};
 use verbs_harness::runner::Case;
 
-use super::{Port, Setup};
 use crate::{cm, cm_flags, cm_rates, cm_tools, listener};
 
 /// Returns the cases; none without two Ethernet ports, because InfiniBand ports have no address

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use verbs_fixtures::functions::{Port, Setup, address, device, gid_of_address, read_sysfs};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 use verbs_harness::tools::{Maker, run};
-
-use super::{Port, Setup, address, device, gid_of_address, read_sysfs};
 
 const SUITE: &str = "devinfo";
 

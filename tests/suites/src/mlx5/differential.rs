@@ -38,11 +38,10 @@ use std::time::Duration;
 
 use verbs_c_programs::compiled::{COMPILE, Program, compiled};
 use verbs_fixtures::control::Control;
+use verbs_fixtures::functions::{Port, Setup, device};
 use verbs_harness::process;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
-
-use super::{Port, Setup, device};
 
 const SUITE: &str = "differential";
 

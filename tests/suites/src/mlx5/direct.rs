@@ -8,12 +8,12 @@
 use std::process::Command;
 
 use verbs_c_programs::compiled::{Program, compiled};
+use verbs_fixtures::functions::{Setup, device};
 use verbs_harness::process;
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::differential::same_lines;
-use super::{Setup, device};
 
 const SUITE: &str = "direct";
 

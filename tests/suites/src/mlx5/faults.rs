@@ -14,6 +14,7 @@ use std::time::Duration;
 use verbs::{Cause, Context, CqInit, Errno};
 use verbs_fixtures::control::Control;
 use verbs_fixtures::fabric;
+use verbs_fixtures::functions::{Port, Setup, address, device, read_sysfs, sysfs};
 use verbs_fixtures::with_named;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{self, Case, CaseResult, Stop, fail, skip};
@@ -21,7 +22,7 @@ use verbs_harness::sandbox::ip;
 use verbs_harness::tools::{LIMIT, Maker, is_linked};
 
 use super::commands::{self, STATUSES};
-use super::{Port, Setup, address, device, live, read_sysfs, sysfs};
+use super::live;
 
 const SUITE: &str = "faults";
 

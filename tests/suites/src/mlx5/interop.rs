@@ -1,10 +1,10 @@
 //! `interop`: our tools and rdma-core's on ConnectX devices, against each other and side by side.
 
+use verbs_fixtures::functions::{Setup, device};
 use verbs_harness::runner::{Case, CaseResult};
 use verbs_harness::tools::{Maker, run};
 
 use super::pingpong::TRANSPORTS;
-use super::{Setup, device};
 
 const SUITE: &str = "interop";
 

@@ -57,15 +57,11 @@ pub use self::kernel_log::line;
 #[doc(hidden)]
 pub use self::raw_ethernet::{ReceiveQueue, mac_of_gid};
 
-use core::fmt;
-use core::str::FromStr;
-use std::fs;
-use std::path::PathBuf;
-
 use verbs_c_programs::compiled::Program;
 use verbs_c_programs::{arguments, beside_poller};
 use verbs_fixtures::control::Control;
-use verbs_harness::runner::{Case, CaseResult, Form, Stop, fail};
+use verbs_fixtures::functions::{Port, Setup};
+use verbs_harness::runner::{Case, Form, Stop, fail};
 use verbs_harness::tools::link_theirs;
 
 use self::kernel_log::KernelLog;
@@ -79,92 +75,6 @@ pub const PROGRAMS: [Program; 6] = [
     differential::PROGRAM,
     direct::PROGRAM,
 ];
-
-/// Devices of the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
-    /// Kind of port of its functions.
-    pub port: Port,
-    /// Number of functions.
-    pub functions: u8,
-}
-
-/// A kind of port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Port {
-    /// InfiniBand.
-    Ib,
-    /// Ethernet, with RoCE.
-    Roce,
-}
-
-impl FromStr for Port {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "ib" => Ok(Self::Ib),
-            "roce" => Ok(Self::Roce),
-            _ => Err(format!("unknown kind of port {text:?}; the kinds are ib and roce")),
-        }
-    }
-}
-
-impl fmt::Display for Port {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ib => "ib",
-            Self::Roce => "roce",
-        })
-    }
-}
-
-/// Variable describing the guest to the processes of cases, such as `ib 1`.
-pub const VARIABLE: &str = "VERBS_MLX5";
-
-impl Setup {
-    /// Returns the setup from the environment of a case's process.
-    #[must_use]
-    pub fn from_env() -> Option<Self> {
-        Self::read(&std::env::var(VARIABLE).ok()?)
-    }
-
-    /// Detects the setup. Without a device it is one function with an InfiniBand port; the first
-    /// case fails.
-    #[must_use]
-    pub fn found() -> Self {
-        let is_ethernet = read_sysfs(0, "ports/1/link_layer").is_ok_and(|layer| layer == "Ethernet");
-        let functions = if sysfs(1, "").exists() { 2 } else { 1 };
-        Self { port: if is_ethernet { Port::Roce } else { Port::Ib }, functions }
-    }
-
-    /// Parses the value of [`VARIABLE`].
-    #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
-        let (port, functions) = text.split_once(' ')?;
-        Some(Self { port: port.parse().ok()?, functions: functions.parse().ok()? })
-    }
-
-    /// Returns the numbers of the functions.
-    pub fn numbers(self) -> impl Iterator<Item = u8> {
-        0..self.functions
-    }
-
-    /// Returns the GID index for programs. Ethernet requires the GID of the netdev's address;
-    /// InfiniBand needs none.
-    fn usual_gid(self, function: u8) -> CaseResult<Option<u32>> {
-        match self.port {
-            Port::Ib => Ok(None),
-            Port::Roce => gid_of_address(function).map(Some),
-        }
-    }
-}
-
-impl fmt::Display for Setup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.port, self.functions)
-    }
-}
 
 /// Returns all cases for a guest, in execution order. The last ones break the device. The very last
 /// one removes it: with our library in a guest with Ethernet ports, with C's in the other one.
@@ -308,37 +218,4 @@ fn watched(case: Case) -> Case {
         verdict
     };
     Case { name, deadline, run: Box::new(run) }
-}
-
-/// Returns a function's device name.
-fn device(function: u8) -> String {
-    format!("mlx5_{function}")
-}
-
-/// Returns a path below a function's directory in sysfs.
-fn sysfs(function: u8, rest: &str) -> PathBuf {
-    PathBuf::from(format!("/sys/class/infiniband/{}/{rest}", device(function)))
-}
-
-fn read_sysfs(function: u8, rest: &str) -> CaseResult<String> {
-    let path = sysfs(function, rest);
-    let text = fs::read_to_string(&path).map_err(|e| Stop::from(e).context(path.display()))?;
-    Ok(text.trim_end().to_owned())
-}
-
-/// Returns the address of a function's netdev.
-fn address(function: u8) -> String {
-    format!("10.9.9.{}", u32::from(function) + 1)
-}
-
-/// Returns the index of the RoCE v2 GID of the netdev's address.
-fn gid_of_address(function: u8) -> CaseResult<u32> {
-    let gid = format!("0000:0000:0000:0000:0000:ffff:0a09:09{:02x}", u32::from(function) + 1);
-    let read = |what: &str, index: u32| read_sysfs(function, &format!("ports/1/{what}/{index}"));
-    let is_it = |index: &u32| {
-        read("gids", *index).is_ok_and(|text| text == gid)
-            && read("gid_attrs/types", *index).is_ok_and(|text| text == "RoCE v2")
-    };
-    let found = (0..256).find(is_it);
-    found.ok_or_else(|| Stop::Failed(format!("{} has no RoCE v2 GID {gid}", device(function))))
 }

@@ -5,6 +5,7 @@
 //! purpose make the model complain ([`PROVOKED`]).
 
 use verbs_fixtures::fabric;
+use verbs_fixtures::functions::device;
 use verbs_harness::runner::Case;
 
 use crate::{fork, fuzz, lifecycle, negative};
@@ -58,5 +59,5 @@ fn entry(table: &[(&'static str, &[&str])], name: &str) -> Option<&'static str> 
 
 /// Returns the variable naming the device under test, with its value.
 pub fn variable() -> (String, String) {
-    (fabric::VARIABLE.to_owned(), super::device(0))
+    (fabric::VARIABLE.to_owned(), device(0))
 }

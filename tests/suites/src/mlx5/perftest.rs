@@ -5,14 +5,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use verbs_c_programs::perftest::row;
+use verbs_fixtures::functions::{Port, Setup, address, device, in_peer};
+use verbs_harness::listening::wait_for_listening_id;
 use verbs_harness::pair::{both, meet};
 use verbs_harness::port;
 use verbs_harness::process::{Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, skip};
 use verbs_harness::tools::Maker;
 
-use super::rdmacm::{in_peer, wait_for_listening_id};
-use super::{Port, Setup, address, device, raw_ethernet};
+use super::raw_ethernet;
 
 pub(super) const SUITE: &str = "perftest";
 

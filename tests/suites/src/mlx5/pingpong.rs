@@ -6,13 +6,12 @@
 
 use std::process::Command;
 
+use verbs_fixtures::functions::{Port, Setup, device};
 use verbs_harness::pair::meet;
 use verbs_harness::port;
 use verbs_harness::process::Finished;
 use verbs_harness::runner::{Case, CaseResult, Stop};
 use verbs_harness::tools::{LIMIT, Maker};
-
-use super::{Port, Setup, device};
 
 const SUITE: &str = "pingpong";
 

@@ -12,10 +12,9 @@
 use std::time::Duration;
 
 use verbs_c_programs::pyverbs::{self, Outcome, Run, compare};
+use verbs_fixtures::functions::{Port, Setup, device};
 use verbs_harness::runner::{self, Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{Maker, linked_dir};
-
-use super::{Port, Setup, device};
 
 const SUITE: &str = "pyverbs";
 

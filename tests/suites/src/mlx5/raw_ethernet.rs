@@ -11,13 +11,13 @@ use std::process::Command;
 
 use verbs_c_programs::perftest::row;
 use verbs_fixtures::control::Control;
+use verbs_fixtures::functions::{Port, Setup, device, read_sysfs};
 use verbs_harness::pair::{both, told};
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::Maker;
 
 use super::perftest::{LIMIT, SUITE};
-use super::{Port, Setup, device, read_sysfs};
 
 /// A program and its parameters.
 #[derive(Clone, Copy, Debug)]

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_fixtures::functions::{Port, Setup, address, in_peer};
+use verbs_harness::listening::wait_for_listening_id;
 use verbs_harness::pair::{meet, told};
 use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 use verbs_harness::tools::{LIMIT, Maker, run};
-
-use super::{Port, Setup, address};
 
 const SUITE: &str = "rdmacm";
 
@@ -123,13 +123,6 @@ impl Side {
         Maker::Theirs.prepare(&mut command)?;
         Ok(if self == Self::Peer { in_peer(&command) } else { command })
     }
-}
-
-/// Returns the command for the namespace of the second function's netdev.
-pub(crate) fn in_peer(command: &Command) -> Command {
-    let mut inside = Command::new("ip");
-    inside.args(["netns", "exec", "peer"]);
-    process::under(inside, command)
 }
 
 fn ping(from: Side, size: &str) -> CaseResult {
@@ -281,36 +274,4 @@ fn connected(
     let patience =
         if client.as_ref().is_ok_and(|end| end.status.success()) { LIMIT } else { Duration::from_secs(3) };
     Ok([serves.finish(patience)?, client])
-}
-
-/// Waits until a program listens at an rdma_cm port, which socket tables do not show.
-pub(crate) fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
-    let listens = || {
-        let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;
-        Ok::<_, Stop>(has_listener(&listed.stdout, port))
-    };
-    let mut problem = None;
-    let came = process::wait_until(LIMIT, || match listens() {
-        Ok(listens) => listens || server.has_ended(),
-        Err(why) => {
-            problem = Some(why);
-            true
-        }
-    });
-    match problem {
-        Some(why) => Err(why),
-        // A server that has ended reports the reason.
-        None if came => Ok(()),
-        None => fail(format_args!("no program listens at rdma_cm port {port}")),
-    }
-}
-
-/// Parses `link mlx5_0/1 cm-idn 9 state LISTEN ps TCP pid 176 comm rping src-addr 10.9.9.1:7174
-/// dst-addr 0.0.0.0:0`.
-pub fn has_listener(listed: &str, port: u16) -> bool {
-    let port = format!(":{port}");
-    listed.lines().filter(|line| line.contains(" state LISTEN ")).any(|line| {
-        let source = line.split_once(" src-addr ").and_then(|(_, rest)| rest.split_ascii_whitespace().next());
-        source.is_some_and(|source| source.ends_with(&port))
-    })
 }

@@ -9,12 +9,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use verbs_c_programs::ucx::{Test, batch, check};
+use verbs_fixtures::functions::{Setup, device};
 use verbs_harness::pair::meet;
 use verbs_harness::port;
 use verbs_harness::runner::{Case, CaseResult, skip};
 use verbs_harness::tools::Maker;
-
-use super::{Setup, device};
 
 const SUITE: &str = "ucx";
 

@@ -9,8 +9,8 @@ use verbs_fixtures::fabric::rxe_is_before;
 use verbs_harness::port;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 
+use super::ends::{SUITE, finish_both};
 use super::wire::{Family, Wire};
-use super::{SUITE, finish_both};
 use crate::cm::killed;
 
 /// The time limit of a case: each lost message of the connection manager costs 4.3 s.

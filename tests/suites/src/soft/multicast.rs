@@ -16,7 +16,7 @@ use verbs_fixtures::fabric::{
 };
 use verbs_harness::runner::{Case, CaseResult, fail};
 
-use super::SUITE;
+use super::ends::SUITE;
 use super::wire::{Family, NAMESPACE, RXE, Wire};
 
 pub(super) fn cases() -> impl Iterator<Item = Case> {

@@ -9,8 +9,8 @@ use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 use verbs_harness::tools::{LIMIT, Maker};
 
+use super::ends::{SUITE, finish_both};
 use super::wire::{Family, SOFT, Wire};
-use super::{SUITE, finish_both};
 
 /// Links that carry packets of every path MTU.
 const LARGE: u32 = 9000;

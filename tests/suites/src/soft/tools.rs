@@ -6,14 +6,13 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use verbs_harness::listening::wait_for_listening_id;
 use verbs_harness::pair::told;
 use verbs_harness::process::{self, Running};
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
 
 use super::wire::{Family, Wire};
-use crate::cm_flags::SUITE;
-use crate::mlx5::rdmacm::wait_for_listening_id;
 
 /// A tool: its port, the kernel's number of its port space in hexadecimal, the flags of the server
 /// and of the client. The client's last flag takes the address.
@@ -65,12 +64,12 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// The cases.
-pub(crate) fn cases() -> impl Iterator<Item = Case> {
-    WAYS.iter().flat_map(|way| {
+/// Returns the cases, for another suite.
+pub(crate) fn cases(suite: &'static str) -> impl Iterator<Item = Case> {
+    WAYS.iter().flat_map(move |way| {
         [true, false].into_iter().map(move |soft_listens| {
             let ends = if soft_listens { "ours on soft serve theirs" } else { "theirs serve ours on soft" };
-            Case::new(SUITE, format!("tools {}, {ends}", way.name), move || {
+            Case::new(suite, format!("tools {}, {ends}", way.name), move || {
                 let wire = Wire::new(1500)?;
                 way.netem.map_or(Ok(()), |netem| wire.disturb(netem))?;
                 way.tools.iter().try_for_each(|tool| tool.run(&wire, way.family, soft_listens))

@@ -6,7 +6,7 @@ use verbs_fixtures::fabric::{Arena, Pair, Shape, is_mlx5, is_rxe, pattern, rereg
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::super::SUITE;
-use super::{
+use super::requests::{
     ALL, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, allowed, exchange, in_page, in_use, read, receive_refused,
     refused, write,
 };

@@ -8,7 +8,7 @@ use verbs_fixtures::fabric::{Arena, Pair, Shape, pattern, post_recv, post_send, 
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::super::SUITE;
-use super::{ALL, LOCAL_WRITE, allowed, faa, lacks, read, refused, write};
+use super::requests::{ALL, LOCAL_WRITE, allowed, faa, lacks, read, refused, write};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

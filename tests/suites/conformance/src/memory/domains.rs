@@ -14,7 +14,7 @@ use verbs_fixtures::fabric::{
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::super::SUITE;
-use super::{cas, exchange, faa, in_use, lacks, read, receive_refused, refused, write};
+use super::requests::{cas, exchange, faa, in_use, lacks, read, receive_refused, refused, write};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

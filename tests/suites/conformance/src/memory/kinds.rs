@@ -10,7 +10,7 @@ use verbs_fixtures::fabric::{
 use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::super::SUITE;
-use super::{ALL, LOCAL_WRITE, allowed, cas, exchange, faa, lacks, read, refused, write};
+use super::requests::{ALL, LOCAL_WRITE, allowed, cas, exchange, faa, lacks, read, refused, write};
 
 pub(super) fn cases() -> Vec<Case> {
     both!(

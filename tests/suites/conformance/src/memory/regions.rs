@@ -11,7 +11,7 @@ use verbs_fixtures::fabric::{
 use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 use super::super::SUITE;
-use super::{
+use super::requests::{
     ALL, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, allowed, cas, exchange, faa, in_page, read,
     receive_refused, refused, write,
 };

@@ -45,7 +45,7 @@ use verbs_fixtures::with_named;
 use verbs_harness::pattern::Choices;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 
-use super::{Resources, SUITE, back_to, fds, resources};
+use super::counts::{Resources, SUITE, back_to, fds, resources};
 use make::{Kind, Lacking};
 use thing::{Held, Thing};
 

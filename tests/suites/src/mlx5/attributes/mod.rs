@@ -22,10 +22,9 @@ use verbs_c_programs::compiled::{Program, compiled};
 use verbs_c_programs::record::compare::{Difference, differences, unexplained};
 use verbs_c_programs::record::normal::{Step, steps};
 use verbs_c_programs::record::tracer;
+use verbs_fixtures::functions::{Port, Setup, device};
 use verbs_harness::runner::{Case, CaseResult, fail};
 use verbs_harness::tools::{LIMIT, Maker};
-
-use super::{Port, Setup, device};
 
 const SUITE: &str = "differential";
 

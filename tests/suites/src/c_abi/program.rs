@@ -1,0 +1,40 @@
+//! [`program`]: the command of an installed program on either library. Also the suite's name.
+
+use std::path::Path;
+use std::process::Command;
+
+use verbs_harness::runner::{CaseResult, Stop, skip};
+use verbs_harness::tools::Maker;
+
+pub(super) const SUITE: &str = "c_abi";
+
+/// The libraries of both ends, server first: at least one is ours.
+pub(super) const PAIRS: [[Maker; 2]; 3] =
+    [[Maker::Linked, Maker::Theirs], [Maker::Theirs, Maker::Linked], [Maker::Linked, Maker::Linked]];
+
+/// Returns the command of an installed program on the library of `maker`.
+///
+/// # Errors
+/// A skip naming the package, if the program is not installed.
+pub(super) fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Command> {
+    if !Path::new("/usr/bin").join(name).exists() {
+        return skip(format_args!("{name} is not installed (package {package})"));
+    }
+    maker.tool(name)
+}
+
+/// Runs a program that does not work with every kernel's rxe: if it fails, it runs again with both
+/// ends on C's library.
+///
+/// # Errors
+/// The failure; a skip with both reasons if C's library fails as well.
+pub fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) -> CaseResult {
+    let ended = run(ends);
+    let Err(Stop::Failed(why)) = &ended else { return ended };
+    match run([&Maker::Theirs; 2]) {
+        Err(Stop::Failed(other)) => {
+            skip(format_args!("fails with both ends on C's library, too: {other}; here: {why}"))
+        }
+        _ => ended,
+    }
+}

@@ -1,0 +1,25 @@
+//! [`finish_both`]: the end of both peers' processes. Also the suite's name.
+
+use std::io;
+use std::time::Duration;
+
+use verbs_harness::process::{self, Finished, Running};
+
+pub(super) const SUITE: &str = "soft_interop";
+
+/// Waits for both ends, a server first. After one fails, the other gets only a short time.
+pub(super) fn finish_both(
+    mut ends: [Running; 2],
+    limit: Duration,
+) -> io::Result<[Result<Finished, Finished>; 2]> {
+    /// The time for the last messages of an end that has lost its peer.
+    const LAST_WORDS: Duration = Duration::from_secs(5);
+    let both_or_a_failure = || {
+        let [one, other] = ends.each_mut().map(|end| end.status());
+        let has_failed = |status: Option<bool>| status == Some(false);
+        one.is_some() && other.is_some() || has_failed(one) || has_failed(other)
+    };
+    process::wait_until(limit, both_or_a_failure);
+    let [server, client] = ends;
+    Ok([server.finish(LAST_WORDS)?, client.finish(LAST_WORDS)?])
+}
