@@ -6,9 +6,7 @@
 //! row is written by hand: a reason, a path, or `not yet`.
 //!
 //! `BLESS=1 cargo test -p verbs-tests --test libibverbs` generates the rows for aliases, `not yet`
-//! for names without a row, and the numbers at the top. [`guides`] checks the tables of the manual
-//! in the same way. The package in `tests/paths` compiles the paths of these pages. It is separate,
-//! so that this test still builds after an item is renamed, and corrects the page.
+//! for names without a row, and the numbers at the top. [`guides`] checks the tables of the manual.
 
 mod guides;
 mod page;
@@ -80,7 +78,7 @@ fn blessed(scan: &Scan, page: &str) -> String {
 
 /// Returns whether a row consists of paths and one is gone, because the item lost its alias.
 fn is_stale(scan: &Scan, row: &str) -> bool {
-    row.starts_with('`') && quoted(row).any(|path| !scan.items.contains_key(path))
+    row.starts_with('`') && quoted(row).any(|path| !scan.items.contains(path))
 }
 
 #[test]
@@ -102,15 +100,14 @@ fn every_name_of_libibverbs_has_a_true_row() {
 }
 
 #[test]
-fn every_path_of_the_pages_is_an_item() {
+fn every_path_of_the_page_is_an_item() {
     if std::env::var_os("BLESS").is_some() {
         // Another test replaces the page.
         return;
     }
-    let scan = scan::scan(&root());
-    let paths = page::paths(&root(), &scan);
-    assert!(paths.unknown.is_empty(), "neither items nor rows of NO_PATHS: {:#?}", paths.unknown);
-    assert!(paths.items.len() > 700, "{} paths", paths.items.len());
+    let (known, unknown) = page::check(&page::read(&root()), &scan::scan(&root()));
+    assert!(unknown.is_empty(), "neither items nor rows of NO_PATHS: {unknown:#?}");
+    assert!(known > 700, "{known} paths");
 }
 
 #[test]

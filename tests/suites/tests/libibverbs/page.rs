@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::guides;
 use super::scan::Scan;
 
 const NAMES: &str = include_str!("names.txt");
@@ -43,32 +42,20 @@ pub(crate) fn quoted(row: &str) -> impl Iterator<Item = &str> {
     row.split('`').skip(1).step_by(2)
 }
 
-/// The paths that pages name.
-#[derive(Default)]
-pub(crate) struct Paths<'a> {
-    /// The names of items.
-    pub(crate) items: BTreeSet<&'a str>,
-    /// Other words, each with the name in its row.
-    pub(crate) unknown: Vec<String>,
-}
-
-impl<'a> Paths<'a> {
-    pub(crate) fn add(&mut self, scan: &'a Scan, name: &str, path: &str) {
-        match scan.items.get_key_value(path) {
-            Some((path, _)) => drop(self.items.insert(path)),
-            None => self.unknown.push(format!("{name}: {path}")),
-        }
-    }
-}
-
-/// Returns the paths of this page and of the tables in the manual.
-pub(crate) fn paths<'a>(root: &Path, scan: &'a Scan) -> Paths<'a> {
+/// Returns the number of paths in the page, and the words that are neither a path of an item nor
+/// explained, each with the name in its row.
+pub(crate) fn check(page: &str, scan: &Scan) -> (usize, Vec<String>) {
     let names: BTreeSet<_> = names().into_iter().map(|(_, name)| name).collect();
     let is_other = |word: &str| NO_PATHS.iter().any(|(other, _)| *other == word) || names.contains(word);
-    let mut paths = Paths::default();
-    for (name, here) in rows(&read(root)) {
-        quoted(&here).filter(|word| !is_other(word)).for_each(|word| paths.add(scan, &name, word));
+    let (mut known, mut unknown) = (0, Vec::new());
+    for (name, here) in rows(page) {
+        for word in quoted(&here).filter(|word| !is_other(word)) {
+            if scan.items.contains(word) {
+                known += 1;
+            } else {
+                unknown.push(format!("{name}: {word}"));
+            }
+        }
     }
-    guides::add_paths(root, scan, &mut paths);
-    paths
+    (known, unknown)
 }
