@@ -80,9 +80,9 @@ struct Scene {
 struct Outcome {
     connected: Vec<u64>,
     refused: usize,
-    /// The connections that the server's program got.
+    /// Connections that reached the server's program.
     accepted: usize,
-    /// The requests of the flood that the program got.
+    /// Flood requests that reached the program.
     of_flood: usize,
 }
 

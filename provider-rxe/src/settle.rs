@@ -108,11 +108,11 @@ fn on(release: &str, version: &str) -> (Wait, Wait) {
     (wait(WORKQUEUES), wait(REFERENCES))
 }
 
-/// The first release, of those whose sources were read, with tasks in workqueues, so that RESET
-/// waits for them.
+/// The first release with tasks in workqueues, among the sources read. From it on, RESET waits for
+/// the tasks.
 const WORKQUEUES: (u32, u32) = (6, 12);
 
-/// The first release, of those whose sources were read, where deregistering waits for references.
+/// The first release where deregistering waits for references, among the sources read.
 const REFERENCES: (u32, u32) = (6, 1);
 
 /// Waits for an RCU grace period.

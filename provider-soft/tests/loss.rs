@@ -1,5 +1,4 @@
-//! The device itself loses no packet: it handles every packet accepted and not dropped by the
-//! kernel.
+//! The device itself loses no packet: it handles every packet that the kernel delivers.
 
 mod common;
 

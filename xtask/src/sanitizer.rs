@@ -3,11 +3,11 @@
 //!
 //! Only nightly toolchains have sanitizers. ThreadSanitizer has to see the standard library's own
 //! accesses: otherwise a lock in it orders nothing, and every `Arc` that is dropped looks like a
-//! race. AddressSanitizer would miss what the standard library reads and writes for a caller. It is
-//! therefore built with the program ([`toolchain`]).
+//! race. AddressSanitizer would miss accesses inside the standard library. It is therefore built
+//! with the program ([`toolchain`]).
 //!
-//! The program of random calls is built for every run of all tests ([`Sanitizer::build`]): code is
-//! generated for what it calls and for nothing else of the standard library and other crates.
+//! Every run of all tests builds the program of random calls ([`Sanitizer::build`]). It contains
+//! only the functions of the standard library and of other crates that it calls.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -130,7 +130,7 @@ impl Sanitizer {
     }
 }
 
-/// The folder of what is built with sanitizers.
+/// The folder of builds with sanitizers.
 fn sanitizers() -> Result<PathBuf> {
     Ok(cargo::target_directory()?.join("sanitizer"))
 }

@@ -16,7 +16,7 @@ pub(crate) struct CmdFd {
     stands_for: Option<(u64, u64)>,
 }
 
-/// The files that represent devices without a file.
+/// Files shown as `cmd_fd` for devices that have none.
 static STAND_INS: ForkLock<Vec<(u64, u64)>> = ForkLock::new(Vec::new());
 
 impl CmdFd {

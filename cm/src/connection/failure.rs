@@ -105,8 +105,7 @@ impl ConnectError {
     }
 }
 
-/// Returns the reason why an address is not reached by the process's soft devices, its only
-/// devices.
+/// Explains why the soft devices, the only ones of this process, do not reach an address.
 fn of_soft(to: SocketAddr, ports: &[Port]) -> String {
     let name = |port: &Port| match port.reaches_network() {
         true => port.address().to_string(),

@@ -30,8 +30,8 @@ fn receive(gsi: &Gsi) -> Message {
     receive_beside(gsi, None).2
 }
 
-/// Returns the next message with its sender and its transaction id. Meanwhile answers the clients
-/// of a listener's name.
+/// Returns the next message with its sender and its transaction id. Meanwhile serves clients of the
+/// listener's socket.
 fn receive_beside(gsi: &Gsi, name: Option<&ListenerName>) -> (MadAddress, u64, Message) {
     loop {
         if let Some(received) = gsi.recv() {

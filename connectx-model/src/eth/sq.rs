@@ -25,9 +25,9 @@ use crate::qp::request::{COMPLETE_ALWAYS, COMPLETE_ERRORS};
 use crate::state::eth::{FRAME_COST, QueueState, Rung};
 use crate::trace::format::{self, Address, Queue};
 
-/// Bytes of a basic block.
+/// The size of a basic block, in bytes.
 pub(crate) const BLOCK: u64 = 64;
-/// Bytes of the unit of a work request's length.
+/// The unit of a work request's length, in bytes.
 const UNIT: usize = 16;
 /// Opcodes of work requests.
 const NOP: u32 = 0x00;

@@ -307,5 +307,5 @@ impl Tally {
     }
 }
 
-/// The name of flow rules in the errors of objects that they use.
+/// The name of flow rules in `EBUSY` errors of objects they use.
 pub(crate) const RULES: &str = "flow rules";

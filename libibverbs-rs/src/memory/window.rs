@@ -125,7 +125,7 @@ struct Inner {
     /// The present key.
     rkey: u32,
     state: State,
-    /// The last queue pair's list it was added to.
+    /// The list of the queue pair it was last added to.
     enlisted: Weak<List>,
 }
 

@@ -6,10 +6,10 @@
 //!      └─► connect to the name ─► Pending ─► poll ───► keep
 //! ```
 //!
-//! Checking a listener takes one `send(2)` on a socket kept for it. A listener on the address
-//! itself comes before one on all addresses, even if the cache names the latter: its name is tried
-//! first. A listener of another user is compared again each time, because another listener may now
-//! be on all addresses.
+//! Checking a listener takes one `send(2)` on a socket kept for it. A listener bound to the address
+//! is tried before one bound to all addresses, even if only the latter is cached. A listener of
+//! another user is compared again each time, because another listener may now be bound to all
+//! addresses.
 //!
 //! # One request for all resolutions
 //! While a request to a listener is pending, further resolutions share it ([`Resolution::Shared`]).

@@ -590,8 +590,7 @@ impl DeviceState {
     }
 }
 
-/// The number of receives that empty the socket if nothing more arrives: each takes 16 small
-/// datagrams, or one joined from many.
+/// Receive calls that drain a full socket. Each takes 16 small datagrams or one coalesced one.
 const CAUGHT_UP: u32 = 1024;
 
 /// The number of attempts by an exiting process to get the lock.

@@ -193,12 +193,12 @@ impl AsFd for Membership {
     }
 }
 
-/// Returns the beginning of the names of an address.
+/// Returns the common prefix of the socket names of an address.
 pub(super) fn base_name(address: IpAddr, port: u16, scope: u32) -> String {
     base_of(geteuid().as_raw(), address, port, scope)
 }
 
-/// Returns the names of the processes of a user that share an address: they have one of them.
+/// Returns the group socket names of a user's processes that share an address; they use one of them.
 pub(crate) fn group_names(uid: u32, address: IpAddr, port: u16, scope: u32) -> [String; 2] {
     let base = base_of(uid, address, port, scope);
     [Reach::Network, Reach::Host].map(|reach| names_of(&base, reach) + GROUP)
@@ -209,7 +209,7 @@ fn base_of(uid: u32, address: IpAddr, port: u16, scope: u32) -> String {
     format!("verbs-soft/share/1/{uid}/{address}%{scope}/{port}")
 }
 
-/// Returns the beginning of the names of a group.
+/// Returns the common prefix of the socket names of a group.
 fn names_of(base: &str, reach: Reach) -> String {
     match reach {
         Reach::Network => base.to_owned(),

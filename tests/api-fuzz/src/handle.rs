@@ -364,7 +364,7 @@ macro_rules! step {
     };
 }
 
-/// Returns from the function with a hidden handle, its provider named if this program names it.
+/// Returns the handle with its provider named, if this build names it.
 macro_rules! named {
     ($hidden:expr) => {{
         let hidden = $hidden;

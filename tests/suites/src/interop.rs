@@ -151,7 +151,7 @@ fn outputs() -> impl Iterator<Item = Case> {
     })
 }
 
-/// Returns the cases that compare the output of misuse.
+/// Returns the cases that compare the output for wrong arguments.
 fn misuses() -> impl Iterator<Item = Case> {
     /// A port without a server, formerly assigned to tcpmux.
     const NO_SERVER: &[&str] = &["-p", "1", "127.0.0.1"];

@@ -12,7 +12,7 @@ use crate::types::{
     CompCntrAttachOps, CompCntrEntry, CounterAttachAttr, FlowActionEspAttr, FlowAttr, ReadCountersFlags,
 };
 
-/// Defines an object that is a handle of the kernel and its destruction.
+/// Defines an object that holds a kernel handle, and its `Destroy`.
 macro_rules! kernel_object {
     ($(#[$doc:meta])* $name:ident, $destroy:path) => {
         $(#[$doc])*

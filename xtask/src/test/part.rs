@@ -13,7 +13,7 @@ pub(super) enum Part {
     Mutants,
     /// Unit tests, suites, programs and guests for aarch64, emulated
     Aarch64,
-    /// Programs that others wrote, on the C libraries
+    /// Third-party programs on our C libraries
     Programs,
     /// All suites on rxe of Linux 5.10
     #[value(name = "rxe-5.10")]

@@ -15,7 +15,7 @@ use super::{Args, Only};
 /// Stages and guests.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// Stages of seconds, before everything else.
+    /// Stages that take seconds and run first.
     text: &'static [Stage],
     /// Stages that build in the workspace's folder.
     workspace: &'static [Stage],

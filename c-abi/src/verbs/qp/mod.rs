@@ -208,7 +208,7 @@ fn publish<P: Provider>(
 /// The reason of a queue pair with an option of ConnectX on another device.
 const NOT_MLX5: &str = "only ConnectX places data in completions";
 
-/// Downcasts an object to ConnectX's type, which it has on such a device.
+/// Downcasts an object to its ConnectX type; `EOPNOTSUPP` on other devices.
 fn as_mlx5<T: Any, U: Any>(object: Option<&T>) -> Result<Option<&U>, Error> {
     let other = || refused("create_qp", Errno::OPNOTSUPP, NOT_MLX5);
     object.map(|object| (object as &dyn Any).downcast_ref::<U>().ok_or_else(other)).transpose()

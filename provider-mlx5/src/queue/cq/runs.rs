@@ -1,10 +1,9 @@
 //! Runs: consecutive completions of one kind from the current queue pair, copied out at once.
 //!
-//! The queue pair of a run is looked up once and the queue's tail moves once. The flag of pending
-//! changes is read once after the last entry and covers all entries before it. If changes are
-//! pending, no part of the run has taken effect yet, and the slow path takes its first completion.
-//! A receive of a shared receive queue frees its entry at once, so the flag is read before each of
-//! those.
+//! The queue pair of a run is looked up once and the queue's tail moves once. The poller checks for
+//! pending changes once after the last entry. If there are any, it discards the run, which has had
+//! no effect yet, and the slow path takes its first completion. A receive of a shared receive queue
+//! frees its entry at once, so the poller checks before each of those.
 //!
 //! A run ends at the end of the ring, where the owner bit changes.
 //!

@@ -81,7 +81,7 @@ impl Model {
         Ok(Model { process, directory: directory.to_owned(), output })
     }
 
-    /// Waits for its end after QEMU's, and reads its verdict.
+    /// Waits until the model exits, after QEMU, and reads its verdict.
     pub(in crate::vm) fn finish(mut self) -> Verdict {
         let status = self.process.wait(Instant::now() + END_LIMIT);
         self.process.kill();

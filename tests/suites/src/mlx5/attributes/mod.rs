@@ -2,8 +2,8 @@
 //! the kernel, in one boot. Each difference must be in the [table](table::ROWS); each row of the
 //! table must have a difference.
 //!
-//! In steps, `tests/c/differential/attributes.c` makes each libibverbs call that reaches the
-//! kernel. A [tracer program](tracer) reads its commands from outside, on either library.
+//! `tests/c/differential/attributes.c` makes every libibverbs call that reaches the kernel, step by
+//! step. A [tracer](tracer) records its commands with either library.
 //!
 //! `arguments` compares the results of calls with [odd arguments](verbs_c_programs::arguments) in
 //! the same way.
