@@ -1,5 +1,8 @@
 //! Instructions of a function or a program, counted by callgrind for benches: the program runs
 //! itself under `valgrind`. The counts do not depend on the machine's speed or load.
+//!
+//! The crate gungraun needs its runner installed in the same version, and reports the totals of a
+//! benchmark. Our benches need the cost of one call, without the harness, also in a C program.
 
 use std::path::Path;
 use std::process::Command;
