@@ -1,5 +1,8 @@
-//! Programs that this one runs: their output, their time limits, and the ports at which two of them
-//! find each other.
+//! Programs run by this one: their output, their time limits, and the ports for pairs of them.
+//!
+//! The crate `duct` waits with deadlines, and `process-wrap` ends groups of processes. Neither
+//! waits for a line of output or a listening port, or has the kernel kill a program with this one
+//! ([`tied`]).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -132,7 +135,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Ends the program, and returns what it printed in lines that nothing has taken.
+    /// Ends the program, and returns the lines that were not read before.
     pub(crate) fn end(mut self) -> String {
         self.kill();
         self.lines.iter().map(|line| line + "\n").collect()
@@ -166,7 +169,7 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended with success, and returns what it printed. Programs of rdma-core
+    /// Waits until it has ended with success, and returns its output. Programs of rdma-core
     /// report wrong data in a line, and exit with 0 nevertheless.
     pub(crate) fn finish(mut self, deadline: Instant) -> Result<String> {
         let (name, status) = (self.name, self.wait(deadline)?);
@@ -183,8 +186,8 @@ impl Drop for Process {
     }
 }
 
-/// Runs a client once its server, with this process number, is listening. Returns what the client
-/// printed after both have ended with success.
+/// Runs a client once its server, with this process number, is listening. Returns the client's
+/// output after both have ended with success.
 pub(crate) fn pair(
     mut server: Process,
     is_listening: impl Fn(u32) -> bool,

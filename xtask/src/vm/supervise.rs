@@ -7,6 +7,8 @@
 //! ```
 //!
 //! The host keeps the time, because the clock of an emulated guest can run at another speed.
+//!
+//! No crate for processes (see [`crate::process`]) has a time limit for each of these states.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -69,7 +71,7 @@ pub(super) fn pump_streams(streams: &Streams, interactive: bool, send: &Sender<E
         let mut input = streams.input.try_clone()?;
         thread::spawn(move || {
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut input);
-            // The guest sees the end of our stdin as the end of its own.
+            // The end of our stdin becomes the end of the guest's.
             let _ = input.shutdown(std::net::Shutdown::Write);
         });
     }
@@ -98,10 +100,10 @@ enum Phase {
 pub(super) const BOOT_LIMIT: Duration = Duration::from_secs(180);
 /// The limit on silence of process 1, which sends a line every [`super::guest::HEARTBEAT`].
 const SILENCE_LIMIT: Duration = Duration::from_secs(90);
-/// The limit on dying.
+/// The time limit for QEMU to end after a kill.
 const KILL_LIMIT: Duration = Duration::from_secs(30);
-/// The limit on powering off: drivers unload, and that of mlx5 destroys thousands of cached memory
-/// keys, with a command each.
+/// The time limit for powering off. Drivers unload, and mlx5 destroys thousands of cached memory
+/// keys with a command each.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(150);
 
 /// Follows a guest to its end, or kills it. Afterwards QEMU is gone and every stream has been read
