@@ -10,7 +10,7 @@
 //!   images/, initramfs/  boot files, named by kernel and a hash of their inputs
 //!   run/PID-N/           one guest: its job, its console log, its device model's files; of the
 //!                        newest failed guests, all except the job
-//!   kvm                  the boot of the host in which no guest started under KVM
+//!   kvm                  the boot of the host that failed to start a guest under KVM
 //!   *.lock               held while the entry beside it is being made
 //! ```
 
@@ -54,8 +54,8 @@ pub(crate) fn lock_file(path: &Path, waiting: impl FnOnce()) -> Result<File> {
     Ok(file)
 }
 
-/// Returns a text that stands for the content of files, their sizes and modification times: hashing
-/// all of them would cost more than what is made of them.
+/// Returns a text that stands for the content of files: their sizes and modification times. Hashing
+/// all of them would take longer than building from them.
 pub(crate) fn stamps(files: &[&Path]) -> Result<String> {
     let stamp = |path: &&Path| -> Result<String> {
         let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;

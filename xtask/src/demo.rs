@@ -93,13 +93,13 @@ struct Port {
     device: String,
     /// The GID index to pass, where the port needs one.
     gid_index: Option<usize>,
-    /// The address at which programs of this machine reach the port; `None` where it has none.
+    /// The address of the port for programs on this machine, if it has one.
     address: Option<Ipv4Addr>,
     is_soft: bool,
 }
 
 impl Port {
-    /// A soft device in each program, with an address of its own.
+    /// A soft device in each program, with a separate address.
     fn soft() -> Port {
         let address = Some(Ipv4Addr::LOCALHOST);
         Port { device: "soft0".into(), gid_index: Some(0), address, is_soft: true }

@@ -65,7 +65,7 @@ enum Command {
     Musl(musl::Args),
     /// Run tests under AddressSanitizer or ThreadSanitizer
     Sanitizer(sanitizer::Args),
-    /// Make the toolchain that builds its standard library, and report what it serves
+    /// Make the toolchain that builds its standard library, and report its uses
     Toolchain,
     /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(message) => {
-            // Help is such a message too. If printing fails, there is no other way to show it.
+            // Help is such a message too. A failure to print cannot be shown in another way.
             let _ = message.print();
             return ExitCode::from(if message.use_stderr() { misuse } else { 0 });
         }

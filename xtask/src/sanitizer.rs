@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 impl Sanitizer {
-    /// Environment variable for programs under it. Leaks are not reported, because tests forget
+    /// Environment variable for programs under it. Leaks are not reported, because tests leak
     /// handles on purpose.
     pub(crate) const fn environment(self) -> (&'static str, &'static str) {
         match self {
@@ -78,7 +78,7 @@ impl Sanitizer {
     /// options; the caller adds arguments.
     ///
     /// # Errors
-    /// There is no nightly toolchain, or its standard library's source is not available.
+    /// The nightly toolchain or its standard library's source is missing.
     pub(crate) fn cargo(self) -> Result<Command> {
         let mut command = toolchain::cargo()?;
         command

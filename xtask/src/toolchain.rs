@@ -19,7 +19,7 @@ use crate::{cargo, process};
 /// Runs `toolchain`: makes it, and prints how to use it.
 ///
 /// # Errors
-/// There is no nightly toolchain, or its standard library's source is not available.
+/// The nightly toolchain or its standard library's source is missing.
 pub(crate) fn run() -> Result<ExitCode> {
     let nightly = nightly()?;
     println!("compiler   {}", compiler(&nightly)?);
@@ -52,7 +52,7 @@ fn nightly() -> Result<PathBuf> {
 /// the source of the standard library.
 ///
 /// # Errors
-/// There is no nightly toolchain, or its standard library's source is not available.
+/// The nightly toolchain or its standard library's source is missing.
 pub(crate) fn cargo() -> Result<Command> {
     let nightly = nightly()?;
     let mut command = Command::new(nightly.join("bin/cargo"));
@@ -66,7 +66,7 @@ pub(crate) fn cargo() -> Result<Command> {
     Ok(command)
 }
 
-/// The variable by which cargo finds the source of the standard library outside the toolchain.
+/// The variable that leads cargo to a standard library source outside the toolchain.
 const SOURCE_VARIABLE: &str = "__CARGO_TESTS_ONLY_SRC_ROOT";
 
 /// Returns the folder of the source of a toolchain's standard library.

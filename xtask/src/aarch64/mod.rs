@@ -82,8 +82,8 @@ pub(crate) enum Part {
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// The whole workspace for each program, with the guests' programs: for another set of packages,
-/// cargo would build their dependencies with other features once more. It would as well without a
-/// test among the targets, because tests have dependencies of their own.
+/// cargo would build their dependencies once more, with other features. So it would without a test
+/// among the targets, because tests have additional dependencies.
 const WORKSPACE: &[&str] = &["--workspace", "--features", "verbs-tests/guest"];
 
 /// The profile of everything except [`SITES`]: the emulator is slow with unoptimised programs.
@@ -132,7 +132,7 @@ pub(crate) const SITES: &[&str] =
     &["bench", "--package", "provider-mlx5", "--bench", "paper_queues", "--", "--sites"];
 
 impl Part {
-    /// Makes sure of what the part needs and this project does not build.
+    /// Checks that the part's requirements from outside this project are present.
     pub(crate) fn prepare(self) -> Result<()> {
         command()?;
         if self == Part::Programs {
@@ -148,7 +148,7 @@ impl Part {
         units.chain(others.map(|NotRun { tests, why, .. }| (&**tests, &**why))).collect()
     }
 
-    /// Returns the command that runs the part's tests; the part `programs` is no such command.
+    /// Returns the command that runs the part's tests; `None` for the part `programs`.
     pub(crate) fn tests(self) -> Result<Option<Command>> {
         let mut command = command()?;
         match self {
@@ -238,8 +238,8 @@ pub(crate) fn build(targets: &[&str]) -> Result<PathBuf> {
     Ok(target_directory()?.join(TARGET).join(cargo::GUEST_PROFILE))
 }
 
-/// The folder of cargo's results. It is the clone's own, because cargo tells two clones' files
-/// apart by their times alone.
+/// The folder of cargo's results, one for each clone, because cargo distinguishes the files of two
+/// clones only by their times.
 fn target_directory() -> Result<PathBuf> {
     Ok(cargo::target_directory()?.join("aarch64"))
 }

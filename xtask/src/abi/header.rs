@@ -10,7 +10,7 @@
 //! ```
 //!
 //! If two members share one type without a tag, the type is listed under the first member's name.
-//! Debian's `bindgen` loses the names of such types and all macros that are no literals; `pahole`
+//! Debian's `bindgen` loses the names of such types and all macros other than literals; `pahole`
 //! prints neither alignments nor enumerations without a tag.
 
 use std::fs;
@@ -123,7 +123,7 @@ impl<'a> Unit<'a> {
     pub(super) fn renamed(&self, original: &str, name: &str) -> Option<Definition> {
         let is_type = |tag: &&Tag| tag.kind == Kind::Enum || tag.is_struct();
         let tag = self.tags.iter().filter(is_type).find(|tag| tag.name == original)?;
-        // The constants of an enumeration have names of their own.
+        // The constants of an enumeration are listed by their names.
         let statements = if tag.kind == Kind::Enum { String::new() } else { self.layout(tag, name) };
         Some(Definition { name: name.to_owned(), statements: Some(statements) })
     }
@@ -158,7 +158,8 @@ impl<'a> Unit<'a> {
         self.tags.iter().filter(|tag| tag.scope == scope).collect()
     }
 
-    /// Returns the members of a struct or union; those of a type that no member has are its own.
+    /// Returns the members of a struct or union, including the members of anonymous types inside
+    /// it.
     fn members(&self, of: &Tag) -> Vec<&Tag> {
         let mut members = Vec::new();
         for tag in self.inside(of) {

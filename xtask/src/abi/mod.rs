@@ -1,6 +1,6 @@
-//! `cargo xtask abi`: the golden files of uverbs-abi, written from the newest kernel headers that
-//! Debian carries, and those of c-abi, written from libibverbs' and librdmacm's headers of several
-//! releases.
+//! `cargo xtask abi`: the golden files of uverbs-abi, written from the newest kernel headers in
+//! Debian, and the golden files of c-abi, written from libibverbs' and librdmacm's headers of
+//! several releases.
 //!
 //! ```text
 //! linux-libc-dev ──► gcc ──► header: definitions ──► a C program ──► uverbs-abi/golden/*.txt

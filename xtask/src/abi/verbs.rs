@@ -1,8 +1,8 @@
 //! The golden files of c-abi: `infiniband/verbs.h` of several releases of libibverbs, the path
 //! record of `infiniband/sa.h`, and `rdma/rdma_cma.h` of librdmacm.
 //!
-//! A program that was compiled against an old header runs on a new library, so the types of c-abi,
-//! which are those of the newest release, are compared with old ones too.
+//! A program that was compiled against an old header runs on a new library. The types of c-abi
+//! match the newest release, and are compared with old ones too.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub(super) fn write(scratch: &Path) -> Result<()> {
 
         let of_rdma = rdma.get(release);
         let of_rdma = of_rdma.with_context(|| format!("no suite carries {RDMA_PACKAGE} {release}"))?;
-        // Its header includes those of libibverbs.
+        // Its header includes the headers of libibverbs.
         let directories = [of_rdma.include.as_path(), include];
         let unit = Unit::new(&[RDMA], &directories, scratch)?;
         write_one("rdmacm", *release, of_rdma, &unit, &unit.definitions(RDMA))?;

@@ -1,5 +1,5 @@
-//! Debian's package tools: host packages that the other commands need, and in [`packages`] those of
-//! other Debian suites, which touch neither /etc/apt nor the machine's package state.
+//! Debian's package tools: host packages that the other commands need, and in [`packages`] packages
+//! of other Debian suites, which touch neither /etc/apt nor the machine's package state.
 //!
 //! Invariant: nothing here writes below /etc/apt or /var/lib/apt, except `apt-get` when it installs
 //! a missing host package as root.

@@ -41,7 +41,7 @@ pub(crate) const RDMA_CORE: Packages<'static> = Packages {
 };
 
 impl Packages<'_> {
-    /// Returns the folder in which they are unpacked, and downloads them if the cache has none.
+    /// Returns the folder of the unpacked packages, and downloads them if the cache has none.
     pub(crate) fn root(&self) -> Result<PathBuf> {
         self.root_with(|_| Ok(()))
     }
@@ -66,7 +66,7 @@ impl Packages<'_> {
         Ok(root)
     }
 
-    /// Returns the folder of the cache in which they are unpacked, or would be.
+    /// Returns the folder of the cache for the unpacked packages, which may not exist yet.
     pub(crate) fn folder(&self) -> Result<PathBuf> {
         let words = self.packages.iter().chain(self.suites).map(|word| word.as_bytes());
         let hash = cache::hash(&words.collect::<Vec<_>>());
@@ -154,7 +154,7 @@ pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
 
 /// Returns the address that an archive of Debian's (`/debian`, `/debian-security`) is below, from
 /// the addresses that apt would download lists from. If only the other archive is named, this one
-/// is expected beside it. The archive's name at the end keeps third parties from being asked.
+/// is expected beside it. Requiring the archive's name at the end excludes third parties.
 fn mirror<'a>(lists: &'a str, archive: &str) -> Option<&'a str> {
     let addresses = || lists.lines().filter_map(|line| line.strip_prefix('\''));
     let above = |archive: &str| {

@@ -12,11 +12,11 @@ use super::guest::{LIMIT, Plan, on_device};
 use super::table::{Row, number};
 use crate::process::{Process, free_port, is_listening_beside, pair};
 
-/// The address of rxe0 in the guest, and that of a soft device.
+/// The addresses of rxe0 in the guest and of a soft device.
 const RXE: &str = "10.9.9.1";
 const SOFT: &str = "127.0.0.1";
 
-/// Measures the time in which 1,000 connections are established, in turn.
+/// Measures the time to establish 1,000 connections, in turn.
 pub(super) fn rows(plan: &Plan) -> Result<Vec<Row>> {
     let ours = plan.ours.with_file_name("cmtime");
     let [theirs, ours_rxe, ours_soft] = plan.medians(|| {

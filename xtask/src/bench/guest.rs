@@ -99,7 +99,8 @@ impl Plan {
     }
 }
 
-/// The network namespace of soft devices. rxe binds its UDP port on all addresses of its own.
+/// The network namespace of soft devices. In its own namespace, rxe binds its UDP port on all
+/// addresses.
 const NAMESPACE: &str = "soft";
 
 fn ip(words: &str) -> Result<()> {

@@ -1,5 +1,5 @@
-//! The Debian package `verbs-run`: the libraries in a folder of their own, and the program that
-//! runs others on them. It diverts and replaces nothing.
+//! The Debian package `verbs-run`: the libraries in a separate folder, and the program that runs
+//! others on them. It diverts and replaces nothing.
 //!
 //! ```text
 //! /usr/bin/verbs-run                    [OPTION]... COMMAND [ARGUMENT]...

@@ -72,8 +72,8 @@ const FACADES: [(&str, &[Node]); 3] = [(LIBRARIES[1], RDMACM), (LIBRARIES[2], ML
 /// image would continue in memory that is gone.
 const COMMON: &[&str] = &["-shared", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-Wl,-z,relro,-z,now"];
 
-/// Options of the image. Its calls of its own functions stay in it, even where a program has loaded
-/// C's libibverbs first.
+/// Options of the image. Calls of its functions inside the image are bound to them, even if a
+/// program has loaded C's libibverbs first.
 const IMAGE: &[&str] =
     &["-Wl,--gc-sections", "-Wl,-Bsymbolic-functions", "-Wl,-z,defs", "-Wl,-O1", "-Wl,--build-id"];
 

@@ -2,7 +2,7 @@
 //! programs, and a Debian package of them. `cargo xtask run-c`, in [`mod@run`], runs a program on
 //! them.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
 //! | `c-abi/src/symbols.rs` | lists the symbols, their nodes and states |
 //! | [`points`], `points.toml` | list the C library's cancellation points |
@@ -37,8 +37,8 @@ use crate::progress::say;
 /// Command line of `cargo xtask c-abi`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also copy the libraries into this folder. There are no headers: programs compile with those
-    /// of rdma-core (Debian's libibverbs-dev and librdmacm-dev)
+    /// Also copy the libraries into this folder. Programs compile with rdma-core's
+    /// headers (Debian's libibverbs-dev and librdmacm-dev)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 

@@ -11,7 +11,7 @@ pub(super) fn of_image() -> String {
     for nodes in [IBVERBS, RDMACM, MLX5, EFA] {
         chain(&mut script, nodes, true);
     }
-    // A symbol with a version of its own, from a `.symver` directive, finds its node by that. Its
+    // A symbol with a version from a `.symver` directive finds its node by this version. Its
     // name in more than one node of a script would be an error.
     for node in PRIVATE {
         let _ = writeln!(script, "{} {{\n}};", node.name);
@@ -19,15 +19,15 @@ pub(super) fn of_image() -> String {
     script
 }
 
-/// Returns the script of a library that has nodes and no symbol of its own.
+/// Returns the script of a library with nodes and without symbols.
 pub(super) fn of_facade(nodes: &[Node]) -> String {
     let mut script = String::new();
     chain(&mut script, nodes, false);
     script
 }
 
-/// Writes nodes of which each inherits from the one before it. The first of libibverbs hides what
-/// no node names.
+/// Writes nodes, each inheriting from the one before it. The first of libibverbs hides the symbols
+/// that no node names.
 fn chain(script: &mut String, nodes: &[Node], with_symbols: bool) {
     let mut parent = "";
     for node in nodes {

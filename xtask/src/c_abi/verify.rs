@@ -11,7 +11,7 @@ use super::points::POINTS;
 use super::symbols::{self, EFA, IBVERBS, MLX5, Node, RDMACM};
 use crate::process::output;
 
-/// Libraries that the image may need at run time: those of C and of the language.
+/// Libraries that the image may need at run time: C's and Rust's.
 const NEEDED: &[&str] =
     &["libc.so", "libm.so", "libgcc_s.so", "libpthread.so", "libdl.so", "librt.so", "libutil.so", "ld-linux"];
 
@@ -42,7 +42,7 @@ pub(super) fn archive(binutils: Binutils, path: &Path) -> Result<()> {
     compare("the archive", &expected, &defined)
 }
 
-/// Checks what `libibverbs.so.1` exports, in which nodes, and what it needs.
+/// Checks the symbols of `libibverbs.so.1`, their nodes, and the libraries it needs.
 pub(super) fn image(binutils: Binutils, path: &Path) -> Result<()> {
     let newest = symbols::PRIVATE.last().map_or("", |node| node.name);
     let expected = symbols::nodes()

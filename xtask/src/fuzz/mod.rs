@@ -6,7 +6,7 @@
 //! here on soft devices, and under sanitizers ([`Sanitizer`]).
 //!
 //! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz`, `cm/fuzz` and
-//! `connectx-model/fuzz`, which are workspaces of their own because libFuzzer is C++. They are
+//! `connectx-model/fuzz`, which are separate workspaces because libFuzzer is C++. They are
 //! built here without cargo-fuzz and with the installed toolchain: the compiler instruments for
 //! coverage, and memory errors need no sanitizer where nearly all code is safe. Debug assertions
 //! and overflow checks are on. `cargo +nightly fuzz run TARGET` in `roce` adds the address

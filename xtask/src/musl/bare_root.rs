@@ -21,11 +21,11 @@ pub(crate) fn obstacle() -> Option<String> {
     (!is_made).then(|| "only root may change it, and a user gets no namespace in which it is root".to_owned())
 }
 
-/// Runs the tools of a directory in an empty root, each of two ends in a process of its own, and
+/// Runs the tools of a directory in an empty root, each of two ends in a separate process, and
 /// calls `each` with the name and the result of each.
 ///
 /// # Errors
-/// There is no such tool, or no such root.
+/// A tool is missing, or the root cannot be made.
 pub(crate) fn check(tools: &Path, each: &mut dyn FnMut(&str, Result<()>)) -> Result<()> {
     let root = Root::new(tools)?;
     soft_programs::check(soft_programs::in_empty_root(), |tool| root.command(tool), each);
@@ -51,7 +51,7 @@ impl Root {
         let find = |name: &str| find_program(name).with_context(|| format!("there is no program {name}"));
         let mut command = Command::new(find("chroot")?);
         if !nix::unistd::geteuid().is_root() {
-            // A user may change the root in a namespace in which it is root.
+            // A user may change the root in a namespace as its root.
             command = Command::new(find("unshare")?);
             command.arg("--map-root-user").arg(find("chroot")?);
         }

@@ -2,8 +2,8 @@
 //! library want them.
 //!
 //! If rustup has no standard library for the target, it is built with the program ([`toolchain`]),
-//! musl comes from Debian, and LLVM's libunwind unwinds: that of gcc asks the C library for tables
-//! that musl does not have.
+//! musl comes from Debian, and LLVM's libunwind unwinds: gcc's needs tables of the C library that
+//! musl lacks.
 //!
 //! Programs also run [in a root without any other file](bare_root).
 
@@ -91,7 +91,7 @@ fn directory() -> Result<PathBuf> {
 ///
 /// # Errors
 /// rustup has no standard library for the target, and the toolchain that builds one or a package of
-/// Debian is not available; the message names what is missing.
+/// Debian is not available; the message names it.
 pub(crate) fn command() -> Result<Command> {
     let target = target();
     let (mut command, flags) = if cargo::has_std(&target) {
@@ -116,9 +116,9 @@ pub(crate) fn command() -> Result<Command> {
 
 const STATIC: &str = "-Ctarget-feature=+crt-static";
 
-/// Flags with which musl's own compiler wrapper links, instead of the files that rustup's standard
-/// library brings. Debian's libunwind names glibc's `__fprintf_chk`, with which it prints a line
-/// before it aborts: it aborts without that line.
+/// Flags for linking by musl's compiler wrapper, instead of the files in rustup's standard library.
+/// Debian's libunwind refers to glibc's `__fprintf_chk` to print a line before it aborts. Here it
+/// aborts without that line.
 const LINKED_BY_GCC: &str =
     "-Clink-self-contained=no -Crelocation-model=static -Clink-arg=-Wl,--defsym=__fprintf_chk=abort";
 
@@ -127,8 +127,7 @@ fn variable(target: &str, name: &str) -> String {
     format!("CARGO_TARGET_{}_{name}", target.to_uppercase().replace('-', "_"))
 }
 
-/// Returns a folder in which the linker finds LLVM's libunwind and no library that belongs to
-/// glibc.
+/// Returns a folder that contains LLVM's libunwind for the linker, and no library of glibc.
 fn unwinder() -> Result<PathBuf> {
     let folder = cache::dir()?.join("musl");
     fs::create_dir_all(&folder)?;

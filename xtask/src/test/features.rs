@@ -13,7 +13,7 @@ pub(super) fn none(result: &mut StageResult) {
     for Library { name, .. } in with_features(result) {
         clippy(&name, &[], result);
         // Documentation is published with all features, which another stage builds. Without any, a
-        // link into a feature breaks. The workspace's own folder stays that of all features.
+        // link into a feature breaks. The workspace's folder keeps the build with all features.
         let mut command = cargo::command();
         command.args(["doc", "--no-deps", "--quiet", "--no-default-features", "--package", &name]);
         command.args(["--target-dir", "target/features"]).env("RUSTDOCFLAGS", "-D warnings");

@@ -52,8 +52,8 @@ pub(super) const BESIDE: &[Stage] = &[
             &["--package", "provider-soft", "--lib", "models"],
         ] {
             let mut command = cargo::command();
-            // A folder of its own: the flag applies to every crate, and would rebuild all of them
-            // each time.
+            // A separate folder, because the flag applies to every crate and would rebuild all of
+            // them each time.
             command.args(["test", "--target-dir", "target/loom"]).args(arguments);
             host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
         }
@@ -101,7 +101,7 @@ pub(super) const BESIDE: &[Stage] = &[
             result.check(fuzz::check(fuzz::API, FUZZ_SECONDS));
         }
     }),
-    // At the end, when the other lane has built the workspace's tests, of which it runs some.
+    // At the end, because it runs some of the workspace's tests, which the other lane builds.
     ("libibverbs.so.1 as it is shipped", shipped),
     ("programs that others wrote, a few", |result| programs(&["--few"], result)),
 ];
@@ -214,7 +214,7 @@ fn mutants_are_killed(judged: Result<(u64, Vec<String>)>, result: &mut StageResu
 
 /// Runs a part of the tests for another architecture, in an emulator.
 fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
-    // What is not to be had is skipped; what is there has to build and to run.
+    // Missing requirements skip the part; with them, it must build and run.
     let tests = part.prepare().and_then(|()| part.tests());
     let Some(tests) = result.needs(&format!("{part:?} on aarch64"), tests) else { return };
     part.left_out().iter().for_each(|(test, why)| result.skip(format!("{test}: {why}")));
@@ -238,21 +238,21 @@ fn programs(arguments: &[&str], result: &mut StageResult) {
     host_tests(Command::new(cargo::root().join("tests/programs/run")).args(arguments), result);
 }
 
-/// Runs cargo: a check that its status tells.
+/// Runs cargo as a check, which passes if cargo succeeds.
 fn cargo_succeeds(arguments: &[&str], result: &mut StageResult) {
     let mut command = cargo::command();
     result.check(process::run(command.args(arguments).env("RUSTDOCFLAGS", "-D warnings")));
 }
 
 /// Cases of `c-abi/tests/programs`, a line each, that run on the library as it is shipped: a tool,
-/// ping-pongs, perftest, librdmacm (which shows that the libraries are those that were loaded), and
-/// C programs, among them one that loads and unloads the library. All cases run on that of the dev
-/// profile, under valgrind too, which takes optimised branches on unused memory of `None` for
-/// errors.
+/// ping-pongs, perftest, librdmacm (which shows that our libraries were loaded), and C programs,
+/// among them one that loads and unloads the library. All cases run on the library of the dev
+/// profile, under valgrind too. In an optimised one, valgrind would report branches on the unused
+/// memory of `None` as errors.
 const SHIPPED: &str = include_str!("shipped.txt");
 
-/// The limit in bytes of what a call may use of its thread's stack, of which glibc itself takes
-/// 4.5 KiB: the least stack of a thread has 16 KiB.
+/// The number of bytes that a call may use of its thread's stack. The smallest stack of a thread
+/// has 16 KiB; glibc itself uses 4.5 KiB of the limit.
 const STACK: &str = "15360";
 
 /// Tests the package of `cargo xtask c-abi --deb`: its libraries, and its form.
@@ -347,11 +347,11 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
     }
 }
 
-/// Returns why the counts of a test command do not tell its result.
+/// Returns the reason why the counts of a test command do not show its result.
 fn no_verdict(succeeded: bool, seen: Counts) -> Option<&'static str> {
     match (succeeded, seen) {
         (false, Counts { failed: 0, .. }) => Some("failed without a failing test: see above"),
-        // A filter that matches no test is no failure for cargo.
+        // cargo succeeds if a filter matches no test.
         (true, Counts { passed: 0, .. }) => Some("no test passed: its filter may match none"),
         _ => None,
     }

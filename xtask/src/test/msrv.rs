@@ -1,8 +1,8 @@
-//! The oldest compiler: what the workspace's `rust-version` states is the oldest that was tried.
+//! The oldest compiler: `rust-version` in the workspace states the oldest one that was tried.
 //!
 //! A run with a compiler of that version has tried it with every build. A newer one checks the
 //! workspace with the stated version where rustup has it. Clippy compares the versions of the
-//! standard library's functions in any case (`incompatible_msrv`), but not those of the language.
+//! standard library's functions in any case (`incompatible_msrv`), but not of language features.
 
 use std::process::Command;
 

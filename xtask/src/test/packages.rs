@@ -41,7 +41,7 @@ pub(super) fn check(result: &mut StageResult) {
 #[derive(Deserialize)]
 pub(super) struct Library {
     pub(super) name: String,
-    /// The registries that may have it; all if there is no such list.
+    /// The registries that may have it; any if `None`.
     publish: Option<Vec<String>>,
     /// The rest of its manifest.
     #[serde(flatten)]

@@ -1,6 +1,6 @@
-//! The end of a test run: what was skipped, by reason; each stage; each failure.
+//! The end of a test run: skipped checks by reason, each stage, each failure.
 //!
-//! Invariant: the failures come last. Who keeps only the end of the output keeps those.
+//! Invariant: the failures come last, so the end of the output always contains them.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) fn lines(results: &[StageResult]) -> Vec<String> {
     lines
 }
 
-/// Returns a line per reason for which checks were skipped.
+/// Returns a line for each reason to skip checks.
 fn skipped(notes: &[String]) -> Vec<String> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for note in notes.iter().filter_map(|note| note.strip_prefix("skip ")) {

@@ -1,5 +1,5 @@
-//! The initramfs: busybox, the modules that mounting the host's root takes, those of the device,
-//! and a script that loads them, mounts the host's root and starts [`super::guest`].
+//! The initramfs: busybox, the modules for mounting the host's root and for the device, and
+//! a script that loads them, mounts the host's root and starts [`super::guest`].
 //!
 //! The cache entry is named by a hash of all inputs. The archive is plain cpio, uncompressed: QEMU
 //! copies it into the guest's memory at once, while an emulated processor would take seconds to
@@ -33,7 +33,7 @@ const MLX5: &str = "mlx5_ib";
 const INIT: &str = include_str!("init.sh");
 
 /// Returns the initramfs for a kernel and a device, and builds it if the cache has none. Its
-/// busybox is the host's, or that of a folder of Debian's programs.
+/// busybox is the host's, or comes from a folder of Debian's programs.
 pub(crate) fn find_or_build(kernel: &Kernel, device: Device, debian: Option<&Path>) -> Result<PathBuf> {
     let busybox = match debian {
         Some(root) => root.join("usr/bin/busybox"),
@@ -77,12 +77,12 @@ fn name(module: &Path) -> String {
     file.split(".ko").next().unwrap_or_default().replace('-', "_")
 }
 
-/// Returns the files of modules and their dependencies, dependencies first, in the order in which
-/// modprobe would load them.
+/// Returns the files of modules and their dependencies, dependencies first, in modprobe's
+/// order of loading.
 fn load_order(kernel: &Kernel, wanted: &[&str]) -> Result<Vec<PathBuf>> {
     let root = kernel.modules.ancestors().nth(2).context("no root of lib/modules")?;
     let modprobe = apt::find_program("modprobe").context("modprobe (package kmod) is missing")?;
-    // The status tells only whether all exist.
+    // The status only shows whether all exist.
     let output = Command::new(modprobe)
         .args(["--config", "/dev/null", "--show-depends", "--all", "--set-version", &kernel.release])
         .arg("--dirname")

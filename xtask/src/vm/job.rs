@@ -12,7 +12,7 @@ pub(crate) struct Job {
     pub(crate) argv: Vec<OsString>,
     /// The command's whole environment, names and values.
     pub(crate) env: Vec<(OsString, OsString)>,
-    /// The directory in which the command starts.
+    /// The working directory of the command.
     pub(crate) cwd: OsString,
     /// The host's directory that becomes /lib/modules.
     pub(crate) modules: OsString,
@@ -47,17 +47,16 @@ pub(crate) enum Port {
     Roce,
 }
 
-/// The serial port through which a guest injects faults into its ConnectX, and the model's socket
-/// for it.
+/// The serial port for a guest to inject faults into its ConnectX, and the model's socket for it.
 pub(crate) const CONNECTX_PORT: &str = "connectx";
 
 /// The PCI slot of a ConnectX's first function. The next function takes the next slot, so that the
 /// kernel finds them in this order.
 pub(crate) const CONNECTX_SLOT: u8 = 0x10;
 
-/// The name of the socket on which the model listens for a function. Sockets are named relative to
-/// the guest's own directory, in which the model and QEMU start: a socket's path has at most 107
-/// bytes, and the cache directory can have a long path.
+/// The name of the model's listening socket for a function. It is relative to the guest's
+/// directory, the working directory of the model and QEMU, because a socket's path has at most 107
+/// bytes and the cache directory can have a long path.
 pub(crate) fn socket(function: u8) -> String {
     format!("function{function}")
 }

@@ -18,7 +18,7 @@
 //! whose console does not name the drivers under test, is booted again, with a message. After that
 //! nothing is tried twice.
 //!
-//! Invariant: the run fails, whatever the command's status, if the kernel panicked, oopsed or
+//! Invariant: whether or not the command succeeds, the run fails if the kernel panicked, oopsed or
 //! warned about the infiniband drivers, or if the guest broke the rules of the device's model.
 
 mod accel;
@@ -130,8 +130,7 @@ pub(crate) struct Args {
     pub(crate) connectx: connectx::Options,
 }
 
-/// Returns whether a console names drivers under test, in which case the failure is no accident of
-/// booting.
+/// Returns whether a console names drivers under test; then booting again would hide their fault.
 fn names_drivers(console: &str) -> bool {
     ["infiniband", "rdma", "rxe", "mlx5"].iter().any(|name| console.contains(name))
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use crate::cache;
 
-/// The number of failed guests whose files the cache keeps, with those of killed processes.
+/// The number of guests whose files the cache keeps because they failed or were killed.
 const KEPT: usize = 20;
 
 /// The size of the part that is kept of the end of a trace.

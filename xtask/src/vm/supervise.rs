@@ -100,7 +100,7 @@ enum Phase {
 pub(super) const BOOT_LIMIT: Duration = Duration::from_secs(180);
 /// The limit on silence of process 1, which sends a line every [`super::guest::HEARTBEAT`].
 const SILENCE_LIMIT: Duration = Duration::from_secs(90);
-/// The time limit for QEMU to end after a kill.
+/// The time limit for ending after a kill.
 const KILL_LIMIT: Duration = Duration::from_secs(30);
 /// The time limit for powering off. Drivers unload, and mlx5 destroys thousands of cached memory
 /// keys with a command each.

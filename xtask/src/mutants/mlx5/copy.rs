@@ -1,4 +1,4 @@
-//! The copy of the tree that mutants are put into, with a target directory of its own.
+//! The copy of the tree for mutants, with a separate target directory.
 //!
 //! ```text
 //!   target/mutants/mlx5/N/tree     the files that git knows or would know

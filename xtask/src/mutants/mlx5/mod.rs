@@ -1,9 +1,9 @@
 //! `cargo xtask mutants mlx5`: mutants of the provider for ConnectX that are chosen by hand, in
 //! `list.toml`.
 //!
-//! Each changes what the device or the program sees: a bit of an entry, a counter, a field of a
-//! completion. cargo-mutants makes none of these, because it changes operators and results alone.
-//! The provider's unit tests judge them in a [`copy`] of the tree.
+//! Each has an effect on the device or the program: a changed bit of an entry, a counter, a field
+//! of a completion. cargo-mutants makes none of these, because it changes only operators and
+//! results. The provider's unit tests judge them in a [`copy`] of the tree.
 //!
 //! Invariant: the tree and its target directory stay unchanged; the copy is below
 //! `target/mutants/mlx5`.

@@ -1,5 +1,5 @@
 //! The guests of the fixed list and of the parts of `--whole`, which `guests.toml` describes, and
-//! those of a command line.
+//! guests of a command line.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

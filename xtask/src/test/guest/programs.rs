@@ -15,7 +15,7 @@ use crate::{aarch64, apt, c_abi, musl, process};
 /// Programs of the guest suites.
 pub(in crate::test) struct Programs {
     pub(super) bin_dir: PathBuf,
-    /// Variables by which cases find other folders of programs and libraries.
+    /// Variables that name other folders of programs and libraries to cases.
     pub(super) variables: Vec<(&'static str, PathBuf)>,
     /// The ConnectX model.
     pub(super) model: Option<PathBuf>,
@@ -55,7 +55,7 @@ fn of_x86_64(guests: &[&Guest], result: &mut StageResult) -> Result<Folders> {
             variables.push((name, folder));
         }
     };
-    // rdma-core's newest programs, with a C library of their own.
+    // rdma-core's newest programs, with their C library.
     optional("VERBS_RDMA_CORE_DIR", apt::RDMA_CORE.name, apt::RDMA_CORE.root());
     if guests.iter().any(|guest| !guest.has_model()) {
         // The tools as static programs, which the suites run in an empty root.

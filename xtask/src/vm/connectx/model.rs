@@ -20,7 +20,7 @@ const COMPLAINTS: &str = "complaints";
 const TRACE: &str = "trace";
 const LOG: &str = "model.log";
 
-/// The limit on its start, in which it only opens its sockets.
+/// The time limit for its start, when it only opens its sockets.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The limit on its end after QEMU's.
@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a shell script as the model, in a directory of its own.
+    /// Starts a shell script as the model, in a separate directory.
     fn scripted(name: &str, script: &str, limit: Duration) -> (PathBuf, Result<Model>, mpsc::Receiver<()>) {
         let directory = std::env::temp_dir().join(format!("xtask-model-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Result of a run in which the guest breaks the device's rules [default: fail]
+    /// Result of a run if the guest breaks the device's rules [default: fail]
     #[arg(long, value_enum)]
     pub(crate) complaints: Option<Complaints>,
 
@@ -40,7 +40,7 @@ pub(crate) struct Options {
 /// Values of `--complaints`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum Complaints {
-    /// The run fails, whatever the command's status
+    /// The run fails, even if the command succeeds
     #[default]
     Fail,
     /// The complaints are only shown, for commands that break rules on purpose

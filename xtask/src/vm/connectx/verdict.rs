@@ -13,7 +13,7 @@ pub(in crate::vm) struct Verdict {
     pub(in crate::vm) complaints: Vec<String>,
     /// Observations that may be a fault or a program's choice, a line each; they fail no run.
     pub(in crate::vm) notes: Vec<String>,
-    /// The reason for which the model's result cannot be trusted.
+    /// The reason why the model's result cannot be trusted.
     pub(in crate::vm) problem: Option<String>,
 }
 

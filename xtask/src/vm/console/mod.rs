@@ -6,7 +6,7 @@
 //!
 //! A test may provoke a defect of some kernel that is known, and harmless to the test. It writes
 //! [`KNOWN`] and the functions that warn to `/dev/kmsg`, and [`KNOWN_END`] afterwards. Warnings of
-//! these functions between the two lines are counted, and are no failure.
+//! these functions between the two lines are counted, but are not failures.
 
 use std::sync::LazyLock;
 
@@ -19,10 +19,10 @@ const TAIL: usize = 40;
 /// shorter.
 const REPORT: usize = 120;
 
-/// The start of the line from which on warnings of the functions that it names are known.
+/// The start of a line that names functions, whose later warnings are known.
 const KNOWN: &str = "verbs-tests: known warning of ";
 
-/// The line from which on no warning is known.
+/// The line that ends the effect of [`KNOWN`].
 const KNOWN_END: &str = "verbs-tests: no known warning";
 
 /// A failure that a console shows.

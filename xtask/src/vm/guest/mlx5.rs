@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::super::job::{CONNECTX_PORT, CONNECTX_SLOT, Port};
 use super::{NO_ADDRESS_DETECTION, shell, wait_for, wait_for_port};
 
-/// The time in which devices must appear. Their driver is loaded, and binds to existing devices at
+/// The time limit for devices to appear. Their driver is loaded, and binds to existing devices at
 /// once; a long wait would only delay the message that a function was rejected.
 const BINDING: Duration = Duration::from_secs(10);
 
