@@ -53,8 +53,8 @@ impl SoftDevice {
     /// Creates a device that only programs of this machine reach, in the same network namespace.
     /// Devices of all its processes reach each other.
     ///
-    /// Its address is the one under which this machine is known: of the interface with the default
-    /// route, failing that of another interface, and IPv4 rather than IPv6. Processes of one user
+    /// Its address is the one by which programs know this machine: from the interface with the
+    /// default route or else another interface, and IPv4 rather than IPv6. Processes of one user
     /// share it. A machine without such an address, and a second user, get an address of
     /// 127.0.0.0/8, which processes of that user share. A process has one such device; each further
     /// one has its own address of 127.0.0.0/8, and on a machine with IPv6 alone the second has ::1.

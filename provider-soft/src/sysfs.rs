@@ -17,7 +17,7 @@
 //! presented ([`presented`]). Otherwise they create a folder, in `/sys/devices/soft`.
 //!
 //! The process removes its folder when it exits. If it is killed, the next process with a soft
-//! device removes it, because nobody locks it any more. A forked child that still has the
+//! device removes it, because its lock is free. A forked child that still has the
 //! descriptor keeps its parent's folder from being removed.
 //!
 //! While packets arrive or leave, counters are written again after a second. To presented ones,
@@ -307,8 +307,8 @@ impl Folder {
     }
 }
 
-/// Returns whether only this user can rename what is in a folder: it is this user's, or one such as
-/// `/tmp`. `XDG_RUNTIME_DIR` of a program that root runs by `su` belongs to another user.
+/// Returns whether only this user can rename their entries in a folder: it is this user's, or one
+/// such as `/tmp`. `XDG_RUNTIME_DIR` of a program that root runs by `su` belongs to another user.
 fn is_safe(place: &Path) -> bool {
     let Ok(of) = place.symlink_metadata() else { return false };
     let is_own = of.uid() == geteuid().as_raw() && of.mode() & 0o022 == 0;
@@ -408,10 +408,10 @@ const INHERITED: i32 = 100;
 /// The bytes of the longest file.
 const LONGEST: u64 = 4096;
 
-/// The age up to which a lock may not be locked yet.
+/// The maximum age of a lock file that its creator may not have locked yet.
 const UNLOCKED: Duration = Duration::from_secs(2);
 
-/// The age up to which a folder without that file may be one that is being created.
+/// The maximum age of a folder that its creator may not have given that file yet.
 const NEW: Duration = Duration::from_secs(60);
 
 /// The most processors that a range of a list stands for.

@@ -1,5 +1,5 @@
-//! Two processes whose devices have addresses of their own find each other by a port of localhost,
-//! and one sees the other end.
+//! Two processes whose devices have different addresses find each other by a port of localhost, and
+//! one detects the end of the other.
 //!
 //! This test has no harness, because it starts itself again as both processes.
 #![allow(missing_docs)]

@@ -95,7 +95,7 @@ fn forward() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Forwards a request to each of many services, of which one at a time exists.
+/// Forwards a request to each of many services, which exist one at a time.
 fn services() -> ExitCode {
     let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
     let request = ReceivedMad { from: MadAddress::new(port.gid()), pkey: Port::PKEY, mad: [1; MAD_LEN] };

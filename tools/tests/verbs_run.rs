@@ -177,7 +177,7 @@ fn devices_are_where_programs_look(place: &Place) -> Result<(), Skip> {
     let expected = "0200:5efe:7f4d:4d4d\n0000:0000:0000:0000:0000:ffff:7f4d:4d4d\nsoft0\n\
                     /sys/devices/soft/soft0/infiniband/soft0\n/sys/devices/soft/soft0\n-1\n6\n127.77.77.77\n";
     assert_eq!(place.script(&["--soft=127.77.77.77"], script)?, expected);
-    // Files are readable for other users, whatever the mask of this one is.
+    // Other users can read the files, regardless of this user's mask.
     let modes = "stat -Lc %a /sys/class/infiniband/soft0 /sys/class/infiniband/soft0/node_guid";
     let mut command = place.command("sh");
     let program = place.root.join("bin/verbs-run").display().to_string();
@@ -497,7 +497,7 @@ fn forbid_call(call: u32, errno: u32) {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The argument with which this program forbids a system call and executes another program.
+/// The argument that makes this program forbid a system call and execute another program.
 const FORBID: &str = "--forbid";
 
 /// A user without rights.

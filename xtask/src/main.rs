@@ -65,7 +65,7 @@ enum Command {
     Musl(musl::Args),
     /// Run tests under AddressSanitizer or ThreadSanitizer
     Sanitizer(sanitizer::Args),
-    /// Make the toolchain that builds its standard library, and report its uses
+    /// Make the toolchain that builds its standard library, and print how to build with it
     Toolchain,
     /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),

@@ -40,7 +40,7 @@ impl CmId {
     ///   beyond [`max_private_data`](Self::max_private_data) or a `min_rnr_timer` beyond 31.
     /// - `EBUSY` for an id that already holds a queue pair.
     /// - On a soft device, if the listener is on this machine: `EAGAIN` while thousands of clients
-    ///   wait for its answer, after which the call may be retried; `EPERM` or `EACCES` if this
+    ///   wait for its reply; the call may be retried later; `EPERM` or `EACCES` if this
     ///   process may not connect to abstract Unix sockets; `EMFILE`.
     /// - Any other errno the kernel returns.
     ///

@@ -139,7 +139,7 @@ fn localhost_finds_a_listener_on_any_address() {
     client.connect_with(&ConnParam::default()).unwrap();
     let request = request(&server.channel);
     assert_eq!(request.id.local_addr().unwrap(), Some(to.into()));
-    // Even without time from the program, the listener can answer.
+    // The listener replies even if its program does not run.
     let hasty = channel.create_id(PortSpace::TCP).unwrap();
     hasty.resolve_addr(None, to, Duration::ZERO).unwrap();
     assert!(matches!(next(&channel).kind, EventKind::AddrResolved));

@@ -570,7 +570,7 @@ fn a_listener_with_devices_of_another_family_is_reported_as_that() {
     let port: u16 =
         line(&mut BufReader::new(process.0.stdout.take().unwrap()), "listening ").parse().unwrap();
     let channel = EventChannel::new().unwrap();
-    // The second time, the answer is cached.
+    // The second time, the reply is cached.
     for _ in 0..2 {
         for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
             let to = SocketAddr::new(ip, port);

@@ -16,7 +16,7 @@ use crate::support::{
 /// An address on the loopback interface of the test's private network.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 
-/// Adds that address.
+/// The command that adds the address.
 const NETWORK: &str = "ip address add 10.78.0.1/32 dev lo";
 
 /// Waits until each id reports the removal of its device. The only other permitted event is the end
@@ -99,7 +99,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     assert!(everywhere.channel.try_next_event().unwrap().is_none());
 }
 
-/// Returns a socket with the name of a listener at 127.0.0.1, which never answers.
+/// Returns a socket with the name of a listener at 127.0.0.1, which never replies.
 fn silent_listener(port: u16) -> UnixListener {
     let name = format!("verbs-soft/cm/2/{:x}/{port}/127.0.0.1", PortSpace::TCP.0);
     UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap()

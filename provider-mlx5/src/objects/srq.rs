@@ -190,7 +190,7 @@ impl Srq {
     }
 
     /// Creates the tag list and the queue pair for its operations. The program does not know the
-    /// queue pair, so its events are those of the shared receive queue ([`TAG_LIST`]).
+    /// queue pair, so its events are raised for the shared receive queue ([`TAG_LIST`]).
     ///
     /// # References
     /// rdma-core `providers/mlx5/verbs.c` (`create_cmd_qp`)

@@ -103,7 +103,7 @@ impl Mailbox {
         None
     }
 
-    /// Accepts the connection of another process. Closes it if there is no room for it, so that the
+    /// Accepts the connection of another process. Closes it if the list is full, so that the
     /// descriptor does not stay readable.
     fn admit(&mut self) -> Option<()> {
         let accept = || self.listener.accept().map_err(|error| Errno::from_io(&error));
@@ -236,8 +236,8 @@ fn packets() -> Result<OwnedFd, Errno> {
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
 }
 
-/// Returns whether the process at the other end still listens. A packet for which it has no room is
-/// lost.
+/// Returns whether the process at the other end still listens. A packet that does not fit into its
+/// buffer is lost.
 fn is_sent(stream: &OwnedFd, bytes: &[u8; LEN]) -> bool {
     let sent = send(stream.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
     matches!(sent, Ok(_) | Err(nix::errno::Errno::EAGAIN))

@@ -458,5 +458,5 @@ pub(super) const MAX_ADDRESSES: usize = 64;
 /// The number of attempts to take a name or to see its owner, with a yield after each.
 const TRIES: u32 = 16;
 
-/// The largest number of clients answered in one call.
+/// The maximum number of clients served in one call.
 const CLIENTS: u32 = 64;

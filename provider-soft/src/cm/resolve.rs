@@ -136,7 +136,7 @@ impl Lookup {
         Some(Self(To::Neighbour(search, route.clone())))
     }
 
-    /// Returns the route if the request has been answered, without waiting, and `None` otherwise.
+    /// Returns the route if the reply has arrived, and otherwise `None`. Does not wait.
     /// If a listener ends without a reply, the result is the destination itself.
     ///
     /// # Errors

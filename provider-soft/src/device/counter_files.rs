@@ -10,7 +10,7 @@ use roce::engine::Time;
 use crate::device::exit;
 use crate::io::Counters;
 
-/// The files, and what was last written to them.
+/// The files and their last written contents.
 #[derive(Debug)]
 pub(crate) struct CounterFiles {
     folders: [PathBuf; 2],
@@ -24,7 +24,7 @@ pub(crate) struct CounterFiles {
 pub(crate) const INTERVAL: u64 = 1_000_000_000;
 
 impl CounterFiles {
-    /// Creates the files of a new device: the ones that every port has, and those of the device's
+    /// Creates the files of a new device: the files of every port, and the files of the device's
     /// kind.
     pub(crate) fn create(port: &Path, kind: &Path) -> io::Result<Self> {
         for (folder, counters) in [(port, PORT), (kind, KIND)] {
@@ -43,8 +43,8 @@ impl CounterFiles {
         Self { folders, written: Counters::default(), at: Time(0), is_shared: true }
     }
 
-    /// Writes the counters if they have changed and were not written for a while. Returns the time
-    /// of the next write if they have changed since the last one.
+    /// Writes the counters if they have changed and some time has passed since the last write.
+    /// Returns the time of the next write if they have changed since the last one.
     pub(crate) fn update(&mut self, now: Time, counters: impl Fn() -> Counters) -> Option<Time> {
         let counters = counters();
         if counters == self.written {

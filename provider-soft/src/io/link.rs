@@ -90,7 +90,7 @@ impl Interface {
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
     pub(crate) fn on(address: IpAddr, scope: u32) -> Result<Option<Self>, NixErrno> {
-        // `getifaddrs` takes 5 KiB of the stack, so the search is in a function of its own.
+        // `getifaddrs` takes 5 KiB of the stack, so the search is in a separate function.
         let entries = getifaddrs()?;
         Ok(Self::find(entries, address, scope))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::inbox::{Inbox, Received};
 use super::socket::Socket;
 
-/// The socket for connection requests, and what was received from it.
+/// The socket for connection requests, and the bytes received from it.
 #[derive(Debug)]
 pub(crate) struct Requests {
     socket: Arc<Socket>,

@@ -72,7 +72,7 @@ pub(crate) struct Membership {
     requests: OwnedFd,
     /// Holds the name of the index.
     claim: UnixDatagram,
-    /// Lets this process answer while its other descriptors are in use.
+    /// Lets this process reply while its other descriptors are in use.
     spare: Mutex<SpareFd>,
     /// The beginning of the names of the address.
     base: Box<str>,
@@ -83,7 +83,7 @@ pub(crate) struct Membership {
 /// The last index of a socket.
 const LAST: u8 = 254;
 
-/// The time for which a process waits for another one to join or to reply. A stopped process, for
+/// The time limit for another process to join or to reply. A stopped process, for
 /// example in a debugger, does not reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -154,7 +154,7 @@ impl Membership {
         let files = [self.group.as_fd(), self.store.ends[0].as_fd(), self.store.ends[1].as_fd()];
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let accept = || self.group.accept().map_err(|error| Errno::from_io(&error));
-        // If another process has answered, there is none.
+        // If another process has replied, none is waiting.
         for _ in 0..ADMITTED {
             let Ok((stream, _)) = spare.lend(accept) else { break };
             if is_own_user(&stream) {
@@ -198,7 +198,8 @@ pub(super) fn base_name(address: IpAddr, port: u16, scope: u32) -> String {
     base_of(geteuid().as_raw(), address, port, scope)
 }
 
-/// Returns the group socket names of a user's processes that share an address; they use one of them.
+/// Returns the group socket names of a user's processes that share an address; they use one of
+/// them.
 pub(crate) fn group_names(uid: u32, address: IpAddr, port: u16, scope: u32) -> [String; 2] {
     let base = base_of(uid, address, port, scope);
     [Reach::Network, Reach::Host].map(|reach| names_of(&base, reach) + GROUP)
@@ -270,7 +271,7 @@ fn find(names: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>,
         wait(&stream, deadline)?;
         let files = match sys::receive_files(stream.as_fd(), 0) {
             Ok(Some((_, files))) => files,
-            // The last process ended before it answered.
+            // The last process ended before it replied.
             Ok(None) | Err(Errno::CONNRESET) => continue,
             Err(errno) => return Err(errno),
         };
@@ -570,7 +571,7 @@ mod tests {
                 scope.spawn(move || {
                     let stranger = UdpSocket::bind((ADDRESS, 0)).unwrap();
                     for _ in 0..200 {
-                        // The only process may have ended before it answered.
+                        // The only process may have ended before it replied.
                         let process = Process::join(port).unwrap();
                         let slot = u32::from(process.membership.slot());
                         stranger.send_to(&packet(tag, slot << 16), (ADDRESS, port)).unwrap();

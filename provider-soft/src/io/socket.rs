@@ -102,12 +102,12 @@ impl Socket {
     }
 
     /// Takes a part of UDP port 4791 of an address that all processes of this user choose alike:
-    /// the one under which programs [know this host](host_address), for packets of this host alone.
+    /// the host's [address](host_address) for programs, for packets of this host alone.
     /// If the host has no such address, or another user or program has the port there, it is the
     /// first free one of a sequence in 127.0.0.0/8 that depends on the user.
     ///
     /// `own` are the addresses of the process's devices. If one of the addresses above is among
-    /// them, the new one is like those of [`auto_alone`](Self::auto_alone). On a host with IPv6
+    /// them, the new one is chosen as in [`auto_alone`](Self::auto_alone). On a host with IPv6
     /// alone, ::1 comes before them, because addresses of different families cannot reach each
     /// other.
     ///
@@ -421,8 +421,8 @@ impl Socket {
         }
     }
 
-    /// Makes the kernel receive each packet separately. It asks any socket of the address, so the
-    /// worker follows with the others ([`Membership::join_no_packets`]).
+    /// Makes the kernel receive each packet separately. The kernel may consult any socket of the
+    /// address, so the worker follows with the others ([`Membership::join_no_packets`]).
     #[cold]
     pub(super) fn join_no_packets(&self) {
         // Without this option, it does so already.

@@ -352,7 +352,7 @@ pub(super) fn set_filter(
     let address = (&raw const program).cast::<c_void>();
     let len = size_of_val(&program) as socklen_t;
     // SAFETY: the kernel reads `len` bytes of `program`, which has the layout of `sock_fprog`, and,
-    // through it, the filter, of which `program.len` instructions are borrowed here.
+    // through it, the `program.len` instructions of the filter, which are borrowed here.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, address, len) })
 }
 

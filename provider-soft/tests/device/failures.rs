@@ -11,7 +11,7 @@ use verbs::{
     QpCap, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, WcStatus,
 };
 
-/// Attributes with which a request is given up after a few milliseconds.
+/// Attributes that make a request fail after a few milliseconds.
 const QUICK: RtsAttr = RtsAttr { sq_psn: None, timeout: 8, retry_cnt: 2, rnr_retry: 1, max_rd_atomic: 1 };
 
 #[test]

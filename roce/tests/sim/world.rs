@@ -198,7 +198,7 @@ pub(crate) enum Expect {
 #[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
-    /// Whether it is a write with immediate data, of which only the immediate data arrives.
+    /// Whether it is a write with immediate data, and only the immediate data arrives here.
     pub(crate) write: bool,
     pub(crate) imm: Option<u32>,
     pub(crate) invalidates: Option<u32>,

@@ -32,8 +32,8 @@ pub struct Rounds {
 /// The argument that starts a round's process.
 pub const ROUND: &str = "--round";
 
-/// The time limit for the end of a round, in which it destroys its objects and checks that the
-/// devices carry messages.
+/// The time limit for the end of a round: it destroys its objects and checks that the devices carry
+/// messages.
 const GRACE: Duration = Duration::from_secs(240);
 
 /// Limit on the time beyond the duration to reach each kind of call.

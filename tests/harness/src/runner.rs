@@ -193,7 +193,7 @@ pub struct Options {
     pub form: Option<Form>,
     /// Runs this case in the program's own process.
     pub case: Option<String>,
-    /// Environment variables of the cases, in addition to those of this process.
+    /// Environment variables of the cases, in addition to this process's.
     pub env: Vec<(String, String)>,
     /// The number of cases that run at the same time; one if 0.
     pub at_once: usize,

@@ -100,7 +100,7 @@ impl Maker {
         Ok(command)
     }
 
-    /// Sets the environment in which a Debian program finds this maker's `libibverbs.so.1`.
+    /// Sets the environment that makes a Debian program find this maker's `libibverbs.so.1`.
     ///
     /// # Errors
     /// A skip if this project's library was not linked.
@@ -182,7 +182,7 @@ pub fn refused(mode: Mode, command: &Command) -> CaseResult<Command> {
 /// Returns the index of the GID of the guest's IPv4 address.
 ///
 /// # Errors
-/// There is no such GID.
+/// The GID is missing.
 pub fn gid_index() -> CaseResult<u32> {
     const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
     let gid =

@@ -34,7 +34,7 @@ use verbs_harness::tools::{DEVICE, Maker, refused, run};
 
 const SUITE: &str = "negative";
 
-/// Returns the cases of the suite. The last case removes the device for a while.
+/// Returns the cases of the suite. The last case removes the device and adds it again.
 pub fn cases() -> Vec<Case> {
     let mut cases = cases!(
         SUITE,

@@ -14,7 +14,7 @@ use verbs_harness::process::{Finished, Running};
 /// A time limit far beyond the time of any of these tests on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The devices of processes: an address of its own for each, or one that all share.
+/// The devices of processes: each has another address, or all share one.
 const AUTO: &str = "auto";
 const SHARED: &str = "127.77.0.1";
 
@@ -46,7 +46,7 @@ fn find_each_other(ip: Ipv4Addr, soft: &str) {
     }
 }
 
-/// A pair of processes, one of which kills itself.
+/// A pair of processes; one kills itself.
 struct Pair {
     name: String,
     state: State,

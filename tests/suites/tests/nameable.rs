@@ -19,7 +19,8 @@ const PASSED_ON: &[&str] = &[
     "verbs-core/src/errno.rs",
 ];
 
-/// Public modules of `verbs`: their definitions and re-exports, and what they re-export as a whole.
+/// Public modules of `verbs`: their definitions and re-exports, and the modules they re-export as a
+/// whole.
 const WHOLE: &[&str] = &[
     "libibverbs-rs/src/provider.rs",
     "libibverbs-rs/src/qp/state.rs",

@@ -1,4 +1,4 @@
-//! Tests of the suites themselves: what they parse, and the cases that their tables name. The
+//! Tests of the suites themselves: their parsers, and the cases named in their tables. The
 //! library has no unit tests, because it takes as long to compile for them as for the programs.
 
 mod c_abi {

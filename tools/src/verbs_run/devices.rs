@@ -36,7 +36,7 @@ impl fmt::Display for Presented {
     }
 }
 
-/// Makes the folders in which devices are presented.
+/// Makes the folders that present devices.
 ///
 /// # Errors
 /// The folder that cannot be made.
@@ -91,7 +91,7 @@ fn presented_in(class: &str) -> Vec<OsString> {
     entries.filter(|entry| is_presented(&entry.path())).map(|entry| entry.file_name()).collect()
 }
 
-/// A file mode mask with which others may read new files. Dropping it restores the mask of the
+/// A file mode mask that lets others read new files. Dropping it restores the mask of the
 /// user.
 struct Umask(Mode);
 

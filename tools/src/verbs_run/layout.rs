@@ -5,8 +5,8 @@
 //! mounted into that under its old name. Paths through them, such as the links of
 //! `/sys/class/net`, lead where they led before.
 //!
-//! Entries that the kernel adds to such a folder later are not visible, unlike those of its
-//! subfolders.
+//! Entries that the kernel adds to such a folder later are not visible, unlike later entries of
+//! its subfolders.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -26,8 +26,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Makes a folder in which entries can be created, without an effect outside this mount
-    /// namespace. It has the entries that were there, as far as `keeps` returns true for the name.
+    /// Makes a folder writable without an effect outside this mount namespace. It has the entries
+    /// that were there, as far as `keeps` returns true for the name.
     ///
     /// # Errors
     /// The errno of a mount, or of creating a folder; `ENOENT` if its parent does not exist.

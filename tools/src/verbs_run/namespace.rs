@@ -1,4 +1,4 @@
-//! [`enter`]: moves this process to a mount namespace, in which it may change mounts.
+//! [`enter`]: moves this process to a mount namespace where it may change mounts.
 //!
 //! Root gets a mount namespace alone. Another user also gets a user namespace, which maps its user
 //! and group to themselves: programs such as `mpirun` refuse to run as root, and programs that see

@@ -52,7 +52,7 @@ use core::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-// For tests, including those of providers in other crates. A feature would build this library and
+// For tests, including tests of providers in other crates. A feature would build this library and
 // those above it a second time, which takes 39 s of CPU time, and the tests would not run the code
 // that programs get.
 #[doc(hidden)]

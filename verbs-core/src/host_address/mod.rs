@@ -1,4 +1,4 @@
-//! The address under which programs know this host: the one from which it reaches other networks.
+//! The address by which programs know this host: its source address towards other networks.
 //!
 //! ```text
 //! main table: routes to everywhere, lowest metric first ──► preferred source, or an address of
@@ -10,7 +10,7 @@
 //! Each step prefers IPv4. Of several IPv6 addresses, the choice is the same at each call:
 //! temporary ones (RFC 8981), which the kernel itself prefers for connections, are left out.
 //!
-//! Routes of other tables are not considered. They belong to policies, such as those of a VPN,
+//! Routes of other tables are not considered. They belong to policies, for example of a VPN,
 //! which come and go while programs run.
 //!
 //! # References
@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use crate::discovery::netlink::{Conversation, NetlinkError, NetlinkSocket, Wire, each_attribute};
 use crate::errno::Errno;
 
-/// Returns the address under which programs know this host. Returns `None` if it has only loopback
+/// Returns the address by which programs know this host. Returns `None` if it has only loopback
 /// and link-local addresses, or its loopback interface is down.
 ///
 /// # Errors
@@ -105,7 +105,7 @@ impl Address {
                 let is_beside = gateway.is_some_and(|gateway| self.has_in_subnet(gateway));
                 (self.flags & libc::IFA_F_SECONDARY != 0, !is_beside, 0)
             }
-            // The kernel's order depends on the time at which addresses were added.
+            // The kernel's order depends on the time when addresses were added.
             IpAddr::V6(v6) => {
                 let is_permanent = self.flags & libc::IFA_F_PERMANENT != 0;
                 (self.flags & libc::IFA_F_DEPRECATED != 0, !is_permanent, v6.to_bits())

@@ -204,7 +204,7 @@ fn post_each<T>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastPath {
     /// The request waits for [`ring`](SendQueue::ring), and the compiler knows its operation at the
-    /// call: a provider may have code for each operation, of which the caller keeps one.
+    /// call: the provider may have code for each operation, and the caller keeps one.
     Inlined,
     /// The request waits for [`ring`](SendQueue::ring), and all callers share one compiled
     /// function, as callers of an erased queue do: a provider may move rare operations out of line,
@@ -232,10 +232,10 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// queue is unchanged, and [`post_one`](Self::post_one) accepts the request or returns the
     /// reason for rejecting it.
     ///
-    /// `path` says what the caller knows of the request and whether the doorbell follows. It is a
-    /// constant at each call, and the method is inlined, so a caller pays for its own path only. A
-    /// caller that falls back to `post_one` in an out-of-line function becomes a short function
-    /// that keeps the request in registers.
+    /// `path` states which facts of the request the caller knows, and whether the doorbell follows.
+    /// It is a constant at each call, and the method is inlined, so a caller pays for its own path
+    /// only. A caller that falls back to `post_one` in an out-of-line function becomes a short
+    /// function that keeps the request in registers.
     ///
     /// By default, `post_one` is the path, and no request is posted [alone](FastPath::Alone).
     ///

@@ -82,8 +82,8 @@ pub(crate) enum Part {
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// The whole workspace for each program, with the guests' programs: for another set of packages,
-/// cargo would build their dependencies once more, with other features. So it would without a test
-/// among the targets, because tests have additional dependencies.
+/// cargo would build their dependencies once more, with other features. The same happens without a
+/// test among the targets, because tests have additional dependencies.
 const WORKSPACE: &[&str] = &["--workspace", "--features", "verbs-tests/guest"];
 
 /// The profile of everything except [`SITES`]: the emulator is slow with unoptimised programs.

@@ -37,8 +37,8 @@ use crate::progress::say;
 /// Command line of `cargo xtask c-abi`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also copy the libraries into this folder. Programs compile with rdma-core's
-    /// headers (Debian's libibverbs-dev and librdmacm-dev)
+    /// Also copy the libraries into this folder. Programs compile with rdma-core's headers
+    /// (Debian's libibverbs-dev and librdmacm-dev)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 

@@ -24,7 +24,7 @@ pub(crate) struct Step {
     pub(crate) call: u8,
     /// The connection of the call and of the message.
     pub(crate) slot: u8,
-    /// The attribute of the message, from 0x10 on. From 11 on, there is no message.
+    /// The attribute of the message, minus 0x10. Values of 11 and more stand for no message.
     pub(crate) message: u8,
     /// Bit 0: from a stranger. Bit 1: with a wrong sender's id. Bit 2: with a wrong receiver's id.
     /// Bit 3: for a service without a listener. Bit 4: with another queue pair. Bits 5 and 6: the

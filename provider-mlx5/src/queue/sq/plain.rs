@@ -83,7 +83,7 @@ impl Sq {
     /// Stores the WQE of a request at a place, if the fast path has its operation. Returns its
     /// block if it did.
     ///
-    /// `ALL` has a copy of [`put_block`](Self::put_block) for each operation, of which a caller
+    /// `ALL` has a copy of [`put_block`](Self::put_block) for each operation, and a caller
     /// that knows the operation keeps one. Otherwise there are sends and writes only: the compiler
     /// uses comparisons instead of a jump table, and fewer registers.
     ///

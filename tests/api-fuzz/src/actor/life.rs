@@ -260,7 +260,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Drops, closes, dismantles or leaks a queue pair, whatever is in flight.
+    /// Drops, closes, dismantles or leaks a queue pair, with or without requests in flight.
     pub(super) fn end_station(&mut self) -> CaseResult {
         let Some(at) = self.place(self.stations.len()) else { return Ok(()) };
         let mut station = self.stations.swap_remove(at);

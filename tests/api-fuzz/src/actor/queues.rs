@@ -13,7 +13,7 @@ use super::super::tally::Kind;
 use super::super::world::PORT;
 use super::Actor;
 
-/// The size up to which completion queues are enlarged. They are never made smaller, because an
+/// The maximum size for enlarging completion queues. They are never made smaller, because an
 /// overrun loses completions.
 const MOST: u32 = 4000;
 

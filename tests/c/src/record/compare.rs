@@ -165,7 +165,7 @@ fn names(steps: &[Step]) -> Vec<&str> {
     steps.iter().map(|step| step.name.as_str()).collect()
 }
 
-/// Returns the names of both lists: those of the first, then those only in the second.
+/// Returns the names in the first list, followed by names that only the second has.
 fn merged<'a>(one: &[&'a str], other: &[&'a str]) -> Vec<&'a str> {
     let alone = other.iter().filter(|name| !one.contains(name));
     one.iter().chain(alone).copied().collect()

@@ -109,7 +109,7 @@ fn method_call(ioctl: &Ioctl, method: &Method) -> Command {
                 command.replies.push((short.to_owned(), number));
             }
         } else if attr.head.len == 0 {
-            // A new object has no number before the call, whatever the attribute contains.
+            // A new object has no number before the call. The attribute may contain anything.
             let is_new = attr.head.attr_id & 0xfff == 0
                 && ["CREATE", "ALLOC", "REG"].iter().any(|word| method.name().contains(word));
             attribute(

@@ -3,7 +3,7 @@
 //!
 //! Exits with the command's status (128 + N for signal N), after a line on stderr that counts
 //! rejected calls and write commands: see [`verbs_harness::refuse::Counts`]. Exits with 125 if the
-//! command could not run under the filter and with 127 if there is no such command.
+//! command could not run under the filter and with 127 if it does not exist.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitCode};

@@ -104,7 +104,7 @@ erased_object! {
 
 /// A send queue behind a pointer.
 trait DynSendQueue: SendQueue {
-    /// Posts on the path [`FastPath::Shared`], of which this is the one compiled function.
+    /// Posts on the path [`FastPath::Shared`], which is compiled only here.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`].

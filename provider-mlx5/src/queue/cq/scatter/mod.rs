@@ -212,7 +212,7 @@ impl Lists {
     /// Copies the data of a completion.
     ///
     /// # Safety
-    /// The resources are those of the queues; neither queue has ended or ends meanwhile.
+    /// The resources belong to the queues; neither queue has ended or ends meanwhile.
     unsafe fn copy(
         &self,
         queues: &Queues,
