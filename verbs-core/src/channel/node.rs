@@ -11,8 +11,8 @@ use nix::fcntl::OFlag;
 use crate::discovery::DevNum;
 use crate::errno::Errno;
 
-/// Opens the node at `usual` for reading and writing, or failing that the node that `/dev/char` has
-/// for the number.
+/// Opens the node at `usual` for reading and writing, or otherwise the node of this number in
+/// `/dev/char`.
 ///
 /// # Errors
 /// Any errno that `stat(2)` or `open(2)` returns for `usual`; `ENXIO` for any file except the

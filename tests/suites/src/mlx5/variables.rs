@@ -17,8 +17,8 @@ pub(super) fn with(case: Case, env: Env) -> Case {
     Case { name, deadline, run: Box::new(run) }
 }
 
-/// Returns the cases of `conformance` on some topics, with the provider named, as cases of a suite
-/// with variables.
+/// Returns the cases of `conformance` on these topics with the provider named, for a suite that
+/// sets environment variables.
 pub(super) fn conformance(suite: &str, topics: &[&str], env: Env) -> Vec<Case> {
     let of_topic = |case: &Case| {
         let topic = case.name.strip_prefix("conformance.").and_then(|name| name.split('.').next());
