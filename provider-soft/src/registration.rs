@@ -53,7 +53,7 @@ impl SoftDevice {
     /// Creates a device that only programs of this machine reach, in the same network namespace.
     /// Devices of all its processes reach each other.
     ///
-    /// Its address is the one by which programs know this machine: from the interface with the
+    /// Its address is this machine's for programs: from the interface with the
     /// default route or else another interface, and IPv4 rather than IPv6. Processes of one user
     /// share it. A machine without such an address, and a second user, get an address of
     /// 127.0.0.0/8, which processes of that user share. A process has one such device; each further

@@ -10,7 +10,7 @@
 //! | system calls | [`cmd`] | one function per kernel method |
 //! | | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
 //! | | [`neighbour`] | the Ethernet address of a RoCE destination |
-//! | | [`host_address`] | the address by which programs know this host |
+//! | | [`host_address`] | this host's address for programs |
 //! | | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
 //! | | [`fork`] | pages of registered memory, excluded from forks; locks that survive a fork |
 //! | | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |

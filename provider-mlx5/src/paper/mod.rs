@@ -473,8 +473,8 @@ impl PaperQp {
         read(&self.cqes, end - CQE_FIELDS, CQE_FIELDS)
     }
 
-    /// Writes a completion that contains data: format 4 places it in the fields, other formats in the
-    /// first half.
+    /// Writes a completion that contains data: format 4 places it in the fields, other formats in
+    /// the first half.
     #[cfg(test)]
     pub(crate) fn write_with(&mut self, cqe: PaperCqe, data: &[u8]) {
         let (place, size) = (self.written & (self.shape.cqes - 1), self.shape.cqe_size);

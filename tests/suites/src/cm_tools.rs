@@ -1,6 +1,7 @@
 //! `cm_tools`: `rping`, `rdma_server` and `rdma_client`, `rdma_xserver` and `rdma_xclient`, ours
 //! and rdma-core's, at both ends of connections through the kernel's connection manager: on rxe,
-//! and between two functions of ConnectX ([`Sides`]). [`cm_flags`](crate::cm_flags) lists the flags.
+//! and between two functions of ConnectX ([`Sides`]). [`cm_flags`](crate::cm_flags) lists the
+//! flags.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The address by which programs know this host: its source address towards other networks.
+//! This host's address for programs: its source address towards other networks.
 //!
 //! ```text
 //! main table: routes to everywhere, lowest metric first ──► preferred source, or an address of
@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use crate::discovery::netlink::{Conversation, NetlinkError, NetlinkSocket, Wire, each_attribute};
 use crate::errno::Errno;
 
-/// Returns the address by which programs know this host. Returns `None` if it has only loopback
+/// Returns this host's address for programs. Returns `None` if it has only loopback
 /// and link-local addresses, or its loopback interface is down.
 ///
 /// # Errors

@@ -333,7 +333,7 @@ fn a_killed_process_leaves_nothing() -> CaseResult {
     back_to(&baseline)
 }
 
-/// Like [`a_killed_process_leaves_nothing`], but a process forgets one object of each kind and
+/// Like [`a_killed_process_leaves_nothing`], but a process leaks one object of each kind and
 /// exits.
 fn a_case_that_leaks_leaves_nothing() -> CaseResult {
     const MARK: &str = "VERBS_TESTS_LEAK";
