@@ -102,7 +102,7 @@ impl Place {
         Self { root, user }
     }
 
-    /// Returns a command of the case's user, which has no variables of the libraries.
+    /// Returns a command of the case's user, without the environment variables of the libraries.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -76,10 +76,10 @@ fn refuse(verb: &'static str, errno: Errno, reason: &'static str) -> Errno {
     logged(errno::refused(verb, errno, reason))
 }
 
-/// The reason of a call for an id without a device.
+/// The reason for rejecting an id without a device.
 const NO_DEVICE: &str = "the id has no device";
 
-/// The reason of a call with an address of an unknown family, or a null one.
+/// The reason for rejecting an address of an unknown family or a null address.
 const NO_ADDRESS: &str = "the address is null, or of an unknown family";
 
 /// Logs that memory is short, and returns `ENOMEM`.

@@ -15,9 +15,9 @@
 //!
 //! # The descriptor
 //! Event loops wait for [`Listener::ready`], an epoll descriptor over three files. Edge-triggered
-//! loops call until no outcome is left and then wait, so each kind of news must make an edge:
+//! loops call until no outcome is left and then wait, so each kind of change must make an edge:
 //!
-//! | news | file |
+//! | change | file |
 //! |---|---|
 //! | an event of the channel | the channel's |
 //! | a free place for a waiting request | `wake` |
@@ -662,7 +662,7 @@ impl<T> Drop for Setting<'_, T> {
 /// readable while events are pending or a waiting request can be set up, after the deadline of a
 /// request, or once the listener is closed.
 ///
-/// It also suits edge-triggered loops (`EPOLLET`): `None` means no more pending work; later news
+/// It also suits edge-triggered loops (`EPOLLET`): `None` means no more pending work; later work
 /// makes a new edge. A call that has handled thousands of events, as under a flood of requests,
 /// also returns `None` and makes that edge itself.
 impl<T> AsFd for Listener<T> {

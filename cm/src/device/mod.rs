@@ -39,9 +39,9 @@ pub(crate) struct OpenDevice {
 /// The maximum numbers of RDMA reads and atomics of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// The maximum number that a queue pair executes at a time.
+    /// The maximum number of requests that a queue pair executes at a time.
     pub(crate) responder_resources: u8,
-    /// The maximum number that it may have outstanding.
+    /// The maximum number of requests that it may have outstanding.
     pub(crate) initiator_depth: u8,
 }
 

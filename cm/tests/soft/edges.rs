@@ -1,5 +1,5 @@
-//! Edge-triggered event loops (`EPOLLET`, as in tokio and mio). Any news after the last check of a
-//! descriptor makes an edge, for every descriptor of the libraries.
+//! Edge-triggered event loops (`EPOLLET`, as in tokio and mio). Any change after the last check of
+//! a descriptor makes an edge, for every descriptor of the libraries.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;

@@ -252,7 +252,7 @@ pub struct Rss<P: Provider = Erased> {
 }
 
 impl<P: Provider> Rss<P> {
-    /// Returns the distribution over a table by a hash.
+    /// Returns a distribution of packets over the queues of a table, by a hash of their headers.
     pub fn new(table: &RwqIndTable<P>, hash: RxHashConf) -> Self {
         Self { table: table.shared.downgrade(), hash }
     }

@@ -156,7 +156,7 @@ fn a_region_that_the_kernel_no_longer_has_is_not_changed() {
     assert_eq!((failed.error.errno, failed.region), (Errno::INVAL, RegionState::Unusable));
 }
 
-/// The key received by the kernel in advice about a region, and the reply.
+/// The expected advice about a region with this key, and its reply.
 fn advised(key: u32, reply: Reply) -> Expect {
     let key: String = key.to_ne_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let sge = format!("002000000000000010000000{key}");

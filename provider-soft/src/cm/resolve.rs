@@ -136,8 +136,8 @@ impl Lookup {
         Some(Self(To::Neighbour(search, route.clone())))
     }
 
-    /// Returns the route if the reply has arrived, and otherwise `None`. Does not wait.
-    /// If a listener ends without a reply, the result is the destination itself.
+    /// Returns the route if the reply has arrived, and otherwise `None`. Does not wait. If
+    /// a listener ends without a reply, the result is the destination itself.
     ///
     /// # Errors
     /// The errors of [`resolve`].

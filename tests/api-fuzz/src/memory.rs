@@ -313,7 +313,7 @@ impl Piece {
         }
     }
 
-    /// Returns the memory as it came back.
+    /// Returns the content of memory that a queue has returned.
     fn returned(self, memory: Memory) -> Mine {
         match (self.content, memory) {
             (Content::Owned(_), Memory::Buf(buf)) => Mine::Held(Held::as_is(buf, self.context)),

@@ -137,7 +137,7 @@ fn up_to_date(theirs: &str) -> String {
     REWORDED.iter().fold(theirs.to_owned(), newer)
 }
 
-/// Blanks the numbers that differ between runs: of the queue pair and of the first packet.
+/// Blanks the numbers that differ between runs: queue pair and first packet sequence numbers.
 fn without_numbers(stdout: &str) -> String {
     let blank = |line: &str| {
         ["QPN 0x", "PSN 0x"].iter().fold(line.to_owned(), |line, name| match line.split_once(name) {

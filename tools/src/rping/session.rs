@@ -63,7 +63,7 @@ pub enum End {
 }
 
 impl End {
-    /// Returns the return value.
+    /// Returns the value that C's function returns.
     pub const fn value(self) -> i32 {
         match self {
             Self::Failed(value) | Self::Exit(value) => value,

@@ -75,7 +75,7 @@ pub struct WqInitAttr {
     pub max_wr: u32,
     /// Scatter/gather elements of a receive.
     pub max_sge: u32,
-    /// The properties.
+    /// The properties of the queue.
     pub create_flags: WqFlags,
     /// The number reported in this queue's events: a slot + generation id, never a pointer.
     pub user_handle: u64,

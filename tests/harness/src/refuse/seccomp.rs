@@ -34,7 +34,7 @@ pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Puts the calling thread, and everything it starts from now on, under a program without
+/// Filters the calls of this thread, and of its later threads and processes, by a program without
 /// notifications.
 ///
 /// # Errors
