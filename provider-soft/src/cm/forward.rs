@@ -8,11 +8,11 @@
 //!   other:     connect, see that the listener is of this user (SO_PEERCRED), send the request
 //! ```
 //!
-//! A name belongs to one process, so a service has one listener at an address. Each process also has
-//! a name with its slot, for messages that name no service: a peer that gives up its request before
-//! the reply does not know the receiver's id. All processes get those. Connections to services stay
-//! open for later requests. A request that does not fit into the buffer of a connection is lost, as
-//! on a network: its sender repeats it.
+//! A name belongs to one process, so a service has one listener at an address. Each process also
+//! has a name with its slot, for messages that name no service: a peer that gives up its request
+//! before the reply does not know the receiver's id. All processes get those. Connections to
+//! services stay open for later requests. A request that does not fit into the buffer of a
+//! connection is lost, as on a network: its sender repeats it.
 //!
 //! # References
 //! `unix(7)` (`SOCK_SEQPACKET`)
@@ -59,11 +59,12 @@ impl Mailbox {
         Self::with_name(port, &service_name(port, service))
     }
 
-    /// Takes the name of this process at the address of a port. Returns `None` if the address is not
-    /// shared.
+    /// Takes the name of this process at the address of a port. Returns `None` if the address is
+    /// not shared.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind). `EADDRINUSE`: a forked child of the process that had the slot before.
+    /// As [`bind`](Self::bind). `EADDRINUSE`: a forked child of the process that had the slot
+    /// before.
     pub fn bind_process(port: &Port) -> Result<Option<Self>, Errno> {
         Self::with_name(port, &process_name(port, port.slot()))
     }

@@ -151,8 +151,8 @@ impl Adapter {
                 None => match self.forwarded.take() {
                     Some(forwarded) => forwarded,
                     None => {
-                        // The process's own mailbox is last: a request comes before the message that
-                        // gives it up.
+                        // The process's own mailbox is last: a request comes before the message
+                        // that gives it up.
                         let mut mailboxes = self.mailboxes.values_mut().chain(&mut self.process_mailbox);
                         self.forwarded = mailboxes.find_map(Mailbox::recv);
                         if self.forwarded.is_none() {
