@@ -342,7 +342,7 @@ fn memory_that_comes_and_goes_under_traffic_ends_no_process() {
     std::thread::scope(|scope| {
         let (pages, stop) = (&pages, &stop);
         scope.spawn(move || {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 pages.unmap(1);
                 pages.map();
             }
@@ -362,7 +362,7 @@ fn memory_that_comes_and_goes_under_traffic_ends_no_process() {
                 }
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         assert!(outcomes[0] > 0, "no write met its pages");
     });
 }
