@@ -29,8 +29,8 @@ export FI_UNIVERSE_SIZE=4
 # Some tests exchange addresses over TCP first.
 ready() { soft_listens 9228 || listens 3000 || ! kill -0 "$1"; }
 
-# pair PROVIDER PROGRAM OPTION...: a server and a client with the same options. Its status is the server's or
-# the client's, whichever fails.
+# pair PROVIDER PROGRAM OPTION...: a server and a client with the same options. Its status is that of
+# the end that fails.
 pair() {
 	local server provider=$1 command=$work/installed/bin/$2 status
 	shift 2
@@ -46,8 +46,8 @@ pair() {
 	return $status
 }
 
-# one PROVIDER TEST: a line of runfabtests.sh. A status of 61 (FI_ENODATA) or 38 (FI_ENOSYS) is the program's way
-# to say that a provider lacks an operation.
+# one PROVIDER TEST: a line of runfabtests.sh. A program ends with 61 (FI_ENODATA) or 38 (FI_ENOSYS)
+# if its provider lacks an operation.
 one() {
 	local name=${1/*;/}.$(echo "${2#fi_}" | sed 's/ -*/./g') log
 	log=$work/$name.log
