@@ -46,6 +46,7 @@
 //! | REP, Established | the RTU, which was lost |
 //! | DREQ, DreqRcvd | none: the caller is about to respond |
 //! | DREQ, Timewait | the DREP, which was lost |
+//! | DREQ, ReqSent or MraReqRcvd | none: the REP may still arrive |
 //! | DREQ, no such connection | a DREP, to end the sender's release |
 //!
 //! # Differences from Linux
@@ -59,6 +60,8 @@
 //! - A DREQ crossing the local one gets an immediate response and counts as the response to it,
 //!   because both sides have requested the end. Linux stops its DREQ and waits for the program to
 //!   disconnect again.
+//! - A DREQ that overtakes the REP is ignored, and handled when the peer repeats it. Linux responds,
+//!   so the connection ends on the peer's side alone.
 //! - A REQ with the queue pair of an established connection makes this side check with the peer
 //!   before releasing the connection ([below](#a-peer-that-has-restarted)). Linux releases it.
 //! - A REJ without the receiver's communication id only ends requests whose RTU has not arrived. On

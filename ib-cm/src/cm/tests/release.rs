@@ -109,6 +109,26 @@ fn a_release_before_the_handshake_is_over_is_asked_for_again() {
 }
 
 #[test]
+fn a_release_that_overtakes_the_reply_is_asked_for_again() {
+    let Pair { mut alice, mut bob, a, b } = requested();
+    bob.accepts(b, 0x22);
+    let reply = bob.sends(Attribute::REP);
+    bob.cm.established(b).unwrap();
+    bob.event();
+    bob.disconnects(b);
+    alice.takes(&bob.sends(Attribute::DREQ));
+    alice.no_event();
+    alice.sends_nothing();
+    alice.takes(&reply);
+    assert!(matches!(alice.event(), Event::Reply(_)));
+    alice.ready(a);
+    alice.sent();
+    bob.waits();
+    alice.takes(&bob.sends(Attribute::DREQ));
+    assert!(matches!(alice.event(), Event::Disconnecting { .. }));
+}
+
+#[test]
 fn a_release_with_the_wrong_queue_pair_is_ignored() {
     let Pair { mut alice, mut bob, a, b } = connected();
     alice.disconnects(a);
