@@ -3,7 +3,7 @@
 //! table must have a difference.
 //!
 //! `tests/c/differential/attributes.c` makes every libibverbs call that reaches the kernel, step by
-//! step. A [tracer](tracer) records its commands with either library.
+//! step. A [tracer] records its commands with either library.
 //!
 //! `arguments` compares the results of calls with [odd arguments](verbs_c_programs::arguments) in
 //! the same way.
