@@ -167,6 +167,12 @@ pub struct PaperQp {
     _one_thread: PhantomData<*const ()>,
 }
 
+/// Returns memory for a completion queue's ring, and for a copy of its entries behind it: a reader
+/// that passes the end finds completions there.
+fn ring_memory(cqes: u32, cqe_size: usize) -> Region {
+    Region::plain(2 * cqes as usize * cqe_size)
+}
+
 impl PaperQp {
     /// Creates a queue pair in RESET.
     ///
@@ -193,7 +199,7 @@ impl PaperQp {
         let sq_at = shape.entries as usize * units as usize * UNIT;
         let [buffer, records, registers] =
             [sq_at + shape.blocks as usize * BLOCK, 128, 4096].map(Region::plain);
-        let cqes = Region::plain(shape.cqes as usize * shape.cqe_size);
+        let cqes = ring_memory(shape.cqes, shape.cqe_size);
         let max_post = shape.blocks / shape.blocks_of_request;
         let cap = QpCap {
             max_send_wr: max_post,
@@ -356,7 +362,7 @@ impl PaperQp {
             self.write(PaperCqe { opcode: 5, ..PaperCqe::default() });
         }
         self.shape.cqes = cqes;
-        self.cqes = Region::plain(cqes as usize * self.shape.cqe_size);
+        self.cqes = ring_memory(cqes, self.shape.cqe_size);
         // SAFETY: the memory is new.
         let ring = unsafe { Ring::new(self.cqes.clone(), cqes, self.shape.cqe_size) };
         self.poller.replace(ring, || Ok(())).expect("the command succeeds")
@@ -396,10 +402,13 @@ impl PaperQp {
         let at = (self.written & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size
             - CQE_FIELDS;
         let owner = u8::from(self.written & self.shape.cqes != 0);
+        let ring = self.shape.cqes as usize * self.shape.cqe_size;
         let put = |offset: usize, bytes: &[u8]| {
             for (byte, value) in bytes.iter().enumerate() {
-                // SAFETY: one thread, see the head of the file.
-                unsafe { self.cqes.write(at + offset + byte, *value) };
+                for at in [at, at + ring] {
+                    // SAFETY: one thread, see the head of the file.
+                    unsafe { self.cqes.write(at + offset + byte, *value) };
+                }
             }
         };
         put(17, &[cqe.ml_path]);

@@ -140,10 +140,11 @@ impl<'a> Cqe<'a> {
     }
 
     /// Returns the [`user_index`](Self::user_index) with its three bytes in reverse order, which
-    /// costs a little-endian processor one shift. No number is `u32::MAX`.
+    /// costs a little-endian processor one shift: it drops the reserved byte. No number is
+    /// `u32::MAX`.
     #[inline(always)]
     pub(crate) fn raw_user_index(self) -> u32 {
-        (field!(self, u32, at::SRQN_UIDX) & 0xff_ffff).swap_bytes() >> 8
+        field!(self, u32, at::SRQN_UIDX).swap_bytes() >> 8
     }
 
     #[inline(always)]
