@@ -2,7 +2,8 @@
 //!
 //! Each runs plain, under valgrind, and with AddressSanitizer's runtime, which also replaces the
 //! allocator of the libraries. Both checkers report invalid heap accesses, double frees, and memory
-//! without references at the end. Their runs are shorter.
+//! without references at the end. Their runs are shorter. valgrind takes half of the time of all
+//! tests of the workspace, so its runs need [`VALGRIND`], which `cargo xtask test` sets.
 //!
 //! `arguments.c` prints the results of calls with odd arguments, which are compared with the
 //! results of rdma-core's library on kernel devices.
@@ -38,6 +39,9 @@ const WITH_SMALL_STACK: &str = "small_stack";
 
 /// The program that forks while its threads allocate.
 const FORKS: &str = "fork_locks";
+
+/// The variable that asks for runs under valgrind.
+const VALGRIND: &str = "VERBS_TEST_VALGRIND";
 
 /// A way to compile and run a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +164,9 @@ fn command(binary: &Path, mode: Mode) -> CaseResult<Command> {
 }
 
 fn run(program: &str, mode: Mode) -> CaseResult {
+    if mode == Mode::Valgrind && std::env::var_os(VALGRIND).is_none() {
+        return skip(format_args!("{VALGRIND}=1 asks for it, as `cargo xtask test` does"));
+    }
     if program == FORKS && mode == Mode::Address {
         return skip(
             "the allocator of gcc 12's AddressSanitizer keeps its locks in a forked child, which hangs",

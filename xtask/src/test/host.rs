@@ -38,7 +38,9 @@ pub(super) const WORKSPACE: &[Stage] = &[
         if let Err(error) = apt::ensure_tools(&[apt::Tools::CBuild, apt::Tools::CPrograms]) {
             result.say(&format!("{error:#}"));
         }
-        host_tests(cargo::command().args(["test", "--workspace", "--no-fail-fast"]), result);
+        let mut command = cargo::command();
+        command.args(["test", "--workspace", "--no-fail-fast"]).env("VERBS_TEST_VALGRIND", "1");
+        host_tests(&mut command, result);
     }),
 ];
 
@@ -270,6 +272,7 @@ fn shipped(result: &mut StageResult) {
     let mut command = cargo::command();
     command.args(["test", "--workspace", "--test", "programs", "--", "--exact"]).args(SHIPPED.lines());
     command.env("VERBS_C_ABI_DIR", made.libraries).env("VERBS_TEST_STACK", STACK);
+    command.env("VERBS_TEST_VALGRIND", "1");
     host_tests_with(&mut command, result, |line| missing.retain(|case| !is_of(line, case)));
     for case in missing {
         result.fail(format!("there is no case {case:?}"));
