@@ -60,8 +60,8 @@
 //! - A DREQ crossing the local one gets an immediate response and counts as the response to it,
 //!   because both sides have requested the end. Linux stops its DREQ and waits for the program to
 //!   disconnect again.
-//! - A DREQ that overtakes the REP is ignored. The peer repeats it. Linux responds, so the connection
-//!   ends on the peer's side alone.
+//! - A DREQ that overtakes the REP is ignored. The peer repeats it. Linux responds, so the
+//!   connection ends on the peer's side alone.
 //! - A REQ with the queue pair of an established connection makes this side check with the peer
 //!   before releasing the connection ([below](#a-peer-that-has-restarted)). Linux releases it.
 //! - A REJ without the receiver's communication id only ends requests whose RTU has not arrived. On
