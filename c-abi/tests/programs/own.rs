@@ -40,7 +40,7 @@ const WITH_SMALL_STACK: &str = "small_stack";
 /// The program that forks while its threads allocate.
 const FORKS: &str = "fork_locks";
 
-/// The variable that asks for runs under valgrind.
+/// The variable that enables runs under valgrind.
 const VALGRIND: &str = "VERBS_TEST_VALGRIND";
 
 /// A way to compile and run a program.
@@ -165,7 +165,7 @@ fn command(binary: &Path, mode: Mode) -> CaseResult<Command> {
 
 fn run(program: &str, mode: Mode) -> CaseResult {
     if mode == Mode::Valgrind && std::env::var_os(VALGRIND).is_none() {
-        return skip(format_args!("{VALGRIND}=1 asks for it, as `cargo xtask test` does"));
+        return skip(format_args!("{VALGRIND}=1 enables it; `cargo xtask test` sets it"));
     }
     if program == FORKS && mode == Mode::Address {
         return skip(

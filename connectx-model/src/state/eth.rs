@@ -66,7 +66,7 @@ impl Tir {
     }
 }
 
-/// Bits of a TIR that let it receive frames of its own transport domain.
+/// Bits of a TIR that let it receive frames from its transport domain.
 pub(crate) const LOOPBACK_UNICAST: u32 = 1;
 
 pub(crate) const LOOPBACK_GROUPS: u32 = 2;

@@ -219,7 +219,7 @@ impl Forwarder {
 }
 
 /// Sends a message to the process of this user with a name, by a new connection. Returns whether it
-/// was sent, or `None` if there is no such process.
+/// was sent, or `None` if no process of this user has the name.
 fn is_forwarded(stream: &OwnedFd, name: &str, bytes: &[u8; LEN]) -> Option<bool> {
     match is_reached(stream, name) {
         Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => {

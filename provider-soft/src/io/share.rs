@@ -15,8 +15,9 @@
 //! The slot is the index of the socket, combined (XOR) with a *mask* that the first process draws.
 //! A stranger therefore has to guess all 24 bits of a queue pair number.
 //!
-//! Socket 0 receives connection requests, whose process only the service id determines. Each
-//! process with a connection manager reads it and forwards requests for other processes.
+//! Socket 0 receives connection requests, whose process only the service id determines. It also
+//! receives messages without the receiver's id. Each process with a connection manager reads and
+//! forwards both.
 //!
 //! # Ends of processes
 //! The kernel numbers the sockets of a group in the order of `bind(2)`, and moves the last one to

@@ -101,7 +101,7 @@ impl Group {
 /// Any errno of waiting or reading.
 ///
 /// # Panics
-/// There is no group.
+/// If `groups` is empty.
 pub fn wait_for_any(groups: &mut [Group]) -> io::Result<usize> {
     loop {
         let first = groups.iter().enumerate().min_by_key(|(_, group)| group.deadline);

@@ -109,6 +109,17 @@ impl Case {
         Self { name: name.to_string(), deadline: DEADLINE, run }
     }
 
+    /// Returns the case with a step before it, in the case's process.
+    #[must_use]
+    pub fn after(self, setup: impl Fn() -> io::Result<()> + 'static) -> Self {
+        let Self { name, deadline, run } = self;
+        let run = move || {
+            setup()?;
+            run()
+        };
+        Self { name, deadline, run: Box::new(run) }
+    }
+
     /// Returns the case with another deadline.
     #[must_use]
     pub fn within(self, deadline: Duration) -> Self {

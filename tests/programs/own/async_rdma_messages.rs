@@ -1,8 +1,8 @@
 //! Two ends of async-rdma, which compare all data.
 //!
 //! `async_rdma_messages server|client ADDRESS:PORT`. They also exchange immediate data, because the
-//! crate's own test of it expects the completion flags of Soft-RoCE. The server answers when its
-//! data was right, and runs until it is killed.
+//! crate's own test of it expects the completion flags of Soft-RoCE. The server replies if the
+//! data is right, and runs until it is killed.
 
 use std::alloc::Layout;
 use std::io::{self, Write};

@@ -31,12 +31,7 @@ fn main() -> ExitCode {
     runner::main(&options, &cases)
 }
 
-/// Gives the soft device of a case an address of its own.
+/// Gives the soft device of a case a separate address.
 fn at_own_address(case: Case) -> Case {
-    let Case { name, deadline, run } = case;
-    let run = move || {
-        forked::set_variables(&[("VERBS_SOFT", &address::own().to_string())])?;
-        run()
-    };
-    Case { name, deadline, run: Box::new(run) }
+    case.after(|| forked::set_variables(&[("VERBS_SOFT", &address::own().to_string())]))
 }

@@ -161,8 +161,8 @@ impl Part {
             }
             Part::Sites => _ = command.args(SITES),
             Part::Conformance => {
-                // Without these, the suites' program would start itself again, natively.
-                command.envs([("VERBS_SOFT", "auto"), ("VERBS_TEST_DEVICE", "soft0")]);
+                // Without it, the suites' program would start itself again, natively.
+                command.env("VERBS_TEST_DEVICE", "soft0");
                 // The threads of the emulator, beside the program's only one.
                 command.env("VERBS_EMULATOR_THREADS", "1");
                 command.arg("test").args(WORKSPACE).args(PROFILE).args(["--test", "soft"]);

@@ -337,6 +337,9 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
                 None if verdict == "FAILED" => result.notes.push(format!("FAIL {name}")),
                 None => {}
             }
+        } else if has_died(line) {
+            // Its tests behind that point are in no count.
+            result.fail(line.trim().to_owned());
         }
     });
     result.counts.add(seen);
@@ -348,6 +351,12 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
         let arguments: Vec<_> = command.get_args().map(|one| one.to_string_lossy()).collect();
         result.fail(format!("{} {}: {why}", command.get_program().display(), arguments.join(" ")));
     }
+}
+
+/// Returns whether cargo reports a test program that ended otherwise than by counting failed tests.
+fn has_died(line: &str) -> bool {
+    line.trim_start().starts_with("process didn't exit successfully")
+        && !["(exit status: 1)", "(exit status: 101)"].iter().any(|status| line.ends_with(status))
 }
 
 /// Returns the reason why the counts of a test command do not show its result.
@@ -375,6 +384,14 @@ mod tests {
     fn a_result_is_of_the_case_with_the_whole_name() {
         assert!(is_of("ok c.unload", "c.unload") && is_of("FAIL c.unload: why", "c.unload"));
         assert!(!is_of("ok c.unload under valgrind", "c.unload") && !is_of("c.unload", "c.unload"));
+    }
+
+    #[test]
+    fn a_program_that_died_is_told_from_one_with_failed_tests() {
+        let line = |status| format!("  process didn't exit successfully: `/x/device-1` ({status})");
+        assert!(has_died(&line("exit status: 66")) && has_died(&line("signal: 6, SIGABRT")));
+        assert!(!has_died(&line("exit status: 101")) && !has_died(&line("exit status: 1")));
+        assert!(!has_died("test result: ok."));
     }
 
     #[test]

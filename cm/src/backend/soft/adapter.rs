@@ -142,7 +142,7 @@ impl Adapter {
                     continue;
                 }
                 Some(received) => {
-                    if has_no_receiver(&received.mad) {
+                    if self.port.slot() != 0 && has_no_receiver(&received.mad) {
                         self.forwarder.forward_to_all(&self.port, &received);
                         others += COST_OF_ALL;
                     }
@@ -320,7 +320,7 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::time::{Duration, Instant};
 
-    use ib_cm::wire::{Message, req, rtu};
+    use ib_cm::wire::{Message, rej, req, rtu};
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::*;
@@ -330,6 +330,17 @@ mod tests {
         let gid = device.open().unwrap().find_gid(1).unwrap().gid;
         let port = Port::with_address(gid.to_ipv6().to_canonical()).unwrap();
         (device, port)
+    }
+
+    #[test]
+    fn a_message_without_a_receiver_is_a_rej_of_one_id() {
+        let rej = |remote_comm_id| {
+            let rej = rej::Repr { local_comm_id: 7, remote_comm_id, ..rej::Repr::default() };
+            Message::from(rej).emit(1, 0)
+        };
+        assert!(has_no_receiver(&rej(0)));
+        assert!(!has_no_receiver(&rej(0x100)));
+        assert!(!has_no_receiver(&Message::from(rtu::Repr::default()).emit(1, 0)));
     }
 
     #[test]

@@ -94,38 +94,41 @@ fn a_peer_may_disconnect_before_its_rtu_arrives() {
 
 #[test]
 fn a_release_before_the_handshake_is_over_is_asked_for_again() {
-    let Pair { mut alice, mut bob, a, b } = replied();
-    bob.cm.established(b).unwrap();
-    bob.event();
-    bob.disconnects(b);
-    alice.takes(&bob.sends(Attribute::DREQ));
-    alice.no_event();
-    alice.sends_nothing();
-    alice.ready(a);
-    alice.sent();
-    bob.waits();
-    alice.takes(&bob.sends(Attribute::DREQ));
-    assert!(matches!(alice.event(), Event::Disconnecting { .. }));
+    let mut pair = replied();
+    pair.is_released_too_early();
+    pair.is_released_when_ready();
 }
 
 #[test]
 fn a_release_that_overtakes_the_reply_is_asked_for_again() {
-    let Pair { mut alice, mut bob, a, b } = requested();
-    bob.accepts(b, 0x22);
-    let reply = bob.sends(Attribute::REP);
-    bob.cm.established(b).unwrap();
-    bob.event();
-    bob.disconnects(b);
-    alice.takes(&bob.sends(Attribute::DREQ));
-    alice.no_event();
-    alice.sends_nothing();
-    alice.takes(&reply);
-    assert!(matches!(alice.event(), Event::Reply(_)));
-    alice.ready(a);
-    alice.sent();
-    bob.waits();
-    alice.takes(&bob.sends(Attribute::DREQ));
-    assert!(matches!(alice.event(), Event::Disconnecting { .. }));
+    let mut pair = requested();
+    pair.bob.accepts(pair.b, 0x22);
+    let reply = pair.bob.sends(Attribute::REP);
+    pair.is_released_too_early();
+    pair.alice.takes(&reply);
+    assert!(matches!(pair.alice.event(), Event::Reply(_)));
+    pair.is_released_when_ready();
+}
+
+impl Pair {
+    /// Bob disconnects before Alice has finished the handshake. She ignores it.
+    fn is_released_too_early(&mut self) {
+        self.bob.cm.established(self.b).unwrap();
+        self.bob.event();
+        self.bob.disconnects(self.b);
+        self.alice.takes(&self.bob.sends(Attribute::DREQ));
+        self.alice.no_event();
+        self.alice.sends_nothing();
+    }
+
+    /// Alice finishes the handshake, and the repeated release takes effect.
+    fn is_released_when_ready(&mut self) {
+        self.alice.ready(self.a);
+        self.alice.sent();
+        self.bob.waits();
+        self.alice.takes(&self.bob.sends(Attribute::DREQ));
+        assert!(matches!(self.alice.event(), Event::Disconnecting { .. }));
+    }
 }
 
 #[test]

@@ -9,12 +9,7 @@ pub(super) type Env = &'static [(&'static str, &'static str)];
 
 /// Adds variables to a case; its process sets them before it opens a device.
 pub(super) fn with(case: Case, env: Env) -> Case {
-    let Case { name, deadline, run } = case;
-    let run = move || {
-        forked::set_variables(env)?;
-        run()
-    };
-    Case { name, deadline, run: Box::new(run) }
+    case.after(move || forked::set_variables(env))
 }
 
 /// Returns the cases of `conformance` on these topics with the provider named, for a suite that
