@@ -4,8 +4,14 @@
 //! A soft device exists only if it is requested: by the program with [`auto`] or [`bind`], or by
 //! its user with the environment variable `VERBS_SOFT`. The value, `auto` or IP addresses separated
 //! by commas, appends the devices `soft0`, `soft1`, … to every [`DeviceList`](crate::DeviceList).
-//! For these devices, `VERBS_SOFT_STRICT_PORTS=1` sets [`Builder::strict_ports`] and
-//! `VERBS_SOFT_CHECKED_MEMORY` (`none`, `files` or `all`) sets [`Builder::checked_memory`].
+//! Further variables are for the settings of these devices:
+//!
+//! | variable | setting |
+//! |---|---|
+//! | `VERBS_SOFT_STRICT_PORTS=1` | [`Builder::strict_ports`] |
+//! | `VERBS_SOFT_CHECKED_MEMORY=none`, `files` or `all` | [`Builder::checked_memory`] |
+//! | `VERBS_SOFT_FAULTS=loss=1%,delay=100us,seed=7` | [`Builder::faults`] |
+//! | `VERBS_SOFT_PCAP=/tmp/packets.pcap` | [`Builder::capture`] |
 //!
 //! ```no_run
 //! let context = verbs::soft::auto()?.open()?;
@@ -22,10 +28,11 @@
 //! parent and its child may share an address as other processes do.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 pub use provider_soft::{
-    Ah, CheckedMemory, Completion, Context, Counters, Cq, CqHandle, Dm, Mr, Mw, Pd, Qp, Rq, Soft,
-    SoftBuilder, SoftDevice, Sq, Srq, SrqQueue, Td, Xrcd,
+    Ah, CheckedMemory, Completion, Context, Counters, Cq, CqHandle, Dm, Faults, InvalidFaults, Mr, Mw, Pd,
+    Qp, Rq, Soft, SoftBuilder, SoftDevice, Sq, Srq, SrqQueue, Td, Xrcd,
 };
 use verbs_core::discovery::DeviceInfo;
 
@@ -82,7 +89,7 @@ pub fn builder() -> Builder {
 }
 
 /// The settings of a new device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Builder(SoftBuilder);
 
 impl Builder {
@@ -97,6 +104,24 @@ impl Builder {
     /// default is memory of files. See [`CheckedMemory`].
     pub fn checked_memory(self, checked: CheckedMemory) -> Self {
         Self(self.0.checked_memory(checked))
+    }
+
+    /// Injects faults into the packets that the device sends: loss, delay and others, repeatable by
+    /// seed. None by default. See [`Faults`].
+    ///
+    /// ```
+    /// let faults = "loss=1%,reorder=5%,seed=7".parse()?;
+    /// let device = verbs::soft::builder().faults(faults).auto()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn faults(self, faults: Faults) -> Self {
+        Self(self.0.faults(faults))
+    }
+
+    /// Writes copies of the packets that the device sends and receives to a pcap file for Wireshark
+    /// or tcpdump. None by default. See [`SoftBuilder::capture`].
+    pub fn capture(self, file: impl Into<PathBuf>) -> Self {
+        Self(self.0.capture(file))
     }
 
     /// Sets the interface of a link-local IPv6 address by its index, because several interfaces may

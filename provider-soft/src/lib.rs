@@ -7,7 +7,8 @@
 //! compatible with the kernel's rxe and with network cards. With `VERBS_SOFT_STRICT_PORTS=1`, or
 //! the same setting of [`SoftBuilder`], queue pairs accept packets from only one UDP source port of
 //! their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the memory that may disappear while it is
-//! registered ([`CheckedMemory`]).
+//! registered ([`CheckedMemory`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent packets, and
+//! `VERBS_SOFT_PCAP` names a file for copies of all packets ([`SoftBuilder::capture`]).
 //!
 //! From top to bottom; a folder imports only folders below it:
 //!
@@ -79,7 +80,7 @@ pub mod sysfs;
 
 use verbs_core::provider::{Provider, Unsupported};
 
-pub use io::Counters;
+pub use io::{Counters, Faults, InvalidFaults};
 pub use memory::checked::CheckedMemory;
 pub use objects::ah::Ah;
 pub use objects::context::Context;

@@ -2,10 +2,12 @@
 //! [`Soft`].
 //!
 //! A device exists only on request. A program calls [`SoftDevice::bind`], [`SoftDevice::auto`] or a
-//! [`SoftBuilder`], or a user sets the environment variable `VERBS_SOFT`, and possibly
-//! `VERBS_SOFT_STRICT_PORTS`.
+//! [`SoftBuilder`], or a user sets the environment variable `VERBS_SOFT`, and possibly other
+//! variables for its settings.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,7 +22,7 @@ use verbs_core::{Errno, Error, Result, environment};
 use crate::device::Device;
 use crate::device::fork::ForkMark;
 use crate::device::settings::Settings;
-use crate::io::Socket;
+use crate::io::{Capture, Faults, InvalidFaults, Socket};
 use crate::memory::checked::CheckedMemory;
 use crate::objects::context::Context;
 use crate::objects::soft::{DRIVER_ID, Soft};
@@ -86,10 +88,11 @@ impl SoftDevice {
 /// let device = provider_soft::SoftDevice::builder().strict_ports(true).auto()?;
 /// # Ok::<(), verbs_core::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct SoftBuilder {
     settings: Settings,
     scope_id: u32,
+    capture: Option<PathBuf>,
 }
 
 impl SoftBuilder {
@@ -120,6 +123,24 @@ impl SoftBuilder {
         self
     }
 
+    /// Injects faults into the packets that the device sends. The default is none.
+    pub fn faults(mut self, faults: Faults) -> Self {
+        self.settings.faults = Some(faults);
+        self
+    }
+
+    /// Writes copies of the packets that the device sends and receives to a pcap file, which
+    /// Wireshark and tcpdump read: as RoCE v2, with the direction of each packet. The default is
+    /// none.
+    ///
+    /// Packets are added to a file that has some, also at the same time by other devices and
+    /// processes. A new file is readable by its user alone. The capture ends when the file cannot
+    /// grow.
+    pub fn capture(mut self, file: impl Into<PathBuf>) -> Self {
+        self.capture = Some(file.into());
+        self
+    }
+
     /// Sets the interface of a link-local IPv6 address by its index, because several interfaces may
     /// have the same address. The default, 0, is the first interface with the address.
     pub fn scope_id(mut self, index: u32) -> Self {
@@ -130,8 +151,10 @@ impl SoftBuilder {
     /// Creates a device on an address of this machine.
     ///
     /// # Errors
-    /// The errors of [`SoftDevice::bind`]; `EADDRNOTAVAIL` if the interface of
-    /// [`scope_id`](Self::scope_id) does not have the address.
+    /// - The errors of [`SoftDevice::bind`]; `EADDRNOTAVAIL` if the interface of
+    ///   [`scope_id`](Self::scope_id) does not have the address.
+    /// - [`SkipReason::Capture`] if the file of [`capture`](Self::capture) cannot be written:
+    ///   `EEXIST` if it has other contents.
     pub fn bind(self, address: IpAddr) -> Result<DeviceInfo> {
         self.on_address(&own_name(), address).map_err(|skipped| skipped.into_error("bind"))
     }
@@ -139,7 +162,7 @@ impl SoftBuilder {
     /// Creates a device that only programs of this machine reach, as [`SoftDevice::auto`] does.
     ///
     /// # Errors
-    /// The errors of [`SoftDevice::auto`].
+    /// The errors of [`SoftDevice::auto`], and of the file as for [`bind`](Self::bind).
     pub fn auto(self) -> Result<DeviceInfo> {
         self.on_any(&own_name()).map_err(|skipped| skipped.into_error("bind"))
     }
@@ -149,8 +172,9 @@ impl SoftBuilder {
     /// # Errors
     /// [`SkipReason::Request`] for an unknown value: a misspelled value must not silently turn a
     /// protection off.
-    fn from_environment(strict_ports: Option<&str>, checked: Option<&str>) -> Result<Self, SkipReason> {
-        let strict_ports = match strict_ports.map(str::trim) {
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SkipReason> {
+        let text = |name| variable(name).map(|value| value.to_string_lossy().trim().to_owned());
+        let strict_ports = match text(STRICT_PORTS).as_deref() {
             None | Some("" | "0") => false,
             Some("1") => true,
             Some(other) => {
@@ -158,7 +182,7 @@ impl SoftBuilder {
                 return Err(SkipReason::Request { variable: STRICT_PORTS, asked, expected: "0 or 1" });
             }
         };
-        let checked_memory = match checked.map(str::trim) {
+        let checked_memory = match text(CHECKED_MEMORY).as_deref() {
             None | Some("" | "files") => CheckedMemory::Files,
             Some("none") => CheckedMemory::None,
             Some("all") => CheckedMemory::All,
@@ -167,7 +191,16 @@ impl SoftBuilder {
                 return Err(SkipReason::Request { variable: CHECKED_MEMORY, asked, expected });
             }
         };
-        Ok(Self { settings: Settings { strict_ports, checked_memory }, scope_id: 0 })
+        let faults = match text(FAULTS).filter(|text| !text.is_empty()).map(|text| text.parse()) {
+            None => None,
+            Some(Ok(faults)) => Some(faults),
+            Some(Err(InvalidFaults { element: asked })) => {
+                let expected = InvalidFaults::EXPECTED;
+                return Err(SkipReason::Request { variable: FAULTS, asked, expected });
+            }
+        };
+        let capture = variable(PCAP).filter(|path| !path.is_empty()).map(PathBuf::from);
+        Ok(Self { settings: Settings { strict_ports, checked_memory, faults }, scope_id: 0, capture })
     }
 
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
@@ -188,7 +221,14 @@ impl SoftBuilder {
         self.on(name, socket, true)
     }
 
-    fn on(self, name: &str, socket: Socket, is_auto: bool) -> Result<DeviceInfo, Skipped> {
+    fn on(self, name: &str, mut socket: Socket, is_auto: bool) -> Result<DeviceInfo, Skipped> {
+        if let Some(path) = self.capture {
+            let capture = Capture::open(&path).map_err(|errno| {
+                let reason = SkipReason::Capture { path, errno };
+                Skipped { name: name.into(), reason }
+            })?;
+            socket.set_capture(capture);
+        }
         let address = socket.address();
         // Equal addresses on two interfaces are two devices.
         let guid = Guid(guid_of(address).0 ^ u64::from(self.scope_id) << 32);
@@ -237,10 +277,7 @@ pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> 
     NEXT.store(0, Ordering::Relaxed);
     let made = match environment::variable_os(VARIABLE) {
         Some(asked) => {
-            let [strict_ports, checked] = [STRICT_PORTS, CHECKED_MEMORY].map(environment::variable_os);
-            let strict_ports = strict_ports.as_ref().map(|value| value.to_string_lossy());
-            let checked = checked.as_ref().map(|value| value.to_string_lossy());
-            let builder = SoftBuilder::from_environment(strict_ports.as_deref(), checked.as_deref());
+            let builder = SoftBuilder::from_variables(environment::variable_os);
             asked_for(&asked.to_string_lossy(), &builder)
         }
         None => Vec::new(),
@@ -272,7 +309,7 @@ fn asked_for(asked: &str, builder: &Result<SoftBuilder, SkipReason>) -> Vec<Resu
         .map(|element| {
             let name = next_name();
             let builder = match builder {
-                Ok(builder) => *builder,
+                Ok(builder) => builder.clone(),
                 Err(reason) => return Err(Skipped { name, reason: reason.clone() }),
             };
             if element == "auto" {
@@ -343,6 +380,12 @@ const STRICT_PORTS: &str = "VERBS_SOFT_STRICT_PORTS";
 /// The environment variable that requests [`SoftBuilder::checked_memory`] for those devices.
 const CHECKED_MEMORY: &str = "VERBS_SOFT_CHECKED_MEMORY";
 
+/// The environment variable that requests [`SoftBuilder::faults`] for those devices.
+const FAULTS: &str = "VERBS_SOFT_FAULTS";
+
+/// The environment variable that requests [`SoftBuilder::capture`] for those devices.
+const PCAP: &str = "VERBS_SOFT_PCAP";
+
 const EXPECTED: &str = "auto, or IP addresses separated by commas, link-local ones also with an interface of this machine, as in \
                         fe80::1%eth0";
 
@@ -379,13 +422,36 @@ mod tests {
         assert!(asked_for("", &usual).is_empty());
     }
 
+    /// Returns the settings requested by one variable.
+    fn with(variable: &str, value: Option<&str>) -> Result<SoftBuilder, SkipReason> {
+        SoftBuilder::from_variables(|name| (name == variable).then(|| value.map(OsString::from))?)
+    }
+
+    #[test]
+    fn an_invalid_fault_makes_no_device() {
+        assert_eq!(with(FAULTS, Some("")).unwrap().settings.faults, None);
+        let faults = "loss=1%,seed=7";
+        assert_eq!(with(FAULTS, Some(faults)).unwrap().settings.faults, Some(faults.parse().unwrap()));
+        let made = asked_for("auto", &with(FAULTS, Some("seed=7,loss=1")));
+        let reason = made[0].as_ref().unwrap_err().to_string();
+        assert!(reason.contains("VERBS_SOFT_FAULTS asks for \"loss=1\""), "{reason}");
+    }
+
+    #[test]
+    fn a_capture_that_cannot_be_written_makes_no_device() {
+        assert_eq!(with(PCAP, Some("")).unwrap().capture, None);
+        let made = asked_for("auto", &with(PCAP, Some("/dev/null/packets")));
+        let reason = made[0].as_ref().unwrap_err().to_string();
+        assert!(reason.contains("/dev/null/packets") && reason.contains("ENOTDIR"), "{reason}");
+    }
+
     #[test]
     fn strict_ports_are_on_or_off_and_a_misspelled_value_makes_no_device() {
         for (value, strict) in [(None, false), (Some(""), false), (Some("0"), false), (Some(" 1 "), true)] {
-            let made = SoftBuilder::from_environment(value, None);
+            let made = with(STRICT_PORTS, value);
             assert_eq!(made.map(|builder| builder.settings.strict_ports), Ok(strict));
         }
-        let made = asked_for("auto,127.0.0.1", &SoftBuilder::from_environment(Some("yes"), None));
+        let made = asked_for("auto,127.0.0.1", &with(STRICT_PORTS, Some("yes")));
         assert_eq!(made.len(), 2);
         for made in made {
             let reason = made.unwrap_err().to_string();
@@ -403,10 +469,10 @@ mod tests {
             (Some(" all "), All),
             (Some("none"), Unchecked),
         ] {
-            let made = SoftBuilder::from_environment(None, value);
+            let made = with(CHECKED_MEMORY, value);
             assert_eq!(made.map(|builder| builder.settings.checked_memory), Ok(checked));
         }
-        let made = asked_for("auto", &SoftBuilder::from_environment(None, Some("1")));
+        let made = asked_for("auto", &with(CHECKED_MEMORY, Some("1")));
         let reason = made[0].as_ref().unwrap_err().to_string();
         assert!(reason.contains("VERBS_SOFT_CHECKED_MEMORY asks for \"1\""), "{reason}");
     }

@@ -65,6 +65,13 @@ pub enum SkipReason {
         /// The errno of `bind(2)`.
         errno: Errno,
     },
+    /// A provider should have created it, but cannot write its packets to a file.
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// The errno of `open(2)` or `write(2)`; `EEXIST` if the file has other contents.
+        errno: Errno,
+    },
     /// A provider should have created it, but cannot parse the request.
     Request {
         /// The environment variable with the request.
@@ -80,7 +87,7 @@ impl SkipReason {
     /// Returns whether the program or its environment requested the device from a provider, instead
     /// of discovery finding it.
     pub const fn was_asked_for(&self) -> bool {
-        matches!(self, Self::Address { .. } | Self::Request { .. })
+        matches!(self, Self::Address { .. } | Self::Capture { .. } | Self::Request { .. })
     }
 
     /// Returns the errno of opening such a device: the system's errno, if there is one.
@@ -88,7 +95,8 @@ impl SkipReason {
         match self {
             Self::NodeMissing { errno, .. }
             | Self::Unreadable { errno, .. }
-            | Self::Address { errno, .. } => *errno,
+            | Self::Address { errno, .. }
+            | Self::Capture { errno, .. } => *errno,
             Self::NoChardev { errno } => errno.unwrap_or(Errno::NODEV),
             Self::Request { .. } => Errno::INVAL,
             Self::BadName | Self::Nonsense { .. } | Self::NoProvider { .. } | Self::AbiOutOfRange { .. } => {
@@ -190,6 +198,17 @@ impl fmt::Display for SkipReason {
             Self::Address { address, port, errno } => {
                 write!(f, "UDP port {port} of {address} cannot be bound: {} ({errno})", errno.description())
             }
+            Self::Capture { path, errno: Errno::EXIST } => write!(
+                f,
+                "{} has other contents than captured packets: remove it, or name another file for packets",
+                path.display()
+            ),
+            Self::Capture { path, errno } => write!(
+                f,
+                "packets cannot be written to {}: {} ({errno}); name another file for packets",
+                path.display(),
+                errno.description()
+            ),
             Self::Request { variable, asked, expected } => {
                 write!(f, "{variable} asks for {asked:?}: it takes {expected}")
             }

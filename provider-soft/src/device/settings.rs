@@ -1,5 +1,6 @@
 //! [`Settings`]: the choices made when a device is created.
 
+use crate::io::Faults;
 use crate::memory::checked::CheckedMemory;
 
 /// The settings of a device, made by [`SoftBuilder`](crate::SoftBuilder).
@@ -9,4 +10,6 @@ pub(crate) struct Settings {
     pub(crate) strict_ports: bool,
     /// The registered memory accessed by the kernel.
     pub(crate) checked_memory: CheckedMemory,
+    /// The faults of sent packets, if requested.
+    pub(crate) faults: Option<Faults>,
 }

@@ -38,8 +38,8 @@ use crate::device::gsi_end::GsiEnd;
 use crate::device::limits;
 use crate::device::settings::Settings;
 use crate::device::sink::{cq_slot, elapsed};
-use crate::io::Socket;
 use crate::io::link::{LinkWatch, PortLink, PortWatch, listed};
+use crate::io::{Injector, Socket};
 use crate::memory::checked::CheckedMemory;
 use crate::memory::device_memory::Budget;
 use crate::sync::combining_lock::{CombiningLock, Guard};
@@ -119,13 +119,14 @@ impl DeviceState {
     ) -> Result<Arc<Self>, Errno> {
         room::check(MEMORY)?;
         let config = limits::config(socket.rcvbuf(), socket.slot(), settings.strict_ports);
+        let injector = settings.faults.map(|faults| Injector::new(faults, name));
         let origin = Instant::now();
         Ok(Arc::new(Self {
             name: name.into(),
             gid: socket.gid(),
             guid,
             checked_memory: settings.checked_memory,
-            core: CombiningLock::new(DeviceCore::new(&socket, config, origin)),
+            core: CombiningLock::new(DeviceCore::new(&socket, config, injector, origin)),
             socket,
             pending: PendingSet::new(PendingSet::MAX),
             pending_srqs: PendingSet::new(limits::MAX_SRQ as usize),

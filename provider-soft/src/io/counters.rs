@@ -158,4 +158,12 @@ counters! {
     /// Transmissions that left read responses unsent because the socket's send queue held more than
     /// a window ([`roce::engine::Config::window_bytes`]).
     responses_held,
+    /// Packets not sent: lost by [`Faults`](crate::Faults).
+    injected_losses,
+    /// Packets sent twice by [`Faults`](crate::Faults).
+    injected_duplicates,
+    /// Packets damaged by [`Faults`](crate::Faults).
+    injected_corruptions,
+    /// Packets delayed by [`Faults`](crate::Faults), for any of their reasons.
+    injected_delays,
 }

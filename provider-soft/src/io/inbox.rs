@@ -16,7 +16,8 @@ use roce::wire::icrc::{Flow, Icrc, Verdict};
 use roce::wire::{ICRC_LEN, bth};
 use verbs_core::Errno;
 
-use super::address::gid_of;
+use super::address::{address_of, gid_of};
+use super::capture::{Direction, Headers};
 use super::control::number;
 use super::counters::Counts;
 use super::flows::Flows;
@@ -178,6 +179,16 @@ impl Inbox {
             self.datagram.offset = end;
             self.datagram.position = position.wrapping_add(1);
             let packet = &slot.payload[offset..end];
+            if let Some(capture) = socket.capture() {
+                let Arrival { src_port, traffic_class, hop_limit, .. } = arrival;
+                let source = (address_of(arrival.remote), src_port);
+                let destination = (self.local, self.port);
+                capture.packet(
+                    Direction::Received,
+                    &Headers { source, destination, traffic_class, hop_limit, id: position },
+                    packet,
+                );
+            }
             if packet.len() < SHORTEST {
                 counts.malformed.add(1);
                 continue;

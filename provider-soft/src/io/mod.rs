@@ -19,6 +19,8 @@
 //! | [`owner`] | the process at the other end of a Unix socket |
 //! | [`requests`] | connection requests for an address shared by processes |
 //! | [`groups`] | multicast: a socket for each group |
+//! | [`faults`] | packets lost, doubled, damaged, delayed on purpose |
+//! | [`capture`] | copies of packets in a pcap file |
 //! | [`flows`] | prepared ICRC states of recent peers |
 //! | [`address`] | GIDs, IP addresses, socket names |
 //! | [`control`] | ancillary data as bytes |
@@ -47,8 +49,10 @@
 
 pub(crate) mod address;
 mod backlog;
+mod capture;
 mod control;
 pub(crate) mod counters;
+mod faults;
 mod flows;
 mod groups;
 pub(crate) mod inbox;
@@ -68,7 +72,10 @@ mod turn;
 pub(crate) use backlog::Backlog;
 #[cfg(all(test, not(loom)))]
 pub(crate) use backlog::HOLD;
+pub(crate) use capture::Capture;
 pub use counters::Counters;
+pub(crate) use faults::Injector;
+pub use faults::{Faults, InvalidFaults};
 pub(crate) use groups::Groups;
 pub(crate) use inbox::Inbox;
 pub(crate) use outbox::{Flush, Outbox};

@@ -30,6 +30,7 @@ use roce::wire::{ICRC_LEN, bth};
 use verbs_core::Errno;
 
 use super::address::{Name, address_of};
+use super::capture::{Capture, Direction, Headers};
 use super::control::Control;
 use super::counters::Counts;
 use super::flows::Flows;
@@ -86,6 +87,8 @@ struct Group {
     closed: bool,
     /// Whether the group is sent packet by packet, and `start` advances.
     split: bool,
+    /// Whether its packets were copied to the file for packets.
+    captured: bool,
     /// The upper 8 bits of the queue pairs' numbers.
     slot: u8,
     traffic_class: u8,
@@ -124,6 +127,7 @@ impl Outbox {
             packets: 0,
             closed: true,
             split: false,
+            captured: false,
             slot: 0,
             traffic_class: 0,
             hop_limit: 0,
@@ -214,6 +218,7 @@ impl Outbox {
             // The kernel would split a group's datagram again for each member.
             closed: is_mad || !self.gso || self.without_gso.contains(&path.remote) || remote.is_multicast(),
             split: false,
+            captured: false,
             slot,
             traffic_class: path.traffic_class,
             hop_limit,
@@ -226,10 +231,23 @@ impl Outbox {
         self.used += whole;
     }
 
+    /// Like [`push`](Self::push), but a bit of the packet flips on its way to the receiver.
+    pub(super) fn push_damaged(&mut self, len: usize, path: &Path, flip: Option<usize>) {
+        let start = self.used;
+        self.push(len, path);
+        // A packet of the other address family is not in the box.
+        if let Some(bit) = flip.filter(|_| self.used > start) {
+            self.arena[start + bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
     /// Sends the packets in the box, as far as the socket accepts them.
     pub(crate) fn flush(&mut self, socket: &Socket) -> Flush {
         if self.wrong_family > 0 {
             socket.counts().unreachable.add(std::mem::take(&mut self.wrong_family));
+        }
+        if let Some(capture) = socket.capture() {
+            self.capture(capture);
         }
         let alone = self.pending.len() == 1;
         while let Some(group) = self.groups[self.pending.clone()].first_mut() {
@@ -277,10 +295,36 @@ impl Outbox {
         seal(&mut self.arena[at..group.end], group.icrc, index);
     }
 
+    /// Takes all packets out of the box.
+    #[cfg(test)]
+    pub(super) fn take_all(&mut self) -> Vec<Vec<u8>> {
+        let groups = &self.groups[self.pending.clone()];
+        let packets =
+            groups.iter().flat_map(|group| self.arena[group.start..group.end].chunks(group.segment));
+        let packets = packets.map(<[u8]>::to_vec).collect();
+        (self.used, self.pending) = (self.first, 0..0);
+        packets
+    }
+
     /// Leaves the box in the same state as a full socket does.
     #[cfg(test)]
     pub(super) fn be_refused_for_now(&mut self) {
         self.groups[self.pending.clone()].iter_mut().for_each(Group::announce_segments);
+    }
+
+    /// Copies the packets of groups that are about to be offered to the kernel for the first time.
+    #[cold]
+    fn capture(&mut self, capture: &Capture) {
+        for group in self.groups[self.pending.clone()].iter_mut().filter(|group| !group.captured) {
+            (group.captured, group.closed) = (true, true);
+            let Group { traffic_class, hop_limit, .. } = *group;
+            let (source, destination) = ((self.local, self.port), (address_of(group.remote), self.port));
+            let mut headers = Headers { source, destination, traffic_class, hop_limit, id: 0 };
+            for packet in self.arena[group.start..group.end].chunks(group.segment) {
+                capture.packet(Direction::Sent, &headers, packet);
+                headers.id += 1;
+            }
+        }
     }
 
     /// Counts the first `sent` groups, or one packet of a split group, as sent.

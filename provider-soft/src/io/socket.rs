@@ -16,6 +16,7 @@ use roce::wire::UDP_PORT;
 use verbs_core::{Errno, host_address};
 
 use super::address::{Name, gid_of, loopback_of};
+use super::capture::Capture;
 use super::counters::{Counters, Counts};
 use super::share::{self, Membership};
 use super::sys;
@@ -35,6 +36,8 @@ pub(crate) struct Socket {
     /// This process's part of the address, if processes share it.
     membership: Option<Membership>,
     counts: Counts,
+    /// The file with copies of the packets, if requested.
+    capture: Option<Capture>,
 }
 
 /// The senders whose packets a socket accepts.
@@ -288,6 +291,7 @@ impl Socket {
             gso: false,
             membership: None,
             counts: Counts::default(),
+            capture: None,
         };
         socket.tell_headers()?;
         Ok(socket)
@@ -440,6 +444,17 @@ impl Socket {
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
+
+    /// Sets the file with copies of the packets.
+    pub(crate) fn set_capture(&mut self, capture: Capture) {
+        self.capture = Some(capture);
+    }
+
+    /// Returns the file with copies of the packets, if requested.
+    #[inline(always)]
+    pub(super) fn capture(&self) -> Option<&Capture> {
+        self.capture.as_ref()
+    }
 }
 
 /// An address and port, and the senders of packets to it.
@@ -532,6 +547,7 @@ impl Place {
             gso,
             membership,
             counts: Counts::default(),
+            capture: None,
         })
     }
 }

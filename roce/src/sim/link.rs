@@ -1,4 +1,4 @@
-//! [`Link`]: one direction between two endpoints, and its faults.
+//! [`Link`]: one direction between two endpoints, and its faults. [`Cable`]: a link in use.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -58,9 +58,9 @@ impl Default for Link {
     }
 }
 
-/// A link in use.
+/// A link in use: decides the fate of one packet after the other.
 #[derive(Debug)]
-pub(super) struct Cable {
+pub struct Cable {
     pub(super) link: Link,
     rng: Rng,
     /// The time until which earlier packets keep it busy.
@@ -69,25 +69,30 @@ pub(super) struct Cable {
     last_arrival: Time,
 }
 
-/// The fate of a packet.
-pub(super) struct Carried {
-    pub(super) fate: Fate,
+/// The outcome of carrying a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Carried {
+    /// The fate of the packet.
+    pub fate: Fate,
     /// The time when a second copy arrives.
-    pub(super) again: Option<Time>,
-    /// The bit that flips.
-    pub(super) flip: Option<usize>,
+    pub again: Option<Time>,
+    /// The bit that flips in a [damaged](Fate::Damaged) packet: bit `n % 8` of byte `n / 8`.
+    pub flip: Option<usize>,
 }
 
 /// The bytes on the wire in addition to a packet: UDP, IP, Ethernet and ICRC.
 const ENVELOPE: u64 = 4 + 8 + 20 + 14 + 4 + 20;
 
 impl Cable {
-    pub(super) fn new(link: Link, rng: Rng) -> Self {
+    /// Returns an unused link that draws its faults from these numbers.
+    pub fn new(link: Link, rng: Rng) -> Self {
         Self { link, rng, busy: Time(0), last_arrival: Time(0) }
     }
 
-    /// Decides the fate of a packet of `len` bytes sent now.
-    pub(super) fn carry(&mut self, now: Time, len: usize) -> Carried {
+    /// Decides the fate of a packet of `len` bytes sent now. The time never decreases from call to
+    /// call.
+    pub fn carry(&mut self, now: Time, len: usize) -> Carried {
         let (link, rng) = (&self.link, &mut self.rng);
         // All numbers are drawn for every packet, so turning off one fault does not change the
         // others.

@@ -58,7 +58,7 @@ mod trace;
 pub use calls::connected_attr;
 pub use endpoint::{Endpoint, EndpointId, Program, Report};
 pub use fabric::{Fabric, NotIdle, ReadResponses};
-pub use link::Link;
+pub use link::{Cable, Carried, Link};
 pub use memory::{Buffer, Flushed, Region, VecMemory, VecRegion};
 pub use rdma_sans_io::{Chance, Rng};
 pub use trace::{Fate, Record, Traced};

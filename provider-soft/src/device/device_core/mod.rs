@@ -44,7 +44,7 @@ use crate::device::random::SystemRandom;
 use crate::device::sink::EngineSink;
 use crate::device::wqe::SendWqe;
 use crate::device::xrc_domains::Domains;
-use crate::io::{Backlog, Flush, Groups, Inbox, Outbox, Requests, Socket};
+use crate::io::{Backlog, Flush, Groups, Inbox, Injector, Outbox, Requests, Socket};
 use crate::memory::region::ProcessMemory;
 use crate::sync::pending::PendingSet;
 
@@ -56,6 +56,8 @@ pub(crate) struct DeviceCore {
     pub(crate) domains: Domains,
     inbox: Inbox,
     outbox: Outbox,
+    /// Loses, doubles, damages and delays packets, if requested.
+    injector: Option<Box<Injector>>,
     /// The multicast groups with attached queue pairs.
     pub(crate) groups: Groups,
     /// Connection requests, while a connection manager uses the device and its address is shared.
@@ -141,12 +143,13 @@ pub(crate) enum Acks {
 }
 
 impl DeviceCore {
-    pub(crate) fn new(socket: &Socket, config: Config, origin: Instant) -> Self {
+    pub(crate) fn new(socket: &Socket, config: Config, injector: Option<Injector>, origin: Instant) -> Self {
         Self {
             engine: Engine::new(config, ProcessMemory, SystemRandom),
             sink: EngineSink::new(origin),
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),
+            injector: injector.map(Box::new),
             groups: Groups::default(),
             requests: None,
             domains: Domains::default(),
@@ -329,6 +332,9 @@ impl DeviceCore {
         self.left = false;
         self.backlog.expire(now);
         self.blocked = !self.outbox.is_empty() && self.outbox.flush(socket) == Flush::Blocked;
+        if let Some(injector) = &mut self.injector {
+            injector.release(now, &mut self.outbox);
+        }
         while !self.blocked {
             if self.spent.is_all() && urgency != Urgency::Owed {
                 self.left = true;
@@ -349,7 +355,18 @@ impl DeviceCore {
                     self.spent.packets += 1;
                     self.spent.bytes += transmit.len;
                     self.backlog.add(transmit.len);
-                    self.outbox.push(transmit.len, &transmit.path);
+                    match &mut self.injector {
+                        None => self.outbox.push(transmit.len, &transmit.path),
+                        Some(injector) => {
+                            injector.send(
+                                now,
+                                transmit.len,
+                                &transmit.path,
+                                &mut self.outbox,
+                                socket.counts(),
+                            );
+                        }
+                    }
                 }
                 None if urgency != Urgency::Now => {
                     self.unacknowledged = 0;
@@ -417,7 +434,8 @@ impl DeviceCore {
         }
         let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
         let events = self.sink.moderated_until();
-        [self.engine.deadline(), acks, events, self.backlog.held_until()].into_iter().flatten().min()
+        let delayed = self.injector.as_ref().and_then(|injector| injector.next_departure());
+        [self.engine.deadline(), acks, events, self.backlog.held_until(), delayed].into_iter().flatten().min()
     }
 
     /// Returns whether the worker would sleep too long. The caller then wakes it, once.

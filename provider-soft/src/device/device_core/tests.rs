@@ -34,7 +34,7 @@ impl Victim {
     fn new() -> Self {
         let socket = Socket::auto_alone().expect("a free address");
         // The largest window, whatever buffer the host allows.
-        let mut core = DeviceCore::new(&socket, limits::config(usize::MAX, 0, false), Instant::now());
+        let mut core = DeviceCore::new(&socket, limits::config(usize::MAX, 0, false), None, Instant::now());
         let pd = core.engine.alloc_pd().unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let attr = MemoryAttr { pd, iova: 0, length: READ as u64, access };
