@@ -393,7 +393,8 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
         let tables = end.stdout.matches("destroy qp   ").count();
         let expected = if servers == 1 { 2 } else { 1 };
         if !end.status.success() || !end.stderr.is_empty() || tables != expected {
-            return fail(format_args!("{tables} tables: {end:?}"));
+            let Finished { status, stdout, stderr } = end;
+            return fail(format_args!("{status}, {tables} tables, {stderr:?}, {stdout}"));
         }
     }
     Ok(())
