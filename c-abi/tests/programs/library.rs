@@ -1,13 +1,14 @@
-//! The libraries under test and the environment for the programs.
+//! The libraries under test, libraries that programs preload, and the environment for the programs.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use verbs_harness::address;
 use verbs_harness::process;
-use verbs_harness::runner::{CaseResult, Stop, skip};
+use verbs_harness::runner::{CaseResult, Stop, fail, skip};
 
 /// The variable with the directory of the libraries.
 pub(crate) const VARIABLE: &str = "VERBS_C_ABI_DIR";
@@ -29,6 +30,70 @@ pub(crate) fn build() -> Result<String, String> {
         Ok(ended) => Err(format!("{}\n{}{}", ended.status, ended.stdout, ended.stderr)),
         Err(killed) => Err(format!("not done after {BUILD_LIMIT:?}\n{}", killed.stderr)),
     }
+}
+
+/// A C library beside this file, which programs load before all others.
+#[derive(Clone, Copy)]
+pub(crate) enum Preload {
+    /// Shortens the measurement of the processor's frequency by perftest.
+    FastClock,
+    /// Delays a client until its server listens again.
+    NextListener,
+}
+
+impl Preload {
+    pub(crate) const ALL: [Self; 2] = [Self::FastClock, Self::NextListener];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::FastClock => "fast_clock",
+            Self::NextListener => "next_listener",
+        }
+    }
+
+    fn compiled(self) -> PathBuf {
+        target().join(self.name()).with_extension("so")
+    }
+
+    /// Returns the path of the library, which [`compile`](Self::compile) has written.
+    ///
+    /// # Errors
+    /// A skip if there is no compiler.
+    pub(crate) fn path(self) -> CaseResult<PathBuf> {
+        installed("cc", "gcc").map(|_| self.compiled())
+    }
+
+    /// Compiles the library, once for all cases.
+    ///
+    /// # Errors
+    /// The compiler is missing (a skip) or fails.
+    pub(crate) fn compile(self) -> CaseResult {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+        // Renamed when complete, because the programs of another run may load it meanwhile.
+        let unfinished = target().join(format!("{}.{}", self.name(), std::process::id()));
+        let mut cc = Command::new(installed("cc", "gcc")?);
+        cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
+        cc.arg("-o").arg(&unfinished).arg(directory.join(self.name()).with_extension("c")).arg("-ldl");
+        match process::run_group(&mut cc, BUILD_LIMIT)? {
+            Ok(ended) if ended.status.success() => Ok(fs::rename(&unfinished, self.compiled())?),
+            Ok(ended) | Err(ended) => fail(format_args!("{cc:?}: {}", ended.stderr)),
+        }
+    }
+}
+
+/// Makes a program load a library first, before those that it already loads first.
+///
+/// # Errors
+/// The errors of [`Preload::path`].
+pub(crate) fn preload(command: &mut Command, library: Preload) -> CaseResult {
+    const LIST: &str = "LD_PRELOAD";
+    let mut list = library.path()?.into_os_string();
+    if let Some((_, Some(others))) = command.get_envs().find(|(name, _)| *name == LIST) {
+        list.push(":");
+        list.push(others);
+    }
+    command.env(LIST, list);
+    Ok(())
 }
 
 /// Returns the directory for files created by these tests.

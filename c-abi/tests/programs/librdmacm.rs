@@ -11,9 +11,7 @@
 //! Programs that use sockets (`rsocket`) end with `EOPNOTSUPP`. The loader reports each symbol it
 //! binds, so a case fails if another librdmacm is used.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use verbs_c_programs::perftest::row;
@@ -23,7 +21,8 @@ use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 
-use crate::library;
+use crate::library::{self, Preload};
+use crate::perftest;
 
 const SUITE: &str = "librdmacm";
 const PACKAGE: &str = "rdmacm-utils";
@@ -140,7 +139,7 @@ pub(crate) fn cases() -> Vec<Case> {
     }));
     cases.extend(PERFTEST.iter().map(|(tool, flags)| {
         let name = format!("{tool} {}", flags.join(" "));
-        Case::new(SUITE, name, || perftest(tool, flags))
+        Case::new(SUITE, name, || runs_perftest(tool, flags))
     }));
     cases.extend(cases![
         SUITE,
@@ -221,12 +220,12 @@ fn is_refused(tool: &str, arguments: &[&str], error: &str) -> CaseResult {
 
 /// With `-R`, the client connects twice, for its parameters and for the test, each time to a new
 /// listener of the server. If the client is too fast, it is rejected, retries with an id it has
-/// already freed, and crashes, even with rdma-core's library. [`next_listener`] therefore delays
-/// it.
-fn perftest(tool: &str, flags: &[&str]) -> CaseResult {
+/// already freed, and crashes, even with rdma-core's library. [`Preload::NextListener`]
+/// therefore delays it.
+fn runs_perftest(tool: &str, flags: &[&str]) -> CaseResult {
     let port = port::free()?;
     let command = || {
-        let mut command = library::program(tool, "perftest")?;
+        let mut command = perftest::program(tool)?;
         command.args(["-F", "-n", "100", "-p", &port.to_string()]).args(flags);
         Ok::<_, Stop>(command)
     };
@@ -234,7 +233,8 @@ fn perftest(tool: &str, flags: &[&str]) -> CaseResult {
     let mut client = command()?;
     client.arg(ADDRESS);
     if flags.contains(&"-R") {
-        client.env("LD_PRELOAD", next_listener()?).env("LISTENER", listener(TCP, port) + "0.0.0.0");
+        library::preload(&mut client, Preload::NextListener)?;
+        client.env("LISTENER", listener(TCP, port) + "0.0.0.0");
     }
     let ends = both(server, Running::start(&mut client)?, LIMIT)?;
     // A rate may be 0.00 on a busy machine.
@@ -242,23 +242,6 @@ fn perftest(tool: &str, flags: &[&str]) -> CaseResult {
         Some(row) if row.iterations == 100 => Ok(()),
         other => fail(format_args!("{other:?}: {:?}", ends[1])),
     }
-}
-
-/// Compiles the library that delays a client until the server listens again. Returns its path.
-fn next_listener() -> CaseResult<&'static Path> {
-    static BUILT: OnceLock<CaseResult<PathBuf>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/next_listener.c");
-        let library = library::target().join("next_listener.so");
-        let mut cc = Command::new(library::installed("cc", "gcc")?);
-        cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
-        cc.arg("-o").arg(&library).arg(source).arg("-ldl");
-        match process::run_group(&mut cc, LIMIT)? {
-            Ok(ended) if ended.status.success() => Ok(library),
-            Ok(ended) | Err(ended) => fail(format_args!("{cc:?}: {}", ended.stderr)),
-        }
-    });
-    built.as_deref().map_err(Clone::clone)
 }
 
 fn cmtime_connects_and_disconnects_by_the_hundred() -> CaseResult {

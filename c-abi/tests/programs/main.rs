@@ -31,7 +31,9 @@ mod ucx;
 
 use std::process::ExitCode;
 
-use verbs_harness::runner::{self, Options};
+use verbs_harness::runner::{self, Options, Stop};
+
+use self::library::Preload;
 
 fn main() -> ExitCode {
     let mut options = Options::default();
@@ -67,6 +69,12 @@ fn main() -> ExitCode {
             Ok(directory) => options.env.push((library::VARIABLE.to_owned(), directory)),
             Err(why) => {
                 eprintln!("cargo xtask c-abi: {why}");
+                return ExitCode::FAILURE;
+            }
+        }
+        for library in Preload::ALL {
+            if let Err(Stop::Failed(why)) = library.compile() {
+                eprintln!("{why}");
                 return ExitCode::FAILURE;
             }
         }

@@ -21,7 +21,7 @@ use verbs_harness::port;
 use verbs_harness::process::{self, Finished};
 use verbs_harness::runner::{Case, CaseResult, Stop, fail};
 
-use crate::library;
+use crate::library::{self, Preload};
 
 const SUITE: &str = "perftest";
 const PACKAGE: &str = "perftest";
@@ -61,7 +61,7 @@ const WAYS: &[Way] = &[
     way("ib_send_bw", 96, 4096, &["--recv_post_list", "8", "-l", "8"]),
     way("ib_atomic_bw", 100, 8, &["-A", "CMP_AND_SWAP"]),
     way("ib_atomic_bw", 100, 8, &["-A", "CMP_AND_SWAP", OLD]),
-    way("ib_atomic_lat", 200, 8, &["-A", "CMP_AND_SWAP", "-e"]),
+    way("ib_atomic_lat", 50, 8, &["-A", "CMP_AND_SWAP", "-e"]),
 ];
 
 const VERBS: [Verb; 4] = [
@@ -96,7 +96,7 @@ impl Verb {
     /// Returns every combination that perftest supports.
     fn ways(&self) -> Vec<Way> {
         let mut ways = Vec::new();
-        for (tool, iters) in [(self.bw, 100), (self.lat, 200)] {
+        for (tool, iters) in [(self.bw, 100), (self.lat, 50)] {
             for transport in TRANSPORTS.into_iter().filter(|transport| self.refusal(transport).is_none()) {
                 for choice in 0..8 {
                     let has = |bit: u32, flag| (choice >> bit & 1 == 1).then_some(flag);
@@ -135,6 +135,16 @@ impl Verb {
     }
 }
 
+/// Returns the command of one of perftest's programs, which measures the processor's frequency in a
+/// short time. Without a C compiler, it takes its usual time.
+pub(crate) fn program(tool: &str) -> CaseResult<Command> {
+    let mut command = library::program(tool, PACKAGE)?;
+    match library::preload(&mut command, Preload::FastClock) {
+        Ok(()) | Err(Stop::Skipped(_)) => Ok(command),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Returns the cases of the suite.
 pub(crate) fn cases() -> Vec<Case> {
     let combinations = VERBS.iter().flat_map(Verb::ways);
@@ -145,7 +155,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// Checks that a program rejects a flag with a message.
 fn is_refused(tool: &str, flags: &[&str], message: &str) -> CaseResult {
-    let ended = process::run_group(library::program(tool, PACKAGE)?.arg("-F").args(flags), LIMIT)?
+    let ended = process::run_group(program(tool)?.arg("-F").args(flags), LIMIT)?
         .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))?;
     let is_told = [&ended.stdout, &ended.stderr].iter().any(|text| text.contains(message));
     if ended.status.code().is_some_and(|code| code > 0) && is_told {
@@ -168,7 +178,7 @@ impl Way {
     }
 
     fn command(&self, port: u16) -> CaseResult<Command> {
-        let mut command = library::program(self.tool, PACKAGE)?;
+        let mut command = program(self.tool)?;
         // -F ignores the processor's frequency scaling.
         command.args(["-F", "-d", "soft0", "-x", "0", "-p", &port.to_string()]);
         if !self.tool.starts_with("ib_atomic") {
