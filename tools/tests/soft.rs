@@ -215,6 +215,10 @@ fn pingpong_of(program: &str, flags: &[&str]) {
     }
 }
 
+/// A fifth of the default rounds, and rings so short that these go round them as well. An end that
+/// polls gets its processor only after a time slice if other tests poll too.
+const SHORT: [&str; 4] = ["-n", "200", "-r", "50"];
+
 /// Starts a program with a soft device and these flags.
 fn start(program: &str, port: &str, flags: &[&str]) -> Server {
     start_on("auto", program, port, flags)
@@ -273,7 +277,11 @@ fn a_ping_pong_that_sleeps_between_messages_is_verified() {
 /// The clock of a soft device counts nanoseconds.
 #[test]
 fn a_ping_pong_with_timestamps_prints_the_times_between_messages() {
-    for flags in [&["-t", "--verify"][..], &["-t", "-e", "-c", "-n", "100"], &["-t", "-n", "2"]] {
+    for flags in [
+        &[&["-t", "--verify"], &SHORT[..]].concat()[..],
+        &["-t", "-e", "-c", "-n", "100"],
+        &["-t", "-n", "2"],
+    ] {
         for said in play(PINGPONG, flags) {
             let lines: Vec<&str> = said.lines().collect();
             let [.., bytes, iters, max, min, average] = &lines[..] else { panic!("{said}") };
@@ -300,20 +308,20 @@ fn a_ping_pong_with_timestamps_prints_the_times_between_messages() {
 /// A soft device does not need memory shared between a confidential guest and its host.
 #[test]
 fn a_ping_pong_in_a_parent_domain_is_verified() {
-    pingpong(&["-U"]);
+    pingpong(&[&["-U"], &SHORT[..]].concat());
     pingpong_of(PINGPONG, &["-U", "-t", "-e", "-c", "-n", "200"]);
 }
 
 #[test]
 fn a_ping_pong_in_device_memory_is_verified() {
-    pingpong(&["-j"]);
+    pingpong(&[&["-j"], &SHORT[..]].concat());
     pingpong_of(PINGPONG, &["-j", "-t", "-e", "-c", "-n", "200", "-s", "20000"]);
 }
 
 #[test]
 fn a_ping_pong_in_memory_that_is_paged_on_demand_is_verified() {
-    for flags in [&["-o"][..], &["-oP"], &["-OP"]] {
-        pingpong(flags);
+    for flag in ["-o", "-oP", "-OP"] {
+        pingpong(&[&[flag], &SHORT[..]].concat());
     }
     pingpong_of(PINGPONG, &["-OPt", "-e", "-c", "-n", "200", "-s", "20000"]);
     pingpong_of(SRQ_PINGPONG, &["-o", "-c"]);
@@ -329,13 +337,13 @@ fn a_ping_pong_of_a_megabyte_is_verified() {
 
 #[test]
 fn a_ping_pong_over_an_unreliable_connection_is_verified() {
-    pingpong_of(UC_PINGPONG, &["--verify"]);
+    pingpong_of(UC_PINGPONG, &[&["--verify"], &SHORT[..]].concat());
     pingpong_of(UC_PINGPONG, &["-e", "-c", "-n", "200", "-s", "20000", "-m", "4096"]);
 }
 
 #[test]
 fn a_ping_pong_of_datagrams_is_verified() {
-    pingpong_of(UD_PINGPONG, &["--verify"]);
+    pingpong_of(UD_PINGPONG, &[&["--verify"], &SHORT[..]].concat());
     pingpong_of(UD_PINGPONG, &["-e", "-c", "-n", "200", "-s", "4096"]);
 }
 
