@@ -437,7 +437,8 @@ impl<P: Provider> Cq<P> {
 
     /// Requests one event on the completion channel when the next completion arrives; with
     /// `solicited_only`, when the next solicited or failed one arrives. rxe raises no event for
-    /// failed ones.
+    /// failed ones. ConnectX and soft devices raise it at once if a completion has arrived since
+    /// the last poll.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
@@ -457,7 +458,7 @@ impl<P: Provider> Cq<P> {
     ///
     /// The result lends every completion that arrived before the request; a later one raises the
     /// event. So the program may wait once the result has lent `None`. In the opposite order, a
-    /// completion between the last poll and the request would wake no thread.
+    /// completion between the last poll and the request would wake no thread on rxe.
     ///
     /// ```no_run
     /// # fn f(channel: verbs::CompChannel, mut cq: verbs::Cq) -> Result<(), verbs::Error> {

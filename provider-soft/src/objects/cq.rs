@@ -4,7 +4,8 @@
 //! Requesting an event does not wait for the device's lock
 //! ([`event_requests`](crate::sync::event_requests)): a completion from before the request is in
 //! the ring; a later one raises the event. Therefore the order "request an event, poll until empty,
-//! wait" misses no completion.
+//! wait" misses no completion. The order "poll until empty, request an event, wait" misses none
+//! either, as on a ConnectX: UCX relies on it.
 //!
 //! The queue is resized with the lock held: no completion comes in while unpolled ones move from
 //! the old ring to the new one. The count of completions continues, because requests compare it.

@@ -6,8 +6,8 @@
 //! between, the holder may have put completions into the queue, perhaps already polled by the
 //! program. A request therefore carries two numbers:
 //!
-//! - the number of completions [published](Published) before it. Only later ones, polled or not,
-//!   count for the request.
+//! - the number of completions that do not count for it: those [freed](Published) or announced by
+//!   an event before it. The others count, polled since or not.
 //! - the number of events raised by the queue before it. If the queue has raised another one since,
 //!   the request is settled: it was made while an earlier request was pending; both share the
 //!   event.
@@ -19,6 +19,12 @@
 //!   equal    differs     raises the event
 //! ```
 //!
+//! A completion that arrived before the request, unpolled and without an event, thus raises the
+//! event at once. The specification leaves it to the program to poll after the request. UCX does
+//! not: it polls, requests an event and waits. On a ConnectX this works, because every unpolled
+//! completion raises the event. Here the completion of the last event does not raise another one:
+//! most programs request the next event before they poll it.
+//!
 //! There is one word for each kind of request. Of two requests of a kind, the older one stays: each
 //! completion counting for the later one also counts for the older one, and the event comes after
 //! both requests. libmlx5 also shares an event between requests: it gives them the same sequence
@@ -26,12 +32,12 @@
 //!
 //! A thread reads the number of events before the number of completions. If it sees an event, it
 //! also sees the completion that raised it. In the other order, this completion could raise a
-//! second event.
+//! second event. The number of announced completions shares a word with the number of events.
 
 use core::cmp::Ordering::{Equal, Greater, Less};
 
 use crate::sync::notify::Armed;
-use crate::sync::primitives::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 use crate::sync::ring::Published;
 
 /// The requests for a completion queue's event not yet taken by the holder of the device's lock.
@@ -41,8 +47,9 @@ pub(crate) struct EventRequests {
     solicited: AtomicU64,
     /// For all completions: 0, or a [`Request`].
     next: AtomicU64,
-    /// The number of events raised by the queue. Only the holder changes it.
-    raised: AtomicU32,
+    /// The number of events raised by the queue, and below it the number of completions published
+    /// before the last one. Only the holder changes it.
+    raised: AtomicU64,
 }
 
 /// A request.
@@ -50,19 +57,24 @@ pub(crate) struct EventRequests {
 pub(crate) struct Request {
     /// The number of events raised before it, modulo 2³¹.
     raised: u32,
-    /// The number of completions published before it, modulo 2³².
+    /// The number of completions that do not count for it, modulo 2³².
     count: u32,
 }
 
 impl EventRequests {
     pub(crate) fn new() -> Self {
-        Self { solicited: AtomicU64::new(0), next: AtomicU64::new(0), raised: AtomicU32::new(0) }
+        Self { solicited: AtomicU64::new(0), next: AtomicU64::new(0), raised: AtomicU64::new(0) }
     }
 
-    /// Requests an event for completions published from now on. The caller announces the request.
+    /// Requests an event for completions published from now on, and for those neither freed nor
+    /// announced by an event. The caller announces the request.
     pub(crate) fn add(&self, armed: Armed, published: &Published) {
-        let raised = self.raised.load(Ordering::Acquire) & RAISED;
-        self.note(armed, Request { raised, count: published.count() });
+        let (raised, announced) = events(self.raised.load(Ordering::Acquire));
+        let freed = published.freed();
+        let count = published.count();
+        // The later number of the two: both are at most `count`.
+        let left = count.wrapping_sub(freed).min(count.wrapping_sub(announced));
+        self.note(armed, Request { raised, count: count.wrapping_sub(left) });
     }
 
     fn note(&self, armed: Armed, request: Request) {
@@ -80,14 +92,14 @@ impl EventRequests {
     /// device's lock.
     pub(crate) fn take(&self, armed: Armed) -> Option<Request> {
         let request = Request::from_word(self.word(armed)?.swap(0, Ordering::Acquire))?;
-        (request.raised == self.raised.load(Ordering::Relaxed) & RAISED).then_some(request)
+        (request.raised == events(self.raised.load(Ordering::Relaxed)).0).then_some(request)
     }
 
-    /// Counts an event, which settles all requests so far. The caller holds the device's lock and
-    /// has published the completion that raises the event.
-    pub(crate) fn count_event(&self) {
-        let raised = self.raised.load(Ordering::Relaxed).wrapping_add(1);
-        self.raised.store(raised, Ordering::Release);
+    /// Counts an event, which settles all requests so far and announces the first `count`
+    /// completions. The caller holds the device's lock and has published these completions.
+    pub(crate) fn count_event(&self, count: u32) {
+        let raised = events(self.raised.load(Ordering::Relaxed)).0.wrapping_add(1);
+        self.raised.store(u64::from(raised) << 32 | u64::from(count), Ordering::Release);
     }
 
     fn word(&self, armed: Armed) -> Option<&AtomicU64> {
@@ -100,7 +112,7 @@ impl EventRequests {
 }
 
 impl Request {
-    /// Returns the number of completions published since, out of `count` in all.
+    /// Returns the number of completions that count for it, out of `count` in all.
     pub(crate) fn later(self, count: u32) -> u32 {
         count.wrapping_sub(self.count)
     }
@@ -123,6 +135,12 @@ impl Request {
     }
 }
 
+/// Splits the word of the raised events into their number, modulo 2³¹, and the number of announced
+/// completions.
+fn events(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32 & RAISED, word as u32)
+}
+
 /// Returns the signed distance between two wrapping numbers.
 fn difference(one: u32, other: u32) -> i32 {
     one.wrapping_sub(other).cast_signed()
@@ -139,11 +157,12 @@ mod tests {
     use crate::sync::ring::ring;
 
     #[test]
-    fn a_request_is_taken_once_with_the_completions_that_were_there() {
-        let (mut producer, consumer) = ring::<u32>(4, 0).unwrap();
+    fn a_request_is_taken_once_with_the_completions_polled_before_it() {
+        let (mut producer, mut consumer) = ring::<u32>(4, 0).unwrap();
         let (requests, published) = (EventRequests::new(), consumer.published());
         assert_eq!((requests.take(Armed::Next), requests.take(Armed::Solicited)), (None, None));
         for later in 0..3 {
+            consumer.clear();
             requests.add(Armed::Next, &published);
             for n in 0..later {
                 producer.put(n, [].into_iter());
@@ -160,13 +179,41 @@ mod tests {
         let (requests, published) = (EventRequests::new(), ring::<u32>(1, 0).unwrap().1.published());
         for armed in [Armed::Next, Armed::Solicited] {
             requests.add(armed, &published);
-            requests.count_event();
+            requests.count_event(0);
             assert_eq!(requests.take(armed), None);
             requests.add(armed, &published);
-            requests.count_event();
+            requests.count_event(0);
             requests.add(armed, &published);
             assert!(requests.take(armed).is_some(), "it comes after the event");
         }
+    }
+
+    #[test]
+    fn an_unpolled_completion_counts_unless_an_event_has_announced_it() {
+        let (mut producer, mut consumer) = ring::<u32>(8, 0).unwrap();
+        let (requests, published) = (EventRequests::new(), consumer.published());
+        let mut put = |count: u32| {
+            for n in 0..count {
+                producer.put(n, [].into_iter());
+            }
+            producer.publish();
+            producer.count()
+        };
+        let counting = |count: u32| {
+            requests.add(Armed::Next, &published);
+            requests.take(Armed::Next).unwrap().later(count)
+        };
+        let count = put(3);
+        assert_eq!(counting(count), 3, "no event has announced them");
+        assert!(consumer.next().is_some());
+        consumer.free_all();
+        assert_eq!(counting(count), 2, "one is polled");
+        requests.count_event(count);
+        assert_eq!(counting(count), 0, "an event has announced all of them");
+        let count = put(2);
+        assert_eq!(counting(count), 2, "they came after the event");
+        consumer.clear();
+        assert_eq!(counting(count), 0, "they are polled");
     }
 
     #[test]
@@ -186,7 +233,7 @@ mod tests {
                 let requests = EventRequests::new();
                 requests.note(Armed::Next, first);
                 requests.note(Armed::Next, second);
-                requests.raised.store(stays.raised, Ordering::Relaxed);
+                requests.raised.store(u64::from(stays.raised) << 32, Ordering::Relaxed);
                 assert_eq!(requests.take(Armed::Next), Some(stays), "{first:?}, then {second:?}");
             }
         }
@@ -198,6 +245,7 @@ mod models {
     use super::*;
     use crate::sync::combining_lock::{CombiningLock, Guard};
     use crate::sync::pending::PendingSet;
+    use crate::sync::primitives::atomic::AtomicU32;
     use crate::sync::primitives::{Arc, thread};
     use crate::sync::ring::{Consumer, Producer, ring};
 
@@ -237,7 +285,7 @@ mod models {
 
         fn raise(&self, end: &mut End) {
             end.is_armed = false;
-            self.requests.count_event();
+            self.requests.count_event(end.producer.count());
             self.events.fetch_add(1, Ordering::Release);
             self.channel.notify();
         }
@@ -346,7 +394,28 @@ mod models {
     }
 
     #[test]
-    fn a_completion_from_before_the_request_raises_no_event_and_a_later_one_does() {
+    fn a_program_that_polls_and_requests_and_waits_gets_every_completion() {
+        check(2, || {
+            let (queue, mut consumer) = Queue::new();
+            let threads = [0, 1].map(|_| Queue::beside(&queue, Queue::arrive));
+            let mut polled = 0;
+            loop {
+                // As UCX does: it does not poll between the request and the wait.
+                polled += drain(&mut consumer);
+                if polled == 2 {
+                    break;
+                }
+                queue.request();
+                queue.channel.wait();
+            }
+            for thread in threads {
+                thread.join().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_completion_polled_before_the_request_raises_no_event_and_a_later_one_does() {
         check(3, || {
             let (queue, mut consumer) = Queue::new();
             let arriving = Queue::beside(&queue, Queue::arrive);

@@ -18,8 +18,8 @@
 //! | send, receive queue | the posting thread | the lock holder | the work request was retired |
 //! | completion queue | the lock holder | the polling thread | the completion's loan has ended |
 //!
-//! [`Published`] is `tail` for other threads. It stays valid when the ring of a completion queue is
-//! [replaced](replace).
+//! [`Published`] is `tail` and `head` for other threads. It stays valid when the ring of a completion
+//! queue is [replaced](replace).
 //!
 //! # Safety
 //! The producer alone stores `tail`, the consumer alone `head`. Each stores with release after its
@@ -78,16 +78,25 @@ impl Index for SharedCount {
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-/// The producer's index after the last published value: the number of all values published so far,
-/// modulo 2³².
+/// The numbers of all values published and freed so far, modulo 2³².
 #[derive(Clone, Debug)]
-pub(crate) struct Published(SharedCount);
+pub(crate) struct Published {
+    tail: SharedCount,
+    head: SharedCount,
+}
 
 impl Published {
-    /// Returns the number as seen by this thread, which then sees the values as well.
+    /// Returns the number of published values as seen by this thread, which then sees the values
+    /// as well.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        self.0.load_acquire()
+        self.tail.load_acquire()
+    }
+
+    /// Returns the number of freed values as seen by this thread.
+    #[inline]
+    pub(crate) fn freed(&self) -> u32 {
+        self.head.load_acquire()
     }
 }
 
@@ -132,8 +141,8 @@ fn ends<T>(
 ) -> (Producer<T>, Consumer<T>) {
     let producer = cursor::Producer::counting(tail.clone(), head.clone(), capacity);
     let consumer = cursor::Consumer::counting(tail.clone(), head.clone());
+    let published = Published { tail: tail.clone(), head: head.clone() };
     let head = consumer.index();
-    let published = Published(tail.clone());
     (
         Producer { ring: Arc::clone(&ring), cursor: producer },
         Consumer { ring, cursor: consumer, published, head },
@@ -272,7 +281,7 @@ pub(crate) struct Consumer<T> {
 }
 
 impl<T: Copy> Consumer<T> {
-    /// Returns the number of published values, for other threads to follow.
+    /// Returns the numbers of published and freed values, for other threads to follow.
     pub(crate) fn published(&self) -> Published {
         self.published.clone()
     }

@@ -311,7 +311,7 @@ impl EngineSink {
     /// Raises the event of a completion queue just disarmed.
     fn notify(&mut self, index: usize) {
         let Some(end) = &mut self.cqs[index] else { return };
-        end.requests.count_event();
+        end.requests.count_event(end.producer.count());
         let (channel, user_handle) = (end.channel.clone(), end.user_handle);
         if channel.is_some() {
             end.raised.comp = end.raised.comp.wrapping_add(1);

@@ -129,7 +129,7 @@ fn end(producer: Producer<Entry>, channel: &Channel, requests: &Arc<EventRequest
 }
 
 #[test]
-fn a_completion_that_was_there_at_a_request_raises_no_event_and_the_next_one_does() {
+fn a_completion_whose_event_came_before_a_request_raises_no_other_and_the_next_one_does() {
     let mut queue = Requested::new();
     assert!(!queue.take(), "there was no request");
     queue.request(Armed::Next);
@@ -142,6 +142,23 @@ fn a_completion_that_was_there_at_a_request_raises_no_event_and_the_next_one_doe
         queue.request(Armed::Next);
         assert!(queue.take() && queue.events() == 0, "round {round}");
         assert!(queue.poll() && !queue.poll());
+    }
+}
+
+#[test]
+fn an_unpolled_completion_without_an_event_raises_one_at_a_request() {
+    for armed in [Armed::Solicited, Armed::Next] {
+        let mut queue = Requested::new();
+        queue.request(armed);
+        queue.complete(true);
+        assert!(!queue.take() && queue.events() == 1);
+        // It arrives after the event and the last poll of the first one, and before the request.
+        assert!(queue.poll());
+        queue.complete(true);
+        queue.request(armed);
+        assert!(!queue.take() && queue.events() == 1, "{armed:?}");
+        queue.request(armed);
+        assert!(queue.take() && queue.events() == 0, "its event came before: {armed:?}");
     }
 }
 
@@ -181,9 +198,10 @@ fn a_request_of_an_armed_queue_shares_the_event_of_the_earlier_one() {
 fn solicited_completions_alone_count_for_a_request_of_them() {
     let mut queue = Requested::new();
     queue.complete(true);
+    assert!(queue.poll());
     queue.request(Armed::Solicited);
     queue.complete(false);
-    assert!(queue.take() && queue.events() == 0, "the solicited one was there before");
+    assert!(queue.take() && queue.events() == 0, "the solicited one was polled before");
     queue.complete(true);
     assert_eq!(queue.events(), 1);
     while queue.poll() {}
@@ -218,7 +236,9 @@ fn completions_between_a_request_and_its_turn_count_for_moderation() {
 fn a_resize_loses_no_request_and_raises_no_event() {
     let mut queue = Requested::new();
     for is_later in [false, true] {
+        queue.request(Armed::Next);
         queue.complete(false);
+        assert!(!queue.take() && queue.events() == 1);
         queue.request(Armed::Next);
         if is_later {
             queue.complete(false);
