@@ -1,7 +1,11 @@
 //! [`CounterFiles`]: the counters of a device as files, as sysfs has them.
+//!
+//! While packets arrive or leave, the worker writes them once a second. It writes the rest when the
+//! device ends, and an exiting process does so too ([`exit`]), because a program may take less than
+//! a second.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +17,7 @@ use crate::io::Counters;
 /// The files and their last written contents.
 #[derive(Debug)]
 pub(crate) struct CounterFiles {
-    folders: [PathBuf; 2],
+    files: Vec<(PathBuf, fn(&Counters) -> u64)>,
     written: Counters,
     at: Time,
     /// Whether other processes add their packets as well.
@@ -39,8 +43,10 @@ impl CounterFiles {
 
     /// Uses the files of a device that several processes have. Each adds its packets.
     pub(crate) fn shared(port: &Path, kind: &Path) -> Self {
-        let folders = [port, kind].map(Path::to_owned);
-        Self { folders, written: Counters::default(), at: Time(0), is_shared: true }
+        let named = |folder: &Path, &(name, value): &Named| (folder.join(name), value);
+        let files =
+            PORT.iter().map(|of| named(port, of)).chain(KIND.iter().map(|of| named(kind, of))).collect();
+        Self { files, written: Counters::default(), at: Time(0), is_shared: true }
     }
 
     /// Writes the counters if they have changed and some time has passed since the last write.
@@ -54,30 +60,38 @@ impl CounterFiles {
         if now < due {
             return Some(due);
         }
-        let _lock = match self.is_shared.then(|| lock(&self.folders[0])) {
-            None => None,
-            Some(Ok(Some(lock))) => Some(lock),
-            // A process that writes them is stopped, for example in a debugger.
-            Some(Ok(None)) => return Some(Time(now.0 + INTERVAL)),
+        // A process that writes them may be stopped, for example in a debugger.
+        let is_written = self.write(&counters);
+        self.at = now;
+        (!is_written).then_some(Time(now.0 + INTERVAL))
+    }
+
+    /// Writes counters that have changed, for the last time, to files that outlive the process.
+    /// Returns `false` while another process has the lock. Allocates nothing.
+    pub(crate) fn finish(&mut self, counters: &Counters) -> bool {
+        !self.is_shared || *counters == self.written || self.write(counters)
+    }
+
+    /// Writes the counters and returns `true`, or `false` while another process has the lock.
+    fn write(&mut self, counters: &Counters) -> bool {
+        let lock = self.is_shared.then(|| lock(&self.files[0].0));
+        match lock {
+            Some(Ok(None)) => return false,
             // This user may not write them.
-            Some(Err(_)) => {
-                (self.written, self.at) = (counters, now);
-                return None;
-            }
-        };
-        for (folder, named) in self.folders.iter().zip([PORT, KIND]) {
-            for (name, value) in named {
-                let (new, old) = (value(&counters), value(&self.written));
-                if new != old {
-                    let path = folder.join(name);
-                    // The device works without its files.
-                    let _ =
-                        if self.is_shared { add(&path, new.wrapping_sub(old)) } else { write(&path, new) };
+            Some(Err(_)) => {}
+            None | Some(Ok(Some(_))) => {
+                for (path, value) in &self.files {
+                    let (new, old) = (value(counters), value(&self.written));
+                    if new != old {
+                        // The device works without its files.
+                        let _ =
+                            if self.is_shared { add(path, new.wrapping_sub(old)) } else { write(path, new) };
+                    }
                 }
             }
         }
-        (self.written, self.at) = (counters, now);
-        None
+        self.written = *counters;
+        true
     }
 }
 
@@ -89,13 +103,20 @@ fn create(path: &Path, number: u64) -> io::Result<()> {
 
 /// Writes a number, which has at least as many digits as the one before. The file is never empty.
 fn write(path: &Path, number: u64) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).open(path)?;
-    file.write_all_at(format!("{number}\n").as_bytes(), 0)
+    write_at_start(&OpenOptions::new().write(true).open(path)?, number)
+}
+
+fn write_at_start(file: &File, number: u64) -> io::Result<()> {
+    let mut text = [0; DIGITS];
+    let mut rest = &mut text[..];
+    writeln!(rest, "{number}")?;
+    let len = DIGITS - rest.len();
+    file.write_all_at(&text[..len], 0)
 }
 
 /// Locks the files of several processes. Returns `None` while another process has the lock.
-fn lock(port: &Path) -> io::Result<Option<File>> {
-    let file = OpenOptions::new().write(true).open(port.join(PORT[0].0))?;
+fn lock(first: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().write(true).open(first)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -105,10 +126,15 @@ fn lock(port: &Path) -> io::Result<Option<File>> {
 
 /// Adds to the number in a file.
 fn add(path: &Path, more: u64) -> io::Result<()> {
-    let number = fs::read_to_string(path)?;
-    let number: u64 = number.trim().parse().map_err(|_| ErrorKind::InvalidData)?;
-    write(path, number.wrapping_add(more))
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let mut text = [0; DIGITS];
+    let len = file.read_at(&mut text, 0)?;
+    let number = core::str::from_utf8(&text[..len]).ok().and_then(|text| text.trim().parse().ok());
+    write_at_start(&file, u64::wrapping_add(number.ok_or(ErrorKind::InvalidData)?, more))
 }
+
+/// The length of the longest number, with the end of its line.
+const DIGITS: usize = 21;
 
 type Named = (&'static str, fn(&Counters) -> u64);
 
@@ -176,6 +202,31 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_ends_within_a_second_adds_its_packets() {
+        let folder = std::env::temp_dir().join(format!("last-counters-{}", std::process::id()));
+        let [port, kind] = ["counters", "hw_counters"].map(|name| folder.join(name));
+        for path in [&port, &kind] {
+            fs::create_dir_all(path).unwrap();
+        }
+        let mut own = CounterFiles::create(&port, &kind).unwrap();
+        let mut shared = CounterFiles::shared(&port, &kind);
+        let counters = |sent| Counters { sent, ..Counters::default() };
+        let read = || fs::read_to_string(port.join("port_xmit_packets")).unwrap();
+        assert_eq!(shared.update(Time(INTERVAL), || counters(9)), None);
+        assert_eq!(shared.update(Time(INTERVAL + 1), || counters(20)), Some(Time(2 * INTERVAL)));
+        assert_eq!(read(), "9\n");
+        let held = lock(&port.join("port_xmit_data")).unwrap().unwrap();
+        assert!(!shared.finish(&counters(20)) && read() == "9\n", "another process writes them");
+        drop(held);
+        assert!(shared.finish(&counters(20)) && read() == "20\n");
+        assert!(shared.finish(&counters(20)) && read() == "20\n", "once");
+        fs::write(port.join("port_xmit_packets"), format!("{}\n", u64::MAX)).unwrap();
+        assert!(shared.finish(&counters(22)) && read().starts_with("1\n"), "they wrap");
+        assert!(own.finish(&counters(5)) && read().starts_with("1\n"), "files of the process go with it");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn processes_add_their_packets_to_files_that_they_share() {
         let folder = std::env::temp_dir().join(format!("shared-counters-{}", std::process::id()));
         let [port, kind] = ["counters", "hw_counters"].map(|name| folder.join(name));
@@ -190,7 +241,7 @@ mod tests {
         assert_eq!(other.update(Time(INTERVAL), counters(5)), None);
         assert_eq!(one.update(Time(2 * INTERVAL), counters(10)), None);
         assert_eq!(read(), "15\n");
-        let held = lock(&port).unwrap().unwrap();
+        let held = lock(&port.join("port_xmit_data")).unwrap().unwrap();
         let later = Some(Time(4 * INTERVAL));
         assert_eq!(other.update(Time(3 * INTERVAL), counters(7)), later, "the other process is stopped");
         drop(held);

@@ -1,5 +1,5 @@
-//! Sends owed acknowledgements when the process exits, lets a connection manager disconnect, and
-//! removes the process's files.
+//! Sends owed acknowledgements when the process exits, lets a connection manager disconnect, writes
+//! the last counters, and removes the process's files.
 //!
 //! Acknowledgements wait until they can leave at no extra cost (see
 //! [`crate::device::device_core`]). A program that takes its last message and exits, with its
@@ -88,6 +88,12 @@ extern "C" fn settle() {
     // After the acknowledgements: a peer that detects the end flushes unacknowledged requests.
     if let Some(farewell) = FAREWELL.get() {
         farewell();
+    }
+    // After the last packets.
+    if let Some(devices) = DEVICES.try_lock() {
+        for device in devices.iter().filter_map(Weak::upgrade) {
+            device.finish_counter_files();
+        }
     }
     if let Some(files) = FILES.try_lock().filter(|files| files.process == std::process::id()) {
         for path in files.paths.iter().rev() {

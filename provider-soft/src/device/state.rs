@@ -584,6 +584,25 @@ impl DeviceState {
         files.as_mut()?.update(self.now(), || self.socket.counters())
     }
 
+    /// Writes the rest of the counters to files that outlive the process, if no other thread or
+    /// process writes them for long. Allocates nothing.
+    pub(crate) fn finish_counter_files(&self) {
+        if !self.has_counter_files.load(Ordering::Acquire) {
+            return;
+        }
+        for _ in 0..PATIENCE {
+            if self.is_forked() {
+                return;
+            }
+            if let Ok(mut files) = self.counter_files.try_lock()
+                && files.as_mut().is_none_or(|files| files.finish(&self.socket.counters()))
+            {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Wakes the worker.
     pub(crate) fn wake(&self) {
         // A full counter means that the worker has not woken yet.
@@ -594,7 +613,7 @@ impl DeviceState {
 /// Receive calls that drain a full socket. Each takes 16 small datagrams or one coalesced one.
 const CAUGHT_UP: u32 = 1024;
 
-/// The number of attempts by an exiting process to get the lock.
+/// The number of attempts by an exiting process to get a lock.
 const PATIENCE: u32 = 1000;
 
 /// The maximum number of times that a poller receives packets before it looks at its queue.

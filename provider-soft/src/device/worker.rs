@@ -80,6 +80,7 @@ pub(crate) fn run(shared: &DeviceState) {
         let (sleep, clogged) = look(shared, guard);
         alarmed = wait(shared, &sleep, &clogged);
     }
+    shared.finish_counter_files();
 }
 
 /// The program's polling pattern.
