@@ -36,7 +36,6 @@ use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
-use nix::unistd::geteuid;
 use verbs_core::discovery::{DeviceInfo, OwnDevice, SOFT_ADDRESS};
 use verbs_core::types::Guid;
 use verbs_core::{Errno, environment};
@@ -44,6 +43,7 @@ use verbs_core::{Errno, environment};
 use crate::device::Device;
 use crate::device::counter_files::CounterFiles;
 use crate::device::{exit, limits};
+use crate::io::effective_user;
 
 /// The folder of this process, which stays until the process exits, or the presented files.
 #[derive(Debug)]
@@ -311,7 +311,7 @@ impl Folder {
 /// such as `/tmp`. `XDG_RUNTIME_DIR` of a program that root runs by `su` belongs to another user.
 fn is_safe(place: &Path) -> bool {
     let Ok(of) = place.symlink_metadata() else { return false };
-    let is_own = of.uid() == geteuid().as_raw() && of.mode() & 0o022 == 0;
+    let is_own = of.uid() == effective_user() && of.mode() & 0o022 == 0;
     let is_sticky = of.uid() == 0 && of.mode() & 0o1000 != 0;
     place.is_absolute() && of.is_dir() && (is_own || is_sticky)
 }
@@ -334,7 +334,7 @@ fn remove_ended(place: &Path) {
     let Ok(entries) = place.read_dir() else { return };
     for entry in entries.flatten() {
         let is_tree = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        let is_own = || entry.metadata().is_ok_and(|of| of.is_dir() && of.uid() == geteuid().as_raw());
+        let is_own = || entry.metadata().is_ok_and(|of| of.is_dir() && of.uid() == effective_user());
         if is_tree && is_own() && has_ended(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }

@@ -25,7 +25,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
-use nix::unistd::geteuid;
 use roce::wire::UDP_PORT;
 use verbs_core::Errno;
 
@@ -74,7 +73,7 @@ impl DeviceOwner {
     /// processes of this user that share the address of a device. Returns 0 if they do not share
     /// it, or the process is unknown.
     pub fn slot_of_listener(space: u16, listener: SocketAddr, device: IpAddr, scope: u32) -> u8 {
-        let groups = share::group_names(geteuid().as_raw(), device, UDP_PORT, scope);
+        let groups = share::group_names(io::effective_user(), device, UDP_PORT, scope);
         if !groups.iter().any(|group| matches!(owner(group), Ok(Some(_)))) {
             return 0;
         }

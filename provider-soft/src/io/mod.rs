@@ -82,4 +82,4 @@ pub(crate) use outbox::{Flush, Outbox};
 pub(crate) use requests::Requests;
 pub(crate) use share::Membership;
 pub(crate) use socket::Socket;
-pub(crate) use sys::process;
+pub(crate) use sys::{effective_user, process};

@@ -4,8 +4,9 @@ use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::geteuid;
 use verbs_core::Errno;
+
+use super::sys::effective_user;
 
 /// The process listening under a name and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Owner {
 
     /// Returns whether the owner is this process's user.
     pub(crate) fn is_own_user(self) -> bool {
-        let own = geteuid().as_raw();
+        let own = effective_user();
         self.uid == own && own != overflow_uid()
     }
 
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn root_and_the_own_user_are_trusted_and_nobody_is_not() {
-        let own = geteuid().as_raw();
+        let own = effective_user();
         let owner = |pid, uid| Owner { pid, uid };
         assert!(owner(7, 0).is_trusted() && owner(0, own).is_trusted());
         assert!(!owner(7, own ^ 0x4000_0000).is_trusted() && !owner(7, overflow_uid()).is_trusted());

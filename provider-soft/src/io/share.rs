@@ -54,7 +54,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libc::sock_filter;
-use nix::unistd::geteuid;
 use verbs_core::Errno;
 
 use super::names::{is_own_user, pause, reach, wait};
@@ -196,7 +195,7 @@ impl AsFd for Membership {
 
 /// Returns the common prefix of the socket names of an address.
 pub(super) fn base_name(address: IpAddr, port: u16, scope: u32) -> String {
-    base_of(geteuid().as_raw(), address, port, scope)
+    base_of(sys::effective_user(), address, port, scope)
 }
 
 /// Returns the group socket names of a user's processes that share an address; they use one of

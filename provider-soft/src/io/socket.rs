@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 
 use libc::c_int;
 use nix::net::if_::if_indextoname;
-use nix::unistd::geteuid;
 use roce::engine::Gid;
 use roce::wire::UDP_PORT;
 use verbs_core::{Errno, host_address};
@@ -120,7 +119,7 @@ impl Socket {
         // Without netlink, as in sandboxes, the host's addresses are unknown.
         let host = host_address::preferred().ok().flatten();
         let loopback = host.filter(IpAddr::is_ipv6).map(loopback_of);
-        let user = loopback_candidates(geteuid().as_raw()).take(USER_ATTEMPTS).map(IpAddr::from);
+        let user = loopback_candidates(sys::effective_user()).take(USER_ATTEMPTS).map(IpAddr::from);
         let all: Vec<_> = host.into_iter().chain(loopback).chain(user).collect();
         let has_one = all.iter().any(|address| own.contains(address));
         for address in all.into_iter().filter(|address| !own.contains(address)) {

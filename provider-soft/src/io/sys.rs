@@ -55,6 +55,12 @@ impl Slot {
     }
 }
 
+/// `geteuid(2)`: the effective user of this process.
+pub(crate) fn effective_user() -> libc::uid_t {
+    // SAFETY: the call takes no argument and always succeeds.
+    unsafe { libc::geteuid() }
+}
+
 /// `pidfd_open(2)`: a descriptor of a process. It is readable once the process has ended, and does
 /// not survive `exec`.
 pub(crate) fn process(pid: libc::pid_t) -> Result<OwnedFd, Errno> {

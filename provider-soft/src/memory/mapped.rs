@@ -40,8 +40,8 @@
 //! responsibility of the caller of `reg_mr`.
 //!
 //! # Safety
-//! The unsafe calls are `sysconf`, and `madvise` with `MADV_POPULATE_READ`, which faults in one
-//! page without changing its content.
+//! The unsafe call is `madvise` with `MADV_POPULATE_READ`, which faults in one page without
+//! changing its content.
 //!
 //! # References
 //! `proc_pid_maps(5)`, `madvise(2)`; the kernel's Documentation/filesystems/proc.rst (what a walk
@@ -54,6 +54,7 @@ use std::io::{self, BufRead, BufReader};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{fstat, major, minor};
 use verbs_core::fork::ForkLock;
+use verbs_core::ring::page_size;
 
 /// Addresses that cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,8 +206,7 @@ fn device_of_memory(kind: MFdFlags) -> nix::Result<String> {
 /// Returns whether the page at an address of a file's mapping lies beyond the end of the file,
 /// where an access raises SIGBUS. If it does not, neither do the pages before it.
 fn is_beyond_file(address: u64) -> bool {
-    // SAFETY: the call takes and returns numbers.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let size = page_size();
     let page = address as usize & !(size - 1);
     // SAFETY: the call reads a page on the process' behalf and fails if it cannot; it changes no
     // byte and no mapping.

@@ -33,6 +33,7 @@
 use roce::engine::Fault;
 use verbs_core::Errno;
 use verbs_core::fork::ForkLock;
+use verbs_core::ring::page_size;
 
 use crate::memory::mapped;
 
@@ -103,8 +104,7 @@ pub(crate) fn update(address: u64, new: impl FnOnce(u64) -> Option<u64>) -> Resu
 /// # Errors
 /// `EFAULT` if any part cannot be accessed, for any reason.
 pub(crate) fn prefetch(start: u64, length: u64, writable: bool) -> Result<(), Errno> {
-    // SAFETY: the call takes and returns numbers.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    let page = page_size() as u64;
     let end = start.checked_add(length).ok_or(Errno::FAULT)?;
     let first = start & !(page - 1);
     let advice = if writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };

@@ -27,9 +27,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
-use std::ptr::NonNull;
-
-use nix::sys::mman::{MmapAdvise, madvise};
 
 pub use self::generation::{current_generation, generation, watch};
 pub use self::lock::{ForkGuard, ForkLock, Lost};
@@ -163,10 +160,13 @@ struct Kernel;
 
 impl Advise for Kernel {
     fn advise(&self, pages: Range<usize>, exclude: bool) -> Result<(), Errno> {
-        let advice = if exclude { MmapAdvise::MADV_DONTFORK } else { MmapAdvise::MADV_DOFORK };
-        let start = NonNull::new(std::ptr::with_exposed_provenance_mut(pages.start)).ok_or(Errno::INVAL)?;
+        let advice = if exclude { libc::MADV_DONTFORK } else { libc::MADV_DOFORK };
+        let start = std::ptr::with_exposed_provenance_mut(pages.start);
         // SAFETY: either advice changes the memory of a forked child and nothing in this process.
-        unsafe { madvise(start, pages.len(), advice) }.map_err(Errno::from)
+        match unsafe { libc::madvise(start, pages.len(), advice) } {
+            0 => Ok(()),
+            _ => Err(Errno::last()),
+        }
     }
 }
 

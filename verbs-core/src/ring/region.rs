@@ -22,7 +22,6 @@ use std::sync::Arc;
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
 use memmap2::{MmapOptions, MmapRaw};
-use nix::unistd::{SysconfVar, sysconf};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::SharedIndex;
@@ -299,8 +298,9 @@ impl Region {
 
 /// Returns the size of the system's pages, in bytes.
 pub fn page_size() -> usize {
-    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-    size.and_then(|size| usize::try_from(size).ok()).filter(|size| size.is_power_of_two()).unwrap_or(4096)
+    // SAFETY: the call takes and returns numbers.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
 
 impl fmt::Debug for Region {
