@@ -132,10 +132,10 @@ impl Interface {
         let is_beside = |its: &IpAddr| {
             its.is_ipv4() == address.is_ipv4() && is_link_local(its) == is_link_local(&address)
         };
-        let mut beside: Vec<_> =
-            listed.iter().filter(|(other, its, _)| other == name && is_beside(its)).collect();
-        beside.sort_by_key(|(_, its, mask)| !mask.is_some_and(|mask| is_same_subnet(*its, address, mask)));
-        Ok(beside.into_iter().map(|(_, its, _)| *its).collect())
+        let beside = listed.iter().filter(|(other, its, _)| other == name && is_beside(its));
+        let (same, other): (Vec<_>, Vec<_>) =
+            beside.partition(|(_, its, mask)| mask.is_some_and(|mask| is_same_subnet(*its, address, mask)));
+        Ok(same.into_iter().chain(other).map(|(_, its, _)| *its).collect())
     }
 }
 
