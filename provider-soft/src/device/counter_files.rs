@@ -17,7 +17,7 @@ use crate::io::Counters;
 /// The files and their last written contents.
 #[derive(Debug)]
 pub(crate) struct CounterFiles {
-    files: Vec<(PathBuf, fn(&Counters) -> u64)>,
+    files: Vec<(PathBuf, Value)>,
     written: Counters,
     at: Time,
     /// Whether other processes add their packets as well.
@@ -136,7 +136,10 @@ fn add(path: &Path, more: u64) -> io::Result<()> {
 /// The length of the longest number, with the end of its line.
 const DIGITS: usize = 21;
 
-type Named = (&'static str, fn(&Counters) -> u64);
+type Named = (&'static str, Value);
+
+/// Returns the number in a counter's file.
+type Value = fn(&Counters) -> u64;
 
 /// The counters of every port. Lengths are in words of 4 bytes.
 const PORT: &[Named] = &[
