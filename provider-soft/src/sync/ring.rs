@@ -18,8 +18,8 @@
 //! | send, receive queue | the posting thread | the lock holder | the work request was retired |
 //! | completion queue | the lock holder | the polling thread | the completion's loan has ended |
 //!
-//! [`Published`] is `tail` and `head` for other threads. It stays valid when the ring of a completion
-//! queue is [replaced](replace).
+//! [`Published`] is `tail` and `head` for other threads. It stays valid when the ring of a
+//! completion queue is [replaced](replace).
 //!
 //! # Safety
 //! The producer alone stores `tail`, the consumer alone `head`. Each stores with release after its
