@@ -57,7 +57,7 @@ const WAYS: &[Way] = &[
     way("ib_send_bw", 100, 4096, &["-b"]),
     way("ib_send_bw", 100, 4096, &["--use-srq", "-q", "2"]),
     // Wraps around the rings and around a 16-bit index.
-    way("ib_send_bw", 70_000, 32, &[OLD]),
+    way("ib_send_bw", 70_000, 32, &[OLD, "-Q", "1"]),
     way("ib_send_bw", 96, 4096, &["--recv_post_list", "8", "-l", "8"]),
     way("ib_atomic_bw", 100, 8, &["-A", "CMP_AND_SWAP"]),
     way("ib_atomic_bw", 100, 8, &["-A", "CMP_AND_SWAP", OLD]),
