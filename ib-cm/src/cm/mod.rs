@@ -163,7 +163,7 @@ pub use types::{
 
 use std::collections::VecDeque;
 
-use self::connection::Connection;
+use self::connection::{Connection, RemoteKey};
 use self::listen::Listeners;
 use self::table::Table;
 use crate::Random;
@@ -180,10 +180,15 @@ pub struct Cm {
     random: Box<dyn Random>,
     table: Table,
     listeners: Listeners,
+    /// The last requests given up by their peers before they arrived, at most [`GIVEN_UP`].
+    given_up: VecDeque<RemoteKey>,
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event>,
     counters: Counters,
 }
+
+/// The number of requests whose REJ overtook them that are dropped when they arrive.
+const GIVEN_UP: usize = 16;
 
 impl Cm {
     /// Returns a communication manager without connections.
@@ -193,6 +198,7 @@ impl Cm {
             random: Box::new(random),
             table: Table::default(),
             listeners: Listeners::default(),
+            given_up: VecDeque::with_capacity(GIVEN_UP),
             transmits: VecDeque::with_capacity(output::EVENTS_OF_A_CALL),
             events: VecDeque::with_capacity(output::EVENTS_OF_A_CALL),
             counters: Counters::default(),

@@ -1,8 +1,9 @@
 //! REP, RTU, MRA and REJ: the other messages of a handshake.
 
-use super::super::Cm;
+use super::super::connection::RemoteKey;
 use super::super::event::{Event, Rejected, Reply};
 use super::super::types::{Address, CmId, State, Transport};
+use super::super::{Cm, GIVEN_UP};
 use crate::time::{Time, ack_timeout, nanoseconds};
 use crate::wire::{Ece, Message, MsgResponse, Reason, mad, mra, rej, rep, rtu};
 
@@ -132,8 +133,23 @@ impl Cm {
     }
 
     pub(super) fn on_rej(&mut self, now: Time, from: &Address, rej: &rej::Repr) -> Option<()> {
-        let id = self.find_rejected(from, rej)?;
+        let Some(id) = self.find_rejected(from, rej) else {
+            self.remember_given_up(given_up(from, rej)?);
+            return None;
+        };
         self.end_rejected(now, id, rej)
+    }
+
+    /// Remembers a request that its peer has given up. Its REJ may have overtaken it: the request
+    /// then has no sender any more when it arrives, and nobody would respond to its REP.
+    fn remember_given_up(&mut self, key: RemoteKey) {
+        if self.given_up.contains(&key) {
+            return;
+        }
+        if self.given_up.len() == GIVEN_UP {
+            self.given_up.pop_front();
+        }
+        self.given_up.push_back(key);
     }
 
     /// Ends a connection or an attempt rejected by the peer; `None` in states without this
@@ -173,9 +189,7 @@ impl Cm {
         let by_own = || self.table.find(rej.remote_comm_id, None, from.remote);
         match (rej.reason, rej.message_rejected) {
             (Reason::TIMEOUT, _) if rej.remote_comm_id == 0 => {
-                let (guid, _) = rej.ari.bytes().split_first_chunk()?;
-                let key = (from.remote, u64::from_be_bytes(*guid), rej.local_comm_id);
-                let id = self.table.find_remote_id(key)?;
+                let id = self.table.find_remote_id(given_up(from, rej)?)?;
                 // A peer beyond this state already has the communication id.
                 let is_asked = matches!(
                     self.table.get(id)?.state,
@@ -188,4 +202,14 @@ impl Cm {
             _ => by_both(),
         }
     }
+}
+
+/// Returns the peer's number of a request that it has given up, or `None` if the REJ is for another
+/// message.
+fn given_up(from: &Address, rej: &rej::Repr) -> Option<RemoteKey> {
+    if rej.reason != Reason::TIMEOUT || rej.remote_comm_id != 0 {
+        return None;
+    }
+    let (guid, _) = rej.ari.bytes().split_first_chunk()?;
+    Some((from.remote, u64::from_be_bytes(*guid), rej.local_comm_id))
 }

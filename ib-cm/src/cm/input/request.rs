@@ -15,9 +15,13 @@ impl Cm {
         header: &mad::Repr,
         req: &req::Repr,
     ) -> Option<()> {
-        if let Some(id) = self.table.find_remote_id((from.remote, req.local_ca_guid, req.local_comm_id)) {
+        let key = (from.remote, req.local_ca_guid, req.local_comm_id);
+        if let Some(id) = self.table.find_remote_id(key) {
             self.on_duplicate_req(id);
             return Some(());
+        }
+        if self.given_up.contains(&key) {
+            return None;
         }
         let Some(listener) = self.listeners.find(req.service_id) else {
             self.refuse(from, header, req, Reason::INVALID_SERVICE_ID, &[]);

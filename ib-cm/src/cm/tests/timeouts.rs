@@ -98,6 +98,29 @@ fn a_peer_that_gives_up_before_its_reply_arrived_is_understood() {
 }
 
 #[test]
+fn a_request_that_its_own_end_has_overtaken_is_dropped() {
+    let (mut alice, mut bob) = (alice(), bob());
+    for round in 0..2 * GIVEN_UP {
+        alice.connects_with(&ConnectParams { max_cm_retries: 0, ..params(ALICE, BOB) });
+        let req = alice.sends(Attribute::REQ);
+        alice.waits();
+        alice.event();
+        let rej = alice.sends(Attribute::REJ);
+        bob.takes(&rej);
+        // The network has doubled it.
+        for _ in 0..2 {
+            bob.takes(&req);
+            bob.no_event();
+            bob.sends_nothing();
+        }
+        assert_eq!(bob.cm.given_up.len(), GIVEN_UP.min(round + 1));
+    }
+    alice.connects(BOB);
+    bob.takes(&alice.sends(Attribute::REQ));
+    assert!(matches!(bob.event(), Event::Request(_)), "the next one counts");
+}
+
+#[test]
 fn an_mra_extends_the_timer_of_the_message_that_waits() {
     let Pair { mut alice, mut bob, b, .. } = requested();
     bob.cm.send_mra(b, 22, mra::Data::default()).unwrap();
