@@ -280,6 +280,9 @@ impl DeviceState {
                 return;
             }
             if let Some(mut guard) = self.core.try_lock() {
+                // Messages of the connection manager follow. One without a receiver's id would
+                // arrive here too, and end with this process before it is passed on.
+                guard.leaves_requests = true;
                 let now = self.now();
                 // Packets still in the socket belong to incomplete messages.
                 guard.transmit(&self.socket, now, Acks::Alone);

@@ -62,6 +62,8 @@ pub(crate) struct DeviceCore {
     pub(crate) groups: Groups,
     /// Connection requests, while a connection manager uses the device and its address is shared.
     pub(crate) requests: Option<Box<Requests>>,
+    /// The process exits: it leaves connection requests to the other processes of the address.
+    pub(crate) leaves_requests: bool,
     /// Whether the socket's buffer is full.
     blocked: bool,
     /// The length of the kernel's send queue.
@@ -152,6 +154,7 @@ impl DeviceCore {
             injector: injector.map(Box::new),
             groups: Groups::default(),
             requests: None,
+            leaves_requests: false,
             domains: Domains::default(),
             blocked: false,
             backlog: Backlog::default(),
@@ -256,6 +259,9 @@ impl DeviceCore {
     /// Receives connection requests from their socket and returns whether there were any. The
     /// caller [handles](Self::handle) them next.
     pub(crate) fn receive_requests(&mut self, socket: &Socket) -> bool {
+        if self.leaves_requests {
+            return false;
+        }
         self.requests.as_mut().is_some_and(|requests| requests.receive(socket))
     }
 
