@@ -4,20 +4,15 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use verbs_harness::address;
-use verbs_harness::process;
 use verbs_harness::runner::{CaseResult, Stop, fail, skip};
 
 /// The variable with the directory of the libraries.
 pub(crate) const VARIABLE: &str = "VERBS_C_ABI_DIR";
 
-/// A time limit that allows for a build on a busy machine.
-const BUILD_LIMIT: Duration = Duration::from_secs(1800);
-
 /// Links the libraries, unless [`VARIABLE`] names a directory of linked ones. Returns the
-/// directory.
+/// directory. Starts no thread: cases are forked afterwards.
 pub(crate) fn build() -> Result<String, String> {
     if let Ok(directory) = std::env::var(VARIABLE) {
         return Ok(directory);
@@ -25,11 +20,12 @@ pub(crate) fn build() -> Result<String, String> {
     let directory = target().join("c-abi");
     let mut xtask = Command::new(env!("CARGO"));
     xtask.args(["xtask", "c-abi", "--profile", "dev", "--out"]).arg(&directory);
-    match process::run(&mut xtask, BUILD_LIMIT).map_err(|error| error.to_string())? {
-        Ok(ended) if ended.status.success() => Ok(directory.display().to_string()),
-        Ok(ended) => Err(format!("{}\n{}{}", ended.status, ended.stdout, ended.stderr)),
-        Err(killed) => Err(format!("not done after {BUILD_LIMIT:?}\n{}", killed.stderr)),
+    let ended = xtask.output().map_err(|error| error.to_string())?;
+    if ended.status.success() {
+        return Ok(directory.display().to_string());
     }
+    let [stdout, stderr] = [&ended.stdout, &ended.stderr].map(|text| String::from_utf8_lossy(text));
+    Err(format!("{}\n{stdout}{stderr}", ended.status))
 }
 
 /// A C library beside this file, which programs load before all others.
@@ -63,7 +59,7 @@ impl Preload {
         installed("cc", "gcc").map(|_| self.compiled())
     }
 
-    /// Compiles the library, once for all cases.
+    /// Compiles the library, once for all cases. Starts no thread.
     ///
     /// # Errors
     /// The compiler is missing (a skip) or fails.
@@ -74,10 +70,11 @@ impl Preload {
         let mut cc = Command::new(installed("cc", "gcc")?);
         cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
         cc.arg("-o").arg(&unfinished).arg(directory.join(self.name()).with_extension("c")).arg("-ldl");
-        match process::run_group(&mut cc, BUILD_LIMIT)? {
-            Ok(ended) if ended.status.success() => Ok(fs::rename(&unfinished, self.compiled())?),
-            Ok(ended) | Err(ended) => fail(format_args!("{cc:?}: {}", ended.stderr)),
+        let ended = cc.output()?;
+        if !ended.status.success() {
+            return fail(format_args!("{cc:?}: {}", String::from_utf8_lossy(&ended.stderr)));
         }
+        Ok(fs::rename(&unfinished, self.compiled())?)
     }
 }
 
@@ -141,8 +138,8 @@ pub(crate) fn installed(name: &str, package: &str) -> CaseResult<PathBuf> {
 pub(crate) fn version(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
     query.args(["--show", "--showformat", "${Version}", package]);
-    let ended = process::run(&mut query, Duration::from_secs(60)).ok()?.ok()?;
-    ended.status.success().then_some(ended.stdout)
+    let ended = query.output().ok().filter(|ended| ended.status.success())?;
+    String::from_utf8(ended.stdout).ok()
 }
 
 /// Returns a value for `LD_LIBRARY_PATH` that starts with the libraries.
