@@ -125,7 +125,7 @@ impl SoftBuilder {
 
     /// Injects faults into the packets that the device sends. The default is none.
     pub fn faults(mut self, faults: Faults) -> Self {
-        self.settings.faults = Some(faults);
+        self.settings.faults = Some(Box::new(faults));
         self
     }
 
@@ -172,6 +172,7 @@ impl SoftBuilder {
     /// # Errors
     /// [`SkipReason::Request`] for an unknown value: a misspelled value must not silently turn a
     /// protection off.
+    #[inline(never)]
     fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SkipReason> {
         let text = |name| variable(name).map(|value| value.to_string_lossy().trim().to_owned());
         let strict_ports = match text(STRICT_PORTS).as_deref() {
@@ -193,7 +194,7 @@ impl SoftBuilder {
         };
         let faults = match text(FAULTS).filter(|text| !text.is_empty()).map(|text| text.parse()) {
             None => None,
-            Some(Ok(faults)) => Some(faults),
+            Some(Ok(faults)) => Some(Box::new(faults)),
             Some(Err(InvalidFaults { element: asked })) => {
                 let expected = InvalidFaults::EXPECTED;
                 return Err(SkipReason::Request { variable: FAULTS, asked, expected });
@@ -223,11 +224,12 @@ impl SoftBuilder {
 
     fn on(self, name: &str, mut socket: Socket, is_auto: bool) -> Result<DeviceInfo, Skipped> {
         if let Some(path) = self.capture {
-            let capture = Capture::open(&path).map_err(|errno| {
-                let reason = SkipReason::Capture { path, errno };
-                Skipped { name: name.into(), reason }
-            })?;
-            socket.set_capture(capture);
+            match Capture::open(&path) {
+                Ok(capture) => socket.set_capture(capture),
+                Err(errno) => {
+                    return Err(Skipped { name: name.into(), reason: SkipReason::Capture { path, errno } });
+                }
+            }
         }
         let address = socket.address();
         // Equal addresses on two interfaces are two devices.
@@ -431,7 +433,10 @@ mod tests {
     fn an_invalid_fault_makes_no_device() {
         assert_eq!(with(FAULTS, Some("")).unwrap().settings.faults, None);
         let faults = "loss=1%,seed=7";
-        assert_eq!(with(FAULTS, Some(faults)).unwrap().settings.faults, Some(faults.parse().unwrap()));
+        assert_eq!(
+            with(FAULTS, Some(faults)).unwrap().settings.faults,
+            Some(Box::new(faults.parse().unwrap()))
+        );
         let made = asked_for("auto", &with(FAULTS, Some("seed=7,loss=1")));
         let reason = made[0].as_ref().unwrap_err().to_string();
         assert!(reason.contains("VERBS_SOFT_FAULTS asks for \"loss=1\""), "{reason}");

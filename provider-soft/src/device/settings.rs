@@ -4,12 +4,12 @@ use crate::io::Faults;
 use crate::memory::checked::CheckedMemory;
 
 /// The settings of a device, made by [`SoftBuilder`](crate::SoftBuilder).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// Whether connected queue pairs accept packets from only one UDP source port of their peer.
     pub(crate) strict_ports: bool,
     /// The registered memory accessed by the kernel.
     pub(crate) checked_memory: CheckedMemory,
     /// The faults of sent packets, if requested.
-    pub(crate) faults: Option<Faults>,
+    pub(crate) faults: Option<Box<Faults>>,
 }

@@ -119,7 +119,7 @@ impl DeviceState {
     ) -> Result<Arc<Self>, Errno> {
         room::check(MEMORY)?;
         let config = limits::config(socket.rcvbuf(), socket.slot(), settings.strict_ports);
-        let injector = settings.faults.map(|faults| Injector::new(faults, name));
+        let injector = settings.faults.map(|faults| Injector::new(&faults, name));
         let origin = Instant::now();
         Ok(Arc::new(Self {
             name: name.into(),

@@ -82,8 +82,10 @@ impl Capture {
     /// # Errors
     /// `EEXIST` if the file has other contents; `EINVAL` for a pipe or device; any errno of
     /// `open(2)`, `read(2)` and `write(2)`.
-    pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
-        Self::open_file(path).map_err(|error| Errno::from_io(&error))
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn open(path: &Path) -> Result<Box<Self>, Errno> {
+        Self::open_file(path).map(Box::new).map_err(|error| Errno::from_io(&error))
     }
 
     fn open_file(path: &Path) -> io::Result<Self> {

@@ -219,16 +219,18 @@ const CAPACITY: usize = 64 << 20;
 
 impl Injector {
     /// Returns an injector for the device of this name.
-    pub(crate) fn new(faults: Faults, device: &str) -> Self {
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn new(faults: &Faults, device: &str) -> Box<Self> {
         let name = device.bytes().fold(0_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
-        Self {
-            faults,
+        Box::new(Self {
+            faults: *faults,
             seed: faults.seed ^ name << 32,
             cables: BTreeMap::new(),
             delayed: BTreeMap::new(),
             count: 0,
             bytes: 0,
-        }
+        })
     }
 
     /// Takes the first `len` bytes of the outbox's space as a packet for `path`, and pushes it,
@@ -361,7 +363,7 @@ mod tests {
     fn run(faults: &str, device: &str, remotes: &[Gid], packets: u16) -> (Vec<String>, Counts) {
         let socket = Socket::auto_alone().expect("a free address");
         let mut outbox = Outbox::new(&socket);
-        let mut injector = Injector::new(faults.parse().unwrap(), device);
+        let mut injector = Injector::new(&faults.parse().unwrap(), device);
         let counts = Counts::default();
         let mut left = Vec::new();
         let mut time = Time(0);
@@ -443,7 +445,7 @@ mod tests {
     fn delayed_packets_have_a_limit_and_the_rest_is_lost() {
         let socket = Socket::auto_alone().expect("a free address");
         let mut outbox = Outbox::new(&socket);
-        let mut injector = Injector::new("delay=1s".parse().unwrap(), "soft0");
+        let mut injector = Injector::new(&"delay=1s".parse().unwrap(), "soft0");
         let counts = Counts::default();
         let path = Path { remote: PEER, ..Path::default() };
         let packets = CAPACITY / 4096;

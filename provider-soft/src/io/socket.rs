@@ -36,7 +36,7 @@ pub(crate) struct Socket {
     membership: Option<Membership>,
     counts: Counts,
     /// The file with copies of the packets, if requested.
-    capture: Option<Capture>,
+    capture: Option<Box<Capture>>,
 }
 
 /// The senders whose packets a socket accepts.
@@ -445,14 +445,14 @@ impl Socket {
     }
 
     /// Sets the file with copies of the packets.
-    pub(crate) fn set_capture(&mut self, capture: Capture) {
+    pub(crate) fn set_capture(&mut self, capture: Box<Capture>) {
         self.capture = Some(capture);
     }
 
     /// Returns the file with copies of the packets, if requested.
     #[inline(always)]
     pub(super) fn capture(&self) -> Option<&Capture> {
-        self.capture.as_ref()
+        self.capture.as_deref()
     }
 }
 

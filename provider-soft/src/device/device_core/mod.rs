@@ -145,13 +145,18 @@ pub(crate) enum Acks {
 }
 
 impl DeviceCore {
-    pub(crate) fn new(socket: &Socket, config: Config, injector: Option<Injector>, origin: Instant) -> Self {
+    pub(crate) fn new(
+        socket: &Socket,
+        config: Config,
+        injector: Option<Box<Injector>>,
+        origin: Instant,
+    ) -> Self {
         Self {
             engine: Engine::new(config, ProcessMemory, SystemRandom),
             sink: EngineSink::new(origin),
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),
-            injector: injector.map(Box::new),
+            injector,
             groups: Groups::default(),
             requests: None,
             leaves_requests: false,
