@@ -159,14 +159,10 @@ impl<T> ForkLock<T> {
 }
 
 impl<T: Copy> ForkLock<Option<T>> {
-    /// Returns the value, made by the first call. Two threads may make it at the same time; one of
-    /// the two values is kept.
+    /// Returns the value, made by the first call. Other calls wait for it meanwhile, because a
+    /// value may own memory that is never freed. `make` must not use the lock.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> T {
-        let known = *self.lock_or(|| None);
-        known.unwrap_or_else(|| {
-            let made = make();
-            *self.lock_or(|| None).get_or_insert(made)
-        })
+        *self.lock_or(|| None).get_or_insert_with(make)
     }
 }
 
@@ -314,6 +310,21 @@ mod tests {
         assert_eq!(Arc::strong_count(&shared), 2, "the value was not dropped");
         drop(lost(Arc::clone(&shared)));
         assert_eq!(Arc::strong_count(&shared), 3, "nor with the lock");
+    }
+
+    #[test]
+    fn threads_share_a_value_that_one_of_them_makes() {
+        let (value, made) = (ForkLock::new(None), AtomicU32::new(0));
+        let begins = std::sync::Barrier::new(4);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    begins.wait();
+                    value.get_or_init(|| made.fetch_add(1, Ordering::Relaxed))
+                });
+            }
+        });
+        assert_eq!((value.get_or_init(|| 7), made.into_inner()), (0, 1));
     }
 
     #[test]
