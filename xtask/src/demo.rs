@@ -203,9 +203,9 @@ fn ping_pong(bin_dir: &Path, port: &Port, is_shown: bool) -> Result<String> {
 /// Commands to try after this one.
 const NEXT: &str = "
 Next:
-  cargo install --path tools               all tools, in ~/.cargo/bin
-  cargo run --release --example kv         a key-value store over RDMA reads and writes
-  cargo xtask run-c --soft -- ib_write_bw  an unmodified C program on this project's libibverbs.so.1";
+  cargo install --profile dist --path tools  all tools, in ~/.cargo/bin
+  cargo run --release --example kv           a key-value store over RDMA reads and writes
+  cargo xtask run-c --soft -- ib_write_bw    an unmodified C program on this project's libibverbs.so.1";
 
 /// The message that the server returns.
 const MESSAGE: &str = "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz";

@@ -54,7 +54,7 @@ impl Preload {
     /// Returns the path of the library, which [`compile`](Self::compile) has written.
     ///
     /// # Errors
-    /// A skip if there is no compiler.
+    /// The compiler is missing (a skip).
     pub(crate) fn path(self) -> CaseResult<PathBuf> {
         installed("cc", "gcc").map(|_| self.compiled())
     }

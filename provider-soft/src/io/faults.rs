@@ -358,8 +358,8 @@ mod tests {
         assert_eq!(&*"loss=1%,loss=2%".parse::<Faults>().unwrap_err().element, "loss=2%");
     }
 
-    /// Sends packets with these faults, a microsecond apart, and returns the numbers of those that
-    /// left in each of the `steps`, with a mark for damaged ones.
+    /// Sends packets with these faults, a microsecond apart. Returns the microsecond and the number
+    /// of each packet that left, with a mark for damaged ones.
     fn run(faults: &str, device: &str, remotes: &[Gid], packets: u16) -> (Vec<String>, Counts) {
         let socket = Socket::auto_alone().expect("a free address");
         let mut outbox = Outbox::new(&socket);

@@ -140,8 +140,8 @@ impl Cm {
         self.end_rejected(now, id, rej)
     }
 
-    /// Remembers a request that its peer has given up. Its REJ may have overtaken it: the request
-    /// then has no sender any more when it arrives, and nobody would respond to its REP.
+    /// Remembers a request that its peer has given up. If its REJ has overtaken it, the request
+    /// still arrives, but its sender would ignore the REP.
     fn remember_given_up(&mut self, key: RemoteKey) {
         if self.given_up.contains(&key) {
             return;
