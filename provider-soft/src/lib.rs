@@ -20,6 +20,7 @@
 //! | `objects` | the objects of the contract, one file each |
 //! | `device` | a live device: **start at** `device/state.rs`, its state and its threads |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC, the interface |
+//! | `shm` | shared memory that carries packets between processes of this machine |
 //! | `memory` | payload: registered memory, classified, and accessed for the engine |
 //! | `sync` | lock, rings and signals between threads |
 //!
@@ -75,6 +76,8 @@ mod io;
 mod memory;
 mod objects;
 mod registration;
+#[cfg_attr(any(not(test), loom), expect(dead_code, reason = "the device does not use it yet"))]
+mod shm;
 mod sync;
 pub mod sysfs;
 

@@ -1,0 +1,121 @@
+//! Shared memory that carries packets between processes of this machine, in place of UDP.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`ring`] | **start here**: both ends of a ring, which carry packets |
+//! | [`sleep`] | whether the threads of a device sleep |
+//! | [`segment`] | memory files and their mappings: the only unsafe code here |
+//!
+//! Each process of a link creates one [`OwnSegment`], sends its descriptor to the other process
+//! over a Unix socket (`SCM_RIGHTS`), and maps the received one as a [`PeerSegment`]. A packet
+//! travels in the sender's segment. The receiver's progress travels back in the receiver's segment.
+//!
+//! [`OwnSegment`]: segment::OwnSegment
+//! [`PeerSegment`]: segment::PeerSegment
+//!
+//! ```text
+//!            process A                                     process B
+//!   Producer ── packets ───► ┌─────────────┐ ── packets ───► Consumer
+//!            ── waits ─────► │ A's segment │ ── waits ─────►
+//!   Consumer ── consumed ──► └─────────────┘ ── consumed ──► Producer
+//!
+//!   Consumer ◄── packets ─── ┌─────────────┐ ◄── packets ─── Producer
+//!            ◄── waits ───── │ B's segment │ ◄── waits ─────
+//!   Producer ◄── consumed ── └─────────────┘ ◄── consumed ── Consumer
+//! ```
+//!
+//! # Layout of a segment
+//! A segment has 65,536 bytes. Numbers are in the processor's byte order.
+//!
+//! | offset | bytes | content |
+//! |---|---|---|
+//! | 0 | 8 | a number for the layout and its version |
+//! | 128 | 8 | `consumed`: bytes of the peer's ring that the owner has consumed |
+//! | 256 | 8 | `waits`: 1 while the owner's producer wants a doorbell, otherwise 0 |
+//! | 4096 | 61,440 | the ring: packets from the owner to the peer |
+//!
+//! The ring consists of lines of 64 bytes. A record starts with a line and occupies whole lines:
+//!
+//! ```text
+//!   0        8              20                              20 + len
+//!   ┌────────┬──────────────┬────────────────────────────────┬─────────────┐
+//!   │ header │    unused    │ packet, from its BTH on        │ unused      │
+//!   └────────┴──────────────┴────────────────────────────────┴─────────────┘
+//!    bits 0 to 31: len      │ 12: the payload behind a BTH   │ 64-byte boundary
+//!    bits 32 to 39: traffic class    starts at byte 32
+//!    bits 40 to 47: hop limit; bits 48 to 63: 0
+//! ```
+//!
+//! The first record is at offset 0 of the ring. The next one follows, unless the longest record no
+//! longer fits between there and the end of the ring: then it is at offset 0 again. Both ends apply
+//! this rule ([`Shape::after`](ring::Shape)), so a record never wraps and the ring needs no marker.
+//! Positions count bytes since the start, including the skipped ones.
+//!
+//! # Protocol
+//! A header of 0 is an unpublished record. The producer writes a packet, then 0 to the header of
+//! the *following* record, and finally the header of this record. The consumer therefore polls one
+//! word, in the same cache line as a short packet. The ends share no tail index.
+//!
+//! The producer needs free memory for a longest record and for the header behind it. It reads
+//! `consumed` only if the last value read shows too little. The consumer stores `consumed` each
+//! time it has consumed another quarter of the ring. This suffices: when the ring is empty, less
+//! than a quarter is consumed and not yet stored. The other three quarters are more than the
+//! producer needs.
+//!
+//! A producer without room may poll [`has_room`](ring::Producer::has_room), or set `waits` with
+//! [`request_room`](ring::Producer::request_room) and sleep. Then
+//! [`advance`](ring::Consumer::advance) returns that the peer wants a doorbell. At this time, more
+//! than a quarter of the ring is not yet consumed. The consumer therefore stores `consumed` at
+//! least once more, and the doorbell comes.
+//!
+//! # Memory order
+//! | end | steps in this order |
+//! |---|---|
+//! | producer | stores packet and next header, **releases**, stores header |
+//! | consumer | loads header, **acquires**, reads packet and next header |
+//!
+//! The consumer sees the whole packet. It never takes old bytes of a packet for the next header.
+//!
+//! | end | steps in this order |
+//! |---|---|
+//! | consumer | reads packet, **releases**, stores `consumed` |
+//! | producer | loads `consumed`, **acquires**, writes another packet there |
+//!
+//! The producer overwrites only bytes that the consumer has read.
+//!
+//! | end | steps in this order |
+//! |---|---|
+//! | producer | stores `waits`, **fence**, loads `consumed` |
+//! | consumer | stores `consumed`, **fence**, loads `waits` |
+//!
+//! Both fences are sequentially consistent, so one is first: the producer sees the room, or the
+//! consumer sees `waits`. The fences of [`sleep`] work in the same way.
+//!
+//! The model checker tries the interleavings of each table (`models` in [`ring`] and [`sleep`]).
+//! Loads of the peer's memory acquire by a relaxed load and a fence, because Rust guarantees only
+//! relaxed loads for read-only memory.
+//!
+//! # Trust
+//! Only the owner can write a segment. It is sealed once the owner has mapped it: the receiver of
+//! the descriptor can map it for reading only, and no process can resize it or remove pages. A peer
+//! therefore cannot change a packet that this process writes, and cannot cause a SIGBUS.
+//!
+//! The peer may change its own segment at any time, to any value. Hence all reads of it are
+//! relaxed atomic words, copied once and then checked. A wrong header or a wrong `consumed` is
+//! [`Broken`](ring::Broken); the caller then closes the link. No value makes a call loop, wait or
+//! panic. Bytes of a packet may change until they are copied, so a caller copies headers first and
+//! parses the copy. If a peer stores a wrong `consumed` that is in range, packets to this peer are
+//! lost.
+//!
+//! # Fork
+//! A child inherits the mappings. It could write the own segment, but its device is marked as
+//! forked and makes no call (`device/fork.rs`). Both mappings stay included in forks: a segment
+//! dropped in the child then unmaps the child's own copy. With `MADV_DONTFORK`, the child could
+//! have a later mapping at this address, and would unmap that.
+//!
+//! # References
+//! `memfd_create(2)`, `fcntl(2)` (file sealing), `unix(7)` (`SCM_RIGHTS`)
+
+pub(crate) mod ring;
+pub(crate) mod segment;
+pub(crate) mod sleep;

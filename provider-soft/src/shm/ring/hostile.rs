@@ -1,0 +1,84 @@
+//! [`run`]: a script of calls to both ends, and of arbitrary writes by the peer in between.
+//!
+//! Tests run random scripts. A fuzz target can call [`run`] with any bytes.
+
+use super::*;
+
+/// Runs a script: steps with their operands, until the bytes end. Each call must return, and both
+/// ends must stay within the ring.
+///
+/// # Panics
+/// Panics if an end violates one of these rules.
+pub(crate) fn run(script: &[u8]) {
+    let (own, theirs) = (OwnSegment::new().expect("memory"), OwnSegment::new().expect("memory"));
+    let peer = theirs.hostile();
+    let mapped = theirs.fd().try_clone_to_owned().expect("a descriptor");
+    let (mut producer, mut consumer) = ends(own, PeerSegment::map(mapped).expect("a segment"));
+    let mut script = Script(script);
+    while let Some(step) = script.byte() {
+        match step % 8 {
+            0 => peer.store(script.number() as usize, script.number()),
+            1 => peer.store_header(consumer.at, script.number()),
+            2 => {
+                let record = Record {
+                    len: script.number() as usize % 4400,
+                    traffic_class: step,
+                    hop_limit: script.byte().unwrap_or_default(),
+                };
+                peer.store_header(consumer.at, record.header());
+            }
+            3 => look(&mut consumer, script.number() as usize % 4400, script.number() as usize % 4400),
+            4 => drop(consumer.advance()),
+            5 => peer.store_consumed(script.number()),
+            6 => peer.store_consumed(producer.position.wrapping_sub(script.number() % 0x1_0000)),
+            _ => send(&mut producer, script.number() as usize),
+        }
+        for at in [producer.at, consumer.at] {
+            assert!(at.is_multiple_of(LINE) && at + record_len(SHAPE.longest_packet) <= SHAPE.ring, "{at}");
+        }
+        assert!(producer.unconsumed(producer.consumed) <= SHAPE.ring as u64);
+        assert!(consumer.position.wrapping_sub(consumer.published) < SHAPE.unpublished());
+    }
+}
+
+/// Looks at the current record twice, and copies a part of it.
+fn look(consumer: &mut Consumer, from: usize, len: usize) {
+    let record = consumer.peek();
+    if let Ok(Some(Record { len, .. })) = record {
+        assert!((bth::LEN..=SHAPE.longest_packet).contains(&len), "{len}");
+        assert_eq!(consumer.peek(), record);
+    }
+    let end = record.ok().flatten().map_or(0, |record| record.len);
+    assert_eq!(consumer.copy(from, &mut vec![0; len]), from + len <= end);
+}
+
+/// Fills the ring, with packets of a length that the number selects.
+fn send(producer: &mut Producer, number: usize) {
+    let packet = [0x5a; SHAPE.longest_packet];
+    let len = bth::LEN + number % (SHAPE.longest_packet - bth::LEN + 1);
+    for _ in 0..SHAPE.ring / LINE {
+        let room = if number.is_multiple_of(2) { producer.has_room() } else { producer.request_room() };
+        match room {
+            Ok(true) => producer.copy_in(&packet[..len], 0, 64),
+            Ok(false) | Err(Broken) => return,
+        }
+    }
+    panic!("no packet fills more than one line, yet the ring takes as many as it has lines");
+}
+
+const SHAPE: Shape = OutRing::SHAPE;
+
+struct Script<'a>(&'a [u8]);
+
+impl Script<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// Returns the next 8 bytes as a number; zeros follow the end.
+    fn number(&mut self) -> u64 {
+        u64::from_le_bytes(core::array::from_fn(|_| self.byte().unwrap_or_default()))
+    }
+}

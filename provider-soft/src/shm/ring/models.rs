@@ -1,0 +1,180 @@
+//! Models of the ring over plain words: every interleaving of a producer and a consumer.
+//!
+//! # Safety
+//! The packets are plain words in cells of the model checker, which reports an access that races
+//! with another one. This shows that the consumer has read a packet before it is overwritten.
+#![allow(unsafe_code)]
+
+use super::*;
+use crate::sync::primitives::atomic::AtomicU64;
+use crate::sync::primitives::{Arc, UnsafeCell, thread};
+
+/// The memory written by one process: a ring of `LINES` lines with packets of at most `LONGEST`
+/// bytes. Of a packet, one word in each line matters.
+struct Memory<const LINES: usize, const LONGEST: usize> {
+    headers: Box<[AtomicU64]>,
+    packets: Box<[UnsafeCell<u64>]>,
+    consumed: AtomicU64,
+    waits: AtomicU64,
+}
+
+// SAFETY: the cells blocked the auto impl. The model checker watches their accesses.
+unsafe impl<const LINES: usize, const LONGEST: usize> Sync for Memory<LINES, LONGEST> {}
+
+/// The same, shared by both processes.
+type Shared<const LINES: usize, const LONGEST: usize> = Arc<Memory<LINES, LONGEST>>;
+
+impl<const LINES: usize, const LONGEST: usize> Memory<LINES, LONGEST> {
+    /// Returns a ring with an unpublished record at its start. The other lines look like records,
+    /// as old packets may.
+    fn new() -> Arc<Self> {
+        let old = Record { len: bth::LEN, traffic_class: 0xff, hop_limit: 0xff }.header();
+        let headers = (0..LINES).map(|line| if line == 0 { UNPUBLISHED } else { old });
+        Arc::new(Self {
+            headers: headers.map(AtomicU64::new).collect(),
+            packets: (0..LINES).map(|_| UnsafeCell::new(0)).collect(),
+            consumed: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+        })
+    }
+}
+
+impl<const LINES: usize, const LONGEST: usize> Outgoing for Shared<LINES, LONGEST> {
+    const SHAPE: Shape = Shape::new(LINES * LINE, LONGEST);
+
+    fn store_header(&mut self, at: usize, header: u64, order: Ordering) {
+        self.headers[at / LINE].store(header, order);
+    }
+
+    fn store_waits(&mut self, waits: bool) {
+        self.waits.store(waits.into(), Ordering::Relaxed);
+    }
+}
+
+impl<const LINES: usize, const LONGEST: usize> Progress for Shared<LINES, LONGEST> {
+    fn store_consumed(&mut self, position: u64) {
+        self.consumed.store(position, Ordering::Release);
+    }
+}
+
+impl<const LINES: usize, const LONGEST: usize> Incoming for Shared<LINES, LONGEST> {
+    const SHAPE: Shape = <Self as Outgoing>::SHAPE;
+
+    fn header(&self, at: usize) -> u64 {
+        self.headers[at / LINE].load(Ordering::Relaxed)
+    }
+
+    fn read(&self, _at: usize, _into: &mut [u8]) -> bool {
+        unreachable!("the models read whole words")
+    }
+
+    fn consumed(&self) -> u64 {
+        self.consumed.load(Ordering::Relaxed)
+    }
+
+    fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed) != 0
+    }
+}
+
+type Out<const LINES: usize, const LONGEST: usize> = Producer<Shared<LINES, LONGEST>, Shared<LINES, LONGEST>>;
+type In<const LINES: usize, const LONGEST: usize> = Consumer<Shared<LINES, LONGEST>, Shared<LINES, LONGEST>>;
+
+/// Returns the ends of a ring from one process to another.
+fn link<const LINES: usize, const LONGEST: usize>() -> (Out<LINES, LONGEST>, In<LINES, LONGEST>) {
+    let (sender, receiver) = (Memory::new(), Memory::new());
+    (Producer::new(Arc::clone(&sender), Arc::clone(&receiver)), Consumer::new(sender, receiver))
+}
+
+/// Publishes a packet whose words all have one value, which is also the traffic class.
+fn put<const LINES: usize, const LONGEST: usize>(out: &mut Out<LINES, LONGEST>, len: usize, value: u8) {
+    for line in 0..record_len(len) / LINE {
+        // SAFETY: the model checker reports a race.
+        out.ring.packets[out.at / LINE + line].with_mut(|word| unsafe { *word = value.into() });
+    }
+    out.push(len, value, 64);
+}
+
+/// Takes a packet out, if there is one. Returns its value, and whether the producer wants a
+/// doorbell.
+fn take<const LINES: usize, const LONGEST: usize>(end: &mut In<LINES, LONGEST>) -> Option<(u8, bool)> {
+    let record = end.peek().unwrap()?;
+    for line in 0..record_len(record.len) / LINE {
+        // SAFETY: the model checker reports a race.
+        let word = end.peer.packets[end.at / LINE + line].with(|word| unsafe { *word });
+        assert_eq!(word, u64::from(record.traffic_class), "line {line}");
+    }
+    Some((record.traffic_class, end.advance()))
+}
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+#[test]
+fn a_consumer_sees_whole_packets_in_order_and_no_old_bytes_as_records() {
+    check(|| {
+        let (mut out, mut end) = link::<6, 108>();
+        let sender = thread::spawn(move || {
+            put(&mut out, 108, 1);
+            put(&mut out, 12, 2);
+        });
+        let mut values = Vec::new();
+        for _ in 0..3 {
+            values.extend(take(&mut end));
+        }
+        sender.join().unwrap();
+        values.extend(core::iter::from_fn(|| take(&mut end)));
+        assert_eq!(values.iter().map(|(value, _)| *value).collect::<Vec<_>>(), [1, 2]);
+    });
+}
+
+/// Runs a producer that has filled the ring and waits for room until it has pushed some more
+/// packets. The consumer takes out only the packets of the full ring, and rings when it should.
+fn wait_for_room<const LINES: usize, const LONGEST: usize>(lens: &'static [usize], more: u8) {
+    check(move || {
+        let (mut out, mut end) = link::<LINES, LONGEST>();
+        let mut lens = lens.iter().cycle();
+        let mut full = 0;
+        while out.has_room().unwrap() {
+            full += 1;
+            put(&mut out, *lens.next().unwrap(), full);
+        }
+        let doorbell = Arc::new(loom::sync::Notify::new());
+        let its = Arc::clone(&doorbell);
+        let receiver = thread::spawn(move || {
+            for expected in 1..=full {
+                let (value, wants_doorbell) = take(&mut end).expect("the ring was full");
+                assert_eq!(value, expected);
+                if wants_doorbell {
+                    its.notify();
+                }
+            }
+            end
+        });
+        for value in full + 1..=full + more {
+            while !out.request_room().unwrap() {
+                // A lost doorbell is a deadlock, which the model checker reports.
+                doorbell.wait();
+            }
+            put(&mut out, *lens.next().unwrap(), value);
+        }
+        let mut end = receiver.join().unwrap();
+        for expected in full + 1..=full + more {
+            assert_eq!(take(&mut end).map(|(value, _)| value), Some(expected));
+        }
+        assert_eq!(take(&mut end), None);
+    });
+}
+
+#[test]
+fn a_producer_that_waits_for_room_gets_a_doorbell_and_overwrites_no_unread_packet() {
+    wait_for_room::<6, 44>(&[12], 2);
+}
+
+#[test]
+fn packets_of_different_lengths_skip_the_end_of_the_ring_without_loss() {
+    wait_for_room::<6, 108>(&[108, 12], 1);
+}

@@ -1,0 +1,464 @@
+//! [`OwnSegment`], [`PeerSegment`]: the memory of a link, in files without a name.
+//!
+//! ```text
+//!   owner   create ─► reserve pages ─► map for writing ─► seal ─► send the descriptor, close it
+//!   peer                               receive the descriptor ─► check seals ─► map for reading
+//! ```
+//!
+//! The same holds for the page of [`sleep`](super::sleep), which has only a header.
+//!
+//! # Safety
+//! A [`Mapping`] is a new shared mapping of a memory file, at an address of the kernel's choice. It
+//! is unmapped when its last user is dropped, so the addresses in [`Own`], [`OutRing`] and [`Peer`]
+//! stay valid. All its bytes exist and are initialised: the file has at least the length of the
+//! mapping, cannot shrink (`F_SEAL_SHRINK`), and its pages are reserved and cannot be removed
+//! (`F_SEAL_FUTURE_WRITE`). No access raises SIGBUS.
+//!
+//! Own memory is written by this process alone, because every other process can map it for reading
+//! only. In this process, each byte has one writer: the words of the header are atomics, and the
+//! ring belongs to the only [`OutRing`], which is changed through `&mut`. Other processes only
+//! read. They are outside this program, like a device that reads memory by DMA. To the compiler
+//! the memory has escaped: it comes from the kernel, so a release store makes the earlier plain
+//! writes visible.
+//!
+//! A peer's memory may change at any time. No reference to its bytes exists; all loads are relaxed
+//! atomic words at aligned addresses, which Rust guarantees to work in read-only memory.
+//!
+//! # References
+//! `memfd_create(2)`, `fallocate(2)`, `fcntl(2)` (`F_ADD_SEALS`), `mmap(2)`;
+//! [`core::sync::atomic`] ("Atomic accesses to read-only memory")
+#![allow(unsafe_code)]
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::stat::fstat;
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use roce::wire::packet::MAX_PACKET_LEN;
+use verbs_core::Errno;
+use verbs_core::exposed::ExposedBytes;
+
+use crate::shm::ring::{Incoming, Outgoing, PACKET, Progress, Shape};
+
+/// This process's half of a link's memory.
+#[derive(Debug)]
+pub(crate) struct OwnSegment {
+    file: OwnedFd,
+    memory: Own,
+}
+
+impl OwnSegment {
+    /// Creates a segment with an empty ring.
+    ///
+    /// # Errors
+    /// - `ENOMEM`, `ENOSPC`: memory is short.
+    /// - `EMFILE`, `ENFILE`: descriptors are short.
+    /// - `EFBIG`: the limit of file sizes (`RLIMIT_FSIZE`) is lower than the segment.
+    /// - `EINVAL`: the kernel lacks the seals (before Linux 5.1).
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let (file, memory) = Own::create(SEGMENT_LEN, SEGMENT_MAGIC)?;
+        Ok(Self { file, memory })
+    }
+
+    /// Returns the descriptor for the peer. It is closed with the segment, or once
+    /// [`ends`](crate::shm::ring::ends) takes the segment.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Closes the descriptor and returns the parts for the producer and the consumer.
+    pub(super) fn split(self) -> (OutRing, ConsumedWord) {
+        let ring = OutRing { memory: self.memory.clone() };
+        (ring, ConsumedWord { memory: self.memory })
+    }
+}
+
+/// The ring of this process's segment, and its producer's other words.
+#[derive(Debug)]
+pub(crate) struct OutRing {
+    memory: Own,
+}
+
+impl OutRing {
+    /// Returns the space for a packet of the record at `at`.
+    ///
+    /// # Panics
+    /// Panics if the longest record does not fit there: a defect of the caller.
+    #[inline]
+    pub(super) fn space(&mut self, at: usize) -> &mut [u8] {
+        assert!(at <= RING_LEN - PACKET - MAX_PACKET_LEN);
+        let start = self.memory.ring(at + PACKET);
+        // SAFETY: the bytes are in the ring by the check above. This process accesses them only
+        // through this value, which is borrowed mutably as long as the slice lives.
+        unsafe { core::slice::from_raw_parts_mut(start, MAX_PACKET_LEN) }
+    }
+}
+
+impl Outgoing for OutRing {
+    const SHAPE: Shape = Shape::new(RING_LEN, MAX_PACKET_LEN);
+
+    #[inline]
+    fn store_header(&mut self, at: usize, header: u64, order: Ordering) {
+        assert!(at < RING_LEN && at.is_multiple_of(8));
+        // SAFETY: the word is in the ring and aligned by the check above. Only this value accesses
+        // it in this process, and no slice borrows from it now.
+        unsafe { AtomicU64::from_ptr(self.memory.ring(at).cast()) }.store(header, order);
+    }
+
+    #[inline]
+    fn store_waits(&mut self, waits: bool) {
+        self.memory.word(WAITS).store(waits.into(), Ordering::Relaxed);
+    }
+}
+
+/// The word of this process's segment with its consumer's progress.
+#[derive(Debug)]
+pub(crate) struct ConsumedWord {
+    memory: Own,
+}
+
+impl Progress for ConsumedWord {
+    #[inline]
+    fn store_consumed(&mut self, position: u64) {
+        self.memory.word(CONSUMED).store(position, Ordering::Release);
+    }
+}
+
+/// The other process's half of a link's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerSegment {
+    memory: Peer,
+}
+
+impl PeerSegment {
+    /// Maps the segment of a received descriptor.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is not a sealed segment of this layout; `ENOMEM` if memory is short.
+    pub(crate) fn map(file: OwnedFd) -> Result<Self, Errno> {
+        Ok(Self { memory: Peer::map(file, SEGMENT_LEN, SEGMENT_MAGIC)? })
+    }
+}
+
+impl Incoming for PeerSegment {
+    const SHAPE: Shape = OutRing::SHAPE;
+
+    #[inline]
+    fn header(&self, at: usize) -> u64 {
+        self.memory.load(HEADER_LEN + at)
+    }
+
+    #[inline]
+    fn read(&self, at: usize, into: &mut [u8]) -> bool {
+        self.memory.bytes.read(HEADER_LEN + at, into)
+    }
+
+    #[inline]
+    fn consumed(&self) -> u64 {
+        self.memory.load(CONSUMED.0)
+    }
+
+    #[inline]
+    fn waits(&self) -> bool {
+        self.memory.load(WAITS.0) != 0
+    }
+}
+
+/// The offset of a word in a header: a constant of this folder. Processors fetch cache lines in
+/// pairs, so each word has two lines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Word(usize);
+
+const MAGIC: Word = Word(0);
+const CONSUMED: Word = Word(128);
+const WAITS: Word = Word(256);
+/// In the page of [`sleep`](super::sleep).
+pub(super) const SLEEPS: Word = Word(128);
+
+/// Memory that only this process writes.
+#[derive(Clone, Debug)]
+pub(super) struct Own {
+    mapping: Arc<Mapping>,
+}
+
+impl Own {
+    /// Creates a sealed file of zeros with a number for its layout; returns its descriptor.
+    pub(super) fn create(len: usize, magic: u64) -> Result<(OwnedFd, Self), Errno> {
+        // Beyond the limit, the kernel sends a signal (`SIGXFSZ`).
+        if getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(limit, _)| limit < len as u64) {
+            return Err(Errno::from_raw(libc::EFBIG));
+        }
+        let file =
+            memfd_create("verbs-soft", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).map_err(errno)?;
+        // A pending signal interrupts the call.
+        while let Err(error) = fallocate(&file, FallocateFlags::empty(), 0, len as libc::off_t) {
+            if error != nix::Error::EINTR {
+                return Err(errno(error));
+            }
+        }
+        let mapping = Arc::new(Mapping::new(file.as_fd(), len, libc::PROT_READ | libc::PROT_WRITE)?);
+        let own = Self { mapping };
+        own.word(MAGIC).store(magic, Ordering::Relaxed);
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS | SealFlag::F_SEAL_SEAL)).map_err(errno)?;
+        Ok((file, own))
+    }
+
+    /// Returns a word of the header.
+    #[inline]
+    pub(super) fn word(&self, word: Word) -> &AtomicU64 {
+        // SAFETY: all words of the header are aligned, in the mapping, and accessed as atomics
+        // only.
+        unsafe { AtomicU64::from_ptr(self.mapping.base.as_ptr().add(word.0).cast()) }
+    }
+
+    /// Returns an address of the ring. `at` is at most the ring's length.
+    #[inline]
+    fn ring(&self, at: usize) -> *mut u8 {
+        self.mapping.base.as_ptr().wrapping_add(HEADER_LEN + at)
+    }
+}
+
+/// Memory that only another process writes.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    bytes: ExposedBytes,
+    _mapping: Arc<Mapping>,
+}
+
+impl Peer {
+    /// Maps a file made by another process with [`Own::create`].
+    ///
+    /// # Errors
+    /// `EINVAL` for any other file.
+    pub(super) fn map(file: OwnedFd, len: usize, magic: u64) -> Result<Self, Errno> {
+        let seals = fcntl(&file, FcntlArg::F_GET_SEALS).map_err(errno)?;
+        if !SealFlag::from_bits_retain(seals).contains(SEALS) {
+            return Err(Errno::INVAL);
+        }
+        // By these seals, size and pages stay as they are. Huge pages could be missing, so the file
+        // must not have any: it is of tmpfs.
+        let (stat, fs) = (fstat(&file).map_err(errno)?, fstatfs(&file).map_err(errno)?);
+        let is_whole = stat.st_size == len as i64 && stat.st_blocks >= (len / BLOCK) as i64;
+        if !is_whole || fs.filesystem_type() != TMPFS_MAGIC {
+            return Err(Errno::INVAL);
+        }
+        let mapping = Arc::new(Mapping::new(file.as_fd(), len, libc::PROT_READ)?);
+        // SAFETY: the bytes are mapped and initialised as long as `mapping` lives, which the result
+        // owns. No other code of this process accesses this mapping.
+        let bytes = unsafe { ExposedBytes::new(mapping.base.as_ptr(), len) };
+        let peer = Self { bytes, _mapping: mapping };
+        if peer.load(MAGIC.0) == magic { Ok(peer) } else { Err(Errno::INVAL) }
+    }
+
+    /// Returns a word of the header.
+    #[inline]
+    pub(super) fn word(&self, word: Word) -> u64 {
+        self.load(word.0)
+    }
+
+    #[inline]
+    fn load(&self, offset: usize) -> u64 {
+        self.bytes.word(offset).expect("a word of the mapping").load(Ordering::Relaxed)
+    }
+}
+
+/// A shared mapping of a file's first bytes.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: `base` blocked the auto impls. It is the address of a mapping that any thread may unmap;
+// the types above have the rules for accesses.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(file: BorrowedFd<'_>, len: usize, protection: libc::c_int) -> Result<Self, Errno> {
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping belongs to this value alone, also in a forked child, which has a copy
+        // of both. Nothing borrows from it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+fn errno(error: nix::Error) -> Errno {
+    Errno::from_raw(error as i32)
+}
+
+/// The seals that a peer relies on.
+const SEALS: SealFlag =
+    SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_FUTURE_WRITE);
+
+/// The unit of `st_blocks` in bytes.
+const BLOCK: usize = 512;
+
+const SEGMENT_LEN: usize = HEADER_LEN + RING_LEN;
+const HEADER_LEN: usize = 4096;
+const RING_LEN: usize = 61_440;
+
+/// The last byte is the version of the layout.
+const SEGMENT_MAGIC: u64 = u64::from_be_bytes(*b"vrbring\x01");
+
+const _: () = assert!(SEGMENT_LEN == 64 << 10);
+
+#[cfg(all(any(test, fuzzing), not(loom)))]
+impl OwnSegment {
+    /// Returns a second way to write the segment, for a hostile owner. The segment has no ends.
+    pub(super) fn hostile(&self) -> HostileOwner {
+        HostileOwner(self.memory.clone())
+    }
+}
+
+/// A process that writes arbitrary words into its own segment.
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub(super) struct HostileOwner(Own);
+
+#[cfg(all(any(test, fuzzing), not(loom)))]
+impl HostileOwner {
+    /// Stores a word of the header.
+    pub(super) fn store_consumed(&self, value: u64) {
+        self.0.word(CONSUMED).store(value, Ordering::Relaxed);
+    }
+
+    /// Stores a word of the segment. The offset is reduced to one in bounds.
+    pub(super) fn store(&self, offset: usize, value: u64) {
+        let offset = (offset % SEGMENT_LEN) & !7;
+        // SAFETY: an aligned word of the mapping. Other code of this process has no way to it,
+        // because the segment has no ends.
+        let word = unsafe { AtomicU64::from_ptr(self.0.mapping.base.as_ptr().add(offset).cast()) };
+        word.store(value, Ordering::Relaxed);
+    }
+
+    /// Stores the header of the record at an offset of the ring.
+    pub(super) fn store_header(&self, at: usize, header: u64) {
+        self.store(HEADER_LEN + at, header);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use nix::sys::mman::{MapFlags, ProtFlags, mmap, mprotect};
+    use nix::unistd::ftruncate;
+
+    use super::*;
+
+    fn duplicate(fd: BorrowedFd<'_>) -> OwnedFd {
+        fd.try_clone_to_owned().unwrap()
+    }
+
+    #[test]
+    fn the_descriptor_gives_its_receiver_no_way_to_write_resize_or_unseal() {
+        let own = OwnSegment::new().unwrap();
+        let fd = duplicate(own.fd());
+        let len = core::num::NonZeroUsize::new(SEGMENT_LEN).unwrap();
+        for (protection, allowed) in [(ProtFlags::PROT_READ, true), (ProtFlags::PROT_WRITE, false)] {
+            // SAFETY: a new mapping at an address of the kernel's choice touches no existing
+            // memory.
+            let mapped = unsafe { mmap(None, len, protection, MapFlags::MAP_SHARED, &fd, 0) };
+            assert_eq!(mapped.is_ok(), allowed, "{protection:?}");
+            if let Ok(base) = mapped {
+                // SAFETY: the mapping is ours, and the call fails.
+                let changed = unsafe { mprotect(base, SEGMENT_LEN, ProtFlags::PROT_WRITE) };
+                assert_eq!(changed, Err(nix::Error::EACCES));
+            }
+        }
+        for len in [0, SEGMENT_LEN as i64 - 1, SEGMENT_LEN as i64 + 1] {
+            assert_eq!(ftruncate(&fd, len), Err(nix::Error::EPERM), "{len}");
+        }
+        let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        assert_eq!(fallocate(&fd, hole, 0, 4096), Err(nix::Error::EPERM));
+        let seals = FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE);
+        assert_eq!(fcntl(&fd, seals), Err(nix::Error::EPERM));
+        assert!(File::from(fd).write(&[0]).is_err());
+    }
+
+    #[test]
+    fn the_owner_cannot_remove_pages_that_a_peer_has_mapped() {
+        let own = OwnSegment::new().unwrap();
+        let _peer = PeerSegment::map(duplicate(own.fd())).unwrap();
+        let base = own.memory.mapping.base.as_ptr();
+        // SAFETY: the call fails. Otherwise it would set bytes of the segment to 0, which no other
+        // code uses now.
+        let removed = unsafe { libc::madvise(base.cast(), SEGMENT_LEN, libc::MADV_REMOVE) };
+        assert_eq!((removed, Errno::last()), (-1, Errno::PERM));
+    }
+
+    /// Creates a file like a segment, with differences.
+    fn forged(len: usize, reserved: usize, magic: u64, seals: SealFlag) -> OwnedFd {
+        let file = memfd_create("forged", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        ftruncate(&file, len as i64).unwrap();
+        if reserved > 0 {
+            fallocate(&file, FallocateFlags::empty(), 0, reserved as i64).unwrap();
+        }
+        File::from(duplicate(file.as_fd())).write_all(&magic.to_ne_bytes()).unwrap();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+        file
+    }
+
+    #[test]
+    fn only_a_whole_sealed_file_of_the_right_size_and_kind_is_mapped() {
+        let map =
+            |len, reserved, magic, seals| PeerSegment::map(forged(len, reserved, magic, seals)).map(|_| ());
+        assert_eq!(map(SEGMENT_LEN, SEGMENT_LEN, SEGMENT_MAGIC, SEALS), Ok(()));
+        for len in [0x8000, SEGMENT_LEN - 1, SEGMENT_LEN + 1, 0x20000] {
+            assert_eq!(map(len, len, SEGMENT_MAGIC, SEALS), Err(Errno::INVAL), "{len}");
+        }
+        assert_eq!(map(SEGMENT_LEN, 0, SEGMENT_MAGIC, SEALS), Err(Errno::INVAL), "it has holes");
+        assert_eq!(map(SEGMENT_LEN, SEGMENT_LEN, SEGMENT_MAGIC + 1, SEALS), Err(Errno::INVAL));
+        for missing in SEALS.iter() {
+            let seals = SEALS.difference(missing);
+            assert_eq!(map(SEGMENT_LEN, SEGMENT_LEN, SEGMENT_MAGIC, seals), Err(Errno::INVAL), "{seals:?}");
+        }
+        let others = [File::open("/proc/self/exe").unwrap().into(), std::io::pipe().unwrap().0.into()];
+        for other in others {
+            assert_eq!(PeerSegment::map(other).map(|_| ()), Err(Errno::INVAL));
+        }
+        let (page, _) = Own::create(4096, SEGMENT_MAGIC).unwrap();
+        assert_eq!(PeerSegment::map(page).map(|_| ()), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_mapping_outlives_the_descriptor_and_the_owner() {
+        let own = OwnSegment::new().unwrap();
+        own.hostile().store_consumed(64);
+        let peer = PeerSegment::map(duplicate(own.fd())).unwrap();
+        drop(own);
+        assert_eq!(peer.clone().consumed(), 64);
+    }
+
+    #[test]
+    fn segments_are_unmapped_when_their_last_end_is_dropped() {
+        let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap();
+        let own = OwnSegment::new().unwrap();
+        let base = own.memory.mapping.base;
+        let line = format!("{:x}-{:x} rw-s", base.addr(), base.addr().get() + SEGMENT_LEN);
+        let (ring, consumed) = own.split();
+        drop(ring);
+        assert!(mapped().contains(&line));
+        drop(consumed);
+        assert!(!mapped().contains(&line));
+    }
+}
