@@ -1,6 +1,8 @@
-//! [`Memory`], which holds payload, and [`Sink`], which receives completions and events.
+//! [`Memory`], which holds payload, [`Space`], which holds outgoing packets, and [`Sink`], which
+//! receives completions and events.
 
-use super::types::{Completion, CqId, Event, Qpn, ReceivedMad, Sge, SrqId, Stall};
+use super::types::{Completion, CqId, Event, Path, Qpn, ReceivedMad, Sge, SrqId, Stall};
+use crate::wire::MASK_24;
 
 /// The memory that holds payload: memory of this process, translated pages of a guest, a vector in
 /// a test.
@@ -79,6 +81,42 @@ pub trait Memory {
     /// until the registration is changed. An implementor offering other ways to the same bytes
     /// closes them now.
     fn invalidated(&mut self, _region: &Self::Region) {}
+}
+
+/// The memory for outgoing packets: a buffer of the caller, or a place that depends on the
+/// destination, such as a queue shared with it.
+pub trait Space {
+    /// Returns the memory for a packet to this queue pair at the end of this path. The packet, from
+    /// BTH to pad, is written to its front. [`poll_transmit`](super::Engine::poll_transmit) states
+    /// the required length.
+    ///
+    /// Called once for each packet, before anything is written to its memory. The packet may still
+    /// fail, for example because its payload cannot be read; a later packet then gets its memory
+    /// by another call. A packet returned by `poll_transmit` is therefore in the memory of the last
+    /// call. Memory returned by earlier calls is free again.
+    fn space(&mut self, path: &Path, dest_qp: u32) -> &mut [u8];
+}
+
+/// One buffer for every packet.
+impl Space for [u8] {
+    #[inline(always)]
+    fn space(&mut self, _path: &Path, _dest_qp: u32) -> &mut [u8] {
+        self
+    }
+}
+
+/// One buffer for every packet.
+impl<const N: usize> Space for [u8; N] {
+    #[inline(always)]
+    fn space(&mut self, _path: &Path, _dest_qp: u32) -> &mut [u8] {
+        self
+    }
+}
+
+/// Returns the memory for a packet. Only 24 bits of the destination are on the wire.
+#[inline(always)]
+pub(crate) fn space_for<'a>(space: &'a mut (impl Space + ?Sized), path: &Path, dest_qp: u32) -> &'a mut [u8] {
+    space.space(path, dest_qp & MASK_24)
 }
 
 /// The error of an access to unreachable memory.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   post_send, post_recv, modify ──►┌──────────┐──► Sink::complete, Sink::event
-//!            handle(now, packet) ──►│  Engine  │──► poll_transmit(now, buf)
+//!            handle(now, packet) ──►│  Engine  │──► poll_transmit(now, space)
 //!                   timeout(now) ──►└──────────┘──► deadline()
 //! ```
 //!
@@ -27,7 +27,7 @@
 //! | | `scatter` | lists of scatter/gather elements: bytes to registered memory and back |
 //! | | `memory_regions` | memory regions and windows: keys, rights, protection domains, ranges |
 //! | | `table` | objects by number |
-//! | | `memory` | [`Memory`] for payload; [`Sink`] for completions and events |
+//! | | `memory` | [`Memory`] for payload; [`Space`] for packets; [`Sink`] for completions, events |
 //! | | `types` | values: numbers of objects, attributes, work requests, completions |
 //!
 //! Invariant: a module uses only modules below it in this table.
@@ -70,7 +70,7 @@ mod table;
 mod testing;
 mod types;
 
-pub use memory::{CqFull, Fault, FirstPacket, MadsFull, Matched, Memory, Sink};
+pub use memory::{CqFull, Fault, FirstPacket, MadsFull, Matched, Memory, Sink, Space};
 pub use memory_regions::MrChange;
 pub use rdma_sans_io::Random;
 pub use types::{

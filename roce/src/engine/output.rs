@@ -35,7 +35,7 @@
 //! [`Config::burst`]: super::Config::burst
 
 use super::Engine;
-use super::memory::{Memory, Sink};
+use super::memory::{Memory, Sink, Space};
 use super::objects::Objects;
 use super::qp::ResponseClass;
 use super::scheduler::SHARE;
@@ -45,10 +45,15 @@ use super::{requester, responder};
 impl<M: Memory> Objects<M> {
     /// Writes the next request.
     #[inline]
-    fn send_request<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
+    fn send_request<S: Sink>(
+        &mut self,
+        now: Time,
+        space: &mut (impl Space + ?Sized),
+        sink: &mut S,
+    ) -> Option<Transmit> {
         while let Some(&number) = self.scheduler.ready.front() {
             let burst = self.config.burst;
-            let sent = self.with(number, now, sink, |qp, world| requester::transmit(qp, world, buf));
+            let sent = self.with(number, now, sink, |qp, world| requester::transmit(qp, world, space));
             let first = self.scheduler.ready.front() == Some(&number);
             if let Some(transmit) = sent.flatten() {
                 if first {
@@ -66,7 +71,7 @@ impl<M: Memory> Objects<M> {
                     None => {
                         self.scheduler.ready.pop_front();
                         if number == GSI_QPN
-                            && let Some(transmit) = self.send_mad(buf)
+                            && let Some(transmit) = self.send_mad(space)
                         {
                             return Some(transmit);
                         }
@@ -79,9 +84,9 @@ impl<M: Memory> Objects<M> {
 
     /// Writes the next management datagram. Others wait for the interface's next turn.
     #[cold]
-    fn send_mad(&mut self, buf: &mut [u8]) -> Option<Transmit> {
+    fn send_mad(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Transmit> {
         let gsi = self.gsi.as_mut()?;
-        let sent = gsi.transmit(buf);
+        let sent = gsi.transmit(space);
         if !gsi.is_empty() {
             self.scheduler.ready.push_back(GSI_QPN);
         }
@@ -89,15 +94,21 @@ impl<M: Memory> Objects<M> {
     }
 
     /// Writes the next NAK.
-    fn send_nak<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
-        // One visit each: a queue pair whose packet does not fit `buf` is listed again at the end.
+    fn send_nak<S: Sink>(
+        &mut self,
+        now: Time,
+        space: &mut (impl Space + ?Sized),
+        sink: &mut S,
+    ) -> Option<Transmit> {
+        // One visit each: a queue pair whose packet does not fit the space is listed again at the end.
         for _ in 0..self.scheduler.naks.len() {
             let number = self.scheduler.naks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
                 qp.in_naks = false;
             }
-            let sent = self
-                .with(number, now, sink, |qp, world| responder::transmit(qp, world, ResponseClass::Nak, buf));
+            let sent = self.with(number, now, sink, |qp, world| {
+                responder::transmit(qp, world, ResponseClass::Nak, space)
+            });
             if let Some(transmit) = sent.flatten() {
                 return Some(transmit);
             }
@@ -106,15 +117,21 @@ impl<M: Memory> Objects<M> {
     }
 
     /// Writes the next plain acknowledgement.
-    fn send_ack<S: Sink>(&mut self, now: Time, buf: &mut [u8], sink: &mut S) -> Option<Transmit> {
-        // One visit each: a queue pair whose packet does not fit `buf` is listed again at the end.
+    fn send_ack<S: Sink>(
+        &mut self,
+        now: Time,
+        space: &mut (impl Space + ?Sized),
+        sink: &mut S,
+    ) -> Option<Transmit> {
+        // One visit each: a queue pair whose packet does not fit the space is listed again at the end.
         for _ in 0..self.scheduler.acks.len() {
             let number = self.scheduler.acks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
                 qp.in_acks = false;
             }
-            let sent = self
-                .with(number, now, sink, |qp, world| responder::transmit(qp, world, ResponseClass::Ack, buf));
+            let sent = self.with(number, now, sink, |qp, world| {
+                responder::transmit(qp, world, ResponseClass::Ack, space)
+            });
             if let Some(transmit) = sent.flatten() {
                 return Some(transmit);
             }
@@ -127,13 +144,13 @@ impl<M: Memory> Objects<M> {
         &mut self,
         mut number: u32,
         now: Time,
-        buf: &mut [u8],
+        space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Transmit> {
         // Terminates because a queue pair that sends nothing leaves the line.
         loop {
             let sent = self.with(number, now, sink, |qp, world| {
-                let transmit = responder::transmit(qp, world, ResponseClass::Resource, buf)?;
+                let transmit = responder::transmit(qp, world, ResponseClass::Resource, space)?;
                 Some((transmit, qp.resp.responses.pending() == Some(ResponseClass::Resource)))
             });
             let (sent, more) = sent.flatten().unzip();
@@ -163,23 +180,23 @@ impl<M: Memory> Objects<M> {
         now: Time,
         urgency: Urgency,
         response: Option<u32>,
-        buf: &mut [u8],
+        space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Transmit> {
         if urgency == Urgency::Owed {
-            return self.send_nak(now, buf, sink).or_else(|| self.send_ack(now, buf, sink));
+            return self.send_nak(now, space, sink).or_else(|| self.send_ack(now, space, sink));
         }
         loop {
             if self.scheduler.requests_sent < SHARE
                 && !self.scheduler.ready.is_empty()
-                && let Some(transmit) = self.send_request(now, buf, sink)
+                && let Some(transmit) = self.send_request(now, space, sink)
             {
                 self.scheduler.requests_sent += 1;
                 return Some(transmit);
             }
             if self.scheduler.naks_sent < SHARE
                 && !self.scheduler.naks.is_empty()
-                && let Some(transmit) = self.send_nak(now, buf, sink)
+                && let Some(transmit) = self.send_nak(now, space, sink)
             {
                 self.scheduler.naks_sent += 1;
                 return Some(transmit);
@@ -187,13 +204,13 @@ impl<M: Memory> Objects<M> {
             if (response.is_some() || urgency == Urgency::All)
                 && self.scheduler.acks_sent < SHARE
                 && !self.scheduler.acks.is_empty()
-                && let Some(transmit) = self.send_ack(now, buf, sink)
+                && let Some(transmit) = self.send_ack(now, space, sink)
             {
                 self.scheduler.acks_sent += 1;
                 return Some(transmit);
             }
             if let Some(number) = response
-                && let Some(transmit) = self.send_response(number, now, buf, sink)
+                && let Some(transmit) = self.send_response(number, now, space, sink)
             {
                 return Some(transmit);
             }
@@ -205,19 +222,21 @@ impl<M: Memory> Objects<M> {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Writes the next packet to send into `buf`, from BTH to pad, without room for the ICRC.
+    /// Writes the next packet to send into its [`Space`], from BTH to pad, without room for the
+    /// ICRC. A `&mut [u8]` is the space of any packet.
     ///
     /// Packets of one queue pair are kept together where possible, so a caller can send them as
     /// segments of one buffer. Returns `None` if there is nothing to send (of this urgency) until
     /// another call, or time, changes the situation.
     ///
-    /// `buf` must hold the payload of a path MTU plus
-    /// [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes.
+    /// The space of any packet must hold the payload of a path MTU plus
+    /// [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes. A caller without that much
+    /// room does not call this function.
     pub fn poll_transmit(
         &mut self,
         now: Time,
         urgency: Urgency,
-        buf: &mut [u8],
+        space: &mut (impl Space + ?Sized),
         sink: &mut impl Sink,
     ) -> Option<Transmit> {
         let objects = &mut self.objects;
@@ -226,7 +245,7 @@ impl<M: Memory> Engine<M> {
         } else {
             objects.response_queue.next(now, &objects.config)
         };
-        objects.transmit(now, urgency, response, buf, sink)
+        objects.transmit(now, urgency, response, space, sink)
     }
 }
 
@@ -247,9 +266,110 @@ impl<M: Memory> Engine<M> {
         &mut self,
         now: Time,
         urgency: Urgency,
-        buf: &mut [u8],
+        space: &mut (impl Space + ?Sized),
         sink: &mut impl Sink,
     ) -> Option<Transmit> {
-        self.objects.transmit(now, urgency, None, buf, sink)
+        self.objects.transmit(now, urgency, None, space, sink)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::engine::testing::{ALL, HERE, Host, PEER, THERE, connected};
+    use crate::engine::{
+        Gid, MAD_LEN, MadDestination, Path, Payload, Qpn, SendFlags, SendOp, SendWr, Service, Sge, State,
+        UdDestination,
+    };
+    use crate::wire::packet::MAX_PACKET_LEN;
+    use crate::wire::{Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, bth, reth};
+
+    /// A buffer for each call, with its arguments.
+    #[derive(Default)]
+    struct Buffers(Vec<(Gid, u32, Vec<u8>)>);
+
+    impl Space for Buffers {
+        fn space(&mut self, path: &Path, dest_qp: u32) -> &mut [u8] {
+            self.0.push((path.remote, dest_qp, vec![0xee; MAX_PACKET_LEN]));
+            &mut self.0.last_mut().unwrap().2
+        }
+    }
+
+    /// Returns the destinations and headers of the packets that leave. Asserts that each is in the
+    /// memory of the last call.
+    fn leave(host: &mut Host, buffers: &mut Buffers) -> Vec<(Gid, u32, Headers)> {
+        let mut left = Vec::new();
+        while let Some(transmit) = host.engine.poll_transmit(host.now, Urgency::All, buffers, &mut host.log) {
+            let (remote, dest_qp, buffer) = buffers.0.last().unwrap();
+            let (headers, _) = Headers::parse(&buffer[..transmit.len + ICRC_LEN]).unwrap();
+            assert_eq!((transmit.path.remote, headers.bth.dest_qp), (*remote, *dest_qp));
+            assert!(buffer[transmit.len..].iter().all(|byte| *byte == 0xee), "only the front is written");
+            left.push((*remote, *dest_qp, headers));
+        }
+        left
+    }
+
+    fn post(host: &mut Host, qpn: Qpn, op: SendOp, sge: Sge) {
+        let flags = SendFlags { signaled: true, ..SendFlags::default() };
+        let wr = SendWr { wr_id: 1, op, flags, payload: Payload::Sges(&[sge]), remote_srq: 0 };
+        host.engine.post_send(qpn, &wr, host.now, &mut host.log).unwrap();
+    }
+
+    #[test]
+    fn memory_is_requested_once_for_each_packet_by_path_and_destination() {
+        const ELSEWHERE: Gid = [7; 16];
+        let mut host = Host::new();
+        host.engine.open_gsi().unwrap();
+        let mr = host.register(4096, ALL);
+        let (rc, ud) = (host.init(Service::Rc), host.init(Service::Ud));
+        let [first, second, datagrams] = [rc, rc, ud].map(|init| host.qp(&init, &connected()));
+
+        // Three packets of a write, a datagram, a MAD, two packets of a response, a NAK.
+        post(&mut host, first, SendOp::Write { addr: 0, rkey: 0, imm: None }, mr.sge(0, 600));
+        let to = UdDestination {
+            path: Path { local: HERE, remote: ELSEWHERE, ..Path::default() },
+            qpn: 0xff00_0099,
+            qkey: 1,
+        };
+        post(&mut host, datagrams, SendOp::Datagram { to, imm: None }, mr.sge(0, 5));
+        let path = Path { local: HERE, remote: ELSEWHERE, ..Path::default() };
+        let mad = MadDestination { path, qpn: GSI_QPN, pkey: 0xffff };
+        host.engine.send_mad(&mad, &[3; MAD_LEN]).unwrap();
+        let read = bth::Repr::new(Opcode::RC_RDMA_READ_REQUEST, first.0, Psn::new(0xff_fffe));
+        let reth = Some(reth::Repr { va: mr.addr, rkey: mr.key, dmalen: 300 });
+        host.arrive(&Headers { reth, ..Headers::new(read) }, &[]);
+        let early = bth::Repr::new(Opcode::RC_SEND_ONLY, second.0, Psn::new(5));
+        host.arrive(&Headers::new(early), &[]);
+
+        let mut buffers = Buffers::default();
+        let left = leave(&mut host, &mut buffers);
+        let to_queue_pairs: Vec<_> = left.iter().map(|(remote, dest_qp, _)| (*remote, *dest_qp)).collect();
+        let peer = (THERE, PEER);
+        assert_eq!(
+            to_queue_pairs,
+            [peer, peer, peer, (ELSEWHERE, 0x99), (ELSEWHERE, GSI_QPN), peer, peer, peer]
+        );
+        let nak = left[5].2.aeth.map(|aeth| aeth.syndrome);
+        assert_eq!(nak, Some(Syndrome::nak(NakCode::PSN_SEQUENCE_ERROR)));
+        assert_eq!(buffers.0.len(), left.len());
+    }
+
+    #[test]
+    fn a_packet_after_one_that_fails_is_in_the_memory_of_the_last_call() {
+        let mut host = Host::new();
+        let init = host.init(Service::Rc);
+        let [first, second] = [0, 1].map(|_| host.qp(&init, &connected()));
+        let (gone, mr) = (host.register(64, ALL), host.register(64, ALL));
+        host.engine.memory().lose(gone.buffer);
+        post(&mut host, first, SendOp::Send { imm: None }, gone.sge(0, 64));
+        post(&mut host, second, SendOp::Send { imm: None }, mr.sge(0, 64));
+
+        let mut buffers = Buffers::default();
+        let left = leave(&mut host, &mut buffers);
+        assert_eq!((left.len(), buffers.0.len()), (1, 2));
+        assert_eq!((host.state(first), host.state(second)), (State::Err, State::Rts));
     }
 }

@@ -328,7 +328,7 @@ impl Fabric {
             buffer.resize(MAX_PACKET_LEN, 0);
             let endpoint = &mut self.endpoints[id.0];
             let transmit =
-                endpoint.engine.poll_transmit(self.now, urgency, &mut buffer, &mut endpoint.program);
+                endpoint.engine.poll_transmit(self.now, urgency, &mut buffer[..], &mut endpoint.program);
             let Some(transmit) = transmit else {
                 self.spare.push(buffer);
                 break;

@@ -18,7 +18,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::memory::Sink;
+use super::memory::{Sink, Space, space_for};
 use super::responder::same_partition;
 use super::room;
 use super::types::{
@@ -65,14 +65,15 @@ impl Gsi {
         self.waiting.is_empty()
     }
 
-    /// Writes the next MAD as a packet. One that does not fit `buf` is dropped.
-    pub(crate) fn transmit(&mut self, buf: &mut [u8]) -> Option<Transmit> {
+    /// Writes the next MAD as a packet. One that does not fit its space is dropped.
+    pub(crate) fn transmit(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Transmit> {
         let (to, mad) = self.waiting.pop_front()?;
         let bth =
             bth::Repr { pkey: to.pkey, ..bth::Repr::new(Opcode::UD_SEND_ONLY, to.qpn & MASK_24, self.psn) };
         let deth = Some(deth::Repr { qkey: GSI_QKEY, src_qp: GSI_QPN });
         let headers = Headers { deth, ..Headers::new(bth) };
         let len = headers.len() + MAD_LEN;
+        let buf = space_for(space, &to.path, headers.bth.dest_qp);
         buf.get_mut(headers.len()..len)?.copy_from_slice(&mad);
         headers.emit(buf);
         self.psn = self.psn.next();

@@ -3,7 +3,7 @@
 use super::{fail, payload, retry};
 use crate::engine::completion::send;
 use crate::engine::environment::Environment;
-use crate::engine::memory::{Memory, Sink};
+use crate::engine::memory::{Memory, Sink, Space, space_for};
 use crate::engine::memory_regions::Bind;
 use crate::engine::qp::Qp;
 use crate::engine::queue::Wqe;
@@ -34,7 +34,7 @@ enum Start {
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
-    buf: &mut [u8],
+    space: &mut (impl Space + ?Sized),
 ) -> Option<Transmit> {
     // Terminates because every iteration that does not return moves the cursor forward.
     while has_work(qp) {
@@ -66,7 +66,7 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
             return None;
         }
         let unasked = qp.req.unasked;
-        return match emit(qp, env, &wqe, buf) {
+        return match emit(qp, env, &wqe, space) {
             Ok(transmit) => Some(transmit),
             Err(status) => {
                 qp.req.unasked = unasked;
@@ -234,7 +234,7 @@ fn emit<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     wqe: &Wqe,
-    buf: &mut [u8],
+    space: &mut (impl Space + ?Sized),
 ) -> Result<Transmit, Status> {
     let (position, psn) = (qp.req.cursor, qp.req.next);
     let mtu = qp.send_mtu();
@@ -271,6 +271,7 @@ fn emit<M: Memory, S: Sink>(
         headers.xrceth = Some(xrceth::Repr { xrcsrq: wqe.remote_srq });
     }
     let path = extend(&mut headers, qp, wqe, first, last, offset, left.min(psns.saturating_mul(mtu)));
+    let buf = space_for(space, &path, headers.bth.dest_qp);
     let at = headers.emit(buf);
     let end = at + carried as usize;
     // A short buffer is an error of the caller. Nothing has changed.

@@ -6,7 +6,7 @@
 use super::refuse::fail;
 use crate::engine::completion::recv;
 use crate::engine::environment::Environment;
-use crate::engine::memory::{Memory, Sink};
+use crate::engine::memory::{Memory, Sink, Space, space_for};
 use crate::engine::qp::{Due, Qp, Resource, ResourceOp, ResponseClass};
 use crate::engine::types::{Access, Event, Pd, Service, Stall, Status, Transmit};
 use crate::wire::{
@@ -19,9 +19,9 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     kind: ResponseClass,
-    buf: &mut [u8],
+    space: &mut (impl Space + ?Sized),
 ) -> Option<Transmit> {
-    let len = write(qp, env, kind, buf)?;
+    let len = write(qp, env, kind, space)?;
     Some(Transmit { len, path: qp.attr.path, qpn: qp.qpn })
 }
 
@@ -30,7 +30,7 @@ fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     kind: ResponseClass,
-    buf: &mut [u8],
+    space: &mut (impl Space + ?Sized),
 ) -> Option<usize> {
     if qp.resp.responses.pending()? != kind {
         return None;
@@ -39,9 +39,9 @@ fn write<M: Memory, S: Sink>(
         && let Some(due) = resource.due
     {
         let sent = match resource.op {
-            ResourceOp::Atomic { orig } => Ok(atomic_ack(qp, &resource, orig, buf)?),
-            ResourceOp::Placed => Ok(placed(qp, &resource, buf)?),
-            ResourceOp::Read { pd, rkey, .. } => read_response(qp, env, &resource, &due, (pd, rkey), buf),
+            ResourceOp::Atomic { orig } => Ok(atomic_ack(qp, &resource, orig, space)?),
+            ResourceOp::Placed => Ok(placed(qp, &resource, space)?),
+            ResourceOp::Read { pd, rkey, .. } => read_response(qp, env, &resource, &due, (pd, rkey), space),
         };
         match sent {
             Ok(len) => return (len > 0).then_some(len),
@@ -61,7 +61,7 @@ fn write<M: Memory, S: Sink>(
     } else {
         return None;
     };
-    let len = headers.emit(buf);
+    let len = headers.emit(space_for(space, &qp.attr.path, qp.attr.dest_qpn));
     if len == 0 {
         return None;
     }
@@ -84,11 +84,16 @@ fn ack(qp: &Qp, psn: Psn, syndrome: Syndrome, msn: u32) -> Headers {
 }
 
 /// Writes the result of an atomic.
-fn atomic_ack(qp: &mut Qp, resource: &Resource, orig: u64, buf: &mut [u8]) -> Option<usize> {
+fn atomic_ack(
+    qp: &mut Qp,
+    resource: &Resource,
+    orig: u64,
+    space: &mut (impl Space + ?Sized),
+) -> Option<usize> {
     let operation = opcode::operation::ATOMIC_ACKNOWLEDGE;
     let mut headers = headers(qp, operation, resource.psn, Syndrome::ACK, resource.msn);
     headers.atomic_ack_eth = Some(atomic_ack_eth::Repr { orig });
-    let len = headers.emit(buf);
+    let len = headers.emit(space_for(space, &qp.attr.path, qp.attr.dest_qpn));
     if len == 0 {
         return None;
     }
@@ -100,9 +105,10 @@ fn atomic_ack(qp: &mut Qp, resource: &Resource, orig: u64, buf: &mut [u8]) -> Op
 ///
 /// # References
 /// IBTA A19.4.2, A19.5.2
-fn placed(qp: &mut Qp, resource: &Resource, buf: &mut [u8]) -> Option<usize> {
+fn placed(qp: &mut Qp, resource: &Resource, space: &mut (impl Space + ?Sized)) -> Option<usize> {
     let operation = opcode::operation::RDMA_READ_RESPONSE_ONLY;
-    let len = headers(qp, operation, resource.psn, Syndrome::ACK, resource.msn).emit(buf);
+    let headers = headers(qp, operation, resource.psn, Syndrome::ACK, resource.msn);
+    let len = headers.emit(space_for(space, &qp.attr.path, qp.attr.dest_qpn));
     if len == 0 {
         return None;
     }
@@ -110,7 +116,7 @@ fn placed(qp: &mut Qp, resource: &Resource, buf: &mut [u8]) -> Option<usize> {
     Some(len)
 }
 
-/// Writes the next packet of a read response, directly from memory. Returns 0 if the buffer is too
+/// Writes the next packet of a read response, directly from memory. Returns 0 if the space is too
 /// short or the memory is not present.
 fn read_response<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -118,7 +124,7 @@ fn read_response<M: Memory, S: Sink>(
     resource: &Resource,
     due: &Due,
     (pd, rkey): (Pd, u32),
-    buf: &mut [u8],
+    space: &mut (impl Space + ?Sized),
 ) -> Result<usize, (NakCode, Event)> {
     let mtu = qp.recv_mtu();
     let len = due.left.min(mtu);
@@ -133,6 +139,7 @@ fn read_response<M: Memory, S: Sink>(
     headers.bth.pad_cnt = pad;
     let begin = headers.len();
     let end = begin + len as usize + usize::from(pad);
+    let buf = space_for(space, &qp.attr.path, qp.attr.dest_qpn);
     let Some(buf) = buf.get_mut(..end) else { return Ok(0) };
     headers.emit(buf);
     let (payload, padding) = buf[begin..].split_at_mut(len as usize);
