@@ -1,4 +1,4 @@
-//! Verbs over UDP in userspace: RoCEv2 without a kernel module and without root.
+//! Verbs in userspace: RoCEv2 over UDP and shared memory, without a kernel module or root.
 //!
 //! A device uses one IP address and UDP port 4791. Processes of one user share an address: each has
 //! its own device on it. Programs create devices with [`SoftDevice`]. The environment can too:
@@ -7,7 +7,8 @@
 //! compatible with the kernel's rxe and with network cards. With `VERBS_SOFT_STRICT_PORTS=1`, or
 //! the same setting of [`SoftBuilder`], queue pairs accept packets from only one UDP source port of
 //! their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the memory that may disappear while it is
-//! registered ([`CheckedMemory`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent packets, and
+//! registered ([`CheckedMemory`]). `VERBS_SOFT_SHM=0` keeps packets within a machine on UDP
+//! ([`SoftBuilder::shared_memory`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent packets, and
 //! `VERBS_SOFT_PCAP` names a file for copies of all packets ([`SoftBuilder::capture`]).
 //!
 //! From top to bottom; a folder imports only folders below it:
@@ -19,15 +20,15 @@
 //! | `registration` | [`SoftDevice`], which creates devices; the provider's registration |
 //! | `objects` | the objects of the contract, one file each |
 //! | `device` | a live device: **start at** `device/state.rs`, its state and its threads |
+//! | `shm` | packets through memory to processes of this machine |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC, the interface |
-//! | `shm` | shared memory that carries packets between processes of this machine |
 //! | `memory` | payload: registered memory, classified, and accessed for the engine |
 //! | `sync` | lock, rings and signals between threads |
 //!
 //! # Life of a send
 //! ```text
-//!   post_send: checked, into the ring ─► pending set ─► lock ─► engine ─► packets ─► socket
-//!   poll: socket ─► packets ─► engine ─► retired, completed ─► ring ─► Wc
+//!   post_send: checked, into the ring ─► pending set ─► lock ─► engine ─► packets ─► socket or shm
+//!   poll: socket or shm ─► packets ─► engine ─► retired, completed ─► ring ─► Wc
 //! ```
 //! Both run in the caller's thread if it gets the lock. Data is never copied into a queue, except
 //! for inline data: the engine reads it from the program's memory when it writes the packet, and
@@ -76,7 +77,6 @@ mod io;
 mod memory;
 mod objects;
 mod registration;
-#[cfg_attr(any(not(test), loom), expect(dead_code, reason = "the device does not use it yet"))]
 mod shm;
 mod sync;
 pub mod sysfs;

@@ -123,6 +123,17 @@ impl SoftBuilder {
         self
     }
 
+    /// Sets whether packets to and from other devices of this user on this machine travel through
+    /// shared memory instead of UDP sockets. The default is on.
+    ///
+    /// Both devices must have the setting, and belong to processes of one network namespace.
+    /// Otherwise their packets use UDP. [`Counters::shm_sent`](crate::Counters::shm_sent) counts the
+    /// packets that travel through memory; tcpdump and netem see the others alone.
+    pub fn shared_memory(mut self, enabled: bool) -> Self {
+        self.settings.shared_memory = enabled;
+        self
+    }
+
     /// Injects faults into the packets that the device sends. The default is none.
     pub fn faults(mut self, faults: Faults) -> Self {
         self.settings.faults = Some(Box::new(faults));
@@ -175,14 +186,14 @@ impl SoftBuilder {
     #[inline(never)]
     fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, SkipReason> {
         let text = |name| variable(name).map(|value| value.to_string_lossy().trim().to_owned());
-        let strict_ports = match text(STRICT_PORTS).as_deref() {
-            None | Some("" | "0") => false,
-            Some("1") => true,
-            Some(other) => {
-                let asked = other.into();
-                return Err(SkipReason::Request { variable: STRICT_PORTS, asked, expected: "0 or 1" });
-            }
+        let flag = |variable, default| match text(variable).as_deref() {
+            None | Some("") => Ok(default),
+            Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(other) => Err(SkipReason::Request { variable, asked: other.into(), expected: "0 or 1" }),
         };
+        let strict_ports = flag(STRICT_PORTS, false)?;
+        let shared_memory = flag(SHM, true)?;
         let checked_memory = match text(CHECKED_MEMORY).as_deref() {
             None | Some("" | "files") => CheckedMemory::Files,
             Some("none") => CheckedMemory::None,
@@ -201,7 +212,11 @@ impl SoftBuilder {
             }
         };
         let capture = variable(PCAP).filter(|path| !path.is_empty()).map(PathBuf::from);
-        Ok(Self { settings: Settings { strict_ports, checked_memory, faults }, scope_id: 0, capture })
+        Ok(Self {
+            settings: Settings { strict_ports, checked_memory, faults, shared_memory },
+            scope_id: 0,
+            capture,
+        })
     }
 
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
@@ -382,6 +397,9 @@ const STRICT_PORTS: &str = "VERBS_SOFT_STRICT_PORTS";
 /// The environment variable that requests [`SoftBuilder::checked_memory`] for those devices.
 const CHECKED_MEMORY: &str = "VERBS_SOFT_CHECKED_MEMORY";
 
+/// The environment variable that requests [`SoftBuilder::shared_memory`] for those devices.
+const SHM: &str = "VERBS_SOFT_SHM";
+
 /// The environment variable that requests [`SoftBuilder::faults`] for those devices.
 const FAULTS: &str = "VERBS_SOFT_FAULTS";
 
@@ -462,6 +480,15 @@ mod tests {
             let reason = made.unwrap_err().to_string();
             assert!(reason.contains("VERBS_SOFT_STRICT_PORTS asks for \"yes\""), "{reason}");
         }
+    }
+
+    #[test]
+    fn shared_memory_is_on_unless_it_is_turned_off() {
+        for (value, enabled) in [(None, true), (Some(""), true), (Some("1"), true), (Some(" 0"), false)] {
+            assert_eq!(with(SHM, value).map(|builder| builder.settings.shared_memory), Ok(enabled));
+        }
+        let reason = asked_for("auto", &with(SHM, Some("off")))[0].as_ref().unwrap_err().to_string();
+        assert!(reason.contains("VERBS_SOFT_SHM asks for \"off\""), "{reason}");
     }
 
     #[test]

@@ -23,6 +23,9 @@ use provider_soft::{Soft, SoftDevice};
 use verbs::state::Reset;
 use verbs::{Context, Errno, GidEntry, Guid, Mtu, NamedProvider, PortState, SendOp};
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = true;
+
 const PORT: u16 = 4791;
 /// The port space of TCP in `rdma_cm.h`.
 const TCP: u16 = 0x106;

@@ -23,6 +23,9 @@ use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, UDP_PORT, bth, deth};
 use verbs::provider::ContextOps as _;
 use verbs::{Cause, Context, Errno, NamedProvider as _, QpType};
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = true;
+
 /// The port space of TCP in `rdma_cm.h`.
 const TCP: u16 = 0x106;
 const GSI_QKEY: u32 = 0x8001_0000;

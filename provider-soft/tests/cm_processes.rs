@@ -19,6 +19,9 @@ use provider_soft::cm::{
 };
 use verbs::Errno;
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = true;
+
 /// The port space of TCP in `rdma_cm.h`.
 const TCP: u16 = 0x106;
 

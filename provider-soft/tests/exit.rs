@@ -20,6 +20,9 @@ use nix::unistd::{ForkResult, fork};
 use provider_soft::cm::Port;
 use verbs::{Gid, RtsAttr, SendOp, WcStatus};
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = true;
+
 /// The number of exiting processes.
 const ROUNDS: u64 = 20;
 

@@ -24,6 +24,9 @@ use verbs::{
     SendWr, WcOpcode, WcStatus,
 };
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = true;
+
 fn is_readable(channel: &CompChannel, limit: Duration) -> bool {
     let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::try_from(limit).unwrap()).unwrap() == 1

@@ -8,6 +8,9 @@ use common::{Arena, End, PATIENCE, Shape, gid, open, pair_on};
 use provider_soft::Soft;
 use verbs::{Context, Cq, Mtu, QpCap, RtsAttr, SendFlags, SendOp, SendWr, WcStatus};
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = false;
+
 const PAIRS: usize = 100;
 const WRITES: usize = 32;
 const LEN: usize = 3000;

@@ -26,6 +26,9 @@ use verbs::{
     RecvWr, SendOp, SrqInit, WcStatus,
 };
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = true;
+
 const LENGTH: usize = 1 << 16;
 const LOCAL_WRITE: AccessFlags = AccessFlags::LOCAL_WRITE;
 

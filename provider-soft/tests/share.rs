@@ -20,6 +20,9 @@ use provider_soft::cm::{Forwarder, MAD_LEN, MadAddress, Mailbox, Port, ReceivedM
 use provider_soft::{Soft, SoftDevice};
 use verbs::{Context, NamedProvider};
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = true;
+
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 1, 1));
 
 fn main() -> ExitCode {

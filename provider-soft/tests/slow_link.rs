@@ -12,6 +12,9 @@ use std::process::{Command, ExitCode};
 
 use common::attack::{Attack, PACKET, WINDOW, attack};
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = false;
+
 const NAME: &str = "slow_link.responses_do_not_fill_the_send_queue_of_a_slow_link";
 /// The rate of a 1 Gbit/s link in bytes per microsecond.
 const LINK_RATE: u64 = 125;

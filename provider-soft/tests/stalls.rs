@@ -7,6 +7,9 @@ use common::attack::{Attack, PACKET, ROUND_TRIPS, TURN, TURN_PACKETS, WINDOW, at
 use common::{Arena, Shape, eventually, open, pair_on, send};
 use verbs::{Mtu, QpType, SendOp};
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = false;
+
 /// The rate of read responses to one peer beyond a window, in bytes per microsecond.
 const RESPONSE_RATE: u64 = 8000;
 

@@ -13,8 +13,13 @@ use verbs::{
     Cause, Context, Errno, NamedProvider, QpCap, QpType, RtsAttr, SendOp, SkipReason, UdAddr, WcStatus,
 };
 
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = false;
+
 fn open_with(set: impl FnOnce(SoftBuilder) -> SoftBuilder) -> Context<Soft> {
-    Context::from_raw(Soft::open(&set(SoftDevice::builder()).auto().unwrap()).unwrap())
+    Context::from_raw(
+        Soft::open(&set(SoftDevice::builder().shared_memory(SHARED_MEMORY)).auto().unwrap()).unwrap(),
+    )
 }
 
 fn open_with_faults(faults: &str) -> Context<Soft> {

@@ -141,13 +141,15 @@ type Named = (&'static str, Value);
 /// Returns the number in a counter's file.
 type Value = fn(&Counters) -> u64;
 
-/// The counters of every port. Lengths are in words of 4 bytes.
+/// The counters of every port, whatever carries the packets. Lengths are in words of 4 bytes.
 const PORT: &[Named] = &[
-    ("port_xmit_data", |of| of.sent_bytes / 4),
-    ("port_rcv_data", |of| of.received_bytes / 4),
-    ("port_xmit_packets", |of| of.sent),
-    ("port_rcv_packets", |of| of.received),
-    ("port_xmit_discards", |of| of.unreachable + of.too_long + of.forbidden + of.no_buffer + of.not_sent),
+    ("port_xmit_data", |of| (of.sent_bytes + of.shm_sent_bytes) / 4),
+    ("port_rcv_data", |of| (of.received_bytes + of.shm_received_bytes) / 4),
+    ("port_xmit_packets", |of| of.sent + of.shm_sent),
+    ("port_rcv_packets", |of| of.received + of.shm_received),
+    ("port_xmit_discards", |of| {
+        of.unreachable + of.too_long + of.forbidden + of.no_buffer + of.not_sent + of.shm_dropped
+    }),
     ("port_rcv_errors", |of| of.bad_icrc + of.malformed),
     ("port_xmit_wait", |of| of.blocked),
     ("symbol_error", |_| 0),
@@ -166,6 +168,8 @@ const PORT: &[Named] = &[
 const KIND: &[Named] = &[
     ("sent_pkts", |of| of.sent),
     ("rcvd_pkts", |of| of.received),
+    ("shm_sent_pkts", |of| of.shm_sent),
+    ("shm_rcvd_pkts", |of| of.shm_received),
     ("bad_icrc", |of| of.bad_icrc),
     ("malformed", |of| of.malformed),
     ("send_blocked", |of| of.blocked),

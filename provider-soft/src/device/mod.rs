@@ -131,6 +131,11 @@ impl Drop for Device {
             for fd in fds.chain(membership.into_iter().flatten()).chain(requests) {
                 let _ = nix::unistd::close(fd.as_raw_fd());
             }
+            if let Some(peers) = &self.shared.peers {
+                peers.for_each_file(|fd| {
+                    let _ = nix::unistd::close(fd.as_raw_fd());
+                });
+            }
             return;
         }
         self.shared.stop.store(true, Ordering::Release);

@@ -42,6 +42,7 @@ use crate::io::link::{LinkWatch, PortLink, PortWatch, listed};
 use crate::io::{Injector, Socket};
 use crate::memory::checked::CheckedMemory;
 use crate::memory::device_memory::Budget;
+use crate::shm::peers::{Change, Peers};
 use crate::sync::combining_lock::{CombiningLock, Guard};
 use crate::sync::pending::PendingSet;
 
@@ -71,6 +72,8 @@ pub(crate) struct DeviceState {
     /// Readable while a packet waits for a multicast group; empty before the device joins its first
     /// group.
     pub(crate) group_packets: OnceLock<Arc<Epoll>>,
+    /// The devices of this machine, if packets to them may travel through memory.
+    pub(crate) peers: Option<Box<Peers>>,
     /// The socket for connection requests, if a connection manager has used the device and its
     /// address is shared.
     pub(crate) requests: OnceLock<Arc<Socket>>,
@@ -121,6 +124,10 @@ impl DeviceState {
         let config = limits::config(socket.rcvbuf(), socket.slot(), settings.strict_ports);
         let injector = settings.faults.map(|faults| Injector::new(&faults, name));
         let origin = Instant::now();
+        let peers = Some(&socket).filter(|_| settings.shared_memory);
+        let peers = peers
+            .and_then(|socket| Peers::listen(socket.gid(), socket.slot(), socket.scope(), socket.port()))
+            .map(Box::new);
         Ok(Arc::new(Self {
             name: name.into(),
             gid: socket.gid(),
@@ -136,6 +143,7 @@ impl DeviceState {
             idle_polls: AtomicU32::new(0),
             mark: ForkMark::new()?,
             group_packets: OnceLock::new(),
+            peers,
             requests: OnceLock::new(),
             has_gsi: AtomicBool::new(false),
             counter_files: Mutex::new(None),
@@ -405,6 +413,9 @@ impl DeviceState {
                 guard.transmit(&self.socket, now, Acks::Behind);
             }
             wake |= guard.must_wake_worker(now);
+            if guard.links.has_wanted() {
+                wake |= self.want_peers(&mut guard);
+            }
             mads = mads.or_else(|| guard.sink.gsi.as_mut().and_then(GsiEnd::take_signal));
             let spent = core::mem::take(&mut guard.spent);
             if guard.has_work_left() {
@@ -425,6 +436,18 @@ impl DeviceState {
         if let Some(mads) = mads {
             mads.set();
         }
+    }
+
+    /// Makes the worker look for the devices of new destinations. Returns whether it must wake.
+    #[cold]
+    fn want_peers(&self, guard: &mut Guard<'_, DeviceCore>) -> bool {
+        let wanted = guard.links.take_wanted();
+        let Some(peers) = &self.peers else {
+            wanted.for_each(drop);
+            return false;
+        };
+        wanted.for_each(|id| peers.want(id));
+        true
     }
 
     /// Returns the name and MTU of the interface with the address ([`Socket::interface`]).
@@ -568,6 +591,45 @@ impl DeviceState {
         let now = self.now();
         self.round(&mut guard, now, received, Acks::Behind);
         self.leave(guard, now);
+    }
+
+    /// Connects to the device of a queue pair's peer, if it belongs to this user and machine, so that
+    /// packets travel through memory from the first one on.
+    pub(crate) fn meet(&self, gid: Gid, dest_qpn: u32) {
+        if let Some(peers) = self.peers.as_ref().filter(|_| !self.is_forked()) {
+            peers.meet(gid, (dest_qpn >> 16) as u8);
+        }
+    }
+
+    /// Releases the lock and returns whether packets wait in memory.
+    pub(crate) fn leave_with_packets(&self, guard: Guard<'_, DeviceCore>) -> bool {
+        let has_packets = guard.links.has_packets();
+        self.leave(guard, self.now());
+        has_packets
+    }
+
+    /// Attends to the connections to other devices.
+    pub(crate) fn attend_peers(&self) {
+        let Some(peers) = &self.peers else { return };
+        peers.attend(|change| {
+            let mut guard = self.core.lock();
+            match change {
+                Change::Begun(link) => guard.links.add(*link),
+                Change::Ended(number) => {
+                    // The peer has ended: it adds no packets, at least if it is honest.
+                    for _ in 0..CAUGHT_UP {
+                        let now = self.now();
+                        let received = guard.receive(&self.socket);
+                        self.round(&mut guard, now, received, Acks::Now);
+                        if !received && !guard.links.has_packets() {
+                            break;
+                        }
+                    }
+                    guard.links.remove(number);
+                }
+            }
+            self.leave(guard, self.now());
+        });
     }
 
     /// Makes the worker write the counters to files.

@@ -175,8 +175,12 @@ impl Backoff {
     }
 }
 
-/// Returns whether a packet waits in the socket.
+/// Returns whether a packet waits in the socket or in a ring.
 fn has_packets(shared: &DeviceState) -> bool {
+    if shared.peers.is_some() && shared.core.try_lock().is_some_and(|guard| shared.leave_with_packets(guard))
+    {
+        return true;
+    }
     let mut fds = [PollFd::new(shared.socket.as_fd(), PollFlags::POLLIN)];
     ppoll(&mut fds, Some(TimeSpec::new(0, 0)), None).is_ok_and(|ready| ready > 0)
 }
@@ -225,6 +229,7 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
     let readable = PollFlags::POLLIN;
     let link = shared.link.as_ref().and_then(|link| add(link.as_fd(), readable));
     let members = shared.socket.membership().and_then(|members| add(members.as_fd(), readable));
+    let peers = shared.peers.as_ref().and_then(|peers| add(peers.as_fd(), readable));
     let requests = shared.watched_requests().and_then(|requests| add(requests.as_fd(), readable));
     if sleep.for_packets {
         let mut events = readable;
@@ -249,10 +254,22 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
         let soon = Time(shared.now().0 + TICK);
         until = Some(until.map_or(soon, |until| until.min(soon)));
     }
+    // From here on, a peer that sends through memory wakes this thread. It may have sent before.
+    let sleeps = shared.peers.as_ref().filter(|_| sleep.for_packets);
+    if let Some(peers) = sleeps {
+        peers.sleep.begin();
+        if shared.leave_with_packets(shared.core.lock()) {
+            until = Some(Time(0));
+        }
+    }
     // Whatever ended the sleep, the worker looks at everything.
     let _ = ppoll(fds, until.map(|until| timeout(shared.now(), until)), None);
+    if let Some(peers) = sleeps {
+        peers.sleep.end();
+    }
     let is_ready = |at: Option<usize>| at.is_some_and(|at| fds[at].any() == Some(true));
     let (is_alarmed, has_requests) = (is_ready(Some(0)), is_ready(requests));
+    let has_news = is_ready(peers) || is_alarmed;
     if is_ready(link) || shared.has_link_changed() {
         shared.follow_link();
     }
@@ -265,6 +282,9 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
     if has_requests {
         shared.handle_requests();
     }
+    if has_news {
+        shared.attend_peers();
+    }
     // An alarm set from now on ends the next sleep.
     is_alarmed && shared.alarm.read().is_ok()
 }
@@ -274,7 +294,7 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
 }
 
 /// The maximum number of files that the worker always waits for.
-const FEW: usize = 6;
+const FEW: usize = 7;
 
 /// The smallest number of polls per [`TICK`] of a polling program. A program with fewer polls waits
 /// for events or polls now and then.

@@ -54,7 +54,7 @@ pub(super) struct Headers {
 
 /// The direction of a packet, as `LINKTYPE_LINUX_SLL2` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     Received = 0,
     Sent = 4,
 }

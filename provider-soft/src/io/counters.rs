@@ -84,7 +84,7 @@ impl Counts {
 }
 
 counters! {
-    /// Packets accepted by the kernel.
+    /// Packets accepted by the kernel. Those that travel through memory are in `shm_sent`.
     sent,
     /// Their bytes, from BTH to ICRC.
     sent_bytes,
@@ -113,6 +113,19 @@ counters! {
     received_bytes,
     /// System calls that received at least one packet.
     receives,
+    /// Packets sent through memory to a process of this machine.
+    shm_sent,
+    /// Their bytes, from BTH to pad.
+    shm_sent_bytes,
+    /// Packets not sent: the process has taken none from its full ring for 5 ms.
+    shm_dropped,
+    /// Times that a sleeping process was woken because of packets sent to it through memory, or of
+    /// room for its own.
+    shm_doorbells,
+    /// Packets received through memory.
+    shm_received,
+    /// Their bytes, from BTH to pad.
+    shm_received_bytes,
     /// Packets whose ICRC is right only for an IPv4 identification unusual for this kind of peer.
     other_id,
     /// Packets dropped: ICRC wrong.

@@ -1,7 +1,7 @@
 //! [`Faults`]: faults injected into the packets that a device sends, repeatable by seed.
 //!
 //! ```text
-//!   engine ──► Outbox::space ──► Injector::send ──► Outbox::push        (most packets)
+//!   engine ──► packet ──► Injector::judge ──► Outbox or ring             (most packets)
 //!                                     │   ▲
 //!                            delayed  ▼   │ release, when their time has come
 //!                                    packets
@@ -19,7 +19,6 @@ use roce::engine::{Gid, Path, Time};
 use roce::sim::{Cable, Chance, Fate, Link, Rng};
 
 use super::counters::Counts;
-use super::outbox::Outbox;
 
 /// Faults of the packets sent by a device, as `tc netem` has them, but repeatable.
 ///
@@ -233,13 +232,19 @@ impl Injector {
         })
     }
 
-    /// Takes the first `len` bytes of the outbox's space as a packet for `path`, and pushes it,
-    /// delays it or drops it.
-    pub(crate) fn send(&mut self, now: Time, len: usize, path: &Path, outbox: &mut Outbox, counts: &Counts) {
-        let carried = self.cable(path.remote).carry(now, len);
+    /// Returns whether a packet is sent now, and then the bit that flips on its way. Other packets
+    /// are lost or leave later ([`release`](Self::release)).
+    pub(crate) fn judge(
+        &mut self,
+        now: Time,
+        packet: &[u8],
+        path: &Path,
+        counts: &Counts,
+    ) -> Option<Option<usize>> {
+        let carried = self.cable(path.remote).carry(now, packet.len());
         if let Some(at) = carried.again {
             counts.injected_duplicates.add(1);
-            self.delay(at, len, path, None, outbox, counts);
+            self.delay(at, packet, path, None, counts);
         }
         match carried.fate {
             Fate::Arrives(at) | Fate::Damaged(at) => {
@@ -248,12 +253,15 @@ impl Injector {
                 }
                 if at > now {
                     counts.injected_delays.add(1);
-                    self.delay(at, len, path, carried.flip, outbox, counts);
-                } else {
-                    outbox.push_damaged(len, path, carried.flip);
+                    self.delay(at, packet, path, carried.flip, counts);
+                    return None;
                 }
+                Some(carried.flip)
             }
-            _ => counts.injected_losses.add(1),
+            _ => {
+                counts.injected_losses.add(1);
+                None
+            }
         }
     }
 
@@ -265,33 +273,25 @@ impl Injector {
         self.cables.entry(remote).or_insert_with(|| Cable::new(faults.link(), Rng::split(seed, number)))
     }
 
-    fn delay(
-        &mut self,
-        at: Time,
-        len: usize,
-        path: &Path,
-        flip: Option<usize>,
-        outbox: &mut Outbox,
-        counts: &Counts,
-    ) {
-        let Some(space) = outbox.space().filter(|_| self.bytes + len <= CAPACITY) else {
+    fn delay(&mut self, at: Time, packet: &[u8], path: &Path, flip: Option<usize>, counts: &Counts) {
+        if self.bytes + packet.len() > CAPACITY {
             counts.injected_losses.add(1);
             return;
-        };
-        let packet = space[..len].into();
+        }
         self.count += 1;
-        self.bytes += len;
-        self.delayed.insert((at, self.count), Delayed { path: *path, packet, flip });
+        self.bytes += packet.len();
+        self.delayed.insert((at, self.count), Delayed { path: *path, packet: packet.into(), flip });
     }
 
-    /// Pushes the delayed packets whose time has come, while the outbox has space.
-    pub(crate) fn release(&mut self, now: Time, outbox: &mut Outbox) {
+    /// Calls `send` with the delayed packets whose time has come, while it accepts them.
+    pub(crate) fn release(&mut self, now: Time, mut send: impl FnMut(&[u8], &Path, Option<usize>) -> bool) {
         while let Some(next) = self.delayed.first_entry().filter(|next| next.key().0 <= now) {
-            let Some(space) = outbox.space() else { return };
-            let Delayed { path, packet, flip } = next.remove();
+            let Delayed { path, packet, flip } = next.get();
+            if !send(packet, path, *flip) {
+                return;
+            }
             self.bytes -= packet.len();
-            space[..packet.len()].copy_from_slice(&packet);
-            outbox.push_damaged(packet.len(), &path, flip);
+            next.remove();
         }
     }
 
@@ -304,7 +304,6 @@ impl Injector {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::io::Socket;
 
     #[test]
     fn faults_are_parsed_with_units_and_decimal_places() {
@@ -361,25 +360,35 @@ mod tests {
     /// Sends packets with these faults, a microsecond apart. Returns the microsecond and the number
     /// of each packet that left, with a mark for damaged ones.
     fn run(faults: &str, device: &str, remotes: &[Gid], packets: u16) -> (Vec<String>, Counts) {
-        let socket = Socket::auto_alone().expect("a free address");
-        let mut outbox = Outbox::new(&socket);
         let mut injector = Injector::new(&faults.parse().unwrap(), device);
         let counts = Counts::default();
         let mut left = Vec::new();
         let mut time = Time(0);
         let mut number = 0;
         while number < packets || injector.next_departure().is_some() {
-            injector.release(time, &mut outbox);
+            let mut sent = Vec::new();
+            let mut send = |packet: &[u8], flip: Option<usize>| {
+                let mut packet = packet.to_vec();
+                if let Some(bit) = flip {
+                    packet[bit / 8] ^= 1 << (bit % 8);
+                }
+                sent.push(packet);
+            };
+            injector.release(time, |packet, _, flip| {
+                send(packet, flip);
+                true
+            });
             if number < packets {
-                let space = outbox.space().expect("it is empty");
-                space[..16].fill(0);
-                space[8..10].copy_from_slice(&number.to_be_bytes());
+                let mut packet = [0; 16];
+                packet[8..10].copy_from_slice(&number.to_be_bytes());
                 let remote = remotes[usize::from(number) % remotes.len()];
                 let path = Path { remote, ..Path::default() };
-                injector.send(time, 16, &path, &mut outbox, &counts);
+                if let Some(flip) = injector.judge(time, &packet, &path, &counts) {
+                    send(&packet, flip);
+                }
                 number += 1;
             }
-            for packet in outbox.take_all() {
+            for packet in sent {
                 let bits: u32 = packet[..16].iter().map(|byte| byte.count_ones()).sum();
                 let number = u16::from_be_bytes([packet[8], packet[9]]);
                 let mark = if bits == number.count_ones() { "" } else { "!" };
@@ -443,22 +452,26 @@ mod tests {
 
     #[test]
     fn delayed_packets_have_a_limit_and_the_rest_is_lost() {
-        let socket = Socket::auto_alone().expect("a free address");
-        let mut outbox = Outbox::new(&socket);
         let mut injector = Injector::new(&"delay=1s".parse().unwrap(), "soft0");
         let counts = Counts::default();
         let path = Path { remote: PEER, ..Path::default() };
         let packets = CAPACITY / 4096;
         for _ in 0..packets + 3 {
-            injector.send(Time(5), 4096, &path, &mut outbox, &counts);
+            assert_eq!(injector.judge(Time(5), &[0; 4096], &path, &counts), None);
         }
         assert_eq!(counts.read().injected_losses, 3);
         assert_eq!(injector.next_departure(), Some(Time(1_000_000_005)));
         let mut left = 0;
-        while injector.next_departure().is_some() {
-            injector.release(Time(1_000_000_005), &mut outbox);
-            left += outbox.take_all().len();
-        }
+        injector.release(Time(1_000_000_005), |_, _, _| {
+            left += 1;
+            left < 100
+        });
+        assert_eq!((left, injector.next_departure()), (100, Some(Time(1_000_000_005))));
+        injector.release(Time(1_000_000_005), |_, _, _| {
+            left += 1;
+            true
+        });
+        left -= 1;
         assert_eq!((left, injector.bytes), (packets, 0));
     }
 }

@@ -228,7 +228,7 @@ impl Inbox {
             return;
         };
         let (remote_gid, local) = (gid_of(remote), self.local_gid);
-        let sl = if remote.is_ipv4() { SL_IPV4 } else { SL_IPV6 };
+        let sl = service_level(&remote_gid);
         let mut arrival = Arrival { remote: remote_gid, local, src_port, sl, ..Arrival::default() };
         let mut segment = slot.len;
         slot.control.for_each(|level, kind, data| match (level, kind, number(data)) {
@@ -245,10 +245,14 @@ impl Inbox {
     }
 }
 
-/// The service level in completions of datagrams: the kind of their IP header, as reported by
-/// ConnectX on RoCE v2. UCX uses it to find the destination in the first 40 bytes of a receive.
-const SL_IPV6: u8 = 1;
-const SL_IPV4: u8 = 2;
+/// Returns the service level in completions of datagrams: the kind of their IP header, as reported
+/// by ConnectX on RoCE v2. UCX uses it to find the destination in the first 40 bytes of a receive.
+#[inline]
+pub(crate) fn service_level(remote: &Gid) -> u8 {
+    const IPV6: u8 = 1;
+    const IPV4: u8 = 2;
+    if address_of(*remote).is_ipv4() { IPV4 } else { IPV6 }
+}
 
 impl Datagram {
     const NONE: Self = Self {

@@ -72,7 +72,7 @@ mod turn;
 pub(crate) use backlog::Backlog;
 #[cfg(all(test, not(loom)))]
 pub(crate) use backlog::HOLD;
-pub(crate) use capture::Capture;
+pub(crate) use capture::{Capture, Direction};
 pub use counters::Counters;
 pub(crate) use faults::Injector;
 pub use faults::{Faults, InvalidFaults};
@@ -82,4 +82,4 @@ pub(crate) use outbox::{Flush, Outbox};
 pub(crate) use requests::Requests;
 pub(crate) use share::Membership;
 pub(crate) use socket::Socket;
-pub(crate) use sys::{effective_user, process};
+pub(crate) use sys::{accept, effective_user, process, receive_files, send_files};

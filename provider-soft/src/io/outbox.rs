@@ -100,7 +100,7 @@ struct Group {
 }
 
 /// The number of the general services interface's queue pair, as bytes 5 to 7 of the BTH.
-const GSI: [u8; 3] = [0, 0, 1];
+pub(crate) const GSI: [u8; 3] = [0, 0, 1];
 
 /// The capacity of the box, in bytes and in datagrams.
 const ARENA: usize = 256 << 10;
@@ -231,8 +231,15 @@ impl Outbox {
         self.used += whole;
     }
 
+    /// Returns the first `len` bytes of [`space`](Self::space), which hold a packet.
+    #[inline]
+    pub(crate) fn written(&self, len: usize) -> &[u8] {
+        &self.arena[self.used..self.used + len]
+    }
+
     /// Like [`push`](Self::push), but a bit of the packet flips on its way to the receiver.
-    pub(super) fn push_damaged(&mut self, len: usize, path: &Path, flip: Option<usize>) {
+    #[inline]
+    pub(crate) fn push_damaged(&mut self, len: usize, path: &Path, flip: Option<usize>) {
         let start = self.used;
         self.push(len, path);
         // A packet of the other address family is not in the box.
@@ -293,17 +300,6 @@ impl Outbox {
         let (at, index) = (group.end - bytes.len() - ICRC_LEN, group.packets as u16 - 1);
         self.arena[at..at + bytes.len()].copy_from_slice(bytes);
         seal(&mut self.arena[at..group.end], group.icrc, index);
-    }
-
-    /// Takes all packets out of the box.
-    #[cfg(test)]
-    pub(super) fn take_all(&mut self) -> Vec<Vec<u8>> {
-        let groups = &self.groups[self.pending.clone()];
-        let packets =
-            groups.iter().flat_map(|group| self.arena[group.start..group.end].chunks(group.segment));
-        let packets = packets.map(<[u8]>::to_vec).collect();
-        (self.used, self.pending) = (self.first, 0..0);
-        packets
     }
 
     /// Leaves the box in the same state as a full socket does.
@@ -436,7 +432,7 @@ impl Group {
 
 /// Writes the ICRC of a packet into its last 4 bytes.
 #[inline]
-fn seal(packet: &mut [u8], icrc: Icrc, ip_id: u16) {
+pub(super) fn seal(packet: &mut [u8], icrc: Icrc, ip_id: u16) {
     let seed = icrc.seed(ip_id, true, packet.len());
     if let Some((covered, end)) = packet.split_last_chunk_mut::<ICRC_LEN>() {
         *end = compute(seed, covered).to_le_bytes();

@@ -159,7 +159,7 @@ impl Membership {
             let Ok((stream, _)) = spare.lend(accept) else { break };
             if is_own_user(&stream) {
                 // The process may have given up.
-                let _ = sys::send_files(stream.as_fd(), 0, &files);
+                let _ = sys::send_files(stream.as_fd(), &[0], &files);
             }
         }
     }
@@ -238,7 +238,7 @@ impl Store {
     /// Adds a socket behind the others, with the mask. Only the process that has the [turn](Turn)
     /// may call this.
     fn push(&self, mask: u8, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        sys::send_files(self.ends[0].as_fd(), mask, &[socket])
+        sys::send_files(self.ends[0].as_fd(), &[mask], &[socket])
     }
 
     /// Returns the mask and a descriptor of the socket with an index, if there is one. Only the
@@ -246,8 +246,9 @@ impl Store {
     fn get(&self, index: u8) -> Result<Option<(u8, OwnedFd)>, Errno> {
         let end = self.ends[1].as_fd();
         sys::set_option(end, libc::SOL_SOCKET, libc::SO_PEEK_OFF, index.into())?;
-        match sys::receive_files(end, libc::MSG_PEEK) {
-            Ok(Some((mask, mut files))) => Ok(Some((mask, files.pop().ok_or(Errno::MFILE)?))),
+        let mut mask = [0];
+        match sys::receive_files(end, &mut mask, libc::MSG_PEEK) {
+            Ok(Some((_, mut files))) => Ok(Some((mask[0], files.pop().ok_or(Errno::MFILE)?))),
             Ok(None) => Ok(None),
             Err(Errno::AGAIN) => Ok(None),
             Err(errno) => Err(errno),
@@ -269,7 +270,7 @@ fn find(names: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>,
             return Err(Errno::ADDRINUSE);
         }
         wait(&stream, deadline)?;
-        let files = match sys::receive_files(stream.as_fd(), 0) {
+        let files = match sys::receive_files(stream.as_fd(), &mut [0], 0) {
             Ok(Some((_, files))) => files,
             // The last process ended before it replied.
             Ok(None) | Err(Errno::CONNRESET) => continue,

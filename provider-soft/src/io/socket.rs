@@ -12,11 +12,13 @@ use libc::c_int;
 use nix::net::if_::if_indextoname;
 use roce::engine::Gid;
 use roce::wire::UDP_PORT;
+use roce::wire::icrc::{Flow, Icrc};
 use verbs_core::{Errno, host_address};
 
-use super::address::{Name, gid_of, loopback_of};
-use super::capture::Capture;
+use super::address::{Name, address_of, gid_of, loopback_of};
+use super::capture::{Capture, Direction, Headers};
 use super::counters::{Counters, Counts};
+use super::outbox::seal;
 use super::share::{self, Membership};
 use super::sys;
 use crate::io::link::Interface;
@@ -449,9 +451,31 @@ impl Socket {
         self.capture = Some(capture);
     }
 
+    /// Copies a packet that travels through memory to this file. Writes the ICRC that it would have
+    /// as a datagram into its last 4 bytes.
+    #[cold]
+    pub(crate) fn capture_of_memory(
+        &self,
+        direction: Direction,
+        remote: Gid,
+        traffic_class: u8,
+        hop_limit: u8,
+        packet: &mut [u8],
+    ) {
+        let Some(capture) = &self.capture else { return };
+        let (own, other) = ((self.address, self.port), (address_of(remote), self.port));
+        let (source, destination) = match direction {
+            Direction::Sent => (own, other),
+            Direction::Received => (other, own),
+        };
+        let (src, dst) = (source.0, destination.0);
+        seal(packet, Icrc::new(Flow { src, dst, src_port: self.port, dst_port: self.port }), 0);
+        capture.packet(direction, &Headers { source, destination, traffic_class, hop_limit, id: 0 }, packet);
+    }
+
     /// Returns the file with copies of the packets, if requested.
     #[inline(always)]
-    pub(super) fn capture(&self) -> Option<&Capture> {
+    pub(crate) fn capture(&self) -> Option<&Capture> {
         self.capture.as_deref()
     }
 }

@@ -87,6 +87,17 @@ pub(super) fn bind(fd: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
     check(unsafe { libc::bind(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len() as socklen_t) })
 }
 
+/// `accept4(2)`: a connection that does not block and does not survive `exec`.
+pub(crate) fn accept(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let (name, len) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: the kernel writes no name; a returned descriptor has no other owner.
+    unsafe {
+        let fd = libc::accept4(fd.as_raw_fd(), name, len, flags);
+        if fd < 0 { Err(Errno::last()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
 /// `getsockname(2)`.
 pub(super) fn local_name(fd: BorrowedFd<'_>) -> Result<Name, Errno> {
     let mut name = Name::EMPTY;
@@ -279,8 +290,8 @@ impl Rights {
     const HEADER: usize = size_of::<usize>() + 2 * size_of::<c_int>();
 }
 
-/// `sendmsg(2)` of one byte and at most [`FILES`] descriptors on a Unix socket, without waiting.
-pub(super) fn send_files(fd: BorrowedFd<'_>, byte: u8, files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+/// `sendmsg(2)` of bytes and at most [`FILES`] descriptors on a Unix socket, without waiting.
+pub(crate) fn send_files(fd: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let files = &files[..files.len().min(FILES)];
     let mut rights = Rights {
         len: Rights::HEADER + size_of_val(files),
@@ -291,14 +302,15 @@ pub(super) fn send_files(fd: BorrowedFd<'_>, byte: u8, files: &[BorrowedFd<'_>])
     for (place, file) in rights.files.iter_mut().zip(files) {
         *place = file.as_raw_fd();
     }
-    let bytes = [byte];
-    let mut iov = source(&bytes);
+    let mut iov = source(bytes);
     // SAFETY: as in `outgoing`.
     let mut header: msghdr = unsafe { zeroed() };
     header.msg_iov = &mut iov;
     header.msg_iovlen = 1;
-    header.msg_control = (&raw mut rights).cast();
-    header.msg_controllen = rights.len as _;
+    if !files.is_empty() {
+        header.msg_control = (&raw mut rights).cast();
+        header.msg_controllen = rights.len as _;
+    }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: `header` leads to `bytes`, to `iov` and to `rights.len` bytes of `rights`. All of
     // them outlive the call, and the kernel only reads them.
@@ -306,12 +318,16 @@ pub(super) fn send_files(fd: BorrowedFd<'_>, byte: u8, files: &[BorrowedFd<'_>])
     if sent < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
-/// `recvmsg(2)` of one byte and at most [`FILES`] descriptors from a Unix socket, without waiting.
-/// `flags` may be `MSG_PEEK`. Returns `None` at the end of the stream.
-pub(super) fn receive_files(fd: BorrowedFd<'_>, flags: c_int) -> Result<Option<(u8, Vec<OwnedFd>)>, Errno> {
-    let mut byte = [0];
+/// `recvmsg(2)` of bytes and at most [`FILES`] descriptors from a Unix socket, without waiting.
+/// `flags` may be `MSG_PEEK`. Returns the number of bytes and the descriptors, or `None` at the end
+/// of the connection.
+pub(crate) fn receive_files(
+    fd: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    flags: c_int,
+) -> Result<Option<(usize, Vec<OwnedFd>)>, Errno> {
     let mut rights = Rights { len: 0, level: 0, kind: 0, files: [-1; FILES + 1] };
-    let mut iov = sink(&mut byte);
+    let mut iov = sink(bytes);
     // SAFETY: as in `outgoing`.
     let mut header: msghdr = unsafe { zeroed() };
     header.msg_iov = &mut iov;
@@ -319,7 +335,7 @@ pub(super) fn receive_files(fd: BorrowedFd<'_>, flags: c_int) -> Result<Option<(
     header.msg_control = (&raw mut rights).cast();
     header.msg_controllen = size_of_val(&rights) as _;
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: `header` leads to `byte`, `iov` and `rights`, which nothing else uses during the
+    // SAFETY: `header` leads to `bytes`, `iov` and `rights`, which nothing else uses during the
     // call; the kernel stays within the lengths beside the addresses, and every value is valid.
     let got = unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut header, flags) };
     if got < 0 {
@@ -335,7 +351,7 @@ pub(super) fn receive_files(fd: BorrowedFd<'_>, flags: c_int) -> Result<Option<(
     let files = rights.files.iter().take(count).filter(|file| **file >= 0);
     // SAFETY: the kernel has opened these descriptors for this call, so they have no other owner.
     let files = files.map(|file| unsafe { OwnedFd::from_raw_fd(*file) }).collect();
-    Ok(Some((byte[0], files)))
+    Ok(Some((got as usize, files)))
 }
 
 /// `setsockopt(2)` with a program of the classic BPF: `SO_ATTACH_REUSEPORT_CBPF` for a group of

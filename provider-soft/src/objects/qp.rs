@@ -251,6 +251,12 @@ impl QpOps for Qp {
         const VERB: &str = "modify_qp";
         let attr = &explain::numbers_cut(attr);
         let (device, qpn, qp_type) = (Arc::clone(&self.device), self.qpn, self.qp_type);
+        if mask.contains(QpAttrMask::AV | QpAttrMask::DEST_QPN)
+            && let Ok(path) = path(&device, VERB, &attr.ah_attr)
+        {
+            // Before the first packet, and without the lock.
+            device.meet(path.remote, attr.dest_qp_num);
+        }
         device.control(VERB, |core, now| {
             let refused = |refused| refusal(&device, VERB, refused);
             let (at, _) = core.engine.query_qp(qpn).map_err(refused)?;

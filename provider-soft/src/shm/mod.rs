@@ -2,6 +2,8 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`links`] | the peers of a device, used with its lock held |
+//! | [`peers`] | the rendezvous: finds devices of this machine and exchanges descriptors |
 //! | [`ring`] | **start here**: both ends of a ring, which carry packets |
 //! | [`sleep`] | whether the threads of a device sleep |
 //! | [`segment`] | memory files and their mappings: the only unsafe code here |
@@ -116,6 +118,8 @@
 //! # References
 //! `memfd_create(2)`, `fcntl(2)` (file sealing), `unix(7)` (`SCM_RIGHTS`)
 
+pub(crate) mod links;
+pub(crate) mod peers;
 pub(crate) mod ring;
 pub(crate) mod segment;
 pub(crate) mod sleep;

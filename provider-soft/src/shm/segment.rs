@@ -193,8 +193,13 @@ impl Own {
         if getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(limit, _)| limit < len as u64) {
             return Err(Errno::from_raw(libc::EFBIG));
         }
-        let file =
-            memfd_create("verbs-soft", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).map_err(errno)?;
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        // Before Linux 6.3 there is no such flag. Later kernels may insist on it.
+        let file = match memfd_create(NAME, flags | NOEXEC_SEAL) {
+            Err(nix::Error::EINVAL) => memfd_create(NAME, flags),
+            other => other,
+        };
+        let file = file.map_err(errno)?;
         // A pending signal interrupts the call.
         while let Err(error) = fallocate(&file, FallocateFlags::empty(), 0, len as libc::off_t) {
             if error != nix::Error::EINTR {
@@ -308,6 +313,12 @@ fn errno(error: nix::Error) -> Errno {
 /// The seals that a peer relies on.
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_FUTURE_WRITE);
+
+/// The name of the files in `/proc/PID/maps`.
+const NAME: &str = "verbs-soft";
+
+/// `MFD_NOEXEC_SEAL`: the file cannot be executed.
+const NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(8);
 
 /// The unit of `st_blocks` in bytes.
 const BLOCK: usize = 512;

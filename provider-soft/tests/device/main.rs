@@ -18,3 +18,6 @@ mod odp;
 mod strangers;
 mod traffic;
 mod xrcd;
+
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = false;

@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use roce::engine::{
-    Arrival, Completion, Config, Engine, Gid, Opcode, Payload, Qpn, RecvWr, Refused, SendWr, Sge, Sink,
-    Status, Time, Urgency,
+    Arrival, Completion, Config, Engine, GSI_QPN, Gid, Opcode, Path, Payload, Qpn, RecvWr, Refused, SendWr,
+    Sge, Sink, Space, Status, Time, Transmit, Urgency,
 };
 
 use nix::sys::epoll::Epoll;
@@ -44,8 +44,11 @@ use crate::device::random::SystemRandom;
 use crate::device::sink::EngineSink;
 use crate::device::wqe::SendWqe;
 use crate::device::xrc_domains::Domains;
+use crate::io::inbox::service_level;
+use crate::io::outbox::GSI;
 use crate::io::{Backlog, Flush, Groups, Inbox, Injector, Outbox, Requests, Socket};
 use crate::memory::region::ProcessMemory;
+use crate::shm::links::{Links, Scan};
 use crate::sync::pending::PendingSet;
 
 /// The state under a device's lock.
@@ -56,6 +59,8 @@ pub(crate) struct DeviceCore {
     pub(crate) domains: Domains,
     inbox: Inbox,
     outbox: Outbox,
+    /// The peers whose packets travel through memory.
+    pub(crate) links: Links,
     /// Loses, doubles, damages and delays packets, if requested.
     injector: Option<Box<Injector>>,
     /// The multicast groups with attached queue pairs.
@@ -156,6 +161,7 @@ impl DeviceCore {
             sink: EngineSink::new(origin),
             inbox: Inbox::new(socket),
             outbox: Outbox::new(socket),
+            links: Links::default(),
             injector,
             groups: Groups::default(),
             requests: None,
@@ -256,6 +262,27 @@ impl DeviceCore {
     /// [`handle`](Self::handle).
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> bool {
+        if self.links.is_empty() {
+            return self.receive_from(socket);
+        }
+        let scan = self.links.scan();
+        if self.inbox.is_empty() && self.links.skips_socket(scan) {
+            return scan == Scan::Packets;
+        }
+        let received = self.receive_from(socket);
+        if received {
+            self.links.socket_had_packets();
+        } else if scan == Scan::NeedsSocket {
+            // Nothing that was sent before a link's first packet is left.
+            self.links.socket_is_empty();
+            return self.links.scan() == Scan::Packets;
+        }
+        received || scan == Scan::Packets
+    }
+
+    /// Takes packets from the socket.
+    #[inline]
+    fn receive_from(&mut self, socket: &Socket) -> bool {
         // Other errors than "nothing" concern packets sent earlier, such as a missing route.
         let received = self.inbox.receive(socket).is_ok_and(|count| count > 0);
         received | (!self.groups.is_empty() && self.groups.receive(socket))
@@ -276,20 +303,38 @@ impl DeviceCore {
         self.unacknowledged > 0
     }
 
-    /// Returns whether the socket very probably holds more packets.
+    /// Returns whether the socket or a link very probably holds more packets.
     #[inline]
     pub(crate) fn more(&self) -> bool {
-        self.inbox.more()
+        self.inbox.more() || self.links.more()
     }
 
     /// Passes the received packets to the engine.
     pub(crate) fn handle(&mut self, socket: &Socket, now: Time) {
-        let Self { engine, sink, inbox, groups, requests, unacknowledged, spent, .. } = self;
+        let Self { engine, sink, inbox, links, groups, requests, unacknowledged, spent, .. } = self;
         while let Some(received) = inbox.next(socket) {
             let arrival: Arrival = received.arrival;
             engine.handle(now, &arrival, received.bytes, sink);
             *unacknowledged += 1;
             spent.handled += 1;
+        }
+        if !links.is_empty() {
+            let (local, src_port) = (socket.gid(), socket.port());
+            links.take(socket, |remote, traffic_class, hop_limit, packet| {
+                let sl = service_level(remote);
+                let arrival = Arrival {
+                    remote: *remote,
+                    local,
+                    src_port,
+                    sl,
+                    traffic_class,
+                    hop_limit,
+                    ..Arrival::default()
+                };
+                engine.handle(now, &arrival, packet, sink);
+                *unacknowledged += 1;
+                spent.handled += 1;
+            });
         }
         if !groups.is_empty() {
             groups.take(socket, |received| {
@@ -344,11 +389,22 @@ impl DeviceCore {
         self.backlog.expire(now);
         self.blocked = !self.outbox.is_empty() && self.outbox.flush(socket) == Flush::Blocked;
         if let Some(injector) = &mut self.injector {
-            injector.release(now, &mut self.outbox);
+            injector.release(now, |packet, path, flip| {
+                let Some(space) = self.outbox.space().filter(|_| !self.links.is_blocked(now)) else {
+                    return false;
+                };
+                space[..packet.len()].copy_from_slice(packet);
+                push(&mut self.outbox, &mut self.links, packet.len(), path, flip, socket, now);
+                true
+            });
         }
+        let mut has_sent = false;
         while !self.blocked {
             if self.spent.is_all() && urgency != Urgency::Owed {
                 self.left = true;
+                break;
+            }
+            if self.links.is_blocked(now) {
                 break;
             }
             let holds = self.engine.has_responses() && self.holds_responses(socket, now, &unsent);
@@ -356,40 +412,49 @@ impl DeviceCore {
                 self.blocked = self.outbox.flush(socket) == Flush::Blocked;
                 continue;
             };
+            let is_direct = self.injector.is_none();
+            let mut places =
+                Places { outbox: space, links: &mut self.links, now, is_direct, place: Place::Outbox };
             let transmit = if holds {
-                self.engine.poll_transmit_prompt(now, urgency, space, &mut self.sink)
+                self.engine.poll_transmit_prompt(now, urgency, &mut places, &mut self.sink)
             } else {
-                self.engine.poll_transmit(now, urgency, space, &mut self.sink)
+                self.engine.poll_transmit(now, urgency, &mut places, &mut self.sink)
             };
+            let place = places.place;
             match transmit {
-                Some(transmit) => {
+                Some(Transmit { len, path, .. }) => {
                     self.spent.packets += 1;
-                    self.spent.bytes += transmit.len;
-                    self.backlog.add(transmit.len);
-                    match &mut self.injector {
-                        None => self.outbox.push(transmit.len, &transmit.path),
+                    self.spent.bytes += len;
+                    has_sent = true;
+                    if let Place::Ring(link) = place {
+                        self.links.push_written(link, len, &path, now, socket);
+                        continue;
+                    }
+                    let flip = match &mut self.injector {
+                        None => None,
                         Some(injector) => {
-                            injector.send(
-                                now,
-                                transmit.len,
-                                &transmit.path,
-                                &mut self.outbox,
-                                socket.counts(),
-                            );
+                            match injector.judge(now, self.outbox.written(len), &path, socket.counts()) {
+                                Some(flip) => flip,
+                                None => continue,
+                            }
                         }
+                    };
+                    if !push(&mut self.outbox, &mut self.links, len, &path, flip, socket, now) {
+                        self.backlog.add(len);
                     }
                 }
                 None if urgency != Urgency::Now => {
                     self.unacknowledged = 0;
                     break;
                 }
-                None if self.outbox.is_empty() || self.unacknowledged == 0 => break,
+                None if !has_sent || self.unacknowledged == 0 => break,
                 None => urgency = Urgency::All,
             }
         }
         if !self.blocked && !self.outbox.is_empty() {
             self.blocked = self.outbox.flush(socket) == Flush::Blocked;
         }
+        self.links.ring(socket.counts());
         if self.engine.has_responses() && !self.left && !self.blocked && urgency != Urgency::Owed {
             let counts = socket.counts();
             let waited = if self.backlog.held_until().is_some() {
@@ -440,13 +505,17 @@ impl DeviceCore {
     #[inline]
     fn next_wakeup(&self, now: Time) -> Option<Time> {
         // The socket is not readable for packets in the inbox, nor for packets still to be sent.
-        if self.left || !self.inbox.is_empty() {
+        if self.left || !self.inbox.is_empty() || self.links.more() {
             return Some(Time(0));
         }
         let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
         let events = self.sink.moderated_until();
         let delayed = self.injector.as_ref().and_then(|injector| injector.next_departure());
-        [self.engine.deadline(), acks, events, self.backlog.held_until(), delayed].into_iter().flatten().min()
+        let room = self.links.blocked_until();
+        [self.engine.deadline(), acks, events, self.backlog.held_until(), delayed, room]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Returns whether the worker would sleep too long. The caller then wakes it, once.
@@ -466,6 +535,68 @@ impl DeviceCore {
         }
         too_long
     }
+}
+
+/// The memory for the engine's packets: the ring of the link to their destination, or the outbox.
+struct Places<'a> {
+    outbox: &'a mut [u8],
+    links: &'a mut Links,
+    now: Time,
+    /// Whether packets leave as they are written.
+    is_direct: bool,
+    /// The place of the last packet.
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Outbox,
+    /// The ring of the link with this index.
+    Ring(usize),
+}
+
+impl Space for Places<'_> {
+    #[inline]
+    fn space(&mut self, path: &Path, dest_qp: u32) -> &mut [u8] {
+        self.place = Place::Outbox;
+        // Any process of an address may get a management datagram.
+        if self.is_direct
+            && dest_qp != GSI_QPN
+            && let Some(link) = self.links.route(&path.remote, (dest_qp >> 16) as u8, self.now)
+            && let Some(space) = self.links.space(link)
+        {
+            self.place = Place::Ring(link);
+            return space;
+        }
+        self.outbox
+    }
+}
+
+/// Sends the packet in the outbox's space: through memory, if there is a link to its destination,
+/// otherwise by the socket. Returns whether it went through memory.
+#[inline]
+fn push(
+    outbox: &mut Outbox,
+    links: &mut Links,
+    len: usize,
+    path: &Path,
+    flip: Option<usize>,
+    socket: &Socket,
+    now: Time,
+) -> bool {
+    let packet = outbox.written(len);
+    let [slot, middle, low] = [5, 6, 7].map(|at| packet[at]);
+    // Any process of an address may get a management datagram.
+    let is_mad = [slot, middle, low] == GSI;
+    let Some(link) = links.route(&path.remote, slot, now).filter(|_| !is_mad) else {
+        outbox.push_damaged(len, path, flip);
+        return false;
+    };
+    // A receiver would drop a damaged packet.
+    if flip.is_none() {
+        links.push(link, packet, path, now, socket);
+    }
+    true
 }
 
 /// Completes a work request rejected by the engine. The queues perform all checks of the engine, so

@@ -140,7 +140,7 @@ impl<P: Incoming> Producer<OutRing, P> {
     ///
     /// # Panics
     /// As [`push`](Self::push).
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn copy_in(&mut self, packet: &[u8], traffic_class: u8, hop_limit: u8) {
         assert!(self.fits());
         self.space()[..packet.len()].copy_from_slice(packet);
@@ -190,6 +190,26 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
             self.current = Some(Record::parse(header, P::SHAPE)?);
         }
         Ok(self.current)
+    }
+
+    /// Returns the number of published records, at most `limit`. The current one counts.
+    ///
+    /// # Errors
+    /// [`Broken`] if a header is invalid.
+    #[inline]
+    pub(crate) fn count(&self, limit: u32) -> Result<u32, Broken> {
+        let (mut at, mut count) = (self.at, 0);
+        while count < limit {
+            let header = self.peer.header(at);
+            if header == UNPUBLISHED {
+                break;
+            }
+            // The header behind the record was written before its own.
+            fence(Ordering::Acquire);
+            (at, _) = P::SHAPE.after(at, Record::parse(header, P::SHAPE)?.len);
+            count += 1;
+        }
+        Ok(count)
     }
 
     /// Copies bytes of the current packet. Returns `false` if they are not within it, or if there

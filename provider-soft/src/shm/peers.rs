@@ -1,0 +1,444 @@
+//! [`Peers`]: finds the devices of this user on this machine and exchanges memory with them.
+//!
+//! Each device listens under an abstract name, which contains the user, the address and the device's
+//! slot of it ([`crate::io::share`]), or 0 if processes do not share the address. A device that is about to send
+//! packets to another one connects to the other's name. Both sides exchange one message with two
+//! files: a ring and the page that says whether the device sleeps. The connection stays. It carries
+//! doorbells, single bytes that wake the other side, and its end is the end of the peer.
+//!
+//! ```text
+//!   meet ──► Connecting ── reply ──► Up ──► the peer has ended
+//!                 │                  ▲
+//!                 └─ refused ─► -    └── Accepted ◄── a connection to the own name
+//! ```
+//!
+//! Whatever fails here leaves packets on UDP. Each name is looked up again after a while
+//! ([`Links`](super::links::Links)).
+//!
+//! Two devices may connect to each other at the same time. The connection made by the device with
+//! the smaller identity stays: this device rejects the other connection, and the other device
+//! accepts this one although it has made its own.
+//!
+//! # Trust
+//! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
+//! this user. They also belong to the same network namespace, as abstract names do. The message of a
+//! connecting process is not proof of its address. Any process of this user could take the address
+//! itself.
+//!
+//! Only the worker accepts, receives messages and installs links. It does so without waiting for the
+//! peer, so a stopped peer delays a caller of [`Peers::meet`] by at most [`PATIENCE`] and no other
+//! thread.
+//!
+//! # References
+//! `unix(7)` (`SCM_RIGHTS`, `SO_PEERCRED`, abstract names), `memfd_create(2)`
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, listen, recv, socket,
+};
+use roce::engine::Gid;
+use verbs_core::Errno;
+
+use super::links::Link;
+use super::segment::{OwnSegment, PeerSegment};
+use super::sleep::{OwnSleep, PeerSleep};
+use crate::io::address::address_of;
+use crate::io::names::is_reached;
+use crate::io::owner::Owner;
+use crate::io::spare::SpareFd;
+use crate::io::{accept, effective_user, receive_files, send_files};
+
+/// A device of this machine: its address, and its slot of the address or 0 if it shares it with no
+/// process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PeerId {
+    pub(crate) gid: Gid,
+    pub(crate) slot: u8,
+}
+
+/// The devices that this one exchanges packets with through memory.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    own: PeerId,
+    /// The interface of link-local addresses.
+    scope: u32,
+    port: u16,
+    listener: OwnedFd,
+    /// Readable when a connection needs attention.
+    readable: Epoll,
+    pub(crate) sleep: OwnSleep,
+    table: Mutex<Table>,
+    /// Signalled when a connection is no longer [`Status::Connecting`].
+    settled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    connections: BTreeMap<u64, Connection>,
+    status: BTreeMap<PeerId, Status>,
+    /// The number of connections made so far.
+    made: u64,
+    /// Lets the listener accept, and so refuse, while all other descriptors are in use.
+    spare: SpareFd,
+    /// The devices to connect to.
+    wanted: Vec<PeerId>,
+}
+
+#[derive(Debug)]
+enum Connection {
+    /// The peer has connected; its message is expected.
+    Accepted(OwnedFd),
+    /// This device has connected; the reply is expected.
+    Connecting(OwnedFd, PeerId, OwnSegment),
+    Up(Arc<OwnedFd>, PeerId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    /// This device has connected, or waits for a connection that the peer has made meanwhile.
+    Connecting,
+    /// Packets travel through the memory of this connection.
+    Up(u64),
+}
+
+/// A change of the links for the holder of the device's lock.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Begun(Box<Link>),
+    /// The connection with this number has ended.
+    Ended(u64),
+}
+
+/// The longest wait for a peer's reply.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The maximum number of connections. Further peers use UDP.
+const MAX_PEERS: usize = 1024;
+
+/// The number of the listener among the connections.
+const LISTENER: u64 = 0;
+
+/// The connections handled in one turn of the worker.
+const BATCH: usize = 16;
+
+impl Peers {
+    /// Begins to listen for other devices. Returns `None` if this is impossible: a sandbox forbids
+    /// Unix sockets or memory files.
+    pub(crate) fn listen(gid: Gid, slot: u8, scope: u32, port: u16) -> Option<Self> {
+        let own = PeerId { gid, slot };
+        Self::try_listen(own, scope, port).ok()
+    }
+
+    fn try_listen(own: PeerId, scope: u32, port: u16) -> Result<Self, Errno> {
+        let sleep = OwnSleep::new()?;
+        let listener = stream()?;
+        let name = name(own, scope, port);
+        bind(listener.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+        listen(&listener, Backlog::MAXCONN)?;
+        let readable = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        readable.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        let table = Table { made: LISTENER, spare: SpareFd::new(), ..Table::default() };
+        let (table, settled) = (Mutex::new(table), Condvar::new());
+        Ok(Self { own, scope, port, listener, readable, sleep, table, settled })
+    }
+
+    /// Connects to the device of a queue pair with this address and upper 8 bits of its number, if it
+    /// belongs to this user and machine. Waits until packets to it can travel through memory, or
+    /// until it is certain that they cannot.
+    pub(crate) fn meet(&self, gid: Gid, slot: u8) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut table = self.table();
+        let Some(id) = self.find(&mut table, gid, slot) else { return };
+        while table.status.get(&id) == Some(&Status::Connecting) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            table = self.settled.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Returns a device that this one is connected to, or connects to now.
+    fn find(&self, table: &mut Table, gid: Gid, slot: u8) -> Option<PeerId> {
+        if gid == self.own.gid && (slot == self.own.slot || self.own.slot == 0) {
+            return None;
+        }
+        // All queue pairs of an address that is not shared belong to one device.
+        let ids = [PeerId { gid, slot }, PeerId { gid, slot: 0 }];
+        let ids = &ids[..if slot == 0 { 1 } else { 2 }];
+        for id in ids {
+            match table.status.get(id) {
+                Some(Status::Connecting) => return Some(*id),
+                Some(Status::Up(number)) => {
+                    if table.connections.get(number).is_some_and(Connection::is_alive) {
+                        return Some(*id);
+                    }
+                    // The device has ended, and another may have its place.
+                    table.status.remove(id);
+                }
+                None => {}
+            }
+        }
+        ids.iter().copied().find(|id| self.connect(table, *id).is_ok())
+    }
+
+    /// Makes the worker connect to a device. The caller wakes it.
+    pub(crate) fn want(&self, id: PeerId) {
+        let mut table = self.table();
+        if table.wanted.len() < MAX_PEERS {
+            table.wanted.push(id);
+        }
+    }
+
+    /// Attends to connections: makes those that are wanted, accepts others, and passes links that
+    /// have begun or ended to `change`. Called by the worker alone.
+    pub(crate) fn attend(&self, mut change: impl FnMut(Change)) {
+        let wanted = core::mem::take(&mut self.table().wanted);
+        for PeerId { gid, slot } in wanted {
+            let _ = self.find(&mut self.table(), gid, slot);
+        }
+        let mut events = [EpollEvent::empty(); BATCH];
+        let count = self.readable.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        for event in &events[..count] {
+            match event.data() {
+                LISTENER => self.accept(),
+                number => self.read(number, &mut change),
+            }
+        }
+    }
+
+    /// Connects to a device and sends the own message.
+    ///
+    /// # Errors
+    /// The device belongs to another user or machine; any errno of the system calls.
+    fn connect(&self, table: &mut Table, id: PeerId) -> Result<(), Errno> {
+        if table.connections.len() >= MAX_PEERS {
+            return Err(Errno::USERS);
+        }
+        let socket = stream()?;
+        if !is_reached(&socket, &name(id, self.scope, self.port))? {
+            return Err(Errno::CONNREFUSED);
+        }
+        if !Owner::from_stream(&socket)?.is_own_user() {
+            return Err(Errno::PERM);
+        }
+        let segment = OwnSegment::new()?;
+        self.send_message(socket.as_fd(), &segment)?;
+        let number = self.watch(table, socket.as_fd())?;
+        table.connections.insert(number, Connection::Connecting(socket, id, segment));
+        table.status.insert(id, Status::Connecting);
+        Ok(())
+    }
+
+    /// Accepts a connection of another device.
+    fn accept(&self) {
+        let mut table = self.table();
+        let Ok(socket) = table.spare.lend(|| accept(self.listener.as_fd())) else { return };
+        let is_own_user = Owner::from_stream(&socket).is_ok_and(Owner::is_own_user);
+        if table.spare.is_lent() || !is_own_user || table.connections.len() >= MAX_PEERS {
+            return;
+        }
+        if let Ok(number) = self.watch(&mut table, socket.as_fd()) {
+            table.connections.insert(number, Connection::Accepted(socket));
+        }
+    }
+
+    /// Reads from a connection.
+    fn read(&self, number: u64, change: &mut impl FnMut(Change)) {
+        let mut table = self.table();
+        let Some(connection) = table.connections.get(&number) else { return };
+        match connection {
+            Connection::Up(socket, _) if drain(socket) => {}
+            Connection::Up(_, id) => {
+                let id = *id;
+                table.connections.remove(&number);
+                table.status.retain(|its, status| *its != id || *status != Status::Up(number));
+                drop(table);
+                change(Change::Ended(number));
+            }
+            Connection::Accepted(socket) => {
+                let message = match read_message(socket.as_fd()) {
+                    Err(Errno::AGAIN | Errno::INTR) => return,
+                    message => message.ok(),
+                };
+                let Some(Connection::Accepted(socket)) = table.connections.remove(&number) else { return };
+                if let Some(message) = message.filter(|message| self.is_welcome(&table, message.id))
+                    && let Ok(segment) = OwnSegment::new()
+                    && self.send_message(socket.as_fd(), &segment).is_ok()
+                {
+                    self.begin(table, number, socket, segment, message, change);
+                }
+            }
+            Connection::Connecting(socket, ..) => {
+                let message = match read_message(socket.as_fd()) {
+                    Err(Errno::AGAIN | Errno::INTR) => return,
+                    message => message.ok(),
+                };
+                let Some(Connection::Connecting(socket, id, segment)) = table.connections.remove(&number)
+                else {
+                    return;
+                };
+                match message.filter(|message| message.id == id) {
+                    Some(message) => self.begin(table, number, socket, segment, message, change),
+                    // The peer has made a connection with precedence, which is about to arrive.
+                    None if id < self.own => {}
+                    None => {
+                        table.status.remove(&id);
+                        self.settled.notify_all();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns whether a connection made by this device is accepted.
+    fn is_welcome(&self, table: &Table, id: PeerId) -> bool {
+        let is_connecting = table
+            .connections
+            .values()
+            .any(|connection| matches!(connection, Connection::Connecting(_, its, _) if *its == id));
+        id != self.own && !(is_connecting && self.own < id)
+    }
+
+    /// Begins to use a connection.
+    fn begin(
+        &self,
+        mut table: MutexGuard<'_, Table>,
+        number: u64,
+        socket: OwnedFd,
+        segment: OwnSegment,
+        message: Message,
+        change: &mut impl FnMut(Change),
+    ) {
+        let Message { id, segment: its, sleep } = message;
+        let (producer, consumer) = super::ring::ends(segment, its);
+        let socket = Arc::new(socket);
+        // An own attempt has lost.
+        table
+            .connections
+            .retain(|_, connection| !matches!(connection, Connection::Connecting(_, its, _) if *its == id));
+        table.connections.insert(number, Connection::Up(Arc::clone(&socket), id));
+        drop(table);
+        change(Change::Begun(Box::new(Link::new(id, number, socket, producer, consumer, sleep))));
+        self.table().status.insert(id, Status::Up(number));
+        self.settled.notify_all();
+    }
+
+    fn watch(&self, table: &mut Table, socket: BorrowedFd<'_>) -> Result<u64, Errno> {
+        table.made += 1;
+        self.readable.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, table.made))?;
+        Ok(table.made)
+    }
+
+    /// Sends the own message.
+    fn send_message(&self, socket: BorrowedFd<'_>, segment: &OwnSegment) -> Result<(), Errno> {
+        let mut bytes = [0; MESSAGE];
+        bytes[..4].copy_from_slice(&VERSION);
+        bytes[4] = self.own.slot;
+        bytes[8..].copy_from_slice(&self.own.gid);
+        send_files(socket, &bytes, &[segment.fd(), self.sleep.fd()])?;
+        Ok(())
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `each` with the descriptors that a forked child must close so as not to keep the name,
+    /// as far as no other thread uses the table.
+    pub(crate) fn for_each_file(&self, mut each: impl FnMut(BorrowedFd<'_>)) {
+        each(self.listener.as_fd());
+        each(self.readable.0.as_fd());
+        let Ok(table) = self.table.try_lock() else { return };
+        for connection in table.connections.values() {
+            each(connection.socket());
+        }
+    }
+}
+
+/// Readable while [`attend`](Peers::attend) has something to do.
+impl AsFd for Peers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.readable.0.as_fd()
+    }
+}
+
+impl Connection {
+    fn socket(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Accepted(socket) | Self::Connecting(socket, ..) => socket.as_fd(),
+            Self::Up(socket, _) => socket.as_fd(),
+        }
+    }
+
+    /// Returns whether the other end is open.
+    fn is_alive(&self) -> bool {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        !matches!(recv(self.socket().as_raw_fd(), &mut [0], flags), Ok(0))
+    }
+}
+
+/// Takes doorbells from a connection and returns whether the other end is open.
+fn drain(socket: &OwnedFd) -> bool {
+    let mut bytes = [0; 64];
+    for _ in 0..BATCH {
+        match recv(socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return true,
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// The message that both sides send.
+#[derive(Debug)]
+struct Message {
+    id: PeerId,
+    segment: PeerSegment,
+    sleep: PeerSleep,
+}
+
+/// The version of names, messages and memory.
+const VERSION: [u8; 4] = *b"VSM1";
+
+/// The length of a message: version, slot, 3 zeros, GID.
+const MESSAGE: usize = 24;
+
+/// Reads a peer's message.
+///
+/// # Errors
+/// `EAGAIN` if it has not arrived; `EPROTO` if it is malformed; the errors of mapping its files.
+fn read_message(socket: BorrowedFd<'_>) -> Result<Message, Errno> {
+    let mut bytes = [0; MESSAGE];
+    let Some((MESSAGE, files)) = receive_files(socket, &mut bytes, 0)? else { return Err(Errno::PROTO) };
+    let [segment, sleep] = <[OwnedFd; 2]>::try_from(files).map_err(|_| Errno::PROTO)?;
+    let (head, gid) = bytes.split_at(8);
+    if head[..4] != VERSION {
+        return Err(Errno::PROTO);
+    }
+    let gid: Gid = gid.try_into().map_err(|_| Errno::PROTO)?;
+    let id = PeerId { gid, slot: head[4] };
+    Ok(Message { id, segment: PeerSegment::map(segment)?, sleep: PeerSleep::map(sleep)? })
+}
+
+/// Returns the abstract name of a device.
+fn name(id: PeerId, scope: u32, port: u16) -> String {
+    let address = address_of(id.gid);
+    let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let scope = if is_link_local { scope } else { 0 };
+    format!("verbs-soft/link/1/{}/{address}%{scope}/{port}/{}", effective_user(), id.slot)
+}
+
+/// Returns a socket for connections.
+fn stream() -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
+}

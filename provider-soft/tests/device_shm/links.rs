@@ -1,0 +1,146 @@
+//! Which packets travel through memory, and what ends that.
+
+use provider_soft::{Counters, Soft, SoftDevice};
+use verbs::{Context, NamedProvider, QpType, SendOp, UdAddr};
+
+use crate::common::*;
+
+fn counters(context: &Context<Soft>) -> Counters {
+    context.raw().counters()
+}
+
+/// Sends `count` messages in both directions and checks their data.
+fn exchange(a: &mut End, b: &mut End, count: u64) {
+    let (left, right) = (Arena::new(&a.pd, 10_000), Arena::new(&b.pd, 10_000));
+    for n in 0..count {
+        transfer((a, &left), (b, &right), n);
+        transfer((b, &right), (a, &left), n);
+    }
+}
+
+/// Sends a message from the first half of an arena to the second half of another.
+fn transfer(sender: (&mut End, &Arena), receiver: (&mut End, &Arena), n: u64) {
+    let ((sender, from), (receiver, into)) = (sender, receiver);
+    let data = pattern(n as usize, 5000);
+    from.write(0, &data);
+    recv(&mut receiver.qp, n, &[into.sge(5000..10_000)]);
+    send(&mut sender.qp, n, SendOp::Send, &[from.sge(0..5000)]);
+    wait_ok(&mut receiver.cq, n);
+    wait_ok(&mut sender.cq, n);
+    assert!(into.read(5000..10_000) == data, "message {n}");
+}
+
+#[test]
+fn packets_of_connected_queue_pairs_travel_through_memory_from_the_first_on() {
+    for qp_type in [QpType::RC, QpType::UC] {
+        let (mut a, mut b) = pair(&Shape::for_type(qp_type));
+        exchange(&mut a, &mut b, 50);
+        for context in [&a.context, &b.context] {
+            let counters = counters(context);
+            assert_eq!((counters.sent, counters.received), (0, 0), "{qp_type:?} {counters:?}");
+            // Five packets a message, at the path MTU of 1024 bytes.
+            assert!(counters.shm_sent >= 250 && counters.shm_received >= 250, "{counters:?}");
+            assert!(counters.shm_sent_bytes > 50 * 5000, "{counters:?}");
+        }
+        assert_eq!(counters(&a.context).shm_sent, counters(&b.context).shm_received);
+    }
+}
+
+#[test]
+fn without_the_setting_on_either_side_packets_use_udp() {
+    let alone = || {
+        let device = SoftDevice::builder().shared_memory(false).auto().unwrap();
+        Context::from_raw(Soft::open(&device).unwrap())
+    };
+    for (left, right) in [(open(), alone()), (alone(), open()), (alone(), alone())] {
+        let (mut a, mut b) = pair_on(&left, &right, &Shape::default());
+        exchange(&mut a, &mut b, 5);
+        for context in [&left, &right] {
+            let counters = counters(context);
+            assert_eq!((counters.shm_sent, counters.shm_received), (0, 0), "{counters:?}");
+            assert!(counters.sent > 0);
+        }
+    }
+}
+
+#[test]
+fn datagrams_begin_on_udp_and_stay_in_order_when_they_change_to_memory() {
+    const LEN: usize = 100;
+    let (left, right, shape) = (open(), open(), Shape::for_type(QpType::UD));
+    let connect = |context| End::new(context, &shape).connect(&shape, gid(context), NO_PEER);
+    let (mut a, mut b) = (connect(&left), connect(&right));
+    let (from, into) = (Arena::new(&a.pd, LEN), Arena::new(&b.pd, LEN + 40));
+    let ah = a.pd.create_ah(&path(gid(&right))).unwrap();
+    let to = UdAddr { av: ah.av(), remote_qpn: b.qp.qp_num(), remote_qkey: QKEY };
+    let mut number = 0;
+    eventually("a datagram travels through memory", || {
+        from.write(0, &pattern(number, LEN));
+        recv(&mut b.qp, number as u64, &[into.sge(0..LEN + 40)]);
+        send(&mut a.qp, number as u64, SendOp::UdSend { to }, &[from.sge(0..LEN)]);
+        wait_ok(&mut b.cq, number as u64);
+        wait_ok(&mut a.cq, number as u64);
+        assert!(into.read(40..LEN + 40) == pattern(number, LEN), "datagram {number}");
+        number += 1;
+        counters(&left).shm_sent > 0
+    });
+    let (sender, receiver) = (counters(&left), counters(&right));
+    assert_eq!(sender.sent + sender.shm_sent, number as u64);
+    assert!(sender.sent > 0 && receiver.shm_received > 0);
+}
+
+#[test]
+fn a_device_that_ends_and_begins_again_at_its_address_is_met_again() {
+    let left = open();
+    let address = own_address(40);
+    for _ in 0..3 {
+        let device = SoftDevice::bind(address).unwrap();
+        let right = Context::from_raw(Soft::open(&device).unwrap());
+        drop(device);
+        let (mut a, mut b) = pair_on(&left, &right, &Shape::default());
+        exchange(&mut a, &mut b, 3);
+        let counters = counters(&right);
+        assert_eq!((counters.sent, counters.received), (0, 0), "{counters:?}");
+    }
+    assert_eq!(counters(&left).sent, 0);
+}
+
+#[test]
+fn a_capture_has_packets_of_memory_with_the_icrc_of_datagrams() {
+    use roce::wire::icrc::{Flow, Icrc, Verdict};
+
+    let file = std::env::temp_dir().join(format!("verbs-shm-{}.pcap", std::process::id()));
+    let _ = std::fs::remove_file(&file);
+    let device = SoftDevice::builder().capture(&file).auto().unwrap();
+    let left = Context::from_raw(Soft::open(&device).unwrap());
+    let (mut a, mut b) = pair_on(&left, &open(), &Shape::default());
+    exchange(&mut a, &mut b, 2);
+    let counters = counters(&left);
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let (mut rest, mut directions) = (&bytes[24..], [0, 0]);
+    while !rest.is_empty() {
+        let len = u32::from_ne_bytes(rest[8..12].try_into().unwrap()) as usize;
+        let ip = &rest[16 + 20..16 + len];
+        let [src, dst] = [12, 16].map(|at| <[u8; 4]>::try_from(&ip[at..at + 4]).unwrap().into());
+        let icrc = Icrc::new(Flow { src, dst, src_port: 4791, dst_port: 4791 });
+        assert!(matches!(icrc.check(&ip[28..], 0), Verdict::Exact), "{ip:?}");
+        directions[usize::from(rest[16 + 10] == 4)] += 1;
+        rest = &rest[16 + len..];
+    }
+    assert_eq!((counters.sent, counters.received), (0, 0));
+    assert_eq!(directions, [counters.shm_received, counters.shm_sent]);
+}
+
+#[test]
+fn faults_are_injected_into_packets_of_memory() {
+    let faults = "loss=5%,duplicate=5%,reorder=5%,corrupt=5%,jitter=10us,seed=7".parse().unwrap();
+    let device = SoftDevice::builder().faults(faults).auto().unwrap();
+    let left = Context::from_raw(Soft::open(&device).unwrap());
+    let rts = verbs::RtsAttr { timeout: 8, ..Shape::default().rts };
+    let (mut a, mut b) = pair_on(&left, &open(), &Shape { rts, ..Shape::default() });
+    exchange(&mut a, &mut b, 50);
+    let counters = counters(&left);
+    assert_eq!(counters.sent, 0);
+    let injected = [counters.injected_losses, counters.injected_duplicates, counters.injected_corruptions];
+    assert!(injected.iter().all(|count| *count > 0), "{counters:?}");
+}

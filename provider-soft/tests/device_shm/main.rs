@@ -1,0 +1,29 @@
+//! The tests of `device` with packets through memory instead of UDP, except those that inject or
+//! count packets of the socket.
+#![allow(missing_docs)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+#[path = "../device/causes.rs"]
+mod causes;
+#[path = "../device/dm.rs"]
+mod dm;
+#[path = "../device/events.rs"]
+mod events;
+#[path = "../device/events_read.rs"]
+mod events_read;
+#[path = "../device/failures.rs"]
+mod failures;
+mod links;
+#[path = "../device/multicast.rs"]
+mod multicast;
+#[path = "../device/odp.rs"]
+mod odp;
+#[path = "../device/traffic.rs"]
+mod traffic;
+#[path = "../device/xrcd.rs"]
+mod xrcd;
+
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = true;
