@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`error`] | rejections as errors with the kernel's errno |
 //! | [`worker`] | the background thread |
+//! | [`waiting`] | how a thread that polls an empty queue gives its processor away |
 //! | [`exit`] | acknowledgements sent while the process exits |
 //! | [`state`] | **start here**: the state of a live device and the threads working on it |
 //! | [`device_core`] | the state under the lock: the engine of [`roce`], packets in and out |
@@ -39,6 +40,7 @@ pub(crate) mod random;
 pub(crate) mod settings;
 pub(crate) mod sink;
 pub(crate) mod state;
+pub(crate) mod waiting;
 pub(crate) mod worker;
 pub(crate) mod wqe;
 pub(crate) mod xrc_domains;

@@ -21,10 +21,12 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::Epoll;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce::engine::{CqId, Gid, Time};
@@ -38,6 +40,7 @@ use crate::device::gsi_end::GsiEnd;
 use crate::device::limits;
 use crate::device::settings::Settings;
 use crate::device::sink::{cq_slot, elapsed};
+use crate::device::waiting::{NAP, Waiting};
 use crate::io::link::{LinkWatch, PortLink, PortWatch, listed};
 use crate::io::{Injector, Socket};
 use crate::memory::checked::CheckedMemory;
@@ -65,8 +68,9 @@ pub(crate) struct DeviceState {
     pub(crate) dm: Arc<Budget>,
     /// Counts polls of empty queues. The increments may race: a lost one does no harm.
     pub(crate) polls: AtomicU32,
-    /// The number of polls in a row without a result; its increments may race as well.
-    idle_polls: AtomicU32,
+    /// The looks of polls in a row without a result; its increments may race as well.
+    idle_looks: AtomicU32,
+    waiting: Waiting,
     mark: ForkMark,
     origin: Instant,
     /// Readable while a packet waits for a multicast group; empty before the device joins its first
@@ -140,7 +144,8 @@ impl DeviceState {
             pending_cqs: PendingSet::new(PendingSet::MAX),
             dm: Budget::new(limits::MAX_DM_SIZE),
             polls: AtomicU32::new(0),
-            idle_polls: AtomicU32::new(0),
+            idle_looks: AtomicU32::new(0),
+            waiting: Waiting::default(),
             mark: ForkMark::new()?,
             group_packets: OnceLock::new(),
             peers,
@@ -238,33 +243,69 @@ impl DeviceState {
     pub(crate) fn progress(&self) {
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.polls.store(polls, Ordering::Relaxed);
-        let received = self.core.try_lock().is_some_and(|guard| self.look(guard, polls));
-        if received {
-            self.idle_polls.store(0, Ordering::Relaxed);
+        let found = self.core.try_lock().map_or(Found::Nothing, |guard| self.look(guard, polls));
+        let looks = match found {
+            Found::Packets => {
+                self.idle_looks.store(0, Ordering::Relaxed);
+                return;
+            }
+            // A look at memory is cheaper than one at the socket.
+            Found::NothingInMemory => 1,
+            Found::Nothing => LOOKS_AT_SOCKET,
+        };
+        let idle_looks = self.idle_looks.load(Ordering::Relaxed).wrapping_add(looks);
+        if idle_looks < MAX_IDLE_LOOKS {
+            self.idle_looks.store(idle_looks, Ordering::Relaxed);
             return;
         }
-        let idle_polls = self.idle_polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.idle_polls.store(idle_polls, Ordering::Relaxed);
-        if idle_polls.is_multiple_of(MAX_IDLE_POLLS) {
-            // The awaited message comes from a program that may be waiting for this processor.
-            std::thread::yield_now();
+        self.idle_looks.store(0, Ordering::Relaxed);
+        self.waiting.give_way(|| self.now(), || self.nap());
+    }
+
+    /// Sleeps for a moment, or until a packet arrives.
+    #[cold]
+    fn nap(&self) {
+        let Some(mut guard) = self.core.try_lock() else { return };
+        let must_stay_awake = guard.acks_are_due() || guard.has_work_left();
+        if let Some(peers) = self.peers.as_ref().filter(|_| !must_stay_awake) {
+            // From here on, a peer that sends through memory wakes this thread. It may have sent
+            // before.
+            peers.sleep.begin();
+            guard.has_napped = true;
+        }
+        let has_packets = guard.links.has_packets();
+        self.leave(guard, self.now());
+        if must_stay_awake || has_packets {
+            return;
+        }
+        let socket = PollFd::new(self.socket.as_fd(), PollFlags::POLLIN);
+        let doorbell = self.peers.as_ref().map(|peers| PollFd::new(peers.doorbells(), PollFlags::POLLIN));
+        let mut fds = [socket.clone(), doorbell.unwrap_or(socket)];
+        let _ = ppoll(&mut fds, Some(Duration::from_nanos(NAP).into()), None);
+        if self.peers.is_some() && fds[1].any() == Some(true) {
+            self.attend_peers();
         }
     }
 
-    /// Checks everything for a poller and returns whether packets arrived.
+    /// Checks everything for a poller.
     #[inline]
-    fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> bool {
+    fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> Found {
+        if guard.has_napped {
+            self.end_nap(&mut guard);
+        }
         let mut received = guard.receive(&self.socket);
         // A look without a result must cost little more than its system call, so it does not read
         // the clock.
         let mut acks_are_due = !received && guard.acks_are_due();
         if !received && !acks_are_due && !guard.has_work_left() && !polls.is_multiple_of(IDLE_LOOKS) {
+            let nothing = if guard.links.is_hot() { Found::NothingInMemory } else { Found::Nothing };
             match guard.try_release() {
-                Ok(()) => return false,
+                Ok(()) => return nothing,
                 Err(pending) => guard = pending,
             }
         }
-        let (found, now) = (received, self.now());
+        let found = if received { Found::Packets } else { Found::Nothing };
+        let now = self.now();
         for rest in (0..ROUNDS).rev() {
             self.round(&mut guard, now, received, if acks_are_due { Acks::Now } else { Acks::Behind });
             // The poller may be waiting for the packets just handled, so it gets to run unless
@@ -279,6 +320,15 @@ impl DeviceState {
         }
         self.release(guard, now);
         found
+    }
+
+    /// Marks the device as awake again, unless the worker also waits for packets.
+    #[cold]
+    fn end_nap(&self, guard: &mut Guard<'_, DeviceCore>) {
+        if let Some(peers) = self.peers.as_ref().filter(|_| !guard.sleep.for_packets) {
+            peers.sleep.end();
+            guard.has_napped = false;
+        }
     }
 
     /// Sends owed acknowledgements before the process exits, if the lock becomes free soon.
@@ -687,6 +737,18 @@ const ROUNDS: u32 = 4;
 /// One in this many polls without packets checks everything, including the clock.
 const IDLE_LOOKS: u32 = 8;
 
-/// After this many polls in a row without a result, a poller yields its processor. A ping-pong
+/// After this many looks in a row without a result, a poller gives its processor away. A ping-pong
 /// needs fewer.
-const MAX_IDLE_POLLS: u32 = 32;
+const MAX_IDLE_LOOKS: u32 = 256;
+
+/// The looks at memory that take as long as one at the socket.
+const LOOKS_AT_SOCKET: u32 = 8;
+
+/// The outcome of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Packets,
+    Nothing,
+    /// Nothing, without a look at the socket.
+    NothingInMemory,
+}

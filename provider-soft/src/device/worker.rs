@@ -229,8 +229,9 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
     let readable = PollFlags::POLLIN;
     let link = shared.link.as_ref().and_then(|link| add(link.as_fd(), readable));
     let members = shared.socket.membership().and_then(|members| add(members.as_fd(), readable));
-    let peers = shared.peers.as_ref().and_then(|peers| add(peers.as_fd(), readable));
     let requests = shared.watched_requests().and_then(|requests| add(requests.as_fd(), readable));
+    let peers = shared.peers.as_ref().and_then(|peers| add(peers.as_fd(), readable));
+    let mut doorbells = None;
     if sleep.for_packets {
         let mut events = readable;
         events.set(PollFlags::POLLOUT, sleep.for_room);
@@ -238,6 +239,8 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
         if let Some(groups) = shared.group_packets.get() {
             add(groups.0.as_fd(), readable);
         }
+        // A poller has its doorbells to itself.
+        doorbells = shared.peers.as_ref().and_then(|peers| add(peers.doorbells(), readable));
     }
     let mut all = Vec::new();
     let has_memory = !clogged.is_empty() && all.try_reserve_exact(count + clogged.len()).is_ok();
@@ -269,7 +272,7 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
     }
     let is_ready = |at: Option<usize>| at.is_some_and(|at| fds[at].any() == Some(true));
     let (is_alarmed, has_requests) = (is_ready(Some(0)), is_ready(requests));
-    let has_news = is_ready(peers) || is_alarmed;
+    let has_news = is_ready(peers) || is_ready(doorbells) || is_alarmed || !sleep.for_packets;
     if is_ready(link) || shared.has_link_changed() {
         shared.follow_link();
     }
@@ -294,7 +297,7 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
 }
 
 /// The maximum number of files that the worker always waits for.
-const FEW: usize = 7;
+const FEW: usize = 8;
 
 /// The smallest number of polls per [`TICK`] of a polling program. A program with fewer polls waits
 /// for events or polls now and then.

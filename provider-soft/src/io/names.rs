@@ -54,7 +54,7 @@ pub(super) fn reach(name: &str, deadline: Instant) -> Result<Option<UnixStream>,
 ///
 /// # Errors
 /// `ETIMEDOUT` after the deadline.
-pub(super) fn pause(deadline: Instant) -> Result<(), Errno> {
+pub(crate) fn pause(deadline: Instant) -> Result<(), Errno> {
     if Instant::now() >= deadline {
         return Err(Errno::TIMEDOUT);
     }

@@ -101,7 +101,7 @@ const LOOKUP: u64 = 1_000_000_000;
 const READY: u32 = 32;
 
 /// While packets come through memory, one in this many looks includes the socket.
-const SOCKET_LOOKS: u32 = 16;
+const SOCKET_LOOKS: u32 = 128;
 
 impl Link {
     pub(crate) fn new(
@@ -284,6 +284,12 @@ impl Links {
         }
         self.looks = self.looks.wrapping_add(1);
         self.is_hot && !self.looks.is_multiple_of(SOCKET_LOOKS)
+    }
+
+    /// Returns whether the last packets came through memory.
+    #[inline]
+    pub(crate) fn is_hot(&self) -> bool {
+        self.is_hot
     }
 
     /// Records that packets came from the socket.

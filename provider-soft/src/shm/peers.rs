@@ -25,9 +25,9 @@
 //! connecting process is not proof of its address. Any process of this user could take the address
 //! itself.
 //!
-//! Only the worker accepts, receives messages and installs links. It does so without waiting for the
-//! peer, so a stopped peer delays a caller of [`Peers::meet`] by at most [`PATIENCE`] and no other
-//! thread.
+//! The worker accepts, receives messages and installs links, or a poller that is woken first. It does
+//! so without waiting for the peer, so a stopped peer delays a caller of [`Peers::meet`] by at most
+//! [`PATIENCE`] and no other thread.
 //!
 //! # References
 //! `unix(7)` (`SCM_RIGHTS`, `SO_PEERCRED`, abstract names), `memfd_create(2)`
@@ -49,7 +49,7 @@ use super::links::Link;
 use super::segment::{OwnSegment, PeerSegment};
 use super::sleep::{OwnSleep, PeerSleep};
 use crate::io::address::address_of;
-use crate::io::names::is_reached;
+use crate::io::names::{is_reached, pause};
 use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
 use crate::io::{accept, effective_user, receive_files, send_files};
@@ -70,12 +70,16 @@ pub(crate) struct Peers {
     scope: u32,
     port: u16,
     listener: OwnedFd,
-    /// Readable when a connection needs attention.
-    readable: Epoll,
+    /// Readable when a connection is to be made.
+    news: Epoll,
+    /// Readable when a peer has rung the doorbell, or has ended.
+    doorbells: Epoll,
     pub(crate) sleep: OwnSleep,
     table: Mutex<Table>,
     /// Signalled when a connection is no longer [`Status::Connecting`].
     settled: Condvar,
+    /// Held by the thread that attends to connections, so that a link begins before it ends.
+    attending: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +122,9 @@ pub(crate) enum Change {
 /// The longest wait for a peer's reply.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// The time within which a process that ends has closed its files.
+const ENDING: Duration = Duration::from_millis(500);
+
 /// The maximum number of connections. Further peers use UDP.
 const MAX_PEERS: usize = 1024;
 
@@ -139,13 +146,23 @@ impl Peers {
         let sleep = OwnSleep::new()?;
         let listener = stream()?;
         let name = name(own, scope, port);
-        bind(listener.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+        let name = UnixAddr::new_abstract(name.as_bytes())?;
+        // The process that had the slot before may still be closing its files.
+        let deadline = Instant::now() + ENDING;
+        while let Err(errno) = bind(listener.as_raw_fd(), &name) {
+            if errno != nix::errno::Errno::EADDRINUSE {
+                return Err(errno.into());
+            }
+            pause(deadline)?;
+        }
         listen(&listener, Backlog::MAXCONN)?;
-        let readable = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        readable.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
+        let news = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let doorbells = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        news.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         let table = Table { made: LISTENER, spare: SpareFd::new(), ..Table::default() };
         let (table, settled) = (Mutex::new(table), Condvar::new());
-        Ok(Self { own, scope, port, listener, readable, sleep, table, settled })
+        let attending = Mutex::default();
+        Ok(Self { own, scope, port, listener, news, doorbells, sleep, table, settled, attending })
     }
 
     /// Connects to the device of a queue pair with this address and upper 8 bits of its number, if it
@@ -197,20 +214,28 @@ impl Peers {
     }
 
     /// Attends to connections: makes those that are wanted, accepts others, and passes links that
-    /// have begun or ended to `change`. Called by the worker alone.
+    /// have begun or ended to `change`. Does nothing while another thread does so.
     pub(crate) fn attend(&self, mut change: impl FnMut(Change)) {
+        let Ok(_attending) = self.attending.try_lock() else { return };
         let wanted = core::mem::take(&mut self.table().wanted);
         for PeerId { gid, slot } in wanted {
             let _ = self.find(&mut self.table(), gid, slot);
         }
-        let mut events = [EpollEvent::empty(); BATCH];
-        let count = self.readable.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
-        for event in &events[..count] {
-            match event.data() {
-                LISTENER => self.accept(),
-                number => self.read(number, &mut change),
+        for epoll in [&self.doorbells, &self.news] {
+            let mut events = [EpollEvent::empty(); BATCH];
+            let count = epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+            for event in &events[..count] {
+                match event.data() {
+                    LISTENER => self.accept(),
+                    number => self.read(number, &mut change),
+                }
             }
         }
+    }
+
+    /// Returns a descriptor that is readable when a peer has rung the doorbell, or has ended.
+    pub(crate) fn doorbells(&self) -> BorrowedFd<'_> {
+        self.doorbells.0.as_fd()
     }
 
     /// Connects to a device and sends the own message.
@@ -317,6 +342,10 @@ impl Peers {
         change: &mut impl FnMut(Change),
     ) {
         let Message { id, segment: its, sleep } = message;
+        let _ = self.news.delete(&socket);
+        if self.doorbells.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, number)).is_err() {
+            return;
+        }
         let (producer, consumer) = super::ring::ends(segment, its);
         let socket = Arc::new(socket);
         // An own attempt has lost.
@@ -332,7 +361,7 @@ impl Peers {
 
     fn watch(&self, table: &mut Table, socket: BorrowedFd<'_>) -> Result<u64, Errno> {
         table.made += 1;
-        self.readable.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, table.made))?;
+        self.news.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, table.made))?;
         Ok(table.made)
     }
 
@@ -354,7 +383,8 @@ impl Peers {
     /// as far as no other thread uses the table.
     pub(crate) fn for_each_file(&self, mut each: impl FnMut(BorrowedFd<'_>)) {
         each(self.listener.as_fd());
-        each(self.readable.0.as_fd());
+        each(self.news.0.as_fd());
+        each(self.doorbells.0.as_fd());
         let Ok(table) = self.table.try_lock() else { return };
         for connection in table.connections.values() {
             each(connection.socket());
@@ -362,10 +392,10 @@ impl Peers {
     }
 }
 
-/// Readable while [`attend`](Peers::attend) has something to do.
+/// Readable while [`attend`](Peers::attend) has a connection to make.
 impl AsFd for Peers {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.readable.0.as_fd()
+        self.news.0.as_fd()
     }
 }
 

@@ -83,6 +83,8 @@ pub(crate) struct DeviceCore {
     bytes: Box<[u8; limits::MAX_INLINE_DATA as usize]>,
     /// The events that wake the worker.
     pub(crate) sleep: Sleep,
+    /// Whether a poller has marked the device as asleep.
+    pub(crate) has_napped: bool,
 }
 
 /// The packets and bytes sent in a turn and the packets handled.
@@ -175,6 +177,7 @@ impl DeviceCore {
             list: Box::new([Sge::default(); limits::MAX_LIST]),
             bytes: Box::new([0; limits::MAX_INLINE_DATA as usize]),
             sleep: Sleep::AWAKE,
+            has_napped: false,
         }
     }
 

@@ -1,0 +1,122 @@
+//! [`Waiting`]: how a thread that polls an empty queue gives its processor away.
+//!
+//! A thread that polls spins, which is the fastest way to wait while it has a processor to itself.
+//! After some polls without a result it yields, because the awaited message may come from a program
+//! that needs this processor. On a busy machine a yield costs a whole slice of another program, some
+//! milliseconds, in which nothing wakes the thread. A yield that takes longer than [`SLICE`]
+//! therefore shows that processors are short. For the next [`CROWDED`] nanoseconds the thread sleeps
+//! instead, until a packet arrives or for [`NAP`] at most. The kernel prefers a thread that has slept
+//! to those that have not.
+//!
+//! | the last yield | the program | the thread |
+//! |---|---|---|
+//! | was short | | yields |
+//! | was long | polls this device alone, again and again | sleeps until a packet arrives |
+//! | was long | also polls other devices, or does other work between its polls | yields |
+//!
+//! The last row is for a sleep that no packet of another device would end. A program does other work
+//! if its polls are further apart than [`APART`].
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use roce::engine::Time;
+
+/// The recent yields of the threads that poll a device.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// The time until which processors are short.
+    crowded_until: AtomicU64,
+    /// The time when a thread last gave its processor away.
+    last: AtomicU64,
+}
+
+/// A yield of this many nanoseconds means that another program has run.
+const SLICE: u64 = 50_000;
+
+/// The time in nanoseconds for which a long yield shows that processors are short.
+const CROWDED: u64 = 20_000_000;
+
+/// The longest sleep in nanoseconds. The kernel may add 50 µs.
+pub(crate) const NAP: u64 = 10_000;
+
+/// The longest time in nanoseconds between two calls of a program that does nothing but poll.
+const APART: u64 = 100_000;
+
+/// The device whose poller last gave its processor away, as the address of its [`Waiting`].
+static LAST_DEVICE: AtomicUsize = AtomicUsize::new(0);
+
+impl Waiting {
+    /// Gives the processor away after some polls without a result: sleeps by `sleep`, or yields.
+    /// `now` reads the clock.
+    #[cold]
+    pub(crate) fn give_way(&self, now: impl Fn() -> Time, sleep: impl FnOnce()) {
+        let start = now().0;
+        let only_polls = start.saturating_sub(self.last.load(Ordering::Relaxed)) < APART;
+        let own = core::ptr::from_ref(self).addr();
+        let is_alone = LAST_DEVICE.swap(own, Ordering::Relaxed) == own;
+        if only_polls && is_alone && start < self.crowded_until.load(Ordering::Relaxed) {
+            sleep();
+            self.last.store(now().0, Ordering::Relaxed);
+            return;
+        }
+        std::thread::yield_now();
+        let end = now().0;
+        if end - start >= SLICE {
+            self.crowded_until.store(end + CROWDED, Ordering::Relaxed);
+        }
+        self.last.store(end, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A poller with a clock. The clock advances by the length of a yield with each second reading.
+    struct Poller {
+        waiting: Waiting,
+        now: Cell<u64>,
+        readings: Cell<u32>,
+        slept: Cell<bool>,
+    }
+
+    impl Poller {
+        fn new() -> Self {
+            let waiting = Waiting::default();
+            Self { waiting, now: Cell::new(CROWDED), readings: Cell::new(0), slept: Cell::new(false) }
+        }
+
+        /// Gives way after this time since the last call. Returns whether the thread slept.
+        fn gives_way(&self, after: u64, yields: u64) -> bool {
+            self.now.set(self.now.get() + after);
+            self.readings.set(0);
+            self.slept.set(false);
+            let now = || {
+                if self.readings.replace(self.readings.get() + 1) == 1 && !self.slept.get() {
+                    self.now.set(self.now.get() + yields);
+                }
+                Time(self.now.get())
+            };
+            self.waiting.give_way(now, || self.slept.set(true));
+            self.slept.get()
+        }
+    }
+
+    // One test, because threads of others would give way in between.
+    #[test]
+    fn a_thread_sleeps_only_if_processors_are_short_and_it_does_nothing_but_poll() {
+        let (poller, other) = (Poller::new(), Poller::new());
+        assert!(!poller.gives_way(1000, 300) && !poller.gives_way(1000, 300), "yields are short");
+        assert!(!poller.gives_way(1000, SLICE), "a yield becomes long");
+        assert!(poller.gives_way(1000, SLICE) && poller.gives_way(APART - 1, SLICE));
+        assert!(!poller.gives_way(APART, 300), "the program does other work");
+        assert!(poller.gives_way(1000, 300));
+        assert!(!other.gives_way(1000, 300));
+        assert!(!poller.gives_way(1000, 300), "another device is polled as well");
+        assert!(poller.gives_way(1000, 300));
+        poller.gives_way(CROWDED, 300);
+        assert!(!poller.gives_way(1000, 300), "the long yield is long ago");
+    }
+}
