@@ -68,7 +68,8 @@ fn counters_tell_why_datagrams_were_dropped() {
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 48));
     let ah = a.pd.create_ah(&path(gid(&b.context))).unwrap();
     let to = UdAddr { av: ah.av(), remote_qpn: b.qp.qp_num(), remote_qkey: QKEY };
-    let unknown = UdAddr { remote_qpn: b.qp.qp_num() ^ 0x80_0000, ..to };
+    // The upper 8 bits select the process of an address.
+    let unknown = UdAddr { remote_qpn: b.qp.qp_num() ^ 0x8000, ..to };
     let wrong_key = UdAddr { remote_qkey: QKEY + 1, ..to };
     for (wr_id, to) in [(1, to), (2, wrong_key), (3, wrong_key), (4, unknown)] {
         send(&mut a.qp, wr_id, SendOp::UdSend { to }, &[from.sge(0..8)]);
