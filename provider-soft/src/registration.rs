@@ -127,8 +127,8 @@ impl SoftBuilder {
     /// shared memory instead of UDP sockets. The default is on.
     ///
     /// Both devices must have the setting, and belong to processes of one network namespace.
-    /// Otherwise their packets use UDP. [`Counters::shm_sent`](crate::Counters::shm_sent) counts the
-    /// packets that travel through memory; tcpdump and netem see the others alone.
+    /// Otherwise their packets use UDP. [`Counters::shm_sent`](crate::Counters::shm_sent) counts
+    /// the packets that travel through memory; tcpdump and netem see the others alone.
     pub fn shared_memory(mut self, enabled: bool) -> Self {
         self.settings.shared_memory = enabled;
         self

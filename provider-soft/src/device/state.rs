@@ -643,8 +643,8 @@ impl DeviceState {
         self.leave(guard, now);
     }
 
-    /// Connects to the device of a queue pair's peer, if it belongs to this user and machine, so that
-    /// packets travel through memory from the first one on.
+    /// Connects to the device of a queue pair's peer, if it belongs to this user and machine, so
+    /// that packets travel through memory from the first one on.
     pub(crate) fn meet(&self, gid: Gid, dest_qpn: u32) {
         if let Some(peers) = self.peers.as_ref().filter(|_| !self.is_forked()) {
             peers.meet(gid, (dest_qpn >> 16) as u8);

@@ -2,11 +2,11 @@
 //!
 //! A thread that polls spins, which is the fastest way to wait while it has a processor to itself.
 //! After some polls without a result it yields, because the awaited message may come from a program
-//! that needs this processor. On a busy machine a yield costs a whole slice of another program, some
-//! milliseconds, in which nothing wakes the thread. A yield that takes longer than [`SLICE`]
-//! therefore shows that processors are short. For the next [`CROWDED`] nanoseconds the thread sleeps
-//! instead, until a packet arrives or for [`NAP`] at most. The kernel prefers a thread that has slept
-//! to those that have not.
+//! that needs this processor. On a busy machine a yield costs a whole slice of another program,
+//! some milliseconds, in which nothing wakes the thread. A yield that takes longer than [`SLICE`]
+//! therefore shows that processors are short. For the next [`CROWDED`] nanoseconds the thread
+//! sleeps instead, until a packet arrives or for [`NAP`] at most. The kernel prefers a thread that
+//! has slept to those that have not.
 //!
 //! | the last yield | the program | the thread |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 //! | was long | polls this device alone, again and again | sleeps until a packet arrives |
 //! | was long | also polls other devices, or does other work between its polls | yields |
 //!
-//! The last row is for a sleep that no packet of another device would end. A program does other work
-//! if its polls are further apart than [`APART`].
+//! The last row is for a sleep that no packet of another device would end. A program does other
+//! work if its polls are further apart than [`APART`].
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -11,8 +11,9 @@
 //! ([`Scan::NeedsSocket`]).
 //!
 //! # A full ring
-//! A peer that does not take its packets delays those to others, as a full socket does, but only for
-//! [`HOLD`]. After that its packets are dropped, as those for a full socket are, until it takes some.
+//! A peer that does not take its packets delays those to others, as a full socket does, but only
+//! for [`HOLD`]. After that its packets are dropped, as those for a full socket are, until it takes
+//! some.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

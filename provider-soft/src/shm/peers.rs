@@ -1,10 +1,11 @@
 //! [`Peers`]: finds the devices of this user on this machine and exchanges memory with them.
 //!
-//! Each device listens under an abstract name, which contains the user, the address and the device's
-//! slot of it ([`crate::io::share`]), or 0 if processes do not share the address. A device that is about to send
-//! packets to another one connects to the other's name. Both sides exchange one message with two
-//! files: a ring and the page that says whether the device sleeps. The connection stays. It carries
-//! doorbells, single bytes that wake the other side, and its end is the end of the peer.
+//! Each device listens under an abstract name, which contains the user, the address and the
+//! device's slot of it ([`crate::io::share`]), or 0 if processes do not share the address. A device
+//! that is about to send packets to another one connects to the other's name. Both sides exchange
+//! one message with two files: a ring and the page that says whether the device sleeps. The
+//! connection stays. It carries doorbells, single bytes that wake the other side, and its end is
+//! the end of the peer.
 //!
 //! ```text
 //!   meet ──► Connecting ── reply ──► Up ──► the peer has ended
@@ -21,13 +22,13 @@
 //!
 //! # Trust
 //! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
-//! this user. They also belong to the same network namespace, as abstract names do. The message of a
-//! connecting process is not proof of its address. Any process of this user could take the address
-//! itself.
+//! this user. They also belong to the same network namespace, as abstract names do. The message of
+//! a connecting process is not proof of its address. Any process of this user could take the
+//! address itself.
 //!
-//! The worker accepts, receives messages and installs links, or a poller that is woken first. It does
-//! so without waiting for the peer, so a stopped peer delays a caller of [`Peers::meet`] by at most
-//! [`PATIENCE`] and no other thread.
+//! The worker accepts, receives messages and installs links, or a poller that is woken first. It
+//! does so without waiting for the peer, so a stopped peer delays a caller of [`Peers::meet`] by at
+//! most [`PATIENCE`] and no other thread.
 //!
 //! # References
 //! `unix(7)` (`SCM_RIGHTS`, `SO_PEERCRED`, abstract names), `memfd_create(2)`
@@ -165,8 +166,8 @@ impl Peers {
         Ok(Self { own, scope, port, listener, news, doorbells, sleep, table, settled, attending })
     }
 
-    /// Connects to the device of a queue pair with this address and upper 8 bits of its number, if it
-    /// belongs to this user and machine. Waits until packets to it can travel through memory, or
+    /// Connects to the device of a queue pair with this address and upper 8 bits of its number, if
+    /// it belongs to this user and machine. Waits until packets to it can travel through memory, or
     /// until it is certain that they cannot.
     pub(crate) fn meet(&self, gid: Gid, slot: u8) {
         let deadline = Instant::now() + PATIENCE;

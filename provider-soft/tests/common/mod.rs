@@ -38,7 +38,8 @@ pub const QKEY: u32 = 0x1234;
 pub const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 
-/// Opens a new device, whose packets travel through memory if the program's `SHARED_MEMORY` says so.
+/// Opens a new device, whose packets travel through memory if the program's `SHARED_MEMORY` says
+/// so.
 pub fn open() -> Context<Soft> {
     let device = SoftDevice::builder().shared_memory(crate::SHARED_MEMORY).auto().unwrap();
     Context::from_raw(Soft::open(&device).unwrap())

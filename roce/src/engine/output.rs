@@ -100,7 +100,8 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Transmit> {
-        // One visit each: a queue pair whose packet does not fit the space is listed again at the end.
+        // One visit each: a queue pair whose packet does not fit the space is listed again at the
+        // end.
         for _ in 0..self.scheduler.naks.len() {
             let number = self.scheduler.naks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
@@ -123,7 +124,8 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Transmit> {
-        // One visit each: a queue pair whose packet does not fit the space is listed again at the end.
+        // One visit each: a queue pair whose packet does not fit the space is listed again at the
+        // end.
         for _ in 0..self.scheduler.acks.len() {
             let number = self.scheduler.acks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {

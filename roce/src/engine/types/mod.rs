@@ -727,7 +727,8 @@ pub enum Urgency {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Transmit {
-    /// The length of the packet in its [`Space`](super::Space), from BTH to pad. The caller appends the ICRC.
+    /// The length of the packet in its [`Space`](super::Space), from BTH to pad. The caller appends
+    /// the ICRC.
     pub len: usize,
     /// The path to its destination.
     pub path: Path,
