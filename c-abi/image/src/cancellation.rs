@@ -25,7 +25,7 @@ use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::ptr::{null, null_mut};
 
 use libc::{
-    addrinfo, epoll_event, ifaddrs, iovec, mode_t, msghdr, nfds_t, off64_t, pollfd, pthread_cond_t,
+    addrinfo, epoll_event, ifaddrs, iovec, mode_t, msghdr, nfds_t, off_t, off64_t, pollfd, pthread_cond_t,
     pthread_mutex_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, syscall, timespec,
 };
 
@@ -66,6 +66,8 @@ raw! {
         (libc::SYS_connect, fd, address, length);
     fn __wrap_epoll_wait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int =
         (libc::SYS_epoll_pwait, epoll, events, count, timeout, null::<sigset_t>(), SIGSET);
+    fn __wrap_fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int =
+        (libc::SYS_fallocate, fd, mode, offset, length);
     fn __wrap_getrandom(buf: *mut c_void, length: size_t, flags: c_uint) -> ssize_t =
         (libc::SYS_getrandom, buf, length, flags);
     // In C the mode is optional, and the kernel ignores it unless the flags require it.
