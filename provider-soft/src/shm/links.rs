@@ -355,21 +355,22 @@ impl Links {
         (link.full_since.is_none() || link.recovers()).then(|| link.producer.space())
     }
 
-    /// Sends a packet, from BTH to pad, through a link. Drops it if the link is stalled.
+    /// Sends a packet, from BTH to pad, through a link. Drops it if the link has no room, which
+    /// happens to packets that do not wait: acknowledgements, and those for a stalled link.
     pub(crate) fn push(&mut self, link: usize, packet: &[u8], path: &Path, now: Time, socket: &Socket) {
-        match self.space(link) {
-            Some(space) => {
-                space[..packet.len()].copy_from_slice(packet);
-                self.push_written(link, packet.len(), path, now, socket);
-            }
-            None => socket.counts().shm_dropped.add(1),
+        let producer = &mut self.links[link].producer;
+        if producer.has_room_for(packet.len()) == Ok(true) {
+            producer.space()[..packet.len()].copy_from_slice(packet);
+            self.push_written(link, packet.len(), path, now, socket);
+        } else {
+            socket.counts().shm_dropped.add(1);
         }
     }
 
     /// Sends the packet, from BTH to pad, in the [space](Self::space) of a link.
     ///
     /// # Panics
-    /// Panics if the link has no space.
+    /// Panics if the link has no room for the packet.
     #[inline]
     pub(crate) fn push_written(&mut self, link: usize, len: usize, path: &Path, now: Time, socket: &Socket) {
         let counts = socket.counts();
@@ -387,8 +388,8 @@ impl Links {
         match link.producer.has_room() {
             Ok(true) => {}
             Ok(false) => {
-                link.full_since = Some(now);
-                self.is_blocked = true;
+                link.full_since.get_or_insert(now);
+                self.is_blocked |= !link.is_stalled;
             }
             Err(_) => {
                 link.full_since = Some(now);

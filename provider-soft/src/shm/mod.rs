@@ -58,7 +58,8 @@
 //! the *following* record, and finally the header of this record. The consumer therefore polls one
 //! word, in the same cache line as a short packet. The ends share no tail index.
 //!
-//! The producer needs free memory for a longest record and for the header behind it. It reads
+//! The producer needs free memory for a longest record and 6144 bytes behind it. These are for
+//! acknowledgements that a process owes before it ends, and for the header behind a record. It reads
 //! `consumed` only if the last value read shows too little. The consumer stores `consumed` each
 //! time it has consumed another quarter of the ring. This suffices: when the ring is empty, less
 //! than a quarter is consumed and not yet stored. The other three quarters are more than the

@@ -100,7 +100,7 @@ impl OutRing {
 }
 
 impl Outgoing for OutRing {
-    const SHAPE: Shape = Shape::new(RING_LEN, MAX_PACKET_LEN);
+    const SHAPE: Shape = Shape::new(RING_LEN, MAX_PACKET_LEN, RESERVE);
 
     #[inline]
     fn store_header(&mut self, at: usize, header: u64, order: Ordering) {
@@ -326,6 +326,10 @@ const BLOCK: usize = 512;
 const SEGMENT_LEN: usize = HEADER_LEN + RING_LEN;
 const HEADER_LEN: usize = 4096;
 const RING_LEN: usize = 61_440;
+
+/// The bytes kept free for acknowledgements behind the data of a process that ends: 30 of them, even
+/// if the end of the ring is skipped.
+const RESERVE: usize = 6144;
 
 /// The last byte is the version of the layout.
 const SEGMENT_MAGIC: u64 = u64::from_be_bytes(*b"vrbring\x01");

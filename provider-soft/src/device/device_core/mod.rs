@@ -407,7 +407,8 @@ impl DeviceCore {
                 self.left = true;
                 break;
             }
-            if self.links.is_blocked(now) {
+            // Acknowledgements owed before a call have their own room.
+            if urgency != Urgency::Owed && self.links.is_blocked(now) {
                 break;
             }
             let holds = self.engine.has_responses() && self.holds_responses(socket, now, &unsent);

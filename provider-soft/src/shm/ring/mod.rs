@@ -61,6 +61,18 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         if self.fits() { Ok(true) } else { self.look() }
     }
 
+    /// Returns whether a packet of this length fits into all free memory, including the part that is
+    /// kept free for short packets.
+    ///
+    /// # Errors
+    /// The errors of [`has_room`](Self::has_room).
+    pub(crate) fn has_room_for(&mut self, len: usize) -> Result<bool, Broken> {
+        if !self.fits_closely(len) {
+            self.look()?;
+        }
+        Ok(self.fits_closely(len))
+    }
+
     /// Returns whether the longest packet fits, as [`has_room`](Self::has_room) does. After `false`
     /// the consumer rings the doorbell when it has consumed more.
     ///
@@ -83,11 +95,11 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
     /// Publishes the packet written into the space of the next record.
     ///
     /// # Panics
-    /// Panics if the ring has no room ([`has_room`](Self::has_room)), or for a length below a BTH
-    /// or above the longest packet: a defect of the caller.
+    /// Panics if the ring has no room ([`has_room_for`](Self::has_room_for)), or for a length below
+    /// a BTH or above the longest packet: a defect of the caller.
     #[inline]
     pub(crate) fn push(&mut self, len: usize, traffic_class: u8, hop_limit: u8) {
-        assert!(self.fits() && O::SHAPE.is_packet(len));
+        assert!(O::SHAPE.is_packet(len) && self.fits_closely(len));
         let (next, step) = O::SHAPE.after(self.at, len);
         self.ring.store_header(next, UNPUBLISHED, Ordering::Relaxed);
         self.ring.store_header(self.at, Record { len, traffic_class, hop_limit }.header(), Ordering::Release);
@@ -95,11 +107,18 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         self.position = self.position.wrapping_add(step);
     }
 
-    /// Returns whether the longest record and the header behind it are free, by the last value read
+    /// Returns whether the longest record and the reserve behind it are free, by the last value read
     /// of `consumed`.
     #[inline]
     fn fits(&self) -> bool {
         let (_, step) = O::SHAPE.after(self.at, O::SHAPE.longest_packet);
+        self.unconsumed(self.consumed) + step + O::SHAPE.reserve as u64 <= O::SHAPE.ring as u64
+    }
+
+    /// Returns whether the record of a packet and the header behind it are free.
+    #[inline]
+    fn fits_closely(&self, len: usize) -> bool {
+        let (_, step) = O::SHAPE.after(self.at, len);
         self.unconsumed(self.consumed) + step + LINE as u64 <= O::SHAPE.ring as u64
     }
 
@@ -142,7 +161,7 @@ impl<P: Incoming> Producer<OutRing, P> {
     /// As [`push`](Self::push).
     #[cfg(test)]
     pub(crate) fn copy_in(&mut self, packet: &[u8], traffic_class: u8, hop_limit: u8) {
-        assert!(self.fits());
+        assert!(self.fits_closely(packet.len()));
         self.space()[..packet.len()].copy_from_slice(packet);
         self.push(packet.len(), traffic_class, hop_limit);
     }
@@ -319,11 +338,13 @@ pub(crate) trait Incoming {
 pub(crate) struct Shape {
     ring: usize,
     longest_packet: usize,
+    /// Kept free for short packets, at least the header of a record.
+    reserve: usize,
 }
 
 impl Shape {
-    pub(crate) const fn new(ring: usize, longest_packet: usize) -> Self {
-        Self { ring, longest_packet }
+    pub(crate) const fn new(ring: usize, longest_packet: usize, reserve: usize) -> Self {
+        Self { ring, longest_packet, reserve }
     }
 
     /// Returns the offset of the record behind one at `at`, and the distance in positions.
@@ -352,8 +373,10 @@ impl Shape {
     /// has not published its last progress. A record and the skipped end of the ring are shorter
     /// than two longest records, including the header behind them.
     const fn has_room_when_empty(self) -> bool {
-        let longest = record_len(self.longest_packet);
-        self.ring.is_multiple_of(LINE) && self.unpublished() + 2 * longest as u64 <= self.ring as u64
+        let needed = 2 * record_len(self.longest_packet) + self.reserve - LINE;
+        self.ring.is_multiple_of(LINE)
+            && self.reserve >= LINE
+            && self.unpublished() + needed as u64 <= self.ring as u64
     }
 }
 

@@ -40,7 +40,7 @@ impl<const LINES: usize, const LONGEST: usize> Memory<LINES, LONGEST> {
 }
 
 impl<const LINES: usize, const LONGEST: usize> Outgoing for Shared<LINES, LONGEST> {
-    const SHAPE: Shape = Shape::new(LINES * LINE, LONGEST);
+    const SHAPE: Shape = Shape::new(LINES * LINE, LONGEST, LINE);
 
     fn store_header(&mut self, at: usize, header: u64, order: Ordering) {
         self.headers[at / LINE].store(header, order);

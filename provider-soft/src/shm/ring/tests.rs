@@ -87,6 +87,42 @@ fn an_empty_ring_has_room_for_the_longest_packet_at_every_offset() {
 }
 
 #[test]
+fn a_ring_without_room_for_long_packets_takes_the_acknowledgements_of_a_process_that_ends() {
+    const ACK: usize = bth::LEN + 4;
+    for before in 0..70 {
+        fill_with_acknowledgements(before, ACK);
+    }
+}
+
+/// Fills a ring with longest packets, which begin behind some short ones, then with short ones.
+fn fill_with_acknowledgements(before: usize, ack: usize) {
+    let [(mut producer, _), (_, mut consumer)] = link();
+    for _ in 0..before {
+        producer.copy_in(&packet(0, ack), 0, 0);
+        assert!(take(&mut consumer).is_some());
+    }
+    let mut sent = 0;
+    let mut send = |producer: &mut Producer, len| {
+        producer.copy_in(&packet(sent, len), 0, 0);
+        sent += 1;
+    };
+    while producer.has_room().unwrap() {
+        send(&mut producer, LONGEST);
+    }
+    let mut acks = 0;
+    while producer.has_room_for(ack).unwrap() {
+        send(&mut producer, ack);
+        acks += 1;
+    }
+    assert!(acks >= 30, "{acks}");
+    for number in 0..sent {
+        let len = if number < sent - acks { LONGEST } else { ack };
+        assert_eq!(take(&mut consumer), Some(packet(number, len)));
+    }
+    assert_eq!((producer.has_room(), consumer.is_empty()), (Ok(true), true));
+}
+
+#[test]
 fn a_full_ring_has_room_again_once_a_quarter_was_consumed() {
     let [(mut producer, _), (_, mut consumer)] = link();
     let mut sent = 0;
@@ -95,7 +131,7 @@ fn a_full_ring_has_room_again_once_a_quarter_was_consumed() {
         sent += 1;
     }
     // The last record, the header behind it and the end of the ring stay free.
-    assert!(sent * LINE >= SHAPE.ring - 2 * record_len(LONGEST), "{sent}");
+    assert!(sent * LINE >= SHAPE.ring - 2 * record_len(LONGEST) - SHAPE.reserve, "{sent}");
     let mut consumed = 0;
     while !producer.has_room().unwrap() {
         assert!(take(&mut consumer).is_some());
