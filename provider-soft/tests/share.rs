@@ -12,7 +12,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{ChildStdout, Command, ExitCode, Stdio};
 
-use common::{End, Process, Shape, eventually};
+use common::{End, PATIENCE, Process, Shape, eventually};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
@@ -30,14 +30,16 @@ fn main() -> ExitCode {
         Some("member") => return member(),
         Some("forward") => return forward(),
         Some("services") => return services(),
+        Some("receive") => return receive(),
         Some("mailbox") => return mailbox(),
         _ => {}
     }
-    let cases: [(&str, fn()); 8] = [
+    let cases: [(&str, fn()); 9] = [
         ("processes_have_slots_and_the_next_takes_a_free_one", slots),
         ("a_stopped_process_keeps_nobody_from_joining_unless_all_are_stopped", stopped),
         ("a_process_without_free_descriptors_answers_those_that_join", full),
         ("a_process_without_free_descriptors_forwards_requests", full_forwarder),
+        ("a_process_without_free_descriptors_receives_forwarded_requests", full_receiver),
         ("connections_to_services_that_have_ended_are_closed", services_that_end),
         ("a_message_without_a_receiver_reaches_every_other_process", for_all),
         ("another_user_finds_the_address_taken", other_user),
@@ -79,9 +81,11 @@ fn member() -> ExitCode {
     }
 }
 
+/// The service of forwarded requests.
+const SERVICE: u64 = 0x0106_1c06;
+
 /// Forwards requests while all descriptors are in use, and receives them afterwards.
 fn forward() -> ExitCode {
-    const SERVICE: u64 = 0x0106_1c06;
     let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
     let mut mailbox = Mailbox::bind(&port, SERVICE).unwrap().expect("processes share the address");
     let mut forwarder = Forwarder::default();
@@ -96,6 +100,50 @@ fn forward() -> ExitCode {
     let received: Vec<_> = core::iter::from_fn(|| mailbox.recv()).map(|received| received.mad[0]).collect();
     assert_eq!(received, [0, 1, 2]);
     ExitCode::SUCCESS
+}
+
+/// The requests forwarded one by one, and all at once.
+const SINGLE: u8 = 6;
+const AT_ONCE: u8 = 64;
+
+/// Receives requests while all descriptors are in use, and prints the first byte of each.
+fn receive() -> ExitCode {
+    let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
+    let mut mailbox = Mailbox::bind(&port, SERVICE).unwrap().expect("processes share the address");
+    let _files: Vec<_> = core::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    println!("full");
+    for _ in 0..SINGLE + AT_ONCE {
+        let request = loop {
+            let mut fds = [PollFd::new(mailbox.as_fd(), PollFlags::POLLIN)];
+            let patience = PollTimeout::try_from(PATIENCE).expect("it fits");
+            assert_eq!(poll(&mut fds, patience), Ok(1), "a request arrives");
+            if let Some(request) = mailbox.recv() {
+                break request;
+            }
+        };
+        println!("{}", request.mad[0]);
+    }
+    ExitCode::SUCCESS
+}
+
+fn full_receiver() {
+    let mut receiver = Member::start_as("receive", |_| {});
+    let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
+    // Each has its connection, as in different processes.
+    let mut forwarders = [Forwarder::default(), Forwarder::default()];
+    let mut forward = |tag: u8| {
+        let request =
+            ReceivedMad { from: MadAddress::new(port.gid()), pkey: Port::PKEY, mad: [tag; MAD_LEN] };
+        assert!(forwarders[usize::from(tag % 2)].forward(&port, SERVICE, &request), "{tag}");
+    };
+    for tag in 0..SINGLE {
+        forward(tag);
+        assert_eq!(receiver.next_line(), tag.to_string());
+    }
+    let tags = SINGLE..SINGLE + AT_ONCE;
+    tags.clone().for_each(&mut forward);
+    let received: BTreeSet<_> = tags.clone().map(|_| receiver.next_line()).collect();
+    assert_eq!(received, tags.map(|tag| tag.to_string()).collect());
 }
 
 /// Forwards a request to each of many services, which exist one at a time.

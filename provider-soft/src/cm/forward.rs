@@ -14,10 +14,17 @@
 //! services stay open for later requests. A request that does not fit into the buffer of a
 //! connection is lost, as on a network: its sender repeats it.
 //!
+//! # Without free descriptors
+//! A process without a free descriptor closes its spare one ([`SpareFd`]) to accept a connection.
+//! The connection keeps this place until another one needs it. The mailbox then shuts down its
+//! oldest connection, returns the requests that have arrived on it, and closes it. The forwarding
+//! process opens a new connection for its next request.
+//!
 //! # References
 //! `unix(7)` (`SOCK_SEQPACKET`)
 
 use std::collections::BTreeMap;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -105,29 +112,36 @@ impl Mailbox {
     }
 
     /// Accepts the connection of another process. Closes it if the list is full, so that the
-    /// descriptor does not stay readable.
+    /// descriptor does not stay readable. Without a free descriptor, ends the oldest connection
+    /// instead; the next call accepts in its place.
     fn admit(&mut self) -> Option<()> {
         let accept = || self.listener.accept().map_err(|error| Errno::from_io(&error));
-        let (stream, _) = self.spare.lend(accept).ok()?;
-        if self.spare.is_lent() {
-            drop(stream);
-            self.spare = SpareFd::new();
-        } else if Owner::from_stream(&stream).is_ok_and(Owner::is_own_user)
+        let stream = match self.spare.lend(accept) {
+            Ok((stream, _)) => stream,
+            // Requests sent before can still be read. Later sends fail.
+            Err(Errno::MFILE) => return self.streams.first()?.shutdown(Shutdown::Read).ok(),
+            Err(_) => return None,
+        };
+        if Owner::from_stream(&stream).is_ok_and(Owner::is_own_user)
             && self.streams.len() < CONNECTIONS
             && self.streams.try_reserve(1).is_ok()
         {
             let event = EpollEvent::new(EpollFlags::EPOLLIN, self.streams.len() as u64 + 1);
             self.epoll.add(&stream, event).ok()?;
             self.streams.push(stream);
+        } else {
+            drop(stream);
+            self.spare.restore();
         }
         Some(())
     }
 
-    /// Drops a connection; the last one gets its number.
+    /// Drops a connection. The next ones move up, so the first is the oldest.
     fn forget(&mut self, index: usize) {
         let _ = self.epoll.delete(&self.streams[index]);
-        self.streams.swap_remove(index);
-        if let Some(moved) = self.streams.get(index) {
+        drop(self.streams.remove(index));
+        self.spare.restore();
+        for (index, moved) in self.streams.iter().enumerate().skip(index) {
             let mut event = EpollEvent::new(EpollFlags::EPOLLIN, index as u64 + 1);
             let _ = self.epoll.modify(moved, &mut event);
         }
@@ -176,7 +190,7 @@ impl Forwarder {
         let is_sent = is_forwarded(&stream, &service_name(port, service), &bytes);
         if self.spare.is_lent() {
             drop(stream);
-            self.spare = SpareFd::new();
+            self.spare.restore();
         } else if is_sent == Some(true) {
             self.forget_ended();
             if self.streams.len() >= CONNECTIONS {
@@ -212,19 +226,16 @@ impl Forwarder {
             }
         }
         drop(unconnected);
-        if self.spare.is_lent() {
-            self.spare = SpareFd::new();
-        }
+        self.spare.restore();
     }
 }
 
 /// Sends a message to the process of this user with a name, by a new connection. Returns whether it
-/// was sent, or `None` if no process of this user has the name.
+/// was sent, or `None` if no process of this user has the name. It is not sent if that process has
+/// no room for the connection, or needs its descriptor for another one.
 fn is_forwarded(stream: &OwnedFd, name: &str, bytes: &[u8; LEN]) -> Option<bool> {
     match is_reached(stream, name) {
-        Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => {
-            is_sent(stream, bytes).then_some(true)
-        }
+        Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => Some(is_sent(stream, bytes)),
         // Its queue of connections is full.
         Err(Errno::AGAIN) => Some(false),
         Ok(_) | Err(_) => None,

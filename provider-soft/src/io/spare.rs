@@ -21,6 +21,13 @@ impl SpareFd {
         self.0.is_none()
     }
 
+    /// Opens the descriptor again if it is closed and a place is free.
+    pub(crate) fn restore(&mut self) {
+        if self.is_lent() {
+            *self = Self::new();
+        }
+    }
+
     /// Calls a function that opens a descriptor, and once more without the spare one if none is
     /// free. A later call opens the spare one again, once the caller has closed the other.
     ///
@@ -37,9 +44,7 @@ impl SpareFd {
                 None => first,
             };
         }
-        if self.0.is_none() {
-            *self = Self::new();
-        }
+        self.restore();
         first
     }
 }
