@@ -1,23 +1,32 @@
-//! A process that takes its last message and exits at once acknowledges it; a child of `fork(2)`
-//! creates its own devices.
+//! A process that takes its last message and exits at once acknowledges it. Its worker sleeps while
+//! connection requests wait for other processes. A child of `fork(2)` creates its own devices.
 //!
 //! This test has no harness, because it starts itself again as the exiting process.
 //!
 //! # Safety
-//! As argued in `common`; `fork(2)` runs in a process whose only other thread sleeps.
+//! As argued in `common`; `fork(2)` runs in a process whose only other thread sleeps. The function
+//! for `atexit(3)` stays in this program.
 #![allow(missing_docs, unsafe_code)]
 
 mod common;
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use common::{Arena, End, PATIENCE, Process, Remote, Shape, gid, open, recv, send, wait, wait_for_child};
+use common::{
+    Arena, End, PATIENCE, Process, Remote, Shape, eventually, gid, open, recv, send, wait, wait_for_child,
+};
+use nix::poll::{PollTimeout, poll};
 use nix::sys::wait::WaitStatus;
 use nix::unistd::{ForkResult, fork};
+use provider_soft::SoftDevice;
 use provider_soft::cm::Port;
+use roce::wire::UDP_PORT;
 use verbs::{Gid, RtsAttr, SendOp, WcStatus};
 
 /// Whether packets between the devices of [`common::open`] travel through memory.
@@ -30,6 +39,7 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("take-one-and-exit") => take_one_and_exit(),
         Some("list-and-fork") => return list_and_fork(),
+        Some("exit-beside-a-request") => exit_beside_a_request(),
         _ => {}
     }
     // In half of the rounds, another device, and messages back and forth before the last one.
@@ -74,7 +84,13 @@ fn main() -> ExitCode {
     if !forks.success() {
         println!("FAIL exit.a_child_makes_its_own_devices: {forks}");
     }
-    let (all, failed) = (ROUNDS as usize + 1, failed.len() + usize::from(!forks.success()));
+    let sleeps = Command::new("/proc/self/exe").arg("exit-beside-a-request").env_remove("VERBS_SOFT").spawn();
+    let sleeps = Process(sleeps.expect("this program starts again")).finish();
+    if !sleeps.success() {
+        println!("FAIL exit.a_worker_sleeps_beside_a_request_that_its_exiting_process_leaves: {sleeps}");
+    }
+    let failed = failed.len() + [forks, sleeps].iter().filter(|status| !status.success()).count();
+    let all = ROUNDS as usize + 2;
     println!("{} passed, {failed} failed, 0 skipped", all - failed);
     ExitCode::from(u8::from(failed > 0))
 }
@@ -108,6 +124,46 @@ fn list_and_fork() -> ExitCode {
             }
         },
     }
+}
+
+/// An address that processes share.
+const SHARED: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 1, 2));
+
+/// Exits with a connection manager's interface, and waits in the last function of the exit.
+fn exit_beside_a_request() -> ! {
+    // Before the device registers its function, which runs first.
+    // SAFETY: the function stays in this program.
+    unsafe { libc::atexit(worker_sleeps) };
+    let port = Port::from_device(&SoftDevice::bind(SHARED).unwrap()).unwrap();
+    assert_ne!(port.slot(), 0, "processes share the address");
+    core::mem::forget(port.take_gsi().unwrap());
+    std::process::exit(0)
+}
+
+/// Sends a request to the address of this process, which exits, and waits until the worker sleeps.
+/// A panic aborts the process.
+extern "C" fn worker_sleeps() {
+    let port = Port::with_address(SHARED).expect("the device");
+    let mut packet = [0; 280];
+    // For queue pair 1.
+    packet[7] = 1;
+    let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    sender.send_to(&packet, (SHARED, UDP_PORT)).unwrap();
+    eventually("the worker sleeps", || {
+        let before = run_time(port.name());
+        poll(&mut [], PollTimeout::from(100_u8)).unwrap();
+        before == run_time(port.name())
+    });
+}
+
+/// Returns the nanoseconds that a thread has run, as text (`proc_pid_schedstat(5)`).
+fn run_time(thread: &str) -> String {
+    let mut tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let is_it =
+        |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == thread);
+    let task = tasks.find(is_it).expect("the thread");
+    let times = fs::read_to_string(task.join("schedstat")).expect("its times");
+    times.split(' ').next().expect("the time on a processor").to_owned()
 }
 
 fn take_one_and_exit() -> ! {

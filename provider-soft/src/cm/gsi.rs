@@ -149,7 +149,7 @@ impl Gsi {
 
     /// Leaves connection requests at a shared address to the other processes, while this one exits.
     pub fn leave_requests(&self) {
-        self.device.watch_requests(false);
+        self.device.leave_requests();
     }
 
     /// Handles all packets received by the device before the call: its MADs and the data of its

@@ -83,6 +83,8 @@ pub(crate) struct DeviceState {
     pub(crate) requests: OnceLock<Arc<Socket>>,
     /// A connection manager uses the device.
     has_gsi: AtomicBool,
+    /// The process exits: it leaves connection requests to the other processes of the address.
+    leaves_requests: AtomicBool,
     /// The counters as files, if a program looks for them.
     counter_files: Mutex<Option<CounterFiles>>,
     has_counter_files: AtomicBool,
@@ -151,6 +153,7 @@ impl DeviceState {
             peers,
             requests: OnceLock::new(),
             has_gsi: AtomicBool::new(false),
+            leaves_requests: AtomicBool::new(false),
             counter_files: Mutex::new(None),
             has_counter_files: AtomicBool::new(false),
             origin,
@@ -333,14 +336,14 @@ impl DeviceState {
 
     /// Sends owed acknowledgements before the process exits, if the lock becomes free soon.
     pub(crate) fn settle(&self) {
+        if self.is_forked() {
+            return;
+        }
+        // Messages of the connection manager follow. One without a receiver's id would arrive here
+        // too, and end with this process before it is passed on.
+        self.leave_requests();
         for _ in 0..PATIENCE {
-            if self.is_forked() {
-                return;
-            }
             if let Some(mut guard) = self.core.try_lock() {
-                // Messages of the connection manager follow. One without a receiver's id would
-                // arrive here too, and end with this process before it is passed on.
-                guard.leaves_requests = true;
                 let now = self.now();
                 // Packets still in the socket belong to incomplete messages.
                 guard.transmit(&self.socket, now, Acks::Alone);
@@ -405,7 +408,7 @@ impl DeviceState {
         for _ in 0..CAUGHT_UP {
             let mut guard = self.core.lock();
             // In the order of `handle_requests`.
-            let received = guard.receive_requests(&self.socket) | guard.receive(&self.socket);
+            let received = self.receive_requests(&mut guard) | guard.receive(&self.socket);
             let now = self.now();
             self.round(&mut guard, now, received, Acks::Now);
             self.leave(guard, now);
@@ -627,9 +630,22 @@ impl DeviceState {
         self.wake();
     }
 
-    /// Returns the socket for connection requests while a connection manager uses the device.
+    /// Leaves connection requests to the other processes of the address, because this one exits.
+    pub(crate) fn leave_requests(&self) {
+        self.leaves_requests.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Returns the socket for connection requests while a connection manager uses the device and
+    /// the process does not exit.
     pub(crate) fn watched_requests(&self) -> Option<&Socket> {
-        self.requests.get().filter(|_| self.has_gsi.load(Ordering::Acquire)).map(AsRef::as_ref)
+        let is_read = self.has_gsi.load(Ordering::Acquire) && !self.leaves_requests.load(Ordering::Acquire);
+        self.requests.get().filter(|_| is_read).map(AsRef::as_ref)
+    }
+
+    /// Receives connection requests, unless the process exits, and returns whether there were any.
+    fn receive_requests(&self, core: &mut DeviceCore) -> bool {
+        !self.leaves_requests.load(Ordering::Acquire) && core.receive_requests(&self.socket)
     }
 
     /// Handles connection requests. They are received first and handled last: earlier messages of
@@ -637,7 +653,7 @@ impl DeviceState {
     /// socket by then.
     pub(crate) fn handle_requests(&self) {
         let mut guard = self.core.lock();
-        let received = guard.receive_requests(&self.socket) | guard.receive(&self.socket);
+        let received = self.receive_requests(&mut guard) | guard.receive(&self.socket);
         let now = self.now();
         self.round(&mut guard, now, received, Acks::Behind);
         self.leave(guard, now);

@@ -67,8 +67,6 @@ pub(crate) struct DeviceCore {
     pub(crate) groups: Groups,
     /// Connection requests, while a connection manager uses the device and its address is shared.
     pub(crate) requests: Option<Box<Requests>>,
-    /// The process exits: it leaves connection requests to the other processes of the address.
-    pub(crate) leaves_requests: bool,
     /// Whether the socket's buffer is full.
     blocked: bool,
     /// The length of the kernel's send queue.
@@ -167,7 +165,6 @@ impl DeviceCore {
             injector,
             groups: Groups::default(),
             requests: None,
-            leaves_requests: false,
             domains: Domains::default(),
             blocked: false,
             backlog: Backlog::default(),
@@ -294,9 +291,6 @@ impl DeviceCore {
     /// Receives connection requests from their socket and returns whether there were any. The
     /// caller [handles](Self::handle) them next.
     pub(crate) fn receive_requests(&mut self, socket: &Socket) -> bool {
-        if self.leaves_requests {
-            return false;
-        }
         self.requests.as_mut().is_some_and(|requests| requests.receive(socket))
     }
 
