@@ -266,10 +266,11 @@ impl Injector {
     }
 
     fn cable(&mut self, remote: Gid) -> &mut Cable {
-        let known = self.cables.contains_key(&remote) || self.cables.len() < CABLES;
         let (seed, number) = (self.seed, self.cables.len() as u64);
         let faults = self.faults;
-        let remote = if known { remote } else { [0; 16] };
+        // Only a full table needs the first look-up.
+        let has_own = self.cables.len() < CABLES || self.cables.contains_key(&remote);
+        let remote = if has_own { remote } else { [0; 16] };
         self.cables.entry(remote).or_insert_with(|| Cable::new(faults.link(), Rng::split(seed, number)))
     }
 
