@@ -192,6 +192,8 @@ fn devices_are_where_programs_look(place: &Place) -> Result<(), Skip> {
 }
 
 fn the_rest_looks_as_before(place: &Place) -> Result<(), Skip> {
+    // Other programs create files in /dev/shm and terminals meanwhile, so folders are compared by
+    // file system and number.
     let script = "
         id -u; id -g; id -ru
         for class in /sys/class/*; do
@@ -200,8 +202,9 @@ fn the_rest_looks_as_before(place: &Place) -> Result<(), Skip> {
         for entry in /sys/class/net/*; do realpath $entry; done
         ls /sys/devices | grep -v '^soft$'
         ls /sys/devices/system/cpu | head
-        ls -l /dev/ | grep -v -e infiniband -e ptmx -e '^total' | awk '{ print $1, $5, $6, $NF }'
-        ls /dev/pts /dev/mqueue /dev/hugepages 2>/dev/null
+        ls -l /dev/ | grep -v -e infiniband -e ptmx -e '^total' |
+            awk '/^d/ { print $1, $NF; next } { print $1, $5, $6, $NF }'
+        stat -c '%n %d %i' /dev/pts /dev/shm /dev/mqueue /dev/hugepages 2>/dev/null
         stat -Lc '%F %a %t %T' /dev/null /dev/zero /dev/urandom /dev/ptmx
         stat -f -c %T /dev/shm
         head -c 3 /dev/zero | od -c
