@@ -15,7 +15,7 @@ const RESPONSE_RATE: u64 = 8000;
 
 #[test]
 fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
-    let Attack { mut waits, victim, innocent, .. } = attack();
+    let Attack { waits, mut seen, victim, innocent, .. } = attack();
     // Responses to one peer are bounded by time, whichever thread had a processor. A turn may have
     // taken its credit before the round trip and sent afterwards.
     for (sent, wait) in &waits {
@@ -23,12 +23,12 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
         assert!(*sent <= credit, "{sent} bytes within {wait:?}: credit is {credit}");
     }
     let longest = waits.iter().max_by_key(|(_, wait)| *wait).copied().expect("round trips");
-    waits.sort();
-    let median = waits[ROUND_TRIPS / 2];
-    println!("median {median:?}; longest {longest:?}; {victim:?}");
-    // A thread without a processor does not poll, but the device continues without it. Most round
-    // trips are therefore bounded, but not all.
-    assert!(median.0 < 16 * TURN, "in half of the round trips more than {median:?} of responses left");
+    seen.sort_unstable();
+    let median = seen[ROUND_TRIPS / 2];
+    println!("median {median}; longest {longest:?}; {victim:?}");
+    // The worker may use up its time slice between two polls and lose its processor with the lock.
+    // Most round trips are therefore bounded, but not all.
+    assert!(median < 16 * TURN, "in half of the round trips {median} bytes of responses left or more");
     assert!(victim.turn_packets_max <= TURN_PACKETS, "{victim:?}");
     assert!(victim.turn_bytes_max <= TURN, "{victim:?}");
     assert_eq!(victim.bad_icrc + innocent.bad_icrc, 0);

@@ -66,6 +66,9 @@ impl Hostile {
 pub struct Attack {
     /// The bytes sent by the victim during each round trip and the duration of the trip.
     pub waits: Vec<(u64, Duration)>,
+    /// The bytes sent by the victim during each round trip, at most a turn between two polls. The
+    /// program may have had no processor between them.
+    pub seen: Vec<u64>,
     /// The duration of the attack.
     pub lasted: Duration,
     pub victim: Counters,
@@ -99,15 +102,21 @@ pub fn attack() -> Attack {
         assert!(Instant::now() < deadline, "the attack has no effect: {:?}", counters());
         assert!(a.cq.poll().next().is_none());
     }
-    let mut waits = Vec::new();
+    let (mut waits, mut seen) = (Vec::new(), Vec::new());
     for n in 0..ROUND_TRIPS as u64 {
         let (began, before) = (Instant::now(), counters().sent_bytes);
+        // On a busy machine, one round trip may take hundreds of milliseconds.
+        let deadline = began + PATIENCE;
         recv(&mut a.qp, n, &[at_a.sge(0..8)]);
         recv(&mut b.qp, n, &[at_b.sge(0..8)]);
         send(&mut b.qp, n + 1000, SendOp::Send, &[at_b.sge(8..16)]);
         // Back and forth: each side has one receive and one send.
         let (mut left, mut answered) = (4, false);
+        let (mut latest, mut sent_at_polls) = (before, 0);
         while left > 0 {
+            let sent = counters().sent_bytes;
+            sent_at_polls += (sent - latest).min(TURN);
+            latest = sent;
             for end in [&mut a, &mut b] {
                 let mut completions = end.cq.poll();
                 while let Some(completion) = completions.next() {
@@ -128,6 +137,13 @@ pub fn attack() -> Attack {
         }
         let sent = counters().sent_bytes - before;
         waits.push((sent, began.elapsed()));
+        seen.push(sent_at_polls);
     }
-    Attack { waits, lasted: attacked.elapsed(), victim: counters(), innocent: innocent.raw().counters() }
+    Attack {
+        waits,
+        seen,
+        lasted: attacked.elapsed(),
+        victim: counters(),
+        innocent: innocent.raw().counters(),
+    }
 }
