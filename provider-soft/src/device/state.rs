@@ -45,7 +45,8 @@ use crate::io::link::{LinkWatch, PortLink, PortWatch, listed};
 use crate::io::{Injector, Socket};
 use crate::memory::checked::CheckedMemory;
 use crate::memory::device_memory::Budget;
-use crate::shm::peers::{Change, Peers};
+use crate::shm::links::Link;
+use crate::shm::peers::{Change, PeerId, Peers};
 use crate::sync::combining_lock::{CombiningLock, Guard};
 use crate::sync::pending::PendingSet;
 
@@ -494,13 +495,18 @@ impl DeviceState {
     /// Makes the worker look for the devices of new destinations. Returns whether it must wake.
     #[cold]
     fn want_peers(&self, guard: &mut Guard<'_, DeviceCore>) -> bool {
-        let wanted = guard.links.take_wanted();
-        let Some(peers) = &self.peers else {
-            wanted.for_each(drop);
-            return false;
-        };
-        wanted.for_each(|id| peers.want(id));
-        true
+        let mut wakes = false;
+        while let Some(id) = guard.links.next_wanted() {
+            let Some(peers) = &self.peers else { continue };
+            match peers.own_id(id.gid, id.slot) {
+                Some(own) => self.meet_itself(guard, own),
+                None => {
+                    peers.want(id);
+                    wakes = true;
+                }
+            }
+        }
+        wakes
     }
 
     /// Returns the name and MTU of the interface with the address ([`Socket::interface`]).
@@ -662,8 +668,24 @@ impl DeviceState {
     /// Connects to the device of a queue pair's peer, if it belongs to this user and machine, so
     /// that packets travel through memory from the first one on.
     pub(crate) fn meet(&self, gid: Gid, dest_qpn: u32) {
-        if let Some(peers) = self.peers.as_ref().filter(|_| !self.is_forked()) {
-            peers.meet(gid, (dest_qpn >> 16) as u8);
+        let Some(peers) = self.peers.as_ref().filter(|_| !self.is_forked()) else { return };
+        let slot = (dest_qpn >> 16) as u8;
+        match peers.own_id(gid, slot) {
+            Some(own) => {
+                let mut guard = self.core.lock();
+                self.meet_itself(&mut guard, own);
+                self.leave(guard, self.now());
+            }
+            None => peers.meet(gid, slot),
+        }
+    }
+
+    /// Makes packets of the device to itself travel through memory.
+    fn meet_itself(&self, core: &mut DeviceCore, own: PeerId) {
+        if !core.links.has_own()
+            && let Ok(link) = Link::own(own)
+        {
+            core.links.add(link);
         }
     }
 

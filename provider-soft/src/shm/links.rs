@@ -15,15 +15,18 @@
 //! for [`HOLD`]. After that its packets are dropped, as those for a full socket are, until it takes
 //! some.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use nix::sys::socket::{Shutdown, shutdown};
 use roce::engine::{Gid, Path, Time};
 use roce::wire::ICRC_LEN;
 use roce::wire::packet::MAX_PACKET_LEN;
+use verbs_core::Errno;
 
 use super::peers::PeerId;
-use super::ring::{Consumer, Producer, Record};
+use super::ring::{Consumer, Producer, Record, ends};
+use super::segment::{OwnSegment, PeerSegment};
 use super::sleep::PeerSleep;
 use crate::io::counters::Counts;
 use crate::io::{Direction, Socket, send_files};
@@ -34,10 +37,10 @@ pub(crate) struct Link {
     id: PeerId,
     /// The number of the connection.
     number: u64,
-    socket: Arc<OwnedFd>,
+    /// `None` if the device is its own peer.
+    connection: Option<Connection>,
     producer: Producer,
     consumer: Consumer,
-    sleep: PeerSleep,
     /// The peer's sleep for which the doorbell was rung last.
     rung: u32,
     /// Whether a doorbell is due because packets were sent or taken.
@@ -52,10 +55,19 @@ pub(crate) struct Link {
     is_stalled: bool,
 }
 
+/// The way to wake a peer.
+#[derive(Debug)]
+struct Connection {
+    socket: Arc<OwnedFd>,
+    sleep: PeerSleep,
+}
+
 /// All links of a device.
 #[derive(Debug)]
 pub(crate) struct Links {
     links: Vec<Link>,
+    /// The index of the device's link to itself.
+    own: Option<usize>,
     /// The routes to recent destinations, in a direct-mapped cache.
     routes: Box<[Route; Links::ROUTES]>,
     /// Destinations without a link, for the worker to look up.
@@ -92,6 +104,9 @@ pub(crate) enum Scan {
     NeedsSocket,
 }
 
+/// The number of the connection that a device's link to itself does not have.
+const OWN: u64 = u64::MAX;
+
 /// The time in nanoseconds for which a peer without room delays packets to others.
 const HOLD: u64 = 5_000_000;
 
@@ -116,10 +131,9 @@ impl Link {
         Self {
             id,
             number,
-            socket,
+            connection: Some(Connection { socket, sleep }),
             producer,
             consumer,
-            sleep,
             rung: 0,
             has_sent: false,
             is_new: true,
@@ -129,10 +143,40 @@ impl Link {
         }
     }
 
+    /// Returns the link of a device to itself.
+    ///
+    /// # Errors
+    /// The errors of [`OwnSegment::new`].
+    pub(crate) fn own(id: PeerId) -> Result<Self, Errno> {
+        // The second segment holds the progress of reading the first one.
+        let segments = [OwnSegment::new()?, OwnSegment::new()?];
+        let map = |segment: &OwnSegment| {
+            let file = segment.fd().try_clone_to_owned().map_err(|error| Errno::from_io(&error))?;
+            PeerSegment::map(file)
+        };
+        let [first, second] = [map(&segments[0])?, map(&segments[1])?];
+        let [one, other] = segments;
+        let ((producer, _), (_, consumer)) = (ends(one, second), ends(other, first));
+        Ok(Self {
+            id,
+            number: OWN,
+            connection: None,
+            producer,
+            consumer,
+            rung: 0,
+            has_sent: false,
+            is_new: true,
+            ready: 0,
+            full_since: None,
+            is_stalled: false,
+        })
+    }
+
     /// Wakes the peer, if it sleeps and was not woken from this sleep.
     #[inline]
     fn ring(&mut self, counts: &Counts) {
-        if let Some(sleep) = self.sleep.epoch_if_asleep()
+        if let Some(connection) = &self.connection
+            && let Some(sleep) = connection.sleep.epoch_if_asleep()
             && sleep != self.rung
         {
             self.rung = sleep;
@@ -142,9 +186,10 @@ impl Link {
 
     #[cold]
     fn doorbell(&self, counts: &Counts) {
+        let Some(Connection { socket, .. }) = &self.connection else { return };
         counts.shm_doorbells.add(1);
         // A full socket has enough doorbells. A closed one ends the link soon.
-        let _ = send_files(self.socket.as_fd(), &[0], &[]);
+        let _ = send_files(socket.as_fd(), &[0], &[]);
     }
 
     /// Returns whether the peer of a link without room has taken packets.
@@ -161,10 +206,9 @@ impl Link {
     #[cold]
     fn close(&mut self) {
         self.ready = 0;
-        let _ = nix::sys::socket::shutdown(
-            std::os::fd::AsRawFd::as_raw_fd(&*self.socket),
-            nix::sys::socket::Shutdown::Both,
-        );
+        if let Some(Connection { socket, .. }) = &self.connection {
+            let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+        }
     }
 }
 
@@ -172,6 +216,7 @@ impl Default for Links {
     fn default() -> Self {
         Self {
             links: Vec::new(),
+            own: None,
             routes: Box::new([Route::NONE; Self::ROUTES]),
             wanted: Vec::new(),
             is_hot: false,
@@ -194,20 +239,38 @@ impl Links {
 
     /// Adds a link.
     pub(crate) fn add(&mut self, link: Link) {
+        if link.connection.is_none() {
+            if self.own.is_some() {
+                return;
+            }
+            self.own = Some(self.links.len());
+        }
         self.links.push(link);
         self.routes.fill(Route::NONE);
+    }
+
+    /// Returns whether packets of the device to itself wait. No doorbell announces them.
+    #[inline]
+    pub(crate) fn has_own_packets(&self) -> bool {
+        self.own.is_some_and(|own| !self.links[own].consumer.is_empty())
     }
 
     /// Removes a link. Its packets were taken before.
     pub(crate) fn remove(&mut self, number: u64) {
         self.links.retain(|link| link.number != number);
+        self.own = self.links.iter().position(|link| link.connection.is_none());
         self.routes.fill(Route::NONE);
         self.is_blocked = self.links.iter().any(|link| link.full_since.is_some() && !link.is_stalled);
     }
 
-    /// Returns the destinations to look up.
-    pub(crate) fn take_wanted(&mut self) -> impl Iterator<Item = PeerId> {
-        self.wanted.drain(..)
+    /// Returns a destination to look up.
+    pub(crate) fn next_wanted(&mut self) -> Option<PeerId> {
+        self.wanted.pop()
+    }
+
+    /// Returns whether the device has a link to itself.
+    pub(crate) fn has_own(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Returns whether there are destinations to look up.

@@ -182,9 +182,15 @@ impl Peers {
         }
     }
 
+    /// Returns the identity of this device, if the queue pairs with this address and upper 8 bits of
+    /// their numbers are its own.
+    pub(crate) fn own_id(&self, gid: Gid, slot: u8) -> Option<PeerId> {
+        Some(self.own).filter(|own| gid == own.gid && (slot == own.slot || own.slot == 0))
+    }
+
     /// Returns a device that this one is connected to, or connects to now.
     fn find(&self, table: &mut Table, gid: Gid, slot: u8) -> Option<PeerId> {
-        if gid == self.own.gid && (slot == self.own.slot || self.own.slot == 0) {
+        if self.own_id(gid, slot).is_some() {
             return None;
         }
         // All queue pairs of an address that is not shared belong to one device.

@@ -47,6 +47,28 @@ fn packets_of_connected_queue_pairs_travel_through_memory_from_the_first_on() {
 }
 
 #[test]
+fn packets_of_a_device_to_itself_travel_through_memory_while_a_program_polls_and_while_it_sleeps() {
+    for events in [false, true] {
+        let device = open();
+        let (mut a, mut b) = pair_on(&device, &device, &Shape { events, ..Shape::default() });
+        exchange(&mut a, &mut b, 50);
+        let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
+        for n in 0..if events { 50 } else { 0 } {
+            b.cq.req_notify(false).unwrap();
+            recv(&mut b.qp, n, &[into.sge(0..8)]);
+            send(&mut a.qp, n, SendOp::Send, &[from.sge(0..8)]);
+            b.channel.as_ref().unwrap().next_event().unwrap();
+            wait_ok(&mut b.cq, n);
+            wait_ok(&mut a.cq, n);
+        }
+        let counters = counters(&device);
+        assert_eq!((counters.sent, counters.received), (0, 0), "{counters:?}");
+        assert_eq!(counters.shm_sent, counters.shm_received);
+        assert!(counters.shm_sent > 500);
+    }
+}
+
+#[test]
 fn without_the_setting_on_either_side_packets_use_udp() {
     let alone = || {
         let device = SoftDevice::builder().shared_memory(false).auto().unwrap();

@@ -503,7 +503,7 @@ impl DeviceCore {
     #[inline]
     fn next_wakeup(&self, now: Time) -> Option<Time> {
         // The socket is not readable for packets in the inbox, nor for packets still to be sent.
-        if self.left || !self.inbox.is_empty() || self.links.more() {
+        if self.left || !self.inbox.is_empty() || self.links.more() || self.links.has_own_packets() {
             return Some(Time(0));
         }
         let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
