@@ -106,6 +106,12 @@ impl Builder {
         Self(self.0.checked_memory(checked))
     }
 
+    /// Sets whether packets to other devices of this user on this machine go through shared memory
+    /// instead of UDP. On by default. See [`SoftBuilder::shared_memory`].
+    pub fn shared_memory(self, enabled: bool) -> Self {
+        Self(self.0.shared_memory(enabled))
+    }
+
     /// Injects faults into the packets that the device sends: loss, delay and others, repeatable by
     /// seed. None by default. See [`Faults`].
     ///

@@ -1,5 +1,5 @@
-//! Reliable connections between two processes over loopback, compared with bare UDP and TCP within
-//! the same minute.
+//! Reliable connections between two processes over loopback or through shared memory, compared with
+//! bare UDP and TCP within the same minute.
 //!
 //! ```console
 //! $ cargo bench -p provider-soft --bench verbs [-- OPTION... [ROW]...]
@@ -165,6 +165,10 @@ fn rows(size: &Size) -> Vec<Row> {
         row(name, "GB/s", beside, Box::new(move || plain::gso_throughput(datagrams, layout)))
     };
     let at_least = Some((GSO, Target::AtLeast(0.8)));
+    let through_memory = |name, what| {
+        let beside = Some((UDP, Target::AtMost(0.3)));
+        row(name, "µs", beside, Box::new(move || rdma::measure(what, &Form::Memory, rounds)))
+    };
     let long = What::Stream { length: MESSAGE, depth: 4 };
     let short = What::Stream { length: 64 << 10, depth: 16 };
     vec![
@@ -173,11 +177,19 @@ fn rows(size: &Size) -> Vec<Row> {
         trip("RC send, 8 B, static", What::Send, Form::Static),
         trip("RC write, 8 B, erased", What::Write, Form::Erased),
         trip("RC send, 8 B, erased", What::Send, Form::Erased),
+        through_memory("RC write, 8 B, memory", What::Write),
+        through_memory("RC send, 8 B, memory", What::Send),
         row(
             "RC send, 8 B, events",
             "µs",
             Some((BLOCKING, Target::AtMost(16.0))),
             Box::new(move || rdma::measure(What::Event, &Form::Static, rounds)),
+        ),
+        row(
+            "RC send, events, memory",
+            "µs",
+            Some((BLOCKING, Target::None)),
+            Box::new(move || rdma::measure(What::Event, &Form::Memory, rounds)),
         ),
         row(BLOCKING, "µs", None, Box::new(move || plain::round_trip(rounds as usize, Trip::Blocking))),
         row(
@@ -191,6 +203,8 @@ fn rows(size: &Size) -> Vec<Row> {
         bare("bare UDP, RoCE's layout", Layout::Roce),
         bare("bare UDP, layout and ICRC", Layout::RoceIcrc),
         stream("RC write, 64 KiB, erased", short, Form::Erased, at_least, datagrams),
+        stream("RC write, 64 KiB, memory", short, Form::Memory, Some((GSO, Target::None)), datagrams),
+        stream("RC write, 1 MiB, memory", long, Form::Memory, Some((GSO, Target::None)), messages),
         stream("RC write, 1 MiB, static", long, Form::Static, Some((TCP, Target::None)), messages),
         row(TCP, "GB/s", None, Box::new(move || plain::tcp_throughput(messages as usize))),
     ]

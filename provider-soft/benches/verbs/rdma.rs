@@ -12,8 +12,9 @@ use std::time::Instant;
 use provider_soft::Soft;
 use verbs::state::{Reset, Rts};
 use verbs::{
-    AccessFlags, AhAttr, CompChannel, Context, Cq, CqInit, Erased, GlobalRoute, InitAttr, Mr, Mtu, Pd,
-    Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Wc, WcStatus,
+    AccessFlags, AhAttr, CompChannel, Context, Cq, CqInit, Device, Erased, GlobalRoute, InitAttr, Mr, Mtu,
+    Pd, Provider, Qp, QpCap, QpInit, QpType, RecvWr, RtrAttr, RtsAttr, SendFlags, SendOp, SendWr, Wc,
+    WcStatus,
 };
 
 use crate::Result;
@@ -66,8 +67,12 @@ impl What {
 /// The devices: a soft device for each process, or one found by both under its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
+    /// Over UDP.
     Static,
+    /// Over UDP.
     Erased,
+    /// Through shared memory, static.
+    Memory,
     Named(String),
 }
 
@@ -76,6 +81,7 @@ impl Form {
         match self {
             Self::Static => "static".into(),
             Self::Erased => "erased".into(),
+            Self::Memory => "memory".into(),
             Self::Named(name) => format!("named:{name}"),
         }
     }
@@ -85,6 +91,7 @@ impl Form {
             Some(("named", name)) => Ok(Self::Named(name.into())),
             None if name == "static" => Ok(Self::Static),
             None if name == "erased" => Ok(Self::Erased),
+            None if name == "memory" => Ok(Self::Memory),
             _ => Err(format!("no such form: {name}").into()),
         }
     }
@@ -95,8 +102,9 @@ impl Form {
 pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
     let mut peer = Peer::start(&["verbs", &form.name(), &what.name()])?;
     match form {
-        Form::Static => lead::<Soft>(verbs::soft::auto()?.open_as()?, what, count, &mut peer),
-        Form::Erased => lead::<Erased>(verbs::soft::auto()?.open()?, what, count, &mut peer),
+        Form::Static => lead::<Soft>(soft(false)?.open_as()?, what, count, &mut peer),
+        Form::Erased => lead::<Erased>(soft(false)?.open()?, what, count, &mut peer),
+        Form::Memory => lead::<Soft>(soft(true)?.open_as()?, what, count, &mut peer),
         Form::Named(name) => lead::<Erased>(open_named(name)?, what, count, &mut peer),
     }
 }
@@ -105,10 +113,15 @@ pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
 pub(crate) fn peer(form: &str, what: &str) -> Result<()> {
     let what = What::parse(what)?;
     match Form::parse(form)? {
-        Form::Static => follow::<Soft>(verbs::soft::auto()?.open_as()?, what),
-        Form::Erased => follow::<Erased>(verbs::soft::auto()?.open()?, what),
+        Form::Static => follow::<Soft>(soft(false)?.open_as()?, what),
+        Form::Erased => follow::<Erased>(soft(false)?.open()?, what),
+        Form::Memory => follow::<Soft>(soft(true)?.open_as()?, what),
         Form::Named(name) => follow::<Erased>(open_named(&name)?, what),
     }
+}
+
+fn soft(shared_memory: bool) -> Result<Device> {
+    Ok(verbs::soft::builder().shared_memory(shared_memory).auto()?)
 }
 
 fn open_named(name: &str) -> Result<Context<Erased>> {

@@ -31,10 +31,10 @@ pub(crate) struct Waiting {
 }
 
 /// A yield of this many nanoseconds means that another program has run.
-const SLICE: u64 = 50_000;
+const SLICE: u64 = 20_000;
 
 /// The time in nanoseconds for which a long yield shows that processors are short.
-const CROWDED: u64 = 20_000_000;
+const CROWDED: u64 = 10_000_000;
 
 /// The longest sleep in nanoseconds. The kernel may add 50 µs.
 pub(crate) const NAP: u64 = 10_000;

@@ -3,6 +3,9 @@
 //!
 //! `cargo test -p verbs-tests --test soft [-- WORD...]` runs the cases whose names contain a word,
 //! or all cases. Each runs in a separate process with a separate device.
+//!
+//! Packets of the device to itself go through memory in the cases that hide the provider, and over
+//! UDP in the cases that name it ([`link`]).
 
 use std::process::ExitCode;
 
@@ -31,7 +34,16 @@ fn main() -> ExitCode {
     runner::main(&options, &cases)
 }
 
-/// Gives the soft device of a case a separate address.
+/// Gives the soft device of a case a separate address, and one of the links.
 fn at_own_address(case: Case) -> Case {
-    case.after(|| forked::set_variables(&[("VERBS_SOFT", &address::own().to_string())]))
+    let link = link(&case.name);
+    case.after(move || {
+        let address = address::own().to_string();
+        forked::set_variables(&[("VERBS_SOFT", &address), ("VERBS_SOFT_SHM", link)])
+    })
+}
+
+/// Returns the value of `VERBS_SOFT_SHM` for a case: 0 for UDP.
+fn link(case: &str) -> &'static str {
+    if case.ends_with(" static") { "0" } else { "1" }
 }

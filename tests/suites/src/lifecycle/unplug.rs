@@ -18,7 +18,7 @@
 //! rdma-core's programs get no more information than ours: see
 //! [`their_program_is_not_told_of_a_deleted_device_either`].
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -462,11 +462,16 @@ fn of_a_soft_device() -> CaseResult<Interface> {
     }
 }
 
+/// Creates a device whose packets, also those within this machine, need the interface.
+fn on_the_interface(address: IpAddr) -> verbs::Result<Device> {
+    verbs::soft::builder().shared_memory(false).bind(address)
+}
+
 fn a_soft_device_outlives_its_interface() -> CaseResult {
     let interface = of_a_soft_device()?;
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let open = fds()?;
-    let device = verbs::soft::bind(ADDRESS.into())?;
+    let device = on_the_interface(ADDRESS.into())?;
     let context = device.open()?;
     let traffic = Traffic::start(&context)?;
     drop(interface);
@@ -555,8 +560,8 @@ fn a_soft_device_is_used_again_once_its_interface_is_back() -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let open = fds()?;
     // The near device, on the loopback interface, keeps its interface.
-    let near_device = verbs::soft::bind(Ipv4Addr::LOCALHOST.into())?;
-    let far_device = verbs::soft::bind(ADDRESS.into())?;
+    let near_device = on_the_interface(Ipv4Addr::LOCALHOST.into())?;
+    let far_device = on_the_interface(ADDRESS.into())?;
     let (near, far) = (near_device.open()?, far_device.open()?);
     let (near_events, far_events) = (near.async_events()?, far.async_events()?);
     let (near_pd, far_pd) = (near.alloc_pd()?, far.alloc_pd()?);
