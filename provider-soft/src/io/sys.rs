@@ -320,7 +320,7 @@ pub(crate) fn send_files(fd: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'
 
 /// `recvmsg(2)` of bytes and at most [`FILES`] descriptors from a Unix socket, without waiting.
 /// `flags` may be `MSG_PEEK`. Returns the number of bytes and the descriptors, or `None` at the end
-/// of the connection.
+/// of the connection or for an empty message.
 pub(crate) fn receive_files(
     fd: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -341,9 +341,6 @@ pub(crate) fn receive_files(
     if got < 0 {
         return Err(Errno::last());
     }
-    if got == 0 {
-        return Ok(None);
-    }
     #[allow(clippy::unnecessary_cast)]
     let len = rights.len.min(header.msg_controllen as usize);
     let is_rights = rights.level == libc::SOL_SOCKET && rights.kind == libc::SCM_RIGHTS;
@@ -351,7 +348,8 @@ pub(crate) fn receive_files(
     let files = rights.files.iter().take(count).filter(|file| **file >= 0);
     // SAFETY: the kernel has opened these descriptors for this call, so they have no other owner.
     let files = files.map(|file| unsafe { OwnedFd::from_raw_fd(*file) }).collect();
-    Ok(Some((got as usize, files)))
+    // An empty message, which is like the end, may have brought descriptors. They are closed here.
+    Ok((got > 0).then_some((got as usize, files)))
 }
 
 /// `setsockopt(2)` with a program of the classic BPF: `SO_ATTACH_REUSEPORT_CBPF` for a group of
