@@ -288,7 +288,19 @@ impl DeviceState {
         let _ = ppoll(&mut fds, Some(Duration::from_nanos(NAP).into()), None);
         if self.peers.is_some() && fds[1].any() == Some(true) {
             self.attend_peers();
+            self.pass_doorbell();
         }
+    }
+
+    /// Wakes the worker if it waits for a doorbell that this thread may have read.
+    #[cold]
+    fn pass_doorbell(&self) {
+        let mut guard = self.core.lock();
+        if guard.sleep.for_packets {
+            guard.sleep = Sleep::AWAKE;
+            self.wake();
+        }
+        self.leave(guard, self.now());
     }
 
     /// Checks everything for a poller.

@@ -1,7 +1,7 @@
 //! [`OwnSleep`], [`PeerSleep`]: a page with a counter that is odd while a device's threads sleep.
 //!
 //! A device has one page, which all its peers map. A receiver polls its rings while it is awake, so
-//! senders need no system call. Before it sleeps it makes the counter odd and looks at its rings
+//! senders need no system call. Before it sleeps it stores a new odd number and looks at its rings
 //! once more:
 //!
 //! ```text
@@ -12,6 +12,10 @@
 //! Of the two fences one is first. If it is the receiver's, the sender sees the odd counter.
 //! Otherwise the receiver sees the packet. The doorbell is a byte on a Unix socket and stays
 //! readable until the receiver reads it, so it may come before the receiver waits.
+//!
+//! Two threads of a device may sleep at the same time: the worker, and a poller for a moment. Each
+//! sleep has a new number, because the doorbell for the previous one may have been read. A poller
+//! that reads a doorbell wakes the worker, for which it may have been rung.
 
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -43,8 +47,8 @@ impl OwnSleep {
         self.file.as_fd()
     }
 
-    /// Marks the device as asleep. The caller then looks at all rings once more, and sleeps only if
-    /// all are empty. Does nothing more if the device is already asleep.
+    /// Marks the device as asleep, under a new number. The caller then looks at all rings once more,
+    /// and sleeps only if all are empty.
     pub(crate) fn begin(&self) {
         begin(self.memory.word(SLEEPS));
     }
@@ -81,7 +85,12 @@ impl PeerSleep {
 
 #[inline]
 fn begin(counter: &impl Counter) {
-    counter.set_odd();
+    loop {
+        let epoch = counter.load();
+        if counter.replace(epoch, epoch.wrapping_add(1) | 1) {
+            break;
+        }
+    }
     fence(Ordering::SeqCst);
 }
 
@@ -89,8 +98,8 @@ fn begin(counter: &impl Counter) {
 fn end(counter: &impl Counter) {
     let epoch = counter.load();
     if is_odd(epoch) {
-        // If it fails, another thread has ended this sleep.
-        counter.replace(epoch, epoch.wrapping_add(1));
+        // If it fails, another thread has ended this sleep, or begun one that it ends itself.
+        let _ = counter.replace(epoch, epoch.wrapping_add(1));
     }
 }
 
@@ -109,8 +118,9 @@ fn is_odd(epoch: u64) -> bool {
 /// A counter in own memory: an atomic, or the model checker's. Fences order its accesses.
 trait Counter {
     fn load(&self) -> u64;
-    fn set_odd(&self);
-    fn replace(&self, old: u64, new: u64);
+
+    /// Replaces a number, unless another thread has done so.
+    fn replace(&self, old: u64, new: u64) -> bool;
 }
 
 impl Counter for AtomicU64 {
@@ -120,13 +130,8 @@ impl Counter for AtomicU64 {
     }
 
     #[inline]
-    fn set_odd(&self) {
-        self.fetch_or(1, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn replace(&self, old: u64, new: u64) {
-        let _ = self.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+    fn replace(&self, old: u64, new: u64) -> bool {
+        self.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -149,13 +154,15 @@ mod tests {
         assert_eq!(peer.epoch_if_asleep(), None);
         own.begin();
         let first = peer.epoch_if_asleep();
+        assert!(first.is_some());
         own.begin();
-        assert!(first.is_some() && peer.epoch_if_asleep() == first, "it is the same sleep");
+        let second = peer.epoch_if_asleep();
+        assert!(second.is_some() && second != first, "a second thread sleeps");
         own.end();
         own.end();
         assert_eq!(peer.epoch_if_asleep(), None);
         own.begin();
-        assert!(peer.epoch_if_asleep().is_some_and(|epoch| Some(epoch) != first));
+        assert!(peer.epoch_if_asleep().is_some_and(|epoch| ![first, second].contains(&Some(epoch))));
     }
 
     #[test]
@@ -177,12 +184,8 @@ mod models {
             self.load(Ordering::Relaxed)
         }
 
-        fn set_odd(&self) {
-            self.fetch_or(1, Ordering::Relaxed);
-        }
-
-        fn replace(&self, old: u64, new: u64) {
-            let _ = self.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
+        fn replace(&self, old: u64, new: u64) -> bool {
+            self.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         }
     }
 
