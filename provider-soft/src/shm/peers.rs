@@ -18,7 +18,8 @@
 //!
 //! Two devices may connect to each other at the same time. The connection made by the device with
 //! the smaller identity stays: this device rejects the other connection, and the other device
-//! accepts this one although it has made its own.
+//! accepts this one although it has made its own. If none comes soon, because the device has ended
+//! meanwhile, the other one connects again.
 //!
 //! # Trust
 //! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
@@ -106,8 +107,11 @@ enum Connection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
-    /// This device has connected, or waits for a connection that the peer has made meanwhile.
+    /// This device has connected.
     Connecting,
+    /// The peer has rejected this device's connection because it has made one with precedence,
+    /// which arrives within this time.
+    Expected(Instant),
     /// Packets travel through the memory of this connection.
     Up(u64),
 }
@@ -122,6 +126,9 @@ pub(crate) enum Change {
 
 /// The longest wait for a peer's reply.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The time within which a connection with precedence arrives.
+const ARRIVAL: Duration = Duration::from_millis(500);
 
 /// The time within which a process that ends has closed its files.
 const ENDING: Duration = Duration::from_millis(500);
@@ -173,7 +180,7 @@ impl Peers {
         let deadline = Instant::now() + PATIENCE;
         let mut table = self.table();
         let Some(id) = self.find(&mut table, gid, slot) else { return };
-        while table.status.get(&id) == Some(&Status::Connecting) {
+        while matches!(table.status.get(&id), Some(Status::Connecting | Status::Expected(_))) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -199,6 +206,10 @@ impl Peers {
         for id in ids {
             match table.status.get(id) {
                 Some(Status::Connecting) => return Some(*id),
+                Some(Status::Expected(until)) if Instant::now() < *until => return Some(*id),
+                Some(Status::Expected(_)) => {
+                    table.status.remove(id);
+                }
                 Some(Status::Up(number)) => {
                     if table.connections.get(number).is_some_and(Connection::is_alive) {
                         return Some(*id);
@@ -318,8 +329,9 @@ impl Peers {
                 };
                 match message.filter(|message| message.id == id) {
                     Some(message) => self.begin(table, number, socket, segment, message, change),
-                    // The peer has made a connection with precedence, which is about to arrive.
-                    None if id < self.own => {}
+                    None if id < self.own => {
+                        table.status.insert(id, Status::Expected(Instant::now() + ARRIVAL));
+                    }
                     None => {
                         table.status.remove(&id);
                         self.settled.notify_all();
@@ -334,7 +346,9 @@ impl Peers {
         let is_connecting = table
             .connections
             .values()
-            .any(|connection| matches!(connection, Connection::Connecting(_, its, _) if *its == id));
+            .filter(|connection| matches!(connection, Connection::Connecting(_, its, _) if *its == id))
+            // Not to a device that has ended, and that this one has succeeded.
+            .any(Connection::is_alive);
         id != self.own && !(is_connecting && self.own < id)
     }
 
@@ -351,6 +365,8 @@ impl Peers {
         let Message { id, segment: its, sleep } = message;
         let _ = self.news.delete(&socket);
         if self.doorbells.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, number)).is_err() {
+            table.status.remove(&id);
+            self.settled.notify_all();
             return;
         }
         let (producer, consumer) = super::ring::ends(segment, its);
@@ -360,6 +376,8 @@ impl Peers {
             .connections
             .retain(|_, connection| !matches!(connection, Connection::Connecting(_, its, _) if *its == id));
         table.connections.insert(number, Connection::Up(Arc::clone(&socket), id));
+        // No other thread connects meanwhile.
+        table.status.insert(id, Status::Connecting);
         drop(table);
         change(Change::Begun(Box::new(Link::new(id, number, socket, producer, consumer, sleep))));
         self.table().status.insert(id, Status::Up(number));
@@ -416,8 +434,10 @@ impl Connection {
 
     /// Returns whether the other end is open.
     fn is_alive(&self) -> bool {
+        use nix::errno::Errno::{EAGAIN, EINTR};
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        !matches!(recv(self.socket().as_raw_fd(), &mut [0], flags), Ok(0))
+        // A peer that ends with doorbells unread resets the connection.
+        matches!(recv(self.socket().as_raw_fd(), &mut [0], flags), Ok(1..) | Err(EAGAIN | EINTR))
     }
 }
 
@@ -454,10 +474,11 @@ const MESSAGE: usize = 24;
 /// # Errors
 /// `EAGAIN` if it has not arrived; `EPROTO` if it is malformed; the errors of mapping its files.
 fn read_message(socket: BorrowedFd<'_>) -> Result<Message, Errno> {
-    let mut bytes = [0; MESSAGE];
+    // One byte more, because the kernel truncates a longer message.
+    let mut bytes = [0; MESSAGE + 1];
     let Some((MESSAGE, files)) = receive_files(socket, &mut bytes, 0)? else { return Err(Errno::PROTO) };
     let [segment, sleep] = <[OwnedFd; 2]>::try_from(files).map_err(|_| Errno::PROTO)?;
-    let (head, gid) = bytes.split_at(8);
+    let (head, gid) = bytes[..MESSAGE].split_at(8);
     if head[..4] != VERSION {
         return Err(Errno::PROTO);
     }
