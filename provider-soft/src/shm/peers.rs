@@ -25,7 +25,7 @@
 //! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
 //! this user. They also belong to the same network namespace, as abstract names do. The message of
 //! a connecting process is not proof of its address. Any process of this user could take the
-//! address itself.
+//! address itself. Connections without a message are few: the oldest makes way for the next one.
 //!
 //! The worker accepts, receives messages and installs links, or a poller that is woken first. It
 //! does so without waiting for the peer, so a stopped peer delays a caller of [`Peers::meet`] by at
@@ -94,6 +94,8 @@ struct Table {
     spare: SpareFd,
     /// The devices to connect to.
     wanted: Vec<PeerId>,
+    /// Whether the listener is not watched, because no descriptor was free for a connection.
+    is_deaf: bool,
 }
 
 #[derive(Debug)]
@@ -135,6 +137,9 @@ const ENDING: Duration = Duration::from_millis(500);
 
 /// The maximum number of connections. Further peers use UDP.
 const MAX_PEERS: usize = 1024;
+
+/// The maximum number of connections without a message. Devices send theirs at once.
+const MAX_SILENT: usize = 64;
 
 /// The number of the listener among the connections.
 const LISTENER: u64 = 0;
@@ -235,6 +240,9 @@ impl Peers {
     /// have begun or ended to `change`. Does nothing while another thread does so.
     pub(crate) fn attend(&self, mut change: impl FnMut(Change)) {
         let Ok(_attending) = self.attending.try_lock() else { return };
+        if self.table().is_deaf {
+            self.accept();
+        }
         let wanted = core::mem::take(&mut self.table().wanted);
         for PeerId { gid, slot } in wanted {
             let _ = self.find(&mut self.table(), gid, slot);
@@ -261,7 +269,7 @@ impl Peers {
     /// # Errors
     /// The device belongs to another user or machine; any errno of the system calls.
     fn connect(&self, table: &mut Table, id: PeerId) -> Result<(), Errno> {
-        if table.connections.len() >= MAX_PEERS {
+        if table.count(|connection| !connection.is_silent()) >= MAX_PEERS {
             return Err(Errno::USERS);
         }
         let socket = stream()?;
@@ -282,10 +290,29 @@ impl Peers {
     /// Accepts a connection of another device.
     fn accept(&self) {
         let mut table = self.table();
-        let Ok(socket) = table.spare.lend(|| accept(self.listener.as_fd())) else { return };
-        let is_own_user = Owner::from_stream(&socket).is_ok_and(Owner::is_own_user);
-        if table.spare.is_lent() || !is_own_user || table.connections.len() >= MAX_PEERS {
+        let accepted = table.spare.lend(|| accept(self.listener.as_fd()));
+        let is_deaf = !matches!(accepted, Ok(_) | Err(Errno::AGAIN | Errno::INTR));
+        if table.is_deaf != is_deaf {
+            // The listener stays readable. It is looked at again when something else happens.
+            let interest = if is_deaf { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
+            let is_changed = self.news.modify(&self.listener, &mut EpollEvent::new(interest, LISTENER));
+            table.is_deaf = is_deaf && is_changed.is_ok();
+        }
+        let Ok(socket) = accepted else { return };
+        if table.spare.is_lent() {
+            drop(socket);
+            table.spare = SpareFd::new();
             return;
+        }
+        let is_own_user = Owner::from_stream(&socket).is_ok_and(Owner::is_own_user);
+        if !is_own_user || table.count(|connection| !connection.is_silent()) >= MAX_PEERS {
+            return;
+        }
+        if table.count(Connection::is_silent) >= MAX_SILENT {
+            // Numbers grow, so the first one is the oldest.
+            let oldest = table.connections.iter().find(|(_, connection)| connection.is_silent());
+            let oldest = oldest.map(|(number, _)| *number);
+            oldest.and_then(|number| table.connections.remove(&number));
         }
         if let Ok(number) = self.watch(&mut table, socket.as_fd()) {
             table.connections.insert(number, Connection::Accepted(socket));
@@ -417,6 +444,13 @@ impl Peers {
     }
 }
 
+impl Table {
+    /// Returns the number of connections of a kind.
+    fn count(&self, is_counted: impl Fn(&Connection) -> bool) -> usize {
+        self.connections.values().filter(|connection| is_counted(connection)).count()
+    }
+}
+
 /// Readable while [`attend`](Peers::attend) has a connection to make.
 impl AsFd for Peers {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -430,6 +464,11 @@ impl Connection {
             Self::Accepted(socket) | Self::Connecting(socket, ..) => socket.as_fd(),
             Self::Up(socket, _) => socket.as_fd(),
         }
+    }
+
+    /// Returns whether the message of the connecting peer is expected.
+    fn is_silent(&self) -> bool {
+        matches!(self, Self::Accepted(_))
     }
 
     /// Returns whether the other end is open.
