@@ -1,0 +1,405 @@
+//! Packets through memory between processes: ends, stops, sleeps, forks and attacks of the peer.
+//!
+//! | module | content |
+//! |---|---|
+//! | `peer` | a process with a device, which executes commands, and its handle |
+//! | `hostile` | a process that performs the rendezvous by hand |
+//!
+//! This test has no harness, because it starts itself again as these processes.
+//!
+//! # Safety
+//! As argued in `common`; a child of `fork(2)` exits or calls `execv(2)` soon, or drops its objects
+//! while the parent's only other thread sleeps.
+#![allow(missing_docs, unsafe_code)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod hostile;
+mod peer;
+
+use std::net::IpAddr;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, eventually, own_address};
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
+use peer::{Files, How, Node, Peer, Place, Queue, cpu_time, files};
+use verbs::{QpType, WcStatus};
+
+/// Whether packets between the devices of [`common::open`] travel through memory.
+const SHARED_MEMORY: bool = true;
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some("peer") => return peer::run(),
+        Some("hostile") => return hostile::run(),
+        _ => {}
+    }
+    let only = std::env::args().nth(1).filter(|name| !name.starts_with('-'));
+    let cases: [(&str, fn()); 18] = [
+        ("requests_to_a_killed_peer_end_and_its_successor_is_met_again", killed),
+        ("a_device_that_was_about_to_be_met_by_a_killed_peer_is_met_by_its_successor", killed_meeting),
+        ("a_stopped_peer_delays_packets_to_others_only_for_a_moment", stopped),
+        ("processes_that_sleep_between_messages_lose_no_wake_up", both_asleep),
+        ("a_process_that_sleeps_beside_its_own_poller_loses_no_wake_up", asleep_beside_pollers),
+        ("a_process_that_sleeps_loses_no_wake_up_of_one_that_polls", one_asleep),
+        ("packets_to_another_user_use_udp", other_user),
+        ("packets_to_a_process_without_the_setting_use_udp", without_setting),
+        ("malformed_handshakes_are_rejected_and_leave_nothing_behind", malformed),
+        ("invalid_rings_end_their_link_and_no_other", invalid_rings),
+        ("silent_connections_neither_cost_time_nor_displace_honest_peers", silent),
+        ("a_flood_of_connections_displaces_no_honest_peer", flood),
+        ("children_that_exit_leave_the_link_to_their_parent", || fork("exit")),
+        ("children_that_execute_a_program_leave_the_link_to_their_parent", || fork("exec")),
+        ("children_that_drop_their_copies_leave_the_link_to_their_parent", || fork("drop")),
+        ("a_process_without_free_descriptors_stays_on_udp_at_rest", full),
+        ("two_processes_that_meet_at_the_same_moment_have_one_link", || crossing(false)),
+        ("two_processes_of_one_address_that_meet_have_one_link", || crossing(true)),
+    ];
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, case) in cases {
+        if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
+            continue;
+        }
+        if name.contains("another_user") && !geteuid().is_root() {
+            println!("SKIP shm.{name}: only root can start a process of another user");
+            skipped += 1;
+            continue;
+        }
+        let is_passed = std::panic::catch_unwind(case).is_ok();
+        println!("{} shm.{name}", if is_passed { "PASS" } else { "FAIL" });
+        if is_passed { passed += 1 } else { failed += 1 }
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The addresses of this process and of two others. The order of addresses decides which of two
+/// connections stays.
+fn own() -> IpAddr {
+    own_address(51)
+}
+
+fn below() -> IpAddr {
+    own_address(50)
+}
+
+fn above() -> IpAddr {
+    own_address(52)
+}
+
+/// A timeout code that is soon over: 4 ms, with three retries.
+const SOON: u8 = 10;
+
+/// No timer: a lost packet stays lost.
+const NEVER: u8 = 0;
+
+#[track_caller]
+fn assert_memory_alone(node: &Node, peer: &mut Peer) {
+    let (own, its) = (node.counters(), peer.counters());
+    assert!(own.shm_sent > 0 && its.shm_sent > 0, "{own:?} {its:?}");
+    assert_eq!([own.sent, own.received, its.sent, its.received], [0; 4], "{own:?} {its:?}");
+}
+
+fn killed() {
+    for address in [below(), above()] {
+        let node = Node::bind(own());
+        let idle = files();
+        for round in 0..5 {
+            eventually("the link of the last round is freed", || files() == idle);
+            let mut peer = Peer::start(address);
+            let mut end = node.queue(QpType::RC, SOON, true);
+            let place = peer.queue(QpType::RC, SOON, true);
+            // Less the pipe that the process prints to.
+            let Files { descriptors, mappings } = files();
+            let before = Files { descriptors: descriptors - 1, mappings };
+            peer.connect(&end.place());
+            end.connect(&place);
+            let (mut posted, mut ended) = (0, 0);
+            loop {
+                while posted - ended < 16 {
+                    end.write(posted, &place, 32 << 10);
+                    posted += 1;
+                }
+                let wc = end.next(How::Poll);
+                assert_eq!(wc.wr_id, ended);
+                ended += 1;
+                if wc.status != WcStatus::SUCCESS {
+                    assert_eq!(wc.status, WcStatus::RETRY_EXC_ERR, "round {round}");
+                    break;
+                }
+                if ended == 40 {
+                    peer.signal(Signal::SIGKILL);
+                }
+            }
+            assert!(ended > 40);
+            for _ in ended..posted {
+                assert_eq!(end.next(How::Poll).status, WcStatus::WR_FLUSH_ERR);
+            }
+            eventually("the link is freed", || files() == before);
+            drop(peer);
+            drop(end);
+            let sent = node.counters().sent;
+            let mut peer = Peer::start(address);
+            let mut end = node.meet(&mut peer, NEVER);
+            end.ping_pong(&mut peer, 100, How::Poll, How::Poll);
+            let (own, its) = (node.counters(), peer.counters());
+            assert_eq!((own.sent, its.sent, its.received), (sent, 0, 0), "round {round}: {own:?} {its:?}");
+        }
+    }
+}
+
+/// A process with precedence rejects this device's connection in favour of its own, and ends before
+/// it makes one.
+fn killed_meeting() {
+    let node = Node::bind(own());
+    let mut queue = node.queue(QpType::RC, SOON, true);
+    let rejecting = hostile::reject_one(below());
+    let place = queue.place();
+    queue.connect(&Place { gid: below().into(), ..place });
+    rejecting.join().unwrap();
+    let mut peer = Peer::start(below());
+    let mut datagrams = node.queue(QpType::UD, NEVER, true);
+    datagrams.aim(&peer.datagrams());
+    eventually("a datagram travels through memory", || {
+        datagrams.datagram();
+        node.counters().shm_sent > 0
+    });
+}
+
+fn stopped() {
+    let node = Node::bind(own());
+    let (mut halting, mut living) = (Peer::start(below()), Peer::start(above()));
+    // With a timer, because packets to a full ring are dropped.
+    let mut to_halting = node.meet(&mut halting, SOON + 4);
+    let mut to_living = node.meet(&mut living, NEVER);
+    let mut datagrams = node.queue(QpType::UD, NEVER, true);
+    datagrams.aim(&halting.datagrams());
+    to_halting.ping_pong(&mut halting, 10, How::Poll, How::Poll);
+    halting.stop();
+    let before = node.counters();
+    eventually("datagrams are dropped", || {
+        datagrams.datagram();
+        node.counters().shm_dropped > before.shm_dropped
+    });
+    for (own, its) in [(How::Poll, How::Poll), (How::Sleep, How::Sleep)] {
+        let (began, dropped) = (Instant::now(), node.counters().shm_dropped);
+        for _ in 0..50 {
+            for _ in 0..10 {
+                datagrams.datagram();
+            }
+            to_living.ping_pong(&mut living, 1, own, its);
+        }
+        assert_eq!(node.counters().shm_dropped, dropped + 500);
+        assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    }
+    halting.signal(Signal::SIGCONT);
+    to_halting.ping_pong(&mut halting, 100, How::Sleep, How::Sleep);
+    let dropped = node.counters().shm_dropped;
+    for _ in 0..100 {
+        datagrams.datagram();
+        to_halting.ping_pong(&mut halting, 1, How::Poll, How::Poll);
+    }
+    let after = node.counters();
+    assert_eq!((after.shm_dropped, after.sent), (dropped, 0), "{after:?}");
+}
+
+fn both_asleep() {
+    asleep(20_000, How::Sleep, How::Sleep, false);
+}
+
+fn asleep_beside_pollers() {
+    asleep(5_000, How::Sleep, How::Sleep, true);
+    asleep(5_000, How::Sleep, How::Poll, true);
+}
+
+fn one_asleep() {
+    asleep(10_000, How::Sleep, How::Poll, false);
+    asleep(10_000, How::Poll, How::Sleep, false);
+}
+
+/// Exchanges messages of a queue pair without timers. `beside`: in each process, another thread
+/// polls another queue of the device in bursts.
+fn asleep(count: u64, own: How, its: How, beside: bool) {
+    let node = Node::bind(self::own());
+    let mut peer = Peer::start(above());
+    let mut end = node.meet(&mut peer, NEVER);
+    if beside {
+        peer.execute("pollers");
+    }
+    let pollers = beside.then(|| node.start_poller());
+    end.ping_pong(&mut peer, count, own, its);
+    drop(pollers);
+    assert_memory_alone(&node, &mut peer);
+}
+
+fn other_user() {
+    stays_on_udp(|command| {
+        use std::os::unix::process::CommandExt as _;
+        command.uid(65_533).gid(65_533);
+    });
+}
+
+fn without_setting() {
+    stays_on_udp(|command| {
+        command.env("VERBS_SOFT", above().to_string()).env("VERBS_SOFT_SHM", "0");
+    });
+}
+
+fn stays_on_udp(change: impl Fn(&mut Command)) {
+    let node = Node::bind(own());
+    let mut peer = Peer::start_with(above(), change);
+    let mut end = node.meet(&mut peer, SOON + 4);
+    end.ping_pong(&mut peer, 100, How::Poll, How::Poll);
+    end.ping_pong(&mut peer, 100, How::Sleep, How::Sleep);
+    let (own, its) = (node.counters(), peer.counters());
+    assert_eq!((own.shm_sent, its.shm_sent), (0, 0), "{own:?} {its:?}");
+    assert!(own.sent > 0 && its.sent > 0);
+}
+
+fn malformed() {
+    let node = Node::bind(own());
+    let mut peer = Peer::start(above());
+    let mut end = node.meet(&mut peer, NEVER);
+    end.ping_pong(&mut peer, 10, How::Poll, How::Poll);
+    let before = files();
+    for what in hostile::MALFORMED {
+        let hostile = hostile::Hostile::start(what, &peer::name(own(), &end.place()), 20);
+        hostile.finish();
+        end.ping_pong(&mut peer, 10, How::Sleep, How::Sleep);
+        eventually(&format!("nothing of {what:?} is left"), || files() == before);
+    }
+    assert_memory_alone(&node, &mut peer);
+}
+
+fn invalid_rings() {
+    let node = Node::bind(own());
+    let mut peer = Peer::start(above());
+    let mut end = node.meet(&mut peer, NEVER);
+    end.ping_pong(&mut peer, 10, How::Poll, How::Poll);
+    let before = files();
+    for what in hostile::INVALID_RINGS {
+        let hostile = hostile::Hostile::start(what, &peer::name(own(), &end.place()), 5);
+        end.ping_pong(&mut peer, 10, How::Sleep, How::Sleep);
+        // The device closes the connection although the process lives.
+        hostile.finish();
+        end.ping_pong(&mut peer, 10, How::Poll, How::Poll);
+        eventually("nothing is left behind", || files() == before);
+    }
+    assert_memory_alone(&node, &mut peer);
+}
+
+fn silent() {
+    let node = Node::bind(own());
+    let mut peer = Peer::start(above());
+    let mut end = node.meet(&mut peer, NEVER);
+    end.ping_pong(&mut peer, 10, How::Sleep, How::Sleep);
+    for what in ["silent", "ring of packets"] {
+        let before = files();
+        let hostile = hostile::Hostile::start(what, &peer::name(own(), &end.place()), 1);
+        assert_idle(&mut end);
+        end.ping_pong(&mut peer, 100, How::Sleep, How::Sleep);
+        drop(hostile);
+        eventually("the connection is closed", || files() == before);
+    }
+    assert_memory_alone(&node, &mut peer);
+}
+
+fn flood() {
+    let node = Node::bind(own());
+    let mut peer = Peer::start(above());
+    let mut end = node.meet(&mut peer, NEVER);
+    end.ping_pong(&mut peer, 10, How::Sleep, How::Sleep);
+    let before = files();
+    let hostile = hostile::Hostile::start("silent", &peer::name(own(), &end.place()), 2000);
+    assert_idle(&mut end);
+    end.ping_pong(&mut peer, 100, How::Sleep, How::Sleep);
+    assert!(files().descriptors < before.descriptors + 100, "{:?}", files());
+    let mut other = Peer::start(below());
+    // `meet` connects the queue pair of the peer first, so the peer makes the connection.
+    let mut its = node.meet(&mut other, NEVER);
+    its.ping_pong(&mut other, 100, How::Sleep, How::Sleep);
+    assert_memory_alone(&node, &mut other);
+    drop((hostile, other, its));
+    eventually("the connections are closed", || files().mappings == before.mappings);
+}
+
+/// Fails if the process uses its processor while nothing happens.
+#[track_caller]
+fn assert_idle(queue: &mut Queue) {
+    let before = cpu_time();
+    let event = queue.wait_for_event(Duration::from_millis(200));
+    let used = cpu_time() - before;
+    assert!(!event && used < Duration::from_millis(50), "{used:?}");
+}
+
+fn fork(what: &str) {
+    let node = Node::bind(own());
+    let mut peer = Peer::start(above());
+    let mut end = node.meet(&mut peer, NEVER);
+    for _ in 0..5 {
+        end.ping_pong(&mut peer, 10, How::Sleep, How::Sleep);
+        let before = peer.files();
+        peer.execute(&format!("fork {what}"));
+        end.ping_pong(&mut peer, 10, How::Sleep, How::Sleep);
+        assert_eq!(peer.files(), before);
+    }
+    assert_memory_alone(&node, &mut peer);
+}
+
+fn full() {
+    let node = Node::bind(own());
+    let mut peer = Peer::start(above());
+    let place = peer.datagrams();
+    let name = peer::name(above(), &place);
+    let mut datagrams = node.queue(QpType::UD, NEVER, true);
+    datagrams.aim(&place);
+    peer.execute("fill");
+    // Each time, the device has refused connections, and the program takes the last descriptor.
+    for round in 0..4 {
+        let hostile = hostile::Hostile::start("short message", &name, 3);
+        let received = peer.counters().received;
+        datagrams.datagram();
+        eventually("a datagram arrives by UDP", || peer.counters().received > received);
+        let used = peer.idle();
+        assert!(used < Duration::from_millis(50), "round {round}: {used:?}");
+        drop(hostile);
+        peer.execute("fill");
+    }
+    assert_eq!((node.counters().shm_sent, peer.counters().shm_sent), (0, 0));
+    peer.execute("empty");
+    eventually("a later connection is accepted", || {
+        datagrams.datagram();
+        node.counters().shm_sent > 0
+    });
+}
+
+fn crossing(is_shared: bool) {
+    for round in 0..50 {
+        let addresses = if is_shared { [above(); 2] } else { [below(), above()] };
+        let [mut left, mut right] = addresses.map(Peer::start);
+        let [from, to] = [&mut left, &mut right].map(|peer| peer.queue(QpType::RC, NEVER, true));
+        let before = [left.files(), right.files()];
+        left.tell(&format!("connect {to}"));
+        right.tell(&format!("connect {from}"));
+        assert_eq!([left.next(), right.next()], ["ok"; 2]);
+        left.tell("ping 20 Poll");
+        right.tell("pong 20 Poll");
+        assert_eq!([left.next(), right.next()], ["done"; 2]);
+        for peer in [&mut left, &mut right] {
+            let counters = peer.counters();
+            assert!(counters.shm_sent >= 20, "round {round}: {counters:?}");
+            assert_eq!((counters.sent, counters.received), (0, 0), "round {round}: {counters:?}");
+        }
+        for (peer, before) in [&mut left, &mut right].into_iter().zip(before) {
+            // The connection; both segments and the peer's page.
+            let one = Files { descriptors: before.descriptors + 1, mappings: before.mappings + 3 };
+            let mut now = peer.files();
+            eventually("one link is left", || {
+                now = peer.files();
+                now == one
+            });
+        }
+    }
+}

@@ -1,0 +1,549 @@
+//! [`Node`] and [`Queue`], used by both sides; [`Peer`]: a process with both that executes commands.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::process::{ChildStdin, Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::time::TimeValLike as _;
+use nix::sys::wait::WaitStatus;
+use nix::unistd::{ForkResult, Pid, execv, fork, geteuid};
+use provider_soft::{Counters, Soft, SoftDevice};
+use verbs::state::Reset;
+use verbs::{Ah, Context, CqInit, Gid, NamedProvider, QpType, RtsAttr, SendOp, UdAddr, Wc, WcStatus};
+
+use crate::common::{
+    Arena, End, NO_PEER, PATIENCE, Process, QKEY, Remote, Shape, eventually, gid, path, recv, send,
+    wait_for_child,
+};
+
+/// How a process waits for completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Poll,
+    /// Waits for the events of the armed queue.
+    Sleep,
+}
+
+impl How {
+    fn parse(text: &str) -> Self {
+        match text {
+            "Poll" => Self::Poll,
+            "Sleep" => Self::Sleep,
+            other => panic!("{other}"),
+        }
+    }
+}
+
+/// The other end of a connection, as a line of text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) gid: Gid,
+    pub(crate) remote: Remote,
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+}
+
+impl Place {
+    fn parse(line: &str) -> Self {
+        let words: Vec<u128> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
+        let [gid, qp_num, psn, addr, rkey] = words[..] else { panic!("{line}") };
+        let remote = Remote { qp_num: qp_num as u32, psn: psn as u32 };
+        Self { gid: Gid(gid.to_be_bytes()), remote, addr: addr as u64, rkey: rkey as u32 }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gid, remote: Remote { qp_num, psn }, addr, rkey } = self;
+        write!(f, "{} {qp_num} {psn} {addr} {rkey}", u128::from_be_bytes(gid.0))
+    }
+}
+
+/// The descriptors of a process and its mappings of links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Files {
+    pub(crate) descriptors: usize,
+    pub(crate) mappings: usize,
+}
+
+/// Returns those of this process.
+pub(crate) fn files() -> Files {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mappings = maps.lines().filter(|line| line.contains("memfd:verbs-soft")).count();
+    Files { descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count(), mappings }
+}
+
+/// Returns the processor time that this process has used.
+pub(crate) fn cpu_time() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(micros.cast_unsigned())
+}
+
+/// Returns the abstract name under which the device of a queue pair is met.
+pub(crate) fn name(address: IpAddr, place: &Place) -> String {
+    format!("verbs-soft/link/1/{}/{address}%0/4791/{}", geteuid(), place.remote.qp_num >> 16)
+}
+
+/// A device.
+#[derive(Debug)]
+pub(crate) struct Node {
+    context: Context<Soft>,
+}
+
+impl Node {
+    /// Opens the device of `VERBS_SOFT`, or else one at an address.
+    pub(crate) fn bind(address: IpAddr) -> Self {
+        let context = if std::env::var_os("VERBS_SOFT").is_some() {
+            verbs::devices().unwrap().find("soft0").unwrap().open_as::<Soft>().unwrap()
+        } else {
+            Context::from_raw(Soft::open(&SoftDevice::bind(address).unwrap()).unwrap())
+        };
+        Self { context }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.context.raw().counters()
+    }
+
+    pub(crate) fn queue(&self, qp_type: QpType, timeout: u8, events: bool) -> Queue {
+        let rts = RtsAttr { timeout, retry_cnt: 3, ..Shape::default().rts };
+        let shape = Shape { rts, events, ..Shape::for_type(qp_type) };
+        let end = End::new(&self.context, &shape);
+        let arena = Arena::new(&end.pd, ARENA);
+        let (reset, rts) = (Some(end), None);
+        let gid = gid(&self.context);
+        Queue { reset, rts, arena, shape, gid, ah: None, wcs: VecDeque::new(), armed: false, sends: 0 }
+    }
+
+    /// Connects a new queue pair to a new one of a process.
+    pub(crate) fn meet(&self, peer: &mut Peer, timeout: u8) -> Queue {
+        let mut queue = self.queue(QpType::RC, timeout, true);
+        let place = peer.queue(QpType::RC, timeout, true);
+        peer.connect(&queue.place());
+        queue.connect(&place);
+        queue
+    }
+
+    /// Starts a thread that polls another queue of the device, in bursts with pauses.
+    pub(crate) fn start_poller(&self) -> Poller {
+        let mut cq = self.context.create_cq(&CqInit::new(1)).unwrap();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while stopped.recv_timeout(Duration::from_micros(300)) == Err(RecvTimeoutError::Timeout) {
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_micros(500) {
+                    assert!(cq.poll().next().is_none());
+                }
+            }
+        });
+        Poller { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+/// A thread that polls until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A queue pair with its completion queue and memory.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    reset: Option<End<Reset>>,
+    rts: Option<End>,
+    arena: Arena,
+    shape: Shape,
+    gid: Gid,
+    /// The destination of datagrams.
+    ah: Option<(Ah<Soft>, u32)>,
+    /// Completions that were not asked for yet.
+    wcs: VecDeque<Wc>,
+    armed: bool,
+    /// The number of sends without a completion.
+    sends: u32,
+}
+
+impl Queue {
+    pub(crate) fn place(&self) -> Place {
+        let remote = match (&self.reset, &self.rts) {
+            (Some(end), _) => Remote::from_qp(&end.qp),
+            (None, Some(end)) => Remote::from_qp(&end.qp),
+            (None, None) => unreachable!("it is reset or connected"),
+        };
+        Place { gid: self.gid, remote, addr: self.arena.addr(), rkey: self.arena.rkey() }
+    }
+
+    /// Connects it, and posts receives.
+    pub(crate) fn connect(&mut self, place: &Place) {
+        let end = self.reset.take().expect("it is not connected");
+        let remote = if self.shape.qp_type == QpType::UD { NO_PEER } else { place.remote };
+        let mut end = end.connect(&self.shape, place.gid, remote);
+        for number in 0..RECVS {
+            recv(&mut end.qp, number, &[self.arena.sge(recv_range(number))]);
+        }
+        self.rts = Some(end);
+    }
+
+    /// Connects a datagram queue pair, which sends to this place.
+    pub(crate) fn aim(&mut self, place: &Place) {
+        self.connect(place);
+        let ah = self.end().pd.create_ah(&path(place.gid)).unwrap();
+        self.ah = Some((ah, place.remote.qp_num));
+    }
+
+    fn end(&mut self) -> &mut End {
+        self.rts.as_mut().expect("it is connected")
+    }
+
+    /// Waits for the next completion.
+    pub(crate) fn next(&mut self, how: How) -> Wc {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(wc) = self.wcs.pop_front() {
+                return wc;
+            }
+            let end = self.rts.as_mut().expect("it is connected");
+            let mut completions = end.cq.poll();
+            while let Some(mut completion) = completions.next() {
+                self.wcs.push_back(completion.to_wc());
+            }
+            drop(completions);
+            if how == How::Poll || !self.wcs.is_empty() {
+                assert!(Instant::now() < deadline, "no completion within {PATIENCE:?}");
+            } else if self.armed {
+                assert!(self.wait_for_event(PATIENCE), "no event within {PATIENCE:?}: a lost wake-up");
+            } else {
+                end.cq.req_notify(false).unwrap();
+                self.armed = true;
+            }
+        }
+    }
+
+    /// Waits for an event of the queue, and returns whether there was one.
+    pub(crate) fn wait_for_event(&mut self, timeout: Duration) -> bool {
+        if !self.armed {
+            self.end().cq.req_notify(false).unwrap();
+            self.armed = true;
+        }
+        let channel = self.end().channel.as_ref().expect("the queue has events");
+        let event = channel.wait(Some(timeout)).unwrap().is_some();
+        self.armed = !event;
+        event
+    }
+
+    /// Posts a write of the first bytes of the arena into the peer's memory.
+    pub(crate) fn write(&mut self, wr_id: u64, place: &Place, len: usize) {
+        let sge = [self.arena.sge(0..len)];
+        let op = SendOp::RdmaWrite { remote_addr: place.addr, rkey: place.rkey };
+        send(&mut self.end().qp, wr_id, op, &sge);
+    }
+
+    /// Sends a datagram and waits until it has left.
+    pub(crate) fn datagram(&mut self) {
+        let (ah, remote_qpn) = self.ah.as_ref().expect("it has a destination");
+        let to = UdAddr { av: ah.av(), remote_qpn: *remote_qpn, remote_qkey: QKEY };
+        let end = self.rts.as_mut().expect("it is connected");
+        send(&mut end.qp, 0, SendOp::UdSend { to }, &[self.arena.sge(0..1000)]);
+        assert_eq!(self.next(How::Poll).status, WcStatus::SUCCESS);
+    }
+
+    /// Sends a message with a number at its begin and end.
+    fn send_number(&mut self, number: u64, how: How) {
+        while self.sends >= 16 {
+            let wc = self.next(how);
+            assert!(!wc.opcode.is_recv(), "the peer sends one message at a time");
+            self.sent(&wc);
+        }
+        for at in [0, LEN - 8] {
+            self.arena.write(at, &number.to_ne_bytes());
+        }
+        let sge = [self.arena.sge(0..LEN)];
+        send(&mut self.end().qp, 0, SendOp::Send, &sge);
+        self.sends += 1;
+    }
+
+    fn sent(&mut self, wc: &Wc) {
+        assert_eq!(wc.status, WcStatus::SUCCESS);
+        self.sends -= 1;
+    }
+
+    /// Waits for a message with this number.
+    fn recv_number(&mut self, number: u64, how: How) {
+        let wc = loop {
+            let wc = self.next(how);
+            if wc.opcode.is_recv() {
+                break wc;
+            }
+            self.sent(&wc);
+        };
+        assert_eq!(wc.status, WcStatus::SUCCESS);
+        let range = recv_range(wc.wr_id);
+        let got = [0, LEN - 8].map(|at| self.arena.number(range.start + at));
+        assert_eq!(got, [number; 2]);
+        let sge = [self.arena.sge(range)];
+        recv(&mut self.end().qp, wc.wr_id, &sge);
+    }
+
+    fn ping(&mut self, count: u64, how: How) {
+        for number in 1..=count {
+            self.send_number(number, how);
+            self.recv_number(!number, how);
+        }
+    }
+
+    fn pong(&mut self, count: u64, how: How) {
+        for number in 1..=count {
+            self.recv_number(number, how);
+            self.send_number(!number, how);
+        }
+    }
+
+    /// Exchanges messages with the process of the connected queue pair.
+    pub(crate) fn ping_pong(&mut self, peer: &mut Peer, count: u64, own: How, its: How) {
+        peer.tell(&format!("pong {count} {its:?}"));
+        self.ping(count, own);
+        assert_eq!(peer.next(), "done");
+    }
+}
+
+/// The length of a message: two packets.
+const LEN: usize = 1500;
+const ARENA: usize = 64 << 10;
+const RECVS: u64 = 4;
+
+fn recv_range(number: u64) -> core::ops::Range<usize> {
+    let start = (32 << 10) + number as usize * 2048;
+    start..start + 2048
+}
+
+/// Counters of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packets {
+    pub(crate) shm_sent: u64,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+}
+
+/// A process that executes commands.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    process: Process,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Peer {
+    pub(crate) fn start(address: IpAddr) -> Self {
+        Self::start_with(address, |_| {})
+    }
+
+    pub(crate) fn start_with(address: IpAddr, change: impl Fn(&mut Command)) -> Self {
+        Self::start_as(&["peer", &address.to_string()], change)
+    }
+
+    /// Starts this program with arguments, and waits for its first line.
+    pub(crate) fn start_as(args: &[&str], change: impl Fn(&mut Command)) -> Self {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(args).env_remove("VERBS_SOFT").stdin(Stdio::piped()).stdout(Stdio::piped());
+        change(&mut command);
+        let mut child = command.spawn().expect("this program starts again");
+        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        let mut peer = Self { process: Process(child), stdin, lines: lines(stdout) };
+        assert_eq!(peer.next(), "begun");
+        peer
+    }
+
+    pub(crate) fn tell(&mut self, command: &str) {
+        writeln!(self.stdin, "{command}").expect("the process reads");
+    }
+
+    #[track_caller]
+    pub(crate) fn next(&mut self) -> String {
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no line of the process: {error}"))
+    }
+
+    /// Returns the reply to a command.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, command: &str) -> String {
+        self.tell(command);
+        self.next()
+    }
+
+    #[track_caller]
+    pub(crate) fn execute(&mut self, command: &str) {
+        assert_eq!(self.ask(command), "ok", "{command}");
+    }
+
+    pub(crate) fn queue(&mut self, qp_type: QpType, timeout: u8, events: bool) -> Place {
+        let qp_type = if qp_type == QpType::UD { "ud" } else { "rc" };
+        Place::parse(&self.ask(&format!("new {qp_type} {timeout} {events}")))
+    }
+
+    pub(crate) fn connect(&mut self, place: &Place) {
+        self.execute(&format!("connect {place}"));
+    }
+
+    /// Returns a new datagram queue pair.
+    pub(crate) fn datagrams(&mut self) -> Place {
+        let place = self.queue(QpType::UD, 0, true);
+        self.connect(&place);
+        place
+    }
+
+    pub(crate) fn counters(&mut self) -> Packets {
+        let line = self.ask("counters");
+        let numbers: Vec<_> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
+        let [shm_sent, sent, received] = numbers[..] else { panic!("{line}") };
+        Packets { shm_sent, sent, received }
+    }
+
+    pub(crate) fn files(&mut self) -> Files {
+        let line = self.ask("files");
+        let (descriptors, mappings) = line.split_once(' ').expect("two numbers");
+        Files { descriptors: descriptors.parse().unwrap(), mappings: mappings.parse().unwrap() }
+    }
+
+    /// Returns the processor time that the process uses while it waits for nothing.
+    pub(crate) fn idle(&mut self) -> Duration {
+        Duration::from_micros(self.ask("idle").parse().expect("microseconds"))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.process.0.id().cast_signed()), signal).expect("the process exists");
+    }
+
+    /// Stops all threads.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.process.0.id());
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            stat.rsplit(") ").next().is_some_and(|state| state.starts_with('T'))
+        };
+        eventually("the process stops", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
+    }
+}
+
+/// Returns the lines printed by a process, as they arrive.
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines() {
+            if send.send(line.expect("text")).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Executes commands until the standard input ends.
+pub(crate) fn run() -> ExitCode {
+    let address = std::env::args().nth(2).expect("an address").parse().expect("an address");
+    let mut node = Some(Node::bind(address));
+    let (mut queues, mut pollers, mut taken) = (Vec::<Queue>::new(), Vec::new(), Vec::new());
+    println!("begun");
+    for line in std::io::stdin().lines() {
+        let line = line.expect("text");
+        let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let words: Vec<_> = rest.split(' ').collect();
+        let its = node.as_ref().expect("it lives");
+        match (command, &words[..]) {
+            ("new", [qp_type, timeout, events]) => {
+                let qp_type = if *qp_type == "ud" { QpType::UD } else { QpType::RC };
+                let queue = its.queue(qp_type, timeout.parse().unwrap(), *events == "true");
+                println!("{}", queue.place());
+                queues.push(queue);
+                // The one of the last test stays, because a datagram queue pair may be second.
+                if queues.len() > 2 {
+                    queues.remove(0);
+                }
+            }
+            ("connect", _) => {
+                queues.last_mut().expect("a queue").connect(&Place::parse(rest));
+                println!("ok");
+            }
+            ("ping" | "pong", [count, how]) => {
+                let (count, how) = (count.parse().unwrap(), How::parse(how));
+                let is_connected = |queue: &&mut Queue| queue.shape.qp_type == QpType::RC;
+                let queue = queues.iter_mut().rev().find(is_connected).expect("a connected queue pair");
+                if command == "ping" {
+                    queue.ping(count, how);
+                } else {
+                    queue.pong(count, how);
+                }
+                println!("done");
+            }
+            ("counters", _) => {
+                let Counters { shm_sent, sent, received, .. } = its.counters();
+                println!("{shm_sent} {sent} {received}");
+            }
+            ("files", _) => {
+                let Files { descriptors, mappings } = files();
+                println!("{descriptors} {mappings}");
+            }
+            ("pollers", _) => {
+                pollers.push(its.start_poller());
+                println!("ok");
+            }
+            ("fill", _) => {
+                let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+                setrlimit(Resource::RLIMIT_NOFILE, 100, hard).unwrap();
+                taken.extend(core::iter::from_fn(|| File::open("/dev/null").ok()));
+                println!("ok");
+            }
+            ("empty", _) => {
+                taken.clear();
+                println!("ok");
+            }
+            ("idle", _) => {
+                let (before, stdin) = (cpu_time(), std::io::stdin());
+                let ready = poll(&mut [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)], 200_u8).unwrap();
+                assert_eq!(ready, 0, "the other side waits for the reply");
+                println!("{}", (cpu_time() - before).as_micros());
+            }
+            ("fork", [what]) => {
+                // SAFETY: the process has one other thread, the device's. It sleeps, so it holds no
+                // lock of the allocator.
+                match unsafe { fork() }.expect("fork") {
+                    ForkResult::Child => {
+                        if *what == "exec" {
+                            let _ = execv::<&core::ffi::CStr>(c"/bin/true", &[c"true"]);
+                            std::process::exit(1);
+                        }
+                        if *what == "drop" {
+                            queues.clear();
+                            drop(node.take());
+                        }
+                        std::process::exit(0)
+                    }
+                    ForkResult::Parent { child } => {
+                        assert_eq!(wait_for_child(child), WaitStatus::Exited(child, 0));
+                        println!("ok");
+                    }
+                }
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    ExitCode::SUCCESS
+}
