@@ -1,7 +1,7 @@
 //! Which packets travel through memory, and what ends that.
 
-use provider_soft::{Counters, Soft, SoftDevice};
-use verbs::{Context, NamedProvider, QpType, SendOp, UdAddr};
+use provider_soft::{CheckedMemory, Counters, Soft, SoftDevice};
+use verbs::{AccessFlags, Context, Dm, DmAttr, Mr, NamedProvider, QpType, SendOp, UdAddr};
 
 use crate::common::*;
 
@@ -43,6 +43,106 @@ fn packets_of_connected_queue_pairs_travel_through_memory_from_the_first_on() {
             assert!(counters.shm_sent_bytes > 50 * 5000, "{counters:?}");
         }
         assert_eq!(counters(&a.context).shm_sent, counters(&b.context).shm_received);
+    }
+}
+
+/// Registers memory of one kind.
+type Make<'a> = &'a dyn Fn(&End) -> Target;
+
+/// Memory of one kind that receives messages.
+enum Target {
+    Arena(Arena),
+    Device(Dm<Soft>, Mr<Soft>),
+}
+
+impl Target {
+    fn write(&self, bytes: &[u8]) {
+        match self {
+            Self::Arena(arena) => arena.write(0, bytes),
+            Self::Device(dm, _) => dm.copy_to(0, bytes).unwrap(),
+        }
+    }
+
+    fn read(&self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0xaa; len];
+        match self {
+            Self::Arena(arena) => return arena.read(0..len),
+            Self::Device(dm, _) => dm.copy_from(0, &mut bytes).unwrap(),
+        }
+        bytes
+    }
+
+    fn mr(&self) -> &Mr<Soft> {
+        let (Self::Arena(Arena { mr, .. }) | Self::Device(_, mr)) = self;
+        mr
+    }
+}
+
+#[test]
+fn a_message_of_any_length_at_any_offset_changes_no_other_byte_of_any_kind_of_memory() {
+    const LEN: usize = 3000;
+    let checked = || {
+        let device = SoftDevice::builder().checked_memory(CheckedMemory::All).auto().unwrap();
+        Context::from_raw(Soft::open(&device).unwrap())
+    };
+    let own = AccessFlags::LOCAL_WRITE;
+    let all = own | REMOTE;
+    let arena = |access| move |end: &End| Target::Arena(Arena::with_access(&end.pd, LEN, access));
+    let device = |end: &End| {
+        let dm = end.context.alloc_dm(&DmAttr { length: LEN as u64, log_align: 0 }).unwrap();
+        let mr = end.pd.reg_dm_mr(&dm, 0, LEN, all).unwrap();
+        Target::Device(dm, mr)
+    };
+    let kinds: [(Context<Soft>, Make<'_>); 5] = [
+        (open(), &arena(own)),
+        (open(), &arena(all)),
+        (open(), &arena(all | AccessFlags::ON_DEMAND)),
+        (checked(), &arena(all)),
+        (open(), &device),
+    ];
+    for (kind, (context, target)) in kinds.iter().enumerate() {
+        let (mut a, mut b) = pair_on(&open(), context, &Shape::default());
+        let (from, target) = (Arena::new(&a.pd, LEN + 16), target(&b));
+        let mut n = 0;
+        for (len, offset) in
+            [1, 60, 100, 255, 1024, 2600].into_iter().flat_map(|len| (0..17).map(move |at| (len, at)))
+        {
+            let (sent, place) = (pattern(n, len), offset..offset + len);
+            let source = 8 + n % 8..8 + n % 8 + len;
+            from.write(source.start, &sent);
+            target.write(&[0x55; LEN]);
+            let wr_id = n as u64;
+            let sge = [target.mr().sge(place.clone())];
+            let (remote_addr, rkey) = (target.mr().addr() + offset as u64, target.mr().rkey());
+            let op = match n % 4 {
+                0 => Some(SendOp::Send),
+                1 => Some(SendOp::SendWithImm { imm_data: 7 }),
+                2 if kind > 0 => Some(SendOp::RdmaWrite { remote_addr, rkey }),
+                _ => None,
+            };
+            if let Some(op) = op {
+                let is_send = n % 4 < 2;
+                if is_send {
+                    recv(&mut b.qp, wr_id, &sge);
+                }
+                send(&mut a.qp, wr_id, op, &[from.sge(source)]);
+                wait_ok(&mut a.cq, wr_id);
+                if is_send {
+                    wait_ok(&mut b.cq, wr_id);
+                }
+            } else {
+                let op =
+                    SendOp::RdmaRead { remote_addr: from.addr() + source.start as u64, rkey: from.rkey() };
+                send(&mut b.qp, wr_id, op, &sge);
+                wait_ok(&mut b.cq, wr_id);
+            }
+            let mut expected = vec![0x55; LEN];
+            expected[place].copy_from_slice(&sent);
+            assert!(target.read(LEN) == expected, "{len} bytes at {offset} of memory {kind}, message {n}");
+            n += 1;
+        }
+        assert_eq!(counters(context).received, 0);
+        assert!(counters(context).shm_received > n as u64);
     }
 }
 
