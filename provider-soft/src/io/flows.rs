@@ -1,8 +1,9 @@
-//! Prepared ICRC states of recent peers.
+//! The ICRC of packets, with prepared states of recent peers.
 
 use std::net::IpAddr;
 
-use roce::wire::icrc::{Flow, Icrc};
+use roce::wire::ICRC_LEN;
+use roce::wire::icrc::{Flow, Icrc, compute};
 
 /// A direct-mapped cache, because the preparation of a state costs more than the CRC of a short
 /// packet.
@@ -40,6 +41,15 @@ impl Flows {
         };
         let mixed = fold(flow.src).rotate_left(5) ^ fold(flow.dst) ^ u32::from(flow.src_port).rotate_left(11);
         (mixed.wrapping_mul(0x9e37_79b1) >> 26) as usize % Self::LEN
+    }
+}
+
+/// Writes the ICRC of a packet into its last 4 bytes.
+#[inline]
+pub(super) fn seal(packet: &mut [u8], icrc: Icrc, ip_id: u16) {
+    let seed = icrc.seed(ip_id, true, packet.len());
+    if let Some((covered, end)) = packet.split_last_chunk_mut::<ICRC_LEN>() {
+        *end = compute(seed, covered).to_le_bytes();
     }
 }
 

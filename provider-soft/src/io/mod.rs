@@ -21,7 +21,7 @@
 //! | [`groups`] | multicast: a socket for each group |
 //! | [`faults`] | packets lost, doubled, damaged, delayed on purpose |
 //! | [`capture`] | copies of packets in a pcap file |
-//! | [`flows`] | prepared ICRC states of recent peers |
+//! | [`flows`] | the ICRC of packets, with prepared states of recent peers |
 //! | [`address`] | GIDs, IP addresses, socket names |
 //! | [`control`] | ancillary data as bytes |
 //! | [`counters`] | packets sent, received and lost, with reasons |

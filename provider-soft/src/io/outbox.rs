@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 
 use roce::engine::{Gid, Path};
-use roce::wire::icrc::{Flow, Icrc, compute};
+use roce::wire::icrc::{Flow, Icrc};
 use roce::wire::packet::MAX_PACKET_LEN;
 use roce::wire::{ICRC_LEN, bth};
 use verbs_core::Errno;
@@ -33,7 +33,7 @@ use super::address::{Name, address_of};
 use super::capture::{Capture, Direction, Headers};
 use super::control::Control;
 use super::counters::Counts;
-use super::flows::Flows;
+use super::flows::{Flows, seal};
 use super::socket::Socket;
 use super::sys::{self, Message};
 
@@ -427,14 +427,5 @@ impl Group {
         let mut found = false;
         self.control.for_each(|level, kind, _| found |= (level, kind) == (libc::SOL_UDP, libc::UDP_SEGMENT));
         found
-    }
-}
-
-/// Writes the ICRC of a packet into its last 4 bytes.
-#[inline]
-pub(super) fn seal(packet: &mut [u8], icrc: Icrc, ip_id: u16) {
-    let seed = icrc.seed(ip_id, true, packet.len());
-    if let Some((covered, end)) = packet.split_last_chunk_mut::<ICRC_LEN>() {
-        *end = compute(seed, covered).to_le_bytes();
     }
 }

@@ -18,7 +18,7 @@ use verbs_core::{Errno, host_address};
 use super::address::{Name, address_of, gid_of, loopback_of};
 use super::capture::{Capture, Direction, Headers};
 use super::counters::{Counters, Counts};
-use super::outbox::seal;
+use super::flows::seal;
 use super::share::{self, Membership};
 use super::sys;
 use crate::io::link::Interface;

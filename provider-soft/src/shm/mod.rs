@@ -59,10 +59,10 @@
 //! word, in the same cache line as a short packet. The ends share no tail index.
 //!
 //! The producer needs free memory for a longest record and 6144 bytes behind it. These are for
-//! acknowledgements that a process owes before it ends, and for the header behind a record. It reads
-//! `consumed` only if the last value read shows too little. The consumer stores `consumed` each
-//! time it has consumed another quarter of the ring. This suffices: when the ring is empty, less
-//! than a quarter is consumed and not yet stored. The other three quarters are more than the
+//! acknowledgements that a process owes before it ends, and for the header behind a record. It
+//! reads `consumed` only if the last value read shows too little. The consumer stores `consumed`
+//! each time it has consumed another quarter of the ring. This suffices: when the ring is empty,
+//! less than a quarter is consumed and not yet stored. The other three quarters are more than the
 //! producer needs.
 //!
 //! A producer without room may poll [`has_room`](ring::Producer::has_room), or set `waits` with

@@ -194,8 +194,8 @@ impl Peers {
         }
     }
 
-    /// Returns the identity of this device, if the queue pairs with this address and upper 8 bits of
-    /// their numbers are its own.
+    /// Returns the identity of this device, if the queue pairs with this address and upper 8 bits
+    /// of their numbers are its own.
     pub(crate) fn own_id(&self, gid: Gid, slot: u8) -> Option<PeerId> {
         Some(self.own).filter(|own| gid == own.gid && (slot == own.slot || own.slot == 0))
     }

@@ -327,8 +327,8 @@ const SEGMENT_LEN: usize = HEADER_LEN + RING_LEN;
 const HEADER_LEN: usize = 4096;
 const RING_LEN: usize = 61_440;
 
-/// The bytes kept free for acknowledgements behind the data of a process that ends: 30 of them, even
-/// if the end of the ring is skipped.
+/// The bytes kept free for acknowledgements behind the data of a process that ends: 30 of them,
+/// even if the end of the ring is skipped.
 const RESERVE: usize = 6144;
 
 /// The last byte is the version of the layout.

@@ -47,8 +47,8 @@ impl OwnSleep {
         self.file.as_fd()
     }
 
-    /// Marks the device as asleep, under a new number. The caller then looks at all rings once more,
-    /// and sleeps only if all are empty.
+    /// Marks the device as asleep, under a new number. The caller then looks at all rings once
+    /// more, and sleeps only if all are empty.
     pub(crate) fn begin(&self) {
         begin(self.memory.word(SLEEPS));
     }

@@ -1,4 +1,5 @@
-//! [`Node`] and [`Queue`], used by both sides; [`Peer`]: a process with both that executes commands.
+//! [`Node`] and [`Queue`], used by both sides; [`Peer`]: a process with both that executes
+//! commands.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,7 +27,7 @@ use crate::common::{
     wait_for_child,
 };
 
-/// How a process waits for completions.
+/// The way a process waits for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Poll,

@@ -61,8 +61,8 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         if self.fits() { Ok(true) } else { self.look() }
     }
 
-    /// Returns whether a packet of this length fits into all free memory, including the part that is
-    /// kept free for short packets.
+    /// Returns whether a packet of this length fits into all free memory, including the part that
+    /// is kept free for short packets.
     ///
     /// # Errors
     /// The errors of [`has_room`](Self::has_room).
@@ -107,8 +107,8 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         self.position = self.position.wrapping_add(step);
     }
 
-    /// Returns whether the longest record and the reserve behind it are free, by the last value read
-    /// of `consumed`.
+    /// Returns whether the longest record and the reserve behind it are free, by the last value
+    /// read of `consumed`.
     #[inline]
     fn fits(&self) -> bool {
         let (_, step) = O::SHAPE.after(self.at, O::SHAPE.longest_packet);
@@ -400,6 +400,7 @@ const UNPUBLISHED: u64 = 0;
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub(crate) mod hostile;
 #[cfg(all(test, loom))]
+#[path = "tests/models.rs"]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
