@@ -58,6 +58,7 @@ use crate::device::settings::Settings;
 use crate::device::state::DeviceState;
 use crate::io::link::PortWatch;
 use crate::io::{Membership, Socket};
+use crate::shm::peers::Peers;
 
 /// A live device. Dropping the last reference stops it.
 #[derive(Debug)]
@@ -81,9 +82,20 @@ impl Device {
         settings: Settings,
         is_auto: bool,
     ) -> Result<Arc<Self>, Errno> {
-        // Before the device, because both need much of the caller's stack.
+        // Before the device, because all need much of the caller's stack.
         let link = PortWatch::on(&socket);
-        let shared = DeviceState::new(name, socket, link, guid, settings)?;
+        let peers = settings.shared_memory.then(|| Peers::listen(&socket)).flatten();
+        let shared = DeviceState::new(name, socket, link, peers, guid, settings)?;
+        Self::start(name, shared, is_auto)
+    }
+
+    /// Starts the worker of a new device. Out of line: its values would be on the stack while the
+    /// device is created.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `EAGAIN` as for [`new`](Self::new).
+    #[inline(never)]
+    fn start(name: &str, shared: Arc<DeviceState>, is_auto: bool) -> Result<Arc<Self>, Errno> {
         room::check(room::CALL)?;
         exit::remember(&shared);
         let its = Arc::clone(&shared);

@@ -124,6 +124,7 @@ impl DeviceState {
         name: &str,
         socket: Socket,
         PortWatch { link, port }: PortWatch,
+        peers: Option<Box<Peers>>,
         guid: Guid,
         settings: Settings,
     ) -> Result<Arc<Self>, Errno> {
@@ -131,10 +132,6 @@ impl DeviceState {
         let config = limits::config(socket.rcvbuf(), socket.slot(), settings.strict_ports);
         let injector = settings.faults.map(|faults| Injector::new(&faults, name));
         let origin = Instant::now();
-        let peers = Some(&socket).filter(|_| settings.shared_memory);
-        let peers = peers
-            .and_then(|socket| Peers::listen(socket.gid(), socket.slot(), socket.scope(), socket.port()))
-            .map(Box::new);
         Ok(Arc::new(Self {
             name: name.into(),
             gid: socket.gid(),

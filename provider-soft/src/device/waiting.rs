@@ -1,12 +1,11 @@
-//! [`Waiting`]: how a thread that polls an empty queue gives its processor away.
+//! [`Waiting`]: gives the processor away while a thread polls an empty queue.
 //!
-//! A thread that polls spins, which is the fastest way to wait while it has a processor to itself.
-//! After some polls without a result it yields, because the awaited message may come from a program
-//! that needs this processor. On a busy machine a yield costs a whole slice of another program,
-//! some milliseconds, in which nothing wakes the thread. A yield that takes longer than [`SLICE`]
-//! therefore shows that processors are short. For the next [`CROWDED`] nanoseconds the thread
-//! sleeps instead, until a packet arrives or for [`NAP`] at most. The kernel prefers a thread that
-//! has slept to those that have not.
+//! Spinning is the fastest way to wait while a thread has a processor to itself. After some polls
+//! without a result the thread yields, because the awaited message may come from a program that
+//! needs this processor. On a busy machine a yield costs a slice of another program: some
+//! milliseconds, and no packet ends it. A yield longer than [`SLICE`] therefore shows that
+//! processors are short. For the next [`CROWDED`] nanoseconds the thread sleeps instead, until a
+//! packet arrives or for [`NAP`] at most. The kernel's scheduler prefers threads that have slept.
 //!
 //! | the last yield | the program | the thread |
 //! |---|---|---|
@@ -14,8 +13,8 @@
 //! | was long | polls this device alone, again and again | sleeps until a packet arrives |
 //! | was long | also polls other devices, or does other work between its polls | yields |
 //!
-//! The last row is for a sleep that no packet of another device would end. A program does other
-//! work if its polls are further apart than [`APART`].
+//! The last row exists because packets of another device do not end the sleep. A program does
+//! other work if its polls are further apart than [`APART`].
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -33,7 +32,7 @@ pub(crate) struct Waiting {
 /// A yield of this many nanoseconds means that another program has run.
 const SLICE: u64 = 20_000;
 
-/// The time in nanoseconds for which a long yield shows that processors are short.
+/// Nanoseconds after a long yield during which processors count as short.
 const CROWDED: u64 = 10_000_000;
 
 /// The longest sleep in nanoseconds. The kernel may add 50 µs.

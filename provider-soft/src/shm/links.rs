@@ -41,7 +41,7 @@ pub(crate) struct Link {
     connection: Option<Connection>,
     producer: Producer,
     consumer: Consumer,
-    /// The peer's sleep for which the doorbell was rung last.
+    /// The peer's sleep at the last doorbell.
     rung: u32,
     /// Whether a doorbell is due because packets were sent or taken.
     has_sent: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Link {
     is_new: bool,
     /// The number of packets that may be taken.
     ready: u32,
-    /// The time since when there is no room.
+    /// The time when the ring became full.
     full_since: Option<Time>,
     /// Whether packets are dropped because the peer takes none.
     is_stalled: bool,
@@ -69,19 +69,23 @@ pub(crate) struct Links {
     /// The index of the device's link to itself.
     own: Option<usize>,
     /// The routes to recent destinations, in a direct-mapped cache.
-    routes: Box<[Route; Links::ROUTES]>,
+    routes: Box<[Route]>,
     /// Destinations without a link, for the worker to look up.
     wanted: Vec<PeerId>,
+    /// The time of the next look-up of any destination.
+    next_lookup: Time,
     /// Whether the last packets came through memory rather than the socket.
     is_hot: bool,
     /// The number of looks since the socket was looked at.
     looks: u32,
+    /// The number of looks at the socket that a new link has waited for.
+    drained: u32,
     /// Whether packets were left in a ring after the last scan.
     more: bool,
     /// Whether a link has no room.
     is_blocked: bool,
     /// A received packet.
-    packet: Box<[u8; MAX_PACKET_LEN]>,
+    packet: Box<[u8]>,
 }
 
 /// The way to a destination.
@@ -107,11 +111,18 @@ pub(crate) enum Scan {
 /// The number of the connection that a device's link to itself does not have.
 const OWN: u64 = u64::MAX;
 
-/// The time in nanoseconds for which a peer without room delays packets to others.
+/// The longest time, in nanoseconds, that a full ring delays packets to other peers.
 const HOLD: u64 = 5_000_000;
 
 /// The time in nanoseconds after which a destination without a link is looked up again.
 const LOOKUP: u64 = 1_000_000_000;
+
+/// The time in nanoseconds between look-ups. A program may send to thousands of hosts.
+const LOOKUP_PAUSE: u64 = 1_000_000;
+
+/// The looks at the socket after which it holds no packet from before a link began, even if others
+/// keep arriving: it has no room for more.
+const DRAINED: u32 = 1024;
 
 /// The maximum number of packets of a link that become ready at once.
 const READY: u32 = 32;
@@ -217,13 +228,16 @@ impl Default for Links {
         Self {
             links: Vec::new(),
             own: None,
-            routes: Box::new([Route::NONE; Self::ROUTES]),
+            // Vectors, because an array would be on the stack first.
+            routes: vec![Route::NONE; Self::ROUTES].into_boxed_slice(),
             wanted: Vec::new(),
+            next_lookup: Time(0),
             is_hot: false,
             looks: 0,
+            drained: 0,
             more: false,
             is_blocked: false,
-            packet: Box::new([0; MAX_PACKET_LEN]),
+            packet: vec![0; MAX_PACKET_LEN].into_boxed_slice(),
         }
     }
 }
@@ -231,7 +245,7 @@ impl Default for Links {
 impl Links {
     const ROUTES: usize = 256;
 
-    /// Returns whether there is no link.
+    /// Returns whether all packets use the socket.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.links.is_empty()
@@ -247,6 +261,7 @@ impl Links {
         }
         self.links.push(link);
         self.routes.fill(Route::NONE);
+        self.drained = 0;
     }
 
     /// Returns whether packets of the device to itself wait. No doorbell announces them.
@@ -296,10 +311,15 @@ impl Links {
         // belong to one device.
         let is_its = |link: &Link| link.id.gid == id.gid && (link.id.slot == id.slot || link.id.slot == 0);
         let link = self.links.iter().rposition(is_its);
-        if link.is_none() && self.wanted.len() < READY as usize {
-            self.wanted.push(id);
+        let mut until = now + LOOKUP;
+        if link.is_none() {
+            if now >= self.next_lookup {
+                self.next_lookup = now + LOOKUP_PAUSE;
+                self.wanted.push(id);
+            } else {
+                until = self.next_lookup;
+            }
         }
-        let until = now + LOOKUP;
         self.routes[Route::index(&id)] = Route { id, link: link.map(|link| link as u16), until };
         link
     }
@@ -316,7 +336,8 @@ impl Links {
             if link.ready == 0 && link.consumer.is_empty() {
                 continue;
             }
-            if link.is_new {
+            if link.is_new && self.drained < DRAINED {
+                self.drained += 1;
                 return Scan::NeedsSocket;
             }
             match link.consumer.count(READY) {

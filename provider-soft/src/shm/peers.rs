@@ -13,7 +13,7 @@
 //!                 └─ refused ─► -    └── Accepted ◄── a connection to the own name
 //! ```
 //!
-//! Whatever fails here leaves packets on UDP. Each name is looked up again after a while
+//! Whatever fails here leaves packets on UDP. A destination is looked up again after a second
 //! ([`Links`](super::links::Links)).
 //!
 //! Two devices may connect to each other at the same time. The connection made by the device with
@@ -54,7 +54,7 @@ use crate::io::address::address_of;
 use crate::io::names::{is_reached, pause};
 use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
-use crate::io::{accept, effective_user, receive_files, send_files};
+use crate::io::{Socket, accept, effective_user, receive_files, send_files};
 
 /// A device of this machine: its address, and its slot of the address or 0 if it shares it with no
 /// process.
@@ -150,9 +150,10 @@ const BATCH: usize = 16;
 impl Peers {
     /// Begins to listen for other devices. Returns `None` if this is impossible: a sandbox forbids
     /// Unix sockets or memory files.
-    pub(crate) fn listen(gid: Gid, slot: u8, scope: u32, port: u16) -> Option<Self> {
-        let own = PeerId { gid, slot };
-        Self::try_listen(own, scope, port).ok()
+    #[inline(never)]
+    pub(crate) fn listen(socket: &Socket) -> Option<Box<Self>> {
+        let own = PeerId { gid: socket.gid(), slot: socket.slot() };
+        Self::try_listen(own, socket.scope(), socket.port()).map(Box::new).ok()
     }
 
     fn try_listen(own: PeerId, scope: u32, port: u16) -> Result<Self, Errno> {

@@ -336,7 +336,7 @@ const SEGMENT_MAGIC: u64 = u64::from_be_bytes(*b"vrbring\x01");
 
 const _: () = assert!(SEGMENT_LEN == 64 << 10);
 
-#[cfg(all(any(test, fuzzing), not(loom)))]
+#[cfg(all(test, not(loom)))]
 impl OwnSegment {
     /// Returns a second way to write the segment, for a hostile owner. The segment has no ends.
     pub(super) fn hostile(&self) -> HostileOwner {
@@ -345,10 +345,10 @@ impl OwnSegment {
 }
 
 /// A process that writes arbitrary words into its own segment.
-#[cfg(all(any(test, fuzzing), not(loom)))]
+#[cfg(all(test, not(loom)))]
 pub(super) struct HostileOwner(Own);
 
-#[cfg(all(any(test, fuzzing), not(loom)))]
+#[cfg(all(test, not(loom)))]
 impl HostileOwner {
     /// Stores a word of the header.
     pub(super) fn store_consumed(&self, value: u64) {

@@ -396,6 +396,10 @@ impl DeviceCore {
             });
         }
         let mut has_sent = false;
+        if self.blocked {
+            // A link without room is given up even while the socket has none.
+            self.links.is_blocked(now);
+        }
         while !self.blocked {
             if self.spent.is_all() && urgency != Urgency::Owed {
                 self.left = true;

@@ -397,7 +397,7 @@ const _: () = assert!(PACKET + bth::LEN == 32);
 /// The header of a record that the producer has not published.
 const UNPUBLISHED: u64 = 0;
 
-#[cfg(all(any(test, fuzzing), not(loom)))]
+#[cfg(all(test, not(loom)))]
 pub(crate) mod hostile;
 #[cfg(all(test, loom))]
 #[path = "tests/models.rs"]
