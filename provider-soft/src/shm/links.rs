@@ -139,19 +139,7 @@ impl Link {
         consumer: Consumer,
         sleep: PeerSleep,
     ) -> Self {
-        Self {
-            id,
-            number,
-            connection: Some(Connection { socket, sleep }),
-            producer,
-            consumer,
-            rung: 0,
-            has_sent: false,
-            is_new: true,
-            ready: 0,
-            full_since: None,
-            is_stalled: false,
-        }
+        Self::with(id, number, Some(Connection { socket, sleep }), producer, consumer)
     }
 
     /// Returns the link of a device to itself.
@@ -168,10 +156,20 @@ impl Link {
         let [first, second] = [map(&segments[0])?, map(&segments[1])?];
         let [one, other] = segments;
         let ((producer, _), (_, consumer)) = (ends(one, second), ends(other, first));
-        Ok(Self {
+        Ok(Self::with(id, OWN, None, producer, consumer))
+    }
+
+    fn with(
+        id: PeerId,
+        number: u64,
+        connection: Option<Connection>,
+        producer: Producer,
+        consumer: Consumer,
+    ) -> Self {
+        Self {
             id,
-            number: OWN,
-            connection: None,
+            number,
+            connection,
             producer,
             consumer,
             rung: 0,
@@ -180,7 +178,7 @@ impl Link {
             ready: 0,
             full_since: None,
             is_stalled: false,
-        })
+        }
     }
 
     /// Wakes the peer, if it sleeps and was not woken from this sleep.

@@ -194,7 +194,7 @@ impl Own {
             return Err(Errno::from_raw(libc::EFBIG));
         }
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        // Before Linux 6.3 there is no such flag. Later kernels may insist on it.
+        // The flag exists since Linux 6.3, and later kernels can be set to require it.
         let file = match memfd_create(NAME, flags | NOEXEC_SEAL) {
             Err(nix::Error::EINVAL) => memfd_create(NAME, flags),
             other => other,

@@ -15,7 +15,7 @@
 //!
 //! Two threads of a device may sleep at the same time: the worker, and a poller for a moment. Each
 //! sleep has a new number, because the doorbell for the previous one may have been read. A poller
-//! that reads a doorbell wakes the worker, for which it may have been rung.
+//! that reads a doorbell wakes the worker too, because both may have been asleep.
 
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

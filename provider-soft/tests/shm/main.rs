@@ -153,8 +153,8 @@ fn killed() {
     }
 }
 
-/// A process with precedence rejects this device's connection in favour of its own, and ends before
-/// it makes one.
+/// A process with precedence rejects this device's connection in favour of the one it makes, and
+/// ends before it makes one.
 fn killed_meeting() {
     let node = Node::bind(own());
     let mut queue = node.queue(QpType::RC, SOON, true);

@@ -77,7 +77,7 @@ pub(crate) struct Files {
     pub(crate) mappings: usize,
 }
 
-/// Returns those of this process.
+/// Returns the files of this process.
 pub(crate) fn files() -> Files {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mappings = maps.lines().filter(|line| line.contains("memfd:verbs-soft")).count();
@@ -91,7 +91,7 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::from_micros(micros.cast_unsigned())
 }
 
-/// Returns the abstract name under which the device of a queue pair is met.
+/// Returns the abstract name of the device of a queue pair.
 pub(crate) fn name(address: IpAddr, place: &Place) -> String {
     format!("verbs-soft/link/1/{}/{address}%0/4791/{}", geteuid(), place.remote.qp_num >> 16)
 }
@@ -176,7 +176,7 @@ pub(crate) struct Queue {
     gid: Gid,
     /// The destination of datagrams.
     ah: Option<(Ah<Soft>, u32)>,
-    /// Completions that were not asked for yet.
+    /// Completions not returned yet.
     wcs: VecDeque<Wc>,
     armed: bool,
     /// The number of sends without a completion.
