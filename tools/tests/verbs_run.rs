@@ -203,7 +203,8 @@ fn the_rest_looks_as_before(place: &Place) -> Result<(), Skip> {
         ls /sys/devices | grep -v '^soft$'
         ls /sys/devices/system/cpu | head
         ls -l /dev/ | grep -v -e infiniband -e ptmx -e '^total' |
-            awk '/^d/ { print $1, $NF; next } { print $1, $5, $6, $NF }'
+            awk '/^d/ { print $1, $NF; next } /^l/ { print $1, $(NF-2), $NF; next }
+                { print $1, $5, $6, $NF }'
         stat -c '%n %d %i' /dev/pts /dev/shm /dev/mqueue /dev/hugepages 2>/dev/null
         stat -Lc '%F %a %t %T' /dev/null /dev/zero /dev/urandom /dev/ptmx
         stat -f -c %T /dev/shm
