@@ -2,23 +2,31 @@
 //! in them.
 //!
 //! The linker replaces the C library's other cancellation points in `libibverbs.so.1`
-//! (`c-abi/image/src/cancellation.rs`). It leaves these two alone, because they are called by other
-//! names: `__read` and `__poll`.
+//! (`c-abi/image/src/cancellation.rs`). It leaves these alone: `read` and `poll` by their other
+//! names `__read` and `__poll`, and `pthread_testcancel`.
 //!
 //! Cancelling a thread does not run the destructors of its active calls. A wait therefore holds no
 //! lock, and the thread [keeps](keeping) each value that must be dropped at its end.
 //!
+//! # Signals
+//! `read(2)` continues after a signal whose handler has `SA_RESTART`; `poll(2)` never does. A
+//! thread that works for its device waits in `poll(2)`, and no call tells which signal has ended
+//! it. It continues if all handlers of the process have `SA_RESTART`, except handlers of faults.
+//!
 //! # Safety
-//! The functions are `read(2)` and `poll(2)`. They unwind if the thread is cancelled.
+//! The functions are `read(2)`, `poll(2)` and `pthread_testcancel(3)`. They unwind if the thread is
+//! cancelled.
 #![allow(unsafe_code)]
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
-use std::os::fd::RawFd;
+use core::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
 use std::thread::LocalKey;
 
 use libc::{POLLIN, nfds_t, pollfd, size_t, ssize_t};
 use verbs_core::Errno;
+use verbs_core::provider::{Awaited, DeviceOps, Next, WAIT_FILES, Wait};
 
 /// Declares functions that unwind when their thread is cancelled. With `panic = "abort"`, Rust
 /// would abort on an unwind through the ABI "C-unwind", but lets it pass through "C".
@@ -36,7 +44,10 @@ unwinding! {
     fn cancellable_read(fd: c_int, buf: *mut c_void, length: size_t) -> ssize_t;
     #[link_name = "__poll"]
     fn cancellable_poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    fn pthread_testcancel();
 }
+
+const NO_LIMIT: c_int = -1;
 
 /// Reads one record from a descriptor; waits for it unless the program has set `O_NONBLOCK`.
 /// Returns whether it read the whole record; otherwise `errno` is set.
@@ -54,13 +65,90 @@ pub(crate) unsafe fn read_record<T>(fd: RawFd, record: &mut T) -> bool {
 /// # Errors
 /// The errno of `poll(2)`, notably `EINTR`.
 pub(crate) fn readable(fd: RawFd) -> Result<(), Errno> {
-    const NO_LIMIT: c_int = -1;
-    let mut fds = pollfd { fd, events: POLLIN, revents: 0 };
-    // SAFETY: one descriptor is passed.
-    match unsafe { cancellable_poll(&raw mut fds, 1, NO_LIMIT) } {
+    any_readable(&mut [pollfd { fd, events: POLLIN, revents: 0 }])
+}
+
+fn any_readable(fds: &mut [pollfd]) -> Result<(), Errno> {
+    // SAFETY: the pointer and the number are those of a slice.
+    match unsafe { cancellable_poll(fds.as_mut_ptr(), fds.len() as nfds_t, NO_LIMIT) } {
         -1 => Err(Errno::last()),
         _ => Ok(()),
     }
+}
+
+thread_local! {
+    /// The wait of a thread that sleeps.
+    static SLEEPING: Cell<Option<Box<dyn Wait>>> = const { Cell::new(None) };
+}
+
+/// Reads one record of 8 bytes from a socket of a device that has [waits](DeviceOps::waits), as
+/// [`read_record`] does. A thread that has to wait works for the device meanwhile.
+///
+/// # Errors
+/// Any errno of `recv(2)` and `poll(2)`.
+pub(crate) fn receive_record(fd: RawFd, device: &dyn DeviceOps) -> Result<u64, Errno> {
+    // SAFETY: this thread holds no lock and no value.
+    unsafe { pthread_testcancel() };
+    let mut waiting = None;
+    loop {
+        let mut record = 0_u64;
+        let buf = (&raw mut record).cast();
+        // SAFETY: the buffer has the given length.
+        let len = unsafe { libc::recv(fd, buf, size_of::<u64>(), libc::MSG_DONTWAIT) };
+        match len {
+            -1 => match Errno::last() {
+                Errno::INTR => continue,
+                Errno::AGAIN => {}
+                errno => return Err(errno),
+            },
+            8 => return Ok(record),
+            _ => return Err(Errno::IO),
+        }
+        let mut wait = match waiting.take() {
+            Some(wait) => wait,
+            None if is_nonblocking(fd) => return Err(Errno::AGAIN),
+            None => device.waits().ok_or(Errno::OPNOTSUPP)?.start(Awaited::Event),
+        };
+        if wait.work() == Next::Look {
+            waiting = Some(wait);
+            continue;
+        }
+        let mut fds = [pollfd { fd, events: POLLIN, revents: 0 }; 1 + WAIT_FILES];
+        let mut count = 1;
+        for file in wait.files().into_iter().flatten() {
+            fds[count].fd = file.as_raw_fd();
+            count += 1;
+        }
+        let sleep = || match any_readable(&mut fds[..count]) {
+            Err(Errno::INTR) if handlers_restart() => Ok(()),
+            result => result,
+        };
+        waiting = Some(keeping(&SLEEPING, wait, sleep)?);
+    }
+}
+
+fn is_nonblocking(fd: RawFd) -> bool {
+    // SAFETY: the call takes no pointer.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags != -1 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Returns whether calls continue after each of the program's signal handlers. A fault has its
+/// cause in the running code, so it interrupts no wait.
+fn handlers_restart() -> bool {
+    const FAULTS: [c_int; 7] =
+        [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
+    (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)).all(|signal| {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: nothing is changed, and the buffer has the type. An all-zero action is valid.
+        let action = unsafe {
+            // Fails for the signals of the C library, whose handlers restart.
+            libc::sigaction(signal, core::ptr::null(), action.as_mut_ptr());
+            action.assume_init()
+        };
+        matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+            || action.sa_flags & libc::SA_RESTART != 0
+    })
 }
 
 /// Calls `wait` while the thread keeps `value`, which is dropped if the thread is cancelled in the

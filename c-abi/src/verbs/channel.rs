@@ -13,10 +13,12 @@ use std::os::fd::IntoRawFd as _;
 use verbs_core::Errno;
 
 use crate::abi::c::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex};
-use crate::abi::errno::{fail, fail_null, not_null, not_null_or_minus_one, not_null_or_null, refused};
+use crate::abi::errno::{
+    fail, fail_null, not_null, not_null_or_minus_one, not_null_or_null, refuse, refused,
+};
 use crate::handle::context::{device_ops, verb};
 use crate::handle::object::context_of;
-use crate::handle::wait::read_record;
+use crate::handle::wait::{read_record, receive_record};
 use crate::verbs::event::with_mutex;
 
 /// Adds `change` to a channel's number of completion queues.
@@ -75,8 +77,18 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
 ) -> c_int {
     not_null_or_minus_one!(channel);
     let mut handle = 0_u64;
-    // SAFETY: the channel is live.
-    if !unsafe { read_record((*channel).fd, &mut handle) } {
+    // SAFETY: the channel and its context are live.
+    let (fd, device) = unsafe { ((*channel).fd, device_ops((*channel).context)) };
+    if device.waits().is_some() {
+        match receive_record(fd, device) {
+            Ok(record) => handle = record,
+            Err(errno) => {
+                refuse(errno);
+                return -1;
+            }
+        }
+    // SAFETY: a record of the kernel's channel is a `u64`.
+    } else if !unsafe { read_record(fd, &mut handle) } {
         return -1;
     }
     let queue = handle as *mut ibv_cq;

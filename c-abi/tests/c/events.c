@@ -1,6 +1,8 @@
 /* Completion and asynchronous events: descriptors are real, and destroying an object waits until
  * the events read are acknowledged. */
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 
@@ -176,6 +178,75 @@ static void a_completion_queue_waits_for_acknowledgements(void)
 	IS(ibv_destroy_comp_channel(channel), 0);
 }
 
+static atomic_int signals;
+
+static void count_signal(int signal)
+{
+	(void)signal;
+	signals++;
+}
+
+/* A thread that waits for an event, and the outcome of its wait. */
+struct waiter {
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	int result, error;
+	atomic_bool is_over;
+};
+
+static void *wait_for_event(void *argument)
+{
+	struct waiter *waiter = argument;
+	void *cq_context;
+	waiter->result = ibv_get_cq_event(waiter->channel, &waiter->cq, &cq_context);
+	waiter->error = errno;
+	waiter->is_over = true;
+	return NULL;
+}
+
+/* As a read(2) of the channel, a wait continues after a handler with SA_RESTART, and ends with EINTR
+ * after another. */
+static void a_signal_ends_a_wait_unless_its_handler_restarts_calls(void)
+{
+	struct sigaction restarts = { .sa_handler = count_signal, .sa_flags = SA_RESTART };
+	struct sigaction ends = { .sa_handler = count_signal }, before;
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct side side = side_with(channel, NULL);
+	struct waiter waiter = { .channel = channel };
+	pthread_t thread;
+	IS(sigaction(SIGUSR1, &restarts, &before), 0);
+	IS(ibv_req_notify_cq(side.cq, 0), 0);
+	IS(pthread_create(&thread, NULL, wait_for_event, &waiter), 0);
+	for (int i = 0; i < 5; i++) {
+		int count = signals;
+		/* At some time between its start and its sleep, or in its sleep. */
+		CHECK(waits(thread));
+		IS(pthread_kill(thread, SIGUSR1), 0);
+		COMES_TRUE(signals > count);
+	}
+	CHECK(waits(thread) && !waiter.is_over);
+	loop_message(&side);
+	IS(pthread_join(thread, NULL), 0);
+	CHECK(waiter.result == 0 && waiter.cq == side.cq);
+	ibv_ack_cq_events(side.cq, 1);
+	success_of(side.cq);
+	success_of(side.cq);
+
+	waiter.is_over = false;
+	IS(sigaction(SIGUSR1, &ends, NULL), 0);
+	IS(pthread_create(&thread, NULL, wait_for_event, &waiter), 0);
+	for (double deadline = seconds() + DEADLINE_SECONDS; !waiter.is_over;) {
+		CHECK(seconds() < deadline);
+		IS(pthread_kill(thread, SIGUSR1), 0);
+		sched_yield();
+	}
+	IS(pthread_join(thread, NULL), 0);
+	CHECK(waiter.result == -1 && waiter.error == EINTR);
+	IS(sigaction(SIGUSR1, &before, NULL), 0);
+	destroy_side(&side);
+	IS(ibv_destroy_comp_channel(channel), 0);
+}
+
 static atomic_bool is_enough;
 
 static void *try_to_destroy_cq(void *cq)
@@ -313,8 +384,9 @@ int main(int argc, char **argv)
 	for (int i = 0; i < rounds(argc, argv); i++) {
 		events_come_when_they_are_asked_for();
 		a_full_channel_blocks_no_thread_and_loses_no_event(false);
-	a_full_channel_blocks_no_thread_and_loses_no_event(true);
+		a_full_channel_blocks_no_thread_and_loses_no_event(true);
 		a_completion_queue_waits_for_acknowledgements();
+		a_signal_ends_a_wait_unless_its_handler_restarts_calls();
 		a_completion_queue_in_use_survives_attempts_to_destroy_it();
 		a_queue_pair_waits_for_acknowledgements();
 		a_shared_receive_queue_raises_its_limit();

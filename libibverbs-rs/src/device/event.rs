@@ -120,7 +120,7 @@ impl AsyncEvents {
     /// Same as [`next_event`](Self::next_event); any errno of `ppoll(2)`.
     #[doc(alias = "ibv_get_async_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
-        wait(&self.file, timeout, VERB, &self.registry, || self.next_event())
+        wait(&self.file, None, timeout, VERB, &self.registry, || self.next_event())
     }
 
     /// Returns an iterator that waits for each event without limit. It ends only after returning an

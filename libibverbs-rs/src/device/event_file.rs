@@ -1,13 +1,17 @@
 //! Event files: reading records, and waiting for them.
+//!
+//! A thread that waits at a soft device works for it meanwhile ([`WaitOps`]).
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
+use verbs_core::provider::{Awaited, Next, WAIT_FILES, Wait, WaitOps};
 use verbs_core::{Cause, Errno, Result};
 
 use crate::handle::registry::Registry;
@@ -35,9 +39,11 @@ pub(crate) fn read_record(
     }
 }
 
-/// Calls `next` until it returns an event; waits in between until the file is readable.
+/// Calls `next` until it returns an event; waits in between until the file is readable. `waits` is
+/// the device that raises the events, if the thread can work for it.
 pub(crate) fn wait<T>(
     file: &File,
+    waits: Option<&Arc<dyn WaitOps>>,
     timeout: Option<Duration>,
     verb: &'static str,
     registry: &Registry,
@@ -45,25 +51,66 @@ pub(crate) fn wait<T>(
 ) -> Result<Option<T>> {
     // A deadline beyond the clock's range means no deadline.
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut wait = None;
     loop {
         if let Some(event) = next()? {
             return Ok(Some(event));
         }
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLIN)];
-        match ppoll(&mut fds, left.map(TimeSpec::from_duration), None) {
-            Ok(0) if left.is_some_and(|left| left.is_zero()) => return Ok(None),
-            // The file of a removed device. Reading it returns `EIO` since Linux 6.4 but `EAGAIN`
-            // on older kernels, where this loop would spin.
-            Ok(_) if fds[0].revents().is_some_and(|ready| ready == PollFlags::POLLERR) => {
-                // An event may have arrived between the last look and the removal.
+        let is_late = left.is_some_and(|left| left.is_zero());
+        if !is_late && let Some(waits) = waits {
+            let wait = wait.get_or_insert_with(|| Arc::clone(waits).start(Awaited::Event));
+            if wait.work() == Next::Look {
+                continue;
+            }
+        }
+        let ready = match sleep(Some(file.as_fd()), wait.as_deref(), left) {
+            Ok(ready) => ready,
+            Err(errno) => return Err(registry.error(verb, errno)),
+        };
+        match ready {
+            Some(PollFlags::POLLERR) => {
+                // The file of a removed device. Reading it returns `EIO` since Linux 6.4 but
+                // `EAGAIN` on older kernels, where this loop would spin. An event may have arrived
+                // between the last look and the removal.
                 let event = next()?;
                 return event.map(Some).ok_or_else(|| registry.error(verb, Errno::IO));
             }
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-            Err(errno) => return Err(registry.error(verb, errno.into())),
+            None if is_late => return Ok(None),
+            _ => {}
         }
     }
+}
+
+/// Sleeps until a file is readable, there is work for the thread's wait, or time is up. Returns the
+/// state of the file if it has any.
+///
+/// # Errors
+/// Any errno of `ppoll(2)` except `EINTR`.
+pub(crate) fn sleep(
+    file: Option<BorrowedFd<'_>>,
+    wait: Option<&(dyn Wait + 'static)>,
+    left: Option<Duration>,
+) -> Result<Option<PollFlags>, Errno> {
+    let files = wait.map_or([None; WAIT_FILES], |wait| wait.files());
+    let mut files = file.into_iter().chain(files.into_iter().flatten());
+    // A wait in a forked child has no files.
+    let Some(first) = files.next().map(|file| PollFd::new(file, PollFlags::POLLIN)) else {
+        std::thread::sleep(left.unwrap_or(Duration::MAX));
+        return Ok(None);
+    };
+    let mut fds: [PollFd<'_>; 1 + WAIT_FILES] = core::array::from_fn(|_| first.clone());
+    let mut count = 1;
+    for file in files {
+        fds[count] = PollFd::new(file, PollFlags::POLLIN);
+        count += 1;
+    }
+    match ppoll(&mut fds[..count], left.map(TimeSpec::from_duration), None) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let of_file = file.and_then(|_| fds[0].revents());
+    Ok(of_file.filter(|ready| !ready.is_empty()))
 }
 
 /// Makes reads of an empty file return at once.
@@ -92,8 +139,8 @@ mod tests {
     #[test]
     fn waiting_at_the_file_of_a_removed_device_is_an_error_even_if_reading_is_none() {
         let (limit, registry) = (Some(Duration::from_secs(10)), Registry::new("mlx5_0"));
-        let error =
-            wait(&broken(), limit, "get_async_event", &registry, || Ok(None::<()>)).expect_err("removed");
+        let error = wait(&broken(), None, limit, "get_async_event", &registry, || Ok(None::<()>))
+            .expect_err("removed");
         assert_eq!((error.verb, error.errno), ("get_async_event", Errno::IO));
     }
 
@@ -101,7 +148,7 @@ mod tests {
     fn an_event_from_before_the_removal_is_returned_first() {
         let mut looks = 0;
         let registry = Registry::new("mlx5_0");
-        let event = wait(&broken(), None, "get_async_event", &registry, || {
+        let event = wait(&broken(), None, None, "get_async_event", &registry, || {
             looks += 1;
             Ok((looks == 2).then_some(7))
         });

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbs_core::Result;
-use verbs_core::provider::{ContextOps, Provider};
+use verbs_core::provider::{ContextOps, Provider, WaitOps};
 
 use crate::device::context::Context;
 use crate::device::event_file::{read_record, set_nonblocking, wait};
@@ -83,6 +83,8 @@ pub struct CompChannel {
 #[derive(Debug)]
 pub(crate) struct Inner {
     file: File,
+    /// The device, if a waiting thread can work for it.
+    waits: Option<Arc<dyn WaitOps>>,
     registry: Arc<Registry>,
     _context: Child,
 }
@@ -111,11 +113,12 @@ impl<P: Provider> Context<P> {
 
 impl CompChannel {
     pub(crate) fn create<P: Provider>(context: &Context<P>) -> Result<Self> {
-        let file = context.creating("create_comp_channel")?.device().create_comp_channel()?.into();
+        let device = context.creating("create_comp_channel")?.device();
+        let (file, waits) = (device.create_comp_channel()?.into(), device.waits());
         let registry = Arc::clone(context.registry());
         set_nonblocking(&file, "create_comp_channel", &registry)?;
         let context = context.child(&registry.channel_tally);
-        Ok(Self { inner: Arc::new(Inner { file, registry, _context: context }) })
+        Ok(Self { inner: Arc::new(Inner { file, waits, registry, _context: context }) })
     }
 
     /// Returns the next event; `None` if there is none now. It never waits, unlike
@@ -149,7 +152,8 @@ impl CompChannel {
     /// Same as [`next_event`](Self::next_event); any errno of `ppoll(2)`.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqEvent>> {
-        wait(&self.inner.file, timeout, "get_cq_event", &self.inner.registry, || self.next_event())
+        let Inner { file, waits, registry, .. } = &*self.inner;
+        wait(file, waits.as_ref(), timeout, "get_cq_event", registry, || self.next_event())
     }
 
     /// Closes the channel if no completion queue uses it. A dropped channel is closed with its last

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use verbs_core::provider::{
-    Completion as _, ContextOps, CqOps, Erased, ErasedCqHandle, NamedProvider, Provider,
+    Completion as _, ContextOps, CqOps, Erased, ErasedCqHandle, NamedProvider, Provider, WaitOps,
 };
 use verbs_core::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags, Wc};
 use verbs_core::{Cause, Errno, Error, Result};
@@ -33,6 +33,7 @@ use crate::handle::registry::{self, Child, CqId, Kind, Registry};
 use crate::in_flight::{Directory, Returned, Routes};
 use crate::queue::comp_channel::{self, CompChannel};
 use crate::queue::completion::{Completed, Completions, invalidated};
+use crate::queue::patience::Patience;
 
 /// The attributes of a new completion queue:
 /// `CqInit { channel: Some(&channel), ..CqInit::new(256) }`.
@@ -111,6 +112,8 @@ pub struct Cq<P: Provider = Erased> {
     routes: Routes,
     name: P::CqHandle,
     shared: Arc<CqState>,
+    /// The device, if a waiting thread can work for it.
+    waits: Option<Arc<dyn WaitOps>>,
 }
 
 /// A weak reference to a completion queue, for creating queue pairs on it while another thread
@@ -257,6 +260,7 @@ impl<P: Provider> Cq<P> {
             routes: Routes::new(directory, Directory::for_srqs(registry)).named(registry.device()),
             name,
             shared: Arc::new(shared),
+            waits: context.raw().device().waits(),
         })
     }
 
@@ -383,27 +387,31 @@ impl<P: Provider> Cq<P> {
         Some(Completed { wc, returned, invalidated, device: self.routes.device() })
     }
 
-    /// Busy-polls for at most `timeout` and returns the next completion by value with the memory of
-    /// its request. [`Completed::ok`] returns the error of a failed request.
+    /// Waits for at most `timeout` and returns the next completion by value with the memory of its
+    /// request. [`Completed::ok`] returns the error of a failed request.
     ///
-    /// For long waits, arm the queue ([`arm`](Self::arm)) and wait at the [`CompChannel`] instead.
+    /// The thread polls for some microseconds and then sleeps. On a soft device the completion ends
+    /// the sleep. On a device of the kernel, sleeps are up to a sixteenth of the time waited so
+    /// far, 10 ms at most. If that is too late, arm the queue ([`arm`](Self::arm)) and wait at the
+    /// [`CompChannel`].
     ///
     /// # Errors
-    /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout.
+    /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout; any errno of `ppoll(2)`.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll_within(&mut self, timeout: Duration) -> Result<Completed> {
         // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
+        let mut patience = Patience::new(self.waits.as_ref());
         loop {
-            for _ in 0..POLLS_A_LOOK {
+            for _ in 0..patience.polls() {
                 if let Some(completed) = self.poll_one() {
                     return Ok(completed);
                 }
                 core::hint::spin_loop();
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let cause = Cause::NoCompletion { within: timeout };
-                return Err(self.shared.registry.error("poll_cq", Errno::TIMEDOUT).because(cause));
+            let error = |errno| self.shared.registry.error("poll_cq", errno);
+            if !patience.rest(deadline).map_err(error)? {
+                return Err(error(Errno::TIMEDOUT).because(Cause::NoCompletion { within: timeout }));
             }
         }
     }
@@ -580,7 +588,8 @@ impl Cq<Erased> {
                 let srqs = Directory::for_srqs(&self.shared.registry);
                 let directory = Arc::clone(&self.shared.directory);
                 let routes = Routes::new(directory, srqs).named(self.routes.device());
-                Ok(Cq { handle, routes, name, shared: Arc::clone(&self.shared) })
+                let (shared, waits) = (Arc::clone(&self.shared), self.waits.take());
+                Ok(Cq { handle, routes, name, shared, waits })
             }
             Err(handle) => {
                 self.handle = handle;
@@ -708,6 +717,3 @@ impl Drop for CqUse {
         drop(deferred);
     }
 }
-
-/// The number of polls in [`Cq::poll_within`] between two readings of the clock.
-const POLLS_A_LOOK: u32 = 64;

@@ -8,11 +8,13 @@
 //! | [`receiver`] | a receive queue and its table of memory in flight |
 //! | [`cq`] | completion queues: polling, waiting |
 //! | [`completion`] | a poll in progress, and completions lent or by value |
+//! | [`patience`] | how a thread waits for a completion |
 //! | [`comp_channel`] | files that signal events of completion queues |
 
 pub(crate) mod comp_channel;
 pub(crate) mod completion;
 pub(crate) mod cq;
+pub(crate) mod patience;
 pub(crate) mod receiver;
 pub(crate) mod srq;
 pub(crate) mod wq;

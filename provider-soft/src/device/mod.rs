@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`error`] | rejections as errors with the kernel's errno |
 //! | [`worker`] | the background thread |
+//! | [`wait`] | a thread that sleeps until a completion, and works for the device meanwhile |
 //! | [`waiting`] | how a thread that polls an empty queue gives its processor away |
 //! | [`exit`] | acknowledgements sent while the process exits |
 //! | [`state`] | **start here**: the state of a live device and the threads working on it |
@@ -40,6 +41,7 @@ pub(crate) mod random;
 pub(crate) mod settings;
 pub(crate) mod sink;
 pub(crate) mod state;
+pub(crate) mod wait;
 pub(crate) mod waiting;
 pub(crate) mod worker;
 pub(crate) mod wqe;
@@ -138,7 +140,8 @@ impl Drop for Device {
             // closes by hand the descriptors that keep the parent's address taken. Their numbers
             // are not used afterwards, because no code can reach them any more.
             core::mem::forget(worker);
-            let fds = [self.shared.socket.as_fd(), self.shared.alarm.as_fd()];
+            let fds =
+                [self.shared.socket.as_fd(), self.shared.alarm.as_fd(), self.shared.driver_alarm.as_fd()];
             let fds = fds.into_iter().chain(self.shared.link.as_ref().map(AsFd::as_fd));
             let membership = self.shared.socket.membership().map(Membership::files);
             let requests = self.shared.requests.get().map(|requests| requests.as_fd());

@@ -34,7 +34,7 @@ use verbs_core::types::Guid;
 use verbs_core::{Cause, Errno, Error, Result, room};
 
 use crate::device::counter_files::CounterFiles;
-use crate::device::device_core::{Acks, DeviceCore, Sleep, Spent};
+use crate::device::device_core::{Acks, DeviceCore, Sleep, Spent, Taker};
 use crate::device::fork::ForkMark;
 use crate::device::gsi_end::GsiEnd;
 use crate::device::limits;
@@ -91,6 +91,8 @@ pub(crate) struct DeviceState {
     has_counter_files: AtomicBool,
     /// Wakes the worker.
     pub(crate) alarm: EventFd,
+    /// Wakes the driver.
+    pub(crate) driver_alarm: EventFd,
     pub(crate) stop: AtomicBool,
     /// Reports changes of interfaces. `None` if the kernel refuses it.
     pub(crate) link: Option<LinkWatch>,
@@ -156,6 +158,7 @@ impl DeviceState {
             has_counter_files: AtomicBool::new(false),
             origin,
             alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            driver_alarm: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             stop: AtomicBool::new(false),
             link,
             interfaces: Mutex::default(),
@@ -233,7 +236,7 @@ impl DeviceState {
         guard.transmit(&self.socket, now, Acks::Alone);
         self.pending_cqs.take(|slot| guard.sink.take_requests(slot));
         // A program waiting for events does not poll, so the worker must receive packets.
-        if guard.sink.is_armed() && !guard.sleep.for_packets {
+        if guard.sink.is_armed() && guard.sleep.packets == Taker::Poller {
             guard.sleep = Sleep::AWAKE;
             self.wake();
         }
@@ -284,25 +287,13 @@ impl DeviceState {
         let mut fds = [socket.clone(), doorbell.unwrap_or(socket)];
         let _ = ppoll(&mut fds, Some(Duration::from_nanos(NAP).into()), None);
         if self.peers.is_some() && fds[1].any() == Some(true) {
-            self.attend_peers();
-            self.pass_doorbell();
+            self.attend_peers(Attendant::Poller);
         }
-    }
-
-    /// Wakes the worker if it waits for a doorbell that this thread may have read.
-    #[cold]
-    fn pass_doorbell(&self) {
-        let mut guard = self.core.lock();
-        if guard.sleep.for_packets {
-            guard.sleep = Sleep::AWAKE;
-            self.wake();
-        }
-        self.leave(guard, self.now());
     }
 
     /// Checks everything for a poller.
     #[inline]
-    fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> Found {
+    pub(crate) fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> Found {
         if guard.has_napped {
             self.end_nap(&mut guard);
         }
@@ -335,10 +326,11 @@ impl DeviceState {
         found
     }
 
-    /// Marks the device as awake again, unless the worker also waits for packets.
+    /// Marks the device as awake again, unless another thread also sleeps until a packet arrives.
     #[cold]
     fn end_nap(&self, guard: &mut Guard<'_, DeviceCore>) {
-        if let Some(peers) = self.peers.as_ref().filter(|_| !guard.sleep.for_packets) {
+        let is_awake = !guard.sleep.is_for_packets() && !guard.waiters.are_asleep();
+        if let Some(peers) = self.peers.as_ref().filter(|_| is_awake) {
             peers.sleep.end();
             guard.has_napped = false;
         }
@@ -476,6 +468,8 @@ impl DeviceState {
                 guard.transmit(&self.socket, now, Acks::Behind);
             }
             wake |= guard.must_wake_worker(now);
+            let completed = guard.sink.completed;
+            guard.waiters.tell(completed);
             if guard.links.has_wanted() {
                 wake |= self.want_peers(&mut guard);
             }
@@ -706,9 +700,50 @@ impl DeviceState {
     }
 
     /// Attends to the connections to other devices.
-    pub(crate) fn attend_peers(&self) {
+    ///
+    /// A peer rings the doorbell once for each sleep. A thread that reads a doorbell therefore wakes
+    /// the others that sleep until a packet arrives.
+    pub(crate) fn attend_peers(&self, attendant: Attendant) {
         let Some(peers) = &self.peers else { return };
-        peers.attend(|change| {
+        let guard = self.core.lock();
+        let is_for_driver = guard.waiters.are_asleep();
+        let is_for_worker = attendant == Attendant::Poller && guard.sleep.is_for_packets();
+        self.leave(guard, self.now());
+        if attendant == Attendant::Poller && (is_for_driver || is_for_worker) {
+            // The doorbell has woken the other thread too.
+            return;
+        }
+        if self.attend(peers, !is_for_driver) && !is_for_driver {
+            let mut guard = self.core.lock();
+            if guard.waiters.are_asleep() {
+                self.wake_driver();
+            }
+            if attendant == Attendant::Poller {
+                self.wake_sleeping_worker(&mut guard);
+            }
+            self.leave(guard, self.now());
+        }
+    }
+
+    /// Attends to connections for the driver, which then handles packets with the lock held and
+    /// [wakes the worker](Self::wake_sleeping_worker).
+    pub(crate) fn attend_peers_as_driver(&self) {
+        if let Some(peers) = &self.peers {
+            self.attend(peers, true);
+        }
+    }
+
+    /// Wakes the worker if it sleeps until a packet arrives.
+    pub(crate) fn wake_sleeping_worker(&self, core: &mut DeviceCore) {
+        if core.sleep.is_for_packets() {
+            core.sleep = Sleep::AWAKE;
+            self.wake();
+        }
+    }
+
+    /// Attends to connections, and perhaps reads doorbells. Returns false if another thread does so.
+    fn attend(&self, peers: &Peers, reads_doorbells: bool) -> bool {
+        peers.attend(reads_doorbells, |change| {
             let mut guard = self.core.lock();
             match change {
                 Change::Begun(link) => guard.links.add(*link),
@@ -726,7 +761,7 @@ impl DeviceState {
                 }
             }
             self.leave(guard, self.now());
-        });
+        })
     }
 
     /// Makes the worker write the counters to files.
@@ -765,6 +800,11 @@ impl DeviceState {
         }
     }
 
+    /// Wakes the driver, if it sleeps.
+    pub(crate) fn wake_driver(&self) {
+        let _ = self.driver_alarm.write(1);
+    }
+
     /// Wakes the worker.
     pub(crate) fn wake(&self) {
         // A full counter means that the worker has not woken yet.
@@ -791,9 +831,16 @@ const MAX_IDLE_LOOKS: u32 = 256;
 /// The looks at memory that take as long as one at the socket.
 const LOOKS_AT_SOCKET: u32 = 8;
 
+/// A thread that attends to connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attendant {
+    Worker,
+    Poller,
+}
+
 /// The outcome of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+pub(crate) enum Found {
     Packets,
     Nothing,
     /// Nothing, without a look at the socket.

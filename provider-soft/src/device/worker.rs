@@ -5,6 +5,7 @@
 //! | does nothing | the alarm |
 //! | has work in flight, or waits for events | the alarm, a packet, a deadline, room to write |
 //! | polls | the alarm, or the end of polling |
+//! | waits in a call that works for the device ([`wait`](crate::device::wait)) | the alarm, a deadline, room to write |
 //!
 //! A change of an interface always wakes it ([`crate::io::link`]), as does a process that begins to
 //! share the address, and a connection request for a shared address ([`crate::io::share`]).
@@ -40,7 +41,8 @@ use roce::engine::Time;
 
 use crate::device::device_core::{Acks, DeviceCore, Sleep};
 use crate::device::event_pipe::EventPipe;
-use crate::device::state::DeviceState;
+use crate::device::state::{Attendant, DeviceState};
+use crate::device::wait::Drivers;
 use crate::sync::combining_lock::Guard;
 
 /// Runs the worker until the device stops.
@@ -53,6 +55,7 @@ pub(crate) fn run(shared: &DeviceState) {
     let mut alarmed = true;
     let mut pause = PAUSE;
     let mut rests = Backoff::default();
+    let mut drivers = Drivers::new();
     while !shared.stop.load(Ordering::Acquire) {
         pattern.count(polls(), shared.now());
         // If work was left, this thread held the lock a moment ago.
@@ -68,7 +71,7 @@ pub(crate) fn run(shared: &DeviceState) {
         pause = PAUSE;
         guard.sleep = Sleep::AWAKE;
         shared.take_event_requests(&mut guard, shared.now());
-        if pattern.is_polled && !guard.sink.is_armed() {
+        if pattern.is_polled && !guard.sink.is_armed() && !drivers.take_packets(&guard.waiters) {
             // Working here instead of in the poller would move the device's data between two
             // processors.
             guard.sleep = Sleep::POLLED;
@@ -77,7 +80,7 @@ pub(crate) fn run(shared: &DeviceState) {
             pattern = PollPattern::new(polls(), shared.now());
             continue;
         }
-        let (sleep, clogged) = look(shared, guard);
+        let (sleep, clogged) = look(shared, guard, &mut drivers);
         alarmed = wait(shared, &sleep, &clogged);
     }
     shared.finish_counter_files();
@@ -192,7 +195,11 @@ fn rest(shared: &DeviceState, nanoseconds: u64) -> bool {
 }
 
 /// Checks everything and returns the events that must wake the worker.
-fn look(shared: &DeviceState, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<Arc<EventPipe>>) {
+fn look(
+    shared: &DeviceState,
+    mut guard: Guard<'_, DeviceCore>,
+    drivers: &mut Drivers,
+) -> (Sleep, Vec<Arc<EventPipe>>) {
     let mut now = shared.now();
     guard.sleep = Sleep::AWAKE;
     for _ in 0..ROUNDS {
@@ -205,7 +212,8 @@ fn look(shared: &DeviceState, mut guard: Guard<'_, DeviceCore>) -> (Sleep, Vec<A
             break;
         }
     }
-    let sleep = guard.sleep_from(now);
+    let mut sleep = guard.sleep_from(now);
+    drivers.leave_packets(&mut sleep, &guard.waiters, now);
     guard.sleep = sleep;
     let mut clogged = Vec::new();
     if clogged.try_reserve_exact(guard.sink.clogged.len()).is_ok() {
@@ -232,14 +240,17 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
     let requests = shared.watched_requests().and_then(|requests| add(requests.as_fd(), readable));
     let peers = shared.peers.as_ref().and_then(|peers| add(peers.as_fd(), readable));
     let mut doorbells = None;
-    if sleep.for_packets {
-        let mut events = readable;
-        events.set(PollFlags::POLLOUT, sleep.for_room);
+    let mut events = PollFlags::empty();
+    events.set(PollFlags::POLLIN, sleep.is_for_packets());
+    events.set(PollFlags::POLLOUT, sleep.for_room);
+    if !events.is_empty() {
         add(shared.socket.as_fd(), events);
+    }
+    if sleep.is_for_packets() {
         if let Some(groups) = shared.group_packets.get() {
             add(groups.0.as_fd(), readable);
         }
-        // A poller has its doorbells to itself.
+        // A poller or a waiting thread has its doorbells to itself.
         doorbells = shared.peers.as_ref().and_then(|peers| add(peers.doorbells(), readable));
     }
     let mut all = Vec::new();
@@ -258,7 +269,7 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
         until = Some(until.map_or(soon, |until| until.min(soon)));
     }
     // From here on, a peer that sends through memory wakes this thread. It may have sent before.
-    let sleeps = shared.peers.as_ref().filter(|_| sleep.for_packets);
+    let sleeps = shared.peers.as_ref().filter(|_| sleep.is_for_packets());
     if let Some(peers) = sleeps {
         peers.sleep.begin();
         if shared.leave_with_packets(shared.core.lock()) {
@@ -268,11 +279,15 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
     // Whatever ended the sleep, the worker looks at everything.
     let _ = ppoll(fds, until.map(|until| timeout(shared.now(), until)), None);
     if let Some(peers) = sleeps {
-        peers.sleep.end();
+        let guard = shared.core.lock();
+        if !guard.waiters.are_asleep() {
+            peers.sleep.end();
+        }
+        shared.leave(guard, shared.now());
     }
     let is_ready = |at: Option<usize>| at.is_some_and(|at| fds[at].any() == Some(true));
     let (is_alarmed, has_requests) = (is_ready(Some(0)), is_ready(requests));
-    let has_news = is_ready(peers) || is_ready(doorbells) || is_alarmed || !sleep.for_packets;
+    let has_news = is_ready(peers) || is_ready(doorbells) || is_alarmed || !sleep.is_for_packets();
     if is_ready(link) || shared.has_link_changed() {
         shared.follow_link();
     }
@@ -286,7 +301,7 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
         shared.handle_requests();
     }
     if has_news {
-        shared.attend_peers();
+        shared.attend_peers(Attendant::Worker);
     }
     // An alarm set from now on ends the next sleep.
     is_alarmed && shared.alarm.read().is_ok()

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::provider::{
     ContextOps, DeviceOps, MrChange, ParentDomainAttr, QpParents, QpParts, ReregError, SrqParents, SrqParts,
+    WaitOps,
 };
 use verbs_core::types::{
     AccessFlags, Advice, AdviseFlags, AhAttr, CqInitAttr, DeviceAttr, DeviceAttrEx, DmAttr, Gid, GidEntry,
@@ -147,6 +148,10 @@ impl DeviceOps for Context {
     fn async_fd(&self) -> Result<BorrowedFd<'_>> {
         self.device.check("get_async_event")?;
         Ok(self.async_fd.as_fd())
+    }
+
+    fn waits(&self) -> Option<Arc<dyn WaitOps>> {
+        Some(Arc::clone(&self.device) as Arc<dyn WaitOps>)
     }
 
     fn create_comp_channel(&self) -> Result<OwnedFd> {

@@ -238,9 +238,10 @@ impl Peers {
     }
 
     /// Attends to connections: makes those that are wanted, accepts others, and passes links that
-    /// have begun or ended to `change`. Does nothing while another thread does so.
-    pub(crate) fn attend(&self, mut change: impl FnMut(Change)) {
-        let Ok(_attending) = self.attending.try_lock() else { return };
+    /// have begun or ended to `change`. Reads doorbells, unless they are left to a sleeping thread.
+    /// Does nothing and returns false while another thread does so.
+    pub(crate) fn attend(&self, reads_doorbells: bool, mut change: impl FnMut(Change)) -> bool {
+        let Ok(_attending) = self.attending.try_lock() else { return false };
         if self.table().is_deaf {
             self.accept();
         }
@@ -248,7 +249,7 @@ impl Peers {
         for PeerId { gid, slot } in wanted {
             let _ = self.find(&mut self.table(), gid, slot);
         }
-        for epoll in [&self.doorbells, &self.news] {
+        for epoll in reads_doorbells.then_some(&self.doorbells).into_iter().chain([&self.news]) {
             let mut events = [EpollEvent::empty(); BATCH];
             let count = epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
             for event in &events[..count] {
@@ -258,6 +259,7 @@ impl Peers {
                 }
             }
         }
+        true
     }
 
     /// Returns a descriptor that is readable when a peer has rung the doorbell, or has ended.

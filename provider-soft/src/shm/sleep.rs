@@ -13,9 +13,11 @@
 //! Otherwise the receiver sees the packet. The doorbell is a byte on a Unix socket and stays
 //! readable until the receiver reads it, so it may come before the receiver waits.
 //!
-//! Two threads of a device may sleep at the same time: the worker, and a poller for a moment. Each
-//! sleep has a new number, because the doorbell for the previous one may have been read. A poller
-//! that reads a doorbell wakes the worker too, because both may have been asleep.
+//! Several threads of a device may sleep at the same time: the worker, a thread in a
+//! [wait](crate::device::wait), and a poller for a moment. Each sleep has a new number, because the
+//! doorbell for the previous one may have been read. The end of a sleep changes the number only if
+//! no other thread sleeps until a packet arrives; the device's lock guards this. Another thread that
+//! reads a doorbell wakes the worker too, because both may have been asleep.
 
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -263,6 +265,46 @@ mod models {
             }
         });
         lost.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a thread that waits can lose its wake-up while the worker's sleep ends.
+    /// `end_worker` ends it, and gets whether the other thread sleeps.
+    fn is_lost_beside_the_worker(end_worker: impl Fn(&Device, bool) + Copy + Send + Sync + 'static) -> bool {
+        use std::sync::atomic::AtomicBool;
+        let lost = std::sync::Arc::new(AtomicBool::new(false));
+        let found = std::sync::Arc::clone(&lost);
+        check(move || {
+            let device = Device::new();
+            // The device's lock, which guards whether the other thread sleeps.
+            let lock = Arc::new(loom::sync::Mutex::new(false));
+            begin(&device.sleeps);
+            let (its, guard) = (Arc::clone(&device), Arc::clone(&lock));
+            let worker = thread::spawn(move || end_worker(&its, *guard.lock().unwrap()));
+            let its = Arc::clone(&device);
+            let sender = thread::spawn(move || its.send(1));
+            let waits = {
+                let mut is_asleep = lock.lock().unwrap();
+                *is_asleep = true;
+                begin(&device.sleeps);
+                device.received() == 0
+            };
+            worker.join().unwrap();
+            let has_rung = sender.join().unwrap();
+            if waits && !has_rung {
+                found.store(true, Ordering::Relaxed);
+            }
+        });
+        lost.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn the_end_of_the_workers_sleep_loses_no_wake_up_of_a_thread_that_waits() {
+        assert!(!is_lost_beside_the_worker(|device, is_other_asleep| {
+            if !is_other_asleep {
+                end(&device.sleeps);
+            }
+        }));
+        assert!(is_lost_beside_the_worker(|device, _| end(&device.sleeps)));
     }
 
     #[test]

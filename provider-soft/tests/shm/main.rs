@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, eventually, own_address};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
-use peer::{Files, How, Node, Peer, Place, Queue, cpu_time, files};
+use peer::{Files, How, Node, Peer, Place, Queue, cpu_time, files, sleeps};
 use verbs::{QpType, WcStatus};
 
 /// Whether packets between the devices of [`common::open`] travel through memory.
@@ -37,13 +37,16 @@ fn main() -> ExitCode {
         _ => {}
     }
     let only = std::env::args().nth(1).filter(|name| !name.starts_with('-'));
-    let cases: [(&str, fn()); 18] = [
+    let cases: [(&str, fn()); 21] = [
         ("requests_to_a_killed_peer_end_and_its_successor_is_met_again", killed),
         ("a_device_that_was_about_to_be_met_by_a_killed_peer_is_met_by_its_successor", killed_meeting),
         ("a_stopped_peer_delays_packets_to_others_only_for_a_moment", stopped),
         ("processes_that_sleep_between_messages_lose_no_wake_up", both_asleep),
         ("a_process_that_sleeps_beside_its_own_poller_loses_no_wake_up", asleep_beside_pollers),
         ("a_process_that_sleeps_loses_no_wake_up_of_one_that_polls", one_asleep),
+        ("ways_to_wait_follow_each_other_without_a_lost_wake_up", all_ways),
+        ("threads_of_a_process_that_wait_in_different_ways_lose_no_wake_up", threads_asleep),
+        ("a_process_that_waits_sleeps_until_the_end", sleeps_through),
         ("packets_to_another_user_use_udp", other_user),
         ("packets_to_a_process_without_the_setting_use_udp", without_setting),
         ("malformed_handshakes_are_rejected_and_leave_nothing_behind", malformed),
@@ -220,6 +223,67 @@ fn asleep_beside_pollers() {
 fn one_asleep() {
     asleep(10_000, How::Sleep, How::Poll, false);
     asleep(10_000, How::Poll, How::Sleep, false);
+}
+
+const WAYS: [How; 4] = [How::Descriptor, How::Sleep, How::Poll, How::Within];
+
+fn all_ways() {
+    let node = Node::bind(own());
+    let mut peer = Peer::start(above());
+    let mut end = node.meet(&mut peer, NEVER);
+    for round in 0..20 {
+        for own in WAYS {
+            for its in WAYS {
+                end.ping_pong(&mut peer, 1 + round * 10, own, its);
+            }
+        }
+    }
+    assert_memory_alone(&node, &mut peer);
+}
+
+/// Two threads wait at one device. A thread's completion may be added by the other one, which is
+/// woken by the packet.
+fn threads_asleep() {
+    let node = Node::bind(own());
+    let [mut one, mut other] = [below(), above()].map(Peer::start);
+    for (ways, its) in [
+        ([How::Within, How::Within], How::Sleep),
+        ([How::Within, How::Sleep], How::Within),
+        ([How::Sleep, How::Descriptor], How::Sleep),
+        ([How::Poll, How::Within], How::Descriptor),
+    ] {
+        let (first, second) = (node.meet(&mut one, NEVER), node.meet(&mut other, NEVER));
+        std::thread::scope(|scope| {
+            for (mut end, peer, own) in [(first, &mut one, ways[0]), (second, &mut other, ways[1])] {
+                scope.spawn(move || end.ping_pong(peer, 4_000, own, its));
+            }
+        });
+    }
+    assert_memory_alone(&node, &mut one);
+    assert_memory_alone(&node, &mut other);
+}
+
+/// Neither the waiting thread nor the worker wakes without a reason.
+fn sleeps_through() {
+    let node = Node::bind(own());
+    let mut datagrams = node.queue(QpType::UD, NEVER, true);
+    let mut peer = Peer::start(above());
+    datagrams.aim(&peer.datagrams());
+    assert_sleeps(&mut datagrams);
+    let mut end = node.meet(&mut peer, NEVER);
+    end.ping_pong(&mut peer, 1000, How::Within, How::Poll);
+    assert_sleeps(&mut end);
+}
+
+#[track_caller]
+fn assert_sleeps(queue: &mut Queue) {
+    let before = sleeps();
+    queue.wait_in_vain(Duration::from_secs(1));
+    let (woken, before) = (sleeps() - before, sleeps());
+    assert!(woken < 30, "poll_within: woken {woken} times");
+    assert!(!queue.wait_for_event(Duration::from_secs(1)));
+    let woken = sleeps() - before;
+    assert!(woken < 30, "a completion channel: woken {woken} times");
 }
 
 /// Exchanges messages of a queue pair without timers. `beside`: in each process, another thread

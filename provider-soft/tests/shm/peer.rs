@@ -31,8 +31,12 @@ use crate::common::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Poll,
-    /// Waits for the events of the armed queue.
+    /// Waits for the events of the armed queue, and works for the device meanwhile.
     Sleep,
+    /// Waits for the events of the armed queue by `poll(2)`, as event loops do.
+    Descriptor,
+    /// Waits for completions without events, and works for the device meanwhile.
+    Within,
 }
 
 impl How {
@@ -40,6 +44,8 @@ impl How {
         match text {
             "Poll" => Self::Poll,
             "Sleep" => Self::Sleep,
+            "Descriptor" => Self::Descriptor,
+            "Within" => Self::Within,
             other => panic!("{other}"),
         }
     }
@@ -89,6 +95,11 @@ pub(crate) fn cpu_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
     let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
     Duration::from_micros(micros.cast_unsigned())
+}
+
+/// Returns how often threads of this process have gone to sleep.
+pub(crate) fn sleeps() -> i64 {
+    getrusage(UsageWho::RUSAGE_SELF).unwrap().voluntary_context_switches()
 }
 
 /// Returns the abstract name of the device of a queue pair.
@@ -230,13 +241,27 @@ impl Queue {
             drop(completions);
             if how == How::Poll || !self.wcs.is_empty() {
                 assert!(Instant::now() < deadline, "no completion within {PATIENCE:?}");
+            } else if how == How::Within {
+                self.wcs.push_back(end.cq.poll_within(PATIENCE).expect("no lost wake-up").wc);
             } else if self.armed {
+                if how == How::Descriptor {
+                    let channel = end.channel.as_ref().expect("the queue has events");
+                    let mut fds = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+                    let timeout = u16::try_from(PATIENCE.as_millis()).expect("below a minute");
+                    assert_eq!(poll(&mut fds, timeout), Ok(1), "no event within {PATIENCE:?}");
+                }
                 assert!(self.wait_for_event(PATIENCE), "no event within {PATIENCE:?}: a lost wake-up");
             } else {
                 end.cq.req_notify(false).unwrap();
                 self.armed = true;
             }
         }
+    }
+
+    /// Waits for a completion that does not come.
+    pub(crate) fn wait_in_vain(&mut self, timeout: Duration) {
+        let error = self.end().cq.poll_within(timeout).map(|_| ()).expect_err("there is none");
+        assert_eq!(error.errno, verbs::Errno::TIMEDOUT);
     }
 
     /// Waits for an event of the queue, and returns whether there was one.

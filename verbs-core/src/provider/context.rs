@@ -9,10 +9,11 @@ use core::any::Any;
 use core::fmt::Debug;
 use core::ops::ControlFlow;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::{
     FlowRule, MrChange, MrInitAttr, MrMemory, ParentDomainAttr, Provider, QpExtras, QpParents, QpParts,
-    ReregError, SrqParents, SrqParts, WqParents, WqParts, unsupported,
+    ReregError, SrqParents, SrqParts, WaitOps, WqParents, WqParts, unsupported,
 };
 use crate::errno::Errno;
 use crate::error::{Error, Result};
@@ -107,6 +108,11 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// # Errors
     /// Any errno the kernel returns; notably `EMFILE`.
     fn create_comp_channel(&self) -> Result<OwnedFd>;
+
+    /// Returns the device for threads that wait, if it is worked on by threads of the program.
+    fn waits(&self) -> Option<Arc<dyn WaitOps>> {
+        None
+    }
 
     /// Queries the device's completion counters.
     ///

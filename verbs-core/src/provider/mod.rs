@@ -18,6 +18,7 @@
 //! | `srq` | [`SrqOps`], [`XrcdOps`] | a shared receive queue, an XRC domain | control |
 //! | `completion` | [`CqOps`], [`Completion`], [`Notifier`] | a completion queue | data |
 //! | `queue` | [`QpOps`] | a queue pair: its state | control |
+//! | `wait` | [`WaitOps`], [`Wait`] | a thread that works for its device while it waits | data |
 //! | `batch` | none: [`WrBatch`] | requests that are posted together or not at all | data |
 //! | `queue` | [`SendQueue`], [`RecvQueue`] | the queues of a queue pair, owned by posters | data |
 //!
@@ -62,6 +63,7 @@ mod queue;
 mod srq;
 mod td;
 mod unsupported;
+mod wait;
 mod wq;
 
 use core::fmt::Debug;
@@ -87,6 +89,7 @@ pub use queue::{FastPath, QpExtras, QpOps, QpParents, QpParts, RecvQueue, SendQu
 pub use srq::{SrqOps, SrqParents, SrqParts, XrcdOps};
 pub use td::{ParentDomainAttr, QueueAllocator, QueueMemory, TdOps};
 pub use unsupported::{Unsupported, unsupported};
+pub use wait::{Awaited, Next, WAIT_FILES, Wait, WaitOps};
 pub use wq::{RwqIndTableOps, WqOps, WqParents, WqParts};
 
 pub use crate::types::event::{EventsRead, TAG_LIST, for_program};

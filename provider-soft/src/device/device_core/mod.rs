@@ -42,6 +42,7 @@ use verbs_core::Errno;
 use crate::device::limits;
 use crate::device::random::SystemRandom;
 use crate::device::sink::EngineSink;
+use crate::device::wait::Waiters;
 use crate::device::wqe::SendWqe;
 use crate::device::xrc_domains::Domains;
 use crate::io::inbox::service_level;
@@ -83,6 +84,8 @@ pub(crate) struct DeviceCore {
     pub(crate) sleep: Sleep,
     /// Whether a poller has marked the device as asleep.
     pub(crate) has_napped: bool,
+    /// The threads that wait.
+    pub(crate) waiters: Waiters,
 }
 
 /// The packets and bytes sent in a turn and the packets handled.
@@ -121,8 +124,8 @@ pub(crate) enum AttachError {
 pub(crate) struct Sleep {
     /// The time when the worker wakes without an event.
     pub(crate) until: Option<Time>,
-    /// Whether the worker wakes when a packet arrives.
-    pub(crate) for_packets: bool,
+    /// The thread that takes packets meanwhile.
+    pub(crate) packets: Taker,
     /// Whether the worker wakes when the socket takes packets again.
     pub(crate) for_room: bool,
     /// The number of pipes that wake the worker when one of them has room again.
@@ -132,10 +135,28 @@ pub(crate) struct Sleep {
 impl Sleep {
     /// The worker is awake or being woken. It looks at everything before it sleeps.
     pub(crate) const AWAKE: Self =
-        Self { until: Some(Time(0)), for_packets: true, for_room: true, for_pipes: usize::MAX };
+        Self { until: Some(Time(0)), packets: Taker::Worker, for_room: true, for_pipes: usize::MAX };
 
     /// A program polls.
-    pub(crate) const POLLED: Self = Self { until: None, for_packets: false, for_room: false, for_pipes: 0 };
+    pub(crate) const POLLED: Self =
+        Self { until: None, packets: Taker::Poller, for_room: false, for_pipes: 0 };
+
+    /// Returns whether the worker wakes when a packet arrives.
+    #[inline]
+    pub(crate) fn is_for_packets(&self) -> bool {
+        self.packets == Taker::Worker
+    }
+}
+
+/// The thread that takes packets while the worker sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// The worker, which wakes for each packet.
+    Worker,
+    /// A thread that polls. It makes all other progress as well.
+    Poller,
+    /// A thread in a [wait](crate::device::wait).
+    Waiter,
 }
 
 /// The time to send acknowledgements that are not urgent.
@@ -175,6 +196,7 @@ impl DeviceCore {
             bytes: Box::new([0; limits::MAX_INLINE_DATA as usize]),
             sleep: Sleep::AWAKE,
             has_napped: false,
+            waiters: Waiters::default(),
         }
     }
 
@@ -491,7 +513,7 @@ impl DeviceCore {
     pub(crate) fn sleep_from(&self, now: Time) -> Sleep {
         Sleep {
             until: self.next_wakeup(now),
-            for_packets: true,
+            packets: Taker::Worker,
             for_room: self.blocked,
             for_pipes: self.sink.clogged.len(),
         }
@@ -524,7 +546,7 @@ impl DeviceCore {
     #[inline]
     pub(crate) fn must_wake_worker(&mut self, now: Time) -> bool {
         let sleep = &self.sleep;
-        if !sleep.for_packets {
+        if sleep.packets == Taker::Poller {
             // A program polls. The worker soon checks whether it still does.
             return false;
         }

@@ -50,6 +50,8 @@ pub(crate) struct EngineSink {
     origin: Instant,
     /// The pipes that keep events for lack of room.
     pub(crate) clogged: Vec<Arc<EventPipe>>,
+    /// The number of completions so far, modulo 2³².
+    pub(crate) completed: u32,
 }
 
 /// A completion queue, as seen by the engine's results.
@@ -157,6 +159,7 @@ impl EngineSink {
             moderated_until: None,
             origin,
             clogged: Vec::new(),
+            completed: 0,
         }
     }
 
@@ -570,6 +573,7 @@ impl Sink for EngineSink {
         }
         end.producer.put(entry, [].into_iter());
         end.producer.publish();
+        self.completed = self.completed.wrapping_add(1);
         if completion.solicited {
             end.solicited = end.producer.count();
         }

@@ -1,0 +1,81 @@
+//! [`Patience`]: how a thread waits for a completion: it spins while that pays, then sleeps.
+//!
+//! | device | after [`SPIN`] |
+//! |---|---|
+//! | soft | sleeps until there is a completion, and works for the device meanwhile ([`WaitOps`]) |
+//! | of the kernel | sleeps for [a part](PART) of the time that it has waited, again and again |
+//!
+//! A completion queue of the kernel wakes a thread only by an event, which would be lost for other
+//! users of its channel. So a completion is found late by at most a sixteenth of the time that it
+//! took, and by at most 10 ms.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use verbs_core::Errno;
+use verbs_core::provider::{Awaited, Next, Wait, WaitOps};
+
+use crate::device::event_file;
+
+/// The state of a wait for a completion.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    start: Instant,
+    waits: Option<Arc<dyn WaitOps>>,
+    wait: Option<Box<dyn Wait>>,
+}
+
+/// The time that costs less than to sleep and to wake up.
+const SPIN: Duration = Duration::from_micros(30);
+
+/// The number of polls between two readings of the clock.
+const POLLS_A_LOOK: u32 = 64;
+
+/// The time after which a thread sleeps that no completion wakes.
+const LONG_SPIN: Duration = Duration::from_millis(1);
+
+/// A sleep is one part in this many of the time waited.
+const PART: u32 = 16;
+
+/// The longest sleep that no completion ends.
+const LONGEST: Duration = Duration::from_millis(10);
+
+impl Patience {
+    pub(crate) fn new(waits: Option<&Arc<dyn WaitOps>>) -> Self {
+        Self { start: Instant::now(), waits: waits.cloned(), wait: None }
+    }
+
+    /// Returns the number of polls between two [rests](Self::rest).
+    pub(crate) fn polls(&self) -> u32 {
+        // A sleep ends because something has happened.
+        if self.wait.is_some() { 1 } else { POLLS_A_LOOK }
+    }
+
+    /// Waits a little after some polls without a result, until `deadline` at most. Returns false if
+    /// the deadline has passed.
+    ///
+    /// # Errors
+    /// Any errno of `ppoll(2)`.
+    pub(crate) fn rest(&mut self, deadline: Option<Instant>) -> Result<bool, Errno> {
+        let now = Instant::now();
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            return Ok(false);
+        }
+        let left = deadline.map(|deadline| deadline - now);
+        let waited = now - self.start;
+        if let Some(waits) = &self.waits {
+            if waited >= SPIN {
+                let wait = self.wait.get_or_insert_with(|| Arc::clone(waits).start(Awaited::Completion));
+                if wait.work() == Next::Sleep {
+                    event_file::sleep(None, Some(&**wait), left)?;
+                }
+            }
+        } else if waited >= LONG_SPIN {
+            let nap = (waited / PART).min(LONGEST);
+            std::thread::sleep(left.map_or(nap, |left| left.min(nap)));
+        } else if waited >= SPIN {
+            std::thread::yield_now();
+        }
+        Ok(true)
+    }
+}

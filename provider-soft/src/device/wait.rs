@@ -1,0 +1,393 @@
+//! [`Wait`]: a thread that sleeps until there is a completion, and works for its device meanwhile.
+//!
+//! One of the waiting threads of a device is its *driver*. It sleeps at the socket and the
+//! doorbells, so a packet wakes it directly, and it handles the packet. The others are woken by the
+//! thread that adds their completion or event.
+//!
+//! ```text
+//!                 packet            event, if it belongs to another thread
+//!   peer ──────────────────► driver ─────────────────────────────────────► waiting thread
+//!          (without a driver: worker)
+//! ```
+//!
+//! The worker does everything that is due at some time: it sends again, raises moderated events,
+//! connects to peers. It leaves packets to the driver ([`Taker::Waiter`]). A driver comes and goes
+//! with each message, and the worker does not wake each time:
+//!
+//! | since the worker last looked | the worker sleeps |
+//! |---|---|
+//! | the driver has been in one wait | until the driver's wait ends: the driver sets the alarm |
+//! | waits of drivers have ended | at most 1 ms |
+//! | there was no driver | until a packet arrives |
+//!
+//! So a packet waits at most 1 ms while a program that has waited for events does other work.
+//!
+//! A driver that leaves makes another waiting thread the driver, if there is one.
+//!
+//! Before it sleeps, a thread looks for packets for [`SPIN`], which is about the cost of a sleep.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use verbs_core::provider::{Awaited, Next, WAIT_FILES, Wait as WaitTrait, WaitOps};
+
+use crate::device::Device;
+use crate::device::device_core::{Acks, DeviceCore, Sleep, Taker};
+use crate::device::state::{DeviceState, Found};
+use crate::sync::combining_lock::Guard;
+use roce::engine::Time;
+
+/// The waiting threads of a device, under its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    /// Whether one of them is the driver.
+    is_driven: bool,
+    /// Whether the driver sleeps.
+    is_asleep: bool,
+    /// The number of waits of drivers that have ended.
+    ended: u32,
+    /// The threads that other threads wake.
+    others: Vec<Waiter>,
+    /// The number of completions when the waiters for completions were last woken.
+    told: u32,
+}
+
+/// A thread that other threads wake.
+#[derive(Debug)]
+struct Waiter {
+    file: Arc<EventFd>,
+    awaited: Awaited,
+    /// Whether it is to be woken by the next completion.
+    watches: bool,
+}
+
+/// Nanoseconds during which a thread looks for packets before it sleeps.
+const SPIN: u64 = 20_000;
+
+/// The longest sleep of the worker, in nanoseconds, while waits of drivers come and go.
+const TICK: u64 = 1_000_000;
+
+/// The first such sleep; each is twice as long as the previous one.
+const FIRST_TICK: u64 = TICK / 5;
+
+impl Waiters {
+    /// Returns whether the driver sleeps until a packet arrives.
+    pub(crate) fn are_asleep(&self) -> bool {
+        self.is_asleep
+    }
+
+    /// Wakes the threads that wait for completions if there are new ones.
+    #[inline]
+    pub(crate) fn tell(&mut self, completed: u32) {
+        if !self.others.is_empty() && self.told != completed {
+            self.tell_all(completed);
+        }
+    }
+
+    #[cold]
+    fn tell_all(&mut self, completed: u32) {
+        self.told = completed;
+        for waiter in &mut self.others {
+            if waiter.awaited == Awaited::Completion && core::mem::take(&mut waiter.watches) {
+                // A full counter is readable as well.
+                let _ = waiter.file.write(1);
+            }
+        }
+    }
+}
+
+/// The worker's view of the drivers.
+#[derive(Debug)]
+pub(crate) struct Drivers {
+    /// The number of ended waits at the last look, and its time.
+    ended: u32,
+    since: Time,
+    tick: u64,
+    /// Whether packets are left to drivers that come and go.
+    is_ticking: bool,
+}
+
+impl Drivers {
+    pub(crate) fn new() -> Self {
+        Self { ended: 0, since: Time(0), tick: FIRST_TICK, is_ticking: false }
+    }
+
+    /// Returns whether drivers have taken packets since the last look.
+    pub(crate) fn take_packets(&self, waiters: &Waiters) -> bool {
+        waiters.is_driven || waiters.ended != self.ended
+    }
+
+    /// Leaves packets to the drivers if there are any: changes a sleep of the worker.
+    pub(crate) fn leave_packets(&mut self, sleep: &mut Sleep, waiters: &Waiters, now: Time) {
+        if self.is_ticking && now < self.since + self.tick {
+            // Something else has woken the worker.
+        } else if waiters.ended != self.ended {
+            self.tick = if self.is_ticking { (2 * self.tick).min(TICK) } else { FIRST_TICK };
+            (self.ended, self.since, self.is_ticking) = (waiters.ended, now, true);
+        } else {
+            self.is_ticking = false;
+        }
+        if self.is_ticking {
+            let end = self.since + self.tick;
+            sleep.until = Some(sleep.until.map_or(end, |until| until.min(end)));
+        } else if !waiters.is_driven {
+            return;
+        }
+        sleep.packets = Taker::Waiter;
+    }
+}
+
+impl WaitOps for Device {
+    fn start(self: Arc<Self>, awaited: Awaited) -> Box<dyn WaitTrait> {
+        Box::new(Wait::start(self, awaited))
+    }
+}
+
+/// The wait of a thread.
+#[derive(Debug)]
+struct Wait {
+    device: Arc<Device>,
+    awaited: Awaited,
+    is_driver: bool,
+    /// Whether it sleeps as the driver.
+    is_asleep: bool,
+    /// The number of completions at the last [look](Next::Look) of the caller.
+    seen: u32,
+    /// Wakes a thread that others wake.
+    file: Option<Arc<EventFd>>,
+}
+
+impl Wait {
+    fn start(device: Arc<Device>, awaited: Awaited) -> Self {
+        let mut wait = Self { device, awaited, is_driver: false, is_asleep: false, seen: 0, file: None };
+        if !wait.device.is_forked() {
+            let mut guard = wait.device.core.lock();
+            wait.is_driver = !core::mem::replace(&mut guard.waiters.is_driven, true);
+            // The caller has not looked since.
+            wait.seen = guard.sink.completed.wrapping_sub(1);
+            wait.device.leave(guard, wait.device.now());
+        }
+        wait
+    }
+
+    /// Looks for packets for a moment. Returns whether there may be something new.
+    fn spins(&mut self) -> bool {
+        let shared: &DeviceState = &self.device;
+        let start = shared.now();
+        for looks in 1_u32.. {
+            if let Some(guard) = shared.core.try_lock() {
+                let seen = core::mem::replace(&mut self.seen, guard.sink.completed);
+                if self.awaited == Awaited::Completion && seen != self.seen {
+                    shared.leave(guard, shared.now());
+                    return true;
+                }
+                if shared.look(guard, looks) == Found::Packets {
+                    return true;
+                }
+            }
+            core::hint::spin_loop();
+            if looks.is_multiple_of(LOOKS_A_CLOCK) && shared.now() >= start + SPIN {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Ends a sleep.
+    fn wake_up(&mut self, core: &mut DeviceCore) {
+        if core::mem::take(&mut self.is_asleep) {
+            core.waiters.is_asleep = false;
+            // Fails if no thread has written.
+            let _ = self.device.driver_alarm.read();
+            if let Some(peers) = self.device.peers.as_ref().filter(|_| !core.sleep.is_for_packets()) {
+                peers.sleep.end();
+            }
+        }
+        if let Some(waiter) = self.waiter(core)
+            && !core::mem::take(&mut waiter.watches)
+        {
+            let _ = waiter.file.read();
+        }
+    }
+
+    fn waiter<'a>(&self, core: &'a mut DeviceCore) -> Option<&'a mut Waiter> {
+        let file = self.file.as_ref()?;
+        core.waiters.others.iter_mut().find(|waiter| Arc::ptr_eq(&waiter.file, file))
+    }
+
+    /// Makes other threads wake this one. Returns whether the process has a descriptor for it.
+    fn watch(&mut self, core: &mut DeviceCore) -> bool {
+        if self.file.is_none() {
+            let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+            let Ok(file) = EventFd::from_flags(flags) else { return false };
+            if core.waiters.others.try_reserve(1).is_err() {
+                return false;
+            }
+            let file = Arc::new(file);
+            if core.waiters.others.is_empty() {
+                core.waiters.told = core.sink.completed;
+            }
+            core.waiters.others.push(Waiter {
+                file: Arc::clone(&file),
+                awaited: self.awaited,
+                watches: true,
+            });
+            self.file = Some(file);
+        } else if let Some(waiter) = self.waiter(core) {
+            waiter.watches = true;
+        }
+        true
+    }
+
+    /// Handles packets until there are none, as the driver. Returns whether there were any.
+    fn drive(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
+        let shared: &DeviceState = &self.device;
+        let received = guard.receive(&shared.socket);
+        // Acknowledgements leave before the thread sleeps. If it does not, the program's next
+        // message may carry them.
+        shared.round(guard, now, received, if received { Acks::Behind } else { Acks::Now });
+        received || guard.sleep_from(now).until == Some(Time(0))
+    }
+}
+
+impl WaitTrait for Wait {
+    fn work(&mut self) -> Next {
+        let device = Arc::clone(&self.device);
+        if device.is_forked() {
+            return Next::Sleep;
+        }
+        let was_asleep = self.is_asleep;
+        if was_asleep {
+            // Before the packets: a doorbell of a later packet stays.
+            device.attend_peers_as_driver();
+        }
+        if self.is_driver && !was_asleep && self.spins() {
+            return Next::Look;
+        }
+        let mut guard = device.core.lock();
+        let now = device.now();
+        self.wake_up(&mut guard);
+        if was_asleep {
+            device.wake_sleeping_worker(&mut guard);
+        }
+        if !guard.waiters.is_driven {
+            (guard.waiters.is_driven, self.is_driver) = (true, true);
+        }
+        let mut next = Next::Sleep;
+        if self.is_driver && self.drive(&mut guard, now) {
+            next = Next::Look;
+        }
+        if self.awaited == Awaited::Completion && guard.sink.completed != self.seen {
+            next = Next::Look;
+        }
+        self.seen = guard.sink.completed;
+        if next == Next::Sleep {
+            if self.is_driver {
+                (self.is_asleep, guard.waiters.is_asleep) = (true, true);
+                if let Some(peers) = &device.peers {
+                    // From here on, a peer that sends through memory wakes this thread. It may have
+                    // sent before.
+                    peers.sleep.begin();
+                    if guard.links.has_packets() {
+                        next = Next::Look;
+                    }
+                }
+            }
+            if (!self.is_driver || self.awaited == Awaited::Completion) && !self.watch(&mut guard) {
+                next = Next::Look;
+            }
+        }
+        device.leave(guard, now);
+        next
+    }
+
+    fn files(&self) -> [Option<BorrowedFd<'_>>; WAIT_FILES] {
+        let mut files = [None; WAIT_FILES];
+        files[0] = self.file.as_ref().map(|file| file.as_fd());
+        if self.is_driver {
+            files[1] = Some(self.device.socket.as_fd());
+            files[2] = self.device.peers.as_ref().map(|peers| peers.doorbells());
+            files[3] = self.device.group_packets.get().map(|groups| groups.0.as_fd());
+            files[4] = Some(self.device.driver_alarm.as_fd());
+        }
+        files
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let device = Arc::clone(&self.device);
+        if device.is_forked() {
+            return;
+        }
+        let mut guard = device.core.lock();
+        self.wake_up(&mut guard);
+        if let Some(file) = self.file.take() {
+            guard.waiters.others.retain(|waiter| !Arc::ptr_eq(&waiter.file, &file));
+        }
+        let now = device.now();
+        let waiters = &mut guard.waiters;
+        if self.is_driver {
+            waiters.is_driven = false;
+            waiters.ended = waiters.ended.wrapping_add(1);
+        }
+        let mut must_wake = false;
+        if !waiters.is_driven {
+            // A thread that was to be the driver may leave instead.
+            if let Some(heir) = waiters.others.first_mut() {
+                heir.watches = false;
+                let _ = heir.file.write(1);
+            } else {
+                must_wake = guard.sleep.packets == Taker::Waiter
+                    && guard.sleep.until.is_none_or(|until| until > now + TICK);
+            }
+        }
+        if must_wake {
+            guard.sleep = Sleep::AWAKE;
+            device.wake();
+        }
+        device.leave(guard, now);
+    }
+}
+
+/// The number of looks between two readings of the clock.
+const LOOKS_A_CLOCK: u32 = 16;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The worker's sleep, and whether it gets packets.
+    fn sleep(drivers: &mut Drivers, waiters: &Waiters, now: u64) -> (Option<u64>, bool) {
+        let mut sleep = Sleep { until: None, ..Sleep::AWAKE };
+        drivers.leave_packets(&mut sleep, waiters, Time(now));
+        (sleep.until.map(|until| until.0), sleep.is_for_packets())
+    }
+
+    #[test]
+    fn the_worker_leaves_packets_to_drivers_and_ticks_while_they_come_and_go() {
+        let (mut drivers, mut waiters, mut now) = (Drivers::new(), Waiters::default(), 1_000_000);
+        assert_eq!(sleep(&mut drivers, &waiters, now), (None, true), "there is no driver");
+        waiters.is_driven = true;
+        assert_eq!(sleep(&mut drivers, &waiters, now), (None, false), "a driver that stays");
+        for tick in [200_000, 400_000, 800_000, 1_000_000, 1_000_000] {
+            (waiters.is_driven, waiters.ended) = (false, waiters.ended + 1);
+            assert_eq!(sleep(&mut drivers, &waiters, now), (Some(now + tick), false), "it has left");
+            let soon = sleep(&mut drivers, &waiters, now + tick / 2);
+            assert_eq!(soon, (Some(now + tick), false), "woken early");
+            now += tick;
+        }
+        assert_eq!(sleep(&mut drivers, &waiters, now), (None, true), "no driver has come since");
+        waiters.is_driven = true;
+        assert_eq!(sleep(&mut drivers, &waiters, now), (None, false));
+    }
+
+    #[test]
+    fn a_deadline_before_the_tick_stays() {
+        let (mut drivers, waiters) = (Drivers::new(), Waiters { ended: 1, ..Waiters::default() });
+        let mut sleep = Sleep { until: Some(Time(1_000_100)), ..Sleep::AWAKE };
+        drivers.leave_packets(&mut sleep, &waiters, Time(1_000_000));
+        assert_eq!((sleep.until, sleep.packets), (Some(Time(1_000_100)), Taker::Waiter));
+    }
+}
