@@ -12,9 +12,7 @@ use crate::device::wqe::inline_len;
 use crate::memory::paged;
 
 /// Queue pairs: at most the number of slots in the pending set.
-pub(crate) const MAX_QP: u32 = 4000;
-/// The numbers of live queue pairs are distinct modulo this.
-pub(crate) const QPN_MODULUS: usize = 1 << 13;
+pub(crate) const MAX_QP: u32 = 16_000;
 /// Work requests in one queue.
 pub(crate) const MAX_QP_WR: u32 = 1 << 14;
 /// Scatter/gather elements of a work request.
@@ -28,7 +26,7 @@ pub(crate) const MAX_CQE: u32 = 1 << 20;
 /// Memory regions and windows.
 pub(crate) const MAX_MR: u32 = 1 << 16;
 /// Protection domains.
-pub(crate) const MAX_PD: u32 = 1 << 12;
+pub(crate) const MAX_PD: u32 = 1 << 14;
 /// RDMA reads and atomics in flight, each way, of one queue pair.
 pub(crate) const MAX_RD_ATOMIC: u32 = 128;
 /// Multicast groups with members: each has a socket.
@@ -36,9 +34,7 @@ pub(crate) const MAX_MCAST_GRP: u32 = 64;
 /// Queue pairs in one multicast group.
 pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 256;
 /// Shared receive queues.
-pub(crate) const MAX_SRQ: u32 = 1024;
-/// The numbers of live shared receive queues are distinct modulo this.
-pub(crate) const SRQN_MODULUS: usize = 1 << 11;
+pub(crate) const MAX_SRQ: u32 = 1 << 14;
 /// Receives in one shared receive queue.
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 14;
 /// Scatter/gather elements of a receive of a shared receive queue: as many as the engine copies.
@@ -85,8 +81,6 @@ pub(crate) fn config(rcvbuf: usize, slot: u8, strict_ports: bool) -> Config {
         max_group_members: MAX_MCAST_QP_ATTACH,
         window_bytes,
         response_rate: RESPONSE_RATE,
-        qpn_modulus: QPN_MODULUS as u32,
-        srqn_modulus: SRQN_MODULUS as u32,
         qpn_prefix: slot,
         strict_ports,
         ..Config::default()

@@ -24,6 +24,7 @@
 //! | [`event_pipe`] | events, through a file that a program can wait on |
 //! | [`settings`] | the choices made when a device is created |
 //! | [`counter_files`] | the counters as files, as sysfs has them |
+//! | [`slots`] | objects by slot, and slots by number |
 //! | [`limits`] | the device's limits and attributes |
 //! | [`wqe`] | a work request on its way through a ring |
 //! | [`random`] | the source of queue pair numbers and keys |
@@ -40,6 +41,7 @@ pub(crate) mod limits;
 pub(crate) mod random;
 pub(crate) mod settings;
 pub(crate) mod sink;
+pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod wait;
 pub(crate) mod waiting;

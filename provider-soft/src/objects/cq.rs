@@ -70,6 +70,7 @@ impl Cq {
             ignores_overrun: attr.flags.contains(CqFlags::IGNORE_OVERRUN),
             users: 0,
             has_overrun: false,
+            is_moderated: false,
             raised: EventsRead::default(),
         };
         let cq = device.control("create_cq", |core, _| {

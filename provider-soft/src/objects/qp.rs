@@ -132,16 +132,16 @@ impl Qp {
             let qpn = core.engine.create_qp(&init).map_err(|refused| refusal(device, VERB, refused))?;
             let sharers = vec![Sharer { events, user_handle, number: 0, raised: 0 }];
             let end = QpEnd { qpn, sq, rq, send_cq, recv_cq, sharers };
-            match core.sink.add_qp(end) {
-                Some(slot) => {
+            match core.sink.add_qp(end, core.engine.qpn_modulus()) {
+                Ok(slot) => {
                     if let Some(handle) = xrc {
                         core.domains.enter(handle);
                     }
                     Ok((qpn, slot))
                 }
-                None => {
+                Err(reason) => {
                     let _ = core.engine.destroy_qp(qpn);
-                    Err(refusal(device, VERB, Refused::NoRoom))
+                    Err(refusal(device, VERB, reason))
                 }
             }
         })?;

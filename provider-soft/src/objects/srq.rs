@@ -79,7 +79,8 @@ impl Srq {
             if let Some(cq) = cq {
                 core.engine.set_srq_cq(srq, cq).map_err(refused)?;
             }
-            match core.sink.add_srq(SrqEnd { srq, rq, cq, events, user_handle, raised: 0 }) {
+            let end = SrqEnd { srq, rq, cq, events, user_handle, raised: 0 };
+            match core.sink.add_srq(end, core.engine.srqn_modulus()) {
                 Ok(slot) => {
                     if let Some(handle) = xrc {
                         core.domains.enter(handle);

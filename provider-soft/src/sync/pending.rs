@@ -1,10 +1,11 @@
 //! [`PendingSet`]: the queue pairs, or the shared receive queues, whose rings hold work requests
 //! not yet taken by the engine.
 //!
-//! Each of them has one lower bit; each word of lower bits has one upper bit, so looking at an
-//! empty set reads one word. An inserting thread sets the lower bit first and then the upper one
-//! with release. A taking thread reads and clears the upper bits with acquire and then the lower
-//! ones, so a taken upper bit never hides a lower one. The
+//! Each of them has one lower bit; each group of four words of lower bits has one upper bit, so
+//! looking at an empty set reads one word. An inserting thread sets the lower bit first and then
+//! the upper one with release. A taking thread reads and clears the upper bits with acquire and
+//! then the lower ones, so a taken upper bit never hides a lower one. It skips words of zeros: a
+//! lower bit set meanwhile has an upper bit that is not taken yet. The
 //! [`CombiningLock`](crate::sync::combining_lock::CombiningLock) guarantees that some thread takes
 //! every inserted slot.
 
@@ -17,9 +18,12 @@ pub(crate) struct PendingSet {
     lower: Box<[AtomicU64]>,
 }
 
+/// The number of words with one upper bit: half a cache line.
+const GROUP: usize = 4;
+
 impl PendingSet {
     /// The largest number of slots.
-    pub(crate) const MAX: usize = 64 * 64;
+    pub(crate) const MAX: usize = 64 * GROUP * 64;
 
     /// Returns an empty set of slots 0 to `slots - 1`.
     pub(crate) fn new(slots: usize) -> Self {
@@ -31,7 +35,7 @@ impl PendingSet {
     #[inline]
     pub(crate) fn insert(&self, slot: usize) {
         self.lower[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
-        self.upper.fetch_or(1 << (slot / 64), Ordering::Release);
+        self.upper.fetch_or(1 << (slot / (64 * GROUP)), Ordering::Release);
     }
 
     /// Returns whether no slot was inserted, as far as this thread can see. It sees slots inserted
@@ -46,12 +50,17 @@ impl PendingSet {
     pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
         let mut upper = self.upper.swap(0, Ordering::Acquire);
         while upper != 0 {
-            let word = upper.trailing_zeros() as usize;
+            let first = upper.trailing_zeros() as usize * GROUP;
             upper &= upper - 1;
-            let mut lower = self.lower[word].swap(0, Ordering::Acquire);
-            while lower != 0 {
-                each(word * 64 + lower.trailing_zeros() as usize);
-                lower &= lower - 1;
+            for (at, word) in self.lower[first..].iter().take(GROUP).enumerate() {
+                if word.load(Ordering::Relaxed) == 0 {
+                    continue;
+                }
+                let mut lower = word.swap(0, Ordering::Acquire);
+                while lower != 0 {
+                    each((first + at) * 64 + lower.trailing_zeros() as usize);
+                    lower &= lower - 1;
+                }
             }
         }
     }
@@ -64,12 +73,12 @@ mod tests {
     #[test]
     fn an_inserted_slot_is_taken_once() {
         let pending = PendingSet::new(PendingSet::MAX);
-        for slot in [4095, 0, 63, 64, 0] {
+        for slot in [PendingSet::MAX - 1, 0, 63, 64, 255, 256, 0] {
             pending.insert(slot);
         }
         let mut taken = Vec::new();
         pending.take(|slot| taken.push(slot));
-        assert_eq!(taken, [0, 63, 64, 4095]);
+        assert_eq!(taken, [0, 63, 64, 255, 256, PendingSet::MAX - 1]);
         pending.take(|slot| panic!("{slot} was taken twice"));
     }
 }

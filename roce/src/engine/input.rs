@@ -120,7 +120,7 @@ impl<M: Memory> Engine<M> {
     /// [`poll_transmit`](Self::poll_transmit), unless something else happens first. The time may be
     /// earlier than necessary.
     pub fn deadline(&self) -> Option<Time> {
-        match (self.objects.earliest, self.objects.response_queue.deadline()) {
+        match (self.objects.timers.earliest(), self.objects.response_queue.deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
@@ -129,18 +129,21 @@ impl<M: Memory> Engine<M> {
     /// Handles expired timers: retries, gives up or resumes responses.
     pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
         self.objects.response_queue.wake(now);
-        if self.objects.earliest.is_none_or(|earliest| now < earliest) {
-            return;
-        }
-        self.objects.earliest = None;
-        let mut next = 0;
-        while let Some(number) = self.objects.qps.number_at(next) {
-            next += 1;
-            self.objects.with(number, now, sink, |qp, env| {
-                if qp.deadline().is_some_and(|deadline| deadline <= now) {
-                    requester::expire(qp, env);
-                }
-            });
+        // No more than the present ones: a call may add entries.
+        for _ in 0..self.objects.timers.len() {
+            let Some((at, number)) = self.objects.timers.take(now) else { return };
+            let is_current = self
+                .objects
+                .qps
+                .get_mut(number)
+                .is_some_and(|qp| qp.timer.take_if(|timer| *timer == at).is_some());
+            if is_current {
+                self.objects.with(number, now, sink, |qp, env| {
+                    if qp.deadline().is_some_and(|deadline| deadline <= now) {
+                        requester::expire(qp, env);
+                    }
+                });
+            }
         }
     }
 }

@@ -21,6 +21,7 @@
 //! | state | `environment` | the protocol's context apart from the queue pair |
 //! | | `response_queue` | read and atomic responses: fair between peers, a window of each |
 //! | | `scheduler` | queue pairs with packets to send, by class |
+//! | | `timers` | queue pairs with a timer, by time |
 //! | | `qp` | the data of a queue pair |
 //! | | `multicast` | multicast groups and their members |
 //! | parts | `queue` | send and (shared) receive queues: preallocated rings of work requests |
@@ -68,6 +69,7 @@ mod scheduler;
 mod table;
 #[cfg(test)]
 mod testing;
+mod timers;
 mod types;
 
 pub use memory::{CqFull, Fault, FirstPacket, MadsFull, Matched, Memory, Sink, Space};

@@ -18,7 +18,7 @@ pub(crate) fn modify<M: Memory, S: Sink>(
     }
     if to == State::Reset {
         requester::reset(qp, env);
-        responder::reset(qp);
+        responder::reset(qp, env.srqs);
         qp.attr = Attr::default();
         qp.peer_port = None;
         qp.established = false;

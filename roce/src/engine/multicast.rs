@@ -16,7 +16,8 @@ pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
 pub(crate) struct Groups(BTreeMap<Gid, Vec<Qpn>>);
 
 impl Groups {
-    pub(crate) fn join(&mut self, group: Gid, qpn: Qpn, config: &Config) -> Result<(), Refused> {
+    /// Adds a member to a group. Returns whether it was no member before.
+    pub(crate) fn join(&mut self, group: Gid, qpn: Qpn, config: &Config) -> Result<bool, Refused> {
         if !is_multicast(&group) {
             return Err(Refused::Invalid("the address is not that of a multicast group"));
         }
@@ -25,13 +26,13 @@ impl Groups {
         }
         let members = self.0.entry(group).or_default();
         if members.contains(&qpn) {
-            return Ok(());
+            return Ok(false);
         }
         if members.len() >= config.max_group_members as usize {
             return Err(Refused::NoRoom);
         }
         members.push(qpn);
-        Ok(())
+        Ok(true)
     }
 
     pub(crate) fn leave(&mut self, group: Gid, qpn: Qpn) -> Result<(), Refused> {
@@ -83,11 +84,11 @@ mod tests {
         let config = Config { max_groups: 2, max_group_members: 2, ..Config::default() };
         let group = |n: u8| [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n];
         for (n, qpn, joined) in [
-            (1, 20, Ok(())),
-            (1, 21, Ok(())),
-            (1, 21, Ok(())),
+            (1, 20, Ok(true)),
+            (1, 21, Ok(true)),
+            (1, 21, Ok(false)),
             (1, 22, Err(Refused::NoRoom)),
-            (2, 20, Ok(())),
+            (2, 20, Ok(true)),
             (3, 20, Err(Refused::NoRoom)),
         ] {
             assert_eq!(groups.join(group(n), Qpn(qpn), &config), joined, "group {n}, queue pair {qpn}");

@@ -14,6 +14,7 @@ use super::queue::Srq;
 use super::response_queue::{Address, ResponseQueue};
 use super::scheduler::Scheduler;
 use super::table::Table;
+use super::timers::Timers;
 use super::types::{Config, DroppedDatagrams, Event, Qpn, Service, State, Time};
 use super::{completion, requester};
 
@@ -34,8 +35,7 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) gsi: Option<Gsi>,
     pub(crate) scheduler: Scheduler,
     pub(crate) response_queue: ResponseQueue,
-    /// A lower bound of the deadlines of all queue pairs.
-    pub(crate) earliest: Option<Time>,
+    pub(crate) timers: Timers,
     /// Packets dropped because of their UDP source port.
     pub(crate) unexpected_ports: u64,
     pub(crate) dropped: DroppedDatagrams,
@@ -91,8 +91,12 @@ impl<M: Memory> Objects<M> {
             Some(ResponseClass::Ack) => env.scheduler.ack(qp),
             Some(ResponseClass::Resource) => env.response_queue.enqueue(qp),
         }
-        let deadline = qp.deadline();
-        self.note(deadline);
+        if let Some(at) = qp.deadline()
+            && qp.timer.is_none_or(|timer| at < timer)
+        {
+            qp.timer = Some(at);
+            self.timers.add(at, qpn, &self.qps);
+        }
         if self.scheduler.any_blocked() {
             self.unblock();
         }
@@ -116,14 +120,6 @@ impl<M: Memory> Objects<M> {
                 self.response_queue.enqueue(qp);
             }
         }
-    }
-
-    /// Includes a deadline in [`earliest`](Self::earliest).
-    fn note(&mut self, deadline: Option<Time>) {
-        self.earliest = match (self.earliest, deadline) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
     }
 
     /// Wakes queue pairs waiting for room in the window.

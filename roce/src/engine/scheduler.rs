@@ -114,7 +114,14 @@ impl Scheduler {
             .try_for_each(|queue| room::reserve_to(queue, qps))
     }
 
-    /// Removes a destroyed queue pair.
+    /// Removes a destroyed queue pair. The cost of an unlisted one does not depend on the others.
+    pub(crate) fn drop_qp(&mut self, qp: &Qp) {
+        if qp.in_ready || qp.in_naks || qp.in_acks || qp.in_blocked {
+            self.drop_stale(qp.qpn.0);
+        }
+    }
+
+    /// Removes a number from all lists.
     pub(crate) fn drop_stale(&mut self, number: u32) {
         if self.ready.front() == Some(&number) {
             self.burst = 0;

@@ -3,7 +3,7 @@
 //! A number is drawn whole. Its low bits are its place in a table at least twice as large as the
 //! number of objects in it. While the place is taken, another number is drawn. So a lookup takes
 //! one comparison, each draw succeeds with a probability of at least one half, and a number reveals
-//! nothing about any other except that their low bits differ.
+//! nothing about any other except that their low bits differ. The table starts small and doubles.
 //!
 //! ```text
 //!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)
@@ -55,22 +55,27 @@ impl<T> Slot<T> {
 
 impl<T> Table<T> {
     /// Creates a table of at most `max` objects. Their numbers have `bits` bits (3 to 24), are at
-    /// least `reserved` and not all ones. They differ modulo `modulus`, a power of two.
+    /// least `reserved` and not all ones.
     ///
     /// Whatever `max` is, at most a quarter of all numbers are in use at a time.
-    pub(crate) fn new(max: u32, bits: u32, reserved: u32, modulus: usize) -> Self {
+    pub(crate) fn new(max: u32, bits: u32, reserved: u32) -> Self {
         let all = 1usize << bits;
-        let max = (max as usize).min(all / 4);
-        let len = modulus.next_power_of_two().clamp(2, all / 2);
+        let len = FEWEST.min(all / 2);
         Self {
             slots: (0..len).map(|_| Slot::EMPTY).collect(),
             mask: len - 1,
             numbers: Vec::new(),
             number_mask: (all - 1) as u32,
             prefix: 0,
-            max: max.min(if modulus > 1 { len / 2 } else { max }),
+            max: (max as usize).min(all / 4),
             reserved,
         }
+    }
+
+    /// Returns a power of two that all numbers differ modulo: the number of places. An insertion
+    /// may double it.
+    pub(crate) fn modulus(&self) -> usize {
+        self.slots.len()
     }
 
     /// Puts the same bits above the drawn ones in all numbers. The table is still empty.
@@ -180,6 +185,9 @@ fn empty<T>(len: usize) -> Result<Box<[Slot<T>]>, Refused> {
     Ok(slots.into_boxed_slice())
 }
 
+/// The number of places of a new table.
+const FEWEST: usize = 8;
+
 /// The number of draws in addition to one per place. A fair source fails with a probability of at
 /// most 2⁻¹²⁸.
 const PATIENCE: usize = 128;
@@ -215,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_number_that_was_given_back_finds_nothing() {
-        let (mut table, mut random) = (Table::new(4, 24, 16, 1), Rng::new(7));
+        let (mut table, mut random) = (Table::new(4, 24, 16), Rng::new(7));
         let a = table.insert('a', &mut random).unwrap();
         let b = table.insert('b', &mut random).unwrap();
         assert_eq!(table.remove(a), Some('a'));
@@ -228,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_full_table_refuses_one_more() {
-        let (mut table, mut random) = (Table::new(2, 24, 0, 1), Rng::new(0));
+        let (mut table, mut random) = (Table::new(2, 24, 0), Rng::new(0));
         assert!(table.insert(1, &mut random).is_ok() && table.insert(2, &mut random).is_ok());
         assert_eq!(table.insert(3, &mut random), Err(Refused::NoRoom));
         assert_eq!(table.len(), 2);
@@ -236,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_number_is_the_draw_itself_unless_it_is_reserved_or_its_place_is_taken() {
-        let mut table = Table::new(8, 24, 16, 8);
+        let mut table = Table::new(4, 24, 16);
         let mut script = Script(&[0xab12_3450, 0x0f, u32::MAX, 0x1200_0018, 0x1200_0019]);
         assert_eq!(table.insert('a', &mut script), Ok(0x12_3450), "the upper byte is cut off");
         assert_eq!(
@@ -250,22 +258,28 @@ mod tests {
 
     #[test]
     fn a_source_that_is_stuck_is_given_up() {
-        let mut table = Table::new(8, 24, 0, 1);
+        let mut table = Table::new(8, 24, 0);
         assert_eq!(table.insert('a', &mut Stuck), Ok(5));
         assert_eq!(table.insert('b', &mut Stuck), Err(Refused::NoNumbers));
     }
 
     #[test]
-    fn numbers_differ_modulo_what_was_asked_for() {
-        let (mut table, mut random) = (Table::new(4000, 24, 16, 8192), Rng::new(3));
-        let numbers: BTreeSet<u32> =
-            (0..4000).map(|n| table.insert(n, &mut random).unwrap() % 8192).collect();
-        assert_eq!(numbers.len(), 4000);
+    fn numbers_differ_modulo_the_number_of_places_while_it_grows() {
+        let (mut table, mut random) = (Table::new(4000, 24, 16), Rng::new(3));
+        let mut numbers = Vec::new();
+        for n in 0..4000 {
+            numbers.push(table.insert(n, &mut random).unwrap() as usize);
+            if n % 256 == 0 {
+                let modulus = table.modulus();
+                let places: BTreeSet<usize> = numbers.iter().map(|number| number % modulus).collect();
+                assert!(places.len() == numbers.len() && modulus <= 4 * numbers.len().max(2));
+            }
+        }
     }
 
     #[test]
     fn the_prefix_is_in_all_numbers_and_the_other_bits_are_drawn() {
-        let (mut table, mut random) = (Table::new(4000, 16, 16, 8192).with_prefix(7 << 16), Rng::new(3));
+        let (mut table, mut random) = (Table::new(4000, 16, 16).with_prefix(7 << 16), Rng::new(3));
         let numbers: BTreeSet<u32> = (0..4000).map(|n| table.insert(n, &mut random).unwrap()).collect();
         assert!(numbers.len() == 4000 && numbers.iter().all(|number| number >> 16 == 7));
         let number = *numbers.first().unwrap();
@@ -274,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_table_is_a_map_whatever_is_put_in_and_taken_out() {
-        let (mut table, mut random, mut rng) = (Table::new(1000, 12, 2, 1), Rng::new(1), Rng::new(2));
+        let (mut table, mut random, mut rng) = (Table::new(1000, 12, 2), Rng::new(1), Rng::new(2));
         let mut model = BTreeMap::new();
         for step in 0..20_000u32 {
             if rng.below(100) < 52 {
@@ -299,7 +313,7 @@ mod tests {
         let mut random = Rng::new(11);
         let mut ones = [0u32; 24];
         for _ in 0..10_000 {
-            let number = Table::new(16, 24, 0, 1).insert((), &mut random).unwrap();
+            let number = Table::new(16, 24, 0).insert((), &mut random).unwrap();
             for (bit, ones) in ones.iter_mut().enumerate() {
                 *ones += number >> bit & 1;
             }

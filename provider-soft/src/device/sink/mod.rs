@@ -11,13 +11,13 @@ use roce::engine::{
 };
 use uverbs_abi::ib_user_verbs::IbUverbsAsyncEventDesc;
 use verbs_core::provider::EventsRead;
-use verbs_core::room;
 use verbs_core::types::{AsyncEventType, CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::device::event_pipe::{EventPipe, Written};
 use crate::device::gsi_end::GsiEnd;
-use crate::device::limits::{self, QPN_MODULUS, SRQN_MODULUS};
+use crate::device::limits;
+use crate::device::slots::{Numbers, Slots, reserve};
 use crate::device::wqe::{RecvWqe, SendWqe};
 use crate::sync::event_requests::EventRequests;
 use crate::sync::notify::{Armed, Notify};
@@ -27,23 +27,21 @@ use crate::sync::ring::{Consumer, Producer};
 /// The queues of a device, as seen by the engine's results.
 #[derive(Debug)]
 pub(crate) struct EngineSink {
-    cqs: Vec<Option<CqEnd>>,
+    cqs: Slots<CqEnd>,
     /// Queue pairs by slot, as in the [`PendingSet`].
-    qps: Box<[Option<Box<QpEnd>>; PendingSet::MAX]>,
-    /// The slot of the queue pair with a number, by the number's low bits.
-    slots: Box<[u16; QPN_MODULUS]>,
-    /// Slots without a queue pair.
-    free_slots: Vec<u16>,
+    qps: Slots<Box<QpEnd>>,
+    qp_numbers: Numbers,
     /// Shared receive queues by slot.
-    srqs: Vec<Option<SrqEnd>>,
-    /// The slot of the shared receive queue with a number, by the number's low bits.
-    srq_slots: Box<[u16; SRQN_MODULUS]>,
+    srqs: Slots<SrqEnd>,
+    srq_numbers: Numbers,
     /// The number of armed completion queues.
     armed: u32,
     /// The asynchronous events of each open of the device, used for events of its port.
     contexts: Vec<Weak<EventPipe>>,
     /// The general services interface, while it is taken.
     pub(crate) gsi: Option<GsiEnd>,
+    /// The completion queues whose events wait for more completions, and others that did.
+    moderated: Vec<u32>,
     /// The earliest time when moderation ends the wait for more completions, or an earlier time.
     moderated_until: Option<Time>,
     /// The start of the device's clock.
@@ -77,6 +75,8 @@ pub(crate) struct CqEnd {
     pub(crate) has_overrun: bool,
     /// The number of events it raised, read or not.
     pub(crate) raised: EventsRead,
+    /// Whether it is among those whose events wait for more completions.
+    pub(crate) is_moderated: bool,
 }
 
 /// A completion in the ring of a completion queue: a cache line.
@@ -134,28 +134,18 @@ pub(crate) struct SrqEnd {
     pub(crate) raised: u32,
 }
 
-/// Reserves space for another element.
-///
-/// # Errors
-/// [`Refused::NoMemory`].
-fn one_more<T>(values: &mut Vec<T>) -> Result<(), Refused> {
-    let bytes = (values.len() as u64 + 1).saturating_mul(size_of::<T>() as u64);
-    room::reserve(values, 1).map_err(|_| Refused::NoMemory { bytes })
-}
-
 impl EngineSink {
     pub(crate) fn new(origin: Instant) -> Self {
         Self {
-            cqs: Vec::new(),
-            qps: Box::new([const { None }; PendingSet::MAX]),
-            slots: Box::new([0; QPN_MODULUS]),
-            // The lowest first.
-            free_slots: (0..PendingSet::MAX as u16).rev().collect(),
-            srqs: Vec::new(),
-            srq_slots: Box::new([0; SRQN_MODULUS]),
+            cqs: Slots::new(),
+            qps: Slots::new(),
+            qp_numbers: Numbers::new(),
+            srqs: Slots::new(),
+            srq_numbers: Numbers::new(),
             armed: 0,
             contexts: Vec::new(),
             gsi: None,
+            moderated: Vec::new(),
             moderated_until: None,
             origin,
             clogged: Vec::new(),
@@ -168,8 +158,12 @@ impl EngineSink {
     /// # Errors
     /// [`Refused::NoMemory`].
     pub(crate) fn add_context(&mut self, events: &Arc<EventPipe>) -> Result<(), Refused> {
-        self.contexts.retain(|context| context.strong_count() > 0);
-        one_more(&mut self.contexts)?;
+        if self.contexts.len() == self.contexts.capacity() {
+            // As many again may be added first, so the mean cost of an open is constant.
+            self.contexts.retain(|context| context.strong_count() > 0);
+            let live = self.contexts.len();
+            reserve(&mut self.contexts, live + 1)?;
+        }
         self.reserve_clogged()?;
         self.contexts.push(Arc::downgrade(events));
         Ok(())
@@ -188,8 +182,7 @@ impl EngineSink {
     /// completion queue and each open of the device.
     fn reserve_clogged(&mut self) -> Result<(), Refused> {
         let more = (self.cqs.len() + self.contexts.len() + 1).saturating_sub(self.clogged.len());
-        let bytes = (more as u64).saturating_mul(size_of::<Arc<EventPipe>>() as u64);
-        room::reserve(&mut self.clogged, more).map_err(|_| Refused::NoMemory { bytes })
+        reserve(&mut self.clogged, more)
     }
 
     /// Adds a completion queue.
@@ -197,22 +190,14 @@ impl EngineSink {
     /// # Errors
     /// [`Refused::NoRoom`] if `max` exist; [`Refused::NoMemory`].
     pub(crate) fn add_cq(&mut self, end: CqEnd, max: u32) -> Result<CqId, Refused> {
-        let index = match self.cqs.iter().position(Option::is_none) {
-            Some(index) => index,
-            None if self.cqs.len() < max as usize => {
-                one_more(&mut self.cqs)?;
-                self.reserve_clogged()?;
-                self.cqs.push(None);
-                self.cqs.len() - 1
-            }
-            None => return Err(Refused::NoRoom),
-        };
-        self.cqs[index] = Some(end);
-        Ok(CqId(index as u32))
+        self.reserve_clogged()?;
+        let more = (self.cqs.len() + 1).saturating_sub(self.moderated.len());
+        reserve(&mut self.moderated, more)?;
+        self.cqs.add(end, max).map(|index| CqId(index as u32))
     }
 
     pub(crate) fn cq(&mut self, cq: CqId) -> Option<&mut CqEnd> {
-        self.cqs.get_mut(cq.0 as usize)?.as_mut()
+        self.cqs.get_mut(cq.0 as usize)
     }
 
     /// Removes a completion queue and returns the number of its events already read.
@@ -223,9 +208,12 @@ impl EngineSink {
         if self.cq(cq).is_some_and(|end| end.users > 0) {
             return Err(InUse);
         }
-        let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::take) else {
+        let Some(end) = self.cqs.take_if(cq.0 as usize, |_| true) else {
             return Ok(EventsRead::default());
         };
+        if end.is_moderated {
+            self.moderated.retain(|index| *index != cq.0);
+        }
         self.armed -= u32::from(end.notify.is_armed());
         let handle = end.user_handle;
         let mut read = end.raised;
@@ -251,7 +239,7 @@ impl EngineSink {
     }
 
     fn take_request(&mut self, index: usize, armed: Armed) {
-        let Some(end) = &mut self.cqs[index] else { return };
+        let Some(end) = self.cqs.get_mut(index) else { return };
         let Some(request) = end.requests.take(armed) else { return };
         if end.notify.includes(armed) {
             // Completions since then have already counted.
@@ -273,12 +261,15 @@ impl EngineSink {
     /// Counts a completion of an armed queue and returns whether it raised the queue's event.
     fn count_completion(&mut self, index: usize, solicited: bool) -> bool {
         let origin = self.origin;
-        let Some(end) = &mut self.cqs[index] else { return false };
+        let Some(end) = self.cqs.get_mut(index) else { return false };
         let raises = end.notify.completed(solicited, || Time(elapsed(origin)));
         if raises {
             self.notify(index);
         } else {
             let until = end.notify.until();
+            if until.is_some() && !core::mem::replace(&mut end.is_moderated, true) {
+                self.moderated.push(index as u32);
+            }
             self.moderated_until = [self.moderated_until, until].into_iter().flatten().min();
         }
         raises
@@ -299,21 +290,30 @@ impl EngineSink {
 
     /// Raises the moderated events that are due.
     pub(crate) fn raise_moderated(&mut self, now: Time) {
-        let mut next = None;
-        for index in 0..self.cqs.len() {
-            let Some(end) = &mut self.cqs[index] else { continue };
-            if end.notify.expired(now) {
-                self.notify(index);
-            } else {
-                next = [next, end.notify.until()].into_iter().flatten().min();
+        let (mut next, mut at) = (None, 0);
+        while let Some(&index) = self.moderated.get(at) {
+            let end = self.cqs.get_mut(index as usize);
+            let until = end.as_ref().and_then(|end| end.notify.until());
+            if let Some(end) = end {
+                let has_expired = end.notify.expired(now);
+                if until.is_some() && !has_expired {
+                    next = [next, until].into_iter().flatten().min();
+                    at += 1;
+                    continue;
+                }
+                end.is_moderated = false;
+                if has_expired {
+                    self.notify(index as usize);
+                }
             }
+            self.moderated.swap_remove(at);
         }
         self.moderated_until = next;
     }
 
     /// Raises the event of a completion queue just disarmed.
     fn notify(&mut self, index: usize) {
-        let Some(end) = &mut self.cqs[index] else { return };
+        let Some(end) = self.cqs.get_mut(index) else { return };
         end.requests.count_event(end.producer.count());
         let (channel, user_handle) = (end.channel.clone(), end.user_handle);
         if channel.is_some() {
@@ -330,28 +330,31 @@ impl EngineSink {
         self.armed > 0
     }
 
-    /// Adds a queue pair and returns its slot, or `None` if no slot is free.
-    pub(crate) fn add_qp(&mut self, end: QpEnd) -> Option<usize> {
-        let slot = self.free_slots.pop()?;
-        for cq in [end.send_cq, end.recv_cq] {
+    /// Adds a queue pair and returns its slot. All numbers differ modulo `modulus`
+    /// ([`Engine::qpn_modulus`](roce::engine::Engine::qpn_modulus)).
+    ///
+    /// # Errors
+    /// [`Refused::NoRoom`] if no slot is free; [`Refused::NoMemory`].
+    pub(crate) fn add_qp(&mut self, end: QpEnd, modulus: usize) -> Result<usize, Refused> {
+        self.qp_numbers.fit(modulus, self.qps.iter().map(|(slot, end)| (end.qpn.0, slot)))?;
+        let (qpn, cqs) = (end.qpn, [end.send_cq, end.recv_cq]);
+        let slot = self.qps.add(Box::new(end), PendingSet::MAX as u32)?;
+        self.qp_numbers.set(qpn.0, slot);
+        for cq in cqs {
             if let Some(cq) = self.cq(cq) {
                 cq.users += 1;
             }
         }
-        self.slots[low_bits(end.qpn)] = slot;
-        self.qps[usize::from(slot)] = Some(Box::new(end));
-        Some(usize::from(slot))
+        Ok(slot)
     }
 
     /// Removes a queue pair and returns the number of its events already read by the context of
     /// its last handle.
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> EventsRead {
-        if self.qp(qpn).is_none() {
+        let slot = self.qp_numbers.slot(qpn.0);
+        let Some(end) = self.qps.take_if(slot, |end| end.qpn == qpn) else {
             return EventsRead::default();
-        }
-        let slot = self.slots[low_bits(qpn)];
-        let Some(end) = self.qps[usize::from(slot)].take() else { return EventsRead::default() };
-        self.free_slots.push(slot);
+        };
         for cq in [end.send_cq, end.recv_cq] {
             if let Some(cq) = self.cq(cq) {
                 cq.users -= 1;
@@ -374,7 +377,7 @@ impl EngineSink {
     /// Adds a handle of a queue pair and returns its slot and the handle's number, or `None` if
     /// the queue pair does not exist.
     pub(crate) fn share_qp(&mut self, qpn: Qpn, events: Channel, user_handle: u64) -> Option<(usize, u32)> {
-        let slot = usize::from(self.slots[low_bits(qpn)]);
+        let slot = self.qp_numbers.slot(qpn.0);
         let end = self.qp(qpn)?;
         let number = end.sharers.iter().map(|sharer| sharer.number + 1).max().unwrap_or(0);
         end.sharers.push(Sharer { events, user_handle, number, raised: 0 });
@@ -393,32 +396,26 @@ impl EngineSink {
         Some(self.end_of_sharer(&sharer))
     }
 
-    /// Adds a shared receive queue and returns its slot.
+    /// Adds a shared receive queue and returns its slot. All numbers differ modulo `modulus`
+    /// ([`Engine::srqn_modulus`](roce::engine::Engine::srqn_modulus)).
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if no slot is free; [`Refused::NoMemory`].
-    pub(crate) fn add_srq(&mut self, end: SrqEnd) -> Result<usize, Refused> {
-        let slot = match self.srqs.iter().position(Option::is_none) {
-            Some(slot) => slot,
-            None if self.srqs.len() < limits::MAX_SRQ as usize => {
-                one_more(&mut self.srqs)?;
-                self.srqs.push(None);
-                self.srqs.len() - 1
-            }
-            None => return Err(Refused::NoRoom),
-        };
-        if let Some(cq) = end.cq.and_then(|cq| self.cq(cq)) {
+    pub(crate) fn add_srq(&mut self, end: SrqEnd, modulus: usize) -> Result<usize, Refused> {
+        self.srq_numbers.fit(modulus, self.srqs.iter().map(|(slot, end)| (end.srq.0, slot)))?;
+        let (srq, cq) = (end.srq, end.cq);
+        let slot = self.srqs.add(end, limits::MAX_SRQ)?;
+        self.srq_numbers.set(srq.0, slot);
+        if let Some(cq) = cq.and_then(|cq| self.cq(cq)) {
             cq.users += 1;
         }
-        self.srq_slots[end.srq.0 as usize % SRQN_MODULUS] = slot as u16;
-        self.srqs[slot] = Some(end);
         Ok(slot)
     }
 
     /// Removes a shared receive queue and returns the number of its events already read.
     pub(crate) fn remove_srq(&mut self, srq: SrqId) -> EventsRead {
-        let slot = usize::from(self.srq_slots[srq.0 as usize % SRQN_MODULUS]);
-        let Some(end) = self.srqs.get_mut(slot).and_then(|end| end.take_if(|end| end.srq == srq)) else {
+        let slot = self.srq_numbers.slot(srq.0);
+        let Some(end) = self.srqs.take_if(slot, |end| end.srq == srq) else {
             return EventsRead::default();
         };
         if let Some(cq) = end.cq.and_then(|cq| self.cq(cq)) {
@@ -430,13 +427,13 @@ impl EngineSink {
 
     #[inline]
     pub(crate) fn srq(&mut self, srq: SrqId) -> Option<&mut SrqEnd> {
-        let slot = usize::from(self.srq_slots[srq.0 as usize % SRQN_MODULUS]);
-        self.srqs.get_mut(slot)?.as_mut().filter(|end| end.srq == srq)
+        let slot = self.srq_numbers.slot(srq.0);
+        self.srqs.get_mut(slot).filter(|end| end.srq == srq)
     }
 
     /// Takes the next receive out of the ring of the shared receive queue in a slot.
     pub(crate) fn next_srq_recv(&mut self, slot: usize, list: &mut [Sge]) -> Option<(SrqId, RecvWqe, usize)> {
-        let end = self.srqs.get_mut(slot)?.as_mut()?;
+        let end = self.srqs.get_mut(slot)?;
         let (wqe, len) = end.rq.next_with(list, RecvWqe::list_len)?;
         Some((end.srq, wqe, len))
     }
@@ -452,14 +449,13 @@ impl EngineSink {
 
     #[inline]
     pub(crate) fn qp(&mut self, qpn: Qpn) -> Option<&mut QpEnd> {
-        let slot = self.slots[low_bits(qpn)];
-        self.qps[usize::from(slot) % PendingSet::MAX].as_deref_mut().filter(|end| end.qpn == qpn)
+        self.qps.get_mut(self.qp_numbers.slot(qpn.0)).map(Box::as_mut).filter(|end| end.qpn == qpn)
     }
 
     /// Takes the next receive out of the ring of the queue pair in a slot.
     #[inline]
     pub(crate) fn next_recv(&mut self, slot: usize, list: &mut [Sge]) -> Option<(Qpn, RecvWqe, usize)> {
-        let end = self.qps[slot].as_deref_mut()?;
+        let end = self.qps.get_mut(slot)?;
         let (wqe, len) = end.rq.next_with(list, RecvWqe::list_len)?;
         Some((end.qpn, wqe, len))
     }
@@ -467,7 +463,7 @@ impl EngineSink {
     /// Takes the next send out of the ring of the queue pair in a slot.
     #[inline]
     pub(crate) fn next_send(&mut self, slot: usize, list: &mut [Sge]) -> Option<(Qpn, SendWqe, usize)> {
-        let end = self.qps[slot].as_deref_mut()?;
+        let end = self.qps.get_mut(slot)?;
         let (wqe, len) = end.sq.next_with(list, SendWqe::list_len)?;
         Some((end.qpn, wqe, len))
     }
@@ -549,21 +545,13 @@ pub(crate) fn cq_slot(cq: CqId) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
 
-/// Returns the low bits of a number, used to find its slot. The engine numbers live queue pairs so
-/// that these bits differ ([`Config::qpn_modulus`](roce::engine::Config::qpn_modulus)).
-#[inline]
-fn low_bits(qpn: Qpn) -> usize {
-    qpn.0 as usize % QPN_MODULUS
-}
-
-const _: () = assert!(2 * limits::MAX_SRQ as usize <= SRQN_MODULUS);
 const _: () =
-    assert!(2 * limits::MAX_QP as usize <= QPN_MODULUS && limits::MAX_QP as usize <= PendingSet::MAX);
+    assert!(limits::MAX_SRQ as usize <= PendingSet::MAX && limits::MAX_QP as usize <= PendingSet::MAX);
 
 impl Sink for EngineSink {
     #[inline]
     fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull> {
-        let Some(end) = self.cqs.get_mut(cq.0 as usize).and_then(Option::as_mut) else { return Ok(()) };
+        let Some(end) = self.cqs.get_mut(cq.0 as usize) else { return Ok(()) };
         if !end.producer.has_room() {
             return if end.ignores_overrun { Ok(()) } else { Err(CqFull) };
         }

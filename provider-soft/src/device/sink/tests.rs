@@ -32,7 +32,7 @@ fn each_handle_of_a_shared_queue_pair_has_counts_of_its_own() {
     // Handles of different contexts may have the same user handle.
     let sharers = vec![Sharer { events: first.clone(), user_handle: 7, number: 0, raised: 0 }];
     let (sq, rq) = (ring(1, 0).unwrap().1, ring(1, 0).unwrap().1);
-    sink.add_qp(QpEnd { qpn, sq, rq, send_cq: none, recv_cq: none, sharers }).unwrap();
+    sink.add_qp(QpEnd { qpn, sq, rq, send_cq: none, recv_cq: none, sharers }, 8).unwrap();
     sink.event(Event::SqDrained(qpn));
     let (_, number) = sink.share_qp(qpn, second.clone(), 7).unwrap();
     sink.event(Event::SqDrained(qpn));
@@ -124,6 +124,7 @@ fn end(producer: Producer<Entry>, channel: &Channel, requests: &Arc<EventRequest
         ignores_overrun: false,
         users: 0,
         has_overrun: false,
+        is_moderated: false,
         raised: EventsRead::default(),
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn complete_with<M: Memory, S: Sink>(
 /// Removes the receive in use from its queue, if it is still there.
 #[inline]
 fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Option<TakenRecv> {
-    let taken = qp.resp.current.taken.take()?;
+    let taken = qp.resp.current.release(env.srqs)?;
     if taken.copied.is_none() {
         qp.rq.pop();
         env.sink.retire_recv(qp.qpn, 1);

@@ -28,6 +28,7 @@ use super::queue::{RecvQueue, SendQueue};
 use super::response_queue::ResponseQueue;
 use super::scheduler::Scheduler;
 use super::table::Table;
+use super::timers::Timers;
 use super::types::{
     Attr, AttrChange, Config, DroppedDatagrams, GSI_QPN, Gid, Pd, PostRefused, QpCap, QpInit, Qpn, RecvWr,
     Refused, SendWr, Service, State, Time,
@@ -36,7 +37,7 @@ use super::{completion, modify, requester, responder};
 use crate::wire::MASK_24;
 
 fn queue_pairs<T>(config: &Config) -> Table<T> {
-    let table = |bits| Table::new(config.max_qp, bits, 16, config.qpn_modulus as usize);
+    let table = |bits| Table::new(config.max_qp, bits, 16);
     match config.qpn_prefix {
         0 => table(24),
         prefix => table(16).with_prefix(u32::from(prefix) << 16),
@@ -50,18 +51,18 @@ impl<M: Memory> Engine<M> {
             objects: Objects {
                 memory,
                 random: Box::new(random),
-                pds: Table::new(config.max_pd, 24, 1, 1),
+                pds: Table::new(config.max_pd, 24, 1),
                 memory_regions: MemoryRegions::new(config.max_keys),
                 // Shared receive queue and queue pair numbers have 24 bits; queue pairs 0 and 1 are
                 // special.
-                srqs: Table::new(config.max_srq, 24, 1, config.srqn_modulus as usize),
+                srqs: Table::new(config.max_srq, 24, 1),
                 qps: queue_pairs(&config),
                 groups: Groups::default(),
                 well_known: [None; 2],
                 gsi: None,
                 scheduler: Scheduler::default(),
                 response_queue: ResponseQueue::default(),
-                earliest: None,
+                timers: Timers::default(),
                 unexpected_ports: 0,
                 dropped: DroppedDatagrams::default(),
                 config,
@@ -126,6 +127,13 @@ impl<M: Memory> Engine<M> {
         }
     }
 
+    /// Returns a power of two that the numbers of live queue pairs differ modulo, so that a caller
+    /// can index its objects by them. It is at most four times their largest number so far, and
+    /// grows when queue pairs are created.
+    pub fn qpn_modulus(&self) -> usize {
+        self.objects.qps.modulus()
+    }
+
     /// Creates a queue pair in the state RESET.
     ///
     /// # Errors
@@ -148,6 +156,7 @@ impl<M: Memory> Engine<M> {
         // One more for the general services interface.
         self.objects.scheduler.reserve(qps + 1)?;
         self.objects.response_queue.reserve(qps)?;
+        self.objects.timers.reserve(qps)?;
         self.use_pd(init.pd)?;
         let qp = Qp {
             qpn: Qpn(0),
@@ -175,6 +184,9 @@ impl<M: Memory> Engine<M> {
             in_response_queue: false,
             peer_port: None,
             established: false,
+            timer: None,
+            groups: 0,
+            has_bound: false,
         };
         let objects = &mut self.objects;
         let inserted = objects.qps.insert(qp, &mut *objects.random);
@@ -218,14 +230,19 @@ impl<M: Memory> Engine<M> {
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), Refused> {
         let mut qp = self.objects.qps.remove(qpn.0).ok_or(Refused::NoSuchObject)?;
         completion::send::forget(&mut qp, &mut self.objects.scheduler);
-        self.objects.scheduler.drop_stale(qpn.0);
+        self.objects.scheduler.drop_qp(&qp);
         self.objects.response_queue.leave(&mut qp);
-        self.objects.groups.leave_all(qpn);
+        if qp.groups > 0 {
+            self.objects.groups.leave_all(qpn);
+        }
         if let Some(owner) = qp.well_known.and_then(|number| self.objects.well_known.get_mut(number as usize))
         {
             *owner = None;
         }
-        self.objects.memory_regions.drop_windows_of(qpn);
+        if qp.has_bound {
+            self.objects.memory_regions.drop_windows_of(qpn);
+        }
+        qp.resp.current.release(&mut self.objects.srqs);
         if let Some(srq) = qp.srq.and_then(|srq| self.objects.srqs.get_mut(srq.0)) {
             srq.users = srq.users.saturating_sub(1);
         }
@@ -322,11 +339,12 @@ impl<M: Memory> Engine<M> {
     /// [`Refused::NoRoom`] for more groups or members than the configuration allows;
     /// [`Refused::NoSuchObject`].
     pub fn attach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
-        let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
+        let qp = self.objects.qps.get_mut(qpn.0).ok_or(Refused::NoSuchObject)?;
         if qp.service != Service::Ud {
             return Err(Refused::Invalid("only UD queue pairs can join groups"));
         }
-        self.objects.groups.join(group, qpn, &self.objects.config)
+        qp.groups += u32::from(self.objects.groups.join(group, qpn, &self.objects.config)?);
+        Ok(())
     }
 
     /// Leaves a multicast group.
@@ -334,7 +352,11 @@ impl<M: Memory> Engine<M> {
     /// # Errors
     /// [`Refused::NoSuchObject`] if the queue pair is not a member.
     pub fn detach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
-        self.objects.groups.leave(group, qpn)
+        self.objects.groups.leave(group, qpn)?;
+        if let Some(qp) = self.objects.qps.get_mut(qpn.0) {
+            qp.groups = qp.groups.saturating_sub(1);
+        }
+        Ok(())
     }
 
     /// Returns the number of members of a multicast group.

@@ -6,6 +6,12 @@ use crate::engine::queue::{MAX_SRQ_SGE, Srq};
 use crate::engine::types::{CqId, Pd, PostRefused, Qpn, RecvWr, Refused, SrqId, XrcDomain};
 
 impl<M: Memory> Engine<M> {
+    /// Returns the same for shared receive queues as [`qpn_modulus`](Self::qpn_modulus) for queue
+    /// pairs.
+    pub fn srqn_modulus(&self) -> usize {
+        self.objects.srqs.modulus()
+    }
+
     /// Creates a shared receive queue, with at most 32 scatter elements per receive.
     ///
     /// # Errors
@@ -90,14 +96,16 @@ impl<M: Memory> Engine<M> {
             return Err(Refused::Busy);
         }
         // Requests name the queue, so targets do not count as users.
-        if its.xrc_domain.is_some() {
-            let mut position = 0;
-            while let Some(number) = objects.qps.number_at(position) {
-                if let Some(qp) = objects.qps.get_mut(number) {
-                    qp.resp.current.forget_from(srq);
-                }
-                position += 1;
+        let (mut left, mut position) = (its.taken, 0);
+        while left > 0
+            && let Some(number) = objects.qps.number_at(position)
+        {
+            if let Some(qp) = objects.qps.get_mut(number).filter(|qp| qp.resp.current.is_from(srq)) {
+                // The next packet of its message is refused, because no receive has room for it.
+                qp.resp.current.release(&mut objects.srqs);
+                left -= 1;
             }
+            position += 1;
         }
         if let Some(srq) = objects.srqs.remove(srq.0) {
             self.leave_pd(srq.pd);

@@ -101,7 +101,7 @@ pub(crate) struct KeyRefused;
 
 impl<R> MemoryRegions<R> {
     pub(crate) fn new(max: u32) -> Self {
-        Self { entries: Table::new(max, 24, 1, 1), bound_to_qps: 0 }
+        Self { entries: Table::new(max, 24, 1), bound_to_qps: 0 }
     }
 
     pub(crate) fn insert(

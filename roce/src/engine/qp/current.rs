@@ -2,8 +2,9 @@
 
 use alloc::boxed::Box;
 
-use crate::engine::queue::MAX_SRQ_SGE;
+use crate::engine::queue::{MAX_SRQ_SGE, Srq};
 use crate::engine::scatter::SgeError;
+use crate::engine::table::Table;
 use crate::engine::types::{CqId, Pd, Sge, SrqId};
 
 /// The longest message (IBTA 9.7.4.1).
@@ -28,6 +29,8 @@ pub(crate) struct TakenRecv {
     pub(crate) copied: Option<usize>,
     /// The shared queue it came from.
     pub(crate) srq: Option<SrqId>,
+    /// Whether [`Srq::taken`] includes it.
+    pub(crate) is_counted: bool,
     pub(crate) length: u64,
     /// The number of bytes received so far.
     pub(crate) received: u64,
@@ -49,16 +52,19 @@ impl CurrentRecv {
         Self { taken: None, sges: shared.then(|| Box::new([Sge::default(); MAX_SRQ_SGE as usize])) }
     }
 
-    pub(crate) fn forget(&mut self) {
-        self.taken = None;
+    /// Ends the use of the receive and returns it.
+    #[inline]
+    pub(crate) fn release(&mut self, srqs: &mut Table<Srq>) -> Option<TakenRecv> {
+        let taken = self.taken.take()?;
+        if let Some(srq) = taken.srq.filter(|_| taken.is_counted).and_then(|srq| srqs.get_mut(srq.0)) {
+            srq.taken -= 1;
+        }
+        Some(taken)
     }
 
-    /// Drops the receive if it came from this shared queue. The next packet of its message is then
-    /// refused, because no receive has room for it.
-    pub(crate) fn forget_from(&mut self, srq: SrqId) {
-        if self.taken.is_some_and(|taken| taken.srq == Some(srq)) {
-            self.taken = None;
-        }
+    /// Returns whether the receive came from this shared queue.
+    pub(crate) fn is_from(&self, srq: SrqId) -> bool {
+        self.taken.is_some_and(|taken| taken.srq == Some(srq))
     }
 
     /// Returns whether a receive is taken.
@@ -103,6 +109,7 @@ mod tests {
             cq: CqId(0),
             copied: None,
             srq: None,
+            is_counted: false,
             length: 1 << 32,
             received,
             header: 0,

@@ -65,6 +65,12 @@ pub(crate) struct Qp {
     pub(crate) peer_port: Option<u16>,
     /// Whether a packet from the peer has arrived since RTR.
     pub(crate) established: bool,
+    /// The time of its entry in [`Timers`](super::timers::Timers), if it has one.
+    pub(crate) timer: Option<Time>,
+    /// The number of multicast groups that it is a member of.
+    pub(crate) groups: u32,
+    /// Whether it has ever bound a memory window.
+    pub(crate) has_bound: bool,
 }
 
 impl Qp {

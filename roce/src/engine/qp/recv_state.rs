@@ -1,6 +1,8 @@
 //! [`RecvState`]: the responder's sequence numbers and the message in progress.
 
 use super::{CurrentRecv, Responses};
+use crate::engine::queue::Srq;
+use crate::engine::table::Table;
 use crate::wire::{MASK_24, Psn};
 
 /// The responder's half of a queue pair.
@@ -55,8 +57,8 @@ impl RecvState {
 
     /// Drops every message and response. The copy area for shared receives in [`CurrentRecv`] stays
     /// allocated.
-    pub(crate) fn reset(&mut self) {
-        self.current.forget();
+    pub(crate) fn reset(&mut self, srqs: &mut Table<Srq>) {
+        self.current.release(srqs);
         self.responses = Responses::default();
         (self.expected, self.msn, self.message, self.waiting) = (Psn::default(), 0, Message::None, false);
     }

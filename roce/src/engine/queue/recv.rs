@@ -135,6 +135,8 @@ pub(crate) struct Srq {
     /// Whether the sink chooses the memory of each send
     /// ([`Sink::match_message`](crate::engine::memory::Sink::match_message)).
     pub(crate) matching: bool,
+    /// The number of receives in use by messages to XRC targets.
+    pub(crate) taken: u32,
     /// An event is raised when fewer receives remain; 0: not armed.
     limit: u32,
 }
@@ -149,7 +151,7 @@ impl Srq {
         xrc_domain: Option<XrcDomain>,
     ) -> Result<Self, Refused> {
         let rq = RecvQueue::new(max_wr, max_sge.min(MAX_SRQ_SGE))?;
-        Ok(Self { pd, rq, xrc_domain, cq: None, users: 0, matching: false, limit: 0 })
+        Ok(Self { pd, rq, xrc_domain, cq: None, users: 0, matching: false, taken: 0, limit: 0 })
     }
 
     pub(crate) fn arm(&mut self, limit: u32) -> Result<(), Refused> {

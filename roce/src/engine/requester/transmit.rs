@@ -142,6 +142,7 @@ fn start<M: Memory, S: Sink>(
         SendOp::Faulty { status, .. } => return Err(status),
         SendOp::Bind { window, new_rkey, lkey, addr, length, access } => {
             let bind = Bind { window, new_rkey, lkey, addr, length, access };
+            qp.has_bound = true;
             env.memory_regions.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
             psns = 0;
         }

@@ -34,6 +34,8 @@ use super::completion::{self, recv};
 use super::environment::Environment;
 use super::memory::{Memory, Sink};
 use super::qp::{Message, Qp, RecvState, ResourceOp};
+use super::queue::Srq;
+use super::table::Table;
 use super::types::{Completion, Event, PostRefused, RecvWr, Service, State, Status};
 use crate::wire::{self, Headers, NakCode, Psn, Syndrome};
 
@@ -215,9 +217,9 @@ pub(crate) fn outstanding(qp: &Qp) -> u32 {
 }
 
 /// Drops every posted receive silently.
-pub(crate) fn reset(qp: &mut Qp) {
+pub(crate) fn reset(qp: &mut Qp, srqs: &mut Table<Srq>) {
     qp.rq.clear();
-    qp.resp.reset();
+    qp.resp.reset(srqs);
 }
 
 /// Makes room for [`max_dest_rd_atomic`](super::types::Attr::max_dest_rd_atomic) reads and atomics.

@@ -41,7 +41,7 @@ pub(crate) fn take_for_send<M: Memory, S: Sink>(
         && let Some(queue) = env.srqs.get(id.0).filter(|queue| queue.matching)
     {
         let first = FirstPacket { qpn: qp.qpn, srq: id, payload, whole, posted: queue.rq.len() > 0 };
-        let (pd, cq) = (queue.pd, queue.cq.unwrap_or(qp.recv_cq));
+        let (pd, cq, is_counted) = (queue.pd, queue.cq.unwrap_or(qp.recv_cq), queue.xrc_domain.is_some());
         if let Some(sges) = &mut qp.resp.current.sges
             && let Some(matched) = env.sink.match_message(&first, &mut sges[..])
         {
@@ -52,10 +52,14 @@ pub(crate) fn take_for_send<M: Memory, S: Sink>(
                 cq,
                 copied: Some(count),
                 srq: Some(id),
+                is_counted,
                 length: scatter::length(&sges[..count]),
                 received: 0,
                 header: matched.header,
             });
+            if let Some(queue) = env.srqs.get_mut(id.0).filter(|_| is_counted) {
+                queue.taken += 1;
+            }
             return true;
         }
     }
@@ -85,6 +89,7 @@ pub(crate) fn take<M: Memory, S: Sink>(
             cq: qp.recv_cq,
             copied: None,
             srq: None,
+            is_counted: false,
             length,
             received: 0,
             header: 0,
@@ -103,10 +108,12 @@ pub(crate) fn take<M: Memory, S: Sink>(
         cq: srq.cq.unwrap_or(qp.recv_cq),
         copied: Some(posted.sges.len()),
         srq: Some(id),
+        is_counted: srq.xrc_domain.is_some(),
         length: posted.length,
         received: 0,
         header: 0,
     });
+    srq.taken += u32::from(srq.xrc_domain.is_some());
     let limit_reached = srq.pop();
     env.sink.retire_srq(id, 1);
     if limit_reached {

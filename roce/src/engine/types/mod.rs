@@ -136,12 +136,6 @@ pub struct Config {
     pub ack_every: u32,
     /// The number of packets one queue pair sends in a row before the next queue pair's turn.
     pub burst: u32,
-    /// The modulus for queue pair numbers: a power of two, at least twice `max_qp`. Numbers of
-    /// living queue pairs differ modulo it, so a caller can index its objects by them. 1: no such
-    /// guarantee.
-    pub qpn_modulus: u32,
-    /// The same for the numbers of shared receive queues; see [`qpn_modulus`](Self::qpn_modulus).
-    pub srqn_modulus: u32,
     /// The upper 8 bits of all queue pair numbers, for engines that share an address. The other 16
     /// bits are drawn. 0: all 24 bits are drawn.
     pub qpn_prefix: u8,
@@ -170,8 +164,6 @@ impl Default for Config {
             response_rate: 0,
             ack_every: 32 << 10,
             burst: 16,
-            qpn_modulus: 1,
-            srqn_modulus: 1,
             qpn_prefix: 0,
             strict_ports: false,
         }
