@@ -5,11 +5,12 @@
 //! `ibv_open_xrcd(3)`; Linux `drivers/infiniband/core/uverbs_cmd.c` (`ib_uverbs_open_xrcd`,
 //! `uverbs_free_xrcd`)
 
+use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use nix::sys::stat::fstat;
 use roce::engine::{Pd, XrcDomain};
-use verbs_core::{Errno, Error, Result};
+use verbs_core::{Errno, Error, Result, room};
 
 use crate::device::sink::InUse;
 
@@ -49,23 +50,18 @@ type FileId = (u64, u64);
 pub(crate) struct Domains {
     next: u32,
     next_handle: u64,
-    open: Vec<Domain>,
+    /// By number.
+    open: BTreeMap<u32, Domain>,
+    of_files: BTreeMap<FileId, XrcDomain>,
 }
 
 #[derive(Debug)]
 struct Domain {
-    domain: XrcDomain,
     /// The protection domain of its targets. Their requests use the one of a shared receive queue.
     pd: Pd,
     file: Option<DomainFile>,
-    handles: Vec<Handle>,
-}
-
-#[derive(Debug)]
-struct Handle {
-    number: u64,
-    /// The number of shared receive queues and queue pairs created or opened with it.
-    users: u32,
+    /// The number of shared receive queues and queue pairs created or opened with each handle.
+    handles: BTreeMap<u64, u32>,
 }
 
 impl Domains {
@@ -85,25 +81,28 @@ impl Domains {
     ) -> Result<XrcHandle> {
         let number = self.next_handle;
         self.next_handle += 1;
-        let handle = Handle { number, users: 0 };
-        if let Some(file) = &file
-            && let Some(open) = self.of_file(file.id)
+        let same = file.as_ref().and_then(|file| self.of_files.get(&file.id)).copied();
+        if let Some(domain) = same
+            && let Some(open) = self.open.get_mut(&domain.0)
         {
             if oflags & libc::O_EXCL != 0 {
                 return Err(failed(Errno::INVAL));
             }
-            open.handles.try_reserve(1).map_err(|_| failed(Errno::NOMEM))?;
-            open.handles.push(handle);
-            return Ok(XrcHandle { domain: open.domain, number });
+            room::check(room::CALL).map_err(failed)?;
+            open.handles.insert(number, 0);
+            return Ok(XrcHandle { domain, number });
         }
         if file.is_some() && oflags & libc::O_CREAT == 0 {
             return Err(failed(Errno::AGAIN));
         }
-        self.open.try_reserve(1).map_err(|_| failed(Errno::NOMEM))?;
+        room::check(room::CALL).map_err(failed)?;
         let pd = alloc_pd()?;
         let domain = XrcDomain(self.next);
         self.next = self.next.wrapping_add(1);
-        self.open.push(Domain { domain, pd, file, handles: vec![handle] });
+        if let Some(file) = &file {
+            self.of_files.insert(file.id, domain);
+        }
+        self.open.insert(domain.0, Domain { pd, file, handles: BTreeMap::from([(number, 0)]) });
         Ok(XrcHandle { domain, number })
     }
 
@@ -116,49 +115,41 @@ impl Domains {
         &mut self,
         XrcHandle { domain, number }: XrcHandle,
     ) -> Result<Option<(Pd, Option<DomainFile>)>, InUse> {
-        let Some(at) = self.open.iter().position(|open| open.domain == domain) else {
-            return Ok(None);
-        };
-        let Some(open) = self.open.get_mut(at) else { return Ok(None) };
-        if open.handles.iter().any(|handle| handle.number == number && handle.users > 0) {
+        let Some(open) = self.open.get_mut(&domain.0) else { return Ok(None) };
+        if open.handles.get(&number).is_some_and(|users| *users > 0) {
             return Err(InUse);
         }
-        open.handles.retain(|handle| handle.number != number);
+        open.handles.remove(&number);
         if !open.handles.is_empty() {
             return Ok(None);
         }
-        let Domain { pd, file, .. } = self.open.swap_remove(at);
+        let Some(Domain { pd, file, .. }) = self.open.remove(&domain.0) else { return Ok(None) };
+        if let Some(file) = &file {
+            self.of_files.remove(&file.id);
+        }
         Ok(Some((pd, file)))
-    }
-
-    fn get(&mut self, domain: XrcDomain) -> Option<&mut Domain> {
-        self.open.iter_mut().find(|open| open.domain == domain)
-    }
-
-    fn of_file(&mut self, id: FileId) -> Option<&mut Domain> {
-        self.open.iter_mut().find(|open| open.file.as_ref().is_some_and(|file| file.id == id))
     }
 
     /// Returns the protection domain of a domain's targets.
     pub(crate) fn pd(&mut self, domain: XrcDomain) -> Option<Pd> {
-        Some(self.get(domain)?.pd)
+        Some(self.open.get(&domain.0)?.pd)
     }
 
-    fn handle(&mut self, XrcHandle { domain, number }: XrcHandle) -> Option<&mut Handle> {
-        self.get(domain)?.handles.iter_mut().find(|handle| handle.number == number)
+    fn users(&mut self, XrcHandle { domain, number }: XrcHandle) -> Option<&mut u32> {
+        self.open.get_mut(&domain.0)?.handles.get_mut(&number)
     }
 
     /// Counts a shared receive queue or a queue pair of a handle.
     pub(crate) fn enter(&mut self, handle: XrcHandle) {
-        if let Some(handle) = self.handle(handle) {
-            handle.users += 1;
+        if let Some(users) = self.users(handle) {
+            *users += 1;
         }
     }
 
     /// Counts one user fewer.
     pub(crate) fn leave(&mut self, handle: XrcHandle) {
-        if let Some(handle) = self.handle(handle) {
-            handle.users -= 1;
+        if let Some(users) = self.users(handle) {
+            *users -= 1;
         }
     }
 }
