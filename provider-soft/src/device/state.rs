@@ -693,7 +693,7 @@ impl DeviceState {
     }
 
     /// Releases the lock and returns whether packets wait in memory.
-    pub(crate) fn leave_with_packets(&self, guard: Guard<'_, DeviceCore>) -> bool {
+    pub(crate) fn leave_with_packets(&self, mut guard: Guard<'_, DeviceCore>) -> bool {
         let has_packets = guard.links.has_packets();
         self.leave(guard, self.now());
         has_packets

@@ -10,13 +10,34 @@
 //! host at once. Before the first packet of a link is taken, the socket is therefore emptied
 //! ([`Scan::NeedsSocket`]).
 //!
+//! # Many peers
+//! Looking at a ring loads a line that the peer's processor writes. With more than [`FEW`] links, a
+//! look therefore visits only some of them:
+//!
+//! | links | are visited |
+//! |---|---|
+//! | the [`RECENT`] ones used last, in either direction | by each look |
+//! | all others, [`IN_TURN`] at a time | within about [`SOCKET_LOOKS`] looks, as the socket is |
+//! | all | before a sleep ([`Links::has_packets`]), and by the first look after it |
+//!
+//! A sender that expects an answer has made its link a recent one. If a program polls so rarely
+//! that all links take longer than [`TURN`], one in [`CLOCK_LOOKS`] looks visits all.
+//!
+//! No wake-up is lost. The protocol of [`sleep`](super::sleep) is about all rings together, and
+//! needs the receiver to look at all of them after it has marked itself as asleep. `has_packets`
+//! does this. If it finds a packet, the sleep ends at once; otherwise a doorbell ends it. Either
+//! way, the next look visits all links. While the device is not marked as asleep, its threads look
+//! again and again, and come to each ring.
+//!
 //! # A full ring
 //! A peer that does not take its packets delays those to others, as a full socket does, but only
 //! for [`HOLD`]. After that its packets are dropped, as those for a full socket are, until it takes
 //! some.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{Shutdown, shutdown};
 use roce::engine::{Gid, Path, Time};
@@ -24,7 +45,7 @@ use roce::wire::ICRC_LEN;
 use roce::wire::packet::MAX_PACKET_LEN;
 use verbs_core::Errno;
 
-use super::peers::PeerId;
+use super::peers::{MAX_PEERS, PeerId};
 use super::ring::{Consumer, Producer, Record, ends};
 use super::segment::{OwnSegment, PeerSegment};
 use super::sleep::PeerSleep;
@@ -53,6 +74,10 @@ pub(crate) struct Link {
     full_since: Option<Time>,
     /// Whether packets are dropped because the peer takes none.
     is_stalled: bool,
+    /// Whether it is one of those used last.
+    is_recent: bool,
+    /// The number of looks when it was last used.
+    used: u32,
 }
 
 /// The way to wake a peer.
@@ -68,6 +93,22 @@ pub(crate) struct Links {
     links: Vec<Link>,
     /// The index of the device's link to itself.
     own: Option<usize>,
+    /// The latest link of each peer.
+    by_id: BTreeMap<PeerId, u16>,
+    /// The links with packets that may be taken.
+    found: Vec<u16>,
+    /// The links with doorbells that may be due.
+    sent: Vec<u16>,
+    /// The links used last, at most [`RECENT`].
+    recent: Vec<u16>,
+    /// The next of all links to be visited in turn.
+    turn: usize,
+    /// Whether the next look visits all links.
+    visits_all: bool,
+    /// The time when all links had been visited.
+    visited: Instant,
+    /// The number of scans.
+    scans: u32,
     /// The routes to recent destinations, in a direct-mapped cache.
     routes: Box<[Route]>,
     /// Destinations without a link, for the worker to look up.
@@ -108,6 +149,10 @@ pub(crate) enum Scan {
     NeedsSocket,
 }
 
+/// A link has a packet that must wait until the socket is empty.
+#[derive(Clone, Copy, Debug)]
+struct NeedsSocket;
+
 /// The number of the connection that a device's link to itself does not have.
 const OWN: u64 = u64::MAX;
 
@@ -129,6 +174,23 @@ const READY: u32 = 32;
 
 /// While packets come through memory, one in this many looks includes the socket.
 const SOCKET_LOOKS: u32 = 128;
+
+/// The number of links that each look visits, if there are more than [`FEW`].
+const RECENT: usize = 16;
+
+/// The number of other links that each look visits.
+const IN_TURN: usize = 8;
+
+/// Up to this number of links, each look visits all.
+const FEW: usize = RECENT + IN_TURN;
+
+/// The time after which a look visits all links, because looks are rare.
+const TURN: Duration = Duration::from_micros(50);
+
+/// One in this many looks reads the clock, for [`TURN`].
+const CLOCK_LOOKS: u32 = 8;
+
+const _: () = assert!(IN_TURN * SOCKET_LOOKS as usize >= MAX_PEERS);
 
 impl Link {
     pub(crate) fn new(
@@ -178,6 +240,8 @@ impl Link {
             ready: 0,
             full_since: None,
             is_stalled: false,
+            is_recent: false,
+            used: 0,
         }
     }
 
@@ -226,6 +290,14 @@ impl Default for Links {
         Self {
             links: Vec::new(),
             own: None,
+            by_id: BTreeMap::new(),
+            found: Vec::new(),
+            sent: Vec::new(),
+            recent: Vec::with_capacity(RECENT),
+            turn: 0,
+            visits_all: false,
+            visited: Instant::now(),
+            scans: 0,
             // Vectors, because an array would be on the stack first.
             routes: vec![Route::NONE; Self::ROUTES].into_boxed_slice(),
             wanted: Vec::new(),
@@ -257,7 +329,10 @@ impl Links {
             }
             self.own = Some(self.links.len());
         }
+        self.by_id.insert(link.id, self.links.len() as u16);
         self.links.push(link);
+        self.found.reserve(self.links.len() - self.found.len());
+        self.sent.reserve(self.links.len() - self.sent.len());
         self.routes.fill(Route::NONE);
         self.drained = 0;
     }
@@ -272,8 +347,48 @@ impl Links {
     pub(crate) fn remove(&mut self, number: u64) {
         self.links.retain(|link| link.number != number);
         self.own = self.links.iter().position(|link| link.connection.is_none());
+        self.by_id = (0..).zip(&self.links).map(|(at, link)| (link.id, at)).collect();
+        self.list();
         self.routes.fill(Route::NONE);
         self.is_blocked = self.links.iter().any(|link| link.full_since.is_some() && !link.is_stalled);
+    }
+
+    /// Lists the links whose places have changed.
+    fn list(&mut self) {
+        let Self { links, found, sent, recent, .. } = self;
+        let all = || (0_u16..).zip(links.iter());
+        for list in [&mut *found, &mut *sent, &mut *recent] {
+            list.clear();
+        }
+        found.extend(all().filter(|(_, link)| link.ready > 0).map(|(at, _)| at));
+        sent.extend(all().filter(|(_, link)| link.has_sent).map(|(at, _)| at));
+        recent.extend(all().filter(|(_, link)| link.is_recent).map(|(at, _)| at));
+    }
+
+    /// Makes a link one of those used last.
+    #[inline]
+    fn use_link(&mut self, at: u16) {
+        if self.links.len() <= FEW {
+            return;
+        }
+        let link = &mut self.links[usize::from(at)];
+        link.used = self.scans;
+        if !link.is_recent {
+            self.add_recent(at);
+        }
+    }
+
+    #[cold]
+    fn add_recent(&mut self, at: u16) {
+        let Self { links, recent, scans, .. } = self;
+        links[usize::from(at)].is_recent = true;
+        if recent.len() < RECENT {
+            recent.push(at);
+        } else if let Some(oldest) =
+            recent.iter_mut().max_by_key(|at| scans.wrapping_sub(links[usize::from(**at)].used))
+        {
+            links[usize::from(core::mem::replace(oldest, at))].is_recent = false;
+        }
     }
 
     /// Returns a destination to look up.
@@ -307,8 +422,8 @@ impl Links {
     fn find(&mut self, id: PeerId, now: Time) -> Option<usize> {
         // The latest, if the peer has begun anew. All queue pairs of an address that is not shared
         // belong to one device.
-        let is_its = |link: &Link| link.id.gid == id.gid && (link.id.slot == id.slot || link.id.slot == 0);
-        let link = self.links.iter().rposition(is_its);
+        let ids = [id, PeerId { slot: 0, ..id }];
+        let link = ids.iter().filter_map(|id| self.by_id.get(id)).max().copied();
         let mut until = now + LOOKUP;
         if link.is_none() {
             if now >= self.next_lookup {
@@ -318,8 +433,8 @@ impl Links {
                 until = self.next_lookup;
             }
         }
-        self.routes[Route::index(&id)] = Route { id, link: link.map(|link| link as u16), until };
-        link
+        self.routes[Route::index(&id)] = Route { id, link, until };
+        link.map(usize::from)
     }
 
     /// Looks for packets.
@@ -328,26 +443,85 @@ impl Links {
         if self.links.is_empty() {
             return Scan::Nothing;
         }
-        let mut scan = Scan::Nothing;
         self.more = false;
-        for link in &mut self.links {
-            if link.ready == 0 && link.consumer.is_empty() {
-                continue;
-            }
-            if link.is_new && self.drained < DRAINED {
-                self.drained += 1;
-                return Scan::NeedsSocket;
-            }
-            match link.consumer.count(READY) {
-                Ok(ready) => {
-                    link.ready = ready;
-                    self.more |= ready == READY;
-                    scan = Scan::Packets;
-                }
-                Err(_) => link.close(),
+        self.scans = self.scans.wrapping_add(1);
+        let count = self.links.len();
+        let visits_all = count <= FEW || self.visits_all();
+        let is_read =
+            if visits_all { (0..count).try_for_each(|at| self.visit(at as u16)) } else { self.visit_some() };
+        if visits_all && is_read.is_ok() {
+            self.visits_all = false;
+        }
+        match is_read {
+            Err(NeedsSocket) => Scan::NeedsSocket,
+            Ok(()) if self.found.is_empty() => Scan::Nothing,
+            Ok(()) => Scan::Packets,
+        }
+    }
+
+    /// Returns whether a look must visit all of many links.
+    #[inline]
+    fn visits_all(&mut self) -> bool {
+        if self.scans.is_multiple_of(CLOCK_LOOKS) {
+            self.visits_all |= self.visited.elapsed() > TURN;
+        }
+        if self.visits_all {
+            self.visited = Instant::now();
+        }
+        self.visits_all
+    }
+
+    /// Visits the links with known packets, those used last, and some others.
+    fn visit_some(&mut self) -> Result<(), NeedsSocket> {
+        for list in [0, 1] {
+            let mut next = 0;
+            while let Some(&at) = [&self.found, &self.recent][list].get(next) {
+                self.visit(at)?;
+                next += 1;
             }
         }
-        scan
+        for _ in 0..IN_TURN {
+            if self.turn >= self.links.len() {
+                (self.turn, self.visited) = (0, Instant::now());
+            }
+            self.visit(self.turn as u16)?;
+            self.turn += 1;
+        }
+        Ok(())
+    }
+
+    /// Counts the packets of a link.
+    #[inline]
+    fn visit(&mut self, at: u16) -> Result<(), NeedsSocket> {
+        let link = &mut self.links[usize::from(at)];
+        if link.ready == 0 && link.consumer.is_empty() {
+            return Ok(());
+        }
+        if link.is_new && self.drained < DRAINED {
+            self.drained += 1;
+            // It has a packet, which the next look must find.
+            self.use_link(at);
+            return Err(NeedsSocket);
+        }
+        match link.consumer.count(READY) {
+            Ok(ready) => {
+                if link.ready == 0 {
+                    self.found.push(at);
+                }
+                link.ready = ready;
+                self.more |= ready == READY;
+                self.use_link(at);
+            }
+            Err(_) => self.close(at),
+        }
+        Ok(())
+    }
+
+    /// Ends the connection of a link because the peer breaks the rules.
+    #[cold]
+    fn close(&mut self, at: u16) {
+        self.links[usize::from(at)].close();
+        self.found.retain(|found| *found != at);
     }
 
     /// Records that the socket is empty.
@@ -387,8 +561,10 @@ impl Links {
         self.more
     }
 
-    /// Returns whether packets wait in a ring.
-    pub(crate) fn has_packets(&self) -> bool {
+    /// Returns whether packets wait in any ring, before a sleep. The next look finds them, or those
+    /// that end the sleep.
+    pub(crate) fn has_packets(&mut self) -> bool {
+        self.visits_all = true;
         self.links.iter().any(|link| link.ready > 0 || !link.consumer.is_empty())
     }
 
@@ -397,8 +573,9 @@ impl Links {
     #[inline]
     pub(crate) fn take(&mut self, socket: &Socket, mut each: impl FnMut(&Gid, u8, u8, &[u8])) {
         let counts = socket.counts();
-        let Self { links, packet, .. } = self;
-        for link in links.iter_mut().filter(|link| link.ready > 0) {
+        let Self { links, packet, found, .. } = self;
+        for at in found.drain(..) {
+            let link = &mut links[usize::from(at)];
             for _ in 0..core::mem::take(&mut link.ready) {
                 let Ok(Some(record)) = link.consumer.peek() else {
                     link.close();
@@ -457,6 +634,8 @@ impl Links {
     pub(crate) fn push_written(&mut self, link: usize, len: usize, path: &Path, now: Time, socket: &Socket) {
         let counts = socket.counts();
         let hop_limit = if path.hop_limit == 0 { socket.default_hop_limit() } else { path.hop_limit };
+        let at = link as u16;
+        self.use_link(at);
         let link = &mut self.links[link];
         if socket.capture().is_some() {
             let mut packet = [&link.producer.space()[..len], &[0; ICRC_LEN]].concat();
@@ -464,7 +643,9 @@ impl Links {
             socket.capture_of_memory(Direction::Sent, path.remote, class, hop_limit, &mut packet);
         }
         link.producer.push(len, path.traffic_class, hop_limit);
-        link.has_sent = true;
+        if !core::mem::replace(&mut link.has_sent, true) {
+            self.sent.push(at);
+        }
         counts.shm_sent.add(1);
         counts.shm_sent_bytes.add(len as u64);
         match link.producer.has_room() {
@@ -517,10 +698,10 @@ impl Links {
     /// Wakes the peers that packets were sent to, if they sleep.
     #[inline]
     pub(crate) fn ring(&mut self, counts: &Counts) {
-        for link in &mut self.links {
-            if core::mem::take(&mut link.has_sent) {
-                link.ring(counts);
-            }
+        for at in self.sent.drain(..) {
+            let link = &mut self.links[usize::from(at)];
+            link.has_sent = false;
+            link.ring(counts);
         }
     }
 }
@@ -532,5 +713,99 @@ impl Route {
         let [.., a, b, c, d] = id.gid;
         let mixed = u32::from_ne_bytes([a, b, c, d]) ^ u32::from(id.slot).rotate_left(9);
         (mixed.wrapping_mul(0x9e37_79b1) >> 24) as usize % Links::ROUTES
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Links whose peers are this process: a packet that is put into one arrives in the same one.
+    fn links(count: u8) -> Links {
+        let mut links = Links::default();
+        for slot in 1..=count {
+            let mut link = Link::own(PeerId { gid: [7; 16], slot }).unwrap();
+            (link.number, link.is_new) = (slot.into(), false);
+            links.by_id.insert(link.id, links.links.len() as u16);
+            links.links.push(link);
+        }
+        links
+    }
+
+    /// Puts a packet into a link as a peer does.
+    fn arrive(links: &mut Links, at: usize) {
+        links.links[at].producer.copy_in(&[at as u8; 64], 0, 64);
+    }
+
+    /// Returns the first bytes of the packets that were found.
+    fn take(links: &mut Links, socket: &Socket) -> Vec<usize> {
+        let mut taken = Vec::new();
+        links.take(socket, |_, _, _, packet| taken.push(packet[0].into()));
+        taken
+    }
+
+    const COUNT: u8 = 100;
+
+    #[test]
+    fn a_packet_of_any_of_many_links_is_found_within_a_turn() {
+        let (mut links, socket) = (links(COUNT), Socket::auto_alone().unwrap());
+        for at in 0..COUNT.into() {
+            arrive(&mut links, at);
+            let looks = (1..).find(|_| links.scan() == Scan::Packets).unwrap();
+            assert!(looks <= usize::from(COUNT).div_ceil(IN_TURN) + 1, "{looks} looks for {at}");
+            assert_eq!(take(&mut links, &socket), [at]);
+            assert_eq!(links.scan(), Scan::Nothing);
+        }
+    }
+
+    #[test]
+    fn each_look_finds_packets_of_the_links_used_last() {
+        let (mut links, socket) = (links(COUNT), Socket::auto_alone().unwrap());
+        for used in (0..COUNT.into()).step_by(RECENT) {
+            let chosen = used..(used + RECENT).min(COUNT.into());
+            for at in chosen.clone() {
+                links.push(at, &[9; 64], &Path::default(), Time(0), &socket);
+            }
+            assert_eq!(links.scan(), Scan::Packets);
+            assert_eq!(take(&mut links, &socket), vec![9; chosen.len()]);
+            for at in chosen {
+                arrive(&mut links, at);
+                assert_eq!(links.scan(), Scan::Packets);
+                assert_eq!(take(&mut links, &socket), [at]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_look_after_the_one_before_a_sleep_visits_all_links() {
+        let (mut links, socket) = (links(COUNT), Socket::auto_alone().unwrap());
+        // The doorbell of the first packet has ended the sleep; the others are seen before it.
+        assert!(!links.has_packets());
+        for at in (0..COUNT.into()).rev() {
+            arrive(&mut links, at);
+            assert_eq!(links.scan(), Scan::Packets);
+            assert_eq!(take(&mut links, &socket), [at]);
+            assert!(!links.has_packets());
+        }
+    }
+
+    #[test]
+    fn packets_and_routes_of_other_links_survive_the_end_of_one() {
+        let (mut links, socket) = (links(COUNT), Socket::auto_alone().unwrap());
+        for at in [20, 60, 99] {
+            links.push(at, &[at as u8; 64], &Path::default(), Time(0), &socket);
+        }
+        assert_eq!(links.scan(), Scan::Packets);
+        links.remove(51);
+        assert_eq!(links.route(&[7; 16], 51, Time(0)), None);
+        for (slot, at) in [(50, 49), (52, 50), (100, 98)] {
+            assert_eq!(links.route(&[7; 16], slot, Time(0)), Some(at), "slot {slot}");
+        }
+        let mut taken = take(&mut links, &socket);
+        taken.sort_unstable();
+        assert_eq!(taken, [20, 60, 99]);
+        arrive(&mut links, 98);
+        assert_eq!(links.scan(), Scan::Packets, "it stays one of those used last");
+        assert!(links.sent.len() == 3 && links.sent.iter().all(|at| links.links[usize::from(*at)].has_sent));
     }
 }

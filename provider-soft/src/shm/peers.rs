@@ -77,6 +77,8 @@ pub(crate) struct Peers {
     /// Readable when a peer has rung the doorbell, or has ended.
     doorbells: Epoll,
     pub(crate) sleep: OwnSleep,
+    /// The maximum number of connections: [`MAX_PEERS`].
+    most: usize,
     table: Mutex<Table>,
     /// Signalled when a connection is no longer [`Status::Connecting`].
     settled: Condvar,
@@ -136,7 +138,7 @@ const ARRIVAL: Duration = Duration::from_millis(500);
 const ENDING: Duration = Duration::from_millis(500);
 
 /// The maximum number of connections. Further peers use UDP.
-const MAX_PEERS: usize = 1024;
+pub(super) const MAX_PEERS: usize = 1024;
 
 /// The maximum number of connections without a message. Devices send theirs at once.
 const MAX_SILENT: usize = 64;
@@ -176,7 +178,8 @@ impl Peers {
         let table = Table { made: LISTENER, spare: SpareFd::new(), ..Table::default() };
         let (table, settled) = (Mutex::new(table), Condvar::new());
         let attending = Mutex::default();
-        Ok(Self { own, scope, port, listener, news, doorbells, sleep, table, settled, attending })
+        let most = MAX_PEERS;
+        Ok(Self { own, scope, port, listener, news, doorbells, sleep, most, table, settled, attending })
     }
 
     /// Connects to the device of a queue pair with this address and upper 8 bits of its number, if
@@ -272,7 +275,7 @@ impl Peers {
     /// # Errors
     /// The device belongs to another user or machine; any errno of the system calls.
     fn connect(&self, table: &mut Table, id: PeerId) -> Result<(), Errno> {
-        if table.count(|connection| !connection.is_silent()) >= MAX_PEERS {
+        if self.is_full(table) {
             return Err(Errno::USERS);
         }
         let socket = stream()?;
@@ -308,7 +311,7 @@ impl Peers {
             return;
         }
         let is_own_user = Owner::from_stream(&socket).is_ok_and(Owner::is_own_user);
-        if !is_own_user || table.count(|connection| !connection.is_silent()) >= MAX_PEERS {
+        if !is_own_user || self.is_full(&table) {
             return;
         }
         if table.count(Connection::is_silent) >= MAX_SILENT {
@@ -379,7 +382,12 @@ impl Peers {
             .filter(|connection| matches!(connection, Connection::Connecting(_, its, _) if *its == id))
             // Not to a device that has ended, and that this one has succeeded.
             .any(Connection::is_alive);
-        id != self.own && !(is_connecting && self.own < id)
+        id != self.own && !(is_connecting && self.own < id) && !self.is_full(table)
+    }
+
+    /// Returns whether further peers use UDP.
+    fn is_full(&self, table: &Table) -> bool {
+        table.count(|connection| !connection.is_silent()) >= self.most
     }
 
     /// Begins to use a connection.
@@ -541,4 +549,53 @@ fn name(id: PeerId, scope: u32, port: u16) -> String {
 fn stream() -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Listens for devices at the addresses 127.250.x.y of this process.
+    fn listen_at(slot: u8, most: usize) -> Peers {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let own = PeerId { gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 250, high, low], slot };
+        Peers { most, ..Peers::try_listen(own, 0, 4791).unwrap() }
+    }
+
+    /// Lets the first device meet the second one. Returns the links that begin, of each of them.
+    fn meet(one: &Peers, other: &Peers) -> [Vec<Link>; 2] {
+        let mut begun = [Vec::new(), Vec::new()];
+        std::thread::scope(|scope| {
+            let met = scope.spawn(|| one.meet(other.own.gid, other.own.slot));
+            // Once more after the end, because both sides begin the link.
+            let mut is_over = false;
+            while !is_over {
+                is_over = met.is_finished();
+                for (peers, begun) in [one, other].into_iter().zip(&mut begun) {
+                    peers.attend(|change| {
+                        if let Change::Begun(link) = change {
+                            begun.push(*link);
+                        }
+                    });
+                }
+            }
+        });
+        begun
+    }
+
+    #[test]
+    fn a_device_with_the_maximum_number_of_peers_connects_to_no_other_and_accepts_no_other() {
+        let crowded = listen_at(1, 2);
+        let others: Vec<_> = (2..6).map(|slot| listen_at(slot, MAX_PEERS)).collect();
+        let counts = |begun: &[Vec<Link>; 2]| [begun[0].len(), begun[1].len()];
+        let (first, second) = (meet(&crowded, &others[0]), meet(&others[1], &crowded));
+        assert_eq!([counts(&first), counts(&second)], [[1, 1]; 2]);
+        let (third, fourth) = (meet(&crowded, &others[2]), meet(&others[3], &crowded));
+        assert_eq!([counts(&third), counts(&fourth)], [[0, 0]; 2]);
+        // A peer makes room for another one when it ends.
+        drop((first, others));
+        crowded.attend(|_| {});
+        let another = listen_at(7, MAX_PEERS);
+        assert_eq!(counts(&meet(&crowded, &another)), [1, 1]);
+    }
 }
