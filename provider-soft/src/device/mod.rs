@@ -17,6 +17,7 @@
 //! | [`waiting`] | how a thread that polls an empty queue gives its processor away |
 //! | [`exit`] | acknowledgements sent while the process exits |
 //! | [`state`] | **start here**: the state of a live device and the threads working on it |
+//! | [`acks`] | when acknowledgements leave that are not urgent |
 //! | [`device_core`] | the state under the lock: the engine of [`roce`], packets in and out |
 //! | [`sink`] | the engine's results: completions, retired work requests, events |
 //! | [`gsi_end`] | received management datagrams, for a connection manager |
@@ -30,6 +31,7 @@
 //! | [`random`] | the source of queue pair numbers and keys |
 //! | [`fork`] | detects a forked child of the process that created the device |
 
+pub(crate) mod acks;
 pub(crate) mod counter_files;
 pub(crate) mod device_core;
 pub(crate) mod error;

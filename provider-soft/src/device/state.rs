@@ -310,6 +310,7 @@ impl DeviceState {
         }
         let found = if received { Found::Packets } else { Found::Nothing };
         let now = self.now();
+        acks_are_due |= !received && guard.acks_are_overdue(now);
         for rest in (0..ROUNDS).rev() {
             self.round(&mut guard, now, received, if acks_are_due { Acks::Now } else { Acks::Behind });
             // The poller may be waiting for the packets just handled, so it gets to run unless

@@ -11,8 +11,8 @@
 //! handled afterwards. A peer may send as soon as the program has announced a receive to it. When
 //! its message arrives here, the engine must already have this receive.
 //!
-//! Acknowledgements wait until they can leave at no extra cost: behind the next data, when no more
-//! packets arrive, or after [`ACKS_AFTER`] packets.
+//! Acknowledgements wait until they can leave at little extra cost: behind the next data, when no
+//! more packets arrive, or after some requests ([`HeldAcks`]).
 //!
 //! # Length of a turn
 //! A turn is one hold of the device's lock. It sends at most [`TURN_PACKETS`] or [`TURN_BYTES`],
@@ -37,8 +37,10 @@ use roce::engine::{
 };
 
 use nix::sys::epoll::Epoll;
+use roce::wire::Opcode as WireOpcode;
 use verbs_core::Errno;
 
+use crate::device::acks::HeldAcks;
 use crate::device::limits;
 use crate::device::random::SystemRandom;
 use crate::device::sink::EngineSink;
@@ -72,8 +74,8 @@ pub(crate) struct DeviceCore {
     blocked: bool,
     /// The length of the kernel's send queue.
     backlog: Backlog,
-    /// Packets received since acknowledgements were last sent.
-    unacknowledged: u32,
+    /// Acknowledgements that are not urgent.
+    acks: HeldAcks,
     /// The part of its share used by the current turn.
     pub(crate) spent: Spent,
     /// Whether the last transmit used up the turn's share before all packets were sent.
@@ -189,7 +191,7 @@ impl DeviceCore {
             domains: Domains::default(),
             blocked: false,
             backlog: Backlog::default(),
-            unacknowledged: 0,
+            acks: HeldAcks::new(),
             spent: Spent::default(),
             left: false,
             list: Box::new([Sge::default(); limits::MAX_LIST]),
@@ -319,7 +321,13 @@ impl DeviceCore {
     /// Returns whether there are acknowledgements to send, after a receive that found nothing.
     #[inline]
     pub(crate) fn acks_are_due(&self) -> bool {
-        self.unacknowledged > 0
+        self.acks.are_due()
+    }
+
+    /// Returns whether acknowledgements were held behind a reply for too long.
+    #[inline]
+    pub(crate) fn acks_are_overdue(&self, now: Time) -> bool {
+        self.acks.are_overdue(now)
     }
 
     /// Returns whether the socket or a link very probably holds more packets.
@@ -330,11 +338,13 @@ impl DeviceCore {
 
     /// Passes the received packets to the engine.
     pub(crate) fn handle(&mut self, socket: &Socket, now: Time) {
-        let Self { engine, sink, inbox, links, groups, requests, unacknowledged, spent, .. } = self;
+        let Self { engine, sink, inbox, links, groups, requests, acks, spent, .. } = self;
         while let Some(received) = inbox.next(socket) {
             let arrival: Arrival = received.arrival;
+            if is_request(received.bytes) {
+                acks.request_arrived();
+            }
             engine.handle(now, &arrival, received.bytes, sink);
-            *unacknowledged += 1;
             spent.handled += 1;
         }
         if !links.is_empty() {
@@ -350,8 +360,10 @@ impl DeviceCore {
                     hop_limit,
                     ..Arrival::default()
                 };
+                if is_request(packet) {
+                    acks.request_arrived();
+                }
                 engine.handle(now, &arrival, packet, sink);
-                *unacknowledged += 1;
                 spent.handled += 1;
             });
         }
@@ -401,7 +413,7 @@ impl DeviceCore {
         let mut urgency = match acks {
             Acks::Alone => Urgency::Owed,
             Acks::Now => Urgency::All,
-            Acks::Behind if self.unacknowledged >= ACKS_AFTER => Urgency::All,
+            Acks::Behind if self.acks.are_many() => Urgency::All,
             Acks::Behind => Urgency::Now,
         };
         self.left = false;
@@ -468,10 +480,10 @@ impl DeviceCore {
                     }
                 }
                 None if urgency != Urgency::Now => {
-                    self.unacknowledged = 0;
+                    self.acks.left(now);
                     break;
                 }
-                None if !has_sent || self.unacknowledged == 0 => break,
+                None if !has_sent || !self.acks.are_owed() || !self.joins_acks(now) => break,
                 None => urgency = Urgency::All,
             }
         }
@@ -490,6 +502,13 @@ impl DeviceCore {
         }
         socket.counts().turn_packets_max.raise(self.spent.packets.into());
         socket.counts().turn_bytes_max.raise(self.spent.bytes as u64);
+    }
+
+    /// Returns whether acknowledgements leave behind the packets just sent.
+    #[inline]
+    fn joins_acks(&mut self, now: Time) -> bool {
+        // Another thread than a poller would have to wake once more.
+        self.sleep.packets != Taker::Poller || self.acks.join(now)
     }
 
     /// Returns whether read responses must wait because the kernel's send queue is long.
@@ -532,7 +551,7 @@ impl DeviceCore {
         if self.left || !self.inbox.is_empty() || self.links.more() || self.links.has_own_packets() {
             return Some(Time(0));
         }
-        let acks = if self.unacknowledged > 0 { Some(now + ACKS_WITHIN) } else { None };
+        let acks = if self.acks.are_owed() { Some(now + ACKS_WITHIN) } else { None };
         let events = self.sink.moderated_until();
         let delayed = self.injector.as_ref().and_then(|injector| injector.next_departure());
         let room = self.links.blocked_until();
@@ -623,6 +642,12 @@ fn push(
     true
 }
 
+/// Returns whether a packet is a request, which may be acknowledged.
+#[inline]
+fn is_request(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|opcode| WireOpcode(*opcode).is_request())
+}
+
 /// Completes a work request rejected by the engine. The queues perform all checks of the engine, so
 /// this happens only if the state changed in between.
 #[cold]
@@ -661,9 +686,6 @@ pub(crate) const TURN_PACKETS: u32 = 128;
 /// The bytes after which a turn sends no more packets, sent in about 0.2 ms: as large as the
 /// largest window, so as not to split a stream of requests.
 pub(crate) const TURN_BYTES: usize = 512 << 10;
-
-/// The number of packets after which acknowledgements leave even if more keep arriving.
-const ACKS_AFTER: u32 = 16;
 
 /// The time in nanoseconds after which acknowledgements leave while no program polls. If a program
 /// stops polling, they leave when the worker notices.
