@@ -41,6 +41,7 @@ use crate::device::limits;
 use crate::device::settings::Settings;
 use crate::device::sink::{cq_slot, elapsed};
 use crate::device::waiting::{NAP, Waiting};
+use crate::io::address::address_of;
 use crate::io::link::{LinkWatch, PortLink, PortWatch, listed};
 use crate::io::{Injector, Socket};
 use crate::memory::checked::CheckedMemory;
@@ -539,18 +540,28 @@ impl DeviceState {
         if address == self.socket.address() {
             return self.mtu();
         }
-        let address = listed(address);
         self.with_interfaces(|known| {
             let own = self.own_interface(known)?.map(|(_, mtu)| mtu);
-            let other = match known.others.get(&address) {
-                Some(mtu) => *mtu,
-                None => {
-                    let mtu = self.socket.interface_of(address)?.map(|(_, mtu)| mtu);
-                    *known.others.entry(address).or_insert(mtu)
-                }
-            };
+            let other = self.mtu_of_other(known, address)?;
             Ok(own.map(|own| other.map_or(own, |other| own.min(other))))
         })
+    }
+
+    /// Returns whether an interface of this host has the address.
+    fn is_of_this_host(&self, address: IpAddr) -> bool {
+        self.with_interfaces(|known| self.mtu_of_other(known, address)).is_ok_and(|mtu| mtu.is_some())
+    }
+
+    /// Returns the MTU of the interface with an address of this machine.
+    fn mtu_of_other(&self, known: &mut KnownInterfaces, address: IpAddr) -> Result<Option<u32>, Errno> {
+        let address = listed(address);
+        match known.others.get(&address) {
+            Some(mtu) => Ok(*mtu),
+            None => {
+                let mtu = self.socket.interface_of(address)?.map(|(_, mtu)| mtu);
+                Ok(*known.others.entry(address).or_insert(mtu))
+            }
+        }
     }
 
     fn own_interface(&self, known: &mut KnownInterfaces) -> Result<Option<(String, u32)>, Errno> {
@@ -672,7 +683,32 @@ impl DeviceState {
     /// Connects to the device of a queue pair's peer, if it belongs to this user and machine, so
     /// that packets travel through memory from the first one on.
     pub(crate) fn meet(&self, gid: Gid, dest_qpn: u32) {
-        let Some(peers) = self.peers.as_ref().filter(|_| !self.is_forked()) else { return };
+        if self.is_forked() {
+            return;
+        }
+        self.meet_in_memory(gid, dest_qpn);
+        self.choose_sender(gid, dest_qpn);
+    }
+
+    /// Opens a connected socket for packets to a queue pair's peer, if its address belongs to this
+    /// host and they do not travel through memory.
+    fn choose_sender(&self, gid: Gid, dest_qpn: u32) {
+        let is_here = self.is_of_this_host(address_of(gid));
+        let mut guard = self.core.lock();
+        let now = self.now();
+        let connects = guard.outbox.connected.begin(gid, is_here)
+            && (self.peers.is_none() || guard.links.route(&gid, (dest_qpn >> 16) as u8, now).is_none());
+        self.leave(guard, now);
+        if connects {
+            let sender = self.socket.sender_to(gid);
+            let mut guard = self.core.lock();
+            guard.outbox.connected.add(gid, sender);
+            self.leave(guard, self.now());
+        }
+    }
+
+    fn meet_in_memory(&self, gid: Gid, dest_qpn: u32) {
+        let Some(peers) = &self.peers else { return };
         let slot = (dest_qpn >> 16) as u8;
         match peers.own_id(gid, slot) {
             Some(own) => {

@@ -12,6 +12,7 @@
 //! | [`socket`] | the socket: its address, and the kernel's features on it |
 //! | [`share`] | an address shared by processes |
 //! | [`turn`] | the right to join these processes |
+//! | [`connected`] | sockets that send to one address of this host each |
 //! | [`outbox`] | **sending**: packets of one flow joined to one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams split into packets (UDP GRO), ICRC checked |
 //! | [`backlog`] | whether the kernel's send queue has room for read responses |
@@ -30,7 +31,8 @@
 //! | [`sys`] | the system calls: the only unsafe code here |
 //!
 //! Invariant: nothing is allocated after the socket and its boxes are created, except for a
-//! multicast group, in the call that joins it.
+//! multicast group, in the call that joins it, and for a connected socket, in the call that connects
+//! a queue pair.
 //!
 //! Invariant: an invalid packet, or one that cannot be sent, is counted and dropped, as if lost on
 //! a wire; the transport above retries. Only a full socket buffer holds packets back.
@@ -41,6 +43,7 @@
 //! | a datagram | 0 | set |
 //! | segments of one send (UDP GSO) to a device | 0, 1, 2, ... in order from 0 | set |
 //! | segments of one send to this host (loopback) | not split before the receiver | set |
+//! | a datagram from a connected socket | counted from a random number on ([`connected`]) | set |
 //!
 //! On loopback the receiver gets all segments at once (GRO) or one by one, depending on its socket.
 //!
@@ -50,6 +53,7 @@
 pub(crate) mod address;
 mod backlog;
 mod capture;
+pub(crate) mod connected;
 mod control;
 pub(crate) mod counters;
 mod faults;

@@ -31,6 +31,7 @@ use verbs_core::Errno;
 
 use super::address::{Name, address_of};
 use super::capture::{Capture, Direction, Headers};
+use super::connected::{Connected, Index};
 use super::control::Control;
 use super::counters::Counts;
 use super::flows::{Flows, seal};
@@ -62,6 +63,10 @@ pub(crate) struct Outbox {
     /// The groups not sent yet.
     pending: Range<usize>,
     flows: Flows,
+    /// The sockets for packets to devices on this host.
+    pub(crate) connected: Connected,
+    /// Whether the full socket is a connected one.
+    waits_for_connected: bool,
     local: IpAddr,
     port: u16,
     scope: u32,
@@ -95,6 +100,8 @@ struct Group {
     hop_limit: u8,
     remote: Gid,
     to: Name,
+    /// The socket, unless it is the device's.
+    socket: Option<Index>,
     icrc: Icrc,
     control: Control,
 }
@@ -133,6 +140,7 @@ impl Outbox {
             hop_limit: 0,
             remote: [0; 16],
             to: Name::EMPTY,
+            socket: None,
             icrc: Icrc::new(Flow {
                 src: socket.address(),
                 dst: socket.address(),
@@ -150,6 +158,8 @@ impl Outbox {
             groups: vec![nowhere; groups].into_boxed_slice(),
             pending: 0..0,
             flows: Flows::new(),
+            connected: Connected::default(),
+            waits_for_connected: false,
             local: socket.address(),
             port: socket.port(),
             scope: socket.scope(),
@@ -164,6 +174,18 @@ impl Outbox {
     /// Returns whether no packet waits to be sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
+    }
+
+    /// Returns whether the socket that blocked the last flush is a connected one.
+    #[inline]
+    pub(crate) fn waits_for_connected(&self) -> bool {
+        self.waits_for_connected
+    }
+
+    /// Returns the bytes in the send queues of the device's socket and of the connected ones,
+    /// counted as for [`Socket::unsent`].
+    pub(crate) fn unsent(&self, socket: &Socket) -> u64 {
+        socket.unsent() + self.connected.unsent()
     }
 
     /// Returns the space for the next packet, from BTH to pad, enough for the longest. Returns
@@ -207,8 +229,9 @@ impl Outbox {
             self.wrong_family += 1;
             return;
         }
-        let icrc =
-            self.flows.icrc(Flow { src: self.local, dst: remote, src_port: self.port, dst_port: self.port });
+        let connected = self.connected.find(&path.remote);
+        let src_port = self.connected.port(connected).unwrap_or(self.port);
+        let icrc = self.flows.icrc(Flow { src: self.local, dst: remote, src_port, dst_port: self.port });
         seal(&mut self.arena[self.used..self.used + whole], icrc, 0);
         self.groups[self.pending.end] = Group {
             start: self.used,
@@ -223,7 +246,8 @@ impl Outbox {
             traffic_class: path.traffic_class,
             hop_limit,
             remote: path.remote,
-            to: Name::new(remote, self.port, self.scope),
+            to: if connected.is_some() { Name::EMPTY } else { Name::new(remote, self.port, self.scope) },
+            socket: connected,
             icrc,
             control: self.control(remote, path.traffic_class, hop_limit),
         };
@@ -257,31 +281,39 @@ impl Outbox {
             self.capture(capture);
         }
         let alone = self.pending.len() == 1;
+        let mut reported = false;
         while let Some(group) = self.groups[self.pending.clone()].first_mut() {
+            let index = group.socket;
+            let fd = self.connected.fd(index).unwrap_or(socket.as_fd());
             let result = if group.split {
                 let payload = &self.arena[group.start..group.end.min(group.start + group.segment)];
-                sys::send(socket.as_fd(), &Message { to: &group.to, control: &group.control, payload })
-                    .map(|()| 1)
+                sys::send(fd, &Message { to: &group.to, control: &group.control, payload }).map(|()| 1)
             } else if alone {
                 group.announce_segments();
                 let payload = &self.arena[group.start..group.end];
-                sys::send(socket.as_fd(), &Message { to: &group.to, control: &group.control, payload })
-                    .map(|()| 1)
+                sys::send(fd, &Message { to: &group.to, control: &group.control, payload }).map(|()| 1)
             } else {
                 let (groups, arena) = (&mut self.groups[self.pending.clone()], &self.arena);
-                let whole = groups.iter().take(sys::BATCH).take_while(|group| !group.split).count();
+                let is_next = |group: &&Group| !group.split && group.socket == index;
+                let whole = groups.iter().take(sys::BATCH).take_while(is_next).count();
                 groups[..whole].iter_mut().for_each(Group::announce_segments);
                 let messages = groups[..whole].iter().map(|group| Message {
                     to: &group.to,
                     control: &group.control,
                     payload: &arena[group.start..group.end],
                 });
-                sys::send_many(socket.as_fd(), messages)
+                sys::send_many(fd, messages)
             };
             match result {
-                Ok(sent) => self.sent(sent, socket.counts()),
+                Ok(sent) => {
+                    self.sent(sent, socket.counts());
+                    reported = false;
+                }
                 Err(Errno::INTR) => {}
+                // The kernel reports an earlier packet that found no socket. This one was not sent.
+                Err(Errno::CONNREFUSED) if index.is_some() && !reported => reported = true,
                 Err(Errno::AGAIN) => {
+                    self.waits_for_connected = index.is_some();
                     socket.counts().blocked.add(1);
                     return Flush::Blocked;
                 }
@@ -314,7 +346,8 @@ impl Outbox {
         for group in self.groups[self.pending.clone()].iter_mut().filter(|group| !group.captured) {
             (group.captured, group.closed) = (true, true);
             let Group { traffic_class, hop_limit, .. } = *group;
-            let (source, destination) = ((self.local, self.port), (address_of(group.remote), self.port));
+            let src_port = self.connected.port(group.socket).unwrap_or(self.port);
+            let (source, destination) = ((self.local, src_port), (address_of(group.remote), self.port));
             let mut headers = Headers { source, destination, traffic_class, hop_limit, id: 0 };
             for packet in self.arena[group.start..group.end].chunks(group.segment) {
                 capture.packet(Direction::Sent, &headers, packet);

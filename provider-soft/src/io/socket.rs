@@ -1,7 +1,7 @@
 //! One UDP socket bound to an address.
 //!
-//! The socket never blocks. Its port is also its peers' port: source and destination are 4791 in
-//! every packet.
+//! The socket never blocks. Its port is also its peers' port: 4791 is the destination of every
+//! packet, and the source except within this host ([`connected`](super::connected)).
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -17,6 +17,7 @@ use verbs_core::{Errno, host_address};
 
 use super::address::{Name, address_of, gid_of, loopback_of};
 use super::capture::{Capture, Direction, Headers};
+use super::connected::Sender;
 use super::counters::{Counters, Counts};
 use super::flows::seal;
 use super::share::{self, Membership};
@@ -189,6 +190,21 @@ impl Socket {
         Place { address, port, scope, reach }.socket(membership.requests()?, None).map(Some)
     }
 
+    /// Opens a socket connected to the port of another device on this host. Returns `None` if the
+    /// device has the other address family, or if the kernel refuses, for example for want of
+    /// descriptors.
+    pub(crate) fn sender_to(&self, remote: Gid) -> Option<Sender> {
+        let Self { address, port, scope, reach, .. } = *self;
+        let remote = address_of(remote);
+        if remote.is_ipv4() != address.is_ipv4() || remote.is_multicast() {
+            return None;
+        }
+        let socket = Place { address, port: 0, scope, reach }.open_sender().ok()?;
+        sys::connect(socket.as_fd(), &Name::new(remote, port, scope)).ok()?;
+        let (_, port) = sys::local_name(socket.as_fd()).ok()?.parse()?;
+        Some(Sender { fd: socket, port })
+    }
+
     /// Makes datagrams to groups leave through the interface of other packets, with the hop limit
     /// of other packets. Otherwise they would leave by the default route, with a hop limit of 1.
     ///
@@ -348,7 +364,7 @@ impl Socket {
     /// Returns the number of bytes in the kernel's send queue, counted as for
     /// [`rcvbuf`](Self::rcvbuf). Returns 0 if the kernel does not report it.
     pub(crate) fn unsent(&self) -> u64 {
-        sys::unsent(self.fd.as_fd()).ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)
+        unsent(self.fd.as_fd())
     }
 
     /// Returns the hop limit of packets that do not set one.
@@ -523,19 +539,14 @@ impl Place {
     /// Opens a socket, which other sockets of this user share if `is_shared`.
     fn open(self, is_shared: bool) -> Result<OwnedFd, Errno> {
         let Self { address, port, scope, reach } = self;
-        let socket = sys::datagram_socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+        let socket = self.sender()?;
         let fd = socket.as_fd();
-        if address.is_ipv4() {
-            sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
-        } else {
-            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
-            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        if address.is_ipv6() {
             // RoCE v2 packets carry no UDP checksum (nor do rxe's), because they have the ICRC.
             // Over IPv6 the kernel drops such packets unless the socket accepts them.
             sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
         }
         enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
-        enlarge(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
         // Since Linux 5.0. Without it each packet arrives separately.
         let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
         if is_shared {
@@ -543,6 +554,30 @@ impl Place {
         }
         reach.limit(fd)?;
         sys::bind(fd, &Name::new(address, port, scope))?;
+        Ok(socket)
+    }
+
+    /// Opens a socket that only sends, on a port chosen by the kernel.
+    fn open_sender(self) -> Result<OwnedFd, Errno> {
+        let socket = self.sender()?;
+        // Nothing reads it.
+        let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0);
+        sys::bind(socket.as_fd(), &Name::new(self.address, 0, self.scope))?;
+        Ok(socket)
+    }
+
+    /// Returns a new socket with the options for sending.
+    fn sender(self) -> Result<OwnedFd, Errno> {
+        let Self { address, .. } = self;
+        let socket = sys::datagram_socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+        let fd = socket.as_fd();
+        if address.is_ipv4() {
+            sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        } else {
+            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+            sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+        }
+        enlarge(fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
         Ok(socket)
     }
 
@@ -610,6 +645,11 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Returns the number of bytes in a socket's send queue, or 0 if the kernel does not report it.
+pub(super) fn unsent(fd: BorrowedFd<'_>) -> u64 {
+    sys::unsent(fd).ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)
 }
 
 /// Raises a buffer past the system's limit if allowed, otherwise to the limit, and returns its new

@@ -87,6 +87,13 @@ pub(super) fn bind(fd: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
     check(unsafe { libc::bind(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len() as socklen_t) })
 }
 
+/// `connect(2)`.
+pub(super) fn connect(fd: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
+    let bytes = name.as_bytes();
+    // SAFETY: the kernel reads `bytes.len()` bytes of `bytes`.
+    check(unsafe { libc::connect(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len() as socklen_t) })
+}
+
 /// `accept4(2)`: a connection that does not block and does not survive `exec`.
 pub(crate) fn accept(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let (name, len) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -163,7 +170,9 @@ pub(super) fn mtu(fd: BorrowedFd<'_>, name: &str) -> Result<c_int, Errno> {
 pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errno> {
     let sent = if message.control.as_bytes().is_empty() {
         let (name, payload) = (message.to.as_bytes(), message.payload);
-        // SAFETY: the kernel reads `payload` and `name`, each for its own length.
+        // A connected socket has its destination.
+        let address = if name.is_empty() { std::ptr::null() } else { name.as_ptr() };
+        // SAFETY: the kernel reads `payload` and `name`, each for its own length, or no name.
         unsafe {
             libc::syscall(
                 libc::SYS_sendto,
@@ -171,7 +180,7 @@ pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errn
                 payload.as_ptr(),
                 payload.len(),
                 0,
-                name.as_ptr(),
+                address,
                 name.len() as socklen_t,
             )
         }
@@ -413,8 +422,10 @@ fn outgoing(message: &Message<'_>, iov: &mut iovec) -> msghdr {
     // SAFETY: zeros are valid: numbers, and pointers to nothing with lengths of 0. (Not a literal,
     // because musl's struct has padding.)
     let mut header: msghdr = unsafe { zeroed() };
-    header.msg_name = name.as_ptr().cast_mut().cast();
-    header.msg_namelen = name.len() as socklen_t;
+    if !name.is_empty() {
+        header.msg_name = name.as_ptr().cast_mut().cast();
+        header.msg_namelen = name.len() as socklen_t;
+    }
     header.msg_iov = iov;
     header.msg_iovlen = 1;
     if !control.is_empty() {

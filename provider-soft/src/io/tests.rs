@@ -434,3 +434,42 @@ fn a_remote_gid_is_its_address() {
     let (here, _there) = pair(17);
     assert_eq!(address_of(here.gid()), here.address());
 }
+
+#[test]
+fn packets_to_this_host_leave_from_a_connected_socket() {
+    let (here, there) = pair(42);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    let sender = here.sender_to(there.gid()).expect("a socket");
+    let port = sender.port;
+    assert!(outbox.connected.begin(there.gid(), true) && !outbox.connected.begin(there.gid(), false));
+    assert!(outbox.connected.begin([9; 16], true), "another address");
+    outbox.connected.add(there.gid(), Some(sender));
+    let packets = put_all(&mut outbox, &[4108, 4108, 20], &path(&here, &there));
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    wait(&there);
+    inbox.receive(&there).expect("a datagram");
+    for bytes in packets {
+        let received = inbox.next(&there).expect("a packet");
+        assert_eq!((&received.bytes[..bytes.len()], received.arrival.src_port), (&bytes[..], port));
+    }
+    assert_ne!(port, here.port());
+}
+
+#[test]
+fn a_peer_that_was_away_gets_the_first_packet_after_its_return() {
+    let (here, there) = pair(43);
+    let mut outbox = Outbox::new(&here);
+    outbox.connected.add(there.gid(), here.sender_to(there.gid()));
+    let (address, port, path) = (there.address(), there.port(), path(&here, &there));
+    drop(there);
+    for mark in 0..3 {
+        put(&mut outbox, &packet(28, mark), &path);
+        assert_eq!(outbox.flush(&here), Flush::Done);
+    }
+    let there = Socket::bind_alone(address, port, 0).expect("the same port");
+    let bytes = packet(28, 3);
+    put(&mut outbox, &bytes, &path);
+    assert_eq!(outbox.flush(&here), Flush::Done);
+    assert_eq!(take(&there, &mut Inbox::new(&there), 1), [bytes]);
+    assert_eq!(here.counters().unreachable, 0);
+}

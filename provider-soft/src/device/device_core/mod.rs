@@ -61,7 +61,7 @@ pub(crate) struct DeviceCore {
     pub(crate) sink: EngineSink,
     pub(crate) domains: Domains,
     inbox: Inbox,
-    outbox: Outbox,
+    pub(crate) outbox: Outbox,
     /// The peers whose packets travel through memory.
     pub(crate) links: Links,
     /// Loses, doubles, damages and delays packets, if requested.
@@ -404,12 +404,18 @@ impl DeviceCore {
     ///
     /// Read responses wait while the kernel's send queue holds a window: see [`Backlog`].
     pub(crate) fn transmit(&mut self, socket: &Socket, now: Time, acks: Acks) {
-        self.transmit_with(socket, now, acks, Socket::unsent);
+        self.transmit_with(socket, now, acks, |outbox, socket| outbox.unsent(socket));
     }
 
-    /// Like [`transmit`](Self::transmit); `unsent` reports the length of the kernel's send queue.
+    /// Like [`transmit`](Self::transmit); `unsent` reports the length of the kernel's send queues.
     #[inline]
-    fn transmit_with(&mut self, socket: &Socket, now: Time, acks: Acks, unsent: impl Fn(&Socket) -> u64) {
+    fn transmit_with(
+        &mut self,
+        socket: &Socket,
+        now: Time,
+        acks: Acks,
+        unsent: impl Fn(&Outbox, &Socket) -> u64,
+    ) {
         let mut urgency = match acks {
             Acks::Alone => Urgency::Owed,
             Acks::Now => Urgency::All,
@@ -512,7 +518,12 @@ impl DeviceCore {
     }
 
     /// Returns whether read responses must wait because the kernel's send queue is long.
-    fn holds_responses(&mut self, socket: &Socket, now: Time, unsent: impl Fn(&Socket) -> u64) -> bool {
+    fn holds_responses(
+        &mut self,
+        socket: &Socket,
+        now: Time,
+        unsent: impl Fn(&Outbox, &Socket) -> u64,
+    ) -> bool {
         let window = self.engine.config().window_bytes;
         if !self.backlog.may_be_full(window) {
             return false;
@@ -523,7 +534,7 @@ impl DeviceCore {
             if self.blocked {
                 return true;
             }
-            self.backlog.measure(unsent(socket), window, now);
+            self.backlog.measure(unsent(&self.outbox, socket), window, now);
         }
         self.backlog.held_until().is_some()
     }
@@ -533,7 +544,7 @@ impl DeviceCore {
         Sleep {
             until: self.next_wakeup(now),
             packets: Taker::Worker,
-            for_room: self.blocked,
+            for_room: self.blocked && !self.outbox.waits_for_connected(),
             for_pipes: self.sink.clogged.len(),
         }
     }
@@ -555,7 +566,9 @@ impl DeviceCore {
         let events = self.sink.moderated_until();
         let delayed = self.injector.as_ref().and_then(|injector| injector.next_departure());
         let room = self.links.blocked_until();
-        [self.engine.deadline(), acks, events, self.backlog.held_until(), delayed, room]
+        let waits_for_connected = self.blocked && self.outbox.waits_for_connected();
+        let retry = waits_for_connected.then_some(now + RETRY);
+        [retry, self.engine.deadline(), acks, events, self.backlog.held_until(), delayed, room]
             .into_iter()
             .flatten()
             .min()
@@ -571,7 +584,7 @@ impl DeviceCore {
         }
         let too_long =
             self.next_wakeup(now).is_some_and(|earliest| sleep.until.is_none_or(|until| earliest < until))
-                || (self.blocked && !sleep.for_room)
+                || (self.blocked && !self.outbox.waits_for_connected() && !sleep.for_room)
                 || self.sink.clogged.len() > sleep.for_pipes;
         if too_long {
             self.sleep = Sleep::AWAKE;
@@ -686,6 +699,9 @@ pub(crate) const TURN_PACKETS: u32 = 128;
 /// The bytes after which a turn sends no more packets, sent in about 0.2 ms: as large as the
 /// largest window, so as not to split a stream of requests.
 pub(crate) const TURN_BYTES: usize = 512 << 10;
+
+/// The time in nanoseconds after which a full connected socket is tried again.
+const RETRY: u64 = 100_000;
 
 /// The time in nanoseconds after which acknowledgements leave while no program polls. If a program
 /// stops polling, they leave when the worker notices.

@@ -95,7 +95,7 @@ impl Victim {
     /// Sends in as many turns as needed. Returns the counters since the device was created.
     fn transmit(&mut self, now: Time, unsent: impl Fn(&Socket) -> u64) -> Counters {
         for _ in 0..100 {
-            self.core.transmit_with(&self.socket, now, Acks::Now, &unsent);
+            self.core.transmit_with(&self.socket, now, Acks::Now, |_, socket| unsent(socket));
             self.core.spent = Spent::default();
             if !self.core.has_work_left() {
                 assert!(!self.core.blocked, "the link takes what is sent");
