@@ -6,13 +6,15 @@
 //!
 //! A receive first takes one datagram: this call is the cheapest and suits a ping-pong. When
 //! several receives in a row find short datagrams, the next calls take as many as there are
-//! buffers.
+//! buffers. After short datagrams with pauses in between, it does not even take their ancillary
+//! data ([`PlainReceives`]).
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use roce::engine::{Arrival, Gid, Network};
 use roce::wire::icrc::{Flow, Icrc, Verdict};
+use roce::wire::packet::MAX_PACKET_LEN;
 use roce::wire::{ICRC_LEN, bth};
 use verbs_core::Errno;
 
@@ -48,6 +50,7 @@ pub(crate) struct Inbox {
     in_a_row: u32,
     /// Whether the last receive offered more than one slot and filled all of them.
     more: bool,
+    plain: PlainReceives,
     flows: Flows,
     local: IpAddr,
     local_gid: Gid,
@@ -62,6 +65,8 @@ struct Datagram {
     arrival: Arrival,
     icrc: Option<Icrc>,
     segment: usize,
+    /// Whether the kernel was not asked for the segment.
+    is_plain: bool,
     offset: usize,
     position: u16,
 }
@@ -77,7 +82,7 @@ const SHORTEST: usize = bth::LEN + ICRC_LEN;
 impl Inbox {
     /// Returns an empty box of 1 MiB for this socket.
     pub(crate) fn new(socket: &Socket) -> Self {
-        Self::with_size(socket, SLOTS, SLOT)
+        Self { plain: PlainReceives::new(true), ..Self::with_size(socket, SLOTS, SLOT) }
     }
 
     pub(super) fn with_size(socket: &Socket, slots: usize, bytes: usize) -> Self {
@@ -89,6 +94,7 @@ impl Inbox {
             offer: 1,
             in_a_row: 0,
             more: false,
+            plain: PlainReceives::new(false),
             flows: Flows::new(),
             local: socket.address(),
             local_gid: socket.gid(),
@@ -121,7 +127,9 @@ impl Inbox {
         }
         (self.filled, self.current, self.more) = (0, 0, false);
         let offered = self.offer;
+        let is_plain = offered == 1 && self.plain.is_next() && !socket.tells_headers();
         let result = match offered {
+            1 if is_plain => sys::receive_plain(socket.as_fd(), &mut self.slots[0]).map(|()| 1),
             1 => sys::receive(socket.as_fd(), &mut self.slots[0]).map(|()| 1),
             _ => sys::receive_many(socket.as_fd(), &mut self.slots[..offered]),
         };
@@ -136,7 +144,7 @@ impl Inbox {
                 } else if self.more || self.in_a_row > 1 {
                     self.offer = (offered * 4).min(self.slots.len());
                 }
-                self.open(counts);
+                self.open(is_plain, counts);
                 counts.receives.add(1);
                 Ok(filled)
             }
@@ -169,16 +177,34 @@ impl Inbox {
         let counts = socket.counts();
         let (slot, range, arrival) = loop {
             let slot = self.slots[..self.filled].get(self.current)?;
-            let Datagram { arrival, icrc, segment, offset, position } = self.datagram;
+            let Datagram { arrival, icrc, segment, is_plain, offset, position } = self.datagram;
             let (Some(icrc), true) = (icrc, offset < slot.len) else {
                 self.current += 1;
-                self.open(counts);
+                self.open(false, counts);
                 continue;
             };
             let end = slot.len.min(offset + segment);
             self.datagram.offset = end;
             self.datagram.position = position.wrapping_add(1);
             let packet = &slot.payload[offset..end];
+            let verdict = icrc.check(packet, position);
+            self.plain.judge(verdict, slot.len);
+            if is_plain && verdict != Verdict::Exact {
+                // Several packets, or one that is damaged.
+                (self.datagram.is_plain, self.datagram.offset, self.datagram.position) = (false, 0, 0);
+                match first_packet(&icrc, packet) {
+                    Some(len) => {
+                        self.datagram.segment = len;
+                        self.plain.found(slot.len);
+                    }
+                    None => {
+                        self.datagram.offset = slot.len;
+                        self.plain.failed();
+                        counts.bad_icrc.add(1);
+                    }
+                }
+                continue;
+            }
             if let Some(capture) = socket.capture() {
                 let Arrival { src_port, traffic_class, hop_limit, .. } = arrival;
                 let source = (address_of(arrival.remote), src_port);
@@ -193,7 +219,7 @@ impl Inbox {
                 counts.malformed.add(1);
                 continue;
             }
-            match icrc.check(packet, position) {
+            match verdict {
                 Verdict::Exact => {}
                 Verdict::WithId(_) => counts.other_id.add(1),
                 _ => {
@@ -219,7 +245,7 @@ impl Inbox {
 
     /// Parses the current datagram's source and ancillary data.
     #[inline]
-    fn open(&mut self, counts: &Counts) {
+    fn open(&mut self, is_plain: bool, counts: &Counts) {
         self.datagram = Datagram::NONE;
         let Some(slot) = self.slots[..self.filled].get(self.current) else { return };
         let Some((remote, src_port)) = slot.from.parse().filter(|_| !slot.cut_off && slot.len >= SHORTEST)
@@ -240,9 +266,77 @@ impl Inbox {
             _ => {}
         });
         let flow = Flow { src: remote, dst: self.local, src_port, dst_port: self.port };
-        self.datagram =
-            Datagram { arrival, icrc: Some(self.flows.icrc(flow)), segment, offset: 0, position: 0 };
+        self.datagram = Datagram {
+            arrival,
+            icrc: Some(self.flows.icrc(flow)),
+            segment,
+            is_plain,
+            offset: 0,
+            position: 0,
+        };
     }
+}
+
+/// Decides which receives do without ancillary data, that is, without the length of joined packets.
+///
+/// Such a receive costs less ([`sys::receive_plain`]). In a ping-pong of short messages most
+/// datagrams are single packets. If one is not, [`first_packet`] finds the length, because the
+/// ICRC of the first packet shows where it ends.
+#[derive(Clone, Copy, Debug)]
+struct PlainReceives {
+    /// The number of short datagrams in a row with exact ICRCs.
+    short: u32,
+    /// The number after which receives are plain.
+    after: u32,
+}
+
+impl PlainReceives {
+    const fn new(are_allowed: bool) -> Self {
+        Self { short: 0, after: if are_allowed { PLAIN_AFTER } else { u32::MAX } }
+    }
+
+    /// Returns whether the next receive is plain.
+    #[inline]
+    const fn is_next(&self) -> bool {
+        self.short >= self.after
+    }
+
+    /// Records a packet in a datagram of `len` bytes.
+    #[inline]
+    fn judge(&mut self, verdict: Verdict, len: usize) {
+        // By chance, one packet in 32,768 that ends elsewhere has a correct ICRC with another
+        // identification. Receives are therefore plain only while peers use the expected ones.
+        let is_short = len <= SHORT && verdict == Verdict::Exact;
+        self.short = if is_short { self.short.saturating_add(1).min(u32::MAX - 1) } else { 0 };
+    }
+
+    /// Records a search in a datagram of `len` bytes that found the first packet.
+    fn found(&mut self, len: usize) {
+        if len <= SHORT {
+            self.short = self.after;
+        }
+    }
+
+    /// Records a search without a result. A hostile peer may cause them, and they take long.
+    fn failed(&mut self) {
+        self.after = self.after.saturating_mul(2);
+    }
+}
+
+/// The number of short datagrams in a row after which receives are plain.
+const PLAIN_AFTER: u32 = 16;
+
+/// The maximum length of a short datagram, in bytes.
+const SHORT: usize = 256;
+
+/// Returns the length of the first packet in a datagram of several packets: the first length with
+/// an exact ICRC at its end.
+#[cold]
+fn first_packet(icrc: &Icrc, datagram: &[u8]) -> Option<usize> {
+    let longest = datagram.len().saturating_sub(SHORTEST).min(MAX_PACKET_LEN);
+    // Packets are padded to 4 bytes.
+    let mut lengths = (SHORTEST..=longest).step_by(4);
+    lengths.find(|len| icrc.check(&datagram[..*len], 0) == Verdict::Exact)
 }
 
 /// Returns the service level in completions of datagrams: the kind of their IP header, as reported
@@ -270,6 +364,7 @@ impl Datagram {
         },
         icrc: None,
         segment: 0,
+        is_plain: false,
         offset: 0,
         position: 0,
     };

@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::c_int;
 use nix::net::if_::if_indextoname;
@@ -37,6 +37,8 @@ pub(crate) struct Socket {
     gso: bool,
     /// This process's part of the address, if processes share it.
     membership: Option<Membership>,
+    /// Whether the kernel reports traffic class and hop limit.
+    tells_headers: AtomicBool,
     counts: Counts,
     /// The file with copies of the packets, if requested.
     capture: Option<Box<Capture>>,
@@ -307,6 +309,7 @@ impl Socket {
             default_hop_limit: self.default_hop_limit,
             gso: false,
             membership: None,
+            tells_headers: AtomicBool::new(false),
             counts: Counts::default(),
             capture: None,
         };
@@ -324,8 +327,15 @@ impl Socket {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_RECVTTL),
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT),
         };
+        self.tells_headers.store(true, Ordering::Release);
         sys::set_option(self.fd.as_fd(), level, class, 1)?;
         sys::set_option(self.fd.as_fd(), level, hops, 1)
+    }
+
+    /// Returns whether the kernel was asked for traffic class and hop limit.
+    #[inline]
+    pub(super) fn tells_headers(&self) -> bool {
+        self.tells_headers.load(Ordering::Acquire)
     }
 
     /// Returns its address.
@@ -604,6 +614,7 @@ impl Place {
             default_hop_limit: u8::try_from(default_hop_limit).unwrap_or(64),
             gso,
             membership,
+            tells_headers: AtomicBool::new(false),
             counts: Counts::default(),
             capture: None,
         })

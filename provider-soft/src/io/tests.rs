@@ -435,6 +435,56 @@ fn a_remote_gid_is_its_address() {
     assert_eq!(address_of(here.gid()), here.address());
 }
 
+/// Sends short packets one by one, after which receives are plain.
+fn make_plain(outbox: &mut Outbox, inbox: &mut Inbox, (here, there): (&Socket, &Socket)) {
+    for mark in 0..64 {
+        let bytes = packet(28, mark);
+        put(outbox, &bytes, &path(here, there));
+        assert_eq!(outbox.flush(here), Flush::Done);
+        assert_eq!(take(there, inbox, 1), [bytes]);
+        assert_eq!(inbox.receive(there), Ok(0));
+    }
+}
+
+/// Two addresses with one port, whose sockets report no headers.
+fn plain_pair(net: u8) -> (Socket, Socket) {
+    let here = Socket::bind_alone([127, 9, net, 1].into(), 0, 0).expect("a free port");
+    let there = Socket::bind_alone([127, 9, net, 2].into(), here.port(), 0).expect("the same port beside it");
+    (here, there)
+}
+
+#[test]
+fn joined_packets_after_single_ones_are_split() {
+    let (here, there) = plain_pair(40);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    for lengths in [&[36, 16][..], &[12; 9], &[3000, 3000, 3000], &[4108; 15], &[400, 400, 12]] {
+        make_plain(&mut outbox, &mut inbox, (&here, &there));
+        let packets = put_all(&mut outbox, lengths, &path(&here, &there));
+        assert_eq!(outbox.flush(&here), Flush::Done);
+        assert_eq!(take(&there, &mut inbox, packets.len()), packets);
+    }
+    let counters = there.counters();
+    assert_eq!((counters.bad_icrc, counters.other_id, counters.malformed), (0, 0, 0));
+}
+
+#[test]
+fn damaged_packets_after_good_ones_are_dropped() {
+    let (here, there) = plain_pair(41);
+    let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
+    for round in 1..=3 {
+        make_plain(&mut outbox, &mut inbox, (&here, &there));
+        let bytes = packet(200, 1);
+        outbox.space().expect("space")[..bytes.len()].copy_from_slice(&bytes);
+        outbox.push_damaged(bytes.len(), &path(&here, &there), Some(300));
+        let good = packet(28, 2);
+        assert_eq!(outbox.flush(&here), Flush::Done);
+        put(&mut outbox, &good, &path(&here, &there));
+        assert_eq!(outbox.flush(&here), Flush::Done);
+        assert_eq!(take(&there, &mut inbox, 1), [good]);
+        assert_eq!(there.counters().bad_icrc, round);
+    }
+}
+
 #[test]
 fn packets_to_this_host_leave_from_a_connected_socket() {
     let (here, there) = pair(42);
