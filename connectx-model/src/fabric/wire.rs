@@ -156,5 +156,6 @@ pub(crate) fn arrival(transmit: &Transmit) -> Arrival {
         sl: path.sl,
         slid: if path.network == Network::Udp { 0 } else { path.slid },
         dlid: if path.network == Network::Udp { 0 } else { path.dlid },
+        on_link: path.on_link,
     }
 }

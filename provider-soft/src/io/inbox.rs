@@ -361,6 +361,7 @@ impl Datagram {
             sl: 0,
             slid: 0,
             dlid: 0,
+            on_link: false,
         },
         icrc: None,
         segment: 0,

@@ -25,7 +25,7 @@ use std::os::fd::AsFd;
 
 use roce::engine::{Gid, Path};
 use roce::wire::icrc::{Flow, Icrc};
-use roce::wire::packet::MAX_PACKET_LEN;
+use roce::wire::packet::{MAX_LINK_PACKET_LEN, MAX_PACKET_LEN};
 use roce::wire::{ICRC_LEN, bth};
 use verbs_core::Errno;
 
@@ -149,7 +149,8 @@ impl Outbox {
             }),
             control: Control::EMPTY,
         };
-        let arena = vec![0; bytes].into_boxed_slice();
+        // Packets of a link leave by the socket only if the link has ended.
+        let arena = vec![0; bytes + MAX_LINK_PACKET_LEN - MAX_PACKET_LEN].into_boxed_slice();
         let first = (bth::LEN + arena.as_ptr() as usize).wrapping_neg() % 16;
         Self {
             arena,
@@ -195,7 +196,7 @@ impl Outbox {
         if self.pending.end == self.groups.len() {
             return None;
         }
-        self.arena.get_mut(self.used..self.used + MAX_PACKET_LEN - ICRC_LEN)
+        self.arena.get_mut(self.used..self.used + MAX_LINK_PACKET_LEN - ICRC_LEN)
     }
 
     /// Takes the first `len` bytes of [`space`](Self::space) as a packet for `path` and appends
@@ -208,7 +209,7 @@ impl Outbox {
     /// Panics if less than `len` bytes of space are left.
     #[inline]
     pub(crate) fn push(&mut self, len: usize, path: &Path) {
-        assert!(len <= MAX_PACKET_LEN - ICRC_LEN && self.pending.end < self.groups.len());
+        assert!(len <= MAX_LINK_PACKET_LEN - ICRC_LEN && self.pending.end < self.groups.len());
         let whole = len + ICRC_LEN;
         let hop_limit = if path.hop_limit == 0 { self.default_hop_limit } else { path.hop_limit };
         let [slot, middle, low] = [5, 6, 7].map(|at| self.arena[self.used + at]);

@@ -259,14 +259,20 @@ impl QpOps for Qp {
         }
         device.control(VERB, |core, now| {
             let refused = |refused| refusal(&device, VERB, refused);
-            let (at, _) = core.engine.query_qp(qpn).map_err(refused)?;
+            let (at, present) = core.engine.query_qp(qpn).map_err(refused)?;
             let at = qp_state(at);
             let (from, to) = transition::endpoints(at, attr, mask);
             transition::check(qp_type, from, to, mask)
                 .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
             explain::present_state(at, attr, mask)
                 .map_err(|cause| device.error(VERB, Errno::INVAL).because(cause))?;
-            let change = change(&device, attr, mask)?;
+            let mut change = change(&device, attr, mask)?;
+            if let Some(path) = &mut change.path {
+                path.on_link = match change.dest_qpn {
+                    Some(dest_qpn) => core.links.leads_to(path.remote, (dest_qpn >> 16) as u8),
+                    None => present.path.on_link,
+                };
+            }
             core.engine.modify_qp(qpn, &change, now, &mut core.sink).map_err(refused)?;
             if to == QpState::RESET
                 && let Some(end) = core.sink.qp(qpn)

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{Shutdown, shutdown};
 use roce::engine::{Gid, Path, Time};
 use roce::wire::ICRC_LEN;
-use roce::wire::packet::MAX_PACKET_LEN;
+use roce::wire::packet::MAX_LINK_PACKET_LEN;
 use verbs_core::Errno;
 
 use super::peers::{MAX_PEERS, PeerId};
@@ -307,7 +307,7 @@ impl Default for Links {
             drained: 0,
             more: false,
             is_blocked: false,
-            packet: vec![0; MAX_PACKET_LEN].into_boxed_slice(),
+            packet: vec![0; MAX_LINK_PACKET_LEN].into_boxed_slice(),
         }
     }
 }
@@ -435,6 +435,11 @@ impl Links {
         }
         self.routes[Route::index(&id)] = Route { id, link, until };
         link.map(usize::from)
+    }
+
+    /// Returns whether packets to a destination travel through memory.
+    pub(crate) fn leads_to(&self, gid: Gid, slot: u8) -> bool {
+        [PeerId { gid, slot }, PeerId { gid, slot: 0 }].iter().any(|id| self.by_id.contains_key(id))
     }
 
     /// Looks for packets.
@@ -571,7 +576,7 @@ impl Links {
     /// Calls `each` with the packets that were ready at the last scan, from BTH to the place of the
     /// ICRC, and the peer, traffic class and hop limit of each.
     #[inline]
-    pub(crate) fn take(&mut self, socket: &Socket, mut each: impl FnMut(&Gid, u8, u8, &[u8])) {
+    pub(crate) fn take(&mut self, socket: &Socket, mut each: impl FnMut(&Gid, Record, &[u8])) {
         let counts = socket.counts();
         let Self { links, packet, found, .. } = self;
         for at in found.drain(..) {
@@ -598,7 +603,7 @@ impl Links {
                         packet,
                     );
                 }
-                each(&link.id.gid, traffic_class, hop_limit, &packet[..record.len + ICRC_LEN]);
+                each(&link.id.gid, record, &packet[..record.len + ICRC_LEN]);
                 if link.consumer.advance() {
                     // The peer waits for room.
                     link.doorbell(counts);
@@ -642,7 +647,8 @@ impl Links {
             let class = path.traffic_class;
             socket.capture_of_memory(Direction::Sent, path.remote, class, hop_limit, &mut packet);
         }
-        link.producer.push(len, path.traffic_class, hop_limit);
+        let Path { traffic_class, on_link, .. } = *path;
+        link.producer.push(Record { len, traffic_class, hop_limit, on_link });
         if !core::mem::replace(&mut link.has_sent, true) {
             self.sent.push(at);
         }
@@ -740,7 +746,7 @@ mod tests {
     /// Returns the first bytes of the packets that were found.
     fn take(links: &mut Links, socket: &Socket) -> Vec<usize> {
         let mut taken = Vec::new();
-        links.take(socket, |_, _, _, packet| taken.push(packet[0].into()));
+        links.take(socket, |_, _, packet| taken.push(packet[0].into()));
         taken
     }
 

@@ -572,7 +572,7 @@ mod tests {
             while !is_over {
                 is_over = met.is_finished();
                 for (peers, begun) in [one, other].into_iter().zip(&mut begun) {
-                    peers.attend(|change| {
+                    peers.attend(true, |change| {
                         if let Change::Begun(link) = change {
                             begun.push(*link);
                         }
@@ -594,7 +594,7 @@ mod tests {
         assert_eq!([counts(&third), counts(&fourth)], [[0, 0]; 2]);
         // A peer makes room for another one when it ends.
         drop((first, others));
-        crowded.attend(|_| {});
+        crowded.attend(true, |_| {});
         let another = listen_at(7, MAX_PEERS);
         assert_eq!(counts(&meet(&crowded, &another)), [1, 1]);
     }

@@ -39,7 +39,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
-use roce::wire::packet::MAX_PACKET_LEN;
+use roce::wire::packet::MAX_LINK_PACKET_LEN;
 use verbs_core::Errno;
 use verbs_core::exposed::ExposedBytes;
 
@@ -91,16 +91,16 @@ impl OutRing {
     /// Panics if the longest record does not fit there: a defect of the caller.
     #[inline]
     pub(super) fn space(&mut self, at: usize) -> &mut [u8] {
-        assert!(at <= RING_LEN - PACKET - MAX_PACKET_LEN);
+        assert!(at <= RING_LEN - PACKET - MAX_LINK_PACKET_LEN);
         let start = self.memory.ring(at + PACKET);
         // SAFETY: the bytes are in the ring by the check above. This process accesses them only
         // through this value, which is borrowed mutably as long as the slice lives.
-        unsafe { core::slice::from_raw_parts_mut(start, MAX_PACKET_LEN) }
+        unsafe { core::slice::from_raw_parts_mut(start, MAX_LINK_PACKET_LEN) }
     }
 }
 
 impl Outgoing for OutRing {
-    const SHAPE: Shape = Shape::new(RING_LEN, MAX_PACKET_LEN, RESERVE);
+    const SHAPE: Shape = Shape::new(RING_LEN, MAX_LINK_PACKET_LEN, RESERVE);
 
     #[inline]
     fn store_header(&mut self, at: usize, header: u64, order: Ordering) {

@@ -1,7 +1,7 @@
 //! Which packets travel through memory, and what ends that.
 
 use provider_soft::{CheckedMemory, Counters, Soft, SoftDevice};
-use verbs::{AccessFlags, Context, Dm, DmAttr, Mr, NamedProvider, QpType, SendOp, UdAddr};
+use verbs::{AccessFlags, Context, Dm, DmAttr, Mr, Mtu, NamedProvider, QpType, SendOp, UdAddr};
 
 use crate::common::*;
 
@@ -38,11 +38,53 @@ fn packets_of_connected_queue_pairs_travel_through_memory_from_the_first_on() {
         for context in [&a.context, &b.context] {
             let counters = counters(context);
             assert_eq!((counters.sent, counters.received), (0, 0), "{qp_type:?} {counters:?}");
-            // Five packets a message, at the path MTU of 1024 bytes.
-            assert!(counters.shm_sent >= 250 && counters.shm_received >= 250, "{counters:?}");
+            // A message is one packet although the path MTU is 1024 bytes. The other 50 acknowledge.
+            let most = if qp_type == QpType::RC { 100 } else { 50 };
+            assert!((50..=most).contains(&counters.shm_sent), "{counters:?}");
+            assert!((50..=most).contains(&counters.shm_received), "{counters:?}");
             assert!(counters.shm_sent_bytes > 50 * 5000, "{counters:?}");
         }
         assert_eq!(counters(&a.context).shm_sent, counters(&b.context).shm_received);
+    }
+}
+
+/// Sizes around multiples of the longest packet, by all operations that need several packets.
+#[test]
+fn long_messages_are_packets_of_16_kib_whatever_the_path_mtu() {
+    const LONG: usize = 16 << 10;
+    for path_mtu in [Mtu::MTU_256, Mtu::MTU_4096] {
+        let (mut a, mut b) = pair(&Shape { path_mtu, ..Shape::default() });
+        let (from, into) = (Arena::new(&a.pd, 4 * LONG), Arena::new(&b.pd, 4 * LONG));
+        let (remote_addr, rkey) = (into.addr(), into.rkey());
+        let mut n = 0;
+        for len in [LONG - 1, LONG, LONG + 1, 2 * LONG, 3 * LONG + 7] {
+            for op in [
+                SendOp::Send,
+                SendOp::RdmaWrite { remote_addr, rkey },
+                SendOp::RdmaWriteWithImm { remote_addr, rkey, imm_data: 5 },
+                SendOp::RdmaRead { remote_addr, rkey },
+            ] {
+                let (data, is_read) = (pattern(n as usize, len), matches!(op, SendOp::RdmaRead { .. }));
+                let takes_recv = matches!(op, SendOp::Send | SendOp::RdmaWriteWithImm { .. });
+                let (full, empty) = if is_read { (&into, &from) } else { (&from, &into) };
+                full.write(0, &data);
+                empty.write(0, &vec![0; len]);
+                if takes_recv {
+                    recv(&mut b.qp, n, &[into.sge(0..len)]);
+                }
+                let before = [counters(&a.context), counters(&b.context)];
+                send(&mut a.qp, n, op, &[from.sge(0..len)]);
+                wait_ok(&mut a.cq, n);
+                if takes_recv {
+                    wait_ok(&mut b.cq, n);
+                }
+                assert!(empty.read(0..len) == data, "{op:?} of {len} bytes");
+                let sender = usize::from(is_read);
+                let sent = counters(&[&a, &b][sender].context).shm_sent - before[sender].shm_sent;
+                assert_eq!(sent, len.div_ceil(LONG) as u64, "{op:?} of {len} bytes");
+                n += 1;
+            }
+        }
     }
 }
 
@@ -142,7 +184,7 @@ fn a_message_of_any_length_at_any_offset_changes_no_other_byte_of_any_kind_of_me
             n += 1;
         }
         assert_eq!(counters(context).received, 0);
-        assert!(counters(context).shm_received > n as u64);
+        assert!(counters(context).shm_received >= n as u64);
     }
 }
 
@@ -164,7 +206,7 @@ fn packets_of_a_device_to_itself_travel_through_memory_while_a_program_polls_and
         let counters = counters(&device);
         assert_eq!((counters.sent, counters.received), (0, 0), "{counters:?}");
         assert_eq!(counters.shm_sent, counters.shm_received);
-        assert!(counters.shm_sent > 500);
+        assert!(counters.shm_sent >= 200);
     }
 }
 

@@ -39,13 +39,13 @@ impl<M: Memory> Engine<M> {
                 elsewhere = qp.is_from_elsewhere(arrival);
                 if !elsewhere {
                     let before = qp.progress();
-                    connected(qp, env, &headers, payload);
+                    connected(qp, env, arrival, &headers, payload);
                     if qp.progress() != before {
                         qp.peer_port = Some(arrival.src_port);
                     }
                 }
             } else {
-                connected(qp, env, &headers, payload);
+                connected(qp, env, arrival, &headers, payload);
             }
         });
         self.objects.unexpected_ports += u64::from(elsewhere);
@@ -153,12 +153,13 @@ impl<M: Memory> Engine<M> {
 fn connected<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
+    arrival: &Arrival,
     headers: &Headers,
     payload: &[u8],
 ) {
     if headers.bth.opcode.is_response() {
         requester::acknowledge(qp, env, headers, payload);
     } else {
-        responder::request(qp, env, headers, payload);
+        responder::request(qp, env, arrival.on_link, headers, payload);
     }
 }

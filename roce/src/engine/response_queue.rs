@@ -49,7 +49,8 @@ pub(crate) const QUANTUM_BYTES: u32 = 15 * 4108;
 /// datagram.
 pub(crate) const QUANTUM_PACKETS: u32 = 64;
 
-/// The credit for the largest packet.
+/// The credit for the largest packet of a path MTU. A larger packet, within a machine, may exceed
+/// the credit.
 const PACKET_COST_MAX: i64 = 4096 + 64 + PACKET_COST as i64;
 
 /// The credit a resting peer waits for: a quantum of full packets.

@@ -195,8 +195,12 @@ impl Host {
 
     /// Returns the next packet that leaves.
     pub(crate) fn transmit(&mut self, urgency: Urgency) -> Option<(Headers, Vec<u8>)> {
-        let mut buf = [0xee; packet::MAX_PACKET_LEN];
-        let transmit = self.engine.poll_transmit(self.now, urgency, &mut buf, &mut self.log)?;
+        self.transmit_in(urgency, &mut [0xee; packet::MAX_PACKET_LEN])
+    }
+
+    /// Returns the next packet that leaves and fits into the buffer.
+    pub(crate) fn transmit_in(&mut self, urgency: Urgency, buf: &mut [u8]) -> Option<(Headers, Vec<u8>)> {
+        let transmit = self.engine.poll_transmit(self.now, urgency, buf, &mut self.log)?;
         assert_eq!(transmit.path.remote, THERE);
         let packet = &buf[..transmit.len + ICRC_LEN];
         let (headers, payload) = Headers::parse(packet).unwrap();

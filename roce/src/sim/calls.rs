@@ -10,6 +10,7 @@ use crate::engine::{
     PostRefused, QpCap, QpInit, Qpn, ReceivedMad, RecvWr, Refused, SendWr, Service, SrqId, State, Time,
 };
 use crate::wire::bth::DEFAULT_PKEY;
+use crate::wire::packet::MAX_LINK_PACKET_LEN;
 
 /// Program calls at an endpoint. None of them advances time.
 impl Fabric {
@@ -160,6 +161,9 @@ impl Fabric {
     /// # Errors
     /// The errors of [`Engine::modify_qp`].
     pub fn modify_qp(&mut self, id: EndpointId, qpn: Qpn, change: &AttrChange) -> Result<(), Refused> {
+        if change.path.is_some_and(|path| path.on_link) {
+            self.longest = MAX_LINK_PACKET_LEN;
+        }
         let endpoint = &mut self.endpoints[id.0];
         let result = endpoint.engine.modify_qp(qpn, change, self.now, &mut endpoint.program);
         self.after(id);

@@ -35,6 +35,8 @@ pub struct Fabric {
     read_responses: BTreeMap<(usize, usize), ReadResponses>,
     /// Buffers of received packets, for reuse.
     spare: Vec<Vec<u8>>,
+    /// The length of the longest packet.
+    pub(super) longest: usize,
 }
 
 /// The error of a fabric still busy when time ran out.
@@ -117,6 +119,7 @@ impl Fabric {
             trace: Trace::new(256),
             read_responses: BTreeMap::new(),
             spare: Vec::new(),
+            longest: MAX_PACKET_LEN,
         }
     }
 
@@ -325,7 +328,7 @@ impl Fabric {
         let mut sent = false;
         loop {
             let mut buffer = self.spare.pop().unwrap_or_default();
-            buffer.resize(MAX_PACKET_LEN, 0);
+            buffer.resize(self.longest, 0);
             let endpoint = &mut self.endpoints[id.0];
             let transmit =
                 endpoint.engine.poll_transmit(self.now, urgency, &mut buffer[..], &mut endpoint.program);
@@ -385,6 +388,7 @@ impl Fabric {
             sl: path.sl,
             slid: path.slid,
             dlid: path.dlid,
+            on_link: path.on_link,
         };
         if let Some(again) = carried.again {
             self.note(from, to, &packet, Fate::Again(again));

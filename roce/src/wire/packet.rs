@@ -30,6 +30,12 @@ pub const MAX_OVERHEAD: usize = MAX_HEADER_LEN + 3 + ICRC_LEN;
 /// The length of the longest packet: the payload of the largest path MTU plus [`MAX_OVERHEAD`].
 pub const MAX_PACKET_LEN: usize = 4096 + MAX_OVERHEAD;
 
+/// The largest payload of packets between two devices of one machine, if both know that they are.
+pub const LINK_MTU: u32 = 16 << 10;
+
+/// The length of the longest of these packets.
+pub const MAX_LINK_PACKET_LEN: usize = LINK_MTU as usize + MAX_OVERHEAD;
+
 /// Returns the number of pad bytes needed to make a payload a multiple of 4.
 #[inline(always)]
 pub const fn pad_for(payload_len: usize) -> u8 {

@@ -105,7 +105,7 @@ impl World {
     fn check_peer_memory(&mut self, half: usize) -> Check {
         let sender = &self.halves[half];
         let peer = &self.halves[sender.peer];
-        let (id, mtu) = (self.eps[peer.ep].id, sender.attr.path_mtu as usize);
+        let (id, mtu) = (self.eps[peer.ep].id, sender.mtu() as usize);
         let area = self.fabric.bytes(id, &peer.area).to_vec();
         let sends = &sender.sends;
         if sender.service != Service::Rc {

@@ -319,7 +319,7 @@ impl World {
 
     /// Returns the length of a message: short, empty, or close to a multiple of the path MTU.
     fn length(&mut self, half: usize, most: usize) -> usize {
-        let mtu = u64::from(self.halves[half].attr.path_mtu);
+        let mtu = u64::from(self.halves[half].mtu());
         let rng = &mut self.rng;
         let length = match rng.below(10) {
             0 => 0,

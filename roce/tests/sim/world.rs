@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use roce::engine::{
-    Access, Attr, Config, CqId, MwType, Pd, QpCap, QpInit, Qpn, Service, SrqId, Status, Time,
+    Access, Attr, Config, CqId, MwType, Path, Pd, QpCap, QpInit, Qpn, Service, SrqId, Status, Time,
 };
 use roce::sim::{Chance, EndpointId, Fabric, Link, ReadResponses, Region, Rng};
+use roce::wire::packet::LINK_MTU;
 
 use crate::Tally;
 
@@ -131,6 +132,13 @@ pub(crate) struct Half {
     pub(crate) bad_recv: bool,
     /// The program's reset, failure or destruction of it, if any.
     pub(crate) gone: Option<Gone>,
+}
+
+impl Half {
+    /// Returns the largest payload of its packets.
+    pub(crate) fn mtu(&self) -> u32 {
+        if self.attr.path.on_link { LINK_MTU } else { self.attr.path_mtu }
+    }
 }
 
 /// The program's way of ending a queue pair.
@@ -358,14 +366,20 @@ impl World {
             _ => rng.pick(&[300, 2_500, 9_000, 9_000, 60_000]),
         };
         let first = self.halves.len();
+        // Each side decides for its own requests.
+        let mut path = || {
+            let on_link = service != Service::Ud && rng.chance(Chance::percent(20));
+            Path { on_link, ..Path::default() }
+        };
+        let attr = Attr { path: path(), ..attr };
+        let back = Attr { sq_psn: attr.rq_psn, rq_psn: attr.sq_psn, path: path(), ..attr };
         self.add_half(a, first + 1, service, &attr, max_len);
-        let back = Attr { sq_psn: attr.rq_psn, rq_psn: attr.sq_psn, ..attr };
         self.add_half(b, first, service, &back, max_len);
         for half in [first, first + 1] {
             let peer = self.halves[half].peer;
             let (at, to) = (self.eps[self.halves[half].ep].id, self.eps[self.halves[peer].ep].id);
             let attr = Attr {
-                path: self.fabric.path(at, to),
+                path: Path { on_link: self.halves[half].attr.path.on_link, ..self.fabric.path(at, to) },
                 dest_qpn: self.halves[peer].qpn.0,
                 ..self.halves[half].attr
             };
@@ -474,7 +488,7 @@ impl World {
                  sends {} ended {} retired {} recvs {} ended {} messages {} delivered {} failed {} gone {:?}",
                 self.eps[half.ep].id,
                 qpn.0,
-                attr.path_mtu,
+                half.mtu(),
                 attr.timeout,
                 attr.retry_cnt,
                 attr.rnr_retry,

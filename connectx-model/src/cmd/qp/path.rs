@@ -38,6 +38,7 @@ pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
         dlid: ads::RLID.get(context) as u16,
         // The field holds the path bits of the port's LIDs.
         slid: port.lid() | ads::MLID.get(context) as u16,
+        on_link: false,
     })
 }
 

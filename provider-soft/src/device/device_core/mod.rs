@@ -52,6 +52,7 @@ use crate::io::outbox::GSI;
 use crate::io::{Backlog, Flush, Groups, Inbox, Injector, Outbox, Requests, Socket};
 use crate::memory::region::ProcessMemory;
 use crate::shm::links::{Links, Scan};
+use crate::shm::ring::Record;
 use crate::sync::pending::PendingSet;
 
 /// The state under a device's lock.
@@ -349,7 +350,8 @@ impl DeviceCore {
         }
         if !links.is_empty() {
             let (local, src_port) = (socket.gid(), socket.port());
-            links.take(socket, |remote, traffic_class, hop_limit, packet| {
+            links.take(socket, |remote, record, packet| {
+                let Record { traffic_class, hop_limit, on_link, .. } = record;
                 let sl = service_level(remote);
                 let arrival = Arrival {
                     remote: *remote,
@@ -358,6 +360,7 @@ impl DeviceCore {
                     sl,
                     traffic_class,
                     hop_limit,
+                    on_link,
                     ..Arrival::default()
                 };
                 if is_request(packet) {

@@ -21,13 +21,17 @@ pub(crate) fn run(script: &[u8]) {
             1 => peer.store_header(consumer.at, script.number()),
             2 => {
                 let record = Record {
-                    len: script.number() as usize % 4400,
+                    len: script.number() as usize % TOO_LONG,
                     traffic_class: step,
                     hop_limit: script.byte().unwrap_or_default(),
+                    on_link: step & 8 != 0,
                 };
                 peer.store_header(consumer.at, record.header());
             }
-            3 => look(&mut consumer, script.number() as usize % 4400, script.number() as usize % 4400),
+            3 => {
+                let [from, len] = [(); 2].map(|()| script.number() as usize % TOO_LONG);
+                look(&mut consumer, from, len);
+            }
             4 => drop(consumer.advance()),
             5 => peer.store_consumed(script.number()),
             6 => peer.store_consumed(producer.position.wrapping_sub(script.number() % 0x1_0000)),
@@ -67,6 +71,8 @@ fn send(producer: &mut Producer, number: usize) {
 }
 
 const SHAPE: Shape = OutRing::SHAPE;
+/// More than the longest packet.
+const TOO_LONG: usize = SHAPE.longest_packet + 300;
 
 struct Script<'a>(&'a [u8]);
 

@@ -98,11 +98,12 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
     /// Panics if the ring has no room ([`has_room_for`](Self::has_room_for)), or for a length below
     /// a BTH or above the longest packet: a defect of the caller.
     #[inline]
-    pub(crate) fn push(&mut self, len: usize, traffic_class: u8, hop_limit: u8) {
+    pub(crate) fn push(&mut self, record: Record) {
+        let Record { len, .. } = record;
         assert!(O::SHAPE.is_packet(len) && self.fits_closely(len));
         let (next, step) = O::SHAPE.after(self.at, len);
         self.ring.store_header(next, UNPUBLISHED, Ordering::Relaxed);
-        self.ring.store_header(self.at, Record { len, traffic_class, hop_limit }.header(), Ordering::Release);
+        self.ring.store_header(self.at, record.header(), Ordering::Release);
         self.at = next;
         self.position = self.position.wrapping_add(step);
     }
@@ -163,7 +164,7 @@ impl<P: Incoming> Producer<OutRing, P> {
     pub(crate) fn copy_in(&mut self, packet: &[u8], traffic_class: u8, hop_limit: u8) {
         assert!(self.fits_closely(packet.len()));
         self.space()[..packet.len()].copy_from_slice(packet);
-        self.push(packet.len(), traffic_class, hop_limit);
+        self.push(Record { len: packet.len(), traffic_class, hop_limit, on_link: false });
     }
 }
 
@@ -272,18 +273,25 @@ pub(crate) struct Record {
     pub(crate) len: usize,
     pub(crate) traffic_class: u8,
     pub(crate) hop_limit: u8,
+    /// Whether the packets of its queue pair are as long as a link permits ([`Path::on_link`]).
+    ///
+    /// [`Path::on_link`]: roce::engine::Path::on_link
+    pub(crate) on_link: bool,
 }
 
 impl Record {
     #[inline]
     fn header(self) -> u64 {
-        self.len as u64 | u64::from(self.traffic_class) << 32 | u64::from(self.hop_limit) << 40
+        self.len as u64
+            | u64::from(self.traffic_class) << 32
+            | u64::from(self.hop_limit) << 40
+            | u64::from(self.on_link) << 48
     }
 
     #[inline]
     fn parse(header: u64, shape: Shape) -> Result<Self, Broken> {
-        let [.., hop_limit, traffic_class, _, _, _, _] = header.to_be_bytes();
-        let record = Self { len: header as u32 as usize, traffic_class, hop_limit };
+        let [.., flags, hop_limit, traffic_class, _, _, _, _] = header.to_be_bytes();
+        let record = Self { len: header as u32 as usize, traffic_class, hop_limit, on_link: flags & 1 != 0 };
         if shape.is_packet(record.len) && record.header() == header { Ok(record) } else { Err(Broken) }
     }
 }

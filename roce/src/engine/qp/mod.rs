@@ -24,6 +24,7 @@ use super::queue::{RecvQueue, SendQueue, Wqe};
 use super::types::{
     Arrival, Attr, CqId, InlineCompletion, Network, Pd, Qpn, Service, SrqId, State, Time, XrcDomain,
 };
+use crate::wire::packet::LINK_MTU;
 
 /// A queue pair.
 #[derive(Debug)]
@@ -101,15 +102,20 @@ impl Qp {
     #[inline]
     pub(crate) fn send_mtu(&self) -> u32 {
         match self.attr.path_mtu {
+            _ if self.attr.path.on_link => LINK_MTU,
             mtu @ 1..=4096 => mtu,
             _ if self.service == Service::Ud => 4096,
             _ => 1024,
         }
     }
 
-    /// Returns the path MTU expected by the responder, clamped to valid values (256 to 4096).
+    /// Returns the path MTU expected by the responder, clamped to valid values (256 to 4096), or
+    /// that of the peer's link.
     #[inline]
     pub(crate) fn recv_mtu(&self) -> u32 {
+        if self.resp.on_link == Some(true) {
+            return LINK_MTU;
+        }
         self.attr.path_mtu.clamp(256, 4096)
     }
 

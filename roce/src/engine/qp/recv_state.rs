@@ -21,6 +21,8 @@ pub(crate) struct RecvState {
     pub(crate) waiting: bool,
     pub(crate) current: CurrentRecv,
     pub(crate) responses: Responses,
+    /// Whether the peer's requests have the size of packets within a machine, once one has arrived.
+    pub(crate) on_link: Option<bool>,
 }
 
 /// A multi-packet message, between its packets.
@@ -52,6 +54,7 @@ impl RecvState {
             waiting: false,
             current: CurrentRecv::new(shared),
             responses: Responses::default(),
+            on_link: None,
         }
     }
 
@@ -61,6 +64,7 @@ impl RecvState {
         self.current.release(srqs);
         self.responses = Responses::default();
         (self.expected, self.msn, self.message, self.waiting) = (Psn::default(), 0, Message::None, false);
+        self.on_link = None;
     }
 
     /// Counts a completed message for the message sequence number; a read counts on acceptance

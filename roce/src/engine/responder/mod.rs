@@ -80,10 +80,12 @@ pub(crate) fn establish<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'
     }
 }
 
-/// Handles a request from a connected peer.
+/// Handles a request from a connected peer. The first one decides whether the packets of all have
+/// the size of packets within a machine.
 pub(crate) fn request<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
+    on_link: bool,
     headers: &Headers,
     payload: &[u8],
 ) {
@@ -101,6 +103,7 @@ pub(crate) fn request<M: Memory, S: Sink>(
         return;
     }
     establish(qp, env);
+    qp.resp.on_link.get_or_insert(on_link);
     if qp.service == Service::Uc {
         unreliable(qp, env, headers, payload);
     } else {

@@ -277,6 +277,11 @@ pub struct Path {
     pub dlid: u16,
     /// Source local id (InfiniBand).
     pub slid: u16,
+    /// Whether the peer is on this machine and knows it from the packets of the queue pair: see
+    /// [`Arrival::on_link`]. They then carry up to [`LINK_MTU`](crate::wire::packet::LINK_MTU)
+    /// bytes instead of the path MTU, which limits datagrams alone. Constant while a queue pair is
+    /// connected.
+    pub on_link: bool,
 }
 
 /// The capacities of a queue pair.
@@ -752,4 +757,6 @@ pub struct Arrival {
     pub slid: u16,
     /// Destination local id (InfiniBand).
     pub dlid: u16,
+    /// Whether the packet was sent on a path with [`Path::on_link`].
+    pub on_link: bool,
 }

@@ -4,6 +4,7 @@ mod dropped;
 mod hostile;
 mod infiniband;
 mod inline;
+mod links;
 mod longest;
 mod ordered;
 mod placement;
