@@ -10,6 +10,7 @@
 //! | latency | 8 bytes back and forth; both ends poll as fast as they can | median round trip |
 //! | throughput | acknowledged messages one way; both ends poll and yield | payload per second |
 //! | events | the same; both wait for an event of their armed queue | median round trip |
+//! | pipes | a byte back and forth between processes that sleep | median round trip |
 //! | bare UDP | the same; sockets that poll or wait; datagrams of 15 x 4096 bytes (GSO, GRO) | |
 //! | TCP | messages of 1 MiB through one connection | payload per second |
 //!
@@ -67,6 +68,7 @@ fn peer(arguments: &[String]) -> Result<()> {
     match (what.as_str(), rest) {
         ("verbs", [form, what]) => rdma::peer(form, what),
         ("tcp", [there]) => plain::tcp_receiver(there.parse()?),
+        ("pipes", []) => process::return_bytes(),
         (name, _) => match (Layout::parse(name), Trip::parse(name), rest) {
             (Some(layout), _, [there]) => plain::gso_receiver(there.parse()?, layout),
             (None, Some(trip), [there]) => plain::echo(there.parse()?, trip),
@@ -125,6 +127,7 @@ enum Target {
 
 const UDP: &str = "bare UDP, 8 B";
 const BLOCKING: &str = "bare UDP, 8 B, blocking";
+const PIPES: &str = "pipes, 1 B, blocking";
 const GSO: &str = "bare UDP, 15 x 4096 B";
 const TCP: &str = "TCP, 1 MiB";
 
@@ -182,15 +185,16 @@ fn rows(size: &Size) -> Vec<Row> {
         row(
             "RC send, 8 B, events",
             "µs",
-            Some((BLOCKING, Target::AtMost(16.0))),
+            Some((BLOCKING, Target::AtMost(1.5))),
             Box::new(move || rdma::measure(What::Event, &Form::Static, rounds)),
         ),
         row(
             "RC send, events, memory",
             "µs",
-            Some((BLOCKING, Target::None)),
+            Some((PIPES, Target::AtMost(1.3))),
             Box::new(move || rdma::measure(What::Event, &Form::Memory, rounds)),
         ),
+        row(PIPES, "µs", None, Box::new(move || plain::pipes(rounds as usize))),
         row(BLOCKING, "µs", None, Box::new(move || plain::round_trip(rounds as usize, Trip::Blocking))),
         row(
             "bare UDP, 8 B, connected",

@@ -192,6 +192,21 @@ pub(crate) fn round_trip(rounds: usize, trip: Trip) -> Result<f64> {
     Ok(times[times.len() / 2].as_secs_f64() * 1e6)
 }
 
+/// Returns the median round trip of a byte in microseconds, by pipes at which both ends sleep.
+pub(crate) fn pipes(rounds: usize) -> Result<f64> {
+    let mut peer = Peer::start(&["pipes"])?;
+    let mut times = Vec::with_capacity(rounds);
+    for round in 0..rounds + rounds / 10 {
+        let start = Instant::now();
+        peer.exchange_byte()?;
+        if round >= rounds / 10 {
+            times.push(start.elapsed());
+        }
+    }
+    times.sort();
+    Ok(times[times.len() / 2].as_secs_f64() * 1e6)
+}
+
 pub(crate) fn echo(there: SocketAddr, trip: Trip) -> Result<()> {
     let socket = trip.socket()?;
     let connected = trip == Trip::Connected;

@@ -32,6 +32,15 @@ impl Peer {
         };
         exchange(to, from, line)
     }
+
+    /// Sends the process a byte and waits for one.
+    pub(crate) fn exchange_byte(&mut self) -> Result<()> {
+        let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) else {
+            return Err("no pipes".into());
+        };
+        to.write_all(&[1])?;
+        Ok(from.read_exact(&mut [0])?)
+    }
 }
 
 impl Drop for Peer {
@@ -45,6 +54,16 @@ impl Drop for Peer {
 /// The other process' end of [`Peer::exchange`].
 pub(crate) fn exchange_with_parent(line: &str) -> Result<String> {
     exchange(&mut std::io::stdout(), &mut std::io::stdin(), line)
+}
+
+/// The other process' end of [`Peer::exchange_byte`], until the parent ends it.
+pub(crate) fn return_bytes() -> Result<()> {
+    let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
+    loop {
+        from.read_exact(&mut [0])?;
+        to.write_all(&[1])?;
+        to.flush()?;
+    }
 }
 
 fn exchange(to: &mut impl Write, from: &mut impl Read, line: &str) -> Result<String> {
