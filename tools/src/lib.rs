@@ -24,8 +24,8 @@
 //! | [`console`] | standard output and standard error, in order |
 //! | [`getopt`] | command lines, parsed like GNU `getopt_long(3)` |
 //!
-//! A new tool needs a module here, a file in `src/bin/` and its name in [`PROGRAMS`]. Tests then
-//! report every place where it is missing.
+//! A new tool needs a module here, a file in `src/bin/` and its name in
+//! `verbs_harness::tools::PROGRAMS`. Tests then report every place where it is missing.
 //!
 //! Invariant: the programs print the output of the newest rdma-core, byte for byte where it does
 //! not depend on the run. The reason of a failure, which rdma-core does not print, follows on
@@ -49,30 +49,6 @@ pub mod getopt;
 pub mod pingpong;
 pub mod rping;
 pub mod verbs_run;
-
-/// The names of rdma-core's programs, in alphabetical order. [`LAUNCHER`] is not one of them.
-///
-/// This crate's tests compare it with `src/bin/`, the table above and the documents. The suites and
-/// the programs they copy are checked by `verbs-tests`.
-pub const PROGRAMS: &[&str] = &[
-    "cmtime",
-    "ibv_asyncwatch",
-    "ibv_devices",
-    "ibv_devinfo",
-    "ibv_rc_pingpong",
-    "ibv_srq_pingpong",
-    "ibv_uc_pingpong",
-    "ibv_ud_pingpong",
-    "ibv_xsrq_pingpong",
-    "mckey",
-    "rdma_client",
-    "rdma_server",
-    "rdma_xclient",
-    "rdma_xserver",
-    "rping",
-    "ucmatose",
-    "udaddy",
-];
 
 /// The program that has no counterpart in rdma-core.
 pub const LAUNCHER: &str = "verbs-run";

@@ -18,6 +18,30 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// The guest's device.
 pub const DEVICE: &str = "rxe0";
 
+/// The names of our versions of rdma-core's programs, in alphabetical order.
+///
+/// Tests of rdma-tools compare it with `src/bin/` and the documents, and `verbs-tests` compares the
+/// suites with it. Here, the suites need not compile rdma-tools for it.
+pub const PROGRAMS: &[&str] = &[
+    "cmtime",
+    "ibv_asyncwatch",
+    "ibv_devices",
+    "ibv_devinfo",
+    "ibv_rc_pingpong",
+    "ibv_srq_pingpong",
+    "ibv_uc_pingpong",
+    "ibv_ud_pingpong",
+    "ibv_xsrq_pingpong",
+    "mckey",
+    "rdma_client",
+    "rdma_server",
+    "rdma_xclient",
+    "rdma_xserver",
+    "rping",
+    "ucmatose",
+    "udaddy",
+];
+
 /// The maker of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Maker {

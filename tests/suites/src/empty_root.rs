@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::unistd::{chdir, chroot};
-use rdma_tools::PROGRAMS;
 use verbs_harness::listening::wait_for_listening_id;
 use verbs_harness::pair::both;
 use verbs_harness::port;
 use verbs_harness::process::Running;
 use verbs_harness::runner::{Case, CaseResult, skip};
 use verbs_harness::sandbox::{bind, cover, private_mounts};
-use verbs_harness::tools::{DEVICE, LIMIT, Maker, PingPong, run};
+use verbs_harness::tools::{DEVICE, LIMIT, Maker, PROGRAMS, PingPong, run};
 
 const SUITE: &str = "empty_root";
 

@@ -360,9 +360,9 @@ mod mlx5_scattered {
     }
 }
 
-/// The suites compare each of our tools, listed in `rdma_tools::PROGRAMS`, with rdma-core's.
+/// The suites compare each of our tools, listed in `PROGRAMS`, with rdma-core's.
 mod tools {
-    use rdma_tools::PROGRAMS;
+    use verbs_harness::tools::PROGRAMS;
     use verbs_tests::{interop, negative};
 
     #[test]
