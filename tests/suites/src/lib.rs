@@ -31,7 +31,7 @@
 //! | pairs, connected ids, peers | `tests/fixtures` |
 //! | programs in C and their output | `tests/c` |
 //! | random calls | `tests/api-fuzz` |
-//! | pages compared with sources | `tests` here, `c-abi/tests`, `cm/tests/names` |
+//! | pages compared with sources | `tests/sources`, `c-abi/tests`, `cm/tests/names` |
 //! | C programs on our libraries and soft devices | `c-abi/tests/programs`, `c-abi/tests/c` |
 //! | interleavings of threads (loom) | `provider-soft`, `verbs-core`, `libibverbs-rs` |
 //! | protocols in virtual time, with faults | `roce/tests/sim`, `ib-cm/tests/{sim,flood}.rs` |

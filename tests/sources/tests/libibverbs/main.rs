@@ -5,7 +5,7 @@
 //! `tm_types.h`. A name in an item's `#[doc(alias = "...")]` has this item in its row. Every other
 //! row is written by hand: a reason, a path, or `not yet`.
 //!
-//! `BLESS=1 cargo test -p verbs-tests --test libibverbs` generates the rows for aliases, `not yet`
+//! `BLESS=1 cargo test -p verbs-sources --test libibverbs` generates the rows for aliases, `not yet`
 //! for names without a row, and the numbers at the top. [`guides`] checks the tables of the manual.
 
 mod guides;
@@ -95,7 +95,7 @@ fn every_name_of_libibverbs_has_a_true_row() {
     let at = old.lines().zip(new.lines()).find(|(old, new)| old != new);
     assert!(
         old == new,
-        "{at:?}: run BLESS=1 cargo test -p verbs-tests --test libibverbs, and read the difference"
+        "{at:?}: run BLESS=1 cargo test -p verbs-sources --test libibverbs, and read the difference"
     );
 }
 
