@@ -12,9 +12,10 @@
 //!
 //! `consts anonymous` stands for C enums without a name, `consts define` for `#define`s.
 //!
-//! Derives dominate the time to compile this crate. zerocopy's `FromBytes` alone, with four impls
-//! for each field, takes more than half of it, so a `request` lacks it. An input with an array of
-//! more than 32 elements is still a `struct`, because its `Default` comes from `FromBytes`.
+//! Derives dominate the time to compile this crate. From zerocopy 0.8.32 on, `FromBytes` has four
+//! impls for each field and takes more than half of it, so a `request` lacks it, and Cargo.lock has
+//! 0.8.31. An input with an array of more than 32 elements is still a `struct`, because its
+//! `Default` comes from `FromBytes`.
 //! `KnownLayout` is only needed for borrowed views of bytes. No type derives it, because every user
 //! copies by value. Enums and flags have no zerocopy traits: their fields are integers, here as in
 //! C.
