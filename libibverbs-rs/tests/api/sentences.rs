@@ -130,7 +130,7 @@ fn a_device_whose_objects_are_all_in_use_says_how_many_it_has() {
     };
     let mut pds = Vec::new();
     let refusal = refused(&mut || s.context.alloc_pd().map(|pd| pds.push(pd)));
-    assert_eq!(refusal, text("alloc_pd", 4096, "protection domains"));
+    assert_eq!(refusal, text("alloc_pd", 16_384, "protection domains"));
     let mut srqs = Vec::new();
     let refusal = refused(&mut || s.pd.create_srq(&SrqInit::new(1)).map(|srq| srqs.push(srq)));
     assert_eq!(refusal, text("create_srq", 1024, "shared receive queues"));
