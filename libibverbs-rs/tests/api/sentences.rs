@@ -133,7 +133,7 @@ fn a_device_whose_objects_are_all_in_use_says_how_many_it_has() {
     assert_eq!(refusal, text("alloc_pd", 16_384, "protection domains"));
     let mut srqs = Vec::new();
     let refusal = refused(&mut || s.pd.create_srq(&SrqInit::new(1)).map(|srq| srqs.push(srq)));
-    assert_eq!(refusal, text("create_srq", 1024, "shared receive queues"));
+    assert_eq!(refusal, text("create_srq", 16_384, "shared receive queues"));
     let mut qps = Vec::new();
     let refusal = refused(&mut || s.pd.create_qp(&QpInit::new(QpType::UC, &s.cq)).map(|qp| qps.push(qp)));
     assert_eq!(refusal, text("create_qp", 4000, "queue pairs"));
