@@ -3,6 +3,7 @@
 //! Programs duplicate it before they query the device's capabilities. A device without a file
 //! therefore shows the file of its events instead, as a stand-in.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 
 use verbs_core::fork::ForkLock;
@@ -17,7 +18,7 @@ pub(crate) struct CmdFd {
 }
 
 /// Files shown as `cmd_fd` for devices that have none.
-static STAND_INS: ForkLock<Vec<(u64, u64)>> = ForkLock::new(Vec::new());
+static STAND_INS: ForkLock<BTreeSet<(u64, u64)>> = ForkLock::new(BTreeSet::new());
 
 impl CmdFd {
     /// Takes the file of a kernel device.
@@ -33,9 +34,8 @@ impl CmdFd {
         let error = |errno| Error::new("open_device", device.device_name(), errno);
         let file = device.async_fd()?.try_clone_to_owned().map_err(|io| error(Errno::from_io(&io)))?;
         let identity = identity(file.as_fd()).map_err(error)?;
-        let mut stand_ins = STAND_INS.lock_or(Vec::new);
-        room::reserve(&mut stand_ins, 1).map_err(error)?;
-        stand_ins.push(identity);
+        room::check(room::CALL).map_err(error)?;
+        STAND_INS.lock_or(BTreeSet::new).insert(identity);
         Ok(Self { file, stands_for: Some(identity) })
     }
 
@@ -47,10 +47,7 @@ impl CmdFd {
 impl Drop for CmdFd {
     fn drop(&mut self) {
         if let Some(identity) = self.stands_for {
-            let mut stand_ins = STAND_INS.lock_or(Vec::new);
-            if let Some(index) = stand_ins.iter().position(|other| *other == identity) {
-                stand_ins.swap_remove(index);
-            }
+            STAND_INS.lock_or(BTreeSet::new).remove(&identity);
         }
     }
 }
@@ -63,6 +60,6 @@ fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
 
 /// Returns whether a file represents a device without a file.
 pub(crate) fn is_stand_in(file: BorrowedFd<'_>) -> bool {
-    let stand_ins = STAND_INS.lock_or(Vec::new);
+    let stand_ins = STAND_INS.lock_or(BTreeSet::new);
     identity(file).is_ok_and(|identity| stand_ins.contains(&identity))
 }
