@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::c_int;
 use nix::net::if_::if_indextoname;
@@ -124,8 +124,8 @@ impl Socket {
         // Without netlink, as in sandboxes, the host's addresses are unknown.
         let host = host_address::preferred().ok().flatten();
         let loopback = host.filter(IpAddr::is_ipv6).map(loopback_of);
-        let user = loopback_candidates(sys::effective_user()).take(USER_ATTEMPTS).map(IpAddr::from);
-        let all: Vec<_> = host.into_iter().chain(loopback).chain(user).collect();
+        let user = (0..USER_ATTEMPTS).map(|attempt| loopback_candidate(sys::effective_user(), attempt));
+        let all: Vec<_> = host.into_iter().chain(loopback).chain(user.map(IpAddr::from)).collect();
         let has_one = all.iter().any(|address| own.contains(address));
         for address in all.into_iter().filter(|address| !own.contains(address)) {
             if has_one && Some(address) != loopback {
@@ -149,14 +149,21 @@ impl Socket {
     /// # Errors
     /// `EADDRINUSE` if thousands of addresses were taken; other errors as [`bind`](Self::bind).
     pub(crate) fn auto_alone() -> Result<Self, Errno> {
-        let mut last = Errno::ADDRINUSE;
-        for address in loopback_candidates(std::process::id()).take(ATTEMPTS) {
+        // The candidate behind the last one taken, because this process's devices may have those
+        // before it.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let first = NEXT.load(Ordering::Relaxed);
+        for attempt in (first..first + ATTEMPTS).map(|attempt| attempt % ATTEMPTS) {
+            let address = loopback_candidate(std::process::id(), attempt);
             match Self::bind_alone(address.into(), UDP_PORT, 0) {
-                Err(Errno::ADDRINUSE) => last = Errno::ADDRINUSE,
-                result => return result,
+                Err(Errno::ADDRINUSE) => {}
+                result => {
+                    NEXT.store(attempt + 1, Ordering::Relaxed);
+                    return result;
+                }
             }
         }
-        Err(last)
+        Err(Errno::ADDRINUSE)
     }
 
     /// Takes a part of a UDP port of a local address like [`bind`](Self::bind).
@@ -707,19 +714,17 @@ fn has_route(group: Ipv6Addr, interface: u32) -> Result<bool, Errno> {
     Ok(!connected.is_err_and(|error| error.kind() == ErrorKind::NetworkUnreachable))
 }
 
-/// Returns the addresses of 127.0.0.0/8 in an order that differs between numbers, which are those
-/// of processes or users. Skips 127.0.0.x, which people use by hand, and addresses ending in 0 or
-/// 255.
-fn loopback_candidates(number: u32) -> impl Iterator<Item = Ipv4Addr> {
+/// Returns an address of 127.0.0.0/8 for an attempt, in an order that differs between numbers,
+/// which are those of processes or users. Skips 127.0.0.x, which people use by hand, and addresses
+/// ending in 0 or 255.
+fn loopback_candidate(number: u32, attempt: usize) -> Ipv4Addr {
     const NETS: u32 = 255 * 256;
     const HOSTS: u32 = 254;
     // An odd factor: consecutive numbers start far apart.
     let start = number.wrapping_mul(0x9e37_79b1) % (NETS * HOSTS);
-    (0..NETS * HOSTS).map(move |attempt| {
-        let place = (start + attempt) % (NETS * HOSTS);
-        let (net, host) = (place / HOSTS + 256, place % HOSTS + 1);
-        Ipv4Addr::from_bits(127 << 24 | net << 8 | host)
-    })
+    let place = (start + attempt as u32) % (NETS * HOSTS);
+    let (net, host) = (place / HOSTS + 256, place % HOSTS + 1);
+    Ipv4Addr::from_bits(127 << 24 | net << 8 | host)
 }
 
 #[cfg(test)]
@@ -729,12 +734,12 @@ mod tests {
     #[test]
     fn candidates_are_loopback_and_start_apart() {
         for number in [0, 1, 2, 4_194_304, u32::MAX] {
-            for address in loopback_candidates(number).take(ATTEMPTS) {
+            for address in (0..ATTEMPTS).map(|attempt| loopback_candidate(number, attempt)) {
                 let [a, b, c, d] = address.octets();
                 assert!(a == 127 && (b, c) != (0, 0) && (1..=254).contains(&d), "{address}");
             }
         }
-        assert_ne!(loopback_candidates(100).next(), loopback_candidates(101).next());
+        assert_ne!(loopback_candidate(100, 0), loopback_candidate(101, 0));
     }
 
     #[test]
