@@ -13,7 +13,8 @@ use nix::sys::socket::{
 
 use roce::wire::icrc::{Flow, Icrc, compute};
 
-use crate::process::{PATIENCE, Peer};
+use crate::process::Peer;
+use crate::rdma::PATIENCE;
 use crate::{MESSAGE, Result};
 
 /// The payload of one packet and the packets of one datagram: 16 would exceed the 65,507 bytes

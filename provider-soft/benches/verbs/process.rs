@@ -3,12 +3,8 @@
 use std::env;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use crate::Result;
-
-/// The longest time without progress.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The other process. It ends when it is killed or makes no progress.
 pub(crate) struct Peer(Child);

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use provider_soft::Soft;
 use verbs::state::{Reset, Rts};
@@ -18,7 +18,7 @@ use verbs::{
 };
 
 use crate::Result;
-use crate::process::{PATIENCE, Peer, exchange_with_parent};
+use crate::process::{Peer, exchange_with_parent};
 
 /// The measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -458,6 +458,9 @@ impl<P: Provider> Arena<P> {
 }
 
 const PORT: u8 = 1;
+
+/// The longest time without progress.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const SEND: u64 = 1;
 const RECV: u64 = 2;
 

@@ -15,6 +15,7 @@ mod events_read;
 mod failures;
 mod multicast;
 mod odp;
+mod scale;
 mod strangers;
 mod traffic;
 mod xrcd;

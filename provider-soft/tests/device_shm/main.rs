@@ -20,6 +20,8 @@ mod links;
 mod multicast;
 #[path = "../device/odp.rs"]
 mod odp;
+#[path = "../device/scale.rs"]
+mod scale;
 #[path = "../device/traffic.rs"]
 mod traffic;
 #[path = "../device/xrcd.rs"]

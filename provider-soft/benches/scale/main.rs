@@ -1,0 +1,90 @@
+//! Costs with many objects, compared with the costs with few of them in the same run.
+//!
+//! ```console
+//! $ cargo bench -p provider-soft --bench scale [-- [--check] [ROW]...]
+//! ```
+//!
+//! | part | content |
+//! |---|---|
+//! | `messages` | a message in turn on each of 1 to 10,000 connections between two devices, over UDP |
+//! | `peers` | a round trip with one of 1 to 1,000 devices of another process; an idle one's cost |
+//! | `setup` | 1,000 pairs of queue pairs created and connected |
+//! | `control` | each control call with 16 and with 10,000 live objects of its kind |
+//!
+//! The compared costs are measured in turns. With `--check` a missed limit is a failure. Without
+//! `--bench` (as started by `cargo test`) it only shows that it works, with few objects.
+#![deny(unsafe_code)]
+
+mod control;
+mod ends;
+mod messages;
+mod peers;
+#[path = "../verbs/process.rs"]
+mod process;
+mod setup;
+
+use std::env;
+use std::process::ExitCode;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Result<ExitCode> {
+    let mut arguments: Vec<String> = env::args().skip(1).collect();
+    raise_descriptors()?;
+    if let [peer, count, is_shared] = &arguments[..]
+        && peer == "peer"
+    {
+        return peers::serve(count.parse()?, is_shared.parse()?).map(|()| ExitCode::SUCCESS);
+    }
+    let mut take = |name: &str| {
+        let before = arguments.len();
+        arguments.retain(|argument| argument != name);
+        arguments.len() < before
+    };
+    let (is_full, check) = (take("--bench"), take("--check"));
+    let mut table = Table { wanted: arguments, is_full, is_met: true };
+    println!("{:44} {:>12} {:>12} {:>7}  limit", "", "few", "many", "ratio");
+    messages::measure(&mut table)?;
+    peers::measure(&mut table)?;
+    setup::measure(&mut table)?;
+    control::measure(&mut table)?;
+    Ok(if table.is_met || !check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Raises the limit of descriptors: 1,000 devices need 12,000.
+fn raise_descriptors() -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
+}
+
+/// The printed rows.
+struct Table {
+    /// Words of the names of wanted rows; all rows if empty.
+    wanted: Vec<String>,
+    is_full: bool,
+    is_met: bool,
+}
+
+impl Table {
+    fn wants(&self, name: &str) -> bool {
+        self.wanted.is_empty() || self.wanted.iter().any(|word| name.contains(word.as_str()))
+    }
+
+    /// Prints a row: nanoseconds with few and with many objects, and the ratio's limit.
+    fn row(&mut self, name: &str, few: f64, many: f64, ratio: f64, limit: Option<f64>) {
+        let limit = limit.filter(|_| self.is_full);
+        let is_met = limit.is_none_or(|limit| ratio <= limit);
+        self.is_met &= is_met;
+        let limit = limit.map_or_else(String::new, |limit| format!("{limit}"));
+        let missed = if is_met { "" } else { "  missed" };
+        println!("{name:44} {few:9.0} ns {many:9.0} ns {ratio:7.2}  {limit}{missed}");
+    }
+}
+
+/// Returns the median.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

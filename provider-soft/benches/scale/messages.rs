@@ -1,0 +1,92 @@
+//! The cost of a message with many connections.
+
+use std::time::Instant;
+
+use provider_soft::Soft;
+use verbs::Qp;
+use verbs::state::Rts;
+
+use crate::ends::{PATIENCE, Side, connect};
+use crate::{Result, Table, median};
+
+/// The numbers of connections, and the limits of the cost in relation to one connection. The target
+/// for 1,000 is 1.15.
+const COUNTS: [(usize, f64); 4] = [(10, 1.15), (100, 1.15), (1000, 1.2), (10_000, 1.5)];
+
+/// The messages measured in a row.
+const BLOCK: usize = 1000;
+
+/// Connections between two devices of this process. Their messages travel over UDP.
+struct World {
+    sides: [Side; 2],
+    pairs: Vec<[Qp<Rts, Soft>; 2]>,
+    /// The connection of the next message.
+    next: usize,
+}
+
+impl World {
+    fn new(count: usize) -> Result<Self> {
+        let sides = [Side::new(4, false)?, Side::new(4, false)?];
+        let mut pairs = Vec::new();
+        for _ in 0..count {
+            let qps = [sides[0].create_qp()?, sides[1].create_qp()?];
+            pairs.push(connect([&sides[0], &sides[1]], qps)?);
+        }
+        for [_, receiver] in &mut pairs {
+            sides[1].recv(receiver)?;
+        }
+        Ok(Self { sides, pairs, next: 0 })
+    }
+
+    /// Sends a message on the next connection and waits for both of its completions.
+    fn message(&mut self) -> Result<()> {
+        let [one, other] = &mut self.sides;
+        let [sender, receiver] = &mut self.pairs[self.next];
+        one.send(sender)?;
+        let (mut is_sent, mut is_received) = (false, false);
+        for _ in 0..PATIENCE {
+            // The acknowledgement leaves when another poll finds nothing.
+            is_received |= other.poll()?.is_some();
+            is_sent |= one.poll()?.is_some();
+            if is_sent && is_received {
+                other.recv(receiver)?;
+                self.next = (self.next + 1) % self.pairs.len();
+                return Ok(());
+            }
+        }
+        Err("nothing happened".into())
+    }
+
+    /// Returns the nanoseconds of a message.
+    fn block(&mut self) -> Result<f64> {
+        let start = Instant::now();
+        for _ in 0..BLOCK {
+            self.message()?;
+        }
+        Ok(start.elapsed().as_nanos() as f64 / BLOCK as f64)
+    }
+}
+
+pub(crate) fn measure(table: &mut Table) -> Result<()> {
+    let name = |count| format!("messages, {count} queue pairs, UDP");
+    let counts = COUNTS.iter().filter(|(count, _)| table.is_full || *count <= 10);
+    let counts: Vec<_> = counts.filter(|(count, _)| table.wants(&name(*count))).collect();
+    let mut one = World::new(1)?;
+    let rounds = if table.is_full { 41 } else { 1 };
+    for (count, limit) in counts {
+        let mut many = World::new(*count)?;
+        // Each connection is used before it is measured.
+        for _ in 0..*count {
+            many.message()?;
+        }
+        one.block()?;
+        let mut times = Vec::new();
+        for _ in 0..rounds {
+            times.push([one.block()?, many.block()?]);
+        }
+        let ratio = median(times.iter().map(|[few, many]| many / few).collect());
+        let [few, many] = [0, 1].map(|at| median(times.iter().map(|times| times[at]).collect()));
+        table.row(&name(*count), few, many, ratio, Some(*limit));
+    }
+    Ok(())
+}
