@@ -6,6 +6,7 @@
 //! references and is accessed by volatile copies.
 #![allow(unsafe_code)]
 
+use std::os::unix::process::parent_id;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
@@ -67,10 +68,12 @@ impl What {
 /// The devices: a soft device for each process, or one found by both under its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Over UDP.
+    /// Over UDP, by the address that programs of one user share.
     Static,
-    /// Over UDP.
+    /// The same.
     Erased,
+    /// Over UDP, each with a loopback address of its own, static.
+    Addresses,
     /// Through shared memory, static.
     Memory,
     Named(String),
@@ -81,6 +84,7 @@ impl Form {
         match self {
             Self::Static => "static".into(),
             Self::Erased => "erased".into(),
+            Self::Addresses => "addresses".into(),
             Self::Memory => "memory".into(),
             Self::Named(name) => format!("named:{name}"),
         }
@@ -91,6 +95,7 @@ impl Form {
             Some(("named", name)) => Ok(Self::Named(name.into())),
             None if name == "static" => Ok(Self::Static),
             None if name == "erased" => Ok(Self::Erased),
+            None if name == "addresses" => Ok(Self::Addresses),
             None if name == "memory" => Ok(Self::Memory),
             _ => Err(format!("no such form: {name}").into()),
         }
@@ -104,6 +109,9 @@ pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
     match form {
         Form::Static => lead::<Soft>(soft(false)?.open_as()?, what, count, &mut peer),
         Form::Erased => lead::<Erased>(soft(false)?.open()?, what, count, &mut peer),
+        Form::Addresses => {
+            lead::<Soft>(at_address(std::process::id(), 1)?.open_as()?, what, count, &mut peer)
+        }
         Form::Memory => lead::<Soft>(soft(true)?.open_as()?, what, count, &mut peer),
         Form::Named(name) => lead::<Erased>(open_named(name)?, what, count, &mut peer),
     }
@@ -115,6 +123,7 @@ pub(crate) fn peer(form: &str, what: &str) -> Result<()> {
     match Form::parse(form)? {
         Form::Static => follow::<Soft>(soft(false)?.open_as()?, what),
         Form::Erased => follow::<Erased>(soft(false)?.open()?, what),
+        Form::Addresses => follow::<Soft>(at_address(parent_id(), 2)?.open_as()?, what),
         Form::Memory => follow::<Soft>(soft(true)?.open_as()?, what),
         Form::Named(name) => follow::<Erased>(open_named(&name)?, what),
     }
@@ -122,6 +131,13 @@ pub(crate) fn peer(form: &str, what: &str) -> Result<()> {
 
 fn soft(shared_memory: bool) -> Result<Device> {
     Ok(verbs::soft::builder().shared_memory(shared_memory).auto()?)
+}
+
+/// Returns a device on a loopback address chosen by the number of the leading process.
+fn at_address(leader: u32, end: u8) -> Result<Device> {
+    let [.., middle, low] = leader.to_be_bytes();
+    let address = [127, 128 | middle, low, end].into();
+    Ok(verbs::soft::builder().shared_memory(false).bind(address)?)
 }
 
 fn open_named(name: &str) -> Result<Context<Erased>> {
