@@ -136,7 +136,7 @@ fn a_device_whose_objects_are_all_in_use_says_how_many_it_has() {
     assert_eq!(refusal, text("create_srq", 16_384, "shared receive queues"));
     let mut qps = Vec::new();
     let refusal = refused(&mut || s.pd.create_qp(&QpInit::new(QpType::UC, &s.cq)).map(|qp| qps.push(qp)));
-    assert_eq!(refusal, text("create_qp", 4000, "queue pairs"));
+    assert_eq!(refusal, text("create_qp", 16_000, "queue pairs"));
     let mut windows = Vec::new();
     let refusal = refused(&mut || s.pd.alloc_window(MwType::TYPE_1).map(|window| windows.push(window)));
     assert_eq!(refusal, text("alloc_mw", 65536, "memory regions and windows"));

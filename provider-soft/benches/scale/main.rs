@@ -20,6 +20,7 @@ mod ends;
 mod messages;
 mod peers;
 #[path = "../verbs/process.rs"]
+#[allow(dead_code, reason = "the other benchmark exchanges bytes as well as lines")]
 mod process;
 mod setup;
 
