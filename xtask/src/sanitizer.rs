@@ -44,7 +44,8 @@ pub(crate) enum Sanitizer {
 
 /// The tests of the libraries whose objects threads share, as arguments of cargo.
 const TESTS: &str = "test --release --no-fail-fast -p libibverbs-rs -p provider-soft -p rdma-cm --lib \
-                     --test api --test device --test lifetime --test objects --test parts --test soft";
+                     --test api --test device --test device_shm --test shm --test lifetime --test objects \
+                     --test parts --test soft";
 
 /// Runs `sanitizer`.
 ///
