@@ -6,7 +6,7 @@
 //!
 //! | part | content |
 //! |---|---|
-//! | `messages` | a message in turn on each of 1 to 10,000 connections between two devices, over UDP |
+//! | `messages` | a message in turn on each of 1 to 10,000 connections of two devices, over UDP |
 //! | `peers` | a round trip with one of 1 to 1,000 devices of another process; an idle one's cost |
 //! | `setup` | 1,000 pairs of queue pairs created and connected |
 //! | `control` | each control call with 16 and with 10,000 live objects of its kind |

@@ -738,8 +738,8 @@ impl DeviceState {
 
     /// Attends to the connections to other devices.
     ///
-    /// A peer rings the doorbell once for each sleep. A thread that reads a doorbell therefore wakes
-    /// the others that sleep until a packet arrives.
+    /// A peer rings the doorbell once for each sleep. A thread that reads a doorbell therefore
+    /// wakes the others that sleep until a packet arrives.
     pub(crate) fn attend_peers(&self, attendant: Attendant) {
         let Some(peers) = &self.peers else { return };
         let guard = self.core.lock();
@@ -778,7 +778,8 @@ impl DeviceState {
         }
     }
 
-    /// Attends to connections, and perhaps reads doorbells. Returns false if another thread does so.
+    /// Attends to connections, and perhaps reads doorbells. Returns false if another thread does
+    /// so.
     fn attend(&self, peers: &Peers, reads_doorbells: bool) -> bool {
         peers.attend(reads_doorbells, |change| {
             let mut guard = self.core.lock();

@@ -20,7 +20,7 @@
 //! | waits of drivers have ended | at most 1 ms |
 //! | there was no driver | until a packet arrives |
 //!
-//! So a packet waits at most 1 ms while a program that has waited for events does other work.
+//! A packet waits at most 1 ms while a program that has waited for events does other work.
 //!
 //! A driver that leaves makes another waiting thread the driver, if there is one.
 //!

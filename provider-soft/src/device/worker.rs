@@ -5,7 +5,7 @@
 //! | does nothing | the alarm |
 //! | has work in flight, or waits for events | the alarm, a packet, a deadline, room to write |
 //! | polls | the alarm, or the end of polling |
-//! | waits in a call that works for the device ([`wait`](crate::device::wait)) | the alarm, a deadline, room to write |
+//! | waits, and works for the device ([`wait`]) | the alarm, a deadline, room to write |
 //!
 //! A change of an interface always wakes it ([`crate::io::link`]), as does a process that begins to
 //! share the address, and a connection request for a shared address ([`crate::io::share`]).
