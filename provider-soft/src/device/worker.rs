@@ -28,6 +28,8 @@
 //!
 //! A program waiting for events also polls a few times for each event. Only more frequent polls
 //! count as polling.
+//!
+//! [`wait`]: crate::device::wait
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

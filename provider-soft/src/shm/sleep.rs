@@ -16,8 +16,8 @@
 //! Several threads of a device may sleep at the same time: the worker, a thread in a
 //! [wait](crate::device::wait), and a poller for a moment. Each sleep has a new number, because the
 //! doorbell for the previous one may have been read. The end of a sleep changes the number only if
-//! no other thread sleeps until a packet arrives; the device's lock guards this. Another thread that
-//! reads a doorbell wakes the worker too, because both may have been asleep.
+//! no other thread sleeps until a packet arrives; the device's lock guards this. A thread that
+//! reads a doorbell wakes the others too, because all may have been asleep.
 
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -38,7 +38,7 @@ fn packets_of_connected_queue_pairs_travel_through_memory_from_the_first_on() {
         for context in [&a.context, &b.context] {
             let counters = counters(context);
             assert_eq!((counters.sent, counters.received), (0, 0), "{qp_type:?} {counters:?}");
-            // A message is one packet although the path MTU is 1024 bytes. The other 50 acknowledge.
+            // A message is one packet although the path MTU is 1024 bytes. Others acknowledge.
             let most = if qp_type == QpType::RC { 100 } else { 50 };
             assert!((50..=most).contains(&counters.shm_sent), "{counters:?}");
             assert!((50..=most).contains(&counters.shm_received), "{counters:?}");

@@ -32,8 +32,8 @@ pub enum Awaited {
 ///                └─ Sleep ─► sleep until one of the files is readable, then again
 /// ```
 pub trait Wait: Debug + Send {
-    /// Does the device's work. It returns [`Next::Sleep`] only if the caller has looked since the
-    /// last change.
+    /// Works for the device. Returns [`Next::Sleep`] only if the caller has looked since the last
+    /// change.
     fn work(&mut self) -> Next;
 
     /// Returns the files to sleep at.
