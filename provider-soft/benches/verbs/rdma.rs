@@ -72,7 +72,7 @@ pub(crate) enum Form {
     Static,
     /// The same.
     Erased,
-    /// Over UDP, each with a loopback address of its own, static.
+    /// Over UDP, between two loopback addresses, static.
     Addresses,
     /// Through shared memory, static.
     Memory,

@@ -62,7 +62,7 @@ impl HeldAcks {
         self.owed > 0
     }
 
-    /// Returns whether acknowledgements leave behind the next packets whatever the peer is like.
+    /// Returns whether acknowledgements leave behind the next packets to any kind of peer.
     #[inline]
     pub(crate) const fn are_many(&self) -> bool {
         self.owed >= ACKS_AFTER

@@ -9,7 +9,7 @@
 //! Three rules follow:
 //! - Packets to other hosts leave from port 4791. The kernel numbers the datagrams of a connected
 //!   IPv4 socket from a random number on (their identification). The ICRC covers this number, but
-//!   only receivers below a socket see it: those of other hosts, and the kernel's rxe, which never
+//!   only receivers below a socket see it: network cards, and the kernel's rxe, which never
 //!   shares a network namespace with a soft device. The ICRC here is computed for 0.
 //! - A strict peer accepts one source port for each queue pair. The socket for an address is
 //!   therefore chosen before the first packet of its first queue pair, and stays. It only ends when

@@ -65,7 +65,7 @@ struct Datagram {
     arrival: Arrival,
     icrc: Option<Icrc>,
     segment: usize,
-    /// Whether the kernel was not asked for the segment.
+    /// Whether the datagram arrived without ancillary data, so the segment is unknown.
     is_plain: bool,
     offset: usize,
     position: u16,

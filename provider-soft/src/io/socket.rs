@@ -339,7 +339,7 @@ impl Socket {
         sys::set_option(self.fd.as_fd(), level, hops, 1)
     }
 
-    /// Returns whether the kernel was asked for traffic class and hop limit.
+    /// Returns whether the kernel reports traffic class and hop limit with each packet.
     #[inline]
     pub(super) fn tells_headers(&self) -> bool {
         self.tells_headers.load(Ordering::Acquire)
