@@ -31,8 +31,8 @@
 //! | [`sys`] | the system calls: the only unsafe code here |
 //!
 //! Invariant: nothing is allocated after the socket and its boxes are created, except for a
-//! multicast group, in the call that joins it, and for a connected socket, in the call that connects
-//! a queue pair.
+//! multicast group, in the call that joins it, and for a connected socket, in the call that
+//! connects a queue pair.
 //!
 //! Invariant: an invalid packet, or one that cannot be sent, is counted and dropped, as if lost on
 //! a wire; the transport above retries. Only a full socket buffer holds packets back.
