@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`error`] | rejections as errors with the kernel's errno |
 //! | [`worker`] | the background thread |
+//! | [`waiters`], [`drivers`] | the threads that wait, as the device and the worker see them |
 //! | [`wait`] | a thread that sleeps until a completion, and works for the device meanwhile |
 //! | [`waiting`] | how a thread that polls an empty queue gives its processor away |
 //! | [`exit`] | acknowledgements sent while the process exits |
@@ -34,6 +35,7 @@
 pub(crate) mod acks;
 pub(crate) mod counter_files;
 pub(crate) mod device_core;
+pub(crate) mod drivers;
 pub(crate) mod error;
 pub(crate) mod event_pipe;
 pub(crate) mod exit;
@@ -46,6 +48,7 @@ pub(crate) mod sink;
 pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod wait;
+pub(crate) mod waiters;
 pub(crate) mod waiting;
 pub(crate) mod worker;
 pub(crate) mod wqe;

@@ -30,113 +30,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce::engine::Time;
 use verbs_core::provider::{Awaited, Next, WAIT_FILES, Wait as WaitTrait, WaitOps};
 
 use crate::device::Device;
 use crate::device::device_core::{Acks, DeviceCore, Sleep, Taker};
+use crate::device::drivers::TICK;
 use crate::device::state::{DeviceState, Found};
+use crate::device::waiters::Waiter;
 use crate::sync::combining_lock::Guard;
-use roce::engine::Time;
-
-/// The waiting threads of a device, under its lock.
-#[derive(Debug, Default)]
-pub(crate) struct Waiters {
-    /// Whether one of them is the driver.
-    is_driven: bool,
-    /// Whether the driver sleeps.
-    is_asleep: bool,
-    /// The number of waits of drivers that have ended.
-    ended: u32,
-    /// The threads that other threads wake.
-    others: Vec<Waiter>,
-    /// The number of completions when the waiters for completions were last woken.
-    told: u32,
-}
-
-/// A thread that other threads wake.
-#[derive(Debug)]
-struct Waiter {
-    file: Arc<EventFd>,
-    awaited: Awaited,
-    /// Whether it is to be woken by the next completion.
-    watches: bool,
-}
 
 /// Nanoseconds during which a thread looks for packets before it sleeps.
 const SPIN: u64 = 20_000;
-
-/// The longest sleep of the worker, in nanoseconds, while waits of drivers come and go.
-const TICK: u64 = 1_000_000;
-
-/// The first such sleep; each is twice as long as the previous one.
-const FIRST_TICK: u64 = TICK / 5;
-
-impl Waiters {
-    /// Returns whether the driver sleeps until a packet arrives.
-    pub(crate) fn are_asleep(&self) -> bool {
-        self.is_asleep
-    }
-
-    /// Wakes the threads that wait for completions if there are new ones.
-    #[inline]
-    pub(crate) fn tell(&mut self, completed: u32) {
-        if !self.others.is_empty() && self.told != completed {
-            self.tell_all(completed);
-        }
-    }
-
-    #[cold]
-    fn tell_all(&mut self, completed: u32) {
-        self.told = completed;
-        for waiter in &mut self.others {
-            if waiter.awaited == Awaited::Completion && core::mem::take(&mut waiter.watches) {
-                // A full counter is readable as well.
-                let _ = waiter.file.write(1);
-            }
-        }
-    }
-}
-
-/// The worker's view of the drivers.
-#[derive(Debug)]
-pub(crate) struct Drivers {
-    /// The number of ended waits at the last look, and its time.
-    ended: u32,
-    since: Time,
-    tick: u64,
-    /// Whether packets are left to drivers that come and go.
-    is_ticking: bool,
-}
-
-impl Drivers {
-    pub(crate) fn new() -> Self {
-        Self { ended: 0, since: Time(0), tick: FIRST_TICK, is_ticking: false }
-    }
-
-    /// Returns whether drivers have taken packets since the last look.
-    pub(crate) fn take_packets(&self, waiters: &Waiters) -> bool {
-        waiters.is_driven || waiters.ended != self.ended
-    }
-
-    /// Leaves packets to the drivers if there are any: changes a sleep of the worker.
-    pub(crate) fn leave_packets(&mut self, sleep: &mut Sleep, waiters: &Waiters, now: Time) {
-        if self.is_ticking && now < self.since + self.tick {
-            // Something else has woken the worker.
-        } else if waiters.ended != self.ended {
-            self.tick = if self.is_ticking { (2 * self.tick).min(TICK) } else { FIRST_TICK };
-            (self.ended, self.since, self.is_ticking) = (waiters.ended, now, true);
-        } else {
-            self.is_ticking = false;
-        }
-        if self.is_ticking {
-            let end = self.since + self.tick;
-            sleep.until = Some(sleep.until.map_or(end, |until| until.min(end)));
-        } else if !waiters.is_driven {
-            return;
-        }
-        sleep.packets = Taker::Waiter;
-    }
-}
 
 impl WaitOps for Device {
     fn start(self: Arc<Self>, awaited: Awaited) -> Box<dyn WaitTrait> {
@@ -353,41 +258,3 @@ impl Drop for Wait {
 
 /// The number of looks between two readings of the clock.
 const LOOKS_A_CLOCK: u32 = 16;
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    /// The worker's sleep, and whether it gets packets.
-    fn sleep(drivers: &mut Drivers, waiters: &Waiters, now: u64) -> (Option<u64>, bool) {
-        let mut sleep = Sleep { until: None, ..Sleep::AWAKE };
-        drivers.leave_packets(&mut sleep, waiters, Time(now));
-        (sleep.until.map(|until| until.0), sleep.is_for_packets())
-    }
-
-    #[test]
-    fn the_worker_leaves_packets_to_drivers_and_ticks_while_they_come_and_go() {
-        let (mut drivers, mut waiters, mut now) = (Drivers::new(), Waiters::default(), 1_000_000);
-        assert_eq!(sleep(&mut drivers, &waiters, now), (None, true), "there is no driver");
-        waiters.is_driven = true;
-        assert_eq!(sleep(&mut drivers, &waiters, now), (None, false), "a driver that stays");
-        for tick in [200_000, 400_000, 800_000, 1_000_000, 1_000_000] {
-            (waiters.is_driven, waiters.ended) = (false, waiters.ended + 1);
-            assert_eq!(sleep(&mut drivers, &waiters, now), (Some(now + tick), false), "it has left");
-            let soon = sleep(&mut drivers, &waiters, now + tick / 2);
-            assert_eq!(soon, (Some(now + tick), false), "woken early");
-            now += tick;
-        }
-        assert_eq!(sleep(&mut drivers, &waiters, now), (None, true), "no driver has come since");
-        waiters.is_driven = true;
-        assert_eq!(sleep(&mut drivers, &waiters, now), (None, false));
-    }
-
-    #[test]
-    fn a_deadline_before_the_tick_stays() {
-        let (mut drivers, waiters) = (Drivers::new(), Waiters { ended: 1, ..Waiters::default() });
-        let mut sleep = Sleep { until: Some(Time(1_000_100)), ..Sleep::AWAKE };
-        drivers.leave_packets(&mut sleep, &waiters, Time(1_000_000));
-        assert_eq!((sleep.until, sleep.packets), (Some(Time(1_000_100)), Taker::Waiter));
-    }
-}

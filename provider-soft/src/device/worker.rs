@@ -42,9 +42,9 @@ use nix::sys::time::TimeSpec;
 use roce::engine::Time;
 
 use crate::device::device_core::{Acks, DeviceCore, Sleep};
+use crate::device::drivers::Drivers;
 use crate::device::event_pipe::EventPipe;
 use crate::device::state::{Attendant, DeviceState};
-use crate::device::wait::Drivers;
 use crate::sync::combining_lock::Guard;
 
 /// Runs the worker until the device stops.

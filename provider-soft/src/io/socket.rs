@@ -334,7 +334,8 @@ impl Socket {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_RECVTTL),
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT),
         };
-        self.tells_headers.store(true, Ordering::Release);
+        // Receivers have the device's lock after the call that creates a queue pair for datagrams.
+        self.tells_headers.store(true, Ordering::Relaxed);
         sys::set_option(self.fd.as_fd(), level, class, 1)?;
         sys::set_option(self.fd.as_fd(), level, hops, 1)
     }
@@ -342,7 +343,7 @@ impl Socket {
     /// Returns whether the kernel reports traffic class and hop limit with each packet.
     #[inline]
     pub(super) fn tells_headers(&self) -> bool {
-        self.tells_headers.load(Ordering::Acquire)
+        self.tells_headers.load(Ordering::Relaxed)
     }
 
     /// Returns its address.

@@ -44,7 +44,7 @@ use crate::device::acks::HeldAcks;
 use crate::device::limits;
 use crate::device::random::SystemRandom;
 use crate::device::sink::EngineSink;
-use crate::device::wait::Waiters;
+use crate::device::waiters::Waiters;
 use crate::device::wqe::SendWqe;
 use crate::device::xrc_domains::Domains;
 use crate::io::inbox::service_level;
