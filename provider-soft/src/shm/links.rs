@@ -125,6 +125,8 @@ pub(crate) struct Links {
     more: bool,
     /// Whether a link has no room.
     is_blocked: bool,
+    /// The number of links whose own ring has all its memory.
+    large: usize,
     /// A received packet.
     packet: Box<[u8]>,
 }
@@ -186,6 +188,9 @@ const FEW: usize = RECENT + IN_TURN;
 
 /// The time after which a look visits all links, because looks are rare.
 const TURN: Duration = Duration::from_micros(50);
+
+/// The maximum number of links whose own ring grows: memory of a segment cannot be given back.
+const LARGE: usize = 16;
 
 /// One in this many looks reads the clock, for [`TURN`].
 const CLOCK_LOOKS: u32 = 8;
@@ -307,6 +312,7 @@ impl Default for Links {
             drained: 0,
             more: false,
             is_blocked: false,
+            large: 0,
             packet: vec![0; MAX_LINK_PACKET_LEN].into_boxed_slice(),
         }
     }
@@ -351,6 +357,7 @@ impl Links {
         self.list();
         self.routes.fill(Route::NONE);
         self.is_blocked = self.links.iter().any(|link| link.full_since.is_some() && !link.is_stalled);
+        self.large = self.links.iter().filter(|link| link.producer.is_large()).count();
     }
 
     /// Lists the links whose places have changed.
@@ -647,8 +654,11 @@ impl Links {
             let class = path.traffic_class;
             socket.capture_of_memory(Direction::Sent, path.remote, class, hop_limit, &mut packet);
         }
+        let was_large = link.producer.is_large();
         let Path { traffic_class, on_link, .. } = *path;
-        link.producer.push(Record { len, traffic_class, hop_limit, on_link });
+        let record = Record { len, traffic_class, hop_limit, on_link };
+        link.producer.push(record, now, self.large < LARGE);
+        self.large += usize::from(link.producer.is_large() && !was_large);
         if !core::mem::replace(&mut link.has_sent, true) {
             self.sent.push(at);
         }
@@ -780,6 +790,25 @@ mod tests {
                 assert_eq!(take(&mut links, &socket), [at]);
             }
         }
+    }
+
+    #[test]
+    fn a_bounded_number_of_links_grows_and_the_end_of_one_makes_room_for_another() {
+        let (mut links, socket) = (links(COUNT), Socket::auto_alone().unwrap());
+        // Sends 1 MiB at once, as far as there is room.
+        let stream = |links: &mut Links, at| {
+            for _ in 0..256 {
+                links.push(at, &[7; 4096], &Path::default(), Time(0), &socket);
+                while links.scan() == Scan::Packets {
+                    take(links, &socket);
+                }
+            }
+            links.links[at].producer.is_large()
+        };
+        let grown: Vec<_> = (0..COUNT.into()).filter(|at| stream(&mut links, *at)).collect();
+        assert!(grown.iter().copied().eq(0..LARGE));
+        links.remove(3);
+        assert!(stream(&mut links, 50) && !stream(&mut links, 51));
     }
 
     #[test]

@@ -27,14 +27,16 @@
 //! ```
 //!
 //! # Layout of a segment
-//! A segment has 65,536 bytes. Numbers are in the processor's byte order.
+//! A segment has 2 MiB, of which the first 64 KiB always have memory. Numbers are in the
+//! processor's byte order.
 //!
 //! | offset | bytes | content |
 //! |---|---|---|
 //! | 0 | 8 | a number for the layout and its version |
 //! | 128 | 8 | `consumed`: bytes of the peer's ring that the owner has consumed |
 //! | 256 | 8 | `waits`: 1 while the owner's producer wants a doorbell, otherwise 0 |
-//! | 4096 | 61,440 | the ring: packets from the owner to the peer |
+//! | 4096 | 61,440 | the window of the ring: packets from the owner to the peer |
+//! | 65,536 | 2,031,616 | the other part of the ring, which gets memory for a stream |
 //!
 //! The ring consists of lines of 64 bytes. A record starts with a line and occupies whole lines:
 //!
@@ -45,30 +47,38 @@
 //!   └────────┴──────────────┴────────────────────────────────┴─────────────┘
 //!    bits 0 to 31: len      │ 12: the payload behind a BTH   │ 64-byte boundary
 //!    bits 32 to 39: traffic class    starts at byte 32
-//!    bits 40 to 47: hop limit; bits 48 to 63: 0
+//!    bits 40 to 47: hop limit; bit 48: the queue pair has long packets
+//!    bit 49: the record ends its lap; bits 50 to 63: 0
 //! ```
 //!
-//! The first record is at offset 0 of the ring. The next one follows, unless the longest record no
-//! longer fits between there and the end of the ring: then it is at offset 0 again. Both ends apply
-//! this rule ([`Shape::after`](ring::Shape)), so a record never wraps and the ring needs no marker.
-//! Positions count bytes since the start, including the skipped ones.
+//! The first record is at offset 0 of the ring. The next one follows, or is at offset 0 again if
+//! the record ends its lap. The longest record fits at each of these places, so no record wraps.
+//! Positions count the bytes of records since the start. The producer alone decides where a lap
+//! ends ([`ring`]): in the window, or in a stream behind it, up to the end of the ring.
+//!
+//! # Memory
+//! A ring grows to its whole length once, when its packets become a stream, and never shrinks. At
+//! most 16 links of a device grow, so they cost up to 32 MiB. The owner gets the memory by one
+//! system call, with an error if memory is short; the ring then keeps its window. Before a consumer
+//! reads behind the window, it checks by another one that all pages exist. Otherwise a read would
+//! add pages, or raise SIGBUS. It keeps the descriptor of the peer's segment until this check.
 //!
 //! # Protocol
 //! A header of 0 is an unpublished record. The producer writes a packet, then 0 to the header of
 //! the *following* record, and finally the header of this record. The consumer therefore polls one
 //! word, in the same cache line as a short packet. The ends share no tail index.
 //!
-//! The producer needs free memory for a longest record and 6144 bytes behind it. These are for
+//! The producer needs free memory for a longest record and 2048 bytes behind it. These are for
 //! acknowledgements that a process owes before it ends, and for the header behind a record. It
-//! reads `consumed` only if the last value read shows too little. The consumer stores `consumed`
-//! each time it has consumed another quarter of the ring. This suffices: when the ring is empty,
-//! less than a quarter is consumed and not yet stored. The other three quarters are more than the
-//! producer needs.
+//! reads `consumed` only if the last value read shows too little, and at the end of each window.
+//! The consumer stores `consumed` each time it has consumed another quarter of the window. This
+//! suffices: when the ring is empty, less than a quarter is consumed and not yet stored. The other
+//! three quarters are more than the producer needs.
 //!
 //! A producer without room may poll [`has_room`](ring::Producer::has_room), or set `waits` with
 //! [`request_room`](ring::Producer::request_room) and sleep. Then
 //! [`advance`](ring::Consumer::advance) returns that the peer wants a doorbell. At this time, more
-//! than a quarter of the ring is not yet consumed. The consumer therefore stores `consumed` at
+//! than a quarter of the window is not yet consumed. The consumer therefore stores `consumed` at
 //! least once more, and the doorbell comes.
 //!
 //! # Memory order
@@ -104,7 +114,8 @@
 //! therefore cannot change a packet that this process writes, and cannot cause a SIGBUS.
 //!
 //! The peer may change its own segment at any time, to any value. Hence all reads of it are
-//! relaxed atomic words, copied once and then checked. A wrong header or a wrong `consumed` is
+//! relaxed atomic words, copied once and then checked. A wrong header, a record outside the ring or
+//! its memory, or a wrong `consumed` is
 //! [`Broken`](ring::Broken); the caller then closes the link. No value makes a call loop, wait or
 //! panic. Bytes of a packet may change until they are copied, so a caller copies headers first and
 //! parses the copy. If a peer stores a wrong `consumed` that is in range, packets to this peer are

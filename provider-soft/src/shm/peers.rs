@@ -514,7 +514,7 @@ struct Message {
 }
 
 /// The version of names, messages and memory.
-const VERSION: [u8; 4] = *b"VSM1";
+const VERSION: [u8; 4] = *b"VSM2";
 
 /// The length of a message: version, slot, 3 zeros, GID.
 const MESSAGE: usize = 24;
@@ -542,7 +542,7 @@ fn name(id: PeerId, scope: u32, port: u16) -> String {
     let address = address_of(id.gid);
     let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let scope = if is_link_local { scope } else { 0 };
-    format!("verbs-soft/link/1/{}/{address}%{scope}/{port}/{}", effective_user(), id.slot)
+    format!("verbs-soft/link/2/{}/{address}%{scope}/{port}/{}", effective_user(), id.slot)
 }
 
 /// Returns a socket for connections.

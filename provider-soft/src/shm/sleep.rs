@@ -40,7 +40,7 @@ impl OwnSleep {
     /// # Errors
     /// The errors of [`OwnSegment::new`](crate::shm::segment::OwnSegment::new).
     pub(crate) fn new() -> Result<Self, Errno> {
-        let (file, memory) = Own::create(PAGE_LEN, PAGE_MAGIC)?;
+        let (file, memory) = Own::create(PAGE_LEN, PAGE_LEN, PAGE_MAGIC)?;
         Ok(Self { file, memory })
     }
 
@@ -73,7 +73,7 @@ impl PeerSleep {
     /// # Errors
     /// `EINVAL` if it is not a sealed page of this layout; `ENOMEM` if memory is short.
     pub(crate) fn map(file: OwnedFd) -> Result<Self, Errno> {
-        Ok(Self { memory: Peer::map(file, PAGE_LEN, PAGE_MAGIC)? })
+        Ok(Self { memory: Peer::map(file.as_fd(), PAGE_LEN, PAGE_LEN, PAGE_MAGIC)? })
     }
 
     /// Returns a number for the peer's present sleep, or `None` if it is awake. One doorbell is

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
 
-use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{
@@ -22,7 +22,7 @@ use crate::common::PATIENCE;
 use crate::peer::Peer;
 
 /// Connections that the device closes as soon as it has read their message.
-pub(crate) const MALFORMED: [&str; 12] = [
+pub(crate) const MALFORMED: [&str; 13] = [
     "empty message",
     "short message",
     "long message",
@@ -33,13 +33,20 @@ pub(crate) const MALFORMED: [&str; 12] = [
     "pipes",
     "unsealed files",
     "small files",
+    "sparse files",
     "/dev/null",
     "swapped files",
 ];
 
 /// Connections that the device closes as soon as it has looked at their ring.
-pub(crate) const INVALID_RINGS: [&str; 4] =
-    ["invalid header", "short record", "long record", "invalid second record"];
+pub(crate) const INVALID_RINGS: [&str; 6] = [
+    "invalid header",
+    "short record",
+    "long record",
+    "invalid second record",
+    "records in missing pages",
+    "records beyond the end",
+];
 
 /// A process with such connections.
 #[derive(Debug)]
@@ -98,7 +105,7 @@ fn attack(what: &str, name: &str, number: u32) -> OwnedFd {
     }
     let [.., high, low] = number.to_be_bytes();
     let mut message = [0; 24];
-    message[..5].copy_from_slice(b"VSM1\x07");
+    message[..5].copy_from_slice(b"VSM2\x07");
     message[18..].copy_from_slice(&[0xff, 0xff, 127, 254, high, low]);
     let mut bytes = message.to_vec();
     let mut files = vec![ring(&[]), page()];
@@ -106,7 +113,7 @@ fn attack(what: &str, name: &str, number: u32) -> OwnedFd {
         "empty message" => bytes.clear(),
         "short message" => bytes.truncate(23),
         "long message" => bytes.push(0),
-        "wrong version" => bytes[3] = b'2',
+        "wrong version" => bytes[3] = b'1',
         "no files" => files.clear(),
         "one file" => files.truncate(1),
         "three files" => files.push(page()),
@@ -114,14 +121,17 @@ fn attack(what: &str, name: &str, number: u32) -> OwnedFd {
             let (reader, writer) = std::io::pipe().unwrap();
             files = vec![reader.into(), writer.into()];
         }
-        "unsealed files" => files = vec![file(RING, RING_MAGIC, &[], SealFlag::empty()), page()],
-        "small files" => files = vec![file(PAGE, RING_MAGIC, &[], SEALS), page()],
+        "unsealed files" => files = vec![file(RING, WINDOW, RING_MAGIC, &[], SealFlag::empty()), page()],
+        "small files" => files = vec![file(WINDOW, WINDOW, RING_MAGIC, &[], SEALS), page()],
+        "sparse files" => files = vec![file(RING, WINDOW - PAGE, RING_MAGIC, &[], SEALS), page()],
         "/dev/null" => files = vec![null(), null()],
         "swapped files" => files.reverse(),
         "invalid header" => files[0] = ring(&[u64::MAX]),
         "short record" => files[0] = ring(&[11]),
         "long record" => files[0] = ring(&[60_000]),
         "invalid second record" => files[0] = ring(&[44, 1 << 63]),
+        "records in missing pages" => files[0] = ring(&[44; (WINDOW - PAGE) / 64]),
+        "records beyond the end" => files[0] = ring(&[44; (RING - PAGE) / 64]),
         "ring of packets" => files[0] = ring(&[44; 500]),
         other => panic!("{other}"),
     }
@@ -144,18 +154,21 @@ fn null() -> OwnedFd {
 /// Returns a correct ring with headers of records, which are 64 bytes apart.
 fn ring(headers: &[u64]) -> OwnedFd {
     let words: Vec<_> = headers.iter().enumerate().map(|(n, header)| (4096 + n * 64, *header)).collect();
-    file(RING, RING_MAGIC, &words, SEALS)
+    let pages = if headers.len() * 64 < WINDOW { WINDOW } else { RING };
+    file(RING, pages, RING_MAGIC, &words, SEALS)
 }
 
 /// Returns a correct page of a device that sleeps.
 fn page() -> OwnedFd {
-    file(PAGE, PAGE_MAGIC, &[(128, 1)], SEALS)
+    file(PAGE, PAGE, PAGE_MAGIC, &[(128, 1)], SEALS)
 }
 
-fn file(len: usize, magic: [u8; 8], words: &[(usize, u64)], seals: SealFlag) -> OwnedFd {
+/// Creates a file with pages for its first bytes.
+fn file(len: usize, pages: usize, magic: [u8; 8], words: &[(usize, u64)], seals: SealFlag) -> OwnedFd {
     let file = memfd_create("hostile", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
-    fallocate(&file, FallocateFlags::empty(), 0, len as i64).unwrap();
     let file = File::from(file);
+    file.set_len(len as u64).unwrap();
+    file.write_all_at(&vec![0; pages], 0).unwrap();
     file.write_all_at(&u64::from_be_bytes(magic).to_ne_bytes(), 0).unwrap();
     for (at, word) in words {
         file.write_all_at(&word.to_ne_bytes(), *at as u64).unwrap();
@@ -164,9 +177,10 @@ fn file(len: usize, magic: [u8; 8], words: &[(usize, u64)], seals: SealFlag) -> 
     file.into()
 }
 
-const RING: usize = 64 << 10;
+const RING: usize = 2 << 20;
+const WINDOW: usize = 64 << 10;
 const PAGE: usize = 4096;
-const RING_MAGIC: [u8; 8] = *b"vrbring\x01";
+const RING_MAGIC: [u8; 8] = *b"vrbring\x02";
 const PAGE_MAGIC: [u8; 8] = *b"vrbslep\x01";
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_FUTURE_WRITE);
@@ -174,7 +188,7 @@ const SEALS: SealFlag =
 /// Accepts one connection at an address that is not shared, and closes it.
 pub(crate) fn reject_one(address: IpAddr) -> JoinHandle<()> {
     let listener = stream();
-    let name = format!("verbs-soft/link/1/{}/{address}%0/4791/0", geteuid());
+    let name = format!("verbs-soft/link/2/{}/{address}%0/4791/0", geteuid());
     bind(listener.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
     listen(&listener, Backlog::new(1).unwrap()).unwrap();
     std::thread::spawn(move || {

@@ -469,8 +469,8 @@ fn crossing(is_shared: bool) {
             assert_eq!((counters.sent, counters.received), (0, 0), "round {round}: {counters:?}");
         }
         for (peer, before) in [&mut left, &mut right].into_iter().zip(before) {
-            // The connection; both segments and the peer's page.
-            let one = Files { descriptors: before.descriptors + 1, mappings: before.mappings + 3 };
+            // The connection and the peer's segment; both segments and the peer's page.
+            let one = Files { descriptors: before.descriptors + 2, mappings: before.mappings + 3 };
             let mut now = peer.files();
             eventually("one link is left", || {
                 now = peer.files();

@@ -16,7 +16,7 @@ pub(crate) fn run(script: &[u8]) {
     let (mut producer, mut consumer) = ends(own, PeerSegment::map(mapped).expect("a segment"));
     let mut script = Script(script);
     while let Some(step) = script.byte() {
-        match step % 8 {
+        match step % 9 {
             0 => peer.store(script.number() as usize, script.number()),
             1 => peer.store_header(consumer.at, script.number()),
             2 => {
@@ -26,7 +26,7 @@ pub(crate) fn run(script: &[u8]) {
                     hop_limit: script.byte().unwrap_or_default(),
                     on_link: step & 8 != 0,
                 };
-                peer.store_header(consumer.at, record.header());
+                peer.store_header(consumer.at, record.header(record.hop_limit.is_multiple_of(8)));
             }
             3 => {
                 let [from, len] = [(); 2].map(|()| script.number() as usize % TOO_LONG);
@@ -35,12 +35,14 @@ pub(crate) fn run(script: &[u8]) {
             4 => drop(consumer.advance()),
             5 => peer.store_consumed(script.number()),
             6 => peer.store_consumed(producer.position.wrapping_sub(script.number() % 0x1_0000)),
-            _ => send(&mut producer, script.number() as usize),
+            7 => peer.grow(),
+            _ => send(&mut producer, script.number() as usize, Time(script.number() % 0x10_0000)),
         }
-        for at in [producer.at, consumer.at] {
-            assert!(at.is_multiple_of(LINE) && at + record_len(SHAPE.longest_packet) <= SHAPE.ring, "{at}");
+        for (at, end) in [(producer.at, producer.end), (consumer.at, consumer.end)] {
+            assert!(at.is_multiple_of(LINE) && at + SHAPE.longest_record() <= end, "{at}");
+            assert!(end == SHAPE.window || end == SHAPE.area);
         }
-        assert!(producer.unconsumed(producer.consumed) <= SHAPE.ring as u64);
+        assert!(producer.unconsumed(producer.consumed) <= SHAPE.area as u64);
         assert!(consumer.position.wrapping_sub(consumer.published) < SHAPE.unpublished());
     }
 }
@@ -57,13 +59,13 @@ fn look(consumer: &mut Consumer, from: usize, len: usize) {
 }
 
 /// Fills the ring, with packets of a length that the number selects.
-fn send(producer: &mut Producer, number: usize) {
+fn send(producer: &mut Producer, number: usize, now: Time) {
     let packet = [0x5a; SHAPE.longest_packet];
     let len = bth::LEN + number % (SHAPE.longest_packet - bth::LEN + 1);
-    for _ in 0..SHAPE.ring / LINE {
+    for _ in 0..SHAPE.area / LINE {
         let room = if number.is_multiple_of(2) { producer.has_room() } else { producer.request_room() };
         match room {
-            Ok(true) => producer.copy_in(&packet[..len], 0, 64),
+            Ok(true) => producer.copy_in_at(now, &packet[..len]),
             Ok(false) | Err(Broken) => return,
         }
     }

@@ -1,7 +1,7 @@
 //! [`Producer`], [`Consumer`]: the two ends of a ring of packets in shared memory.
 //!
-//! The [folder](crate::shm) has the layout and the protocol. Each end counts positions in bytes
-//! since the start:
+//! The [folder](crate::shm) has the layout and the protocol. Each end counts positions in bytes of
+//! records since the start:
 //!
 //! ```text
 //!        consumed             reading              position
@@ -14,11 +14,33 @@
 //!                quarter                                   if there is room
 //! ```
 //!
+//! # Laps
+//! A lap begins at offset 0 of the ring and ends where the producer likes. A lap that is over
+//! blocks the next one until the consumer has read it. The producer therefore needs the end of the
+//! last lap alone:
+//!
+//! ```text
+//!   the consumer is in the same lap               the consumer is in the last lap
+//!
+//!   0      tail          at         end           0       at        tail      last_end
+//!   ┌──────┬─────────────┬──────────┐             ┌───────┬─────────┬─────────┐
+//!   │ free │ unread      │ free     │             │ unread│ free    │ unread  │
+//!   └──────┴─────────────┴──────────┘             └───────┴─────────┴─────────┘
+//!   the lap may end                               the lap cannot end
+//! ```
+//!
+//! A lap is as long as the window of 60 KiB while packets are few, so its lines stay in the caches
+//! of both processors. In a stream that is a disadvantage: the producer overwrites lines that the
+//! other processor has just read, and waits for each of them. A lap of a stream therefore goes on
+//! behind the window. At the end of each 60 KiB, the producer compares the time that they took with
+//! [`FAST`].
+//!
 //! Both ends are generic over the memory, so that the model checker runs the same code over plain
 //! words.
 
 use core::fmt;
 
+use roce::engine::Time;
 use roce::wire::bth;
 
 use crate::shm::segment::{ConsumedWord, OutRing, OwnSegment, PeerSegment};
@@ -28,7 +50,7 @@ use crate::sync::primitives::atomic::{Ordering, fence};
 /// peer's. The descriptor of `own` is closed.
 pub(crate) fn ends(own: OwnSegment, peer: PeerSegment) -> (Producer, Consumer) {
     let (ring, consumed) = own.split();
-    (Producer::new(ring, peer.clone()), Consumer::new(peer, consumed))
+    (Producer::new(ring, peer.header_only()), Consumer::new(peer, consumed))
 }
 
 /// The end of this process's ring: it puts packets in.
@@ -38,6 +60,19 @@ pub(crate) struct Producer<O = OutRing, P = PeerSegment> {
     peer: P,
     /// The offset of the next record in the ring.
     at: usize,
+    /// The offset where the last lap ended.
+    last_end: usize,
+    /// The offset where this lap ends, unless it is a part of a stream. The longest record at `at`
+    /// ends before.
+    stop: usize,
+    /// The length of the part of the ring that may be used.
+    end: usize,
+    /// Whether memory for the other part was refused.
+    is_refused: bool,
+    /// The time when the current window was begun.
+    began: Time,
+    /// The number of windows in a row that were filled fast.
+    fast: u8,
     /// The position of the next record.
     position: u64,
     /// The last value read of the peer's `consumed`.
@@ -49,7 +84,26 @@ pub(crate) struct Producer<O = OutRing, P = PeerSegment> {
 impl<O: Outgoing, P: Incoming> Producer<O, P> {
     fn new(ring: O, peer: P) -> Self {
         const { assert!(O::SHAPE.has_room_when_empty()) }
-        Self { ring, peer, at: 0, position: 0, consumed: 0, waits: false }
+        Self {
+            ring,
+            peer,
+            at: 0,
+            last_end: 0,
+            stop: O::SHAPE.window,
+            end: O::SHAPE.window,
+            is_refused: false,
+            began: Time(0),
+            fast: 0,
+            position: 0,
+            consumed: 0,
+            waits: false,
+        }
+    }
+
+    /// Returns whether the ring has all its memory.
+    #[inline]
+    pub(crate) fn is_large(&self) -> bool {
+        self.end == O::SHAPE.area
     }
 
     /// Returns whether the longest packet fits.
@@ -92,35 +146,84 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         self.look()
     }
 
-    /// Publishes the packet written into the space of the next record.
+    /// Publishes the packet written into the space of the next record. In a stream the ring may get
+    /// all its memory, if the caller allows it.
     ///
     /// # Panics
     /// Panics if the ring has no room ([`has_room_for`](Self::has_room_for)), or for a length below
     /// a BTH or above the longest packet: a defect of the caller.
     #[inline]
-    pub(crate) fn push(&mut self, record: Record) {
+    pub(crate) fn push(&mut self, record: Record, now: Time, may_grow: bool) {
         let Record { len, .. } = record;
         assert!(O::SHAPE.is_packet(len) && self.fits_closely(len));
-        let (next, step) = O::SHAPE.after(self.at, len);
+        let end = self.at + record_len(len);
+        let ends_lap = end + O::SHAPE.longest_record() > self.stop && self.ends_lap(end, now, may_grow);
+        let next = if ends_lap { 0 } else { end };
         self.ring.store_header(next, UNPUBLISHED, Ordering::Relaxed);
-        self.ring.store_header(self.at, record.header(), Ordering::Release);
+        self.ring.store_header(self.at, record.header(ends_lap), Ordering::Release);
+        if ends_lap {
+            (self.last_end, self.stop) = (end, O::SHAPE.window);
+        }
         self.at = next;
-        self.position = self.position.wrapping_add(step);
+        self.position = self.position.wrapping_add(record_len(len) as u64);
+    }
+
+    /// Returns whether the lap ends with the record that ends here, with which a window is full.
+    /// Otherwise the lap gets another window.
+    #[cold]
+    fn ends_lap(&mut self, end: usize, now: Time, may_grow: bool) -> bool {
+        let is_fast = now < self.began + O::SHAPE.window as u64 * FAST / 1024;
+        self.began = now;
+        self.fast = if is_fast { self.fast.saturating_add(1) } else { 0 };
+        if self.fast >= STREAM && may_grow && !self.is_large() && !self.is_refused {
+            self.is_refused = !self.ring.grow();
+            self.end = if self.is_refused { O::SHAPE.window } else { O::SHAPE.area };
+        }
+        // The next caller that needs room reports a wrong progress.
+        let _ = self.look();
+        let may_go_on = end + O::SHAPE.longest_record() <= self.end;
+        let may_end = matches!(self.tail(), Tail::InThisLap(tail) if tail >= O::SHAPE.reserve);
+        if may_go_on && (is_fast || !may_end) {
+            self.stop = self.end.min(self.stop + O::SHAPE.window);
+            return false;
+        }
+        true
     }
 
     /// Returns whether the longest record and the reserve behind it are free, by the last value
     /// read of `consumed`.
     #[inline]
     fn fits(&self) -> bool {
-        let (_, step) = O::SHAPE.after(self.at, O::SHAPE.longest_packet);
-        self.unconsumed(self.consumed) + step + O::SHAPE.reserve as u64 <= O::SHAPE.ring as u64
+        self.is_free(O::SHAPE.longest_packet, O::SHAPE.reserve)
     }
 
     /// Returns whether the record of a packet and the header behind it are free.
     #[inline]
     fn fits_closely(&self, len: usize) -> bool {
-        let (_, step) = O::SHAPE.after(self.at, len);
-        self.unconsumed(self.consumed) + step + LINE as u64 <= O::SHAPE.ring as u64
+        self.is_free(len, LINE)
+    }
+
+    /// Returns whether the record of a packet is free, and this number of bytes for the records
+    /// behind it. The longest record behind each of them must be within the ring.
+    #[inline]
+    fn is_free(&self, len: usize, behind: usize) -> bool {
+        let end = self.at + record_len(len);
+        let last = self.end - O::SHAPE.longest_record();
+        match self.tail() {
+            // The lap may end, and records begin up to `last` and before `tail`.
+            Tail::InThisLap(tail) => (last + LINE).saturating_sub(end) + tail >= behind,
+            Tail::InLastLap(tail) => end + behind <= tail.min(last + LINE),
+        }
+    }
+
+    /// Returns the place of the consumer, by the last value read of `consumed`.
+    #[inline]
+    fn tail(&self) -> Tail {
+        let unread = self.unconsumed(self.consumed) as usize;
+        match unread.checked_sub(self.at) {
+            None | Some(0) => Tail::InThisLap(self.at - unread),
+            Some(of_last_lap) => Tail::InLastLap(self.last_end.saturating_sub(of_last_lap)),
+        }
     }
 
     /// Reads the peer's progress, and returns whether there is room now.
@@ -156,16 +259,37 @@ impl<P: Incoming> Producer<OutRing, P> {
         self.ring.space(self.at)
     }
 
-    /// Copies a packet into the ring and publishes it.
+    /// Copies a packet into the ring and publishes it. The ring does not grow.
     ///
     /// # Panics
     /// As [`push`](Self::push).
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn copy_in(&mut self, packet: &[u8], traffic_class: u8, hop_limit: u8) {
-        assert!(self.fits_closely(packet.len()));
-        self.space()[..packet.len()].copy_from_slice(packet);
-        self.push(Record { len: packet.len(), traffic_class, hop_limit, on_link: false });
+        self.write_in(packet);
+        let record = Record { len: packet.len(), traffic_class, hop_limit, on_link: false };
+        self.push(record, Time(0), false);
     }
+
+    /// The same, with a ring that may grow.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn copy_in_at(&mut self, now: Time, packet: &[u8]) {
+        self.write_in(packet);
+        let record = Record { len: packet.len(), traffic_class: 0, hop_limit: 64, on_link: true };
+        self.push(record, now, true);
+    }
+
+    #[cfg(all(test, not(loom)))]
+    fn write_in(&mut self, packet: &[u8]) {
+        assert_eq!(self.has_room_for(packet.len()), Ok(true));
+        self.space()[..packet.len()].copy_from_slice(packet);
+    }
+}
+
+/// The offset of the first byte that the consumer has not read, and its lap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tail {
+    InThisLap(usize),
+    InLastLap(usize),
 }
 
 /// The end of the peer's ring: it takes packets out.
@@ -179,13 +303,15 @@ pub(crate) struct Consumer<P = PeerSegment, C = ConsumedWord> {
     position: u64,
     /// The last position stored in `consumed`.
     published: u64,
-    /// The current record, once it was seen.
-    current: Option<Record>,
+    /// The length of the part of the ring that may be read.
+    end: usize,
+    /// The current record, once it was seen, and the offset of the next one.
+    current: Option<(Record, usize)>,
 }
 
 impl<P: Incoming, C: Progress> Consumer<P, C> {
     fn new(peer: P, progress: C) -> Self {
-        Self { peer, progress, at: 0, position: 0, published: 0, current: None }
+        Self { peer, progress, at: 0, position: 0, published: 0, end: P::SHAPE.window, current: None }
     }
 
     /// Returns whether the next record is unpublished, with one load.
@@ -197,7 +323,7 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
     /// Returns the current record, or `None` if the peer has not published any.
     ///
     /// # Errors
-    /// [`Broken`] if its header is invalid.
+    /// [`Broken`] if its header is invalid, or if the next record would not be within the ring.
     #[inline]
     pub(crate) fn peek(&mut self) -> Result<Option<Record>, Broken> {
         if self.current.is_none() {
@@ -207,17 +333,17 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
             }
             // The packet was written before its header, and so was the header behind it.
             fence(Ordering::Acquire);
-            self.current = Some(Record::parse(header, P::SHAPE)?);
+            self.current = Some(self.parse(self.at, header)?);
         }
-        Ok(self.current)
+        Ok(self.current.map(|(record, _)| record))
     }
 
     /// Returns the number of published records, at most `limit`. The current one counts.
     ///
     /// # Errors
-    /// [`Broken`] if a header is invalid.
+    /// The errors of [`peek`](Self::peek).
     #[inline]
-    pub(crate) fn count(&self, limit: u32) -> Result<u32, Broken> {
+    pub(crate) fn count(&mut self, limit: u32) -> Result<u32, Broken> {
         let (mut at, mut count) = (self.at, 0);
         while count < limit {
             let header = self.peer.header(at);
@@ -226,10 +352,36 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
             }
             // The header behind the record was written before its own.
             fence(Ordering::Acquire);
-            (at, _) = P::SHAPE.after(at, Record::parse(header, P::SHAPE)?.len);
+            (_, at) = self.parse(at, header)?;
             count += 1;
         }
         Ok(count)
+    }
+
+    /// Returns the record at an offset, and the offset of the next one.
+    #[inline]
+    fn parse(&mut self, at: usize, header: u64) -> Result<(Record, usize), Broken> {
+        let (record, ends_lap) = Record::parse(header, P::SHAPE)?;
+        if ends_lap {
+            return Ok((record, 0));
+        }
+        let next = at + record_len(record.len);
+        let end = next + P::SHAPE.longest_record();
+        if end <= self.end || (end <= P::SHAPE.area && self.extend()) {
+            Ok((record, next))
+        } else {
+            Err(Broken)
+        }
+    }
+
+    /// Returns whether the peer's ring has all its memory, so that all of it may be read.
+    #[cold]
+    fn extend(&mut self) -> bool {
+        let is_whole = self.end < P::SHAPE.area && self.peer.extend();
+        if is_whole {
+            self.end = P::SHAPE.area;
+        }
+        is_whole
     }
 
     /// Copies bytes of the current packet. Returns `false` if they are not within it, or if there
@@ -237,7 +389,7 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
     #[inline]
     #[must_use]
     pub(crate) fn copy(&self, from: usize, into: &mut [u8]) -> bool {
-        let len = self.current.map_or(0, |record| record.len);
+        let len = self.current.map_or(0, |(record, _)| record.len);
         let fits = from.checked_add(into.len()).is_some_and(|end| end <= len);
         fits && self.peer.read(self.at + PACKET + from, into)
     }
@@ -247,10 +399,9 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
     #[inline]
     #[must_use]
     pub(crate) fn advance(&mut self) -> bool {
-        let Some(record) = self.current.take() else { return false };
-        let (next, step) = P::SHAPE.after(self.at, record.len);
+        let Some((record, next)) = self.current.take() else { return false };
         self.at = next;
-        self.position = self.position.wrapping_add(step);
+        self.position = self.position.wrapping_add(record_len(record.len) as u64);
         self.position.wrapping_sub(self.published) >= P::SHAPE.unpublished() && self.publish()
     }
 
@@ -281,18 +432,22 @@ pub(crate) struct Record {
 
 impl Record {
     #[inline]
-    fn header(self) -> u64 {
+    fn header(self, ends_lap: bool) -> u64 {
         self.len as u64
             | u64::from(self.traffic_class) << 32
             | u64::from(self.hop_limit) << 40
             | u64::from(self.on_link) << 48
+            | if ends_lap { ENDS_LAP } else { 0 }
     }
 
+    /// Returns a record, and whether it is the last one of its lap.
     #[inline]
-    fn parse(header: u64, shape: Shape) -> Result<Self, Broken> {
+    fn parse(header: u64, shape: Shape) -> Result<(Self, bool), Broken> {
         let [.., flags, hop_limit, traffic_class, _, _, _, _] = header.to_be_bytes();
         let record = Self { len: header as u32 as usize, traffic_class, hop_limit, on_link: flags & 1 != 0 };
-        if shape.is_packet(record.len) && record.header() == header { Ok(record) } else { Err(Broken) }
+        let ends_lap = header & ENDS_LAP != 0;
+        let is_valid = shape.is_packet(record.len) && record.header(ends_lap) == header;
+        if is_valid { Ok((record, ends_lap)) } else { Err(Broken) }
     }
 }
 
@@ -316,6 +471,9 @@ pub(crate) trait Outgoing {
 
     /// Stores whether the producer wants a doorbell.
     fn store_waits(&mut self, waits: bool);
+
+    /// Adds the memory behind the window. Returns `false` if it is short.
+    fn grow(&mut self) -> bool;
 }
 
 /// The consumer's part of the memory that this process writes.
@@ -327,6 +485,9 @@ pub(crate) trait Progress {
 /// The memory that the peer writes. All loads are relaxed.
 pub(crate) trait Incoming {
     const SHAPE: Shape;
+
+    /// Returns whether the memory behind the window exists, and then gives access to it.
+    fn extend(&mut self) -> bool;
 
     /// Loads the header of the record at an offset of the ring.
     fn header(&self, at: usize) -> u64;
@@ -344,32 +505,30 @@ pub(crate) trait Incoming {
 /// The sizes of a ring and of its longest packet, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    ring: usize,
+    /// The part that is used unless packets are a stream.
+    window: usize,
+    /// The whole ring.
+    area: usize,
     longest_packet: usize,
     /// Kept free for short packets, at least the header of a record.
     reserve: usize,
 }
 
 impl Shape {
-    pub(crate) const fn new(ring: usize, longest_packet: usize, reserve: usize) -> Self {
-        Self { ring, longest_packet, reserve }
+    pub(crate) const fn new(window: usize, area: usize, longest_packet: usize, reserve: usize) -> Self {
+        Self { window, area, longest_packet, reserve }
     }
 
-    /// Returns the offset of the record behind one at `at`, and the distance in positions.
+    /// Returns the length of the longest record.
     #[inline]
-    const fn after(self, at: usize, packet_len: usize) -> (usize, u64) {
-        let end = at + record_len(packet_len);
-        if end + record_len(self.longest_packet) <= self.ring {
-            (end, (end - at) as u64)
-        } else {
-            (0, (self.ring - at) as u64)
-        }
+    const fn longest_record(self) -> usize {
+        record_len(self.longest_packet)
     }
 
     /// Returns the number of consumed bytes that make the consumer publish them.
     #[inline]
     const fn unpublished(self) -> u64 {
-        self.ring as u64 / 4
+        self.window as u64 / 4
     }
 
     #[inline]
@@ -378,13 +537,15 @@ impl Shape {
     }
 
     /// Returns whether the producer of an empty ring has room at any offset, although the consumer
-    /// has not published its last progress. A record and the skipped end of the ring are shorter
-    /// than two longest records, including the header behind them.
-    const fn has_room_when_empty(self) -> bool {
-        let needed = 2 * record_len(self.longest_packet) + self.reserve - LINE;
-        self.ring.is_multiple_of(LINE)
+    /// has not published its last progress. In both cases of [`Tail`], less than two longest
+    /// records of the window cannot be used: the next one, and the part where none fits any more.
+    pub(crate) const fn has_room_when_empty(self) -> bool {
+        let needed = 2 * self.longest_record() + self.reserve - LINE;
+        self.window.is_multiple_of(LINE)
+            && self.area.is_multiple_of(LINE)
+            && self.area >= self.window
             && self.reserve >= LINE
-            && self.unpublished() + needed as u64 <= self.ring as u64
+            && self.unpublished() + needed as u64 <= self.window as u64
     }
 }
 
@@ -393,6 +554,12 @@ impl Shape {
 const fn record_len(packet_len: usize) -> usize {
     (PACKET + packet_len).next_multiple_of(LINE)
 }
+
+/// The time in nanoseconds in which a stream fills a kibibyte: it has at least 1 GB/s.
+const FAST: u64 = 1000;
+
+/// The number of windows in a row that a stream fills in this time before the ring grows.
+const STREAM: u8 = 4;
 
 /// The unit of records in bytes.
 const LINE: usize = 64;
@@ -404,6 +571,9 @@ const _: () = assert!(PACKET + bth::LEN == 32);
 
 /// The header of a record that the producer has not published.
 const UNPUBLISHED: u64 = 0;
+
+/// The bit of a header that marks the last record of a lap.
+const ENDS_LAP: u64 = 1 << 49;
 
 #[cfg(all(test, not(loom)))]
 pub(crate) mod hostile;

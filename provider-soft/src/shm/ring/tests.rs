@@ -4,6 +4,7 @@ use core::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::shm::segment::HostileOwner;
 
 const SHAPE: Shape = OutRing::SHAPE;
 const LONGEST: usize = SHAPE.longest_packet;
@@ -84,40 +85,152 @@ fn an_empty_ring_has_room_for_the_longest_packet_at_every_offset() {
         producer.copy_in(&packet(number, len), 0, 0);
         assert!(take(&mut consumer).is_some() && consumer.is_empty());
     }
-    assert_eq!(offsets.len(), (SHAPE.ring - record_len(LONGEST)) / LINE + 1, "each possible offset");
+    assert_eq!(offsets.len(), (SHAPE.window - record_len(LONGEST)) / LINE + 1, "each possible offset");
+}
+
+/// Exchanges longest packets until the producer begins another lap. Returns the end of the last
+/// one.
+fn finish_lap(producer: &mut Producer, consumer: &mut Consumer, clock: &mut Time, step: u64) -> usize {
+    loop {
+        *clock = *clock + step;
+        producer.copy_in_at(*clock, &[0; LONGEST]);
+        assert!(take(consumer).is_some());
+        if producer.at == 0 {
+            return producer.last_end;
+        }
+    }
+}
+
+/// The time between longest packets of a stream, and of a slow sender.
+const AT_ONCE: u64 = 1000;
+const SLOWLY: u64 = 30_000;
+
+#[test]
+fn a_stream_uses_the_whole_ring_and_slow_packets_its_window() {
+    let [(mut producer, _), (_, mut consumer)] = link();
+    let mut clock = Time(0);
+    let mut laps = |steps: [u64; 6]| {
+        steps.map(|step| {
+            let end = finish_lap(&mut producer, &mut consumer, &mut clock, step);
+            [SHAPE.window, SHAPE.area].map(|len| (len - record_len(LONGEST) + 1..=len).contains(&end))
+        })
+    };
+    let [small, whole] = [[true, false], [false, true]];
+    let [f, s] = [AT_ONCE, SLOWLY];
+    assert_eq!(laps([s, f, f, s, f, f]), [small; 6], "streams of less than four windows");
+    assert_eq!(laps([f, f, f, s, f, f]), [small, whole, whole, small, whole, whole]);
+}
+
+#[test]
+fn a_stream_that_becomes_slow_returns_to_the_window_at_the_end_of_the_next_one() {
+    let [(mut producer, _), (_, mut consumer)] = link();
+    let mut clock = Time(0);
+    while finish_lap(&mut producer, &mut consumer, &mut clock, AT_ONCE) < SHAPE.window {}
+    while producer.at < SHAPE.area / 2 {
+        clock = clock + AT_ONCE;
+        producer.copy_in_at(clock, &[0; LONGEST]);
+        assert!(take(&mut consumer).is_some());
+    }
+    let end = finish_lap(&mut producer, &mut consumer, &mut clock, SLOWLY);
+    assert!(end < SHAPE.area / 2 + 2 * SHAPE.window, "{end}");
+    assert!(finish_lap(&mut producer, &mut consumer, &mut clock, SLOWLY) <= SHAPE.window);
+}
+
+#[test]
+fn a_ring_that_must_not_grow_stays_in_its_window() {
+    let [(mut producer, _), (_, mut consumer)] = link();
+    for number in 0..1000 {
+        producer.copy_in(&packet(number, LONGEST), 0, 0);
+        assert_eq!(take(&mut consumer), Some(packet(number, LONGEST)));
+        assert!(producer.at < SHAPE.window);
+    }
+    assert!(!producer.is_large());
+}
+
+#[test]
+fn packets_arrive_in_order_while_laps_change_their_length() {
+    let mut draw = random(5);
+    let [(mut producer, _), (_, mut consumer)] = link();
+    let mut lens = std::collections::VecDeque::new();
+    let (mut sent, mut received, mut ends) = (0, 0, std::collections::BTreeSet::new());
+    let (mut clock, mut speed, mut burst) = (Time(0), 1, 1);
+    while sent < 20_000 {
+        if draw(50) == 0 {
+            (speed, burst) = ([1, 300, 5000][draw(3)], [1, 8, 200][draw(3)]);
+        }
+        while draw(burst) > 0 && producer.has_room().unwrap() {
+            let len = bth::LEN + [draw(64), draw(LONGEST - bth::LEN + 1)][draw(2)];
+            clock = clock + draw(speed) as u64;
+            producer.copy_in_at(clock, &packet(sent, len));
+            lens.push_back(len);
+            sent += 1;
+            if producer.at == 0 {
+                ends.insert(producer.last_end / SHAPE.window);
+            }
+        }
+        let is_blocked = !producer.has_room().unwrap();
+        while (is_blocked || draw(burst) > 0)
+            && let Some(len) = lens.pop_front()
+        {
+            assert_eq!(take(&mut consumer), Some(packet(received, len)), "{received}");
+            received += 1;
+            if is_blocked && draw(40) == 0 {
+                break;
+            }
+        }
+        assert_eq!(consumer.is_empty(), lens.is_empty());
+        assert!(!lens.is_empty() || producer.has_room().unwrap(), "an empty ring has room");
+    }
+    assert!(ends.len() > 5 && ends.contains(&0) && ends.last() >= Some(&33), "{ends:?}");
 }
 
 #[test]
 fn a_ring_without_room_for_long_packets_takes_the_acknowledgements_of_a_process_that_ends() {
-    const ACK: usize = bth::LEN + 4;
-    for before in 0..70 {
-        fill_with_acknowledgements(before, ACK);
+    for (laps, step, befores) in
+        [(0, SLOWLY, 0..70), (1, SLOWLY, 0..70), (4, AT_ONCE, 60..64), (5, AT_ONCE, 0..2)]
+    {
+        for before in befores {
+            for pace in [AT_ONCE, SLOWLY] {
+                let [(mut producer, _), (_, mut consumer)] = link();
+                let mut clock = Time(0);
+                for _ in 0..laps {
+                    finish_lap(&mut producer, &mut consumer, &mut clock, step);
+                }
+                assert_eq!(producer.is_large(), laps > 3);
+                fill_with_acknowledgements((producer, consumer), (clock, pace), before);
+            }
+        }
     }
 }
 
 /// Fills a ring with longest packets, which begin behind some short ones, then with short ones.
-fn fill_with_acknowledgements(before: usize, ack: usize) {
-    let [(mut producer, _), (_, mut consumer)] = link();
+fn fill_with_acknowledgements(
+    (mut producer, mut consumer): (Producer, Consumer),
+    (mut clock, pace): (Time, u64),
+    before: usize,
+) {
+    const ACK: usize = bth::LEN + 4;
     for _ in 0..before {
-        producer.copy_in(&packet(0, ack), 0, 0);
+        producer.copy_in_at(clock, &packet(0, ACK));
         assert!(take(&mut consumer).is_some());
     }
     let mut sent = 0;
     let mut send = |producer: &mut Producer, len| {
-        producer.copy_in(&packet(sent, len), 0, 0);
+        clock = clock + pace;
+        producer.copy_in_at(clock, &packet(sent, len));
         sent += 1;
     };
     while producer.has_room().unwrap() {
         send(&mut producer, LONGEST);
     }
     let mut acks = 0;
-    while producer.has_room_for(ack).unwrap() {
-        send(&mut producer, ack);
+    while producer.has_room_for(ACK).unwrap() {
+        send(&mut producer, ACK);
         acks += 1;
     }
     assert!(acks >= 30, "{acks}");
     for number in 0..sent {
-        let len = if number < sent - acks { LONGEST } else { ack };
+        let len = if number < sent - acks { LONGEST } else { ACK };
         assert_eq!(take(&mut consumer), Some(packet(number, len)));
     }
     assert_eq!((producer.has_room(), consumer.is_empty()), (Ok(true), true));
@@ -132,13 +245,13 @@ fn a_full_ring_has_room_again_once_a_quarter_was_consumed() {
         sent += 1;
     }
     // The last record, the header behind it and the end of the ring stay free.
-    assert!(sent * LINE >= SHAPE.ring - 2 * record_len(LONGEST) - SHAPE.reserve, "{sent}");
+    assert!(sent * LINE >= SHAPE.window - 2 * record_len(LONGEST) - SHAPE.reserve, "{sent}");
     let mut consumed = 0;
     while !producer.has_room().unwrap() {
         assert!(take(&mut consumer).is_some());
         consumed += LINE;
     }
-    assert_eq!(consumed, SHAPE.ring / 4);
+    assert_eq!(consumed, SHAPE.window / 4);
 }
 
 #[test]
@@ -191,7 +304,7 @@ fn an_impossible_header_breaks_the_link() {
     let (own, theirs) = (OwnSegment::new().unwrap(), OwnSegment::new().unwrap());
     let (_producer, mut consumer) = ends(own, map(&theirs));
     let longest = LONGEST as u64;
-    for header in [1, bth::LEN as u64 - 1, longest + 1, u64::from(u32::MAX), 20 | 1 << 49, 1 << 40, u64::MAX]
+    for header in [1, bth::LEN as u64 - 1, longest + 1, u64::from(u32::MAX), 20 | 1 << 50, 1 << 40, u64::MAX]
     {
         theirs.hostile().store_header(0, header);
         assert_eq!(consumer.peek(), Err(Broken), "{header:#x}");
@@ -202,6 +315,63 @@ fn an_impossible_header_breaks_the_link() {
         assert!(consumer.peek().is_ok_and(|record| record.is_some_and(|record| record.hop_limit == 0xff)));
         consumer.current = None;
     }
+}
+
+/// Stores headers of records with 4000 bytes, from offset 0 on. Returns their number and the end.
+fn store_records(peer: &HostileOwner, until: usize) -> (u32, usize) {
+    let step = record_len(4000);
+    let count = until.div_ceil(step);
+    (0..count).for_each(|n| peer.store_header(n * step, 4000));
+    (count as u32, count * step)
+}
+
+#[test]
+fn a_record_behind_the_window_breaks_the_link_unless_its_memory_exists() {
+    let (own, theirs) = (OwnSegment::new().unwrap(), OwnSegment::new().unwrap());
+    let (_producer, mut consumer) = ends(own, map(&theirs));
+    let peer = theirs.hostile();
+    let (count, end) = store_records(&peer, SHAPE.window - record_len(LONGEST) + LINE);
+    assert_eq!(consumer.count(count - 1), Ok(count - 1));
+    for _ in 1..count {
+        assert!(consumer.peek().is_ok_and(|record| record.is_some()));
+        let _ = consumer.advance();
+    }
+    assert_eq!([consumer.count(1).map(|_| ()), consumer.peek().map(|_| ())], [Err(Broken); 2]);
+    assert!(!consumer.advance());
+    peer.grow();
+    assert_eq!(consumer.count(2), Ok(1));
+    assert!(consumer.peek().is_ok_and(|record| record.is_some()));
+    let _ = consumer.advance();
+    assert_eq!((consumer.at, consumer.peek()), (end, Ok(None)));
+}
+
+#[test]
+fn a_lap_beyond_the_end_of_the_ring_breaks_the_link() {
+    let (own, theirs) = (OwnSegment::new().unwrap(), OwnSegment::new().unwrap());
+    let (_producer, mut consumer) = ends(own, map(&theirs));
+    let peer = theirs.hostile();
+    peer.grow();
+    let (count, end) = store_records(&peer, SHAPE.area - record_len(LONGEST) + LINE);
+    assert_eq!(consumer.count(count - 1), Ok(count - 1));
+    assert_eq!(consumer.count(u32::MAX), Err(Broken));
+    peer.store_header(end - record_len(4000), 4000 | ENDS_LAP);
+    peer.store_header(0, UNPUBLISHED);
+    consumer.at = record_len(4000);
+    assert_eq!(consumer.count(u32::MAX), Ok(count - 1), "the lap ends within the ring");
+}
+
+#[test]
+fn a_lap_of_one_record_is_that_record_again_and_takes_no_longer_than_it() {
+    let (own, theirs) = (OwnSegment::new().unwrap(), OwnSegment::new().unwrap());
+    let (_producer, mut consumer) = ends(own, map(&theirs));
+    theirs.hostile().store_header(0, 100 | ENDS_LAP);
+    assert_eq!(consumer.count(1000), Ok(1000));
+    for _ in 0..1000 {
+        assert!(consumer.peek().is_ok_and(|record| record.is_some_and(|record| record.len == 100)));
+        let _ = consumer.advance();
+        assert_eq!(consumer.at, 0);
+    }
+    assert_eq!(consumer.position, 1000 * record_len(100) as u64);
 }
 
 #[test]
@@ -227,9 +397,9 @@ fn progress_backwards_or_beyond_the_last_packet_breaks_the_link() {
         }
     };
     fill(&mut producer);
-    theirs.hostile().store_consumed(0x7000);
+    theirs.hostile().store_consumed(0x6000);
     fill(&mut producer);
-    for consumed in [0, 0x6fff, producer.position + 1, 1 << 63, u64::MAX] {
+    for consumed in [0, 0x5fff, producer.position + 1, 1 << 63, u64::MAX] {
         theirs.hostile().store_consumed(consumed);
         assert_eq!(
             (producer.has_room(), producer.request_room()),
@@ -260,8 +430,8 @@ fn a_peer_that_writes_at_any_time_cannot_lead_an_end_out_of_the_ring() {
         scope.spawn(|| {
             let (peer, mut draw) = (theirs.hostile(), random(4));
             while !is_over.load(Ordering::Relaxed) {
-                let header = (bth::LEN + draw(LONGEST)) as u64;
-                peer.store_header(LINE * draw(SHAPE.ring / LINE), [0, header, header, u64::MAX][draw(4)]);
+                let header = (bth::LEN + draw(LONGEST)) as u64 | (ENDS_LAP * draw(2) as u64);
+                peer.store_header(LINE * draw(SHAPE.window / LINE), [0, header, header, u64::MAX][draw(4)]);
                 peer.store(draw(1 << 16), draw(1 << 16) as u64);
             }
         });
@@ -274,7 +444,7 @@ fn a_peer_that_writes_at_any_time_cannot_lead_an_end_out_of_the_ring() {
                 let _ = consumer.advance();
                 records += 1;
             }
-            assert!(consumer.at + record_len(LONGEST) <= SHAPE.ring);
+            assert!(consumer.at + record_len(LONGEST) <= SHAPE.window);
             if producer.has_room() == Ok(true) {
                 producer.copy_in(&bytes[..100], 0, 0);
             }

@@ -9,9 +9,9 @@ use super::*;
 use crate::sync::primitives::atomic::AtomicU64;
 use crate::sync::primitives::{Arc, UnsafeCell, thread};
 
-/// The memory written by one process: a ring of `LINES` lines with packets of at most `LONGEST`
-/// bytes. Of a packet, one word in each line matters.
-struct Memory<const LINES: usize, const LONGEST: usize> {
+/// The memory written by one process: a ring of `AREA` lines with a window of `LINES` and packets
+/// of at most `LONGEST` bytes. Of a packet, one word in each line matters.
+struct Memory<const LINES: usize, const AREA: usize, const LONGEST: usize> {
     headers: Box<[AtomicU64]>,
     packets: Box<[UnsafeCell<u64>]>,
     consumed: AtomicU64,
@@ -19,28 +19,31 @@ struct Memory<const LINES: usize, const LONGEST: usize> {
 }
 
 // SAFETY: the cells blocked the auto impl. The model checker watches their accesses.
-unsafe impl<const LINES: usize, const LONGEST: usize> Sync for Memory<LINES, LONGEST> {}
+unsafe impl<const LINES: usize, const AREA: usize, const LONGEST: usize> Sync
+    for Memory<LINES, AREA, LONGEST>
+{
+}
 
 /// The same, shared by both processes.
-type Shared<const LINES: usize, const LONGEST: usize> = Arc<Memory<LINES, LONGEST>>;
+type Shared<const LINES: usize, const AREA: usize, const LONGEST: usize> = Arc<Memory<LINES, AREA, LONGEST>>;
 
-impl<const LINES: usize, const LONGEST: usize> Memory<LINES, LONGEST> {
+impl<const LINES: usize, const AREA: usize, const LONGEST: usize> Memory<LINES, AREA, LONGEST> {
     /// Returns a ring with an unpublished record at its start. The other lines look like records,
     /// as old packets may.
     fn new() -> Arc<Self> {
-        let old = Record { len: bth::LEN, traffic_class: 0xff, hop_limit: 0xff }.header();
-        let headers = (0..LINES).map(|line| if line == 0 { UNPUBLISHED } else { old });
+        let old = Record { len: bth::LEN, traffic_class: 0xff, hop_limit: 0xff, on_link: true }.header(false);
+        let headers = (0..AREA).map(|line| if line == 0 { UNPUBLISHED } else { old });
         Arc::new(Self {
             headers: headers.map(AtomicU64::new).collect(),
-            packets: (0..LINES).map(|_| UnsafeCell::new(0)).collect(),
+            packets: (0..AREA).map(|_| UnsafeCell::new(0)).collect(),
             consumed: AtomicU64::new(0),
             waits: AtomicU64::new(0),
         })
     }
 }
 
-impl<const LINES: usize, const LONGEST: usize> Outgoing for Shared<LINES, LONGEST> {
-    const SHAPE: Shape = Shape::new(LINES * LINE, LONGEST, LINE);
+impl<const LINES: usize, const AREA: usize, const LONGEST: usize> Outgoing for Shared<LINES, AREA, LONGEST> {
+    const SHAPE: Shape = Shape::new(LINES * LINE, AREA * LINE, LONGEST, LINE);
 
     fn store_header(&mut self, at: usize, header: u64, order: Ordering) {
         self.headers[at / LINE].store(header, order);
@@ -49,16 +52,24 @@ impl<const LINES: usize, const LONGEST: usize> Outgoing for Shared<LINES, LONGES
     fn store_waits(&mut self, waits: bool) {
         self.waits.store(waits.into(), Ordering::Relaxed);
     }
+
+    fn grow(&mut self) -> bool {
+        true
+    }
 }
 
-impl<const LINES: usize, const LONGEST: usize> Progress for Shared<LINES, LONGEST> {
+impl<const LINES: usize, const AREA: usize, const LONGEST: usize> Progress for Shared<LINES, AREA, LONGEST> {
     fn store_consumed(&mut self, position: u64) {
         self.consumed.store(position, Ordering::Release);
     }
 }
 
-impl<const LINES: usize, const LONGEST: usize> Incoming for Shared<LINES, LONGEST> {
+impl<const LINES: usize, const AREA: usize, const LONGEST: usize> Incoming for Shared<LINES, AREA, LONGEST> {
     const SHAPE: Shape = <Self as Outgoing>::SHAPE;
+
+    fn extend(&mut self) -> bool {
+        true
+    }
 
     fn header(&self, at: usize) -> u64 {
         self.headers[at / LINE].load(Ordering::Relaxed)
@@ -77,27 +88,37 @@ impl<const LINES: usize, const LONGEST: usize> Incoming for Shared<LINES, LONGES
     }
 }
 
-type Out<const LINES: usize, const LONGEST: usize> = Producer<Shared<LINES, LONGEST>, Shared<LINES, LONGEST>>;
-type In<const LINES: usize, const LONGEST: usize> = Consumer<Shared<LINES, LONGEST>, Shared<LINES, LONGEST>>;
+type Out<const LINES: usize, const AREA: usize, const LONGEST: usize> =
+    Producer<Shared<LINES, AREA, LONGEST>, Shared<LINES, AREA, LONGEST>>;
+type In<const LINES: usize, const AREA: usize, const LONGEST: usize> =
+    Consumer<Shared<LINES, AREA, LONGEST>, Shared<LINES, AREA, LONGEST>>;
 
 /// Returns the ends of a ring from one process to another.
-fn link<const LINES: usize, const LONGEST: usize>() -> (Out<LINES, LONGEST>, In<LINES, LONGEST>) {
+fn link<const LINES: usize, const AREA: usize, const LONGEST: usize>()
+-> (Out<LINES, AREA, LONGEST>, In<LINES, AREA, LONGEST>) {
     let (sender, receiver) = (Memory::new(), Memory::new());
     (Producer::new(Arc::clone(&sender), Arc::clone(&receiver)), Consumer::new(sender, receiver))
 }
 
 /// Publishes a packet whose words all have one value, which is also the traffic class.
-fn put<const LINES: usize, const LONGEST: usize>(out: &mut Out<LINES, LONGEST>, len: usize, value: u8) {
+fn put<const LINES: usize, const AREA: usize, const LONGEST: usize>(
+    out: &mut Out<LINES, AREA, LONGEST>,
+    len: usize,
+    value: u8,
+) {
     for line in 0..record_len(len) / LINE {
         // SAFETY: the model checker reports a race.
         out.ring.packets[out.at / LINE + line].with_mut(|word| unsafe { *word = value.into() });
     }
-    out.push(len, value, 64);
+    let record = Record { len, traffic_class: value, hop_limit: 64, on_link: false };
+    out.push(record, Time(0), true);
 }
 
 /// Takes a packet out, if there is one. Returns its value, and whether the producer wants a
 /// doorbell.
-fn take<const LINES: usize, const LONGEST: usize>(end: &mut In<LINES, LONGEST>) -> Option<(u8, bool)> {
+fn take<const LINES: usize, const AREA: usize, const LONGEST: usize>(
+    end: &mut In<LINES, AREA, LONGEST>,
+) -> Option<(u8, bool)> {
     let record = end.peek().unwrap()?;
     for line in 0..record_len(record.len) / LINE {
         // SAFETY: the model checker reports a race.
@@ -116,7 +137,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 #[test]
 fn a_consumer_sees_whole_packets_in_order_and_no_old_bytes_as_records() {
     check(|| {
-        let (mut out, mut end) = link::<6, 108>();
+        let (mut out, mut end) = link::<6, 6, 108>();
         let sender = thread::spawn(move || {
             put(&mut out, 108, 1);
             put(&mut out, 12, 2);
@@ -133,9 +154,15 @@ fn a_consumer_sees_whole_packets_in_order_and_no_old_bytes_as_records() {
 
 /// Runs a producer that has filled the ring and waits for room until it has pushed some more
 /// packets. The consumer takes out only the packets of the full ring, and rings when it should.
-fn wait_for_room<const LINES: usize, const LONGEST: usize>(lens: &'static [usize], more: u8) {
+/// `fast`: the number of windows that the producer has filled fast before.
+fn wait_for_room<const LINES: usize, const AREA: usize, const LONGEST: usize>(
+    lens: &'static [usize],
+    fast: u8,
+    more: u8,
+) {
     check(move || {
-        let (mut out, mut end) = link::<LINES, LONGEST>();
+        let (mut out, mut end) = link::<LINES, AREA, LONGEST>();
+        out.fast = fast;
         let mut lens = lens.iter().cycle();
         let mut full = 0;
         while out.has_room().unwrap() {
@@ -171,10 +198,44 @@ fn wait_for_room<const LINES: usize, const LONGEST: usize>(lens: &'static [usize
 
 #[test]
 fn a_producer_that_waits_for_room_gets_a_doorbell_and_overwrites_no_unread_packet() {
-    wait_for_room::<6, 44>(&[12], 2);
+    wait_for_room::<6, 6, 44>(&[12], 0, 2);
 }
 
 #[test]
 fn packets_of_different_lengths_skip_the_end_of_the_ring_without_loss() {
-    wait_for_room::<6, 108>(&[108, 12], 1);
+    wait_for_room::<6, 6, 108>(&[108, 12], 0, 1);
+}
+
+#[test]
+fn a_ring_that_grows_has_room_in_its_new_part_and_then_at_its_start() {
+    wait_for_room::<6, 8, 44>(&[12], STREAM, 2);
+}
+
+#[test]
+fn a_lap_behind_a_longer_one_overwrites_no_unread_packet() {
+    check(|| {
+        let (mut out, mut end) = link::<6, 9, 108>();
+        out.fast = STREAM;
+        // The first lap has two packets more than the window. Both ends are within it.
+        for value in 1..=4 {
+            assert!(out.has_room().unwrap());
+            put(&mut out, 108, value);
+            assert_eq!(take(&mut end).map(|(value, _)| value), Some(value));
+        }
+        let sender = thread::spawn(move || {
+            let mut value = 4;
+            for _ in 0..4 {
+                if out.has_room().unwrap() {
+                    value += 1;
+                    put(&mut out, 108, value);
+                }
+            }
+            (out, value)
+        });
+        let mut values: Vec<_> = (0..3).filter_map(|_| take(&mut end)).collect();
+        let (out, last) = sender.join().unwrap();
+        values.extend(core::iter::from_fn(|| take(&mut end)));
+        assert!(values.iter().map(|(value, _)| *value).eq(5..=last));
+        assert!(out.is_large() && last > 6);
+    });
 }
