@@ -11,13 +11,13 @@
 
 #[doc(inline)]
 pub use verbs_core::provider::{
-    AhOps, CompCntrOps, Completion, ContextOps, CountersOps, CqOps, Destroy, DeviceOps, DmOps, DmahOps,
-    Driver, Erased, ErasedAh, ErasedCompCntr, ErasedCompletion, ErasedCounters, ErasedCq, ErasedCqHandle,
-    ErasedDm, ErasedDmah, ErasedFlow, ErasedFlowAction, ErasedMr, ErasedMw, ErasedPd, ErasedQp,
-    ErasedRecvQueue, ErasedRwqIndTable, ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedTd, ErasedWq,
-    ErasedWqQueue, ErasedXrcd, EventsRead, FastPath, FlowActionOps, FlowOps, FlowRule, MrChange, MrInitAttr,
-    MrMemory, MrOps, MwOps, NamedProvider, Notifier, OpenedContext, ParentDomainAttr, PdOps, Provider,
-    QpExtras, QpOps, QpParents, QpParts, QueueAllocator, QueueMemory, RecvQueue, RegionState, ReregError,
-    RwqIndTableOps, SendQueue, SrqOps, SrqParents, SrqParts, TdOps, Unsupported, WqOps, WqParents, WqParts,
-    Wr, WrBatch, WrError, XrcdOps, erase, unsupported,
+    AhOps, Awaited, CompCntrOps, Completion, ContextOps, CountersOps, CqOps, Destroy, DeviceOps, DmOps,
+    DmahOps, Driver, Erased, ErasedAh, ErasedCompCntr, ErasedCompletion, ErasedCounters, ErasedCq,
+    ErasedCqHandle, ErasedDm, ErasedDmah, ErasedFlow, ErasedFlowAction, ErasedMr, ErasedMw, ErasedPd,
+    ErasedQp, ErasedRecvQueue, ErasedRwqIndTable, ErasedSendQueue, ErasedSrq, ErasedSrqQueue, ErasedTd,
+    ErasedWq, ErasedWqQueue, ErasedXrcd, EventsRead, FastPath, FlowActionOps, FlowOps, FlowRule, MrChange,
+    MrInitAttr, MrMemory, MrOps, MwOps, NamedProvider, Next, Notifier, OpenedContext, ParentDomainAttr,
+    PdOps, Provider, QpExtras, QpOps, QpParents, QpParts, QueueAllocator, QueueMemory, RecvQueue,
+    RegionState, ReregError, RwqIndTableOps, SendQueue, SrqOps, SrqParents, SrqParts, TdOps, Unsupported,
+    WAIT_FILES, Wait, WaitOps, WqOps, WqParents, WqParts, Wr, WrBatch, WrError, XrcdOps, erase, unsupported,
 };

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use roce::engine::Gid;
 
-use super::socket::unsent;
+use super::sys;
 
 /// The connected sockets of a device.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl Connected {
         self.entries
             .iter()
             .filter_map(|entry| entry.socket.as_ref())
-            .map(|socket| unsent(socket.fd.as_fd()))
+            .map(|socket| sys::unsent(socket.fd.as_fd()))
             .sum()
     }
 

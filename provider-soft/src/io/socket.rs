@@ -382,7 +382,7 @@ impl Socket {
     /// Returns the number of bytes in the kernel's send queue, counted as for
     /// [`rcvbuf`](Self::rcvbuf). Returns 0 if the kernel does not report it.
     pub(crate) fn unsent(&self) -> u64 {
-        unsent(self.fd.as_fd())
+        sys::unsent(self.fd.as_fd())
     }
 
     /// Returns the hop limit of packets that do not set one.
@@ -664,11 +664,6 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Returns the number of bytes in a socket's send queue, or 0 if the kernel does not report it.
-pub(super) fn unsent(fd: BorrowedFd<'_>) -> u64 {
-    sys::unsent(fd).ok().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)
 }
 
 /// Raises a buffer past the system's limit if allowed, otherwise to the limit, and returns its new

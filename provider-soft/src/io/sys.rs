@@ -138,13 +138,13 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> Result<
 }
 
 /// `ioctl(2)` with `SIOCOUTQ`: the bytes in the socket's send queue, as counted by the kernel, not
-/// yet taken by the device.
-pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<c_int, Errno> {
+/// yet taken by the device. Returns 0 if the kernel does not report it.
+pub(super) fn unsent(fd: BorrowedFd<'_>) -> u64 {
     let mut bytes: c_int = 0;
     // The C library defines this number only as the terminals' `TIOCOUTQ`.
     // SAFETY: the kernel writes one `c_int` to `bytes`.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
-    Ok(bytes)
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    check(result).ok().and_then(|_| u64::try_from(bytes).ok()).unwrap_or(0)
 }
 
 /// `ioctl(2)` with `SIOCGIFMTU`: the MTU of an interface in the socket's network namespace. A label
