@@ -5,7 +5,7 @@
 //! or all cases. Each runs in a separate process with a separate device.
 //!
 //! Packets of the device to itself go through memory in the cases that hide the provider, and over
-//! UDP in the cases that name it ([`link`]).
+//! UDP in the cases that name it, or that count packets ([`link`]).
 
 use std::process::ExitCode;
 
@@ -45,5 +45,13 @@ fn at_own_address(case: Case) -> Case {
 
 /// Returns the value of `VERBS_SOFT_SHM` for a case: 0 for UDP.
 fn link(case: &str) -> &'static str {
-    if case.ends_with(" static") { "0" } else { "1" }
+    let counts_packets = BY_PATH_MTU.iter().any(|name| case.contains(name));
+    if case.ends_with(" static") || counts_packets { "0" } else { "1" }
 }
+
+/// Cases that count packets of the path MTU. Packets through memory are longer.
+const BY_PATH_MTU: [&str; 3] = [
+    "sequence_numbers_move_on_with_every_packet",
+    "sequence_numbers_wrap_after_24_bits",
+    "packets_are_as_long_as_the_path_mtu",
+];

@@ -61,8 +61,9 @@ pub(crate) struct DeviceCore {
     pub(crate) engine: Engine<ProcessMemory>,
     pub(crate) sink: EngineSink,
     pub(crate) domains: Domains,
-    inbox: Inbox,
-    pub(crate) outbox: Outbox,
+    // The next two are in boxes, because a new device is on its creator's stack.
+    inbox: Box<Inbox>,
+    pub(crate) outbox: Box<Outbox>,
     /// The peers whose packets travel through memory.
     pub(crate) links: Links,
     /// Loses, doubles, damages and delays packets, if requested.
@@ -183,8 +184,8 @@ impl DeviceCore {
         Self {
             engine: Engine::new(config, ProcessMemory, SystemRandom),
             sink: EngineSink::new(origin),
-            inbox: Inbox::new(socket),
-            outbox: Outbox::new(socket),
+            inbox: Box::new(Inbox::new(socket)),
+            outbox: Box::new(Outbox::new(socket)),
             links: Links::default(),
             injector,
             groups: Groups::default(),
