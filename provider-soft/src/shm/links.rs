@@ -158,8 +158,10 @@ struct NeedsSocket;
 /// The number of the connection that a device's link to itself does not have.
 const OWN: u64 = u64::MAX;
 
-/// The longest time, in nanoseconds, that a full ring delays packets to other peers.
-const HOLD: u64 = 5_000_000;
+/// The longest time, in nanoseconds, that a full ring delays packets to other peers. On a busy
+/// machine a receiver may have no processor for several slices. Unreliable connections lose the
+/// packets that are dropped after this time.
+const HOLD: u64 = 20_000_000;
 
 /// The time in nanoseconds after which a destination without a link is looked up again.
 const LOOKUP: u64 = 1_000_000_000;
