@@ -402,9 +402,15 @@ fn assert_idle(queue: &mut Queue) {
 
 /// Returns the processor time that the process uses in 200 ms without an event.
 fn time_used(queue: &mut Queue) -> Duration {
-    let before = cpu_time();
-    assert!(!queue.wait_for_event(Duration::from_millis(200)));
-    cpu_time() - before
+    // The first events may belong to completions that a poll has already found, or to late ones.
+    for _ in 0..10 {
+        let before = cpu_time();
+        if !queue.wait_for_event(Duration::from_millis(200)) {
+            return cpu_time() - before;
+        }
+        queue.take_completions();
+    }
+    panic!("events without an end");
 }
 
 /// The most processor time in 200 ms that counts as none.

@@ -233,12 +233,8 @@ impl Queue {
             if let Some(wc) = self.wcs.pop_front() {
                 return wc;
             }
+            self.take_completions();
             let end = self.rts.as_mut().expect("it is connected");
-            let mut completions = end.cq.poll();
-            while let Some(mut completion) = completions.next() {
-                self.wcs.push_back(completion.to_wc());
-            }
-            drop(completions);
             if how == How::Poll || !self.wcs.is_empty() {
                 assert!(Instant::now() < deadline, "no completion within {PATIENCE:?}");
             } else if how == How::Within {
@@ -255,6 +251,15 @@ impl Queue {
                 end.cq.req_notify(false).unwrap();
                 self.armed = true;
             }
+        }
+    }
+
+    /// Polls the queue empty, and keeps the completions for [`next`](Self::next).
+    pub(crate) fn take_completions(&mut self) {
+        let end = self.rts.as_mut().expect("it is connected");
+        let mut completions = end.cq.poll();
+        while let Some(mut completion) = completions.next() {
+            self.wcs.push_back(completion.to_wc());
         }
     }
 
@@ -334,12 +339,23 @@ impl Queue {
             self.send_number(number, how);
             self.recv_number(!number, how);
         }
+        self.finish_sends(how);
     }
 
     fn pong(&mut self, count: u64, how: How) {
         for number in 1..=count {
             self.recv_number(number, how);
             self.send_number(!number, how);
+        }
+        self.finish_sends(how);
+    }
+
+    /// Waits until all sends are acknowledged.
+    fn finish_sends(&mut self, how: How) {
+        while self.sends > 0 {
+            let wc = self.next(how);
+            assert!(!wc.opcode.is_recv(), "the peer has sent its last message");
+            self.sent(&wc);
         }
     }
 
