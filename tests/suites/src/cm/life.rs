@@ -15,7 +15,7 @@ use verbs_harness::tools::run;
 
 use super::refuse::NOBODY;
 use super::server::{SUITE, at, here, server};
-use crate::lifecycle::counts::{back_to, resources};
+use crate::lifecycle::counts::{back_to, back_to_first, resources};
 
 /// Returns the cases for any device.
 pub(super) fn of_any_device() -> Vec<Case> {
@@ -105,21 +105,16 @@ fn one_listener_takes_256_connections_at_once() -> CaseResult {
         ));
     }
     let server = Server::new(at(here()?), PortSpace::TCP, 0)?;
-    let (channel, address) = (&server.channel, server.address);
-    let connections = |count| {
-        thread::scope(|scope| {
-            let accepts = scope.spawn(|| accept_many(channel, count));
-            let connected = connect_many(address, count);
-            let accepted = accepts.join().unwrap_or_else(|_| fail("the side that accepts panicked"));
-            connected.map_err(|stop| stop.context("connecting"))?;
-            accepted.map_err(|stop| stop.context("accepting"))
-        })
-    };
-    // A soft device keeps a socket for each address of this host that it has connected to.
-    connections(1)?;
     let baseline = resources()?;
-    connections(COUNT)?;
-    back_to(&baseline)
+    let (channel, address) = (&server.channel, server.address);
+    thread::scope(|scope| {
+        let accepts = scope.spawn(|| accept_many(channel, COUNT));
+        let connected = connect_many(address, COUNT);
+        let accepted = accepts.join().unwrap_or_else(|_| fail("the side that accepts panicked"));
+        connected.map_err(|stop| stop.context("connecting"))?;
+        accepted.map_err(|stop| stop.context("accepting"))
+    })?;
+    back_to_first(&baseline)
 }
 
 /// Drops ids in every state a program can reach. Checks their peers' events and the kernel's
