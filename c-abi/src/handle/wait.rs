@@ -10,8 +10,9 @@
 //!
 //! # Signals
 //! `read(2)` continues after a signal whose handler has `SA_RESTART`; `poll(2)` never does. A
-//! thread that works for its device waits in `poll(2)`, and no call tells which signal has ended
-//! it. It continues if all handlers of the process have `SA_RESTART`, except handlers of faults.
+//! thread that works for its device waits in `poll(2)`, and the kernel does not report which
+//! signal ended it. The wait continues if all handlers of the process have `SA_RESTART`; handlers
+//! of faults do not count.
 //!
 //! # Safety
 //! The functions are `read(2)`, `poll(2)` and `pthread_testcancel(3)`. They unwind if the thread is
@@ -69,7 +70,7 @@ pub(crate) fn readable(fd: RawFd) -> Result<(), Errno> {
 }
 
 fn any_readable(fds: &mut [pollfd]) -> Result<(), Errno> {
-    // SAFETY: the pointer and the number are those of a slice.
+    // SAFETY: the pointer and the number describe a slice.
     match unsafe { cancellable_poll(fds.as_mut_ptr(), fds.len() as nfds_t, NO_LIMIT) } {
         -1 => Err(Errno::last()),
         _ => Ok(()),

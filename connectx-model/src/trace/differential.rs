@@ -3,7 +3,7 @@
 //!
 //! Both traces are translated into one form, and the resulting lines must be equal:
 //! - only objects created by the program count, with the activity of their queues; keys of the
-//!   kernel's cache and the kernel's moderation of its own queues do not;
+//!   kernel's cache and the moderation of kernel queues do not;
 //! - the number of an object, a key or a register becomes its place in the order of first use;
 //! - for a ring, the half of the register is compared with the half of the register's last ring
 //!   since a queue pair of its page was created;
@@ -160,7 +160,7 @@ impl Form {
 
     fn command(&mut self, entry: &Entry) -> Option<String> {
         let name = entry.get("name").unwrap_or_default();
-        // The kernel's cache of keys, and its moderation of its own queues' events.
+        // The kernel's cache of keys, and the moderation of kernel queues.
         let is_foreign = match name {
             "DESTROY_MKEY" => !self.owned(entry, &["in.mkey_index"]),
             "MODIFY_CQ" => !self.owned(entry, &["in.cqn"]),

@@ -29,7 +29,7 @@ const CHANNEL_LIMIT: f64 = 4.0;
 /// The calls measured in a row.
 const BATCH: usize = 64;
 
-/// The time in which a call is measured.
+/// The duration of a call's measurement.
 const BUDGET: Duration = Duration::from_millis(100);
 
 /// Measures a call with few and with many live objects.

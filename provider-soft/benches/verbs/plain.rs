@@ -193,7 +193,7 @@ pub(crate) fn round_trip(rounds: usize, trip: Trip) -> Result<f64> {
     Ok(times[times.len() / 2].as_secs_f64() * 1e6)
 }
 
-/// Returns the median round trip of a byte in microseconds, by pipes at which both ends sleep.
+/// Returns the median round trip of a byte in microseconds, by pipes. Both ends sleep.
 pub(crate) fn pipes(rounds: usize) -> Result<f64> {
     let mut peer = Peer::start(&["pipes"])?;
     let mut times = Vec::with_capacity(rounds);

@@ -18,7 +18,7 @@
 //! |---|---|
 //! | the driver has been in one wait | until the driver's wait ends: the driver sets the alarm |
 //! | waits of drivers have ended | at most 1 ms |
-//! | there was no driver | until a packet arrives |
+//! | no thread waits or has waited | until a packet arrives |
 //!
 //! A packet waits at most 1 ms while a program that has waited for events does other work.
 //!

@@ -710,8 +710,8 @@ fn has_route(group: Ipv6Addr, interface: u32) -> Result<bool, Errno> {
     Ok(!connected.is_err_and(|error| error.kind() == ErrorKind::NetworkUnreachable))
 }
 
-/// Returns an address of 127.0.0.0/8 for an attempt, in an order that differs between numbers,
-/// which are those of processes or users. Skips 127.0.0.x, which people use by hand, and addresses
+/// Returns an address of 127.0.0.0/8 for an attempt. The order of addresses depends on `number`,
+/// the id of a process or a user. Skips 127.0.0.x, which people use by hand, and addresses
 /// ending in 0 or 255.
 fn loopback_candidate(number: u32, attempt: usize) -> Ipv4Addr {
     const NETS: u32 = 255 * 256;

@@ -20,8 +20,9 @@
 //! | all others, [`IN_TURN`] at a time | within about [`SOCKET_LOOKS`] looks, as the socket is |
 //! | all | before a sleep ([`Links::has_packets`]), and by the first look after it |
 //!
-//! A sender that expects an answer has made its link a recent one. If a program polls so rarely
-//! that all links take longer than [`TURN`], one in [`CLOCK_LOOKS`] looks visits all.
+//! A program that waits for a reply has just sent, so the link is among those used last. If a
+//! program polls so rarely that all links take longer than [`TURN`], one in [`CLOCK_LOOKS`] looks
+//! visits all.
 //!
 //! No wake-up is lost. The protocol of [`sleep`](super::sleep) is about all rings together, and
 //! needs the receiver to look at all of them after it has marked itself as asleep. `has_packets`
@@ -429,10 +430,7 @@ impl Links {
 
     #[cold]
     fn find(&mut self, id: PeerId, now: Time) -> Option<usize> {
-        // The latest, if the peer has begun anew. All queue pairs of an address that is not shared
-        // belong to one device.
-        let ids = [id, PeerId { slot: 0, ..id }];
-        let link = ids.iter().filter_map(|id| self.by_id.get(id)).max().copied();
+        let link = self.link_of(id);
         let mut until = now + LOOKUP;
         if link.is_none() {
             if now >= self.next_lookup {
@@ -448,7 +446,13 @@ impl Links {
 
     /// Returns whether packets to a destination travel through memory.
     pub(crate) fn leads_to(&self, gid: Gid, slot: u8) -> bool {
-        [PeerId { gid, slot }, PeerId { gid, slot: 0 }].iter().any(|id| self.by_id.contains_key(id))
+        self.link_of(PeerId { gid, slot }).is_some()
+    }
+
+    /// Returns the link to a destination, without a look at the cache. The latest, if the peer has
+    /// begun anew. All queue pairs of an address that is not shared belong to one device.
+    fn link_of(&self, id: PeerId) -> Option<u16> {
+        [id, PeerId { slot: 0, ..id }].iter().filter_map(|id| self.by_id.get(id)).max().copied()
     }
 
     /// Looks for packets.

@@ -27,8 +27,8 @@
 //! ```
 //!
 //! # Layout of a segment
-//! A segment has 2 MiB, of which the first 64 KiB always have memory. Numbers are in the
-//! processor's byte order.
+//! A segment has 2 MiB. Its first 64 KiB always have memory. Numbers are in the processor's byte
+//! order.
 //!
 //! | offset | bytes | content |
 //! |---|---|---|

@@ -242,7 +242,7 @@ impl Peers {
 
     /// Attends to connections: makes those that are wanted, accepts others, and passes links that
     /// have begun or ended to `change`. Reads doorbells, unless they are left to a sleeping thread.
-    /// Does nothing and returns false while another thread does so.
+    /// Returns false if another thread is attending to connections; then it does nothing.
     pub(crate) fn attend(&self, reads_doorbells: bool, mut change: impl FnMut(Change)) -> bool {
         let Ok(_attending) = self.attending.try_lock() else { return false };
         if self.table().is_deaf {
