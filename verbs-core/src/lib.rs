@@ -28,7 +28,7 @@
 //! | | `skip_reason` | the reason why an existing device is missing from the list |
 //! | | [`types`] | arguments and results of verbs: attributes, work requests, completions |
 //! | | [`errno`] | error numbers |
-//! | tests | `fence` | attempts to command the kernel without unsafe code; none compiles |
+//! | tests | `unsafe_commands` | attempts to command the kernel without unsafe code; none compiles |
 //!
 //! # Path of a query
 //! ```text
@@ -55,8 +55,6 @@ pub mod discovery;
 pub mod environment;
 pub mod explain;
 pub mod exposed;
-#[cfg(doctest)]
-mod fence;
 pub mod fork;
 pub mod host_address;
 pub mod kernel;
@@ -69,6 +67,8 @@ mod skip_reason;
 pub mod slots;
 pub mod thread;
 pub mod transition;
+#[cfg(doctest)]
+mod unsafe_commands;
 pub mod words;
 
 /// Compiles the README's example as a doctest.

@@ -18,4 +18,4 @@ pub use doorbell::Doorbell;
 pub use region::{Region, page_size};
 
 #[cfg(test)]
-mod ends;
+mod tests;

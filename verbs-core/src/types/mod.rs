@@ -3,8 +3,6 @@
 
 mod access;
 mod address;
-#[cfg(test)]
-mod aliases;
 mod counters;
 mod cq;
 mod data_in_order;
@@ -27,6 +25,8 @@ mod qp_create;
 mod rate;
 mod rate_limit;
 mod srq;
+#[cfg(test)]
+mod tests;
 mod tm;
 mod wc;
 mod wq;

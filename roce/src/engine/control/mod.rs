@@ -4,14 +4,14 @@
 //! |---|---|
 //! | this one | protection domains, queue pairs, multicast membership |
 //! | `registration` | memory regions and windows |
-//! | `shared` | shared receive queues |
+//! | `srq` | shared receive queues |
 //! | `gsi` | management datagrams |
 //! | `faults` | errors on request |
 
 mod faults;
 mod gsi;
 mod registration;
-mod shared;
+mod srq;
 mod stalls;
 
 use alloc::boxed::Box;

@@ -53,7 +53,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|ext| ext == "rs") && !path.ends_with("aliases.rs") {
+            } else if path.extension().is_some_and(|ext| ext == "rs") && !path.ends_with("tests.rs") {
                 files.push(path);
             }
         }
