@@ -186,10 +186,10 @@ fn packets_arrive_in_order_while_laps_change_their_length() {
 
 #[test]
 fn a_ring_without_room_for_long_packets_takes_the_acknowledgements_of_a_process_that_ends() {
-    for (laps, step, befores) in
+    for (laps, step, first) in
         [(0, SLOWLY, 0..70), (1, SLOWLY, 0..70), (4, AT_ONCE, 60..64), (5, AT_ONCE, 0..2)]
     {
-        for before in befores {
+        for before in first {
             for pace in [AT_ONCE, SLOWLY] {
                 let [(mut producer, _), (_, mut consumer)] = link();
                 let mut clock = Time(0);
