@@ -11,17 +11,17 @@ use crate::macros::header;
 header! {
     "rdma/ib_user_ioctl_cmds.h";
 
-    /// Namespace bits of an id: 0 the common namespace, 1 the driver's.
+    /// Namespace bits of an id: 0 is the common namespace, 1 the driver's.
     pub consts define: u16 {
         UVERBS_ID_NS_MASK = 0xF000,
     }
 
-    /// Position of the namespace in an id.
+    /// Bit position of the namespace within an id.
     pub consts define: u32 {
         UVERBS_ID_NS_SHIFT = 12,
     }
 
-    /// Object of the uverbs ioctl,
+    /// Object id of the uverbs ioctl, stored in
     /// [`IbUverbsIoctlHdr::object_id`](crate::rdma_user_ioctl_cmds::IbUverbsIoctlHdr::object_id).
     pub consts uverbs_default_objects: u16 {
         /// The device itself; it has no instances and its methods take no handle.
@@ -47,21 +47,21 @@ header! {
         UVERBS_OBJECT_COMP_CNTR = 19,
     }
 
-    /// Attribute of every method with driver data in the style of the write commands.
+    /// Attribute of every method that passes driver data in the same form as the write commands.
     pub consts anonymous: u16 {
         /// First id of the driver namespace.
         UVERBS_ID_DRIVER_NS = 1 << UVERBS_ID_NS_SHIFT,
-        /// Bytes for the driver.
+        /// Input data for the driver.
         UVERBS_ATTR_UHW_IN = UVERBS_ID_DRIVER_NS,
         /// Buffer for the driver's reply.
         UVERBS_ATTR_UHW_OUT = 0x1001,
-        /// First driver id of methods with the two UHW attributes.
+        /// First driver id for methods that have the two UHW attributes.
         UVERBS_ID_DRIVER_NS_WITH_UHW = 0x1002,
     }
 
     /// Method of `UVERBS_OBJECT_DEVICE`.
     pub consts uverbs_methods_device: u16 {
-        /// Runs a write command in the ioctl's frame.
+        /// Runs a write command through the ioctl.
         UVERBS_METHOD_INVOKE_WRITE = 0,
         UVERBS_METHOD_INFO_HANDLES = 1,
         UVERBS_METHOD_QUERY_PORT = 2,
@@ -75,11 +75,11 @@ header! {
 
     /// Attribute of [`UVERBS_METHOD_INVOKE_WRITE`].
     pub consts uverbs_attrs_invoke_write_cmd_attr_ids: u16 {
-        /// The command struct of `ib_user_verbs.h`, without header.
+        /// The command struct from `ib_user_verbs.h`, without its header.
         UVERBS_ATTR_CORE_IN = 0,
         /// Buffer for the reply struct.
         UVERBS_ATTR_CORE_OUT = 1,
-        /// Command number, `u32`, extended bit included.
+        /// Command number as a `u32`, including the extended bit.
         UVERBS_ATTR_WRITE_CMD = 2,
     }
 

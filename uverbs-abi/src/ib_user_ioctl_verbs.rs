@@ -7,7 +7,7 @@ use crate::macros::header;
 header! {
     "rdma/ib_user_ioctl_verbs.h";
 
-    /// Lowest and highest access flag a kernel may ignore if unknown.
+    /// Lowest and highest of the access flags that a kernel may ignore if it does not know them.
     pub consts define: u32 {
         IB_UVERBS_ACCESS_OPTIONAL_FIRST = 1 << 20,
         IB_UVERBS_ACCESS_OPTIONAL_LAST = 1 << 29,
@@ -15,13 +15,13 @@ header! {
 
     /// Capabilities of the kernel's uverbs core, reported by get context and query context.
     pub flags IbUverbsCoreSupport = ib_uverbs_core_support: u64 {
-        /// Unknown access flags of the optional range are ignored.
+        /// Unknown access flags in the optional range are ignored.
         IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS = 1 << 0,
         /// Unknown driver input and short replies are reported reliably.
         IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA = 1 << 1,
     }
 
-    /// Access rights of memory regions and windows, and of a queue pair's peers.
+    /// Access rights granted by memory regions, by memory windows and to a queue pair's peer.
     pub flags IbUverbsAccessFlags = ib_uverbs_access_flags: u32 {
         IB_UVERBS_ACCESS_LOCAL_WRITE = 1 << 0,
         IB_UVERBS_ACCESS_REMOTE_WRITE = 1 << 1,
@@ -53,7 +53,7 @@ header! {
         IB_UVERBS_WQT_RQ = 0,
     }
 
-    /// Creation flags of a work queue.
+    /// Work queue creation flags.
     pub flags IbUverbsWqFlags = ib_uverbs_wq_flags: u32 {
         IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING = 1 << 0,
         IB_UVERBS_WQ_FLAGS_SCATTER_FCS = 1 << 1,
@@ -79,7 +79,7 @@ header! {
         IB_UVERBS_QPT_DRIVER = 0xff,
     }
 
-    /// Creation flags of a queue pair.
+    /// Queue pair creation flags.
     pub flags IbUverbsQpCreateFlags = ib_uverbs_qp_create_flags: u32 {
         IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK = 1 << 1,
         IB_UVERBS_QP_CREATE_SCATTER_FCS = 1 << 8,
@@ -88,7 +88,7 @@ header! {
         IB_UVERBS_QP_CREATE_SQ_SIG_ALL = 1 << 12,
     }
 
-    /// Capabilities of a port, the CapabilityMask of IBTA's PortInfo.
+    /// Port capabilities: the CapabilityMask in IBTA's PortInfo.
     pub flags IbUverbsQueryPortCapFlags = ib_uverbs_query_port_cap_flags: u32 {
         IB_UVERBS_PCF_SM = 1 << 1,
         IB_UVERBS_PCF_NOTICE_SUP = 1 << 2,
@@ -133,7 +133,7 @@ header! {
         IB_UVERBS_FLOW_ACTION_ESP_KEYMAT_AES_GCM = 0,
     }
 
-    /// The algorithm generating the IV of AES-GCM.
+    /// Algorithm that generates the AES-GCM initialization vector.
     pub enum IbUverbsFlowActionEspKeymatAesGcmIvAlgo = ib_uverbs_flow_action_esp_keymat_aes_gcm_iv_algo: u32 {
         IB_UVERBS_FLOW_ACTION_IV_ALGO_SEQ = 0,
     }
@@ -166,7 +166,7 @@ header! {
         pub size: u32,
     }
 
-    /// Mode of an ESP flow action. In each pair, the default is the absence of the other's bit.
+    /// Mode of an ESP flow action. In each pair of modes, the default has value 0.
     pub flags IbUverbsFlowActionEspFlags = ib_uverbs_flow_action_esp_flags: u32 {
         IB_UVERBS_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO = 0,
         IB_UVERBS_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD = 1 << 0,
@@ -183,7 +183,7 @@ header! {
         pub val_ptr: u64,
         /// User address of the next link, 0 at the end.
         pub next_ptr: u64,
-        /// Bytes at `val_ptr`.
+        /// Length of the data at `val_ptr`, in bytes.
         pub len: u16,
         /// Flow specification type of the struct at `val_ptr`.
         pub r#type: u16,
@@ -201,7 +201,7 @@ header! {
         pub tfc_pad: u32,
         /// [`IbUverbsFlowActionEspFlags`].
         pub flags: u32,
-        /// Packets after which the association expires.
+        /// Number of packets after which the security association expires.
         pub hard_limit_pkts: u64,
     }
 
@@ -211,7 +211,7 @@ header! {
         IB_UVERBS_READ_COUNTERS_PREFER_CACHED = 1 << 0,
     }
 
-    /// Advice about the pages of on-demand paged memory.
+    /// Advice about the pages of an on-demand paging region.
     pub enum IbUverbsAdviseMrAdvice = ib_uverbs_advise_mr_advice: u32 {
         IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH = 0,
         IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE = 1,
@@ -223,9 +223,9 @@ header! {
         IB_UVERBS_ADVISE_MR_FLAG_FLUSH = 1 << 0,
     }
 
-    /// Reply of the query port method.
+    /// Reply to the query port method.
     pub struct IbUverbsQueryPortRespEx = ib_uverbs_query_port_resp_ex {
-        /// The reply of the write command.
+        /// Reply to the write command.
         pub legacy_resp: IbUverbsQueryPortResp,
         /// PortInfo:CapabilityMask2.
         pub port_cap_flags2: u16,
@@ -241,11 +241,11 @@ header! {
         pub max_send_wr: u32,
         /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
-        /// Scatter/gather elements per send.
+        /// Maximum number of scatter/gather elements per send.
         pub max_send_sge: u32,
-        /// Scatter/gather elements per receive.
+        /// Maximum number of scatter/gather elements per receive.
         pub max_recv_sge: u32,
-        /// Inline bytes per send.
+        /// Maximum inline data per send, in bytes.
         pub max_inline_data: u32,
     }
 
@@ -263,7 +263,7 @@ header! {
         RDMA_DRIVER_OCRDMA = 7,
         RDMA_DRIVER_NES = 8,
         RDMA_DRIVER_I40IW = 9,
-        /// The same number as irdma's predecessor i40iw.
+        /// Same number as i40iw, irdma's predecessor.
         RDMA_DRIVER_IRDMA = 9,
         RDMA_DRIVER_VMW_PVRDMA = 10,
         RDMA_DRIVER_QEDR = 11,
@@ -281,7 +281,7 @@ header! {
         RDMA_DRIVER_IONIC = 21,
     }
 
-    /// Type of an entry of the GID table. (sysfs words: `IB/RoCE v1`, `RoCE v2`.)
+    /// Type of a GID table entry. In sysfs, the types read `IB/RoCE v1` and `RoCE v2`.
     pub enum IbUverbsGidType = ib_uverbs_gid_type: u32 {
         /// InfiniBand.
         IB_UVERBS_GID_TYPE_IB = 0,
@@ -291,35 +291,35 @@ header! {
         IB_UVERBS_GID_TYPE_ROCE_V2 = 2,
     }
 
-    /// One valid entry of the GID table.
+    /// One valid GID table entry.
     pub struct IbUverbsGidEntry = ib_uverbs_gid_entry {
         /// The 16 bytes of the GID, in memory order.
         pub gid: [u64; 2],
-        /// Index in the port's table.
+        /// Index into the port's GID table.
         pub gid_index: u32,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u32,
         /// [`IbUverbsGidType`].
         pub gid_type: u32,
-        /// Index of the netdev, 0 for none.
+        /// Interface index of the netdev, 0 for none.
         pub netdev_ifindex: u32,
     }
 
-    /// The source of a user supplied buffer's memory.
+    /// Kind of memory behind a user-supplied buffer.
     pub enum IbUverbsBufferType = ib_uverbs_buffer_type: u32 {
         IB_UVERBS_BUFFER_TYPE_DMABUF = 0,
         IB_UVERBS_BUFFER_TYPE_VA = 1,
     }
 
-    /// A user supplied buffer for the memory of a queue.
+    /// A user-supplied buffer that holds a queue.
     pub request IbUverbsBufferDesc = ib_uverbs_buffer_desc {
         /// [`IbUverbsBufferType`].
         pub r#type: u32,
-        /// The DMA-BUF, if it is one.
+        /// File descriptor of the DMA-BUF, if the buffer is one.
         pub fd: i32,
-        /// Flags the kernel must know.
+        /// Flags that the kernel must understand.
         pub flags: u32,
-        /// Flags the kernel may ignore.
+        /// Flags that the kernel may ignore.
         pub optional_flags: u32,
         /// User address, or offset into the DMA-BUF.
         pub addr: u64,
@@ -327,7 +327,7 @@ header! {
         pub length: u64,
     }
 
-    /// Selects one of the two counts of a completion counter.
+    /// One of the two counts of a completion counter.
     pub enum IbUverbsCompCntrEntry = ib_uverbs_comp_cntr_entry: u32 {
         /// Successful completions.
         IB_UVERBS_COMP_CNTR_ENTRY_COMP = 0,
@@ -341,7 +341,7 @@ header! {
         IB_UVERBS_COMP_CNTR_MODIFY_OP_INC = 1,
     }
 
-    /// Operations of a queue pair counted by a completion counter.
+    /// Queue pair operations that a completion counter counts.
     pub flags IbUverbsQpAttachCompCntrOp = ib_uverbs_qp_attach_comp_cntr_op: u32 {
         IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_SEND = 1 << 0,
         IB_UVERBS_QP_ATTACH_COMP_CNTR_OP_RECV = 1 << 1,

@@ -14,9 +14,9 @@ header! {
         IB_USER_MAD_ABI_VERSION = 5,
     }
 
-    /// Header without P_Key index, for files without the index enabled.
+    /// Header without a P_Key index, for files that have not enabled the index.
     pub struct IbUserMadHdrOld = ib_user_mad_hdr_old {
-        /// Number of the agent.
+        /// Agent id.
         pub id: u32,
         /// 0, or `ETIMEDOUT` for a request without a response.
         pub status: u32,
@@ -24,7 +24,7 @@ header! {
         pub timeout_ms: u32,
         /// Number of retransmissions by the kernel.
         pub retries: u32,
-        /// Bytes of header and data.
+        /// Total size of header and data, in bytes.
         pub length: u32,
         /// Remote queue pair number.
         pub qpn: Be32,
@@ -34,11 +34,11 @@ header! {
         pub lid: Be16,
         /// Service level.
         pub sl: u8,
-        /// Low bits of the local LID.
+        /// Low bits of the local LID (path bits).
         pub path_bits: u8,
         /// Nonzero if the GRH fields are used.
         pub grh_present: u8,
-        /// Index in the port's GID table.
+        /// Index into the port's GID table.
         pub gid_index: u8,
         /// Hop limit, IPv4 TTL.
         pub hop_limit: u8,
@@ -50,9 +50,9 @@ header! {
         pub flow_label: Be32,
     }
 
-    /// Header of a management datagram.
+    /// Header of a management datagram, with a P_Key index.
     pub struct IbUserMadHdr = ib_user_mad_hdr {
-        /// Number of the agent.
+        /// Agent id.
         pub id: u32,
         /// 0, or `ETIMEDOUT` for a request without a response.
         pub status: u32,
@@ -60,7 +60,7 @@ header! {
         pub timeout_ms: u32,
         /// Number of retransmissions by the kernel.
         pub retries: u32,
-        /// Bytes of header and data.
+        /// Total size of header and data, in bytes.
         pub length: u32,
         /// Remote queue pair number.
         pub qpn: Be32,
@@ -70,11 +70,11 @@ header! {
         pub lid: Be16,
         /// Service level.
         pub sl: u8,
-        /// Low bits of the local LID.
+        /// Low bits of the local LID (path bits).
         pub path_bits: u8,
         /// Nonzero if the GRH fields are used.
         pub grh_present: u8,
-        /// Index in the port's GID table.
+        /// Index into the port's GID table.
         pub gid_index: u8,
         /// Hop limit, IPv4 TTL.
         pub hop_limit: u8,
@@ -84,7 +84,7 @@ header! {
         pub gid: [u8; 16],
         /// IPv6 flow label, 20 bits.
         pub flow_label: Be32,
-        /// Index in the P_Key table.
+        /// Index into the P_Key table.
         pub pkey_index: u16,
         /// Zero.
         pub reserved: [u8; 6],
@@ -97,25 +97,25 @@ header! {
         pub hdr: IbUserMadHdr,
     }
 
-    /// Number of C `long`s in the 128 bit method mask (64 bit `long`).
+    /// Number of C `long`s in the 128-bit method mask, for a 64-bit `long`.
     pub consts define: usize {
         IB_USER_MAD_LONGS_PER_METHOD_MASK = 2,
     }
 
     /// Argument of `IB_USER_MAD_REGISTER_AGENT`.
     pub struct IbUserMadRegReq = ib_user_mad_reg_req {
-        /// Number of the agent, set by the kernel.
+        /// Agent id, set by the kernel.
         pub id: u32,
-        /// 128 bits, one per method of the agent. C has an array of `long`s aligned to 4 bytes;
-        /// word order within a `long` is the machine's.
+        /// 128 bits, one per method of the agent. C has an array of `long`s aligned to 4 bytes, so
+        /// the order of the two words in a `long` depends on the machine's byte order.
         pub method_mask: [u32; 4],
-        /// Queue pair, 0 or 1.
+        /// Queue pair number, 0 or 1.
         pub qpn: u8,
-        /// Management class whose unsolicited datagrams are requested, 0 for none.
+        /// Management class whose unsolicited datagrams the agent receives, 0 for none.
         pub mgmt_class: u8,
         /// Version of `mgmt_class`.
         pub mgmt_class_version: u8,
-        /// Vendor, for the vendor classes 0x30 to 0x4f.
+        /// Vendor OUI, for the vendor classes 0x30 to 0x4f.
         pub oui: [u8; 3],
         /// Nonzero to use RMPP.
         pub rmpp_version: u8,
@@ -125,11 +125,11 @@ header! {
 
     /// Argument of `IB_USER_MAD_REGISTER_AGENT2`.
     pub struct IbUserMadRegReq2 = ib_user_mad_reg_req2 {
-        /// Number of the agent, set by the kernel.
+        /// Agent id, set by the kernel.
         pub id: u32,
-        /// Queue pair, 0 or 1.
+        /// Queue pair number, 0 or 1.
         pub qpn: u32,
-        /// Management class whose unsolicited datagrams are requested, 0 for none.
+        /// Management class whose unsolicited datagrams the agent receives, 0 for none.
         pub mgmt_class: u8,
         /// Version of `mgmt_class`.
         pub mgmt_class_version: u8,
@@ -137,9 +137,9 @@ header! {
         pub res: u16,
         /// `IB_USER_MAD_*` bits. The kernel's reply clears unknown ones.
         pub flags: u32,
-        /// One bit per method wanted.
+        /// One bit per requested method.
         pub method_mask: [u64; 2],
-        /// Vendor, for the vendor classes 0x30 to 0x4f.
+        /// Vendor OUI, for the vendor classes 0x30 to 0x4f.
         pub oui: u32,
         /// Nonzero to use RMPP.
         pub rmpp_version: u8,

@@ -19,13 +19,13 @@ header! {
         IB_PATH_BIDIRECTIONAL = IB_PATH_OUTBOUND | IB_PATH_INBOUND_REVERSE,
     }
 
-    /// A path record in wire format, with its uses.
+    /// A path record in wire format, with its usage flags.
     pub struct IbPathRecData = ib_path_rec_data {
         /// `IB_PATH_*` bits.
         pub flags: u32,
         /// Zero.
         pub reserved: u32,
-        /// The 64 bytes of the wire format, big-endian.
+        /// The 64-byte record in wire format, big-endian.
         pub path_rec: [u32; 16],
     }
 
@@ -67,7 +67,7 @@ header! {
         pub packet_life_time_selector: u8,
         /// 4.096 us times 2 to this power.
         pub packet_life_time: u8,
-        /// Order among several paths, 0 first.
+        /// Preference among several paths; 0 comes first.
         pub preference: u8,
     }
 
@@ -77,7 +77,7 @@ header! {
         pub id: Be64,
         /// Port offering the service.
         pub gid: [u8; 16],
-        /// P_Key to reach it with.
+        /// P_Key for reaching the service.
         pub pkey: Be16,
         /// Zero.
         pub reserved: [u8; 2],

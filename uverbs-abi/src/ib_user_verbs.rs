@@ -1,9 +1,9 @@
-//! `include/uapi/rdma/ib_user_verbs.h`: the original uverbs ABI, one command struct and one reply
-//! per verb.
+//! `include/uapi/rdma/ib_user_verbs.h`: the original uverbs ABI, with a command struct and a reply
+//! struct per verb.
 //!
 //! The structs travel in a `write()` to `/dev/infiniband/uverbsN` after an [`IbUverbsCmdHdr`]
 //! (and, for extended commands, an [`IbUverbsExCmdHdr`]), or inside the attributes of
-//! `UVERBS_METHOD_INVOKE_WRITE`. The newer ioctl methods share several replies. Driver data
+//! `UVERBS_METHOD_INVOKE_WRITE`. The newer ioctl methods reuse several reply structs. Driver data
 //! directly follows a struct. C has a flexible array there (`driver_data`), omitted here.
 //!
 //! Handles are the kernel's object numbers, valid on one open file. `response` is the user address
@@ -20,7 +20,7 @@ header! {
         IB_USER_VERBS_ABI_VERSION = 6,
     }
 
-    /// First number of the commands with only an extended form.
+    /// First number for commands that exist only in extended form.
     pub consts define: u32 {
         IB_USER_VERBS_CMD_THRESHOLD = 50,
     }
@@ -86,7 +86,7 @@ header! {
         IB_USER_VERBS_EX_CMD_MODIFY_CQ = 57,
     }
 
-    /// Placement of data by an RDMA FLUSH (IBTA A19.4.1.1).
+    /// Placement guarantee of an RDMA FLUSH (IBTA A19.4.1.1).
     pub flags IbPlacementType = ib_placement_type: u32 {
         /// Visible throughout the responder.
         IB_FLUSH_GLOBAL = 1 << 0,
@@ -106,7 +106,7 @@ header! {
     pub struct IbUverbsAsyncEventDesc = ib_uverbs_async_event_desc {
         /// `user_handle` of the object, or the port number.
         pub element: u64,
-        /// `ibv_event_type` number.
+        /// Event type, an `ibv_event_type` number.
         pub event_type: u32,
         /// Zero.
         pub reserved: u32,
@@ -128,28 +128,28 @@ header! {
         pub reserved: u32,
     }
 
-    /// Bits of [`IbUverbsCmdHdr::command`] for the command number.
+    /// Bits of [`IbUverbsCmdHdr::command`] that hold the command number.
     pub consts define: u32 {
         IB_USER_VERBS_CMD_COMMAND_MASK = 0xff,
     }
 
-    /// Bit of [`IbUverbsCmdHdr::command`] announcing an [`IbUverbsExCmdHdr`].
+    /// Bit of [`IbUverbsCmdHdr::command`] that announces an [`IbUverbsExCmdHdr`].
     pub consts define: u32 {
         IB_USER_VERBS_CMD_FLAG_EXTENDED = 0x8000_0000,
     }
 
-    /// Start of every command sent with `write()`. Lengths count 32 bit words, including the
+    /// Start of every command sent with `write()`. Lengths are in 32-bit words and include the
     /// headers.
     pub request IbUverbsCmdHdr = ib_uverbs_cmd_hdr {
         /// Command number and the extended bit.
         pub command: u32,
-        /// Length of the whole command (extended: of the core part in 8 byte words).
+        /// Length of the whole command; if extended, of its core part, in 64-bit words.
         pub in_words: u16,
-        /// Length of the reply buffer (extended: of the core part in 8 byte words).
+        /// Length of the reply buffer; if extended, of its core part, in 64-bit words.
         pub out_words: u16,
     }
 
-    /// Second header of extended commands. From here on, lengths count 64 bit words, excluding
+    /// Second header of extended commands. With it, lengths are in 64-bit words and exclude the
     /// headers.
     pub request IbUverbsExCmdHdr = ib_uverbs_ex_cmd_hdr {
         /// User address of the reply buffer.
@@ -162,7 +162,7 @@ header! {
         pub cmd_hdr_reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_GET_CONTEXT`].
+    /// Input to [`IB_USER_VERBS_CMD_GET_CONTEXT`].
     pub request IbUverbsGetContext = ib_uverbs_get_context {
         /// User address of the reply buffer.
         pub response: u64,
@@ -173,11 +173,11 @@ header! {
     pub struct IbUverbsGetContextResp = ib_uverbs_get_context_resp {
         /// New file descriptor for asynchronous events.
         pub async_fd: u32,
-        /// Completion vectors of the device.
+        /// Number of completion vectors of the device.
         pub num_comp_vectors: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_QUERY_DEVICE`].
+    /// Input to [`IB_USER_VERBS_CMD_QUERY_DEVICE`].
     pub request IbUverbsQueryDevice = ib_uverbs_query_device {
         /// User address of the reply buffer.
         pub response: u64,
@@ -191,77 +191,77 @@ header! {
         pub node_guid: Be64,
         /// GUID of the system containing the device.
         pub sys_image_guid: Be64,
-        /// Largest memory region in bytes.
+        /// Maximum size of a memory region, in bytes.
         pub max_mr_size: u64,
-        /// Bitmap of page sizes.
+        /// Bitmap of supported page sizes.
         pub page_size_cap: u64,
         /// IEEE OUI of the vendor.
         pub vendor_id: u32,
-        /// The vendor's id of the model.
+        /// Vendor-assigned id of the device model.
         pub vendor_part_id: u32,
         /// Hardware revision.
         pub hw_ver: u32,
-        /// Queue pairs.
+        /// Maximum number of queue pairs.
         pub max_qp: u32,
-        /// Work requests per queue.
+        /// Maximum number of work requests per queue.
         pub max_qp_wr: u32,
         /// Low half of [`IbUverbsDeviceCapFlags`].
         pub device_cap_flags: u32,
-        /// Scatter/gather elements per work request.
+        /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
-        /// Scatter/gather elements per RDMA read.
+        /// Maximum number of scatter/gather elements per RDMA read.
         pub max_sge_rd: u32,
-        /// Completion queues.
+        /// Maximum number of completion queues.
         pub max_cq: u32,
-        /// Completions per queue.
+        /// Maximum number of completions per queue.
         pub max_cqe: u32,
-        /// Memory regions.
+        /// Maximum number of memory regions.
         pub max_mr: u32,
-        /// Protection domains.
+        /// Maximum number of protection domains.
         pub max_pd: u32,
-        /// Reads and atomics served at once by one queue pair.
+        /// Maximum number of reads and atomics in progress as responder, per queue pair.
         pub max_qp_rd_atom: u32,
-        /// The same for an end-to-end context.
+        /// The same limit per end-to-end context.
         pub max_ee_rd_atom: u32,
-        /// Reads and atomics served at once by the device.
+        /// Maximum number of reads and atomics in progress as responder, for the whole device.
         pub max_res_rd_atom: u32,
-        /// Outstanding reads and atomics of one queue pair.
+        /// Maximum number of outstanding reads and atomics as requester, per queue pair.
         pub max_qp_init_rd_atom: u32,
-        /// The same for an end-to-end context.
+        /// The same limit per end-to-end context.
         pub max_ee_init_rd_atom: u32,
         /// `ibv_atomic_cap` number.
         pub atomic_cap: u32,
-        /// End-to-end contexts.
+        /// Maximum number of end-to-end contexts.
         pub max_ee: u32,
-        /// Reliable datagram domains.
+        /// Maximum number of reliable datagram domains.
         pub max_rdd: u32,
-        /// Memory windows.
+        /// Maximum number of memory windows.
         pub max_mw: u32,
-        /// Raw IPv6 queue pairs.
+        /// Maximum number of raw IPv6 queue pairs.
         pub max_raw_ipv6_qp: u32,
-        /// Raw Ethertype queue pairs.
+        /// Maximum number of raw Ethertype queue pairs.
         pub max_raw_ethy_qp: u32,
-        /// Multicast groups.
+        /// Maximum number of multicast groups.
         pub max_mcast_grp: u32,
-        /// Queue pairs per multicast group.
+        /// Maximum number of queue pairs per multicast group.
         pub max_mcast_qp_attach: u32,
-        /// Attachments to all multicast groups.
+        /// Maximum number of attachments to all multicast groups.
         pub max_total_mcast_qp_attach: u32,
-        /// Address handles.
+        /// Maximum number of address handles.
         pub max_ah: u32,
-        /// Fast memory regions. Current kernels have none.
+        /// Maximum number of fast memory regions, which current kernels lack.
         pub max_fmr: u32,
-        /// Maps per fast memory region.
+        /// Maximum number of maps per fast memory region.
         pub max_map_per_fmr: u32,
-        /// Shared receive queues.
+        /// Maximum number of shared receive queues.
         pub max_srq: u32,
-        /// Work requests per shared receive queue.
+        /// Maximum number of work requests per shared receive queue.
         pub max_srq_wr: u32,
-        /// Scatter/gather elements per receive of a shared receive queue.
+        /// Maximum number of scatter/gather elements per receive of a shared receive queue.
         pub max_srq_sge: u32,
-        /// Entries of the P_Key table.
+        /// Maximum number of P_Key table entries.
         pub max_pkeys: u16,
-        /// Time to acknowledge, 4.096 us times 2 to this power.
+        /// Maximum delay of an acknowledgement, 4.096 us times 2 to this power.
         pub local_ca_ack_delay: u8,
         /// Number of ports.
         pub phys_port_cnt: u8,
@@ -269,9 +269,9 @@ header! {
         pub reserved: [u8; 4],
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
     pub request IbUverbsExQueryDevice = ib_uverbs_ex_query_device {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Zero.
         pub reserved: u32,
@@ -283,7 +283,7 @@ header! {
         IB_UVERBS_ODP_SUPPORT_IMPLICIT = 1 << 1,
     }
 
-    /// Operations allowed on on-demand paged memory on one transport.
+    /// Operations that one transport supports on on-demand paged memory.
     pub flags IbUverbsOdpTransportCapBits = ib_uverbs_odp_transport_cap_bits: u32 {
         IB_UVERBS_ODP_SUPPORT_SEND = 1 << 0,
         IB_UVERBS_ODP_SUPPORT_RECV = 1 << 1,
@@ -305,7 +305,7 @@ header! {
         pub reserved: u32,
     }
 
-    /// On-demand paging by transport, bits of [`IbUverbsOdpTransportCapBits`].
+    /// On-demand paging support by transport, as bits of [`IbUverbsOdpTransportCapBits`].
     pub struct IbUverbsPerTransportCaps = ib_uverbs_odp_caps.per_transport_caps {
         /// Reliable connection.
         pub rc_odp_caps: u32,
@@ -317,11 +317,11 @@ header! {
 
     /// Receive side scaling capabilities.
     pub struct IbUverbsRssCaps = ib_uverbs_rss_caps {
-        /// Bitmap of queue pair types.
+        /// Bitmap of supported queue pair types.
         pub supported_qpts: u32,
-        /// Indirection tables.
+        /// Maximum number of indirection tables.
         pub max_rwq_indirection_tables: u32,
-        /// Entries of an indirection table.
+        /// Maximum number of entries per indirection table.
         pub max_rwq_indirection_table_size: u32,
         /// Zero.
         pub reserved: u32,
@@ -329,15 +329,15 @@ header! {
 
     /// Tag matching capabilities.
     pub struct IbUverbsTmCaps = ib_uverbs_tm_caps {
-        /// Largest rendezvous request in bytes.
+        /// Maximum size of a rendezvous request header, in bytes.
         pub max_rndv_hdr_size: u32,
-        /// Entries of the tag list.
+        /// Maximum number of entries in the tag list.
         pub max_num_tags: u32,
         /// Bit 0: rendezvous on reliable connections.
         pub flags: u32,
-        /// List operations outstanding.
+        /// Maximum number of outstanding list operations.
         pub max_ops: u32,
-        /// Scatter/gather elements per entry.
+        /// Maximum number of scatter/gather elements per tag list entry.
         pub max_sge: u32,
         /// Zero.
         pub reserved: u32,
@@ -345,23 +345,23 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
     pub struct IbUverbsExQueryDeviceResp = ib_uverbs_ex_query_device_resp {
-        /// The reply of the plain command.
+        /// Reply to the command without extensions.
         pub base: IbUverbsQueryDeviceResp,
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// On-demand paging.
         pub odp_caps: IbUverbsOdpCaps,
-        /// Valid bits of a completion timestamp.
+        /// Mask of the valid bits in a completion timestamp.
         pub timestamp_mask: u64,
-        /// Clock of the completion timestamps, kHz.
+        /// Frequency of the completion timestamp clock, in kHz.
         pub hca_core_clock: u64,
-        /// All of [`IbUverbsDeviceCapFlags`].
+        /// All bits of [`IbUverbsDeviceCapFlags`].
         pub device_cap_flags_ex: u64,
         /// Receive side scaling.
         pub rss_caps: IbUverbsRssCaps,
-        /// Receive work queues.
+        /// Maximum number of receive work queues.
         pub max_wq_type_rq: u32,
         /// [`IbUverbsRawPacketCaps`].
         pub raw_packet_caps: u32,
@@ -369,7 +369,7 @@ header! {
         pub tm_caps: IbUverbsTmCaps,
         /// Completion moderation.
         pub cq_moderation_caps: IbUverbsCqModerationCaps,
-        /// Device memory in bytes.
+        /// Size of the device memory, in bytes.
         pub max_dm_size: u64,
         /// On-demand paging on extended reliable connections, [`IbUverbsOdpTransportCapBits`].
         pub xrc_odp_caps: u32,
@@ -377,11 +377,11 @@ header! {
         pub reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_QUERY_PORT`].
+    /// Input to [`IB_USER_VERBS_CMD_QUERY_PORT`].
     pub request IbUverbsQueryPort = ib_uverbs_query_port {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
         /// Zero.
         pub reserved: [u8; 7],
@@ -391,15 +391,15 @@ header! {
     pub struct IbUverbsQueryPortResp = ib_uverbs_query_port_resp {
         /// [`IbUverbsQueryPortCapFlags`](crate::ib_user_ioctl_verbs::IbUverbsQueryPortCapFlags).
         pub port_cap_flags: u32,
-        /// Largest message in bytes.
+        /// Maximum message size, in bytes.
         pub max_msg_sz: u32,
-        /// Packets with a wrong P_Key.
+        /// Count of received packets with an invalid P_Key.
         pub bad_pkey_cntr: u32,
-        /// Packets with a wrong Q_Key.
+        /// Count of received packets with an invalid Q_Key.
         pub qkey_viol_cntr: u32,
-        /// Entries of the GID table.
+        /// Number of entries in the GID table.
         pub gid_tbl_len: u32,
-        /// Entries of the P_Key table.
+        /// Number of entries in the P_Key table.
         pub pkey_tbl_len: u16,
         /// Base LID.
         pub lid: u16,
@@ -407,27 +407,27 @@ header! {
         pub sm_lid: u16,
         /// `ibv_port_state` number.
         pub state: u8,
-        /// Largest MTU, `ibv_mtu` number.
+        /// Maximum MTU, an `ibv_mtu` number.
         pub max_mtu: u8,
-        /// MTU in use, `ibv_mtu` number.
+        /// Active MTU, an `ibv_mtu` number.
         pub active_mtu: u8,
-        /// LID mask control: how many low LID bits are free.
+        /// LID mask control: the number of low LID bits that the port ignores.
         pub lmc: u8,
-        /// Virtual lanes, IBTA code.
+        /// Maximum number of virtual lanes, IBTA code.
         pub max_vl_num: u8,
         /// Service level of the subnet manager.
         pub sm_sl: u8,
         /// Propagation delay of the subnet, 4.096 us times 2 to this power.
         pub subnet_timeout: u8,
-        /// Initialization done by the subnet manager.
+        /// Type of initialization performed by the subnet manager.
         pub init_type_reply: u8,
-        /// Lanes in use, IBTA code: 1, 2, 4, 8, 16 for 1, 4, 8, 12, 2 lanes.
+        /// Active link width, IBTA code: 1, 2, 4, 8, 16 for 1, 4, 8, 12, 2 lanes.
         pub active_width: u8,
         /// Link speed code per lane; see `active_speed_ex` of the ioctl method for wider codes.
         pub active_speed: u8,
-        /// Physical state, IBTA code: 5 is link up.
+        /// Physical state, IBTA code: 5 means link up.
         pub phys_state: u8,
-        /// 1 InfiniBand, 2 Ethernet.
+        /// Link layer: 1 for InfiniBand, 2 for Ethernet.
         pub link_layer: u8,
         /// [`IbUverbsQueryPortFlags`](crate::ib_user_ioctl_verbs::IbUverbsQueryPortFlags).
         pub flags: u8,
@@ -435,7 +435,7 @@ header! {
         pub reserved: u8,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_ALLOC_PD`].
+    /// Input to [`IB_USER_VERBS_CMD_ALLOC_PD`].
     pub request IbUverbsAllocPd = ib_uverbs_alloc_pd {
         /// User address of the reply buffer.
         pub response: u64,
@@ -447,19 +447,19 @@ header! {
         pub pd_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_DEALLOC_PD`].
+    /// Input to [`IB_USER_VERBS_CMD_DEALLOC_PD`].
     pub request IbUverbsDeallocPd = ib_uverbs_dealloc_pd {
         /// Handle of the protection domain.
         pub pd_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_OPEN_XRCD`].
+    /// Input to [`IB_USER_VERBS_CMD_OPEN_XRCD`].
     pub request IbUverbsOpenXrcd = ib_uverbs_open_xrcd {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Inode naming the domain, -1 for a private domain.
+        /// File descriptor whose inode names the domain, -1 for a private domain.
         pub fd: u32,
-        /// `O_CREAT`, `O_EXCL`.
+        /// `O_CREAT` and `O_EXCL` bits.
         pub oflags: u32,
     }
 
@@ -469,17 +469,17 @@ header! {
         pub xrcd_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_CLOSE_XRCD`].
+    /// Input to [`IB_USER_VERBS_CMD_CLOSE_XRCD`].
     pub request IbUverbsCloseXrcd = ib_uverbs_close_xrcd {
         /// Handle of the XRC domain.
         pub xrcd_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_REG_MR`].
+    /// Input to [`IB_USER_VERBS_CMD_REG_MR`].
     pub request IbUverbsRegMr = ib_uverbs_reg_mr {
         /// User address of the reply buffer.
         pub response: u64,
-        /// First byte, user address.
+        /// User address of the first byte.
         pub start: u64,
         /// Length in bytes.
         pub length: u64,
@@ -487,7 +487,7 @@ header! {
         pub hca_va: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// Rights, [`IbUverbsAccessFlags`](crate::ib_user_ioctl_verbs::IbUverbsAccessFlags).
+        /// Access rights, [`IbUverbsAccessFlags`](crate::ib_user_ioctl_verbs::IbUverbsAccessFlags).
         pub access_flags: u32,
     }
 
@@ -495,21 +495,21 @@ header! {
     pub struct IbUverbsRegMrResp = ib_uverbs_reg_mr_resp {
         /// Handle of the memory region.
         pub mr_handle: u32,
-        /// Key for local use of the memory.
+        /// Key for local access to the memory.
         pub lkey: u32,
-        /// Key for a peer's access to the memory.
+        /// Key for remote access to the memory.
         pub rkey: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_REREG_MR`].
+    /// Input to [`IB_USER_VERBS_CMD_REREG_MR`].
     pub request IbUverbsReregMr = ib_uverbs_rereg_mr {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the memory region.
         pub mr_handle: u32,
-        /// Properties to change: 1 translation, 2 protection domain, 4 access.
+        /// Properties to change: 1 for translation, 2 for protection domain, 4 for access.
         pub flags: u32,
-        /// First byte, user address.
+        /// User address of the first byte.
         pub start: u64,
         /// Length in bytes.
         pub length: u64,
@@ -517,32 +517,32 @@ header! {
         pub hca_va: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// Rights, [`IbUverbsAccessFlags`](crate::ib_user_ioctl_verbs::IbUverbsAccessFlags).
+        /// Access rights, [`IbUverbsAccessFlags`](crate::ib_user_ioctl_verbs::IbUverbsAccessFlags).
         pub access_flags: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_REREG_MR`].
     #[repr(align(8))]
     pub struct IbUverbsReregMrResp = ib_uverbs_rereg_mr_resp {
-        /// Key for local use of the memory.
+        /// Key for local access to the memory.
         pub lkey: u32,
-        /// Key for a peer's access to the memory.
+        /// Key for remote access to the memory.
         pub rkey: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_DEREG_MR`].
+    /// Input to [`IB_USER_VERBS_CMD_DEREG_MR`].
     pub request IbUverbsDeregMr = ib_uverbs_dereg_mr {
         /// Handle of the memory region.
         pub mr_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_ALLOC_MW`].
+    /// Input to [`IB_USER_VERBS_CMD_ALLOC_MW`].
     pub request IbUverbsAllocMw = ib_uverbs_alloc_mw {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// 1 or 2 (`ibv_mw_type`).
+        /// Memory window type, 1 or 2 (`ibv_mw_type`).
         pub mw_type: u8,
         /// Zero.
         pub reserved: [u8; 3],
@@ -553,17 +553,17 @@ header! {
     pub struct IbUverbsAllocMwResp = ib_uverbs_alloc_mw_resp {
         /// Handle of the memory window.
         pub mw_handle: u32,
-        /// Key for a peer's access to the memory.
+        /// Key for remote access to the memory.
         pub rkey: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_DEALLOC_MW`].
+    /// Input to [`IB_USER_VERBS_CMD_DEALLOC_MW`].
     pub request IbUverbsDeallocMw = ib_uverbs_dealloc_mw {
         /// Handle of the memory window.
         pub mw_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL`].
+    /// Input to [`IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL`].
     pub request IbUverbsCreateCompChannel = ib_uverbs_create_comp_channel {
         /// User address of the reply buffer.
         pub response: u64,
@@ -575,13 +575,13 @@ header! {
         pub fd: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_CREATE_CQ`].
+    /// Input to [`IB_USER_VERBS_CMD_CREATE_CQ`].
     pub request IbUverbsCreateCq = ib_uverbs_create_cq {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
-        /// Completions to make room for.
+        /// Requested capacity, in completions.
         pub cqe: u32,
         /// Completion vector (interrupt) of the CQ.
         pub comp_vector: u32,
@@ -599,17 +599,17 @@ header! {
         IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN = 1 << 1,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
     pub request IbUverbsExCreateCq = ib_uverbs_ex_create_cq {
-        /// Caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
-        /// Completions to make room for.
+        /// Requested capacity, in completions.
         pub cqe: u32,
         /// Completion vector (interrupt) of the CQ.
         pub comp_vector: u32,
         /// File descriptor of the completion channel, -1 for none.
         pub comp_channel: i32,
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// [`IbUverbsExCreateCqFlags`].
         pub flags: u32,
@@ -628,34 +628,34 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
     pub struct IbUverbsExCreateCqResp = ib_uverbs_ex_create_cq_resp {
-        /// The reply of the plain command.
+        /// Reply to the command without extensions.
         pub base: IbUverbsCreateCqResp,
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_RESIZE_CQ`].
+    /// Input to [`IB_USER_VERBS_CMD_RESIZE_CQ`].
     pub request IbUverbsResizeCq = ib_uverbs_resize_cq {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Completions to make room for.
+        /// Requested capacity, in completions.
         pub cqe: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_RESIZE_CQ`].
     #[repr(align(8))]
     pub struct IbUverbsResizeCqResp = ib_uverbs_resize_cq_resp {
-        /// Capacity in completions.
+        /// Capacity, in completions.
         pub cqe: u32,
         /// Zero.
         pub reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_POLL_CQ`].
+    /// Input to [`IB_USER_VERBS_CMD_POLL_CQ`].
     pub request IbUverbsPollCq = ib_uverbs_poll_cq {
         /// User address of the reply buffer.
         pub response: u64,
@@ -665,8 +665,8 @@ header! {
         pub ne: u32,
     }
 
-    /// The completed operation, [`IbUverbsWc::opcode`]. Receives have bit 7 set (`128`; `129` for
-    /// RDMA write with immediate).
+    /// The completed operation, [`IbUverbsWc::opcode`]. Receives have bit 7 set: `128`, or `129`
+    /// for RDMA write with immediate.
     pub enum IbUverbsWcOpcode = ib_uverbs_wc_opcode: u32 {
         IB_UVERBS_WC_SEND = 0,
         IB_UVERBS_WC_RDMA_WRITE = 1,
@@ -680,17 +680,17 @@ header! {
         IB_UVERBS_WC_ATOMIC_WRITE = 9,
     }
 
-    /// One work completion, which is also the element of rxe's mapped completion queue.
+    /// One work completion, also the element type of rxe's mapped completion queue.
     pub struct IbUverbsWc = ib_uverbs_wc {
-        /// Caller's cookie, returned in the completion.
+        /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
         /// `ibv_wc_status` number, 0 for success.
         pub status: u32,
         /// [`IbUverbsWcOpcode`]; undefined unless the status is success.
         pub opcode: u32,
-        /// Driver's own error code.
+        /// Vendor-specific error code.
         pub vendor_err: u32,
-        /// Bytes received, or read.
+        /// Number of bytes received or read.
         pub byte_len: u32,
         /// Immediate data or invalidated key, depending on `wc_flags`.
         pub ex: IbUverbsWcEx,
@@ -698,9 +698,9 @@ header! {
         pub qp_num: u32,
         /// Source queue pair of a datagram.
         pub src_qp: u32,
-        /// `ibv_wc_flags` bits: 1 GRH, 2 immediate, 4 checksum ok, 8 invalidated.
+        /// `ibv_wc_flags` bits: 1 GRH, 2 immediate, 4 checksum valid, 8 invalidated.
         pub wc_flags: u32,
-        /// Index in the P_Key table.
+        /// Index into the P_Key table.
         pub pkey_index: u16,
         /// Source LID.
         pub slid: u16,
@@ -708,7 +708,7 @@ header! {
         pub sl: u8,
         /// Low bits of a datagram's destination LID.
         pub dlid_path_bits: u8,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
         /// Zero.
         pub reserved: u8,
@@ -718,28 +718,28 @@ header! {
     pub union IbUverbsWcEx = ib_uverbs_wc.ex: u32 {
         /// Immediate data, big-endian as on the wire.
         pub imm_data: Be32 => as_imm_data, from_imm_data,
-        /// The remote key, to invalidate or already invalidated.
+        /// The remote key that was invalidated.
         pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
     }
 
-    /// Reply to [`IB_USER_VERBS_CMD_POLL_CQ`]; `count` times [`IbUverbsWc`] follows.
+    /// Reply to [`IB_USER_VERBS_CMD_POLL_CQ`]; `count` entries of [`IbUverbsWc`] follow.
     #[repr(align(8))]
     pub struct IbUverbsPollCqResp = ib_uverbs_poll_cq_resp {
-        /// Number of following completions.
+        /// Number of completions that follow.
         pub count: u32,
         /// Zero.
         pub reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`].
+    /// Input to [`IB_USER_VERBS_CMD_REQ_NOTIFY_CQ`].
     pub request IbUverbsReqNotifyCq = ib_uverbs_req_notify_cq {
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Nonzero to wake for solicited completions and errors only.
+        /// Nonzero to notify only about solicited completions and errors.
         pub solicited_only: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_DESTROY_CQ`].
+    /// Input to [`IB_USER_VERBS_CMD_DESTROY_CQ`].
     pub request IbUverbsDestroyCq = ib_uverbs_destroy_cq {
         /// User address of the reply buffer.
         pub response: u64,
@@ -763,7 +763,7 @@ header! {
         pub dgid: [u8; 16],
         /// IPv6 flow label, 20 bits.
         pub flow_label: u32,
-        /// Index of the source GID in the port's table.
+        /// Index of the source GID in the port's GID table.
         pub sgid_index: u8,
         /// Hop limit, IPv4 TTL.
         pub hop_limit: u8,
@@ -787,7 +787,7 @@ header! {
         pub static_rate: u8,
         /// Nonzero if the GRH fields are used (always on RoCE).
         pub is_global: u8,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
         /// Zero.
         pub reserved: u8,
@@ -795,13 +795,13 @@ header! {
 
     /// Queue pair attributes as the rdma_cm computes them (`RDMA_USER_CM_CMD_INIT_QP_ATTR`).
     pub struct IbUverbsQpAttr = ib_uverbs_qp_attr {
-        /// The given attributes.
+        /// Mask of the attributes that are set.
         pub qp_attr_mask: u32,
-        /// State, `ibv_qp_state` numbers.
+        /// Queue pair state, an `ibv_qp_state` number.
         pub qp_state: u32,
-        /// State assumed by the caller.
+        /// Current state, as assumed by the caller.
         pub cur_qp_state: u32,
-        /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
+        /// Path MTU as an `ibv_mtu` number, from 1 (256 bytes) to 5 (4096 bytes).
         pub path_mtu: u32,
         /// Path migration state, `ibv_mig_state` number.
         pub path_mig_state: u32,
@@ -813,7 +813,7 @@ header! {
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// Operations allowed to the peer.
+        /// Operations the peer may perform.
         pub qp_access_flags: u32,
         /// Address of the destination.
         pub ah_attr: IbUverbsAhAttr,
@@ -823,33 +823,33 @@ header! {
         pub max_send_wr: u32,
         /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
-        /// Scatter/gather elements per send.
+        /// Maximum number of scatter/gather elements per send.
         pub max_send_sge: u32,
-        /// Scatter/gather elements per receive.
+        /// Maximum number of scatter/gather elements per receive.
         pub max_recv_sge: u32,
-        /// Inline bytes per send.
+        /// Maximum inline data per send, in bytes.
         pub max_inline_data: u32,
-        /// Index in the P_Key table.
+        /// Index into the P_Key table.
         pub pkey_index: u16,
         /// P_Key index of the alternate path.
         pub alt_pkey_index: u16,
-        /// Nonzero for an event once the send queue has drained.
+        /// Nonzero to request an event once the send queue has drained.
         pub en_sqd_async_notify: u8,
         /// Nonzero while the send queue drains.
         pub sq_draining: u8,
-        /// Reads and atomics outstanding as requester.
+        /// Maximum number of outstanding reads and atomics as requester.
         pub max_rd_atomic: u8,
-        /// Reads and atomics served at once as responder.
+        /// Maximum number of reads and atomics in progress as responder.
         pub max_dest_rd_atomic: u8,
-        /// Delay requested from the peer when no receive is posted, IBTA code.
+        /// Minimum RNR NAK delay requested from the peer, IBTA code.
         pub min_rnr_timer: u8,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
-        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits forever.
+        /// Local ACK timeout, 4.096 us times 2 to this power; 0 means no timeout.
         pub timeout: u8,
-        /// Retries after a timeout or sequence error, 3 bits.
+        /// Number of retries after a timeout or sequence error, 3 bits.
         pub retry_cnt: u8,
-        /// Retries after receiver not ready; 7 retries forever.
+        /// Number of retries after receiver not ready; 7 means no limit.
         pub rnr_retry: u8,
         /// Port of the alternate path.
         pub alt_port_num: u8,
@@ -859,17 +859,17 @@ header! {
         pub reserved: [u8; 5],
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_CREATE_QP`].
+    /// Input to [`IB_USER_VERBS_CMD_CREATE_QP`].
     pub request IbUverbsCreateQp = ib_uverbs_create_qp {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// Handle of the CQ for sends.
+        /// Handle of the completion queue for sends.
         pub send_cq_handle: u32,
-        /// Handle of the CQ for receives.
+        /// Handle of the completion queue for receives.
         pub recv_cq_handle: u32,
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
@@ -877,13 +877,13 @@ header! {
         pub max_send_wr: u32,
         /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
-        /// Scatter/gather elements per send.
+        /// Maximum number of scatter/gather elements per send.
         pub max_send_sge: u32,
-        /// Scatter/gather elements per receive.
+        /// Maximum number of scatter/gather elements per receive.
         pub max_recv_sge: u32,
-        /// Inline bytes per send.
+        /// Maximum inline data per send, in bytes.
         pub max_inline_data: u32,
-        /// Nonzero if every send completes visibly.
+        /// Nonzero if every send generates a completion.
         pub sq_sig_all: u8,
         /// Type of queue pair, `ib_uverbs_qp_type`.
         pub qp_type: u8,
@@ -893,7 +893,8 @@ header! {
         pub reserved: u8,
     }
 
-    /// The given optional inputs of [`IbUverbsExCreateQp`], [`IbUverbsExCreateQp::comp_mask`].
+    /// Optional inputs present in [`IbUverbsExCreateQp`], bits of
+    /// [`IbUverbsExCreateQp::comp_mask`].
     pub flags IbUverbsCreateQpMask = ib_uverbs_create_qp_mask: u32 {
         /// [`IbUverbsExCreateQp::rwq_ind_tbl_handle`].
         IB_UVERBS_CREATE_QP_MASK_IND_TABLE = 1 << 0,
@@ -904,15 +905,15 @@ header! {
         IB_UVERBS_CREATE_QP_SUP_COMP_MASK = IbUverbsCreateQpMask::IB_UVERBS_CREATE_QP_MASK_IND_TABLE.0,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
     pub request IbUverbsExCreateQp = ib_uverbs_ex_create_qp {
-        /// Caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// Handle of the CQ for sends.
+        /// Handle of the completion queue for sends.
         pub send_cq_handle: u32,
-        /// Handle of the CQ for receives.
+        /// Handle of the completion queue for receives.
         pub recv_cq_handle: u32,
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
@@ -920,13 +921,13 @@ header! {
         pub max_send_wr: u32,
         /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
-        /// Scatter/gather elements per send.
+        /// Maximum number of scatter/gather elements per send.
         pub max_send_sge: u32,
-        /// Scatter/gather elements per receive.
+        /// Maximum number of scatter/gather elements per receive.
         pub max_recv_sge: u32,
-        /// Inline bytes per send.
+        /// Maximum inline data per send, in bytes.
         pub max_inline_data: u32,
-        /// Nonzero if every send completes visibly.
+        /// Nonzero if every send generates a completion.
         pub sq_sig_all: u8,
         /// Type of queue pair, `ib_uverbs_qp_type`.
         pub qp_type: u8,
@@ -934,21 +935,21 @@ header! {
         pub is_srq: u8,
         /// Zero.
         pub reserved: u8,
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Creation flags.
         pub create_flags: u32,
         /// Handle of the receive queue indirection table.
         pub rwq_ind_tbl_handle: u32,
-        /// Queue pair number to send with.
+        /// Source queue pair number of sent packets.
         pub source_qpn: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_OPEN_QP`].
+    /// Input to [`IB_USER_VERBS_CMD_OPEN_QP`].
     pub request IbUverbsOpenQp = ib_uverbs_open_qp {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -960,7 +961,7 @@ header! {
         pub reserved: [u8; 7],
     }
 
-    /// Reply to create QP and open QP: the number and the granted limits.
+    /// Reply to create QP and open QP: the queue pair number and the granted limits.
     pub struct IbUverbsCreateQpResp = ib_uverbs_create_qp_resp {
         /// Handle of the queue pair.
         pub qp_handle: u32,
@@ -970,11 +971,11 @@ header! {
         pub max_send_wr: u32,
         /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
-        /// Scatter/gather elements per send.
+        /// Maximum number of scatter/gather elements per send.
         pub max_send_sge: u32,
-        /// Scatter/gather elements per receive.
+        /// Maximum number of scatter/gather elements per receive.
         pub max_recv_sge: u32,
-        /// Inline bytes per send.
+        /// Maximum inline data per send, in bytes.
         pub max_inline_data: u32,
         /// Zero.
         pub reserved: u32,
@@ -982,11 +983,11 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
     pub struct IbUverbsExCreateQpResp = ib_uverbs_ex_create_qp_resp {
-        /// The reply of the plain command.
+        /// Reply to the command without extensions.
         pub base: IbUverbsCreateQpResp,
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
     }
 
@@ -1000,7 +1001,7 @@ header! {
         pub dlid: u16,
         /// Zero.
         pub reserved: u16,
-        /// Index of the source GID in the port's table.
+        /// Index of the source GID in the port's GID table.
         pub sgid_index: u8,
         /// Hop limit, IPv4 TTL.
         pub hop_limit: u8,
@@ -1014,17 +1015,17 @@ header! {
         pub static_rate: u8,
         /// Nonzero if the GRH fields are used (always on RoCE).
         pub is_global: u8,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_QUERY_QP`].
+    /// Input to [`IB_USER_VERBS_CMD_QUERY_QP`].
     pub request IbUverbsQueryQp = ib_uverbs_query_qp {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Mask of the attributes requested or given.
+        /// Mask of the requested attributes.
         pub attr_mask: u32,
     }
 
@@ -1039,11 +1040,11 @@ header! {
         pub max_send_wr: u32,
         /// Capacity of the receive queue, in work requests.
         pub max_recv_wr: u32,
-        /// Scatter/gather elements per send.
+        /// Maximum number of scatter/gather elements per send.
         pub max_send_sge: u32,
-        /// Scatter/gather elements per receive.
+        /// Maximum number of scatter/gather elements per receive.
         pub max_recv_sge: u32,
-        /// Inline bytes per send.
+        /// Maximum inline data per send, in bytes.
         pub max_inline_data: u32,
         /// Q_Key.
         pub qkey: u32,
@@ -1053,47 +1054,47 @@ header! {
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// Operations allowed to the peer.
+        /// Operations the peer may perform.
         pub qp_access_flags: u32,
-        /// Index in the P_Key table.
+        /// Index into the P_Key table.
         pub pkey_index: u16,
         /// P_Key index of the alternate path.
         pub alt_pkey_index: u16,
-        /// State, `ibv_qp_state` numbers.
+        /// Queue pair state, an `ibv_qp_state` number.
         pub qp_state: u8,
-        /// State assumed by the caller.
+        /// Current state, as assumed by the caller.
         pub cur_qp_state: u8,
-        /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
+        /// Path MTU as an `ibv_mtu` number, from 1 (256 bytes) to 5 (4096 bytes).
         pub path_mtu: u8,
         /// Path migration state, `ibv_mig_state` number.
         pub path_mig_state: u8,
         /// Nonzero while the send queue drains.
         pub sq_draining: u8,
-        /// Reads and atomics outstanding as requester.
+        /// Maximum number of outstanding reads and atomics as requester.
         pub max_rd_atomic: u8,
-        /// Reads and atomics served at once as responder.
+        /// Maximum number of reads and atomics in progress as responder.
         pub max_dest_rd_atomic: u8,
-        /// Delay requested from the peer when no receive is posted, IBTA code.
+        /// Minimum RNR NAK delay requested from the peer, IBTA code.
         pub min_rnr_timer: u8,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
-        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits forever.
+        /// Local ACK timeout, 4.096 us times 2 to this power; 0 means no timeout.
         pub timeout: u8,
-        /// Retries after a timeout or sequence error, 3 bits.
+        /// Number of retries after a timeout or sequence error, 3 bits.
         pub retry_cnt: u8,
-        /// Retries after receiver not ready; 7 retries forever.
+        /// Number of retries after receiver not ready; 7 means no limit.
         pub rnr_retry: u8,
         /// Port of the alternate path.
         pub alt_port_num: u8,
         /// ACK timeout of the alternate path.
         pub alt_timeout: u8,
-        /// Nonzero if every send completes visibly.
+        /// Nonzero if every send generates a completion.
         pub sq_sig_all: u8,
         /// Zero.
         pub reserved: [u8; 5],
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_MODIFY_QP`].
+    /// Input to [`IB_USER_VERBS_CMD_MODIFY_QP`].
     #[repr(align(8))]
     pub request IbUverbsModifyQp = ib_uverbs_modify_qp {
         /// Primary path.
@@ -1102,7 +1103,7 @@ header! {
         pub alt_dest: IbUverbsQpDest,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Mask of the attributes requested or given.
+        /// Mask of the attributes to change.
         pub attr_mask: u32,
         /// Q_Key.
         pub qkey: u32,
@@ -1112,35 +1113,35 @@ header! {
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// Operations allowed to the peer.
+        /// Operations the peer may perform.
         pub qp_access_flags: u32,
-        /// Index in the P_Key table.
+        /// Index into the P_Key table.
         pub pkey_index: u16,
         /// P_Key index of the alternate path.
         pub alt_pkey_index: u16,
-        /// State, `ibv_qp_state` numbers.
+        /// Queue pair state, an `ibv_qp_state` number.
         pub qp_state: u8,
-        /// State assumed by the caller.
+        /// Current state, as assumed by the caller.
         pub cur_qp_state: u8,
-        /// Path MTU, `ibv_mtu` numbers: 1 for 256 to 5 for 4096 bytes.
+        /// Path MTU as an `ibv_mtu` number, from 1 (256 bytes) to 5 (4096 bytes).
         pub path_mtu: u8,
         /// Path migration state, `ibv_mig_state` number.
         pub path_mig_state: u8,
-        /// Nonzero for an event once the send queue has drained.
+        /// Nonzero to request an event once the send queue has drained.
         pub en_sqd_async_notify: u8,
-        /// Reads and atomics outstanding as requester.
+        /// Maximum number of outstanding reads and atomics as requester.
         pub max_rd_atomic: u8,
-        /// Reads and atomics served at once as responder.
+        /// Maximum number of reads and atomics in progress as responder.
         pub max_dest_rd_atomic: u8,
-        /// Delay requested from the peer when no receive is posted, IBTA code.
+        /// Minimum RNR NAK delay requested from the peer, IBTA code.
         pub min_rnr_timer: u8,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
-        /// Local ACK timeout, 4.096 us times 2 to this power; 0 waits forever.
+        /// Local ACK timeout, 4.096 us times 2 to this power; 0 means no timeout.
         pub timeout: u8,
-        /// Retries after a timeout or sequence error, 3 bits.
+        /// Number of retries after a timeout or sequence error, 3 bits.
         pub retry_cnt: u8,
-        /// Retries after receiver not ready; 7 retries forever.
+        /// Number of retries after receiver not ready; 7 means no limit.
         pub rnr_retry: u8,
         /// Port of the alternate path.
         pub alt_port_num: u8,
@@ -1150,11 +1151,11 @@ header! {
         pub reserved: [u8; 2],
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
     pub request IbUverbsExModifyQp = ib_uverbs_ex_modify_qp {
-        /// The plain command.
+        /// Input to the command without extensions.
         pub base: IbUverbsModifyQp,
-        /// Rate limit of packet pacing, kbit/s.
+        /// Packet pacing rate limit, in kbit/s.
         pub rate_limit: u32,
         /// Zero.
         pub reserved: u32,
@@ -1162,13 +1163,13 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
     pub struct IbUverbsExModifyQpResp = ib_uverbs_ex_modify_qp_resp {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_DESTROY_QP`].
+    /// Input to [`IB_USER_VERBS_CMD_DESTROY_QP`].
     pub request IbUverbsDestroyQp = ib_uverbs_destroy_qp {
         /// User address of the reply buffer.
         pub response: u64,
@@ -1180,18 +1181,18 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_QP`].
     pub struct IbUverbsDestroyQpResp = ib_uverbs_destroy_qp_resp {
-        /// Events delivered by the kernel for the object. Wait for all of them before releasing
-        /// its memory.
+        /// Number of events the kernel delivered for the object. Wait for all of them before
+        /// freeing its memory.
         pub events_reported: u32,
     }
 
-    /// A scatter/gather element after the work requests of a post command.
+    /// A scatter/gather element. In a post command, these follow the work requests.
     pub struct IbUverbsSge = ib_uverbs_sge {
         /// User address of the first byte.
         pub addr: u64,
         /// Length in bytes.
         pub length: u32,
-        /// Key for local use of the memory.
+        /// Key for local access to the memory.
         pub lkey: u32,
     }
 
@@ -1217,17 +1218,17 @@ header! {
 
     /// A send work request of [`IbUverbsPostSend`].
     pub request IbUverbsSendWr = ib_uverbs_send_wr {
-        /// Caller's cookie, returned in the completion.
+        /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
-        /// Scatter/gather elements of the request.
+        /// Number of scatter/gather elements in the request.
         pub num_sge: u32,
         /// [`IbUverbsWrOpcode`].
         pub opcode: u32,
         /// `ibv_send_flags` bits.
         pub send_flags: u32,
-        /// By opcode.
+        /// Immediate data or remote key, depending on the opcode.
         pub ex: IbUverbsSendWrEx,
-        /// By opcode.
+        /// Operation-specific fields, depending on the opcode.
         pub wr: IbUverbsSendWrOp,
     }
 
@@ -1235,11 +1236,11 @@ header! {
     pub union IbUverbsSendWrEx = ib_uverbs_send_wr.ex: u32 {
         /// Immediate data, big-endian as on the wire.
         pub imm_data: Be32 => as_imm_data, from_imm_data,
-        /// The remote key, to invalidate or already invalidated.
+        /// The remote key to invalidate.
         pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
     }
 
-    /// Fields of the opcode beyond the common part.
+    /// Operation-specific fields of a send work request.
     pub union IbUverbsSendWrOp = ib_uverbs_send_wr.wr: u64 {
         /// RDMA read and write.
         pub rdma: IbUverbsSendWrRdma => as_rdma, from_rdma,
@@ -1249,11 +1250,11 @@ header! {
         pub ud: IbUverbsSendWrUd => as_ud, from_ud,
     }
 
-    /// Target of RDMA read and write.
+    /// Target of an RDMA read or write.
     pub struct IbUverbsSendWrRdma = ib_uverbs_send_wr.wr.rdma {
         /// Address at the peer.
         pub remote_addr: u64,
-        /// Key for a peer's access to the memory.
+        /// Key for remote access to the memory.
         pub rkey: u32,
         /// Zero.
         pub reserved: u32,
@@ -1267,7 +1268,7 @@ header! {
         pub compare_add: u64,
         /// Swap operand.
         pub swap: u64,
-        /// Key for a peer's access to the memory.
+        /// Key for remote access to the memory.
         pub rkey: u32,
         /// Zero.
         pub reserved: u32,
@@ -1275,7 +1276,7 @@ header! {
 
     /// Destination of a datagram.
     pub struct IbUverbsSendWrUd = ib_uverbs_send_wr.wr.ud {
-        /// Handle of the address handle.
+        /// Kernel handle of the AH.
         pub ah: u32,
         /// Destination queue pair number.
         pub remote_qpn: u32,
@@ -1285,84 +1286,87 @@ header! {
         pub reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_POST_SEND`]; work requests, then scatter/gather elements
+    /// Input to [`IB_USER_VERBS_CMD_POST_SEND`]; work requests and then scatter/gather elements
     /// follow.
     pub request IbUverbsPostSend = ib_uverbs_post_send {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Number of following work requests.
+        /// Number of work requests that follow.
         pub wr_count: u32,
-        /// Scatter/gather elements of all requests.
+        /// Total number of scatter/gather elements in all requests.
         pub sge_count: u32,
-        /// Size of each following work request, in bytes.
+        /// Size of each work request that follows, in bytes.
         pub wqe_size: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_POST_SEND`].
     pub struct IbUverbsPostSendResp = ib_uverbs_post_send_resp {
-        /// Number of work requests not posted, at the end of the list.
+        /// Position of the first work request that was not posted, counted from 1; 0 if none
+        /// failed.
         pub bad_wr: u32,
     }
 
     /// A receive work request of [`IbUverbsPostRecv`] and [`IbUverbsPostSrqRecv`].
     pub request IbUverbsRecvWr = ib_uverbs_recv_wr {
-        /// Caller's cookie, returned in the completion.
+        /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
-        /// Scatter/gather elements of the request.
+        /// Number of scatter/gather elements in the request.
         pub num_sge: u32,
         /// Zero.
         pub reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_POST_RECV`]; work requests, then scatter/gather elements
+    /// Input to [`IB_USER_VERBS_CMD_POST_RECV`]; work requests and then scatter/gather elements
     /// follow.
     pub request IbUverbsPostRecv = ib_uverbs_post_recv {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Number of following work requests.
+        /// Number of work requests that follow.
         pub wr_count: u32,
-        /// Scatter/gather elements of all requests.
+        /// Total number of scatter/gather elements in all requests.
         pub sge_count: u32,
-        /// Size of each following work request, in bytes.
+        /// Size of each work request that follows, in bytes.
         pub wqe_size: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_POST_RECV`].
     pub struct IbUverbsPostRecvResp = ib_uverbs_post_recv_resp {
-        /// Number of work requests not posted, at the end of the list.
+        /// Position of the first work request that was not posted, counted from 1; 0 if none
+        /// failed.
         pub bad_wr: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_POST_SRQ_RECV`]; work requests, then scatter/gather elements
+    /// Input to [`IB_USER_VERBS_CMD_POST_SRQ_RECV`]; work requests and then scatter/gather elements
     /// follow.
     pub request IbUverbsPostSrqRecv = ib_uverbs_post_srq_recv {
         /// User address of the reply buffer.
         pub response: u64,
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Number of following work requests.
+        /// Number of work requests that follow.
         pub wr_count: u32,
-        /// Scatter/gather elements of all requests.
+        /// Total number of scatter/gather elements in all requests.
         pub sge_count: u32,
-        /// Size of each following work request, in bytes.
+        /// Size of each work request that follows, in bytes.
         pub wqe_size: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_POST_SRQ_RECV`].
     pub struct IbUverbsPostSrqRecvResp = ib_uverbs_post_srq_recv_resp {
-        /// Number of work requests not posted, at the end of the list.
+        /// Position of the first work request that was not posted, counted from 1; 0 if none
+        /// failed.
         pub bad_wr: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_CREATE_AH`].
+    /// Input to [`IB_USER_VERBS_CMD_CREATE_AH`].
     pub request IbUverbsCreateAh = ib_uverbs_create_ah {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -1374,17 +1378,17 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_CREATE_AH`].
     pub struct IbUverbsCreateAhResp = ib_uverbs_create_ah_resp {
-        /// Handle of the address handle.
+        /// Kernel handle of the AH.
         pub ah_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_DESTROY_AH`].
+    /// Input to [`IB_USER_VERBS_CMD_DESTROY_AH`].
     pub request IbUverbsDestroyAh = ib_uverbs_destroy_ah {
-        /// Handle of the address handle.
+        /// Kernel handle of the AH.
         pub ah_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_ATTACH_MCAST`].
+    /// Input to [`IB_USER_VERBS_CMD_ATTACH_MCAST`].
     #[repr(align(8))]
     pub request IbUverbsAttachMcast = ib_uverbs_attach_mcast {
         /// GID of the group.
@@ -1397,7 +1401,7 @@ header! {
         pub reserved: u16,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_DETACH_MCAST`].
+    /// Input to [`IB_USER_VERBS_CMD_DETACH_MCAST`].
     #[repr(align(8))]
     pub request IbUverbsDetachMcast = ib_uverbs_detach_mcast {
         /// GID of the group.
@@ -1459,7 +1463,7 @@ header! {
         pub flags: u8,
     }
 
-    /// Flow specification: a packet matches if its IPV4 fields, under `mask`, equal `val`.
+    /// Flow specification: a packet matches if its IPv4 fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecIpv4 = ib_uverbs_flow_spec_ipv4 {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
@@ -1505,7 +1509,7 @@ header! {
         pub reserved: u8,
     }
 
-    /// Flow specification: a packet matches if its IPV6 fields, under `mask`, equal `val`.
+    /// Flow specification: a packet matches if its IPv6 fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecIpv6 = ib_uverbs_flow_spec_ipv6 {
         /// Type and size, also reachable in C as fields of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
@@ -1553,7 +1557,7 @@ header! {
 
     /// Fields matched by a flow specification: tunnel id.
     pub request IbUverbsFlowTunnelFilter = ib_uverbs_flow_tunnel_filter {
-        /// VXLAN VNI or the like.
+        /// Tunnel id, such as a VXLAN VNI.
         pub tunnel_id: Be32,
     }
 
@@ -1626,23 +1630,23 @@ header! {
     pub request IbUverbsFlowAttr = ib_uverbs_flow_attr {
         /// `ibv_flow_attr_type` number.
         pub r#type: u32,
-        /// Bytes of the following specifications.
+        /// Size of the specifications that follow, in bytes.
         pub size: u16,
-        /// Priority, 0 first.
+        /// Priority; 0 is the highest.
         pub priority: u16,
-        /// Number of following specifications.
+        /// Number of specifications that follow.
         pub num_of_specs: u8,
         /// Zero.
         pub reserved: [u8; 2],
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port: u8,
         /// `ibv_flow_flags` bits.
         pub flags: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
     pub request IbUverbsCreateFlow = ib_uverbs_create_flow {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Handle of the queue pair.
         pub qp_handle: u32,
@@ -1652,53 +1656,53 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
     pub struct IbUverbsCreateFlowResp = ib_uverbs_create_flow_resp {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Handle of the flow rule.
         pub flow_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_FLOW`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_DESTROY_FLOW`].
     pub request IbUverbsDestroyFlow = ib_uverbs_destroy_flow {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Handle of the flow rule.
         pub flow_handle: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_CREATE_SRQ`].
+    /// Input to [`IB_USER_VERBS_CMD_CREATE_SRQ`].
     pub request IbUverbsCreateSrq = ib_uverbs_create_srq {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// Capacity in work requests.
+        /// Capacity, in work requests.
         pub max_wr: u32,
-        /// Scatter/gather elements per work request.
+        /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
-        /// Raises an event when fewer receives than this are left.
+        /// Threshold: an event is raised when fewer receives than this are left.
         pub srq_limit: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_CREATE_XSRQ`]: a shared receive queue with a type.
+    /// Input to [`IB_USER_VERBS_CMD_CREATE_XSRQ`]: a shared receive queue with a type.
     pub request IbUverbsCreateXsrq = ib_uverbs_create_xsrq {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// [`IbUverbsSrqType`](crate::ib_user_ioctl_verbs::IbUverbsSrqType).
         pub srq_type: u32,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// Capacity in work requests.
+        /// Capacity, in work requests.
         pub max_wr: u32,
-        /// Scatter/gather elements per work request.
+        /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
-        /// Raises an event when fewer receives than this are left.
+        /// Threshold: an event is raised when fewer receives than this are left.
         pub srq_limit: u32,
-        /// Entries of the tag list.
+        /// Maximum number of entries in the tag list.
         pub max_num_tags: u32,
         /// Handle of the XRC domain.
         pub xrcd_handle: u32,
@@ -1710,28 +1714,28 @@ header! {
     pub struct IbUverbsCreateSrqResp = ib_uverbs_create_srq_resp {
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Capacity in work requests.
+        /// Capacity, in work requests.
         pub max_wr: u32,
-        /// Scatter/gather elements per work request.
+        /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
         /// Number of the shared receive queue.
         pub srqn: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_MODIFY_SRQ`].
+    /// Input to [`IB_USER_VERBS_CMD_MODIFY_SRQ`].
     #[repr(align(8))]
     pub request IbUverbsModifySrq = ib_uverbs_modify_srq {
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Mask of the attributes requested or given.
+        /// Mask of the attributes to change.
         pub attr_mask: u32,
-        /// Capacity in work requests.
+        /// Capacity, in work requests.
         pub max_wr: u32,
-        /// Raises an event when fewer receives than this are left.
+        /// Threshold: an event is raised when fewer receives than this are left.
         pub srq_limit: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_QUERY_SRQ`].
+    /// Input to [`IB_USER_VERBS_CMD_QUERY_SRQ`].
     pub request IbUverbsQuerySrq = ib_uverbs_query_srq {
         /// User address of the reply buffer.
         pub response: u64,
@@ -1743,17 +1747,17 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_QUERY_SRQ`].
     pub struct IbUverbsQuerySrqResp = ib_uverbs_query_srq_resp {
-        /// Capacity in work requests.
+        /// Capacity, in work requests.
         pub max_wr: u32,
-        /// Scatter/gather elements per work request.
+        /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
-        /// Raises an event when fewer receives than this are left.
+        /// Threshold: an event is raised when fewer receives than this are left.
         pub srq_limit: u32,
         /// Zero.
         pub reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
+    /// Input to [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
     pub request IbUverbsDestroySrq = ib_uverbs_destroy_srq {
         /// User address of the reply buffer.
         pub response: u64,
@@ -1765,26 +1769,26 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
     pub struct IbUverbsDestroySrqResp = ib_uverbs_destroy_srq_resp {
-        /// Events delivered by the kernel for the object. Wait for all of them before releasing
-        /// its memory.
+        /// Number of events the kernel delivered for the object. Wait for all of them before
+        /// freeing its memory.
         pub events_reported: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
     pub request IbUverbsExCreateWq = ib_uverbs_ex_create_wq {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// [`IbUverbsWqType`](crate::ib_user_ioctl_verbs::IbUverbsWqType).
         pub wq_type: u32,
-        /// Caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie, returned with events; never interpreted.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Capacity in work requests.
+        /// Capacity, in work requests.
         pub max_wr: u32,
-        /// Scatter/gather elements per work request.
+        /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
         /// [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
         pub create_flags: u32,
@@ -1794,23 +1798,23 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
     pub struct IbUverbsExCreateWqResp = ib_uverbs_ex_create_wq_resp {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
-        /// Capacity in work requests.
+        /// Capacity, in work requests.
         pub max_wr: u32,
-        /// Scatter/gather elements per work request.
+        /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
         /// Work queue number.
         pub wqn: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
     pub request IbUverbsExDestroyWq = ib_uverbs_ex_destroy_wq {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
@@ -1818,81 +1822,80 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
     pub struct IbUverbsExDestroyWqResp = ib_uverbs_ex_destroy_wq_resp {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
-        /// Events delivered by the kernel for the object. Wait for all of them before releasing
-        /// its memory.
+        /// Number of events the kernel delivered for the object. Wait for all of them before
+        /// freeing its memory.
         pub events_reported: u32,
         /// Zero.
         pub reserved: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_WQ`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_MODIFY_WQ`].
     pub request IbUverbsExModifyWq = ib_uverbs_ex_modify_wq {
-        /// Mask of the attributes requested or given.
+        /// Mask of the attributes to change.
         pub attr_mask: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
-        /// State, `ibv_wq_state` number.
+        /// Work queue state, an `ibv_wq_state` number.
         pub wq_state: u32,
-        /// State assumed by the caller.
+        /// Current state, as assumed by the caller.
         pub curr_wq_state: u32,
         /// [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
         pub flags: u32,
-        /// The flags that change.
+        /// Mask of the flags to change.
         pub flags_mask: u32,
     }
 
-    /// Largest log2 size of a receive queue indirection table.
+    /// log2 of the maximum size of a receive queue indirection table.
     pub consts define: u32 {
         IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE = 0x0d,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`]; `1 << log_ind_tbl_size` work queue
+    /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`]; `1 << log_ind_tbl_size` work queue
     /// handles follow.
     pub request IbUverbsExCreateRwqIndTable = ib_uverbs_ex_create_rwq_ind_table {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// log2 of the entries of the table.
+        /// log2 of the number of table entries.
         pub log_ind_tbl_size: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`].
     pub struct IbUverbsExCreateRwqIndTableResp = ib_uverbs_ex_create_rwq_ind_table_resp {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// Handle of the indirection table.
         pub ind_tbl_handle: u32,
-        /// Number of the table.
+        /// Indirection table number.
         pub ind_tbl_num: u32,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL`].
     pub request IbUverbsExDestroyRwqIndTable = ib_uverbs_ex_destroy_rwq_ind_table {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Handle of the indirection table.
         pub ind_tbl_handle: u32,
     }
 
-    /// The condition for completions to raise an event: after this many completions or
-    /// microseconds.
+    /// Completion moderation: an event is raised after this many completions or microseconds.
     pub request IbUverbsCqModeration = ib_uverbs_cq_moderation {
-        /// Completions per event.
+        /// Number of completions per event.
         pub cq_count: u16,
-        /// Microseconds until an event.
+        /// Number of microseconds until an event.
         pub cq_period: u16,
     }
 
-    /// Input of [`IB_USER_VERBS_EX_CMD_MODIFY_CQ`].
+    /// Input to [`IB_USER_VERBS_EX_CMD_MODIFY_CQ`].
     pub request IbUverbsExModifyCq = ib_uverbs_ex_modify_cq {
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Mask of the attributes requested or given.
+        /// Mask of the attributes to change.
         pub attr_mask: u32,
         /// The new moderation.
         pub attr: IbUverbsCqModeration,
@@ -1905,9 +1908,9 @@ header! {
         IB_DEVICE_NAME_MAX = 64,
     }
 
-    /// Device capabilities. The low 32 bits are [`IbUverbsQueryDeviceResp::device_cap_flags`], all
-    /// of them [`IbUverbsExQueryDeviceResp::device_cap_flags_ex`]. On old kernels, the missing
-    /// bits may be set but mean nothing.
+    /// Device capabilities. [`IbUverbsQueryDeviceResp::device_cap_flags`] holds the low 32 bits and
+    /// [`IbUverbsExQueryDeviceResp::device_cap_flags_ex`] all of them. Old kernels may set bits
+    /// that are missing here; those mean nothing.
     pub flags IbUverbsDeviceCapFlags = ib_uverbs_device_cap_flags: u64 {
         IB_UVERBS_DEVICE_RESIZE_MAX_WR = 1 << 0,
         IB_UVERBS_DEVICE_BAD_PKEY_CNTR = 1 << 1,
@@ -1939,7 +1942,7 @@ header! {
         IB_UVERBS_DEVICE_FLUSH_GLOBAL = 1 << 38,
         IB_UVERBS_DEVICE_FLUSH_PERSISTENT = 1 << 39,
         IB_UVERBS_DEVICE_ATOMIC_WRITE = 1 << 40,
-        /// A confidential guest whose DMA goes through bounce buffers.
+        /// The system is a confidential guest whose DMA goes through bounce buffers.
         IB_UVERBS_DEVICE_CC_DMA_BOUNCE = 1 << 41,
     }
 

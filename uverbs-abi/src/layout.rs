@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub struct Header {
     /// The header's path under `include/uapi`, e.g. `rdma/ib_user_verbs.h`.
     pub path: &'static str,
-    /// Its types and constants, in the header's order.
+    /// Types and constants, in the header's order.
     pub items: &'static [Item],
 }
 

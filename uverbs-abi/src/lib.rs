@@ -6,16 +6,16 @@
 //! | C | Rust |
 //! |---|---|
 //! | `struct ib_uverbs_wc` | [`IbUverbsWc`], `#[repr(C)]`, zerocopy's `FromBytes`, `IntoBytes` |
-//! | `struct ib_uverbs_alloc_pd` | [`IbUverbsAllocPd`], input of the kernel: no `FromBytes` |
+//! | `struct ib_uverbs_alloc_pd` | [`IbUverbsAllocPd`], input to the kernel: no `FromBytes` |
 //! | `enum ib_uverbs_wc_opcode` | [`IbUverbsWcOpcode`], a newtype keeping unknown numbers |
 //! | `enum ib_uverbs_access_flags` | [`IbUverbsAccessFlags`], bitflags keeping unknown bits |
-//! | ids, `#define`s, enums without name | constants, e.g. [`UVERBS_METHOD_QP_CREATE`] |
+//! | ids, `#define`s, unnamed enums | constants, e.g. [`UVERBS_METHOD_QP_CREATE`] |
 //! | `union` | words with typed conversions by value, e.g. `RxeSendWrOp::from_rdma` |
 //! | `__be16`, `__be32`, `__be64` | [`Be16`], [`Be32`], [`Be64`] |
 //! | flexible array member | omitted: the data after a struct is sent and read separately |
 //!
-//! Three modules have other contents: `macros` **the grammar of the `header!` blocks**, `endian`
-//! the big-endian integers, and `ioctl` the encoding of ioctl numbers.
+//! Three modules have other contents: `macros` has **the grammar of the `header!` blocks**,
+//! `endian` the big-endian integers, and `ioctl` the encoding of ioctl numbers.
 //!
 //! [`IbUverbsWc`]: ib_user_verbs::IbUverbsWc
 //! [`IbUverbsAllocPd`]: ib_user_verbs::IbUverbsAllocPd
@@ -71,7 +71,7 @@ mod macros;
 
 pub use endian::{Be16, Be32, Be64};
 
-/// Declares the modules of headers, plus `HEADERS` for the golden test.
+/// Declares the header modules and `HEADERS`, the list for the golden test.
 macro_rules! headers {
     ($( $(#[cfg($cfg:meta)])? $module:ident ),* $(,)?) => {
         $( $(#[cfg($cfg)])? pub mod $module; )*

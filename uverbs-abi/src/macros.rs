@@ -10,21 +10,20 @@
 //! | `pub flags Name = c_name: u32 { C_NAME = 1 << 0, .. }` | bitflags: unknown bits are kept |
 //! | `pub consts c_name: u16 { C_NAME = 0, .. }` | constants of the C enum |
 //!
-//! `consts anonymous` stands for C enums without a name, `consts define` for `#define`s.
+//! `consts anonymous` stands for unnamed C enums, `consts define` for `#define`s.
 //!
-//! Derives dominate the time to compile this crate. From zerocopy 0.8.32 on, `FromBytes` has four
-//! impls for each field and takes more than half of it, so a `request` lacks it, and Cargo.lock has
-//! 0.8.31. An input with an array of more than 32 elements is still a `struct`, because its
-//! `Default` comes from `FromBytes`.
-//! `KnownLayout` is only needed for borrowed views of bytes. No type derives it, because every user
-//! copies by value. Enums and flags have no zerocopy traits: their fields are integers, here as in
-//! C.
+//! Derives dominate this crate's compile time. Since zerocopy 0.8.32, `FromBytes` has four impls
+//! per field and takes more than half of that time. A `request` therefore lacks it, and Cargo.lock
+//! pins 0.8.31. An input with an array of more than 32 elements is still a `struct`, because its
+//! `Default` comes from `FromBytes`. `KnownLayout` is only needed for borrowed views of bytes. No
+//! type derives it, because every user copies by value. Enums and flags have no zerocopy traits,
+//! because fields of these types are integers, as in C.
 //!
 //! A type declared inside another one in C is named by its path: `ib_uverbs_send_wr.wr.rdma`. In a
 //! struct, `field: Type | other` means C's anonymous union has the second name `other` for the
 //! field. `field: Type [a b]` means C also accesses `a` and `b` of `Type` without naming the field.
-//! Fields named `_pad..` are padding, implicit in C. C's flexible array members are omitted;
-//! `#[repr(align(8))]` replaces one that raises the alignment.
+//! Fields named `_pad..` stand for padding that is implicit in C. C's flexible array members are
+//! omitted; where such a member raises the alignment, `#[repr(align(8))]` does so instead.
 
 /// Defines the types and constants of a kernel header. Also defines `LAYOUT`, their description for
 /// the golden test.

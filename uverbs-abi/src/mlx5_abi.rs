@@ -39,9 +39,9 @@ header! {
         MLX5_IB_UVERBS_ABI_VERSION = 1,
     }
 
-    /// Driver input of get context, first version.
+    /// Driver input to get context, first version.
     pub request Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
-        /// Doorbell registers (BlueFlame) to allocate.
+        /// Number of doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
         /// Number of registers not shared between queue pairs.
         pub num_low_latency_bfregs: u32,
@@ -58,15 +58,15 @@ header! {
         MLX5_IB_ALLOC_UCTX_DEVX = 1 << 0,
     }
 
-    /// Driver input of get context.
+    /// Driver input to get context.
     pub request Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
-        /// Doorbell registers (BlueFlame) to allocate.
+        /// Number of doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
         /// Number of registers not shared between queue pairs.
         pub num_low_latency_bfregs: u32,
         /// [`Mlx5IbAllocUctxV2Flags`].
         pub flags: u32,
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Newest CQE format supported by the library.
         pub max_cqe_version: u8,
@@ -80,7 +80,7 @@ header! {
         pub lib_caps: u64,
     }
 
-    /// The valid optional parts of the reply, [`Mlx5IbAllocUcontextResp::comp_mask`].
+    /// Optional fields present in the reply, bits of [`Mlx5IbAllocUcontextResp::comp_mask`].
     pub flags Mlx5IbAllocUcontextRespMask = mlx5_ib_alloc_ucontext_resp_mask: u32 {
         MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET = 1 << 0,
         MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY = 1 << 1,
@@ -90,7 +90,7 @@ header! {
         MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG = 1 << 5,
     }
 
-    /// Commands with driver data, [`Mlx5IbAllocUcontextResp::cmds_supp_uhw`].
+    /// Commands that carry driver data, [`Mlx5IbAllocUcontextResp::cmds_supp_uhw`].
     pub flags Mlx5UserCmdsSuppUhw = mlx5_user_cmds_supp_uhw: u8 {
         MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE = 1 << 0,
         MLX5_USER_CMDS_SUPP_UHW_CREATE_AH = 1 << 1,
@@ -117,31 +117,31 @@ header! {
 
     /// Driver reply to get context.
     pub struct Mlx5IbAllocUcontextResp = mlx5_ib_alloc_ucontext_resp {
-        /// Queue pairs of the device.
+        /// Maximum number of queue pairs of the device.
         pub qp_tab_size: u32,
-        /// Bytes of a BlueFlame register, both halves.
+        /// Size of a BlueFlame register (both halves), in bytes.
         pub bf_reg_size: u32,
-        /// Doorbell registers allocated.
+        /// Number of doorbell registers allocated.
         pub tot_bfregs: u32,
-        /// Cache line of the host, in bytes.
+        /// Cache line size of the host, in bytes.
         pub cache_line_size: u32,
-        /// Largest send WQE in bytes.
+        /// Maximum size of a send WQE, in bytes.
         pub max_sq_desc_sz: u16,
-        /// Largest receive WQE in bytes.
+        /// Maximum size of a receive WQE, in bytes.
         pub max_rq_desc_sz: u16,
-        /// WQE basic blocks (64 bytes) of a send queue.
+        /// Maximum number of WQE basic blocks (64 bytes) in a send queue.
         pub max_send_wqebb: u32,
-        /// Capacity of a receive queue, in work requests.
+        /// Maximum number of work requests in a receive queue.
         pub max_recv_wr: u32,
-        /// Work requests of a shared receive queue.
+        /// Maximum number of work requests in a shared receive queue.
         pub max_srq_recv_wr: u32,
         /// Number of ports.
         pub num_ports: u16,
         /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*` bits.
         pub flow_action_flags: u16,
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// CQE format in use; with 1, completions carry a user index.
         pub cqe_version: u8,
@@ -149,15 +149,15 @@ header! {
         pub cmds_supp_uhw: u8,
         /// [`Mlx5UserInlineMode`].
         pub eth_min_inline: u8,
-        /// Bitmap of clock page formats, `MLX5_IB_CLOCK_INFO_V1`.
+        /// Bitmap of supported clock page formats, `MLX5_IB_CLOCK_INFO_V1`.
         pub clock_info_versions: u8,
-        /// Offset of the device's clock in its page.
+        /// Offset of the device clock within its page, in bytes.
         pub hca_core_clock_offset: u64,
-        /// log2 of the bytes of a doorbell page.
+        /// log2 of the doorbell page size in bytes.
         pub log_uar_size: u32,
-        /// Doorbell pages per system page.
+        /// Number of doorbell pages per system page.
         pub num_uars_per_page: u32,
-        /// Doorbell registers available for later allocation.
+        /// Number of doorbell registers available for later allocation.
         pub num_dyn_bfregs: u32,
         /// Memory key for discarding writes.
         pub dump_fill_mkey: u32,
@@ -171,9 +171,9 @@ header! {
 
     /// TCP segmentation capabilities.
     pub struct Mlx5IbTsoCaps = mlx5_ib_tso_caps {
-        /// Largest payload in bytes.
+        /// Maximum payload, in bytes.
         pub max_tso: u32,
-        /// Bitmap of queue pair types.
+        /// Bitmap of supported queue pair types.
         pub supported_qpts: u32,
     }
 
@@ -196,7 +196,7 @@ header! {
 
     /// Completion compression capabilities.
     pub struct Mlx5IbCqeCompCaps = mlx5_ib_cqe_comp_caps {
-        /// Completions in one compressed block.
+        /// Maximum number of completions in one compressed block.
         pub max_num: u32,
         /// [`Mlx5IbCqeCompResFormat`].
         pub supported_format: u32,
@@ -207,13 +207,13 @@ header! {
         MLX5_IB_PP_SUPPORT_BURST = 1 << 0,
     }
 
-    /// Packet pacing capabilities; rates in kbit/s.
+    /// Packet pacing capabilities, with rates in kbit/s.
     pub struct Mlx5PacketPacingCaps = mlx5_packet_pacing_caps {
-        /// Slowest rate in kbit/s.
+        /// Minimum rate, in kbit/s.
         pub qp_rate_limit_min: u32,
-        /// Fastest rate in kbit/s.
+        /// Maximum rate, in kbit/s.
         pub qp_rate_limit_max: u32,
-        /// Bitmap of queue pair types.
+        /// Bitmap of supported queue pair types.
         pub supported_qpts: u32,
         /// [`Mlx5IbPacketPacingCapFlags`].
         pub cap_flags: u8,
@@ -228,7 +228,7 @@ header! {
         MLX5_IB_SUPPORT_EMPW = 1 << 2,
     }
 
-    /// Offloads with headers located by software, [`Mlx5IbSwParsingCaps::sw_parsing_offloads`].
+    /// Offloads that use headers located by software, [`Mlx5IbSwParsingCaps::sw_parsing_offloads`].
     pub flags Mlx5IbSwParsingOffloads = mlx5_ib_sw_parsing_offloads: u32 {
         MLX5_IB_SW_PARSING = 1 << 0,
         MLX5_IB_SW_PARSING_CSUM = 1 << 1,
@@ -239,31 +239,31 @@ header! {
     pub struct Mlx5IbSwParsingCaps = mlx5_ib_sw_parsing_caps {
         /// [`Mlx5IbSwParsingOffloads`].
         pub sw_parsing_offloads: u32,
-        /// Bitmap of queue pair types.
+        /// Bitmap of supported queue pair types.
         pub supported_qpts: u32,
     }
 
     /// Striding receive queue capabilities.
     pub struct Mlx5IbStridingRqCaps = mlx5_ib_striding_rq_caps {
-        /// Smallest stride, log2 of bytes.
+        /// log2 of the minimum stride in bytes.
         pub min_single_stride_log_num_of_bytes: u32,
-        /// Largest stride, log2 of bytes.
+        /// log2 of the maximum stride in bytes.
         pub max_single_stride_log_num_of_bytes: u32,
-        /// Fewest strides per WQE, log2.
+        /// log2 of the minimum number of strides per WQE.
         pub min_single_wqe_log_num_of_strides: u32,
-        /// Most strides per WQE, log2.
+        /// log2 of the maximum number of strides per WQE.
         pub max_single_wqe_log_num_of_strides: u32,
-        /// Bitmap of queue pair types.
+        /// Bitmap of supported queue pair types.
         pub supported_qpts: u32,
         /// Zero.
         pub reserved: u32,
     }
 
-    /// Capabilities of streams of a dynamically connected initiator.
+    /// Stream capabilities of a dynamically connected initiator.
     pub struct Mlx5IbDciStreamsCaps = mlx5_ib_dci_streams_caps {
-        /// Concurrent streams, log2.
+        /// log2 of the maximum number of concurrent streams.
         pub max_log_num_concurent: u8,
-        /// Streams allowed to fail before the QP does, log2.
+        /// log2 of the maximum number of streams that may fail before the QP does.
         pub max_log_num_errored: u8,
     }
 
@@ -276,7 +276,7 @@ header! {
         MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP = 1 << 4,
     }
 
-    /// Tunnels with stateless offloads, [`Mlx5IbQueryDeviceResp::tunnel_offloads_caps`].
+    /// Tunnel types with stateless offloads, [`Mlx5IbQueryDeviceResp::tunnel_offloads_caps`].
     pub flags Mlx5IbTunnelOffloads = mlx5_ib_tunnel_offloads: u32 {
         MLX5_IB_TUNNELED_OFFLOADS_VXLAN = 1 << 0,
         MLX5_IB_TUNNELED_OFFLOADS_GRE = 1 << 1,
@@ -287,9 +287,9 @@ header! {
 
     /// Driver reply to query device.
     pub struct Mlx5IbQueryDeviceResp = mlx5_ib_query_device_resp {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// TCP segmentation.
         pub tso_caps: Mlx5IbTsoCaps,
@@ -309,11 +309,11 @@ header! {
         pub striding_rq_caps: Mlx5IbStridingRqCaps,
         /// [`Mlx5IbTunnelOffloads`].
         pub tunnel_offloads_caps: u32,
-        /// Streams.
+        /// Streams of a dynamically connected initiator.
         pub dci_streams_caps: Mlx5IbDciStreamsCaps,
         /// Zero.
         pub reserved: u16,
-        /// Metadata register C0, matched by this port's rules.
+        /// Value and mask of metadata register C0 that this port's rules match.
         pub reg_c0: Mlx5IbUapiReg,
     }
 
@@ -324,21 +324,21 @@ header! {
         MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS = 1 << 2,
     }
 
-    /// Driver input of create CQ.
+    /// Driver input to create CQ.
     pub request Mlx5IbCreateCq = mlx5_ib_create_cq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// User address of the doorbell record.
         pub db_addr: u64,
-        /// Bytes of a CQE, 64 or 128.
+        /// CQE size in bytes, 64 or 128.
         pub cqe_size: u32,
         /// Nonzero for compressed completions.
         pub cqe_comp_en: u8,
-        /// [`Mlx5IbCqeCompResFormat`], one bit.
+        /// [`Mlx5IbCqeCompResFormat`] with one bit set.
         pub cqe_comp_res_format: u8,
         /// [`Mlx5IbCreateCqFlags`].
         pub flags: u16,
-        /// Doorbell page.
+        /// Index of the doorbell page.
         pub uar_page_index: u16,
         /// Zero.
         pub reserved0: u16,
@@ -354,11 +354,11 @@ header! {
         pub reserved: u32,
     }
 
-    /// Driver input of resize CQ.
+    /// Driver input to resize CQ.
     pub request Mlx5IbResizeCq = mlx5_ib_resize_cq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
-        /// Bytes of a CQE, 64 or 128.
+        /// CQE size in bytes, 64 or 128.
         pub cqe_size: u16,
         /// Zero.
         pub reserved0: u16,
@@ -366,7 +366,7 @@ header! {
         pub reserved1: u32,
     }
 
-    /// Driver input of create SRQ.
+    /// Driver input to create SRQ.
     pub request Mlx5IbCreateSrq = mlx5_ib_create_srq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
@@ -376,7 +376,7 @@ header! {
         pub flags: u32,
         /// Zero.
         pub reserved0: u32,
-        /// The queue's index in its completions.
+        /// User index, reported in the queue's completions.
         pub uidx: u32,
         /// Zero.
         pub reserved1: u32,
@@ -390,49 +390,49 @@ header! {
         pub reserved: u32,
     }
 
-    /// Streams of a dynamically connected initiator, as log2.
+    /// Stream counts of a dynamically connected initiator, as log2.
     pub request Mlx5IbCreateQpDciStreams = mlx5_ib_create_qp_dci_streams {
-        /// Concurrent streams, log2.
+        /// log2 of the number of concurrent streams.
         pub log_num_concurent: u8,
-        /// Streams allowed to fail before the QP does, log2.
+        /// log2 of the number of streams that may fail before the QP does.
         pub log_num_errored: u8,
     }
 
-    /// Driver input of create QP.
+    /// Driver input to create QP.
     pub request Mlx5IbCreateQp = mlx5_ib_create_qp {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// User address of the doorbell record.
         pub db_addr: u64,
-        /// Send WQE basic blocks (64 bytes), a power of two.
+        /// Number of send WQE basic blocks (64 bytes), a power of two.
         pub sq_wqe_count: u32,
-        /// Receive WQEs, a power of two.
+        /// Number of receive WQEs, a power of two.
         pub rq_wqe_count: u32,
-        /// log2 of the bytes of a receive WQE.
+        /// log2 of the receive WQE size in bytes.
         pub rq_wqe_shift: u32,
         /// `MLX5_QP_FLAG_*` bits.
         pub flags: u32,
-        /// The queue's index in its completions.
+        /// User index, reported in the queue's completions.
         pub uidx: u32,
-        /// Doorbell register.
+        /// Index of the doorbell register.
         pub bfreg_index: u32,
         /// User address of a raw packet QP's send buffer, or the access key of a dynamically
         /// connected target.
         pub sq_buf_addr: u64 | access_key,
         /// Enhanced connection establishment options.
         pub ece_options: u32,
-        /// Streams to request.
+        /// Requested streams.
         pub dci_streams: Mlx5IbCreateQpDciStreams,
         /// Zero.
         pub reserved: u16,
     }
 
-    /// Hash function of receive side scaling, [`Mlx5IbCreateQpRss::rx_hash_function`].
+    /// Hash function for receive side scaling, [`Mlx5IbCreateQpRss::rx_hash_function`].
     pub flags Mlx5RxHashFunctionFlags = mlx5_rx_hash_function_flags: u8 {
         MLX5_RX_HASH_FUNC_TOEPLITZ = 1 << 0,
     }
 
-    /// Header fields covered by the hash, [`Mlx5IbCreateQpRss::rx_hash_fields_mask`].
+    /// Header fields that the hash covers, [`Mlx5IbCreateQpRss::rx_hash_fields_mask`].
     pub flags Mlx5RxHashFields = mlx5_rx_hash_fields: u64 {
         MLX5_RX_HASH_SRC_IPV4 = 1 << 0,
         MLX5_RX_HASH_DST_IPV4 = 1 << 1,
@@ -446,25 +446,25 @@ header! {
         MLX5_RX_HASH_INNER = 1 << 31,
     }
 
-    /// Driver input of create QP for a receive side scaling QP.
+    /// Driver input to create QP for a receive side scaling QP.
     pub struct Mlx5IbCreateQpRss = mlx5_ib_create_qp_rss {
         /// [`Mlx5RxHashFields`].
         pub rx_hash_fields_mask: u64,
         /// [`Mlx5RxHashFunctionFlags`].
         pub rx_hash_function: u8,
-        /// Bytes of the key; Toeplitz only.
+        /// Length of the key in bytes; Toeplitz only.
         pub rx_key_len: u8,
         /// Zero.
         pub reserved: [u8; 6],
         /// The key; Toeplitz only.
         pub rx_hash_key: [u8; 128],
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// `MLX5_QP_FLAG_*` bits.
         pub flags: u32,
     }
 
-    /// The valid object numbers of the reply, [`Mlx5IbCreateQpResp::comp_mask`].
+    /// Object numbers present in the reply, bits of [`Mlx5IbCreateQpResp::comp_mask`].
     pub flags Mlx5IbCreateQpRespMask = mlx5_ib_create_qp_resp_mask: u32 {
         MLX5_IB_CREATE_QP_RESP_MASK_TIRN = 1 << 0,
         MLX5_IB_CREATE_QP_RESP_MASK_TISN = 1 << 1,
@@ -475,15 +475,15 @@ header! {
 
     /// Driver reply to create QP.
     pub struct Mlx5IbCreateQpResp = mlx5_ib_create_qp_resp {
-        /// Doorbell register.
+        /// Index of the doorbell register.
         pub bfreg_index: u32,
         /// Enhanced connection establishment options.
         pub ece_options: u32,
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Number of the transport interface receive.
+        /// Transport interface receive (TIR) number.
         pub tirn: u32,
-        /// Number of the transport interface send.
+        /// Transport interface send (TIS) number.
         pub tisn: u32,
         /// Receive queue number.
         pub rqn: u32,
@@ -491,15 +491,15 @@ header! {
         pub sqn: u32,
         /// Zero.
         pub reserved1: u32,
-        /// Device address of the transport interface receive.
+        /// Device address of the TIR.
         pub tir_icm_addr: u64,
     }
 
-    /// Driver input of alloc MW.
+    /// Driver input to alloc MW.
     pub request Mlx5IbAllocMw = mlx5_ib_alloc_mw {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Entries the window can refer to indirectly.
+        /// Number of entries that the window can reference indirectly.
         pub num_klms: u8,
         /// Zero.
         pub reserved1: u8,
@@ -507,30 +507,30 @@ header! {
         pub reserved2: u16,
     }
 
-    /// The given optional inputs, [`Mlx5IbCreateWq::comp_mask`].
+    /// Optional inputs present, bits of [`Mlx5IbCreateWq::comp_mask`].
     pub flags Mlx5IbCreateWqMask = mlx5_ib_create_wq_mask: u32 {
         MLX5_IB_CREATE_WQ_STRIDING_RQ = 1 << 0,
     }
 
-    /// Driver input of create WQ.
+    /// Driver input to create WQ.
     pub request Mlx5IbCreateWq = mlx5_ib_create_wq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// User address of the doorbell record.
         pub db_addr: u64,
-        /// Receive WQEs, a power of two.
+        /// Number of receive WQEs, a power of two.
         pub rq_wqe_count: u32,
-        /// log2 of the bytes of a receive WQE.
+        /// log2 of the receive WQE size in bytes.
         pub rq_wqe_shift: u32,
-        /// The queue's index in its completions.
+        /// User index, reported in the queue's completions.
         pub user_index: u32,
         /// [`MLX5_WQ_FLAG_SIGNATURE`].
         pub flags: u32,
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Stride, log2 of bytes.
+        /// log2 of the stride in bytes.
         pub single_stride_log_num_of_bytes: u32,
-        /// Strides per WQE, log2.
+        /// log2 of the number of strides per WQE.
         pub single_wqe_log_num_of_strides: u32,
         /// Nonzero to place packets 2 bytes into a stride, aligning IP headers.
         pub two_byte_shift_en: u32,
@@ -538,7 +538,7 @@ header! {
 
     /// Driver reply to create AH.
     pub struct Mlx5IbCreateAhResp = mlx5_ib_create_ah_resp {
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// Destination MAC address resolved by the kernel.
         pub dmac: [u8; 6],
@@ -546,26 +546,26 @@ header! {
         pub reserved: [u8; 6],
     }
 
-    /// Burst parameters of packet pacing.
+    /// Burst parameters for packet pacing.
     pub request Mlx5IbBurstInfo = mlx5_ib_burst_info {
-        /// Bytes in one burst.
+        /// Maximum size of a burst, in bytes.
         pub max_burst_sz: u32,
-        /// Usual packet in bytes.
+        /// Typical packet size, in bytes.
         pub typical_pkt_sz: u16,
         /// Zero.
         pub reserved: u16,
     }
 
-    /// Optional requests, [`Mlx5IbModifyQp::comp_mask`].
+    /// Optional inputs present, bits of [`Mlx5IbModifyQp::comp_mask`].
     pub flags Mlx5IbModifyQpMask = mlx5_ib_modify_qp_mask: u32 {
         MLX5_IB_MODIFY_QP_OOO_DP = 1 << 0,
     }
 
-    /// Driver input of modify QP.
+    /// Driver input to modify QP.
     pub request Mlx5IbModifyQp = mlx5_ib_modify_qp {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
-        /// Packet pacing bursts.
+        /// Burst parameters for packet pacing.
         pub burst_info: Mlx5IbBurstInfo,
         /// Enhanced connection establishment options.
         pub ece_options: u32,
@@ -573,7 +573,7 @@ header! {
 
     /// Driver reply to modify QP.
     pub struct Mlx5IbModifyQpResp = mlx5_ib_modify_qp_resp {
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// Number of the dynamically connected target.
         pub dctn: u32,
@@ -585,7 +585,7 @@ header! {
 
     /// Driver reply to create WQ.
     pub struct Mlx5IbCreateWqResp = mlx5_ib_create_wq_resp {
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// Zero.
         pub reserved: u32,
@@ -593,27 +593,27 @@ header! {
 
     /// Driver reply to create RWQ indirection table.
     pub struct Mlx5IbCreateRwqIndTblResp = mlx5_ib_create_rwq_ind_tbl_resp {
-        /// Bytes of the reply filled by the kernel.
+        /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// Zero.
         pub reserved: u32,
     }
 
-    /// Driver input of modify WQ.
+    /// Driver input to modify WQ.
     pub request Mlx5IbModifyWq = mlx5_ib_modify_wq {
-        /// The valid optional parts.
+        /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Zero.
         pub reserved: u32,
     }
 
-    /// The object to map: part of the page offset given to mmap of the uverbs device.
+    /// The object to map, encoded in the page offset passed to mmap on the uverbs device.
     pub enum Mlx5IbMmapCmd = mlx5_ib_mmap_cmd: u8 {
         MLX5_IB_MMAP_REGULAR_PAGE = 0,
         MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES = 1,
         MLX5_IB_MMAP_WC_PAGE = 2,
         MLX5_IB_MMAP_NC_PAGE = 3,
-        /// The device's clock register; 5 for compatibility with old libraries.
+        /// The device's clock register. Number 5 is kept for compatibility with old libraries.
         MLX5_IB_MMAP_CORE_CLOCK = 5,
         MLX5_IB_MMAP_ALLOC_WC = 6,
         MLX5_IB_MMAP_CLOCK_INFO = 7,
@@ -630,17 +630,17 @@ header! {
         MLX5_IB_CLOCK_INFO_V1 = 0,
     }
 
-    /// One counter of a flow.
+    /// One flow counter.
     pub request Mlx5IbFlowCountersDesc = mlx5_ib_flow_counters_desc {
-        /// The unit counted: 0 packets, 1 bytes.
+        /// Unit of the counter: 0 for packets, 1 for bytes.
         pub description: u32,
-        /// Index of this count among the values returned by reading the counters.
+        /// Index of this counter among the values returned by a read.
         pub index: u32,
     }
 
     /// The counters of one counters object.
     pub request Mlx5IbFlowCountersData = mlx5_ib_flow_counters_data {
-        /// User address of [`Mlx5IbFlowCountersDesc`]s.
+        /// User address of an array of [`Mlx5IbFlowCountersDesc`].
         pub counters_data: u64,
         /// Number of elements in `counters_data`.
         pub ncounters: u32,
@@ -648,10 +648,10 @@ header! {
         pub reserved: u32,
     }
 
-    /// Driver input of create flow; `ncounters_data` times [`Mlx5IbFlowCountersData`] follows.
+    /// Driver input to create flow; `ncounters_data` entries of [`Mlx5IbFlowCountersData`] follow.
     #[repr(align(8))]
     pub request Mlx5IbCreateFlow = mlx5_ib_create_flow {
-        /// Number of following elements.
+        /// Number of elements that follow.
         pub ncounters_data: u32,
         /// Zero.
         pub reserved: u32,

@@ -1,7 +1,8 @@
 //! `include/uapi/rdma/mlx5_user_ioctl_cmds.h`: objects, methods and attributes added by mlx5 to the
 //! uverbs ioctl.
 //!
-//! All ids lie in the driver namespace, from `0x1000` on. Each object and method counts them anew.
+//! All ids lie in the driver namespace, from `0x1000` on. Numbering restarts for each object and
+//! method.
 
 use crate::ib_user_ioctl_cmds::UVERBS_ID_DRIVER_NS_WITH_UHW;
 use crate::macros::header;
@@ -305,7 +306,7 @@ header! {
         MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS = 0x1000,
     }
 
-    /// Size of a flow match parameter, in 32 bit words.
+    /// Size of a flow match parameter, in 32-bit words.
     pub consts define: usize {
         MLX5_IB_DW_MATCH_PARAM = 0xA0,
     }

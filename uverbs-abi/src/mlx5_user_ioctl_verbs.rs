@@ -11,7 +11,7 @@ header! {
         MLX5_IB_UAPI_FLOW_ACTION_FLAGS_REQUIRE_METADATA = 1 << 0,
     }
 
-    /// Flow table of a rule, anchor or action.
+    /// Flow table type of a rule, anchor or action.
     pub enum Mlx5IbUapiFlowTableType = mlx5_ib_uapi_flow_table_type: u8 {
         MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX = 0,
         MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_TX = 1,
@@ -37,7 +37,7 @@ header! {
 
     /// Completion of an asynchronous DEVX command; its output follows.
     pub struct Mlx5IbUapiDevxAsyncCmdHdr = mlx5_ib_uapi_devx_async_cmd_hdr {
-        /// Caller's cookie, returned in the completion.
+        /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
     }
 
@@ -57,7 +57,7 @@ header! {
 
     /// A DEVX event; the EQE follows.
     pub struct Mlx5IbUapiDevxAsyncEventHdr = mlx5_ib_uapi_devx_async_event_hdr {
-        /// Caller's cookie of the subscription.
+        /// The caller's cookie for the subscription.
         pub cookie: u64,
     }
 
@@ -95,15 +95,15 @@ header! {
         pub mask: u32,
     }
 
-    /// Reply of mlx5's query port method.
+    /// Reply to mlx5's query port method.
     pub struct Mlx5IbUapiQueryPort = mlx5_ib_uapi_query_port {
         /// [`Mlx5IbUapiQueryPortFlags`].
         pub flags: u64,
         /// Vport number.
         pub vport: u16,
-        /// Device function behind the vport.
+        /// Id of the device function behind the vport.
         pub vport_vhca_id: u16,
-        /// Device function owning the switch.
+        /// Id of the device function that owns the switch.
         pub esw_owner_vhca_id: u16,
         /// Zero.
         pub rsvd0: u16,
@@ -111,7 +111,7 @@ header! {
         pub vport_steering_icm_rx: u64,
         /// Device address where steering of sent packets begins.
         pub vport_steering_icm_tx: u64,
-        /// Metadata register C0, matched by this port's rules.
+        /// Value and mask of metadata register C0 that this port's rules match.
         pub reg_c0: Mlx5IbUapiReg,
     }
 }

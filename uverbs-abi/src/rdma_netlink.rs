@@ -18,7 +18,7 @@ header! {
         RDMA_NL_RSVD = 3,
         /// Local services: the kernel queries user space for paths.
         RDMA_NL_LS = 4,
-        /// Devices: the messages sent by `rdma` of iproute2.
+        /// Devices: the messages sent by iproute2's `rdma`.
         RDMA_NL_NLDEV = 5,
         /// One past the last client.
         RDMA_NL_NUM_CLIENTS = 6,
@@ -41,7 +41,7 @@ header! {
 
     /// Flag of a port mapper message.
     pub consts anonymous: u32 {
-        /// Keep the port as it is.
+        /// Do not map the port.
         IWPM_FLAGS_NO_PORT_MAP = 1 << 0,
     }
 
@@ -100,7 +100,7 @@ header! {
         IWPM_NLA_RMANAGE_MAPPING_MAX = 5,
     }
 
-    /// Highest attribute number of a port mapper message.
+    /// Highest attribute number in a port mapper message.
     pub consts define: u16 {
         IWPM_NLA_MAPINFO_SEND_MAX = 3,
         IWPM_NLA_REMOVE_MAPPING_MAX = 3,
@@ -181,7 +181,7 @@ header! {
         RDMA_NODE_UNSPECIFIED = 7,
     }
 
-    /// Operation of [`RDMA_NL_LS`], the local service resolving paths for the kernel.
+    /// Operation of [`RDMA_NL_LS`], the local service that resolves paths for the kernel.
     pub consts anonymous: u16 {
         RDMA_NL_LS_OP_RESOLVE = 0,
         RDMA_NL_LS_OP_SET_TIMEOUT = 1,
@@ -194,7 +194,7 @@ header! {
         RDMA_NL_LS_F_ERR = 0x0100,
     }
 
-    /// The use of a resolved path, [`RdmaLsResolveHeader::path_use`].
+    /// Use of a resolved path, [`RdmaLsResolveHeader::path_use`].
     pub consts anonymous: u8 {
         LS_RESOLVE_PATH_USE_ALL = 0,
         LS_RESOLVE_PATH_USE_UNIDIRECTIONAL = 1,
@@ -209,9 +209,9 @@ header! {
 
     /// Family header of a [`RDMA_NL_LS_OP_RESOLVE`] request.
     pub struct RdmaLsResolveHeader = rdma_ls_resolve_header {
-        /// Device, NUL padded.
+        /// Device name, NUL padded.
         pub device_name: [u8; LS_DEVICE_NAME_MAX],
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
         /// `LS_RESOLVE_PATH_USE_*`.
         pub path_use: u8,
@@ -228,7 +228,7 @@ header! {
         RDMA_NLA_F_MANDATORY = 1 << 13,
     }
 
-    /// Bits of an attribute type for the number, without the three flags.
+    /// Bits of an attribute type that hold its number, without the three flags.
     pub consts define: u16 {
         RDMA_NLA_TYPE_MASK = 0x1fff,
     }
@@ -258,7 +258,7 @@ header! {
     /// Operation of [`RDMA_NL_NLDEV`], the device interface.
     pub consts rdma_nldev_command: u16 {
         RDMA_NLDEV_CMD_UNSPEC = 0,
-        /// Devices and their properties. Can dump.
+        /// Returns devices and their properties. Supports dump requests.
         RDMA_NLDEV_CMD_GET = 1,
         /// Renames a device, moves it to a net namespace, or sets DIM.
         RDMA_NLDEV_CMD_SET = 2,
@@ -266,37 +266,37 @@ header! {
         RDMA_NLDEV_CMD_NEWLINK = 3,
         /// Removes a software device.
         RDMA_NLDEV_CMD_DELLINK = 4,
-        /// Ports of a device. Can dump.
+        /// Returns the ports of a device. Supports dump requests.
         RDMA_NLDEV_CMD_PORT_GET = 5,
-        /// Settings of the whole subsystem.
+        /// Returns settings of the whole subsystem.
         RDMA_NLDEV_CMD_SYS_GET = 6,
         /// Changes settings of the whole subsystem.
         RDMA_NLDEV_CMD_SYS_SET = 7,
-        /// Counts of live objects per device. Can dump.
+        /// Returns the counts of live objects per device. Supports dump requests.
         RDMA_NLDEV_CMD_RES_GET = 9,
-        /// Queue pairs. Can dump.
+        /// Returns queue pairs. Supports dump requests.
         RDMA_NLDEV_CMD_RES_QP_GET = 10,
-        /// rdma_cm ids. Can dump.
+        /// Returns rdma_cm ids. Supports dump requests.
         RDMA_NLDEV_CMD_RES_CM_ID_GET = 11,
-        /// Completion queues. Can dump.
+        /// Returns completion queues. Supports dump requests.
         RDMA_NLDEV_CMD_RES_CQ_GET = 12,
-        /// Memory regions. Can dump.
+        /// Returns memory regions. Supports dump requests.
         RDMA_NLDEV_CMD_RES_MR_GET = 13,
-        /// Protection domains. Can dump.
+        /// Returns protection domains. Supports dump requests.
         RDMA_NLDEV_CMD_RES_PD_GET = 14,
-        /// The character device of a kind (`uverbs`, `umad`, `rdma_cm`), its ABI version and driver
-        /// id.
+        /// Returns the character device of a kind (`uverbs`, `umad`, `rdma_cm`), its ABI version
+        /// and driver id.
         RDMA_NLDEV_CMD_GET_CHARDEV = 15,
         RDMA_NLDEV_CMD_STAT_SET = 16,
-        /// Can dump.
+        /// Supports dump requests.
         RDMA_NLDEV_CMD_STAT_GET = 17,
         RDMA_NLDEV_CMD_STAT_DEL = 18,
         RDMA_NLDEV_CMD_RES_QP_GET_RAW = 19,
         RDMA_NLDEV_CMD_RES_CQ_GET_RAW = 20,
         RDMA_NLDEV_CMD_RES_MR_GET_RAW = 21,
-        /// User contexts. Can dump.
+        /// Returns user contexts. Supports dump requests.
         RDMA_NLDEV_CMD_RES_CTX_GET = 22,
-        /// Shared receive queues. Can dump.
+        /// Returns shared receive queues. Supports dump requests.
         RDMA_NLDEV_CMD_RES_SRQ_GET = 23,
         RDMA_NLDEV_CMD_STAT_GET_STATUS = 24,
         RDMA_NLDEV_CMD_RES_SRQ_GET_RAW = 25,
@@ -306,7 +306,7 @@ header! {
         RDMA_NLDEV_CMD_DELDEV = 27,
         /// Notification of a device event.
         RDMA_NLDEV_CMD_MONITOR = 28,
-        /// Can dump.
+        /// Supports dump requests.
         RDMA_NLDEV_CMD_FRMR_POOLS_GET = 29,
         RDMA_NLDEV_CMD_FRMR_POOLS_SET = 30,
         /// One past the last operation.
@@ -323,9 +323,9 @@ header! {
     pub consts rdma_nldev_attr: u16 {
         RDMA_NLDEV_ATTR_UNSPEC = 0,
         RDMA_NLDEV_ATTR_PAD = RDMA_NLDEV_ATTR_UNSPEC,
-        /// Index of the device, the key of most requests. `u32`.
+        /// Device index, the key in most requests. `u32`.
         RDMA_NLDEV_ATTR_DEV_INDEX = 1,
-        /// Name of the device. String.
+        /// Device name. String.
         RDMA_NLDEV_ATTR_DEV_NAME = 2,
         /// Port number from 1; in a [`RDMA_NLDEV_CMD_GET`] reply the number of ports. `u32`.
         RDMA_NLDEV_ATTR_PORT_INDEX = 3,
@@ -340,7 +340,7 @@ header! {
         RDMA_NLDEV_ATTR_SYS_IMAGE_GUID = 7,
         /// Subnet prefix in host byte order. `u64`.
         RDMA_NLDEV_ATTR_SUBNET_PREFIX = 8,
-        /// Local identifier, 16 bit except on Omni-Path. `u32`.
+        /// Local identifier, 16 bits except on Omni-Path. `u32`.
         RDMA_NLDEV_ATTR_LID = 9,
         /// Local identifier of the subnet manager. `u32`.
         RDMA_NLDEV_ATTR_SM_LID = 10,
@@ -378,7 +378,7 @@ header! {
         RDMA_NLDEV_ATTR_RES_TYPE = 26,
         /// State of the queue pair or rdma_cm id. `u8`.
         RDMA_NLDEV_ATTR_RES_STATE = 27,
-        /// Process that created the object; absent for the kernel's objects. `u32`.
+        /// Process that created the object; absent for kernel objects. `u32`.
         RDMA_NLDEV_ATTR_RES_PID = 28,
         /// Kernel module that created the object; absent for user objects. String.
         RDMA_NLDEV_ATTR_RES_KERN_NAME = 29,
@@ -493,7 +493,7 @@ header! {
         RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE = 83,
         /// `u8`.
         RDMA_NLDEV_ATTR_DEV_DIM = 84,
-        /// Bytes, shaped by the driver.
+        /// Bytes in a driver-specific format.
         RDMA_NLDEV_ATTR_RES_RAW = 85,
         /// Nested attributes.
         RDMA_NLDEV_ATTR_RES_CTX = 86,
@@ -559,7 +559,7 @@ header! {
         RDMA_NLDEV_ATTR_FRMR_POOL_PINNED_HANDLES = 116,
         /// `u64`.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY_KERNEL_VENDOR_KEY = 117,
-        /// Maximum number of these objects. `u64`.
+        /// Maximum number of objects of this kind. `u64`.
         RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_MAX = 118,
         /// One past the last attribute.
         RDMA_NLDEV_ATTR_MAX = 119,
@@ -569,7 +569,7 @@ header! {
     pub enum RdmaNlCounterMode = rdma_nl_counter_mode: u32 {
         /// Not bound.
         RDMA_COUNTER_MODE_NONE = 0,
-        /// Bound at creation, by the automatic mode's mask.
+        /// Bound at creation, according to the mask of the automatic mode.
         RDMA_COUNTER_MODE_AUTO = 1,
         /// Bound by request.
         RDMA_COUNTER_MODE_MANUAL = 2,
@@ -577,7 +577,7 @@ header! {
         RDMA_COUNTER_MODE_MAX = 3,
     }
 
-    /// Properties distinguishing queue pairs in the automatic mode,
+    /// Properties that distinguish queue pairs in automatic mode,
     /// [`RDMA_NLDEV_ATTR_STAT_AUTO_MODE_MASK`].
     pub flags RdmaNlCounterMask = rdma_nl_counter_mask: u32 {
         RDMA_COUNTER_MASK_QP_TYPE = 1 << 0,
@@ -590,7 +590,7 @@ header! {
         RDMA_DEVICE_TYPE_SMI = 1,
     }
 
-    /// The origin of a device's name, [`RDMA_NLDEV_ATTR_NAME_ASSIGN_TYPE`].
+    /// Origin of a device name, [`RDMA_NLDEV_ATTR_NAME_ASSIGN_TYPE`].
     pub enum RdmaNlNameAssignType = rdma_nl_name_assign_type: u8 {
         RDMA_NAME_ASSIGN_TYPE_UNKNOWN = 0,
         /// Given by user space.
@@ -616,7 +616,7 @@ pub const fn rdma_nl_get_client(r#type: u16) -> u16 {
     (r#type >> 10) & 0x3f
 }
 
-/// Returns the operation of a netlink message type, a number of its client.
+/// Returns the operation in a netlink message type, numbered by its client.
 ///
 /// C: the macro `RDMA_NL_GET_OP`.
 #[must_use]

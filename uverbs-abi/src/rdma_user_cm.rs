@@ -1,9 +1,9 @@
-//! `include/uapi/rdma/rdma_user_cm.h`: connection management by the commands of
+//! `include/uapi/rdma/rdma_user_cm.h`: connection management with commands to
 //! `/dev/infiniband/rdma_cm`.
 //!
 //! A command is a `write()` of an [`RdmaUcmCmdHdr`] and the command's struct. `response` is the
-//! user address of the reply buffer, `id` the kernel's number of a connection identifier, `uid` the
-//! caller's cookie for it.
+//! user address of the reply buffer, `id` the kernel's number for a connection identifier, and
+//! `uid` the caller's cookie for it.
 
 use crate::ib_user_sa::IbUserPathRec;
 use crate::ib_user_verbs::IbUverbsAhAttr;
@@ -60,20 +60,20 @@ header! {
         RDMA_PS_UDP = 0x0111,
     }
 
-    /// Start of every command. `in` and `out` are the sizes, in bytes, of the data after it and of
-    /// the reply buffer.
+    /// Start of every command. `in` and `out` are the sizes, in bytes, of the command's struct and
+    /// of the reply buffer.
     pub request RdmaUcmCmdHdr = rdma_ucm_cmd_hdr {
         /// `RDMA_USER_CM_CMD_*`.
         pub cmd: u32,
-        /// Bytes after this header.
+        /// Number of bytes after this header.
         pub r#in: u16,
-        /// Bytes of the reply buffer.
+        /// Size of the reply buffer, in bytes.
         pub out: u16,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_CREATE_ID`].
+    /// Input to [`RDMA_USER_CM_CMD_CREATE_ID`].
     pub request RdmaUcmCreateId = rdma_ucm_create_id {
-        /// Caller's cookie for the id.
+        /// The caller's cookie for the id.
         pub uid: u64,
         /// User address of the reply buffer.
         pub response: u64,
@@ -87,15 +87,15 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_CREATE_ID`].
     pub struct RdmaUcmCreateIdResp = rdma_ucm_create_id_resp {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_DESTROY_ID`].
+    /// Input to [`RDMA_USER_CM_CMD_DESTROY_ID`].
     pub request RdmaUcmDestroyId = rdma_ucm_destroy_id {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
@@ -103,26 +103,26 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_DESTROY_ID`].
     pub struct RdmaUcmDestroyIdResp = rdma_ucm_destroy_id_resp {
-        /// Events delivered by the kernel for the object. Wait for all of them before releasing
-        /// its memory.
+        /// Number of events the kernel delivered for the object. Wait for all of them before
+        /// freeing its memory.
         pub events_reported: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_BIND_IP`].
+    /// Input to [`RDMA_USER_CM_CMD_BIND_IP`].
     pub request RdmaUcmBindIp = rdma_ucm_bind_ip {
         /// User address of the reply buffer.
         pub response: u64,
         /// The address.
         pub addr: SockaddrIn6,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_BIND`].
+    /// Input to [`RDMA_USER_CM_CMD_BIND`].
     pub request RdmaUcmBind = rdma_ucm_bind {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
-        /// Valid bytes of `addr`.
+        /// Number of valid bytes in `addr`.
         pub addr_size: u16,
         /// Zero.
         pub reserved: u16,
@@ -130,27 +130,27 @@ header! {
         pub addr: KernelSockaddrStorage,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_RESOLVE_IP`].
+    /// Input to [`RDMA_USER_CM_CMD_RESOLVE_IP`].
     pub request RdmaUcmResolveIp = rdma_ucm_resolve_ip {
         /// Source address.
         pub src_addr: SockaddrIn6,
         /// Destination address.
         pub dst_addr: SockaddrIn6,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_RESOLVE_ADDR`].
+    /// Input to [`RDMA_USER_CM_CMD_RESOLVE_ADDR`].
     pub request RdmaUcmResolveAddr = rdma_ucm_resolve_addr {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
-        /// Valid bytes of `src_addr`.
+        /// Number of valid bytes in `src_addr`.
         pub src_size: u16,
-        /// Valid bytes of `dst_addr`.
+        /// Number of valid bytes in `dst_addr`.
         pub dst_size: u16,
         /// Zero.
         pub reserved: u32,
@@ -160,9 +160,9 @@ header! {
         pub dst_addr: KernelSockaddrStorage,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_RESOLVE_ROUTE`].
+    /// Input to [`RDMA_USER_CM_CMD_RESOLVE_ROUTE`].
     pub request RdmaUcmResolveRoute = rdma_ucm_resolve_route {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
@@ -176,11 +176,11 @@ header! {
         RDMA_USER_CM_QUERY_IB_SERVICE = 3,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_QUERY`].
+    /// Input to [`RDMA_USER_CM_CMD_QUERY`].
     pub request RdmaUcmQuery = rdma_ucm_query {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// `RDMA_USER_CM_QUERY_*`.
         pub option: u32,
@@ -196,9 +196,9 @@ header! {
         pub src_addr: SockaddrIn6,
         /// Destination address.
         pub dst_addr: SockaddrIn6,
-        /// Number of valid or following path records.
+        /// Number of path records.
         pub num_paths: u32,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
         /// Zero.
         pub reserved: [u8; 3],
@@ -213,15 +213,15 @@ header! {
     pub struct RdmaUcmQueryAddrResp = rdma_ucm_query_addr_resp {
         /// GUID of the device, big-endian despite its C type; 0 without a device.
         pub node_guid: u64,
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
         /// Zero.
         pub reserved: u8,
         /// P_Key, big-endian despite its C type.
         pub pkey: u16,
-        /// Valid bytes of `src_addr`.
+        /// Number of valid bytes in `src_addr`.
         pub src_size: u16,
-        /// Valid bytes of `dst_addr`.
+        /// Number of valid bytes in `dst_addr`.
         pub dst_size: u16,
         /// Source address.
         pub src_addr: KernelSockaddrStorage,
@@ -236,7 +236,7 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_QUERY`] with [`RDMA_USER_CM_QUERY_PATH`]; path records follow.
     pub struct RdmaUcmQueryPathResp = rdma_ucm_query_path_resp {
-        /// Number of valid or following path records.
+        /// Number of path records.
         pub num_paths: u32,
         /// Zero.
         pub reserved: u32,
@@ -246,7 +246,7 @@ header! {
     /// follow.
     #[repr(align(8))]
     pub struct RdmaUcmQueryIbServiceResp = rdma_ucm_query_ib_service_resp {
-        /// Number of following service records.
+        /// Number of service records that follow.
         pub num_service_recs: u32,
         /// Zero.
         pub reserved: u32,
@@ -258,23 +258,23 @@ header! {
         pub qp_num: u32,
         /// Q_Key.
         pub qkey: u32,
-        /// Bytes for the peer's application.
+        /// Private data for the peer's application.
         pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
-        /// Valid bytes of `private_data`.
+        /// Number of valid bytes in `private_data`.
         pub private_data_len: u8,
         /// Nonzero if the queue pair uses a shared receive queue.
         pub srq: u8,
-        /// Reads and atomics served at once.
+        /// Maximum number of reads and atomics in progress as responder.
         pub responder_resources: u8,
-        /// Reads and atomics outstanding.
+        /// Maximum number of outstanding reads and atomics as requester.
         pub initiator_depth: u8,
         /// Nonzero for end-to-end flow control.
         pub flow_control: u8,
-        /// Retries after a timeout, 3 bits.
+        /// Number of retries after a timeout, 3 bits.
         pub retry_count: u8,
-        /// Retries after receiver not ready; 7 retries forever.
+        /// Number of retries after receiver not ready; 7 means no limit.
         pub rnr_retry_count: u8,
-        /// Nonzero if the struct is given at all.
+        /// Nonzero if the struct is valid.
         pub valid: u8,
     }
 
@@ -286,9 +286,9 @@ header! {
         pub qkey: u32,
         /// Address of the destination.
         pub ah_attr: IbUverbsAhAttr,
-        /// Bytes for the peer's application.
+        /// Private data for the peer's application.
         pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
-        /// Valid bytes of `private_data`.
+        /// Number of valid bytes in `private_data`.
         pub private_data_len: u8,
         /// Zero.
         pub reserved: [u8; 7],
@@ -296,17 +296,17 @@ header! {
 
     /// Enhanced connection establishment options.
     pub struct RdmaUcmEce = rdma_ucm_ece {
-        /// Vendor defining the options.
+        /// Id of the vendor that defines the options.
         pub vendor_id: u32,
         /// The options.
         pub attr_mod: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_CONNECT`].
+    /// Input to [`RDMA_USER_CM_CMD_CONNECT`].
     pub request RdmaUcmConnect = rdma_ucm_connect {
         /// Parameters of the connection.
         pub conn_param: RdmaUcmConnParam,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
@@ -314,21 +314,21 @@ header! {
         pub ece: RdmaUcmEce,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_LISTEN`].
+    /// Input to [`RDMA_USER_CM_CMD_LISTEN`].
     pub request RdmaUcmListen = rdma_ucm_listen {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
-        /// Maximum number of waiting connection requests.
+        /// Maximum number of pending connection requests.
         pub backlog: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_ACCEPT`].
+    /// Input to [`RDMA_USER_CM_CMD_ACCEPT`].
     pub request RdmaUcmAccept = rdma_ucm_accept {
-        /// Caller's cookie for the id.
+        /// The caller's cookie for the id.
         pub uid: u64,
         /// Parameters of the connection.
         pub conn_param: RdmaUcmConnParam,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
@@ -336,72 +336,72 @@ header! {
         pub ece: RdmaUcmEce,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_REJECT`].
+    /// Input to [`RDMA_USER_CM_CMD_REJECT`].
     pub struct RdmaUcmReject = rdma_ucm_reject {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
-        /// Valid bytes of `private_data`.
+        /// Number of valid bytes in `private_data`.
         pub private_data_len: u8,
         /// Reject reason, IBTA code.
         pub reason: u8,
         /// Zero.
         pub reserved: [u8; 2],
-        /// Bytes for the peer's application.
+        /// Private data for the peer's application.
         pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_DISCONNECT`].
+    /// Input to [`RDMA_USER_CM_CMD_DISCONNECT`].
     pub request RdmaUcmDisconnect = rdma_ucm_disconnect {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_INIT_QP_ATTR`].
+    /// Input to [`RDMA_USER_CM_CMD_INIT_QP_ATTR`].
     pub request RdmaUcmInitQpAttr = rdma_ucm_init_qp_attr {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
-        /// State, `ibv_qp_state` numbers.
+        /// Queue pair state, an `ibv_qp_state` number.
         pub qp_state: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_NOTIFY`].
+    /// Input to [`RDMA_USER_CM_CMD_NOTIFY`].
     pub request RdmaUcmNotify = rdma_ucm_notify {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
-        /// `ibv_event_type` number.
+        /// Event type, an `ibv_event_type` number.
         pub event: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_JOIN_IP_MCAST`].
+    /// Input to [`RDMA_USER_CM_CMD_JOIN_IP_MCAST`].
     pub request RdmaUcmJoinIpMcast = rdma_ucm_join_ip_mcast {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie for the id.
+        /// The caller's cookie for the id.
         pub uid: u64,
         /// The address.
         pub addr: SockaddrIn6,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
     }
 
-    /// Modes of joining a multicast group, [`RdmaUcmJoinMcast::join_flags`].
+    /// Modes for joining a multicast group, [`RdmaUcmJoinMcast::join_flags`].
     pub consts anonymous: u16 {
         RDMA_MC_JOIN_FLAG_FULLMEMBER = 0,
         RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER = 1,
         RDMA_MC_JOIN_FLAG_RESERVED = 2,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_JOIN_MCAST`].
+    /// Input to [`RDMA_USER_CM_CMD_JOIN_MCAST`].
     pub request RdmaUcmJoinMcast = rdma_ucm_join_mcast {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Caller's cookie for the id.
+        /// The caller's cookie for the id.
         pub uid: u64,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
-        /// Valid bytes of `addr`.
+        /// Number of valid bytes in `addr`.
         pub addr_size: u16,
         /// `RDMA_MC_JOIN_FLAG_*`.
         pub join_flags: u16,
@@ -409,7 +409,7 @@ header! {
         pub addr: KernelSockaddrStorage,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_GET_EVENT`].
+    /// Input to [`RDMA_USER_CM_CMD_GET_EVENT`].
     pub request RdmaUcmGetEvent = rdma_ucm_get_event {
         /// User address of the reply buffer.
         pub response: u64,
@@ -417,11 +417,11 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_GET_EVENT`].
     pub struct RdmaUcmEventResp = rdma_ucm_event_resp {
-        /// Caller's cookie for the id.
+        /// The caller's cookie for the id.
         pub uid: u64,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
-        /// `rdma_cm_event_type` number.
+        /// Event type, an `rdma_cm_event_type` number.
         pub event: u32,
         /// 0, a negative errno, or a reject reason.
         pub status: u32,
@@ -435,11 +435,11 @@ header! {
 
     /// Parameters of the event; the port space determines the member.
     pub union RdmaUcmEventRespParam = rdma_ucm_event_resp.param: u32 {
-        /// Connected services.
+        /// Parameters for connected services.
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
-        /// Datagram services.
+        /// Parameters for datagram services.
         pub ud: RdmaUcmUdParam => as_ud, from_ud,
-        /// Two numbers, for events written by users.
+        /// Two numbers, for events written by user space.
         pub arg32: [u32; 2] => as_arg32, from_arg32,
     }
 
@@ -462,38 +462,38 @@ header! {
         RDMA_OPTION_IB_PATH = 1,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_SET_OPTION`].
+    /// Input to [`RDMA_USER_CM_CMD_SET_OPTION`].
     pub request RdmaUcmSetOption = rdma_ucm_set_option {
         /// User address of the value.
         pub optval: u64,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// `RDMA_OPTION_ID` or `RDMA_OPTION_IB`.
         pub level: u32,
-        /// Option of the given level.
+        /// Option within the given level.
         pub optname: u32,
-        /// Bytes of the value.
+        /// Size of the value, in bytes.
         pub optlen: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_MIGRATE_ID`].
+    /// Input to [`RDMA_USER_CM_CMD_MIGRATE_ID`].
     pub request RdmaUcmMigrateId = rdma_ucm_migrate_id {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
-        /// File the id comes from.
+        /// File descriptor of the channel that the id leaves.
         pub fd: u32,
     }
 
     /// Reply to [`RDMA_USER_CM_CMD_MIGRATE_ID`].
     pub struct RdmaUcmMigrateResp = rdma_ucm_migrate_resp {
-        /// Events delivered by the kernel for the object. Wait for all of them before releasing
-        /// its memory.
+        /// Number of events the kernel delivered for the object. Wait for all of them before
+        /// freeing its memory.
         pub events_reported: u32,
     }
 
-    /// The given fields of [`RdmaUcmIbService`], [`RdmaUcmIbService::flags`].
+    /// Fields set in [`RdmaUcmIbService`], bits of [`RdmaUcmIbService::flags`].
     pub consts anonymous: u32 {
         RDMA_USER_CM_IB_SERVICE_FLAG_ID = 1,
         RDMA_USER_CM_IB_SERVICE_FLAG_NAME = 2,
@@ -516,9 +516,9 @@ header! {
         pub reserved: u32,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE`].
+    /// Input to [`RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE`].
     pub struct RdmaUcmResolveIbService = rdma_ucm_resolve_ib_service {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
@@ -526,13 +526,13 @@ header! {
         pub ibs: RdmaUcmIbService,
     }
 
-    /// Input of [`RDMA_USER_CM_CMD_WRITE_CM_EVENT`]: an event for the caller's own id.
+    /// Input to [`RDMA_USER_CM_CMD_WRITE_CM_EVENT`]: an event for the caller's own id.
     pub request RdmaUcmWriteCmEvent = rdma_ucm_write_cm_event {
-        /// Kernel's number of the id.
+        /// The kernel's number for the id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
-        /// `rdma_cm_event_type` number.
+        /// Event type, an `rdma_cm_event_type` number.
         pub event: u32,
         /// Status of the event.
         pub status: u32,
@@ -542,9 +542,9 @@ header! {
 
     /// Parameters of the event.
     pub union RdmaUcmWriteCmEventParam = rdma_ucm_write_cm_event.param: u64 {
-        /// Connected services.
+        /// Parameters for connected services.
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
-        /// Datagram services.
+        /// Parameters for datagram services.
         pub ud: RdmaUcmUdParam => as_ud, from_ud,
         /// One number.
         pub arg: u64 => as_arg, from_arg,

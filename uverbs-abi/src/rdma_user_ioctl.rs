@@ -17,7 +17,7 @@ header! {
         IB_IOCTL_MAGIC = RDMA_IOCTL_MAGIC,
     }
 
-    /// ioctl request of umad.
+    /// umad ioctl request.
     pub consts define: u32 {
         IB_USER_MAD_REGISTER_AGENT = iowr(RDMA_IOCTL_MAGIC, 0x01, size_of::<IbUserMadRegReq>()),
         IB_USER_MAD_UNREGISTER_AGENT = iow(RDMA_IOCTL_MAGIC, 0x02, size_of::<u32>()),
@@ -25,7 +25,7 @@ header! {
         IB_USER_MAD_REGISTER_AGENT2 = iowr(RDMA_IOCTL_MAGIC, 0x04, size_of::<IbUserMadRegReq2>()),
     }
 
-    /// ioctl request of hfi1 (Omni-Path). The struct size is from hfi1's header on 64 bit.
+    /// hfi1 (Omni-Path) ioctl request. The struct size is from hfi1's header on 64-bit machines.
     pub consts define: u32 {
         HFI1_IOCTL_ASSIGN_CTXT = iowr(RDMA_IOCTL_MAGIC, 0xe1, 28),
         HFI1_IOCTL_CTXT_INFO = iow(RDMA_IOCTL_MAGIC, 0xe2, 40),

@@ -1,4 +1,4 @@
-//! `include/uapi/rdma/rdma_user_ioctl_cmds.h`: the frame of the uverbs ioctl.
+//! `include/uapi/rdma/rdma_user_ioctl_cmds.h`: the header and attributes of the uverbs ioctl.
 //!
 //! One call is an [`IbUverbsIoctlHdr`] naming an object and a method (ids in
 //! [`ib_user_ioctl_cmds`](crate::ib_user_ioctl_cmds)), directly followed by `num_attrs`
@@ -33,8 +33,8 @@ header! {
     pub struct IbUverbsAttr = ib_uverbs_attr {
         /// Id within the method.
         pub attr_id: u16,
-        /// Bytes of a pointer attribute or an array of ids; 0 for a handle. Up to 8 bytes of input
-        /// lie in `data` itself.
+        /// Size in bytes of a pointer attribute or an id array; 0 for a handle. Input of up to 8
+        /// bytes is stored in `data` itself.
         pub len: u16,
         /// `UVERBS_ATTR_F_*`.
         pub flags: u16,
@@ -52,7 +52,7 @@ header! {
         pub reserved: u16 => as_reserved, from_reserved,
     }
 
-    /// The given variant of an enum attribute.
+    /// The selected variant of an enum attribute.
     pub struct IbUverbsAttrEnumData = ib_uverbs_attr.attr_data.enum_data {
         /// The variant.
         pub elem_id: u8,
@@ -60,15 +60,15 @@ header! {
         pub reserved: u8,
     }
 
-    /// Start of a uverbs ioctl; `num_attrs` times [`IbUverbsAttr`] follows.
+    /// Start of a uverbs ioctl; `num_attrs` entries of [`IbUverbsAttr`] follow.
     pub struct IbUverbsIoctlHdr = ib_uverbs_ioctl_hdr {
-        /// Bytes of this header and all attributes.
+        /// Size of this header and all attributes, in bytes.
         pub length: u16,
-        /// `UVERBS_OBJECT_*` or a driver's.
+        /// `UVERBS_OBJECT_*`, or an object id of the driver.
         pub object_id: u16,
         /// Method of the object.
         pub method_id: u16,
-        /// Number of following attributes.
+        /// Number of attributes that follow.
         pub num_attrs: u16,
         /// Zero.
         pub reserved1: u64,

@@ -42,7 +42,7 @@ header! {
         pub dgid: RxeGid,
         /// IPv6 flow label, 20 bits.
         pub flow_label: u32,
-        /// Index of the source GID in the port's table.
+        /// Index of the source GID in the port's GID table.
         pub sgid_index: u8,
         /// Hop limit, IPv4 TTL.
         pub hop_limit: u8,
@@ -54,7 +54,7 @@ header! {
 
     /// Address vector: the path of a datagram's packets.
     pub struct RxeAv = rxe_av {
-        /// Port, from 1.
+        /// Port number, starting at 1.
         pub port_num: u8,
         /// `RXE_NETWORK_TYPE_*`.
         pub network_type: u8,
@@ -62,13 +62,13 @@ header! {
         pub dmac: [u8; 6],
         /// Global route.
         pub grh: RxeGlobalRoute,
-        /// Source.
+        /// Source address.
         pub sgid_addr: RxeAvAddr,
-        /// Destination.
+        /// Destination address.
         pub dgid_addr: RxeAvAddr,
     }
 
-    /// An IP address of source or destination, of the kind in `network_type`.
+    /// Source or destination IP address, of the family in `network_type`.
     pub union RxeAvAddr = rxe_av.sgid_addr: u32 {
         /// IPv4.
         pub _sockaddr_in: SockaddrIn => as_sockaddr_in, from_sockaddr_in,
@@ -78,7 +78,7 @@ header! {
 
     /// A send work request inside an [`RxeSendWqe`].
     pub struct RxeSendWr = rxe_send_wr {
-        /// Caller's cookie, returned in the completion.
+        /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
         /// Zero.
         pub reserved: u32,
@@ -86,9 +86,9 @@ header! {
         pub opcode: u32,
         /// `ibv_send_flags` bits: 1 fence, 2 signaled, 4 solicited, 8 inline.
         pub send_flags: u32,
-        /// By opcode.
+        /// Immediate data or remote key, depending on the opcode.
         pub ex: RxeSendWrEx,
-        /// By opcode.
+        /// Operation-specific fields, depending on the opcode.
         pub wr: RxeSendWrOp,
     }
 
@@ -96,11 +96,11 @@ header! {
     pub union RxeSendWrEx = rxe_send_wr.ex: u32 {
         /// Immediate data, big-endian as on the wire.
         pub imm_data: Be32 => as_imm_data, from_imm_data,
-        /// The remote key, to invalidate or already invalidated.
+        /// The remote key to invalidate.
         pub invalidate_rkey: u32 => as_invalidate_rkey, from_invalidate_rkey,
     }
 
-    /// Fields of the opcode beyond the common part.
+    /// Operation-specific fields of a send work request.
     pub union RxeSendWrOp = rxe_send_wr.wr: u64 {
         /// RDMA FLUSH.
         pub flush: RxeSendWrFlush => as_flush, from_flush,
@@ -120,7 +120,7 @@ header! {
         pub remote_addr: u64,
         /// Length in bytes.
         pub length: u32,
-        /// Key for a peer's access to the memory.
+        /// Key for remote access to the memory.
         pub rkey: u32,
         /// [`IbPlacementType`](crate::ib_user_verbs::IbPlacementType).
         pub r#type: u8,
@@ -130,11 +130,11 @@ header! {
         pub _pad: [u8; 6],
     }
 
-    /// Target of RDMA read, write and atomic write.
+    /// Target of an RDMA read, write or atomic write.
     pub struct RxeSendWrRdma = rxe_send_wr.wr.rdma {
         /// Address at the peer.
         pub remote_addr: u64,
-        /// Key for a peer's access to the memory.
+        /// Key for remote access to the memory.
         pub rkey: u32,
         /// Zero.
         pub reserved: u32,
@@ -148,7 +148,7 @@ header! {
         pub compare_add: u64,
         /// Swap operand.
         pub swap: u64,
-        /// Key for a peer's access to the memory.
+        /// Key for remote access to the memory.
         pub rkey: u32,
         /// Zero.
         pub reserved: u32,
@@ -160,7 +160,7 @@ header! {
         pub remote_qpn: u32,
         /// Q_Key of the datagram.
         pub remote_qkey: u32,
-        /// Index in the P_Key table.
+        /// Index into the P_Key table.
         pub pkey_index: u16,
         /// Zero.
         pub reserved: u16,
@@ -178,13 +178,13 @@ header! {
         pub addr: u64,
         /// Length in bytes.
         pub length: u64,
-        /// Key of the region below.
+        /// Local key of the region that the window is bound to.
         pub mr_lkey: u32,
-        /// Key of the window before the bind.
+        /// Remote key of the window before the bind.
         pub mw_rkey: u32,
-        /// Key of the window after the bind.
+        /// Remote key of the window after the bind.
         pub rkey: u32,
-        /// Rights of the window.
+        /// Access rights of the window.
         pub access: u32,
     }
 
@@ -194,33 +194,33 @@ header! {
         pub addr: u64,
         /// Length in bytes.
         pub length: u32,
-        /// Key for local use of the memory.
+        /// Key for local access to the memory.
         pub lkey: u32,
     }
 
     /// Offset and size for mapping a queue.
     pub struct Mminfo = mminfo {
-        /// Offset to give to mmap.
+        /// Offset to pass to mmap.
         pub offset: u64,
-        /// Bytes to map.
+        /// Number of bytes to map.
         pub size: u32,
         /// Padding.
         pub pad: u32,
     }
 
-    /// Scatter/gather state of a work queue element. `num_sge` times [`RxeSge`] follows, or inline
-    /// data, or (atomic write) an 8-byte operand.
+    /// Scatter/gather state of a work queue element. It is followed by `num_sge` entries of
+    /// [`RxeSge`], by inline data, or (for an atomic write) by an 8-byte operand.
     #[repr(align(8))]
     pub struct RxeDmaInfo = rxe_dma_info {
         /// Length of the whole message, in bytes.
         pub length: u32,
-        /// Bytes not sent yet; starts as `length`.
+        /// Number of bytes not yet sent; initially `length`.
         pub resid: u32,
-        /// Element in progress; starts as 0.
+        /// Index of the element in progress; initially 0.
         pub cur_sge: u32,
-        /// Scatter/gather elements of the request.
+        /// Number of scatter/gather elements in the request.
         pub num_sge: u32,
-        /// Byte in the current element; starts as 0.
+        /// Byte offset in the current element; initially 0.
         pub sge_offset: u32,
         /// Zero.
         pub reserved: u32,
@@ -230,43 +230,43 @@ header! {
     pub struct RxeSendWqe = rxe_send_wqe {
         /// The work request.
         pub wr: RxeSendWr,
-        /// Kernel's.
+        /// Used only by the kernel.
         pub status: u32,
-        /// Kernel's; starts as 0 (posted).
+        /// Used only by the kernel; initially 0 (posted).
         pub state: u32,
-        /// Remote address in progress; starts as the target's.
+        /// Remote address in progress; initially the target's address.
         pub iova: u64,
-        /// Kernel's.
+        /// Used only by the kernel.
         pub mask: u32,
-        /// Kernel's.
+        /// Used only by the kernel.
         pub first_psn: u32,
-        /// Kernel's.
+        /// Used only by the kernel.
         pub last_psn: u32,
-        /// Kernel's.
+        /// Used only by the kernel.
         pub ack_length: u32,
         /// Send sequence number, 24 bits.
         pub ssn: u32,
-        /// Kernel's; starts as 0.
+        /// Used only by the kernel; initially 0.
         pub has_rd_atomic: u32,
-        /// The scatter/gather state, followed by the list or the inline data.
+        /// Scatter/gather state, followed by the list or the inline data.
         pub dma: RxeDmaInfo,
     }
 
     /// Element of a receive queue; its scatter/gather list follows.
     pub struct RxeRecvWqe = rxe_recv_wqe {
-        /// Caller's cookie, returned in the completion.
+        /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
         /// Zero.
         pub reserved: u32,
         /// Zero.
         pub padding: u32,
-        /// The scatter/gather state, followed by the list.
+        /// Scatter/gather state, followed by the list.
         pub dma: RxeDmaInfo,
     }
 
     /// Driver reply to create AH.
     pub struct RxeCreateAhResp = rxe_create_ah_resp {
-        /// Number for `ah_num` in work requests.
+        /// Address handle number, for `ah_num` in work requests.
         pub ah_num: u32,
         /// Zero.
         pub reserved: u32,
@@ -274,27 +274,27 @@ header! {
 
     /// Driver reply to create CQ.
     pub struct RxeCreateCqResp = rxe_create_cq_resp {
-        /// Completion queue.
+        /// Mapping of the completion queue.
         pub mi: Mminfo,
     }
 
     /// Driver reply to resize CQ.
     pub struct RxeResizeCqResp = rxe_resize_cq_resp {
-        /// The new completion queue.
+        /// Mapping of the new completion queue.
         pub mi: Mminfo,
     }
 
     /// Driver reply to create QP.
     pub struct RxeCreateQpResp = rxe_create_qp_resp {
-        /// Receive queue.
+        /// Mapping of the receive queue.
         pub rq_mi: Mminfo,
-        /// Send queue.
+        /// Mapping of the send queue.
         pub sq_mi: Mminfo,
     }
 
     /// Driver reply to create SRQ.
     pub struct RxeCreateSrqResp = rxe_create_srq_resp {
-        /// Receive queue.
+        /// Mapping of the receive queue.
         pub mi: Mminfo,
         /// Number of the shared receive queue.
         pub srq_num: u32,
@@ -302,7 +302,7 @@ header! {
         pub reserved: u32,
     }
 
-    /// Driver input of modify SRQ.
+    /// Driver input to modify SRQ.
     pub struct RxeModifySrqCmd = rxe_modify_srq_cmd {
         /// User address where the kernel writes the new queue's [`Mminfo`].
         pub mmap_info_addr: u64,
@@ -310,21 +310,21 @@ header! {
 
     /// Start of every mapped queue; the elements follow.
     ///
-    /// Indices stay within `index_mask`, and one slot remains free. The queue is empty when they
-    /// are equal and full when the producer is one behind the consumer. Each has a separate cache
-    /// line.
+    /// Indices stay within `index_mask`, and one slot remains free. The queue is empty when the
+    /// indices are equal, and full when the producer is one behind the consumer. Each index has a
+    /// separate cache line.
     pub struct RxeQueueBuf = rxe_queue_buf {
-        /// log2 of the bytes from one element to the next.
+        /// log2 of the distance between elements, in bytes.
         pub log2_elem_size: u32,
-        /// Number of slots minus 1; slots are a power of two.
+        /// Number of slots minus 1; the number of slots is a power of two.
         pub index_mask: u32,
         /// Fills the cache line.
         pub pad_1: [u32; 30],
-        /// Slot to write next. Owned by the producer, read by the other side.
+        /// Slot to write next. Written by the producer, read by the other side.
         pub producer_index: u32,
         /// Fills the cache line.
         pub pad_2: [u32; 31],
-        /// Slot to read next. Owned by the consumer, read by the other side.
+        /// Slot to read next. Written by the consumer, read by the other side.
         pub consumer_index: u32,
         /// Fills the cache line.
         pub pad_3: [u32; 31],

@@ -1,4 +1,4 @@
-//! Socket addresses, as far as structs of this crate contain them. Other kernel headers define them
+//! The socket address structs used in this crate's structs. Other kernel headers define them
 //! (`linux/in.h`, `linux/in6.h`, `linux/socket.h`).
 
 use crate::endian::{Be16, Be32};
@@ -33,8 +33,8 @@ header! {
         pub sin6_scope_id: u32,
     }
 
-    /// Room for a socket address of any family: the bytes of the family's struct, starting with the
-    /// family.
+    /// Storage for a socket address of any family: the bytes of the family's struct, which starts
+    /// with the family number.
     #[repr(align(8))]
     pub struct KernelSockaddrStorage = __kernel_sockaddr_storage {
         /// Address family.

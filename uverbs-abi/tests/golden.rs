@@ -1,6 +1,6 @@
-//! Compares every type and constant of this crate with `golden/*.txt`, written by `cargo xtask abi`
-//! with a C compiler from the kernel's own headers. `xtask/src/abi/header.rs` describes the format
-//! of the files.
+//! Compares every type and constant of this crate with `golden/*.txt`, which `cargo xtask abi`
+//! writes with a C compiler from the kernel's own headers. `xtask/src/abi/header.rs` describes the
+//! file format.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -64,7 +64,7 @@ fn golden_of(header: &Header) -> Golden {
     Golden::parse(&text.unwrap_or_else(|| panic!("no golden file for {}", header.path)))
 }
 
-/// The contents of this crate, in the notation of the golden file.
+/// The contents of this crate, in the notation of the golden files.
 #[derive(Default)]
 struct Ours {
     /// The value and the width of its type.
