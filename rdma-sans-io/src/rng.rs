@@ -1,5 +1,5 @@
 //! [`Rng`]: a source of pseudorandom numbers. SplitMix64 is one 64-bit counter, mixed: good enough
-//! for tests, with a state that fits in a line of a bug report.
+//! for tests, and its state fits on one line of a bug report.
 //!
 //! It is not fastrand's generator, because a seed in a bug report or a regression test must give
 //! the same numbers in every version.
@@ -59,15 +59,15 @@ impl Rng {
         self.below(1_000_000) < u64::from(of.0)
     }
 
-    /// Returns one of `items`.
+    /// Returns one of `items`, chosen at random.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `items` is empty.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
