@@ -9,9 +9,9 @@
 //! The receiver therefore empties its socket first, which is cheap, and then handles some of the
 //! requests. Source addresses take turns, one request at a time. When the intake is full, the
 //! source with the most requests loses its oldest one, so that a flood displaces itself. Sources
-//! with equally many lose requests in turn. Senders repeat lost requests. Messages for existing
-//! connections do not wait, except behind a request of their source, because a peer's message that
-//! gives up a request must stay behind it.
+//! with equally many requests lose one in turn. Senders repeat lost requests. Messages for existing
+//! connections do not wait, except behind a request from their source, because a peer's message
+//! that gives up a request must stay behind it.
 //!
 //! ```
 //! use ib_cm::cm::{Address, Cm, Config};
@@ -37,7 +37,7 @@ use crate::shares::Shares;
 use crate::wire::mad::{Attribute, CLASS, Method};
 use crate::wire::{Mad, mad};
 
-/// Requests that wait to be handled, and later messages of their senders.
+/// Requests that wait to be handled, and later messages from the same senders.
 #[derive(Debug)]
 pub struct Intake {
     waiting: Shares<(Address, Mad)>,
@@ -46,13 +46,13 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Returns an empty intake with room for `capacity` requests, at least 1.
+    /// Returns an empty intake with capacity for `capacity` requests, at least 1.
     pub fn new(capacity: usize) -> Self {
         Self { waiting: Shares::default(), capacity: capacity.max(1), displaced: 0 }
     }
 
-    /// Takes a datagram if it is a request for a connection or a service, or if another datagram of
-    /// its source waits. Returns whether it did. The caller handles any other datagram at once.
+    /// Keeps a datagram if it requests a connection or a service, or if another datagram from its
+    /// source is waiting. Returns whether it did. The caller handles any other datagram at once.
     pub fn sort(&mut self, from: &Address, mad: &Mad) -> bool {
         if !is_request(mad) && self.waiting.count(&from.remote) == 0 {
             return false;
@@ -60,12 +60,12 @@ impl Intake {
         if self.waiting.len() >= self.capacity && self.waiting.pop_greediest().is_some() {
             self.displaced += 1;
         }
-        // A datagram without memory is lost, like one that a socket has no room for.
+        // A datagram is lost if memory is missing, as it is when a socket's buffer is full.
         self.waiting.try_push(from.remote, (*from, *mad));
         true
     }
 
-    /// Takes the oldest datagram of the source whose turn it is.
+    /// Removes and returns the oldest datagram of the source whose turn it is.
     pub fn take(&mut self) -> Option<(Address, Mad)> {
         self.waiting.pop_in_turn()
     }
@@ -75,12 +75,12 @@ impl Intake {
         self.waiting.is_empty()
     }
 
-    /// Returns the number of requests that wait.
+    /// Returns the number of waiting requests.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns the number of requests that were dropped for others.
+    /// Returns the number of requests dropped in favour of others.
     pub fn displaced(&self) -> u64 {
         self.displaced
     }
@@ -142,7 +142,7 @@ mod tests {
         for (from, mad) in &requests {
             intake.sort(from, mad);
         }
-        // The first one of host 1, and then the first one of host 2.
+        // Host 1 loses its first request, then host 2 its first.
         let kept: Vec<_> = core::iter::from_fn(|| intake.take()).map(|(_, mad)| mad).collect();
         assert_eq!(kept, [requests[2].1, requests[3].1, requests[4].1]);
         assert_eq!(intake.displaced(), 2);
@@ -161,15 +161,15 @@ mod tests {
         cm.sidr_request(Time(0), &SidrParams::new(Address::gsi(host(1), BOB), SERVICE)).unwrap();
         let request = cm.poll_transmit().unwrap().mad;
         assert!(intake.sort(&from, &request));
-        // Behind the request: it may end it.
+        // It waits behind the request, because it may end it.
         mad[17] = 0x12;
         assert!(intake.sort(&from, &mad));
         assert_eq!([intake.take(), intake.take()], [Some((from, request)), Some((from, mad))]);
         assert!(!intake.sort(&from, &mad));
     }
 
-    /// 20,000 requests a second from one address, beside 100 honest clients, at a receiver that
-    /// handles 64 requests in a round of 10 ms: a third of those that arrive.
+    /// 20,000 requests a second arrive from one address, along with requests from 100 honest
+    /// clients. The receiver handles 64 requests per 10 ms round, a third of them.
     #[test]
     fn a_flood_from_one_address_displaces_itself_and_no_client() {
         const FLOOD_IN_A_ROUND: u64 = 200;

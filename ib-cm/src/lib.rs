@@ -6,10 +6,10 @@
 //! | module | contents |
 //! |---|---|
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
-//! | [`intake`] | an order for strangers' requests, which no sender can dominate |
+//! | [`intake`] | an order for strangers' requests that no sender can dominate |
 //! | [`cm`] | **start here**: [`Cm`](cm::Cm), the state machine of a device, for both sides |
-//! | [`shares`] | a queue for each source, so none dominates |
-//! | [`wire`] | messages as bytes and as meaning, service ids, the header of RDMA IP CM |
+//! | [`shares`] | a queue for each source, so that none dominates |
+//! | [`wire`] | messages as bytes and as meaning, service ids, the RDMA IP CM header |
 //! | [`time`] | points in time; the protocol's timeout codes |
 //!
 //! A device whose queue pair 1 passes its messages to a [`Cm`](cm::Cm) interoperates with other

@@ -1,7 +1,7 @@
 //! [`Shares`]: values from many source addresses, with a fair share for each.
 //!
 //! A receiver that keeps strangers' requests has a limit, and a stranger who sends endlessly
-//! reaches it. These queues know which source has the most values, so that the greediest source
+//! reaches it. These queues track which source has the most values, so that the greediest source
 //! loses its oldest value first.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,7 +32,7 @@ pub struct Shares<T> {
     by_count: BTreeSet<(usize, Gid)>,
     /// The source that had the last turn. The next one comes after it.
     last: Gid,
-    /// The source that was last taken from as the greediest.
+    /// The source that most recently lost a value as the greediest.
     last_greediest: Gid,
     len: usize,
 }
@@ -50,17 +50,17 @@ impl<T> Default for Shares<T> {
 }
 
 impl<T> Shares<T> {
-    /// Returns the number of values of all sources.
+    /// Returns the total number of values from all sources.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether it is empty.
+    /// Returns whether all queues are empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the number of values of a source.
+    /// Returns the number of values from a source.
     pub fn count(&self, source: &Gid) -> usize {
         self.sources.get(source).map_or(0, VecDeque::len)
     }
@@ -70,30 +70,30 @@ impl<T> Shares<T> {
         self.by_count.last().map(|(count, source)| (*source, *count))
     }
 
-    /// Returns the greediest source if it has at least two values more than this one. After losing
-    /// a value to this one it still has at least as many, so equal sources take nothing from each
+    /// Returns the greediest source if it has at least two values more than `source`. After losing
+    /// a value to `source`, it still has at least as many, so equal sources take nothing from each
     /// other.
     pub fn greedier_than(&self, source: &Gid) -> Option<Gid> {
         let (greediest, count) = self.greediest()?;
         (count > self.count(source) + 1).then_some(greediest)
     }
 
-    /// Returns the sources, in ascending order of their number of values.
+    /// Returns the sources, ordered by their number of values, lowest first.
     pub fn by_count(&self) -> impl Iterator<Item = Gid> + '_ {
         self.by_count.iter().map(|(_, source)| *source)
     }
 
-    /// Returns the values of a source, the oldest one first.
+    /// Returns the values from a source, oldest first.
     pub fn from_source(&self, source: &Gid) -> impl Iterator<Item = &T> {
         self.sources.get(source).into_iter().flatten()
     }
 
-    /// Adds a value of a source.
+    /// Adds a value from a source.
     pub fn push(&mut self, source: Gid, value: T) {
         self.change(source, |of| of.push_back(value));
     }
 
-    /// Adds a value of a source. Returns false without a change if out of memory.
+    /// Adds a value from a source. Returns false and changes nothing if out of memory.
     pub fn try_push(&mut self, source: Gid, value: T) -> bool {
         self.change(source, |of| {
             let has_memory = of.try_reserve(1).is_ok();
@@ -104,21 +104,21 @@ impl<T> Shares<T> {
         })
     }
 
-    /// Takes the oldest value of a source.
+    /// Removes and returns the oldest value from a source.
     pub fn pop(&mut self, source: &Gid) -> Option<T> {
         self.change(*source, VecDeque::pop_front)
     }
 
-    /// Takes the oldest value of the source whose turn it is.
+    /// Removes and returns the oldest value from the source whose turn it is.
     pub fn pop_in_turn(&mut self) -> Option<T> {
         let behind = self.sources.range((Excluded(self.last), Unbounded)).next();
         self.last = *behind.or_else(|| self.sources.first_key_value())?.0;
         self.change(self.last, VecDeque::pop_front)
     }
 
-    /// Takes the oldest value of the source with the most. Of equal sources, it takes the one after
-    /// the source of the last call: if the address decided, a flood could choose addresses that
-    /// lose nothing.
+    /// Removes and returns the oldest value from the source with the most values. Among equal
+    /// sources, it chooses the one after the source of the last call. If the address decided, a
+    /// flood could choose addresses that lose nothing.
     pub fn pop_greediest(&mut self) -> Option<T> {
         let (count, _) = *self.by_count.last()?;
         let behind = self.by_count.range((Excluded((count, self.last_greediest)), Unbounded)).next();
@@ -127,12 +127,12 @@ impl<T> Shares<T> {
         self.pop(&source)
     }
 
-    /// Removes the first value of a source that satisfies `is_it`.
+    /// Removes and returns the first value from a source that satisfies `is_it`.
     pub fn remove(&mut self, source: &Gid, is_it: impl FnMut(&T) -> bool) -> Option<T> {
         self.change(*source, |of| of.iter().position(is_it).and_then(|at| of.remove(at)))
     }
 
-    /// Changes the queue of a source.
+    /// Applies `change` to the queue of a source.
     fn change<R>(&mut self, source: Gid, change: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let of = self.sources.entry(source).or_default();
         let before = of.len();
@@ -196,7 +196,7 @@ mod tests {
         }
         let lost: Vec<_> = (0..7).filter_map(|_| shares.pop_greediest()).collect();
         assert_eq!(lost, [10, 20, 30, 11, 21, 31, 12]);
-        // One that has more is before its turn.
+        // A source with more values loses one before its turn.
         (0..2).for_each(|number| shares.push(B, number));
         assert_eq!((shares.count(&B), shares.pop_greediest()), (3, Some(22)));
         assert_eq!(Shares::<u8>::default().pop_greediest(), None);

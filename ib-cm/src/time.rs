@@ -1,7 +1,7 @@
 //! [`Time`] and the protocol's timeouts.
 //!
 //! # References
-//! IBTA 12.7.3 and 12.7.21 (codes of 5 bits); linux `cm_convert_to_ms`, `cm_ack_timeout`.
+//! IBTA 12.7.3 and 12.7.21 (5-bit codes); linux `cm_convert_to_ms`, `cm_ack_timeout`.
 
 pub use rdma_sans_io::Time;
 
@@ -14,9 +14,9 @@ pub const fn nanoseconds(code: u8) -> u64 {
     MILLISECOND << (code & 0x1f).saturating_sub(8)
 }
 
-/// Returns the code of a queue pair's acknowledgement timeout: the time of two packets plus the
-/// peer's device, `ack_delay`. Each step of a code doubles the time, so the longer of the two
-/// counts, plus one step if the other is at least half of it.
+/// Returns the code for a queue pair's acknowledgement timeout: the time of two packets plus the
+/// delay of the peer's device, `ack_delay`. Each step of a code doubles the time. The result is
+/// the longer of the two, plus one step if the other is at least half of it.
 pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
     let packets = packet_life_time.saturating_add(1);
     let code = if packets >= ack_delay {

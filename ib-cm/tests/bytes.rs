@@ -8,7 +8,7 @@ use ib_cm::wire::{
 
 const TID: u64 = 0x0102_0304_0506_0708;
 
-/// Returns a MAD with the given bytes at the offsets in its data, after the header of 24 bytes.
+/// Returns a MAD with the given bytes at the offsets in its data, which follows the 24-byte header.
 fn laid_out(attribute: u8, parts: &[(usize, &[u8])]) -> Mad {
     let mut bytes = [0; MAD_LEN];
     let header = [1, 7, 2, 3, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, attribute, 0, 0, 0, 0, 0, 0];

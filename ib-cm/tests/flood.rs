@@ -6,10 +6,10 @@
 //!   100 clients, one each 5 ms┘    a full one drops MADs                a round takes 10 ms
 //! ```
 //!
-//! The server handles a third of the flood. Like a listener of `rdma-cm`, its program accepts
-//! requests up to a number of pending connections; a further one replaces the oldest of a greedier
-//! address. The flood confirms nothing. `cargo bench -p rdma-cm --bench flood` measures the same
-//! with processes and sockets.
+//! The server handles a third of the flood. Like an `rdma-cm` listener, its program accepts
+//! requests up to a limit of pending connections; a further request replaces the oldest one from a
+//! greedier address. The flood confirms no connection. `cargo bench -p rdma-cm --bench flood`
+//! measures the same with processes and sockets.
 
 use std::collections::BTreeMap;
 
@@ -33,32 +33,32 @@ const SECOND: u64 = 1000 * MILLISECOND;
 /// The duration of a round, which is also the travel time of a message.
 const ROUND: u64 = 10 * MILLISECOND;
 
-/// The requests of the flood in a round: 20,000 a second.
+/// Number of flood requests per round: 20,000 a second.
 const FLOOD_IN_A_ROUND: u32 = 200;
 
 /// The number of clients.
 const CLIENTS: u32 = 100;
 
-/// The clients that start in a round.
+/// Number of clients that start per round.
 const CLIENTS_IN_A_ROUND: u32 = 2;
 
-/// The start of the first client; the flood starts at 0.
+/// Start time of the first client; the flood starts at 0.
 const LEAD: u64 = SECOND;
 
-/// The limits of a soft device: the MADs of queue pair 1, the unhandled requests, and the requests
-/// handled in a round.
+/// The limits of a soft device: MADs queued at queue pair 1, unhandled requests, and requests
+/// handled per round.
 const RECEIVED: usize = 8192;
 const INTAKE: usize = 4096;
 const HANDLED: usize = 64;
 
-/// The pending connections of the program: half of the usual limit of open files.
+/// The program's limit of pending connections: half of the usual limit on open files.
 const PENDING: usize = 512;
 
 const fn host(number: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, number]
 }
 
-/// The requests of a flood.
+/// The kind of requests in a flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Connections,
@@ -69,13 +69,13 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     kind: Kind,
-    /// The number of addresses of the clients.
+    /// The number of addresses that the clients share.
     addresses: u32,
-    /// The duration of a pause of the server, which begins with the first client.
+    /// The duration of a server pause, which begins when the first client starts.
     pause: u64,
 }
 
-/// The times from a client's start to its connection; none for a client that was refused.
+/// The time from each client's start to its connection, except for refused clients.
 #[derive(Debug, Default)]
 struct Outcome {
     connected: Vec<u64>,
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// Takes a message from the network, unless queue pair 1 is full.
+    /// Receives a message from the network, unless queue pair 1 is full.
     fn receive(&mut self, from: Gid, mad: Mad) {
         if self.received.len() < RECEIVED {
             self.received.push((Address::gsi(SERVER, from), mad));
@@ -156,7 +156,7 @@ impl Server {
         }
     }
 
-    /// Accepts a request if it finds a place.
+    /// Accepts a request if a place is free or a greedier address can lose one.
     fn accept(&mut self, now: Time, id: CmId, source: Gid) {
         if self.pending.len() == PENDING {
             let Some(greedier) = self.pending.greedier_than(&source) else {
@@ -184,7 +184,7 @@ fn template() -> req::Repr {
     }
 }
 
-/// Returns a request of the flood. Each is for another connection.
+/// Returns one of the flood's requests. Each is for another connection.
 fn request(kind: Kind, template: &req::Repr, number: u32) -> Mad {
     let message = match kind {
         Kind::Connections => {
@@ -271,7 +271,7 @@ fn run(scene: Scene) -> Outcome {
     outcome
 }
 
-/// Checks the bound of a flood from one address: no client is refused, 90 of 100 connect within
+/// Checks the bound for a flood from one address: no client is refused, 90 of 100 connect within
 /// 1 s, and all within 10 s.
 #[track_caller]
 fn assert_bound(scene: Scene) -> Outcome {
@@ -294,7 +294,8 @@ fn a_flood_from_one_address_refuses_and_delays_no_client() {
     }
 }
 
-/// A pause fills queue pair 1, which drops requests of clients too. They repeat them after 4.3 s.
+/// A pause fills queue pair 1, which then also drops clients' requests. They repeat them after 4.3
+/// s.
 #[test]
 fn clients_connect_behind_a_pause_of_the_server_in_a_flood() {
     let scene = Scene { kind: Kind::Connections, addresses: 1, pause: 430 * MILLISECOND };

@@ -40,7 +40,7 @@ fn arrives(message: u8) -> Step {
     Step { call: call::NONE, message, number: 16, ..Step::default() }
 }
 
-/// Returns a message for the peer to reject or delay with `number`.
+/// Returns a step where a message with `number` arrives, for example a REJ or MRA.
 fn says(message: u8, number: u8) -> Step {
     Step { number, ..arrives(message) }
 }

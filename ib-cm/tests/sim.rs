@@ -32,7 +32,7 @@ const UNSERVED: ServiceId = ServiceId::ip(PortSpace::TCP, 7175);
 /// The longest release in these worlds: a DREQ and its 15 repetitions.
 const RELEASE: u64 = 16 * 4608 * MILLISECOND;
 
-/// The first packet sequence number in a stranger's request. Those of nodes differ from it.
+/// The first packet sequence number in a stranger's request. The nodes use other numbers.
 const FORGED_PSN: u32 = 7;
 
 /// The number of seeds in a run without `IB_CM_SIM_SEEDS`.
@@ -50,14 +50,14 @@ enum Action {
     SidrReply(NodeId, CmId),
     Restart(NodeId),
     Cut(NodeId),
-    /// A stranger sends a request under the address of a node, with a queue pair used before.
+    /// A stranger sends a request from the address of a node, with a queue pair used before.
     Guess,
 }
 
-/// The part of a connection on one node.
+/// One node's side of a connection.
 #[derive(Debug, Default)]
 struct History {
-    /// The kinds of its events.
+    /// The kinds of events so far.
     events: Vec<std::mem::Discriminant<Event>>,
     ended: bool,
     destroyed: bool,
@@ -82,7 +82,7 @@ struct World {
     actions: BTreeMap<(Time, u64), Action>,
     scheduled: u64,
     histories: BTreeMap<(NodeId, CmId), History>,
-    /// Acceptances for a requester's queue pair: queue pairs and their numbers.
+    /// Acceptances by the requester's queue pair: accepting queue pairs and their sequence numbers.
     accepted: BTreeMap<u32, Vec<(u32, u32)>>,
     /// Requesters' queue pairs used more than once by restarted nodes. They name no single
     /// connection.

@@ -57,7 +57,7 @@ impl Cm {
         Ok(id)
     }
 
-    /// Returns the REQ.
+    /// Returns the REQ for these parameters.
     fn request(&self, local_id: u32, params: &ConnectParams) -> req::Repr {
         let is_initiator = params.transport == Transport::Xrc;
         // An initiator queue pair has no receive side.
@@ -94,7 +94,7 @@ impl Cm {
         }
     }
 
-    /// Returns a path in the form of a REQ.
+    /// Converts a path to its format in a REQ.
     fn path(&self, path: &Path) -> path::Repr {
         let is_local = path.hop_limit <= 1;
         let lid = if is_local { 0 } else { path::PERMISSIVE_LID };

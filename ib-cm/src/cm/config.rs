@@ -1,21 +1,21 @@
-//! [`Config`]: facts about a device and the limits of a [`Cm`](super::Cm).
+//! [`Config`]: properties of a device and the limits of a [`Cm`](super::Cm).
 
 /// The configuration of a [`Cm`](super::Cm).
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// The GUID of the device. Peers distinguish devices by their GUIDs, so it must be unique.
     pub node_guid: u64,
-    /// The device's time to acknowledge a packet, a code of 5 bits (`local_ca_ack_delay`). rxe has
-    /// 15.
+    /// The device's delay before it acknowledges a packet, a 5-bit code (`local_ca_ack_delay`).
+    /// rxe uses 15.
     pub ack_delay: u8,
-    /// The upper 8 bits of all communication ids, for devices that share an address. 0: all bits
-    /// are drawn.
+    /// The upper 8 bits of all communication ids, for devices that share an address. With 0, all
+    /// bits are random.
     pub id_prefix: u8,
     /// The maximum number of connections and resolutions in all states.
     pub max_connections: usize,
-    /// The maximum number of strangers' requests waiting for the caller, over all listeners.
-    /// Further requests are dropped, so their senders try again. One source address may have at
-    /// most as many as there are free places, hence at most half of them. The others remain
+    /// The maximum number of strangers' requests waiting for the caller, across all listeners.
+    /// Further requests are dropped, so their senders try again. One source address may hold at
+    /// most as many places as remain free, and therefore at most half of them. The others remain
     /// available to other senders.
     pub max_pending: usize,
     /// The maximum number of listeners.
@@ -24,13 +24,13 @@ pub struct Config {
     /// [`destroy`](super::Cm::destroy). Beyond it, the oldest is dropped.
     pub max_orphans: usize,
     /// The maximum number of messages waiting for [`poll_transmit`](super::Cm::poll_transmit).
-    /// Further ones are lost, as on a network.
+    /// Further messages are lost, as on a network.
     pub max_transmits: usize,
     /// With this many events waiting for [`poll_event`](super::Cm::poll_event), strangers' requests
     /// are dropped.
     pub max_events: usize,
-    /// The longest timeout accepted from peers, a code of 5 bits. It limits how long a stranger's
-    /// request occupies memory. Linux requests at most 24, 65 s.
+    /// The longest timeout accepted from peers, a 5-bit code. It limits how long a stranger's
+    /// request occupies memory. Linux requests at most 24 (65 s).
     pub max_peer_timeout: u8,
 }
 

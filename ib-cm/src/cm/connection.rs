@@ -8,8 +8,8 @@ use crate::wire::{Gid, Mad, Mtu, ServiceId};
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) state: State,
-    /// The communication id used by peers, or the id of a local resolution. 0 for peers'
-    /// resolutions, which are named by the peer's id.
+    /// The communication id used by peers, or the id of a local resolution. 0 for a peer's
+    /// resolution, which is identified by the peer's id.
     pub(super) local_id: u32,
     /// The peer's communication id; `None` before its first message.
     pub(super) remote_id: Option<u32>,
@@ -19,8 +19,7 @@ pub(super) struct Connection {
     pub(super) tid: u64,
     /// The listener whose backlog contains the request.
     pub(super) pending: Option<(ListenId, Gid)>,
-    /// Whether the caller has destroyed it. There are no more events then, but the release
-    /// continues.
+    /// Whether the caller has destroyed the connection. Its release then continues without events.
     pub(super) orphan: bool,
     pub(super) queue_pair: QueuePair,
     /// The GUID of the peer's device.
@@ -35,13 +34,13 @@ pub(super) struct Connection {
     pub(super) sent: Option<Mad>,
     /// The response to the peer's last message, sent again if that message arrives again.
     pub(super) response: Option<Mad>,
-    /// The pending check whether the peer still has the connection.
+    /// The pending check of whether the peer still has the connection.
     pub(super) stale_check: Option<StaleCheck>,
-    /// The entry in the list of timers.
+    /// The deadline in the timer list.
     pub(super) deadline: Option<Time>,
 }
 
-/// A check whether the peer still has the connection.
+/// A check of whether the peer still has the connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StaleCheck {
     /// The transaction id of the DREQ and of its DREP.
@@ -65,7 +64,7 @@ pub(super) struct QueuePair {
     pub(super) initiator_depth: u8,
     pub(super) retry_count: u8,
     pub(super) rnr_retry_count: u8,
-    /// Acknowledgement timeout, a code of 5 bits; also the length of the timewait.
+    /// Acknowledgement timeout, a 5-bit code; also the length of the timewait.
     pub(super) ack_timeout: u8,
 }
 
@@ -80,7 +79,7 @@ impl QueuePair {
 }
 
 impl Connection {
-    /// Returns a connection in its first state, with everything else unknown.
+    /// Returns a connection in its first state, with all other properties unknown.
     pub(super) fn new(state: State, local_id: u32, peer: Address, service_id: ServiceId, tid: u64) -> Self {
         Self {
             state,
@@ -115,5 +114,5 @@ impl Connection {
     }
 }
 
-/// A peer's number: its address, its device's GUID, the number.
+/// A number chosen by a peer, preceded by the peer's address and its device's GUID.
 pub(super) type RemoteKey = (Gid, u64, u32);

@@ -7,14 +7,14 @@ use crate::wire::{
 
 /// An event of a connection or resolution. Each id has one last event
 /// ([`is_last`](Event::is_last)), which ends the id. After [`Cm::destroy`](super::Cm::destroy) an
-/// id has no events.
+/// id has no further events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A peer requests a connection from a listener. The caller responds by
+    /// A peer requests a connection from a listener. The caller responds with
     /// [`accept`](super::Cm::accept) or [`reject`](super::Cm::reject).
     Request(Request),
-    /// The peer accepts. The caller moves its queue pair to the state RTS, then responds by
+    /// The peer accepts. The caller moves its queue pair to the state RTS, then responds with
     /// [`ready_to_use`](super::Cm::ready_to_use) or [`reject`](super::Cm::reject).
     Reply(Reply),
     /// The peer of an accepted request can send, as shown by its RTU or reported by the caller
@@ -29,7 +29,7 @@ pub enum Event {
     MraReceived {
         /// The connection.
         id: CmId,
-        /// The time the peer needs, a code of 5 bits.
+        /// The additional time the peer needs, a 5-bit code.
         service_timeout: u8,
         /// Private data.
         private_data: mra::Data,
@@ -41,7 +41,7 @@ pub enum Event {
         /// The connection or resolution.
         id: CmId,
     },
-    /// The peer disconnects. The caller responds by [`disconnect`](super::Cm::disconnect).
+    /// The peer disconnects. The caller responds with [`disconnect`](super::Cm::disconnect).
     Disconnecting {
         /// The connection.
         id: CmId,
@@ -61,7 +61,7 @@ pub enum Event {
         /// The connection.
         id: CmId,
     },
-    /// A peer requests a datagram queue pair from a listener. The caller responds by
+    /// A peer requests a datagram queue pair from a listener. The caller responds with
     /// [`sidr_reply`](super::Cm::sidr_reply).
     SidrRequest(SidrRequest),
     /// The outcome of a resolution. Last event.
@@ -122,7 +122,7 @@ pub struct Request {
     pub remote_ca_guid: u64,
     /// The peer's queue key; 0 for connections.
     pub remote_qkey: u32,
-    /// The peer's queue pair.
+    /// The number of the peer's queue pair.
     pub remote_qpn: u32,
     /// The first packet sequence number to send on the local queue pair (its `sq_psn`).
     pub starting_psn: u32,
@@ -132,15 +132,15 @@ pub struct Request {
     pub initiator_depth: u8,
     /// Whether the peer respects credits.
     pub flow_control: bool,
-    /// Retries of packets.
+    /// The number of packet retries.
     pub retry_count: u8,
-    /// Retries after RNR NAKs; 7 is unlimited.
+    /// The number of retries after RNR NAKs; 7 means no limit.
     pub rnr_retry_count: u8,
     /// Whether the peer's queue pair has a shared receive queue.
     pub srq: bool,
-    /// The time allowed for this side's response, a code of 5 bits.
+    /// The time allowed for this side's response, a 5-bit code.
     pub local_cm_response_timeout: u8,
-    /// The peer's response time, a code of 5 bits.
+    /// The peer's response time, a 5-bit code.
     pub remote_cm_response_timeout: u8,
     /// Vendor options of the peer's device.
     pub ece: Ece,
@@ -158,7 +158,7 @@ pub struct Reply {
     pub remote_ca_guid: u64,
     /// The peer's queue key; 0 for connections.
     pub remote_qkey: u32,
-    /// The peer's queue pair.
+    /// The number of the peer's queue pair.
     pub remote_qpn: u32,
     /// The first packet sequence number to send on the local queue pair (its `sq_psn`).
     pub starting_psn: u32,
@@ -166,13 +166,13 @@ pub struct Reply {
     pub responder_resources: u8,
     /// The maximum number of outstanding reads and atomics from this side to the peer.
     pub initiator_depth: u8,
-    /// The acknowledgement delay of the peer's device, a code of 5 bits.
+    /// The acknowledgement delay of the peer's device, a 5-bit code.
     pub target_ack_delay: u8,
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     pub failover_accepted: u8,
     /// Whether the peer respects credits.
     pub flow_control: bool,
-    /// Retries after RNR NAKs; 7 is unlimited.
+    /// The number of retries after RNR NAKs; 7 means no limit.
     pub rnr_retry_count: u8,
     /// Whether the peer's queue pair has a shared receive queue.
     pub srq: bool,
@@ -188,7 +188,7 @@ pub struct Reply {
 pub struct Rejected {
     /// The connection.
     pub id: CmId,
-    /// The reason. Its text is a sentence.
+    /// The reason, which displays as a sentence.
     pub reason: Reason,
     /// Additional reject information.
     pub ari: rej::Ari,
@@ -225,11 +225,11 @@ pub struct SidrRequest {
 pub struct SidrReply {
     /// The resolution.
     pub id: CmId,
-    /// Outcome. Its text is a sentence.
+    /// The outcome, which displays as a sentence.
     pub status: Status,
-    /// The queue pair for datagrams.
+    /// The number of the datagram queue pair.
     pub qpn: u32,
-    /// Its queue key.
+    /// The queue key of the datagram queue pair.
     pub qkey: u32,
     /// Vendor options of the peer's device.
     pub ece: Ece,

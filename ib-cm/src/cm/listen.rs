@@ -14,7 +14,7 @@ pub(super) struct Listeners {
     by_service: BTreeMap<ServiceId, ListenId>,
     /// Listeners with a mask. There are few.
     masked: Vec<ListenId>,
-    /// Requests waiting for the caller.
+    /// The number of requests waiting for the caller.
     pending: usize,
     /// The number of requests from each source address.
     by_source: BTreeMap<Gid, usize>,
@@ -30,7 +30,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Returns whether the two share a service id.
+    /// Returns whether the listener shares a service id with `service_id` under `mask`.
     fn overlaps(&self, service_id: ServiceId, mask: u64) -> bool {
         (self.service_id.0 ^ service_id.0) & self.mask & mask == 0
     }
@@ -41,7 +41,7 @@ impl Listeners {
         self.listeners.len()
     }
 
-    /// Returns the listener of a service id.
+    /// Returns the listener for a service id.
     pub(super) fn find(&self, service_id: ServiceId) -> Option<ListenId> {
         let masked = || {
             let is_its = |id: &&ListenId| {
@@ -55,8 +55,9 @@ impl Listeners {
     /// Returns whether the listener may have one more request from an address. `max` is the limit
     /// for all listeners.
     ///
-    /// No address may have more requests than there are free places. One that sends endlessly gets
-    /// half of them, two get a third each, and there is always room for another.
+    /// No address may have more requests than there are free places. An address that sends
+    /// endlessly gets half of the places, two such addresses get a third each, and a place always
+    /// remains for another address.
     pub(super) fn has_room(&self, id: ListenId, source: &Gid, max: usize) -> bool {
         let free = max.saturating_sub(self.pending);
         self.by_source.get(source).copied().unwrap_or(0) < free

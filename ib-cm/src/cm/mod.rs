@@ -180,14 +180,15 @@ pub struct Cm {
     random: Box<dyn Random>,
     table: Table,
     listeners: Listeners,
-    /// The last requests given up by their peers before they arrived, at most [`GIVEN_UP`].
+    /// The most recent requests given up by their peers before they arrived, at most [`GIVEN_UP`].
     given_up: VecDeque<RemoteKey>,
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event>,
     counters: Counters,
 }
 
-/// The number of requests whose REJ overtook them that are dropped when they arrive.
+/// The maximum number of requests remembered because their REJ overtook them. Such a request is
+/// dropped when it arrives.
 const GIVEN_UP: usize = 16;
 
 impl Cm {
@@ -254,7 +255,7 @@ impl Cm {
         self.len() == 0
     }
 
-    /// Returns the message counts since the beginning.
+    /// Returns the message counts since the manager was created.
     pub fn counters(&self) -> Counters {
         self.counters
     }

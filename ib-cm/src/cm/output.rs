@@ -2,8 +2,8 @@
 //! a network. Strangers' requests are dropped while there are too many events. Every other event
 //! belongs to a connection, which has few of them.
 //!
-//! Both queues begin with memory for one call and grow while there is memory. A message without
-//! memory is lost. A caller that fetches all events after each call loses none.
+//! Both queues begin with memory for one call and grow while memory is available. A message that
+//! finds no memory is lost. A caller that fetches all events after each call loses none.
 
 use std::collections::VecDeque;
 
@@ -24,10 +24,10 @@ pub struct Transmit {
     pub mad: Mad,
 }
 
-/// The maximum number of events that one call adds, except [`Cm::handle_timeout`].
+/// The maximum number of events that one call adds. [`Cm::handle_timeout`] may add more.
 pub(super) const EVENTS_OF_A_CALL: usize = 4;
 
-/// Queues a message, if there is room and memory.
+/// Queues a message, if the queue has space and memory is available.
 fn transmit(queue: &mut VecDeque<Transmit>, config: &Config, counters: &mut Counters, message: Transmit) {
     if queue.len() < config.max_transmits && queue.try_reserve(1).is_ok() {
         queue.push_back(message);
@@ -48,13 +48,14 @@ impl Cm {
         self.events.pop_front()
     }
 
-    /// Returns whether there is memory for the events of another call. If not, fetch the present
-    /// ones first: one of [`input`](Self::input) or [`peer_ended`](Self::peer_ended) would be lost.
+    /// Returns whether there is memory for the events of another call. If not, fetch the waiting
+    /// events first; otherwise a call to [`input`](Self::input) or [`peer_ended`](Self::peer_ended)
+    /// may lose its events.
     pub fn has_room(&mut self) -> bool {
         self.events.try_reserve(EVENTS_OF_A_CALL).is_ok()
     }
 
-    /// Queues bytes to an address.
+    /// Queues a message to an address.
     pub(super) fn transmit(&mut self, to: Address, mad: Mad) {
         transmit(&mut self.transmits, &self.config, &mut self.counters, Transmit { to, mad });
     }
@@ -96,7 +97,7 @@ impl Cm {
         }
     }
 
-    /// Ends the repetition of the last message.
+    /// Stops repeating the last message.
     pub(super) fn response_received(&mut self, id: CmId) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.sent = None;

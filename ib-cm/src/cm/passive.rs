@@ -1,4 +1,4 @@
-//! The side that gets a request for a connection.
+//! The side that receives a connection request.
 
 use super::Cm;
 use super::event::Event;
@@ -64,8 +64,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Treats a packet received on the local queue pair as the peer's RTU, which may be lost. The
-    /// connection is established and [`Event::Established`] follows.
+    /// Treats a packet received on the local queue pair as the peer's RTU, which may have been
+    /// lost. The connection is established and [`Event::Established`] follows.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`].

@@ -36,7 +36,7 @@ impl Cm {
     }
 
     /// Requests more time from the peer after a request or a reply. Sends an MRA now and whenever
-    /// the peer's message arrives again. `service_timeout` is a code of 5 bits.
+    /// the peer's message arrives again. `service_timeout` is a 5-bit code.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if the code exceeds 31.

@@ -29,8 +29,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Ends a connection or resolution in any state. It has no more events; those not fetched yet
-    /// are dropped.
+    /// Ends a connection or resolution in any state. It has no more events, and events not yet
+    /// fetched are dropped.
     ///
     /// | state | message |
     /// |---|---|
@@ -82,8 +82,8 @@ impl Cm {
         self.transmit_orphans();
     }
 
-    /// Drops a request without a response, because the caller has no room for it. The peer sends it
-    /// again, and it arrives as a new request.
+    /// Drops a request without a response, because the caller has no capacity for it. The peer
+    /// sends the request again, and it arrives as a new request.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`]; [`Refused::State`] after a response to the request.
@@ -101,7 +101,7 @@ impl Cm {
         Ok(())
     }
 
-    /// Lets the release of a connection continue by itself.
+    /// Lets the release of a connection continue without the caller.
     fn abandon(&mut self, id: CmId) {
         if let Some(oldest) = self.table.orphan(id, self.config.max_orphans) {
             self.end(oldest);
@@ -147,7 +147,8 @@ impl Cm {
         if connection.orphan {
             return self.end(id);
         }
-        // A response kept from the handshake is not a response to a DREQ; a DREP does.
+        // Unless the peer sent a DREQ, the kept response is from the handshake and does not respond
+        // to one.
         if connection.state != State::DreqRcvd {
             connection.response = None;
         }

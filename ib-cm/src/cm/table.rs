@@ -1,6 +1,6 @@
 //! [`Table`]: connections by id, by communication ids, by the peer's queue pair and by deadline.
 //!
-//! Invariant: every key in an index names a connection in the table that has the key.
+//! Invariant: every key in an index belongs to the connection in the table that the entry names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ impl Table {
         self.by_local_id.contains_key(&local_id)
     }
 
-    /// Adds a connection, whose communication id is unused or 0.
+    /// Adds a connection whose communication id is unused or 0.
     pub(super) fn insert(&mut self, connection: Connection) -> CmId {
         self.created += 1;
         let id = CmId(self.created);
@@ -97,7 +97,7 @@ impl Table {
         self.by_sidr.get(&(peer, request_id)).copied()
     }
 
-    /// Indexes a connection by the peer's communication id and queue pair, which are unused.
+    /// Indexes a connection by the peer's communication id and queue pair, which must be unused.
     pub(super) fn know_remote(&mut self, id: CmId) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let Some(key) = connection.remote_id_key() {
@@ -132,8 +132,8 @@ impl Table {
         }
     }
 
-    /// Marks a connection as destroyed by the caller. If there are more than `max` of these,
-    /// returns the oldest.
+    /// Marks a connection as destroyed by the caller. If there are now more than `max` such
+    /// connections, returns the oldest.
     pub(super) fn orphan(&mut self, id: CmId, max: usize) -> Option<CmId> {
         self.connections.get_mut(&id)?.orphan = true;
         self.orphans.insert(id);
@@ -151,7 +151,7 @@ impl Table {
         orphans.filter_map(|orphan| Some((orphan.peer, orphan.sent?)))
     }
 
-    /// Checks the invariant. Returns whether indexes and timers are empty if the table is.
+    /// Asserts that every entry in the indexes and timers names a connection in the table.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let all =

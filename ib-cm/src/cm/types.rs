@@ -1,4 +1,4 @@
-//! Values: ids, addresses, parameters of calls, reasons for refused calls. No type here owns a
+//! Values: ids, addresses, call parameters, reasons for refused calls. No type here owns a
 //! connection.
 
 use core::fmt;
@@ -25,7 +25,7 @@ pub struct Address {
     pub remote: Gid,
     /// The peer's queue pair: [`GSI_QPN`].
     pub qpn: u32,
-    /// Its queue key: [`GSI_QKEY`].
+    /// The queue key of the peer's queue pair: [`GSI_QKEY`].
     pub qkey: u32,
     /// The index of the partition key.
     pub pkey_index: u16,
@@ -66,13 +66,13 @@ pub struct Path {
     pub flow_label: u32,
     /// Traffic class.
     pub traffic_class: u8,
-    /// Hop limit. Above 1, the path has no local ids.
+    /// Hop limit. If it is above 1, the path has no local ids.
     pub hop_limit: u8,
     /// Service level, 4 bits.
     pub sl: u8,
-    /// Static rate, a code of 6 bits.
+    /// Static rate, a 6-bit code.
     pub rate: u8,
-    /// The travel time of a packet, a code of 5 bits. Linux uses 16 on RoCE, and 18 before 5.19.
+    /// The travel time of a packet, a 5-bit code. Linux uses 16 on RoCE, and 18 before 5.19.
     pub packet_life_time: u8,
 }
 
@@ -85,7 +85,7 @@ pub struct ConnectParams {
     pub alternate: Option<Path>,
     /// The partition key.
     pub pkey: u16,
-    /// Its index, for messages.
+    /// The index of the partition key, for messages.
     pub pkey_index: u16,
     /// Path MTU.
     pub path_mtu: Mtu,
@@ -103,15 +103,15 @@ pub struct ConnectParams {
     pub initiator_depth: u8,
     /// Whether to respect credits.
     pub flow_control: bool,
-    /// Retries of packets, 3 bits.
+    /// The number of packet retries, 3 bits.
     pub retry_count: u8,
-    /// Retries after RNR NAKs, 3 bits; 7 is unlimited.
+    /// The number of retries after RNR NAKs, 3 bits; 7 means no limit.
     pub rnr_retry_count: u8,
     /// Whether the queue pair has a shared receive queue.
     pub srq: bool,
-    /// The time allowed for the peer's response, a code of 5 bits.
+    /// The time allowed for the peer's response, a 5-bit code.
     pub remote_cm_response_timeout: u8,
-    /// This side's response time, a code of 5 bits.
+    /// This side's response time, a 5-bit code.
     pub local_cm_response_timeout: u8,
     /// The number of times either side may repeat a message, 4 bits.
     pub max_cm_retries: u8,
@@ -122,7 +122,7 @@ pub struct ConnectParams {
 }
 
 impl Default for ConnectParams {
-    /// Returns the parameters used by Linux's `rdma_cm` for all connections.
+    /// Returns the parameters that Linux's `rdma_cm` uses for all connections.
     fn default() -> Self {
         Self {
             path: Path { hop_limit: 64, packet_life_time: 16, ..Path::default() },
@@ -164,7 +164,7 @@ pub struct AcceptParams {
     pub failover_accepted: u8,
     /// Whether to respect credits.
     pub flow_control: bool,
-    /// Retries after the peer's RNR NAKs, 3 bits; 7 is unlimited.
+    /// The number of retries after the peer's RNR NAKs, 3 bits; 7 means no limit.
     pub rnr_retry_count: u8,
     /// Whether the queue pair has a shared receive queue.
     pub srq: bool,
@@ -188,7 +188,7 @@ pub struct RejectParams {
 }
 
 impl Default for RejectParams {
-    /// Returns the rejection by a program.
+    /// Returns the parameters of a rejection by the program.
     fn default() -> Self {
         Self {
             reason: Reason::CONSUMER_DEFINED,
@@ -202,13 +202,13 @@ impl Default for RejectParams {
 /// The parameters of [`Cm::sidr_request`](super::Cm::sidr_request).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SidrParams {
-    /// The port to send the request to.
+    /// The destination of the request.
     pub to: Address,
     /// The partition key.
     pub pkey: u16,
     /// The service.
     pub service_id: ServiceId,
-    /// The time allowed for the peer's response, a code of 5 bits.
+    /// The time allowed for the peer's response, a 5-bit code.
     pub timeout: u8,
     /// The maximum number of repetitions of the request.
     pub max_cm_retries: u8,
@@ -217,7 +217,7 @@ pub struct SidrParams {
 }
 
 impl SidrParams {
-    /// Returns the parameters used by Linux's `rdma_cm` for all resolutions.
+    /// Returns the parameters that Linux's `rdma_cm` uses for all resolutions.
     pub fn new(to: Address, service_id: ServiceId) -> Self {
         Self {
             to,
@@ -233,11 +233,11 @@ impl SidrParams {
 /// The parameters of [`Cm::sidr_reply`](super::Cm::sidr_reply).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SidrReplyParams {
-    /// Outcome.
+    /// The outcome.
     pub status: Status,
-    /// The number of the queue pair for datagrams.
+    /// The number of the datagram queue pair.
     pub qp_num: u32,
-    /// Its queue key.
+    /// The queue key of the datagram queue pair.
     pub qkey: u32,
     /// Vendor options of the device.
     pub ece: Ece,
@@ -262,7 +262,7 @@ pub struct QpAttr {
     pub pkey_index: u16,
     /// Path MTU.
     pub path_mtu: Mtu,
-    /// The peer's queue pair.
+    /// The number of the peer's queue pair.
     pub dest_qpn: u32,
     /// The first packet sequence number received. On the passive side it is 0 before
     /// [`accept`](super::Cm::accept), whose parameters contain it.
@@ -273,11 +273,11 @@ pub struct QpAttr {
     pub max_dest_rd_atomic: u8,
     /// The maximum number of outstanding reads and atomics to the peer.
     pub max_rd_atomic: u8,
-    /// Acknowledgement timeout, a code of 5 bits.
+    /// Acknowledgement timeout, a 5-bit code.
     pub timeout: u8,
-    /// Retries of packets.
+    /// The number of packet retries.
     pub retry_cnt: u8,
-    /// Retries after RNR NAKs.
+    /// The number of retries after RNR NAKs.
     pub rnr_retry: u8,
 }
 
@@ -324,11 +324,11 @@ pub enum Refused {
     NoSuchId,
     /// The call is meaningless in this state.
     State(State),
-    /// Another listener has the service id or one under its mask.
+    /// Another listener has the service id or one that the mask covers.
     Listening,
     /// A limit of the [`Config`](super::Config) is reached.
     NoRoom,
-    /// The source of numbers failed ([`Random`](crate::Random)).
+    /// The source of random numbers failed ([`Random`](crate::Random)).
     NoNumbers,
     /// An argument is invalid.
     Invalid(&'static str),
@@ -349,7 +349,7 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// Message counts since the beginning.
+/// Message counts since the manager was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

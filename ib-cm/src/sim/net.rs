@@ -34,7 +34,7 @@ impl Default for Faults {
     }
 }
 
-/// A network of communication managers, one for each node.
+/// A network of communication managers, one per node.
 #[derive(Debug)]
 pub struct Net {
     seed: u64,
@@ -160,7 +160,7 @@ impl Net {
         }
     }
 
-    /// Returns the present time.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -171,7 +171,7 @@ impl Net {
         self.next_until(Time(u64::MAX))
     }
 
-    /// Returns the next event until a point in time; `None` if there is none. The time is then
+    /// Returns the next event up to a point in time; `None` if there is none. The time is then
     /// `until`, unless that is `u64::MAX` and nothing more happens.
     pub fn next_until(&mut self, until: Time) -> Option<(NodeId, Event)> {
         loop {

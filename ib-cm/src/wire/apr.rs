@@ -37,24 +37,24 @@ number! {
     UNSUPPORTED = 2, "the peer does not support alternate paths";
     /// The consumer rejected the path.
     REJECTED = 3, "the peer's program rejected the alternate path";
-    /// The path is loaded elsewhere.
+    /// The alternate path must be loaded through another port.
     REDIRECT = 4, "the peer asks for another port";
     /// The path is already the alternate path.
     DUPLICATE = 5, "the path is the alternate path already";
-    /// The queue pair is wrong.
+    /// The queue pair is invalid.
     INVALID_QPN = 6, "the alternate path names another queue pair";
-    /// A local id is wrong.
+    /// A local id is invalid.
     INVALID_LID = 7, "a local id of the alternate path is invalid";
-    /// A GID is wrong.
+    /// A GID is invalid.
     INVALID_GID = 8, "a GID of the alternate path is invalid";
-    /// The flow label is wrong.
+    /// The flow label is invalid.
     INVALID_FLOW_LABEL = 9, "the flow label of the alternate path is invalid";
-    /// The traffic class is wrong.
+    /// The traffic class is invalid.
     INVALID_TRAFFIC_CLASS = 10, "the traffic class of the alternate path is invalid";
-    /// The hop limit is wrong.
+    /// The hop limit is invalid.
     INVALID_HOP_LIMIT = 11, "the hop limit of the alternate path is invalid";
-    /// The packet rate is wrong.
+    /// The packet rate is invalid.
     INVALID_PACKET_RATE = 12, "the packet rate of the alternate path is invalid";
-    /// The service level is wrong.
+    /// The service level is invalid.
     INVALID_SL = 13, "the service level of the alternate path is invalid";
 }

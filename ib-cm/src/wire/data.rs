@@ -67,7 +67,7 @@ impl<const N: usize> Field for PrivateData<N> {
     }
 }
 
-/// The error of private data too long for its message.
+/// Error: the private data is too long for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TooLong {

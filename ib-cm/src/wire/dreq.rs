@@ -1,4 +1,4 @@
-//! DREQ, request for communication release: the connection ends.
+//! DREQ, request for communication release: ends the connection.
 //!
 //! # References
 //! IBTA 12.6.10; linux `CM_DREQ_*`.

@@ -42,7 +42,7 @@ impl Field for bool {
     }
 }
 
-/// A byte array starts at a whole byte, and its width is 8 bits for each byte.
+/// A byte array starts at a whole byte, and its width is 8 bits per byte.
 impl<const N: usize> Field for [u8; N] {
     #[inline]
     fn get(bytes: &[u8], first: usize, _: usize) -> Self {

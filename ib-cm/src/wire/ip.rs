@@ -1,5 +1,5 @@
-//! The header of RDMA IP CM, 36 bytes: the addresses and the source port used by the requesting
-//! program. It begins the private data of REQ and SIDR_REQ.
+//! The RDMA IP CM header, 36 bytes: the addresses and the source port used by the requesting
+//! program. The private data of REQ and SIDR_REQ starts with it.
 //!
 //! ```text
 //!  0         1             2             4         20        36
@@ -18,10 +18,10 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::Malformed;
 use super::field::Field;
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const LEN: usize = 36;
 
-/// The header as values.
+/// The fields of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// The requester's port.
@@ -54,7 +54,7 @@ impl Repr {
     ///
     /// # Errors
     /// [`Malformed::Truncated`]; [`Malformed::Version`] if the version of the header is not 0, as
-    /// in a request of native InfiniBand; [`Malformed::IpVersion`] if the addresses are neither
+    /// in a native InfiniBand request; [`Malformed::IpVersion`] if the addresses are neither
     /// IPv4 nor IPv6.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let header: &[u8; LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;

@@ -15,7 +15,7 @@ message!("a LAP", {
     remote_comm_id: u32 = 4:0, 32;
     /// Number of the receiver's queue pair, 24 bits.
     remote_qpn: u32 = 12:0, 24;
-    /// The time allowed for the receiver's response, a code of 5 bits.
+    /// The time allowed for the receiver's response, a 5-bit code.
     remote_cm_response_timeout: u8 = 15:0, 5;
     /// Local id of the sender's port.
     local_lid: u16 = 20:0, 16;
@@ -31,13 +31,13 @@ message!("a LAP", {
     traffic_class: u8 = 59:0, 8;
     /// Hop limit.
     hop_limit: u8 = 60:0, 8;
-    /// Static rate, a code of 6 bits.
+    /// Static rate, a 6-bit code.
     packet_rate: u8 = 61:2, 6;
     /// Service level, 4 bits.
     sl: u8 = 62:0, 4;
     /// Whether both ports lie in one subnet.
     subnet_local: bool = 62:4, 1;
-    /// The sender's acknowledgement timeout, a code of 5 bits.
+    /// The sender's acknowledgement timeout, a 5-bit code.
     local_ack_timeout: u8 = 63:0, 5;
     /// Private data.
     private_data: Data = 64:0, 1344;

@@ -1,4 +1,4 @@
-//! One macro for all formats with fields at fixed places, so their files contain only fields.
+//! The macros for formats whose fields are at fixed places, so their files contain only fields.
 
 /// Declares `Packet<T>` and `Repr` for `$len` bytes, whose fields begin at byte `$base`.
 ///
@@ -75,7 +75,7 @@ macro_rules! layout {
     };
 }
 
-/// Declares [`layout!`] for a message, whose fields begin after the MAD header.
+/// Declares the [`layout!`] of a message. Its fields begin after the MAD header.
 macro_rules! message {
     ($name:literal, { $($fields:tt)* }) => {
         layout!($name, crate::wire::MAD_LEN, crate::wire::mad::LEN, { $($fields)* });

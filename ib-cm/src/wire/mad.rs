@@ -1,9 +1,9 @@
-//! MAD header, 24 bytes: class, method and attribute, which is the kind of message.
+//! MAD header, 24 bytes: class, method and attribute. The attribute is the kind of message.
 //!
 //! # References
-//! IBTA 13.4.3; 16.7.1 (the class of communication management).
+//! IBTA 13.4.3; 16.7.1 (the communication management class).
 
-/// Bytes of the MAD header.
+/// Length of the MAD header, in bytes.
 pub const LEN: usize = 24;
 
 layout!("the MAD header", LEN, 0, {
@@ -29,18 +29,17 @@ layout!("the MAD header", LEN, 0, {
 /// The version of the MAD format.
 pub const BASE_VERSION: u8 = 1;
 
-/// The management class of communication management.
+/// The communication management class.
 pub const CLASS: u8 = 0x07;
 
-/// The version of communication management's class.
+/// The version of the communication management class.
 pub const CLASS_VERSION: u8 = 2;
 
-/// The status of a response to an unsupported method, or to a method unsupported with this
-/// attribute.
+/// Status of a response to a method that is unsupported, in general or for this attribute.
 pub const STATUS_UNSUPPORTED: u16 = 0x000c;
 
 impl Repr {
-    /// Returns the header of a message of communication management.
+    /// Returns the header of a communication management message.
     pub fn message(attr_id: Attribute, tid: u64, attr_mod: u32) -> Self {
         Self {
             base_version: BASE_VERSION,
@@ -62,16 +61,17 @@ number! {
     GET = 0x01, "Get";
     /// A request to change an attribute.
     SET = 0x02, "Set";
-    /// The method of every message of communication management.
+    /// The method of every communication management message.
     SEND = 0x03, "Send";
     /// The response to Get and Set.
     GET_RESP = 0x81, "GetResp";
 }
 
 number! {
-    /// The kind of message: an attribute of the class of communication management.
+    /// The kind of message: an attribute of the communication management class.
     Attribute(u16);
-    /// Facts about the class of a port. Linux does not serve it for this class.
+    /// Properties of a management class on a port. Linux does not serve this attribute for this
+    /// class.
     CLASS_PORT_INFO = 0x0001, "ClassPortInfo";
     /// Request for communication.
     REQ = 0x0010, "REQ";

@@ -1,4 +1,4 @@
-//! [`Message`]: any message of communication management, by its attribute.
+//! [`Message`]: any communication management message, by its attribute.
 
 use super::{
     Attribute, MAD_LEN, Mad, Malformed, apr, drep, dreq, lap, mad, mra, rej, rep, req, rtu, sidr_rep,
@@ -8,7 +8,7 @@ use super::{
 /// Declares [`Message`] from its variants, each with the module of its format.
 macro_rules! messages {
     ($( $(#[$doc:meta])* $variant:ident = $attribute:ident, $module:ident; )*) => {
-        /// A message as values.
+        /// A message as a value.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Message {

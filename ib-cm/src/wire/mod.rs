@@ -1,4 +1,4 @@
-//! Wire formats: the messages of communication management, as MADs of 256 bytes.
+//! Wire formats: the communication management messages, as MADs of 256 bytes.
 //!
 //! Every message has two types. `Packet` is bytes: it wraps a buffer and reads one field at a time.
 //! `Repr` is values: `parse` reads the `Copy` struct from a packet, `emit` writes it into one.
@@ -19,8 +19,8 @@
 //! | [`dreq`], [`drep`] | request for release and its reply | 12.6.10, 12.6.11 |
 //! | [`lap`], [`apr`] | load alternate path and its response | 12.8 |
 //! | [`sidr_req`], [`sidr_rep`] | service id resolution | 12.11 |
-//! | [`service`] | service ids; ports of RDMA IP CM | A11.2 |
-//! | [`ip`] | the header of RDMA IP CM in private data | A11.4 |
+//! | [`service`] | service ids; RDMA IP CM ports | A11.2 |
+//! | [`ip`] | the RDMA IP CM header in private data | A11.4 |
 //! | [`data`] | private data | |
 
 #[macro_use]
@@ -54,7 +54,7 @@ pub use service::{PortSpace, ServiceId};
 
 use core::fmt;
 
-/// Bytes of a MAD.
+/// Length of a MAD, in bytes.
 pub const MAD_LEN: usize = 256;
 
 /// A MAD.
@@ -63,7 +63,7 @@ pub type Mad = [u8; MAD_LEN];
 /// A 128-bit address: an IPv6 address, or an IPv4 address mapped into one (`::ffff:192.0.2.1`).
 pub type Gid = [u8; 16];
 
-/// The queue pair of every port that receives MADs of communication management: the general service
+/// The queue pair that receives communication management MADs on every port: the general service
 /// interface (GSI).
 pub const GSI_QPN: u32 = 1;
 
@@ -74,7 +74,7 @@ pub const GSI_QKEY: u32 = 0x8001_0000;
 pub const MASK_24: u32 = 0x00ff_ffff;
 
 number! {
-    /// Path MTU, a code of 4 bits.
+    /// Path MTU, a 4-bit code.
     Mtu(u8);
     /// 256 bytes.
     B256 = 1, "256 bytes";
@@ -99,7 +99,7 @@ impl Mtu {
 }
 
 /// Options of enhanced connection establishment: an agreement between two devices of one vendor
-/// beyond the specification. All zeros: none.
+/// beyond the specification. All zeros mean no options.
 ///
 /// # References
 /// linux `struct rdma_ucm_ece`.
@@ -111,15 +111,15 @@ pub struct Ece {
     pub attr_mod: u32,
 }
 
-/// The reason why bytes are not a message. Malformed bytes are dropped silently.
+/// The reason why bytes do not form a message. Malformed bytes are dropped silently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Malformed {
     /// Shorter than the message.
     Truncated,
-    /// The version of the header of RDMA IP CM is not 0.
+    /// The version in the RDMA IP CM header is not 0.
     Version,
-    /// The addresses of the header of RDMA IP CM are neither IPv4 nor IPv6.
+    /// The addresses in the RDMA IP CM header are neither IPv4 nor IPv6.
     IpVersion,
 }
 

@@ -1,4 +1,4 @@
-//! A path of a REQ, 44 bytes: addresses as seen by the sender, and how packets travel.
+//! A path in a REQ, 44 bytes: addresses as seen by the sender, and how packets travel.
 //!
 //! On RoCE the GIDs are the addresses and local ids mean nothing. Where the hop limit exceeds 1
 //! (the usual case, RoCEv2 over IP), Linux sends the permissive local id with `subnet_local` clear.
@@ -10,7 +10,7 @@
 use super::Gid;
 use super::field::Field;
 
-/// Bytes of a path.
+/// Length of a path, in bytes.
 pub const LEN: usize = 44;
 
 /// The local id of paths between different subnets or over IP.
@@ -27,7 +27,7 @@ layout!("a path", LEN, 0, {
     remote_gid: Gid = 20:0, 128;
     /// Flow label, 20 bits.
     flow_label: u32 = 36:0, 20;
-    /// Static rate, a code of 6 bits.
+    /// Static rate, a 6-bit code.
     packet_rate: u8 = 39:2, 6;
     /// Traffic class.
     traffic_class: u8 = 40:0, 8;
@@ -37,7 +37,7 @@ layout!("a path", LEN, 0, {
     sl: u8 = 42:0, 4;
     /// Whether both ports lie in one subnet.
     subnet_local: bool = 42:4, 1;
-    /// The sender's acknowledgement timeout for its queue pair, a code of 5 bits.
+    /// The sender's acknowledgement timeout for its queue pair, a 5-bit code.
     local_ack_timeout: u8 = 43:0, 5;
 });
 

@@ -1,20 +1,20 @@
-//! [`Reason`]: the reason of a REJ.
+//! [`Reason`]: the reason for a REJ.
 //!
 //! # References
 //! IBTA 12.6.7.2; linux `enum ib_cm_rej_reason`.
 
 number! {
-    /// The reason of a REJ. Its text is a sentence for operators.
+    /// The reason for a REJ, which displays as a sentence for operators.
     Reason(u16);
     /// No queue pair is available.
     NO_QP = 1, "the peer has no queue pair left";
     /// No end-to-end context is available.
     NO_EEC = 2, "the peer has no end-to-end context left";
-    /// Another resource is missing.
+    /// Another resource is unavailable.
     NO_RESOURCES = 3, "the peer has no resources left for the connection";
     /// A response did not come in time, or the sender gave up.
     TIMEOUT = 4, "the peer gave up waiting, or no longer wants the connection";
-    /// Something in the message is not supported.
+    /// The message contains something unsupported.
     UNSUPPORTED = 5, "the peer does not support the request";
     /// A communication id is unknown.
     INVALID_COMM_ID = 6, "the peer does not know the connection";
@@ -28,29 +28,29 @@ number! {
     STALE_CONN = 10, "the peer still has an earlier connection with the same queue pair: connect again";
     /// The reliable datagram channel does not exist.
     RDC_NOT_EXIST = 11, "the reliable datagram channel does not exist";
-    /// A GID of the primary path is wrong; the additional information is a correct one.
+    /// A GID of the primary path is invalid; the additional information is a correct one.
     INVALID_GID = 12, "the peer refuses a GID of the path: does the request come from this address?";
-    /// A local id of the primary path is wrong.
+    /// A local id of the primary path is invalid.
     INVALID_LID = 13, "the peer refuses a local id of the path";
-    /// The service level is wrong.
+    /// The service level is invalid.
     INVALID_SL = 14, "the peer refuses the service level of the path";
-    /// The traffic class is wrong.
+    /// The traffic class is invalid.
     INVALID_TRAFFIC_CLASS = 15, "the peer refuses the traffic class of the path";
-    /// The hop limit is wrong.
+    /// The hop limit is invalid.
     INVALID_HOP_LIMIT = 16, "the peer refuses the hop limit of the path";
-    /// The packet rate is wrong.
+    /// The packet rate is invalid.
     INVALID_PACKET_RATE = 17, "the peer refuses the packet rate of the path";
-    /// A GID of the alternate path is wrong.
+    /// A GID of the alternate path is invalid.
     INVALID_ALT_GID = 18, "the peer refuses a GID of the alternate path";
-    /// A local id of the alternate path is wrong.
+    /// A local id of the alternate path is invalid.
     INVALID_ALT_LID = 19, "the peer refuses a local id of the alternate path";
-    /// The alternate path's service level is wrong.
+    /// The alternate path's service level is invalid.
     INVALID_ALT_SL = 20, "the peer refuses the service level of the alternate path";
-    /// The alternate path's traffic class is wrong.
+    /// The alternate path's traffic class is invalid.
     INVALID_ALT_TRAFFIC_CLASS = 21, "the peer refuses the traffic class of the alternate path";
-    /// The alternate path's hop limit is wrong.
+    /// The alternate path's hop limit is invalid.
     INVALID_ALT_HOP_LIMIT = 22, "the peer refuses the hop limit of the alternate path";
-    /// The alternate path's packet rate is wrong.
+    /// The alternate path's packet rate is invalid.
     INVALID_ALT_PACKET_RATE = 23, "the peer refuses the packet rate of the alternate path";
     /// Another port handles communication management; the additional information names it.
     PORT_CM_REDIRECT = 24, "the peer asks to send the request to another port";
@@ -62,15 +62,15 @@ number! {
     INSUFFICIENT_RESP_RESOURCES = 27, "the peer responds to fewer reads and atomics at a time";
     /// The sender's consumer rejected the connection.
     CONSUMER_DEFINED = 28, "the peer's program rejected the connection";
-    /// The number of RNR retries is wrong.
+    /// The number of RNR retries is invalid.
     INVALID_RNR_RETRY = 29, "the peer refuses the number of RNR retries";
     /// The communication id is in use.
     DUPLICATE_LOCAL_COMM_ID = 30, "the peer has another connection with this communication id";
     /// The class version is not supported; the additional information is the supported one.
     INVALID_CLASS_VERSION = 31, "the peer has another version of communication management";
-    /// The flow label is wrong.
+    /// The flow label is invalid.
     INVALID_FLOW_LABEL = 32, "the peer refuses the flow label of the path";
-    /// The alternate path's flow label is wrong.
+    /// The alternate path's flow label is invalid.
     INVALID_ALT_FLOW_LABEL = 33, "the peer refuses the flow label of the alternate path";
     /// The options of enhanced connection establishment are not supported.
     VENDOR_OPTION_NOT_SUPPORTED = 35, "the peer does not support the options of the device's vendor";

@@ -1,4 +1,4 @@
-//! REJ, reject: no connection, with the reason.
+//! REJ, reject: refuses or ends a connection, with the reason.
 //!
 //! # References
 //! IBTA 12.6.7; linux `CM_REJ_*`.

@@ -17,27 +17,27 @@ message!("a REP", {
     local_qkey: u32 = 8:0, 32;
     /// Number of the sender's queue pair, 24 bits; 0 for XRC.
     local_qpn: u32 = 12:0, 24;
-    /// The vendor's high byte.
+    /// High byte of the vendor id.
     vendor_id_high: u8 = 15:0, 8;
     /// The sender's end-to-end context; for XRC the number of its target queue pair.
     local_eecn: u32 = 16:0, 24;
-    /// The vendor's middle byte.
+    /// Middle byte of the vendor id.
     vendor_id_middle: u8 = 19:0, 8;
     /// The first packet sequence number the receiver must send, 24 bits.
     starting_psn: u32 = 20:0, 24;
-    /// The vendor's low byte.
+    /// Low byte of the vendor id.
     vendor_id_low: u8 = 23:0, 8;
     /// The maximum number of outstanding reads and atomics from the receiver to the sender.
     responder_resources: u8 = 24:0, 8;
     /// The maximum number of outstanding reads and atomics from the sender to the receiver.
     initiator_depth: u8 = 25:0, 8;
-    /// The acknowledgement delay of the sender's device, a code of 5 bits.
+    /// The acknowledgement delay of the sender's device, a 5-bit code.
     target_ack_delay: u8 = 26:0, 5;
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     failover_accepted: u8 = 26:5, 2;
     /// Whether the sender's send queue respects credits.
     end_to_end_flow_control: bool = 26:7, 1;
-    /// Retries of the receiver's queue pair after RNR NAKs; 7 is unlimited.
+    /// The number of retries of the receiver's queue pair after RNR NAKs; 7 means no limit.
     rnr_retry_count: u8 = 27:0, 3;
     /// Whether the sender's queue pair has a shared receive queue.
     srq: bool = 27:3, 1;
@@ -48,12 +48,12 @@ message!("a REP", {
 });
 
 impl Repr {
-    /// Returns the vendor of the options in the attribute modifier, 24 bits.
+    /// Returns the vendor id for the options in the attribute modifier, 24 bits.
     pub fn vendor_id(&self) -> u32 {
         u32::from_be_bytes([0, self.vendor_id_high, self.vendor_id_middle, self.vendor_id_low])
     }
 
-    /// Returns this reply with another vendor.
+    /// Returns this reply with another vendor id.
     #[must_use]
     pub fn with_vendor_id(self, vendor_id: u32) -> Self {
         let [_, vendor_id_high, vendor_id_middle, vendor_id_low] = vendor_id.to_be_bytes();

@@ -1,8 +1,8 @@
 //! REQ, request for communication: everything about the sender's queue pair, the requested service
 //! and the paths between both ports.
 //!
-//! The reserved bit of the RDC and the numbers of end-to-end contexts belong to reliable datagrams.
-//! No known device supports these; the fields are kept as data.
+//! The RDC bit and the end-to-end context numbers belong to reliable datagrams. No known device
+//! supports these; the fields are kept as data.
 //!
 //! # References
 //! IBTA 12.6.5, 12.7; linux `include/rdma/ibta_vol1_c12.h` (`CM_REQ_*`); annex A14 (extended
@@ -16,7 +16,7 @@ pub type Data = PrivateData<92>;
 message!("a REQ", {
     /// The sender's communication id for the connection.
     local_comm_id: u32 = 0:0, 32;
-    /// Vendor of the options in the attribute modifier, 24 bits.
+    /// Vendor id for the options in the attribute modifier, 24 bits.
     vendor_id: u32 = 5:0, 24;
     /// The requested service.
     service_id: ServiceId = 8:0, 64;
@@ -34,18 +34,18 @@ message!("a REQ", {
     initiator_depth: u8 = 39:0, 8;
     /// The receiver's end-to-end context.
     remote_eecn: u32 = 40:0, 24;
-    /// The time allowed for the receiver's response, a code of 5 bits.
+    /// The time allowed for the receiver's response, a 5-bit code.
     remote_cm_response_timeout: u8 = 43:0, 5;
-    /// Transport service: 0 reliable, 1 unreliable connection, 2 reliable datagram, 3 see the
-    /// extended transport type.
+    /// Transport service: 0 reliable connection, 1 unreliable connection, 2 reliable datagram,
+    /// 3 given by the extended transport type.
     transport_service_type: u8 = 43:5, 2;
     /// Whether the sender's send queue respects credits.
     end_to_end_flow_control: bool = 43:7, 1;
     /// The first packet sequence number the receiver must send, 24 bits.
     starting_psn: u32 = 44:0, 24;
-    /// The sender's response time, a code of 5 bits.
+    /// The sender's response time, a 5-bit code.
     local_cm_response_timeout: u8 = 47:0, 5;
-    /// Retries of packets.
+    /// The number of packet retries.
     retry_count: u8 = 47:5, 3;
     /// Partition key.
     partition_key: u16 = 48:0, 16;
@@ -53,13 +53,13 @@ message!("a REQ", {
     path_mtu: Mtu = 50:0, 4;
     /// Whether a reliable datagram channel exists.
     rdc_exists: bool = 50:4, 1;
-    /// Retries after RNR NAKs; 7 is unlimited.
+    /// The number of retries after RNR NAKs; 7 means no limit.
     rnr_retry_count: u8 = 50:5, 3;
     /// The number of times either side may repeat a message.
     max_cm_retries: u8 = 51:0, 4;
     /// Whether the sender's queue pair has a shared receive queue.
     srq: bool = 51:4, 1;
-    /// Extended transport type: 1 XRC.
+    /// Extended transport type: 1 is XRC.
     extended_transport_type: u8 = 51:5, 3;
     /// The path both sides use first.
     primary: path::Repr = 52:0, 352;
@@ -70,7 +70,7 @@ message!("a REQ", {
 });
 
 impl Repr {
-    /// Returns whether the request has an alternate path, by Linux's rule.
+    /// Returns whether the request has an alternate path, according to Linux's rule.
     pub fn has_alternate(&self) -> bool {
         self.alternate.local_lid != 0
     }

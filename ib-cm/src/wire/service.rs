@@ -1,4 +1,4 @@
-//! [`ServiceId`]: the name of a service; its mapping from ports of RDMA IP CM.
+//! [`ServiceId`]: the name of a service, and its mapping from RDMA IP CM ports.
 //!
 //! ```text
 //!  63          32 31     24 23    16 15     0
@@ -14,12 +14,13 @@ use core::fmt;
 
 use super::field::Field;
 
-/// The name of a service. A request contains one; a listener has one, or all under a mask.
+/// The name of a service. A request contains one service id; a listener has one, or all that match
+/// a mask.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceId(pub u64);
 
 impl ServiceId {
-    /// Returns the service id for a port of RDMA IP CM.
+    /// Returns the service id for an RDMA IP CM port.
     pub const fn ip(space: PortSpace, port: u16) -> Self {
         Self((space.0 as u64) << 16 | port as u64)
     }
@@ -56,13 +57,13 @@ impl Field for ServiceId {
 }
 
 number! {
-    /// A space of ports (`RDMA_PS_*`).
+    /// A port space (`RDMA_PS_*`).
     PortSpace(u16);
-    /// Datagrams over IPoIB's queue pair. Its ids lie outside the space of annex A11.
+    /// Datagrams over IPoIB's queue pair. Its ids lie outside the range of annex A11.
     IPOIB = 0x0002, "IPoIB";
     /// Connections.
     TCP = 0x0106, "TCP";
-    /// Datagrams. Their queue pairs are found by service id resolution.
+    /// Datagrams. Service id resolution finds their queue pairs.
     UDP = 0x0111, "UDP";
     /// Any kind of queue pair.
     IB = 0x013f, "IB";

@@ -18,15 +18,15 @@ message!("a SIDR_REP", {
     status: Status = 4:0, 8;
     /// Length of the additional information in bytes, at most 72.
     info_length: u8 = 5:0, 8;
-    /// The vendor's high 16 bits.
+    /// High 16 bits of the vendor id.
     vendor_id_high: u16 = 6:0, 16;
     /// Number of the queue pair for datagrams, 24 bits.
     qpn: u32 = 8:0, 24;
-    /// The vendor's low byte.
+    /// Low byte of the vendor id.
     vendor_id_low: u8 = 11:0, 8;
     /// The service.
     service_id: ServiceId = 12:0, 64;
-    /// Its queue key.
+    /// Queue key of the datagram queue pair.
     qkey: u32 = 20:0, 32;
     /// Additional information.
     info: Info = 24:0, 576;
@@ -35,12 +35,12 @@ message!("a SIDR_REP", {
 });
 
 impl Repr {
-    /// Returns the vendor of the options in the attribute modifier, 24 bits.
+    /// Returns the vendor id for the options in the attribute modifier, 24 bits.
     pub fn vendor_id(&self) -> u32 {
         u32::from(self.vendor_id_high) << 8 | u32::from(self.vendor_id_low)
     }
 
-    /// Returns this response with another vendor.
+    /// Returns this response with another vendor id.
     #[must_use]
     pub fn with_vendor_id(self, vendor_id: u32) -> Self {
         Self { vendor_id_high: (vendor_id >> 8) as u16, vendor_id_low: vendor_id as u8, ..self }

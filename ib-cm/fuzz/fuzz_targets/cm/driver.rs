@@ -1,8 +1,8 @@
-//! One communication manager with a program and peers driven by the bytes. Connections in every
-//! state receive correct and wrong messages from their peers and from strangers.
+//! One communication manager, whose program and peers are driven by the fuzz input. Connections in
+//! every state receive correct and wrong messages from their peers and from strangers.
 //!
-//! Afterwards everything is destroyed, and nothing may remain. No step may panic, send more than a
-//! few messages, or report an event of an ended connection.
+//! Afterwards everything is destroyed, and nothing must remain. A step must not panic, send more
+//! than a few messages, or report an event for an ended connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +22,9 @@ use ib_cm::wire::{
 pub(crate) struct Step {
     /// The call; see [`call`].
     pub(crate) call: u8,
-    /// The connection of the call and of the message.
+    /// The connection that the call and the message belong to.
     pub(crate) slot: u8,
-    /// The attribute of the message, minus 0x10. Values of 11 and more stand for no message.
+    /// The attribute of the message, minus 0x10. Values of 11 and more mean no message.
     pub(crate) message: u8,
     /// Bit 0: from a stranger. Bit 1: with a wrong sender's id. Bit 2: with a wrong receiver's id.
     /// Bit 3: for a service without a listener. Bit 4: with another queue pair. Bits 5 and 6: the
@@ -34,7 +34,7 @@ pub(crate) struct Step {
     pub(crate) number: u8,
     pub(crate) at: u8,
     pub(crate) value: u8,
-    /// The time to pass, in units of 50 ms.
+    /// The time that passes, in units of 50 ms.
     pub(crate) time: u8,
 }
 
@@ -78,15 +78,15 @@ const HERE: Gid = [1; 16];
 const STRANGER: Gid = [9; 16];
 const SERVICE: ServiceId = ServiceId::ip(PortSpace::TCP, 7174);
 const SLOTS: usize = 6;
-/// The first queue pair on the manager's side; add the slot.
+/// The manager's first queue pair number; the slot is added to it.
 const OWN_QPN: u32 = 0x100;
-/// The first communication id and queue pair of peers; add the slot.
+/// The peers' first communication id and queue pair number; the slot is added to both.
 const PEER_ID: u32 = 0x200;
 
 /// A connection as seen by its peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// The manager's communication id, once a message has shown it.
+    /// The manager's communication id, once known from a message.
     local_id: u32,
     /// The connection in the manager.
     handle: Option<CmId>,
@@ -220,7 +220,7 @@ impl World {
         self.over.insert(id);
     }
 
-    /// Returns the message of a step, if any.
+    /// Returns the message for a step, if any.
     fn message(&self, step: &Step) -> Option<Mad> {
         let index = usize::from(step.slot) % SLOTS;
         let wrong = |bit: u8| u32::from(step.flags >> bit & 1);
@@ -324,7 +324,7 @@ impl World {
             assert_eq!(transmit.to.local, HERE);
             self.learn(&message);
         }
-        // A message causes at most two responses, a call one, and each due timer one.
+        // A message causes at most two responses, a call at most one, and each due timer one.
         assert!(sent <= 3 + 16, "{sent} messages");
         while let Some(event) = self.cm.poll_event() {
             let id = event.id();
@@ -361,8 +361,8 @@ impl World {
             Message::Rep(rep) => (rep.local_comm_id, rep.remote_comm_id.wrapping_sub(PEER_ID)),
             Message::Mra(mra) => (mra.local_comm_id, mra.remote_comm_id.wrapping_sub(PEER_ID)),
             Message::SidrReq(req) => {
-                // No message says which slot sent the request. The last slot without a connection
-                // gets it.
+                // The message does not say which slot sent the request. The last slot without a
+                // connection gets it.
                 self.slots[0].local_id = req.request_id;
                 return;
             }

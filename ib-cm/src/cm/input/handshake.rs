@@ -140,8 +140,8 @@ impl Cm {
         self.end_rejected(now, id, rej)
     }
 
-    /// Remembers a request that its peer has given up. If its REJ has overtaken it, the request
-    /// still arrives, but its sender would ignore the REP.
+    /// Remembers a request that its peer has given up. If the REJ has overtaken the request, the
+    /// request still arrives, but its sender would ignore a REP.
     fn remember_given_up(&mut self, key: RemoteKey) {
         if self.given_up.contains(&key) {
             return;
@@ -182,15 +182,15 @@ impl Cm {
         Some(())
     }
 
-    /// Returns the connection that a REJ refers to. The peer may not know its communication id,
-    /// because it has given up its own request or rejects one without keeping it.
+    /// Returns the connection that a REJ refers to. The peer may not know this side's communication
+    /// id, because it has given up its own request or rejects one without keeping it.
     fn find_rejected(&self, from: &Address, rej: &rej::Repr) -> Option<CmId> {
         let by_both = || self.table.find(rej.remote_comm_id, Some(rej.local_comm_id), from.remote);
         let by_own = || self.table.find(rej.remote_comm_id, None, from.remote);
         match (rej.reason, rej.message_rejected) {
             (Reason::TIMEOUT, _) if rej.remote_comm_id == 0 => {
                 let id = self.table.find_remote_id(given_up(from, rej)?)?;
-                // A peer beyond this state already has the communication id.
+                // In any later state, the peer already has this side's communication id.
                 let is_asked = matches!(
                     self.table.get(id)?.state,
                     State::ReqRcvd | State::MraReqSent | State::RepSent | State::MraRepRcvd
@@ -204,7 +204,7 @@ impl Cm {
     }
 }
 
-/// Returns the peer's number of a request that it has given up, or `None` if the REJ is for another
+/// Returns the key of a request that its sender has given up, or `None` if the REJ is for another
 /// message.
 fn given_up(from: &Address, rej: &rej::Repr) -> Option<RemoteKey> {
     if rej.reason != Reason::TIMEOUT || rej.remote_comm_id != 0 {

@@ -12,7 +12,7 @@ use crate::wire::{MAD_LEN, Mad, Message, Method, apr, lap, mad};
 
 impl Cm {
     /// Handles a MAD received on the local queue pair 1: the payload of the datagram. Bytes after
-    /// it are ignored; a MAD of another class is dropped.
+    /// the MAD are ignored; a MAD of another class is dropped.
     ///
     /// # References
     /// linux `cm_recv_handler`, `ib_mad_recv_done`.
@@ -50,8 +50,8 @@ impl Cm {
         }
     }
 
-    /// Responds to Get and Set of the class's attributes, which do not exist. Linux's MAD layer
-    /// does the same if no agent handles these methods.
+    /// Responds to Get and Set requests for the attributes of this class, which do not exist.
+    /// Linux's MAD layer does the same if no agent handles these methods.
     fn reject_method(&mut self, from: &Address, bytes: &[u8]) -> Option<()> {
         let mut response: Mad = *bytes.first_chunk::<MAD_LEN>()?;
         let mut packet = mad::Packet::new_checked(&mut response[..]).ok()?;

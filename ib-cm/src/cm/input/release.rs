@@ -15,12 +15,12 @@ impl Cm {
         dreq: &dreq::Repr,
     ) -> Option<()> {
         let Some(id) = self.table.find(dreq.remote_comm_id, Some(dreq.local_comm_id), from.remote) else {
-            // A DREQ may overtake the REP with its sender's communication id. A response would end
-            // the connection on that side alone. The peer will send the DREQ again.
+            // A DREQ may overtake the REP that carries its sender's communication id. A response
+            // would end the connection on that side alone. The peer will send the DREQ again.
             if self.table.find(dreq.remote_comm_id, None, from.remote).is_some() {
                 return None;
             }
-            // The connection does not exist or no longer does. The response lets the sender finish.
+            // The connection never existed or has ended. The response lets the sender finish.
             self.counters.duplicates += 1;
             self.respond_to_dreq(from, header, dreq);
             return Some(());

@@ -120,9 +120,9 @@ impl Cm {
         }
     }
 
-    /// Checks whether a connection's peer still has it, because the peer seems to have begun
+    /// Checks whether a connection's peer still has it, because the peer seems to have started
     /// another one with the same queue pair. Sends a DREQ with a number no queue pair has. A peer
-    /// that has the connection drops it. One that has restarted responds with a DREP, which
+    /// that has the connection drops the DREQ. One that has restarted responds with a DREP, which
     /// releases the connection ([`on_drep`](Self::on_drep)).
     pub(super) fn check_stale(&mut self, now: Time, id: CmId) {
         let Some(connection) = self.table.get(id) else { return };
@@ -143,7 +143,7 @@ impl Cm {
         self.transmit(to, Message::from(message).emit(tid, 0));
     }
 
-    /// Rejects a request without keeping anything of it.
+    /// Rejects a request without storing anything.
     fn refuse(&mut self, from: &Address, header: &mad::Repr, req: &req::Repr, reason: Reason, ari: &[u8]) {
         let message = rej::Repr {
             local_comm_id: 0,

@@ -58,7 +58,7 @@ fn a_reply_that_arrives_again_gets_the_lost_rtu() {
     let Pair { mut alice, mut bob, a, b } = replied();
     alice.ready(a);
     let rtu = alice.sends(Attribute::RTU);
-    // The timer of the reply: 20 is 4 s.
+    // The reply's timeout: code 20 is 4 s.
     assert_eq!(bob.waits(), 4096);
     alice.takes(&bob.sends(Attribute::REP));
     alice.no_event();
@@ -81,7 +81,7 @@ fn a_reply_that_arrives_again_gets_the_mra_if_the_program_takes_its_time() {
     bob.takes(&mra);
     assert!(matches!(bob.event(), Event::MraReceived { service_timeout: 22, .. }));
     assert_eq!(bob.cm.state(b), Some(State::MraRepRcvd));
-    // 2^22 is 16 s; the acknowledgement timeout 17 is half a second.
+    // Code 22 is 16 s; the acknowledgement timeout, code 17, is half a second.
     assert_eq!(bob.waits(), 16_384 + 512);
     alice.takes(&bob.sends(Attribute::REP));
     assert_eq!(alice.sends(Attribute::MRA), mra);

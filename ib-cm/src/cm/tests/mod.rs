@@ -1,5 +1,5 @@
-//! The state machine, one rule at a time: two managers, and messages each test delivers, keeps or
-//! repeats.
+//! Tests of the state machine, one rule at a time. Two managers exchange messages, which each test
+//! delivers, keeps or repeats.
 
 mod duplicates;
 mod handshake;
@@ -47,7 +47,7 @@ impl Side {
         sent[0]
     }
 
-    /// Checks that one message waits, twice.
+    /// Checks that exactly two copies of one message wait.
     fn sends_again(&mut self, attribute: Attribute) {
         let sent = self.sent();
         assert_eq!(sent.iter().map(kind).collect::<Vec<_>>(), [attribute; 2]);

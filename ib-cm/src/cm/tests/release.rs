@@ -42,7 +42,7 @@ fn both_sides_can_disconnect_at_the_same_time() {
     let (to_bob, to_alice) = (alice.sends(Attribute::DREP), bob.sends(Attribute::DREP));
     bob.takes(&to_bob);
     alice.takes(&to_alice);
-    // A release repeated meanwhile.
+    // A DREQ that was repeated in the meantime.
     bob.takes(&from_alice);
     assert_eq!(bob.sends(Attribute::DREP), to_alice);
     for side in [&mut alice, &mut bob] {
@@ -150,7 +150,7 @@ fn a_peer_that_does_not_answer_a_release_does_not_keep_the_connection() {
     alice.disconnects(a);
     let dreq = alice.sends(Attribute::DREQ);
     for _ in 0..15 {
-        // Twice a packet of code 16, plus code 20 for the response.
+        // Two packets of code 16, plus code 20 for the response.
         assert_eq!(alice.waits(), 2 * 256 + 4096);
         assert_eq!(alice.sends(Attribute::DREQ), dreq);
     }

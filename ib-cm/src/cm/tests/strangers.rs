@@ -107,7 +107,7 @@ fn messages_from_another_address_change_nothing_even_with_all_ids() {
             side.takes_from(MALLORY, &message.emit(1, 0));
             assert_eq!(side.cm.state(id), Some(state), "{message:?}");
             side.no_event();
-            // Only a release gets a response, and nothing of it is kept.
+            // Only a release gets a response, and no trace of it is kept.
             let sent = side.sent();
             assert!(sent.iter().all(|sent| kind(sent) == Attribute::DREP && sent.to.remote == MALLORY));
             assert_eq!(side.cm.len(), 1);
@@ -123,7 +123,7 @@ fn messages_under_the_peers_address_change_nothing_if_an_id_is_wrong() {
         let peer = connection.peer.remote;
         let (local_id, qpn) = (connection.local_id, connection.queue_pair.local_qpn);
         let wrong = match connection.remote_id {
-            // Before the first response there is only one id to know.
+            // Before the first response, there is only one id to guess.
             None => vec![(5, local_id ^ 1), (5, 0)],
             Some(remote_id) => vec![(remote_id ^ 1, local_id), (remote_id, local_id ^ 1), (0, 0)],
         };
