@@ -1,4 +1,4 @@
-//! The cost of the engine alone: two engines exchange packets in memory, without socket or ICRC.
+//! The cost of the engine alone: two engines exchange packets in memory, without sockets or ICRC.
 //!
 //! ```text
 //!   cargo bench -p roce --bench engine               a table: nanoseconds and instructions
@@ -183,7 +183,7 @@ struct Case {
     name: &'static str,
     kind: Kind,
     length: u32,
-    /// The divisor of the cost.
+    /// The number that divides the cost.
     per: u32,
     /// The limit, in instructions.
     limit: f64,
@@ -214,7 +214,7 @@ fn nanoseconds(case: &Case) -> f64 {
     least
 }
 
-/// Returns the number of instructions counted by callgrind, or the reason for a missing count.
+/// Returns the number of instructions counted by callgrind, or why there is no count.
 fn instructions(index: usize) -> Result<f64, String> {
     let run = |count: u32| count_run(&["--run", &index.to_string(), &count.to_string()]);
     let (once, twice) = (run(COUNTED)?, run(2 * COUNTED)?);

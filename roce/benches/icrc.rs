@@ -1,6 +1,6 @@
 //! The cost of the invariant CRC: `cargo bench -p roce --bench icrc`.
 //!
-//! Each number is the best of several rounds. Each result is the input of the next computation, so
+//! Each number is the best of several rounds. Each result is the input to the next computation, so
 //! no two overlap. Cycles use the clock in /proc/cpuinfo, an approximation on machines with turbo
 //! and on virtual machines.
 

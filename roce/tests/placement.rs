@@ -56,7 +56,7 @@ fn links() -> [(&'static str, Link); 3] {
     ]
 }
 
-/// A program's journal: write a record, flush it, then publish its number by an atomic write.
+/// A program's journal: write a record, flush it, then publish its number with an atomic write.
 #[test]
 fn a_published_record_was_written_and_flushed_before_whatever_the_network_does() {
     for (name, link) in links() {

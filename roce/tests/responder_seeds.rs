@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/responder")
 }
 
-/// Returns a correct packet with `len` bytes of the first region.
+/// Returns a correct packet with `len` bytes for the first region.
 fn packet(qp: u8, opcode: u8, len: u16) -> Step {
     Step { qp, opcode, len, dmalen: u32::from(len), va: 16, flags: 1, ..Step::default() }
 }

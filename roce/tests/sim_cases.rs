@@ -1,4 +1,4 @@
-//! Cases not met by random traffic, once each, on the simulator.
+//! Cases that random traffic does not meet, once each, on the simulator.
 
 use roce::engine::{
     Access, AttrChange, CqId, Event, Gid, MwType, Opcode, Payload, PostRefused, Qpn, RecvWr, SendFlags,
@@ -19,7 +19,7 @@ struct Pair {
     target: Region,
 }
 
-/// Two connected queue pairs, with 4096 bytes of 7 at one and of 0 at the other.
+/// Two connected queue pairs, with 4096 bytes of value 7 on one side and of value 0 on the other.
 fn pair(link: Link) -> Pair {
     let mut fabric = Fabric::new(1);
     fabric.set_default_link(link);

@@ -1,4 +1,4 @@
-//! The wait a hostile peer can cause: packets and bytes that leave an engine before those for
+//! The delay a hostile peer can cause: packets and bytes that leave an engine before those for
 //! others.
 //!
 //! The attacker has as many queue pairs as a device of `provider-soft`. On each it has a read of 2
@@ -20,11 +20,11 @@ const INNOCENT: Gid = gid(3);
 /// The number of queue pairs of `provider-soft`, minus the innocents' queue pairs.
 const HOSTILE_QPS: usize = 4000 - 8;
 const WINDOW: u64 = 512 << 10;
-/// The largest read (IBTA 9.7.4.1).
+/// The length of the largest read (IBTA 9.7.4.1).
 const LARGEST_READ: u32 = 1 << 31;
 /// The cost of each packet in the window in addition to its bytes.
 const PACKET_COST: u64 = 768;
-/// A quantum of responses: the largest number of packets, and the limit of bytes.
+/// A quantum of responses: the maximum number of packets and of bytes.
 const QUANTUM: (u64, u64) = (64, 65_732);
 /// The number of packets a class sends in a row while others wait.
 const SHARE: u64 = 64;
@@ -211,7 +211,7 @@ impl Victim {
         self.engine.post_send(self.innocent, &wr, self.now, &mut Deaf).unwrap();
     }
 
-    /// Acknowledges packets on behalf of the peer to make room in the window.
+    /// Acknowledges packets on behalf of the peer to free space in the window.
     fn acknowledge(&mut self, psn: u32) {
         let bth = bth::Repr {
             pkey: 0xffff,
@@ -250,7 +250,7 @@ impl Victim {
         }
     }
 
-    /// Returns the packets leaving before the innocent's next packet.
+    /// Returns the packets that leave before the innocent's next packet.
     fn before(&mut self) -> Before {
         self.before_with(Urgency::Now)
     }

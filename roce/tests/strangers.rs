@@ -1,5 +1,5 @@
-//! Strangers: the effects of a sender that was given no queue pair number, sequence number or key,
-//! and their frequency.
+//! Strangers: the effects, and their frequency, of a sender that was given no queue pair number,
+//! sequence number or key.
 //!
 //! docs/security.md states these rates. Each field is counted alone, because the probability of two
 //! is their product. Queue pair numbers and keys are tried at random with a fixed seed, the 2²⁴

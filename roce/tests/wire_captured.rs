@@ -1,4 +1,4 @@
-//! Packets of the kernel's rxe and their meaning. Captured on a veth pair on Linux 6.1, from IP
+//! Packets from the kernel's rxe and their meaning. Captured on a veth pair on Linux 6.1, from IP
 //! header to ICRC.
 
 use core::net::IpAddr;
@@ -7,7 +7,7 @@ use roce::wire::{Flow, Headers, Icrc, Opcode, Packet, Psn, Verdict, bth, deth, i
 /// A send of 21 bytes, path MTU 256.
 const RC_SEND_V4: &str = "4500004489d9400040118abb0a0909010a090902d35312b7003000000430ffff00000123808d998f7b7b7b7b7b7b7b7b7b7b7b7b7b\
      7b7b7b7b7b7b7b7b000000f8c875ef";
-/// The same packet again after the time-out: another identification, another ICRC.
+/// The same packet again after the time-out, with another identification and another ICRC.
 const RC_SEND_V4_AGAIN: &str = "4500004489db400040118ab90a0909010a090902d35312b7003000000430ffff00000123808d998f7b7b7b7b7b7b7b7b7b7b7b7b7b\
      7b7b7b7b7b7b7b7b0000001ac3ed3d";
 /// A send of 9 bytes.

@@ -1,7 +1,7 @@
 //! Any UDP payload: parsing it, reading its fields and checking its ICRC neither panics nor gives
 //! contradicting results.
 //!
-//! Run `cargo +nightly fuzz run packet` from the folder of the package `roce`. The test
+//! Run `cargo +nightly fuzz run packet` in the folder of the package `roce`. The test
 //! `wire_seeds` writes the seeds and checks that they still match the wire formats.
 
 #![no_main]

@@ -19,12 +19,12 @@ pub(crate) struct Environment<'a, M: Memory, S: Sink> {
     pub(crate) response_queue: &'a mut ResponseQueue,
     pub(crate) sink: &'a mut S,
     pub(crate) now: Time,
-    /// Whether a completion queue had no room; the queue pair then fails at the end of the call.
+    /// Whether a completion queue was full; the queue pair then fails at the end of the call.
     pub(crate) cq_overrun: bool,
 }
 
 impl<M: Memory, S: Sink> Environment<'_, M, S> {
-    /// Invalidates a key for a work request or a peer of this queue pair and informs the memory.
+    /// Invalidates a key for a work request or a peer of this queue pair and notifies the memory.
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
         self.memory_regions.invalidate(pd, qpn, rkey)?;
         if let Some(region) = self.memory_regions.memory_at(rkey >> 8) {
@@ -33,7 +33,7 @@ impl<M: Memory, S: Sink> Environment<'_, M, S> {
         Ok(())
     }
 
-    /// Completes a work request. A full completion queue is an error of the queue and fatal to the
+    /// Completes a work request. A full completion queue is an error on that queue and fatal to the
     /// queue pair.
     ///
     /// The caller may be in the middle of anything, so the queue pair moves to the error state only

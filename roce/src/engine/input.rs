@@ -129,7 +129,7 @@ impl<M: Memory> Engine<M> {
     /// Handles expired timers: retries, gives up or resumes responses.
     pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
         self.objects.response_queue.wake(now);
-        // No more than the present ones: a call may add entries.
+        // Only as many as there are now, because a call may add entries.
         for _ in 0..self.objects.timers.len() {
             let Some((at, number)) = self.objects.timers.take(now) else { return };
             let is_current = self

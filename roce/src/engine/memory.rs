@@ -4,21 +4,21 @@
 use super::types::{Completion, CqId, Event, Path, Qpn, ReceivedMad, Sge, SrqId, Stall};
 use crate::wire::MASK_24;
 
-/// The memory that holds payload: memory of this process, translated pages of a guest, a vector in
-/// a test.
+/// The memory that holds payload: this process's memory, the translated pages of a guest, or a
+/// vector in a test.
 ///
-/// The engine only passes ranges inside a registration, and only while it is registered.
+/// The engine only passes ranges inside a registration, and only while the registration exists.
 pub trait Memory {
     /// The implementor's representation of a registration.
     type Region: core::fmt::Debug;
 
-    /// Copies `dst.len()` bytes at `offset` of the region into `dst`.
+    /// Copies `dst.len()` bytes at `offset` in the region into `dst`.
     ///
     /// # Errors
     /// [`Fault`] if the bytes cannot be reached, for example because a page is gone.
     fn read(&mut self, region: &Self::Region, offset: u64, dst: &mut [u8]) -> Result<(), Fault>;
 
-    /// Copies `src` to `offset` of the region, in the order of addresses.
+    /// Copies `src` to `offset` in the region, in address order.
     ///
     /// # Errors
     /// [`Fault`] if the bytes cannot be reached.
@@ -44,8 +44,8 @@ pub trait Memory {
     /// [`Fault`] if the bytes cannot be reached.
     fn fetch_add(&mut self, region: &Self::Region, offset: u64, add: u64) -> Result<u64, Fault>;
 
-    /// Stores 8 bytes at once in the 8 aligned bytes at `offset`, after everything written before.
-    /// No access of this process sees a partial store.
+    /// Stores 8 bytes at once in the 8 aligned bytes at `offset`, after all earlier writes. No
+    /// access by this process sees a partial store.
     ///
     /// # Errors
     /// [`Fault`] if the bytes cannot be reached.
@@ -78,16 +78,16 @@ pub trait Memory {
     }
 
     /// Reports that a work request or a peer has invalidated this registration. No access follows
-    /// until the registration is changed. An implementor offering other ways to the same bytes
-    /// closes them now.
+    /// until the registration is changed. An implementor that offers other ways to reach the same
+    /// bytes closes them now.
     fn invalidated(&mut self, _region: &Self::Region) {}
 }
 
-/// The memory for outgoing packets: a buffer of the caller, or a place that depends on the
+/// The memory for outgoing packets: the caller's buffer, or a place that depends on the
 /// destination, such as a queue shared with it.
 pub trait Space {
     /// Returns the memory for a packet to this queue pair at the end of this path. The packet, from
-    /// BTH to pad, is written to its front. [`poll_transmit`](super::Engine::poll_transmit) states
+    /// BTH to pad, is written to its start. [`poll_transmit`](super::Engine::poll_transmit) states
     /// the required length.
     ///
     /// Called once for each packet, before anything is written to its memory. The packet may still
@@ -119,15 +119,15 @@ pub(crate) fn space_for<'a>(space: &'a mut (impl Space + ?Sized), path: &Path, d
     space.space(path, dest_qp & MASK_24)
 }
 
-/// The error of an access to unreachable memory.
+/// Error: the memory cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// The error of a completion queue without room: the completion is lost.
+/// Error: the completion queue is full and the completion is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqFull;
 
-/// The error of a caller without room for a management datagram, which is lost.
+/// Error: the caller has no space for a management datagram, which is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadsFull;
 
@@ -136,7 +136,7 @@ pub trait Sink {
     /// Reports the end of a work request.
     ///
     /// # Errors
-    /// [`CqFull`] if the queue has no room. The engine then raises [`Event::CqError`] and moves the
+    /// [`CqFull`] if the queue is full. The engine then raises [`Event::CqError`] and moves the
     /// queue pair to the error state.
     fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull>;
 
@@ -147,7 +147,7 @@ pub trait Sink {
     /// pairs keeps the default implementation, which reports a full queue.
     ///
     /// # Errors
-    /// The errors of [`complete`](Self::complete).
+    /// Same as [`complete`](Self::complete).
     fn complete_with_data(
         &mut self,
         _cq: CqId,
@@ -168,10 +168,10 @@ pub trait Sink {
     /// order.
     fn retire_srq(&mut self, srq: SrqId, count: u32);
 
-    /// Chooses the memory of a send beginning to arrive at a shared receive queue with
-    /// [`Engine::set_srq_matching`](super::Engine::set_srq_matching). Stores its elements in
-    /// `sges`. `None`: the send takes the oldest receive of the queue, if one is posted, as by
-    /// default.
+    /// Chooses the memory for a send that begins to arrive at a shared receive queue with
+    /// [`Engine::set_srq_matching`](super::Engine::set_srq_matching), and stores its elements in
+    /// `sges`. With `None`, which is the default, the send takes the oldest receive of the queue,
+    /// if one is posted.
     fn match_message(&mut self, _first: &FirstPacket<'_>, _sges: &mut [Sge]) -> Option<Matched> {
         None
     }
@@ -179,9 +179,9 @@ pub trait Sink {
     /// Reports an event.
     fn event(&mut self, event: Event);
 
-    /// Takes a received management datagram. Called only if the engine's
-    /// [interface](super::Engine::open_gsi) is open. Strangers send these, so a sink limits how
-    /// many it keeps. By default it keeps none.
+    /// Receives a management datagram. Called only if the engine's
+    /// [interface](super::Engine::open_gsi) is open. Strangers send these datagrams, so a sink must
+    /// limit how many it keeps. By default it keeps none.
     ///
     /// # Errors
     /// [`MadsFull`]: the datagram is dropped and counted in
@@ -225,7 +225,7 @@ pub struct Matched {
     pub wr_id: u64,
     /// The number of elements stored in `sges`; at most 32.
     pub sges: usize,
-    /// The number of bytes at the beginning of the message to skip. At most the first packet is
-    /// skipped.
+    /// The number of bytes to skip at the beginning of the message. No more than the first packet
+    /// is skipped.
     pub header: usize,
 }

@@ -12,14 +12,14 @@
 //! | | `input` | received packets, expired timers |
 //! | | `output` | **the order of outgoing packets** and the longest wait of each |
 //! | | `objects` | all state of an engine |
-//! | protocol | `modify` | changes of a queue pair's attributes and state |
+//! | protocol | `modify` | changes to a queue pair's attributes and state |
 //! | | `datagram` | received datagrams |
 //! | | `gsi` | management datagrams (MADs): queue pair 1 without a queue pair |
 //! | | `requester` | from work requests to packets; from acknowledgements to completions |
 //! | | `responder` | from request packets to memory, receives and acknowledgements |
 //! | | `completion` | work requests that complete or are flushed; the error state |
 //! | state | `environment` | the protocol's context apart from the queue pair |
-//! | | `response_queue` | read and atomic responses: fair between peers, a window of each |
+//! | | `response_queue` | read and atomic responses: fair between peers, a window for each |
 //! | | `scheduler` | queue pairs with packets to send, by class |
 //! | | `timers` | queue pairs with a timer, by time |
 //! | | `qp` | the data of a queue pair |
@@ -29,7 +29,7 @@
 //! | | `memory_regions` | memory regions and windows: keys, rights, protection domains, ranges |
 //! | | `table` | objects by number |
 //! | | `memory` | [`Memory`] for payload; [`Space`] for packets; [`Sink`] for completions, events |
-//! | | `types` | values: numbers of objects, attributes, work requests, completions |
+//! | | `types` | values: object numbers, attributes, work requests, completions |
 //!
 //! Invariant: a module uses only modules below it in this table.
 //!

@@ -1,4 +1,4 @@
-//! [`modify`]: changes of attributes and state.
+//! [`modify`]: changes attributes and state.
 
 use super::environment::Environment;
 use super::memory::{Memory, Sink};

@@ -16,7 +16,7 @@ pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
 pub(crate) struct Groups(BTreeMap<Gid, Vec<Qpn>>);
 
 impl Groups {
-    /// Adds a member to a group. Returns whether it was no member before.
+    /// Adds a member to a group. Returns whether it was not yet a member.
     pub(crate) fn join(&mut self, group: Gid, qpn: Qpn, config: &Config) -> Result<bool, Refused> {
         if !is_multicast(&group) {
             return Err(Refused::Invalid("the address is not that of a multicast group"));

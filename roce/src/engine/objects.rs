@@ -31,12 +31,12 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) groups: Groups,
     /// The queue pairs with the special numbers 0 and 1.
     pub(crate) well_known: [Option<Qpn>; 2],
-    /// The interface with number 1, if no queue pair has it.
+    /// The interface with number 1, which exists only if no queue pair has that number.
     pub(crate) gsi: Option<Gsi>,
     pub(crate) scheduler: Scheduler,
     pub(crate) response_queue: ResponseQueue,
     pub(crate) timers: Timers,
-    /// Packets dropped because of their UDP source port.
+    /// The number of packets dropped because of their UDP source port.
     pub(crate) unexpected_ports: u64,
     pub(crate) dropped: DroppedDatagrams,
 }
@@ -122,7 +122,7 @@ impl<M: Memory> Objects<M> {
         }
     }
 
-    /// Wakes queue pairs waiting for room in the window.
+    /// Wakes queue pairs waiting for space in the window.
     pub(crate) fn unblock(&mut self) {
         while self.scheduler.in_flight < u64::from(self.config.window_bytes) {
             let Some(qpn) = self.scheduler.blocked.pop_front() else { break };

@@ -82,7 +82,7 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// Writes the next management datagram. Others wait for the interface's next turn.
+    /// Writes the next management datagram. Further datagrams wait for the interface's next turn.
     #[cold]
     fn send_mad(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Transmit> {
         let gsi = self.gsi.as_mut()?;
@@ -100,8 +100,8 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Transmit> {
-        // One visit each: a queue pair whose packet does not fit the space is listed again at the
-        // end.
+        // One visit each: a queue pair whose packet does not fit the space returns to the end of
+        // the list.
         for _ in 0..self.scheduler.naks.len() {
             let number = self.scheduler.naks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
@@ -124,8 +124,8 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Transmit> {
-        // One visit each: a queue pair whose packet does not fit the space is listed again at the
-        // end.
+        // One visit each: a queue pair whose packet does not fit the space returns to the end of
+        // the list.
         for _ in 0..self.scheduler.acks.len() {
             let number = self.scheduler.acks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
@@ -224,16 +224,16 @@ impl<M: Memory> Objects<M> {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Writes the next packet to send into its [`Space`], from BTH to pad, without room for the
-    /// ICRC. A `&mut [u8]` is the space of any packet.
+    /// Writes the next packet to send into its [`Space`], from BTH to pad, without space for the
+    /// ICRC. A `&mut [u8]` serves as the space for any packet.
     ///
     /// Packets of one queue pair are kept together where possible, so a caller can send them as
     /// segments of one buffer. Returns `None` if there is nothing to send (of this urgency) until
     /// another call, or time, changes the situation.
     ///
-    /// The space of any packet must hold the payload of a path MTU plus
+    /// The space for any packet must hold a payload of the path MTU plus
     /// [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes. A caller without that much
-    /// room does not call this function.
+    /// space must not call this function.
     pub fn poll_transmit(
         &mut self,
         now: Time,
@@ -256,7 +256,7 @@ impl<M: Memory> Engine<M> {
 ///
 /// [`Config::response_rate`]: super::Config::response_rate
 impl<M: Memory> Engine<M> {
-    /// Returns whether read responses wait for their place in the line or for credit.
+    /// Returns whether read responses wait for their turn in the line or for credit.
     #[inline]
     pub fn has_responses(&self) -> bool {
         !self.objects.response_queue.is_idle()
@@ -289,7 +289,7 @@ mod tests {
     use crate::wire::packet::MAX_PACKET_LEN;
     use crate::wire::{Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, bth, reth};
 
-    /// A buffer for each call, with its arguments.
+    /// One buffer per call, with the call's arguments.
     #[derive(Default)]
     struct Buffers(Vec<(Gid, u32, Vec<u8>)>);
 

@@ -19,7 +19,7 @@
 //!   address: a host with 4,000 queue pairs gets the same share as a host with one.
 //! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first. One flow's
 //!   packets then fit a datagram segmented by the kernel.
-//! - **Credit** is a bucket of [`Config::window_bytes`] for each peer. Each packet removes its
+//! - **Credit** is a bucket of [`Config::window_bytes`] per peer. Each packet removes its
 //!   length and [`PACKET_COST`]; time adds [`Config::response_rate`]. In any period of `t`
 //!   microseconds, one peer is therefore sent at most `window_bytes + response_rate × t` bytes of
 //!   responses, plus one packet if the window is smaller than a packet.
@@ -31,7 +31,7 @@
 //! [`Attr::max_dest_rd_atomic`]: super::types::Attr::max_dest_rd_atomic
 //!
 //! Invariant: only control calls create and release peers. A packet only moves queue pairs between
-//! places with room.
+//! lists that have space for them.
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -42,11 +42,12 @@ use super::room;
 use super::scheduler::PACKET_COST;
 use super::types::{Config, Gid, Network, Path, Refused, Time};
 
-/// The number of bytes, payload and headers, one queue pair sends in a row: 15 packets of 4 KiB.
+/// The number of bytes, payload and headers, that one queue pair sends in a row: 15 packets of 4
+/// KiB.
 pub(crate) const QUANTUM_BYTES: u32 = 15 * 4108;
 
-/// The number of packets one queue pair sends in a row: as many segments as the kernel accepts in a
-/// datagram.
+/// The number of packets that one queue pair sends in a row: as many segments as the kernel accepts
+/// in a datagram.
 pub(crate) const QUANTUM_PACKETS: u32 = 64;
 
 /// The credit for the largest packet of a path MTU. A larger packet, within a machine, may exceed
@@ -65,7 +66,8 @@ pub(crate) struct ResponseQueue {
     by_address: BTreeMap<Address, u32>,
     /// Peers with responses to send.
     line: VecDeque<u32>,
-    /// Peers with responses to send but too little credit, and when they will have enough.
+    /// Peers with responses to send but too little credit, and the times when they will have
+    /// enough.
     resting: BinaryHeap<Reverse<(Time, u32)>>,
     /// The part of its quantum used by the first queue pair of the first peer.
     packets: u32,
@@ -91,14 +93,15 @@ impl Address {
 #[derive(Debug)]
 struct Peer {
     address: Address,
-    /// The number of queue pairs connected to this peer.
+    /// The number of queue pairs connected to the peer.
     users: u32,
     /// The queue pairs with a response to send.
     qps: VecDeque<u32>,
     state: PeerState,
-    /// The number of bytes allowed to leave. Below 0 if the window is smaller than a packet.
+    /// The number of bytes allowed to leave. It falls below 0 if the window is smaller than a
+    /// packet.
     credit: i64,
-    /// Time has been converted into credit up to here.
+    /// The end of the time already converted into credit.
     counted: Time,
 }
 
@@ -110,7 +113,7 @@ enum PeerState {
 }
 
 impl ResponseQueue {
-    /// Allocates room for the peers of `qps` queue pairs, so that connecting one allocates little.
+    /// Allocates space for the peers of `qps` queue pairs, so that connecting one allocates little.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].

@@ -1,8 +1,8 @@
-//! Memory that a call needs, or [`Refused::NoMemory`].
+//! Reserves the memory that a call needs, or returns [`Refused::NoMemory`].
 //!
-//! Rust ends the process where an ordinary allocation fails. Allocations whose size a program
-//! chooses, or that grow with the number of its objects, can fail, and leave memory for the small
-//! ones of the same call.
+//! Rust ends the process if an ordinary allocation fails. Allocations that grow with the number of
+//! a program's objects, or whose size a program chooses, instead fail with an error. They also
+//! leave memory for the small allocations of the same call.
 
 use alloc::collections::{BinaryHeap, TryReserveError, VecDeque};
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use core::hint::black_box;
 
 use super::types::Refused;
 
-/// An upper bound of the small allocations of a call, in bytes.
+/// An upper bound on the small allocations of a call, in bytes.
 const CALL: usize = 64 << 10;
 
 /// The largest allocation that counts as small, in bytes.
@@ -58,7 +58,7 @@ pub(super) fn reserve<C: Reserve>(values: &mut C, more: usize) -> Result<(), Ref
     reserve_to(values, values.len().saturating_add(more))
 }
 
-/// Reserves space for `needed` elements in all.
+/// Reserves space for `needed` elements in total.
 ///
 /// # Errors
 /// [`Refused::NoMemory`].

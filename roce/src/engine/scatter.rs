@@ -12,7 +12,7 @@ use super::types::{Access, Pd, Sge};
 pub(crate) enum SgeError {
     /// The elements are shorter than the bytes.
     Length,
-    /// A key, protection domain, range or right is wrong, or the memory is unreachable.
+    /// A key, protection domain, range or right is invalid, or the memory is unreachable.
     Protection,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn check<R>(regions: &MemoryRegions<R>, pd: Pd, sges: &[Sge], need: A
     sges.iter().all(|sge| sge.length == 0 || allowed(sge))
 }
 
-/// The non-empty parts of elements covering a range of a list's bytes.
+/// The non-empty parts of the elements that cover a byte range of a list.
 struct Pieces<'a> {
     sges: core::slice::Iter<'a, Sge>,
     skip: u64,
@@ -104,7 +104,7 @@ impl Iterator for Pieces<'_> {
             let skip = core::mem::take(&mut self.skip);
             let length = ((length - skip) as usize).min(self.left);
             self.left -= length;
-            // A wrapped address only names memory its key opens to the owner.
+            // A wrapped address still reaches only memory that its key opens to the owner.
             return Some(Piece { addr: sge.addr.wrapping_add(skip), length, lkey: sge.lkey });
         }
         None

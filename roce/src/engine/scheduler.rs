@@ -15,7 +15,7 @@ pub(crate) const PACKET_COST: u64 = 768;
 /// The number of packets one class sends before the scheduler visits another class.
 pub(crate) const SHARE: u32 = 64;
 
-/// The queue pairs with something to send. Room for a queue pair is allocated when it is created.
+/// The queue pairs with something to send. Space for a queue pair is allocated when it is created.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     pub(crate) ready: VecDeque<u32>,
@@ -29,12 +29,12 @@ pub(crate) struct Scheduler {
     pub(crate) requests_sent: u32,
     pub(crate) naks_sent: u32,
     pub(crate) acks_sent: u32,
-    /// The unacknowledged bytes of requests of all queue pairs.
+    /// The number of unacknowledged request bytes of all queue pairs.
     pub(crate) in_flight: u64,
 }
 
 impl Scheduler {
-    /// Lists a queue pair with a request to send.
+    /// Schedules a queue pair that has a request to send.
     pub(crate) fn ready(&mut self, qp: &mut Qp) {
         if !qp.in_ready {
             qp.in_ready = true;
@@ -49,14 +49,14 @@ impl Scheduler {
         }
     }
 
-    /// Removes the first queue pair of those with a request to send.
+    /// Removes the first of the queue pairs with a request to send.
     pub(crate) fn leave(&mut self, qp: &mut Qp) {
         qp.in_ready = false;
         self.burst = 0;
         self.ready.pop_front();
     }
 
-    /// Lists a queue pair with a NAK to send.
+    /// Schedules a queue pair that has a NAK to send.
     pub(crate) fn nak(&mut self, qp: &mut Qp) {
         if !qp.in_naks {
             qp.in_naks = true;
@@ -64,7 +64,7 @@ impl Scheduler {
         }
     }
 
-    /// Lists a queue pair with an acknowledgement to send, which may wait.
+    /// Schedules a queue pair that has an acknowledgement to send. The acknowledgement may wait.
     pub(crate) fn ack(&mut self, qp: &mut Qp) {
         if !qp.in_acks {
             qp.in_acks = true;
@@ -72,7 +72,7 @@ impl Scheduler {
         }
     }
 
-    /// Lists a queue pair with something to send but no room in the window.
+    /// Records that a queue pair with something to send waits for space in the window.
     pub(crate) fn block(&mut self, qp: &mut Qp) {
         if !qp.in_blocked {
             qp.in_blocked = true;
@@ -80,13 +80,13 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether a queue pair waits for room in the window.
+    /// Returns whether a queue pair waits for space in the window.
     #[inline]
     pub(crate) fn any_blocked(&self) -> bool {
         !self.blocked.is_empty()
     }
 
-    /// Restores the whole share of every class. Returns the number of packets the first three
+    /// Restores the full share of every class. Returns the number of packets that the first three
     /// classes have sent since the last call.
     pub(crate) fn begin_round(&mut self) -> u32 {
         let left = self.requests_sent + self.naks_sent + self.acks_sent;
@@ -104,7 +104,7 @@ impl Scheduler {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
-    /// Allocates room for `qps` queue pairs.
+    /// Allocates space for `qps` queue pairs.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].
@@ -114,7 +114,7 @@ impl Scheduler {
             .try_for_each(|queue| room::reserve_to(queue, qps))
     }
 
-    /// Removes a destroyed queue pair. The cost of an unlisted one does not depend on the others.
+    /// Removes a destroyed queue pair. If it is not listed, the cost does not depend on the others.
     pub(crate) fn drop_qp(&mut self, qp: &Qp) {
         if qp.in_ready || qp.in_naks || qp.in_acks || qp.in_blocked {
             self.drop_stale(qp.qpn.0);

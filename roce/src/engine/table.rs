@@ -1,9 +1,10 @@
 //! [`Table`]: objects by unguessable numbers.
 //!
-//! A number is drawn whole. Its low bits are its place in a table at least twice as large as the
-//! number of objects in it. While the place is taken, another number is drawn. So a lookup takes
-//! one comparison, each draw succeeds with a probability of at least one half, and a number reveals
-//! nothing about any other except that their low bits differ. The table starts small and doubles.
+//! All bits of a number are drawn at once. Its low bits are its place in a table at least twice as
+//! large as the number of objects in it. While the place is taken, another number is drawn. So a
+//! lookup takes one comparison, each draw succeeds with a probability of at least one half, and a
+//! number reveals nothing about any other except that their low bits differ. The table starts small
+//! and doubles.
 //!
 //! ```text
 //!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)
@@ -24,7 +25,7 @@ use super::types::Refused;
 /// Objects by number.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    /// Slots by the low bits of the number. Their count is a power of two.
+    /// Slots by the low bits of the number. The number of slots is a power of two.
     slots: Box<[Slot<T>]>,
     /// The number of slots minus 1.
     mask: usize,
@@ -46,7 +47,7 @@ struct Slot<T> {
     value: Option<Box<T>>,
 }
 
-/// Marks a free slot. Object numbers have at most 24 bits.
+/// The number in a free slot. Object numbers have at most 24 bits.
 const FREE: u32 = u32::MAX;
 
 impl<T> Slot<T> {
@@ -72,13 +73,13 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns a power of two that all numbers differ modulo: the number of places. An insertion
+    /// Returns the number of places, a power of two modulo which all numbers differ. An insertion
     /// may double it.
     pub(crate) fn modulus(&self) -> usize {
         self.slots.len()
     }
 
-    /// Puts the same bits above the drawn ones in all numbers. The table is still empty.
+    /// Puts the same bits above the drawn ones in all numbers. The table must still be empty.
     pub(crate) fn with_prefix(self, prefix: u32) -> Self {
         debug_assert!(prefix & self.number_mask == 0 && self.numbers.is_empty());
         Self { prefix, ..self }
@@ -87,7 +88,8 @@ impl<T> Table<T> {
     /// Inserts an object and returns its number.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoMemory`]; [`Refused::NoNumbers`] if the source fails.
+    /// [`Refused::NoRoom`]; [`Refused::NoMemory`]; [`Refused::NoNumbers`] if the random source
+    /// fails.
     pub(crate) fn insert(&mut self, value: T, random: &mut dyn Random) -> Result<u32, Refused> {
         if self.numbers.len() >= self.max {
             return Err(Refused::NoRoom);
@@ -106,9 +108,9 @@ impl<T> Table<T> {
 
     /// Draws numbers until one has a free place.
     ///
-    /// At least half of the places are free, so on average a random source is called twice. A
-    /// counting source reaches every place once in as many draws as there are places. After that,
-    /// the source is given up.
+    /// At least half of the places are free, so on average a random source is called at most twice.
+    /// A source that counts upwards reaches every place in as many draws as there are places. After
+    /// that, the function gives up.
     fn free_number(&self, random: &mut dyn Random) -> Result<u32, Refused> {
         for _ in 0..self.slots.len() + PATIENCE {
             let drawn = random.draw().ok_or(Refused::NoNumbers)? & self.number_mask;
@@ -122,7 +124,7 @@ impl<T> Table<T> {
     }
 
     /// Doubles the number of places. Numbers that differ in their low bits still differ with one
-    /// bit more.
+    /// more bit.
     fn grow(&mut self) -> Result<(), Refused> {
         let len = self.slots.len() * 2;
         let old = core::mem::replace(&mut self.slots, empty(len)?);
@@ -185,7 +187,7 @@ fn empty<T>(len: usize) -> Result<Box<[Slot<T>]>, Refused> {
     Ok(slots.into_boxed_slice())
 }
 
-/// The number of places of a new table.
+/// The number of places in a new table.
 const FEWEST: usize = 8;
 
 /// The number of draws in addition to one per place. A fair source fails with a probability of at
@@ -199,7 +201,7 @@ mod tests {
     use super::*;
     use crate::sim::Rng;
 
-    /// A source that returns the numbers of a script, then fails.
+    /// A source that returns the numbers in a script, then fails.
     #[derive(Debug)]
     struct Script(&'static [u32]);
 

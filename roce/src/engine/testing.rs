@@ -40,12 +40,13 @@ pub(crate) struct Log {
     pub(crate) retired_srq: u32,
     /// The bytes carried by completions, with the number of completions at that time.
     pub(crate) data: Vec<(usize, Vec<u8>)>,
-    /// Whether completion queues and the program are without room.
+    /// Whether the completion queues and the program's datagram queue are full.
     pub(crate) full: bool,
-    /// The memory of the next send that is matched: its number, an element, and bytes to skip.
+    /// The memory for the next matched send: its `wr_id`, an element, and the number of bytes to
+    /// skip.
     pub(crate) matches: Option<(u64, Sge, usize)>,
-    /// The first packets of sends to match: length, whether it is whole, whether a receive is
-    /// posted.
+    /// The first packets of sends to match: length, whether the message is whole, whether a receive
+    /// is posted.
     pub(crate) firsts: Vec<(usize, bool, bool)>,
 }
 
@@ -225,7 +226,7 @@ impl Host {
     }
 }
 
-/// Returns a change of only the state.
+/// Returns a change that affects only the state.
 pub(crate) fn to(state: State) -> AttrChange {
     AttrChange { state: Some(state), ..AttrChange::default() }
 }

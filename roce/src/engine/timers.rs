@@ -1,12 +1,12 @@
 //! [`Timers`]: the queue pairs with a timer, by time.
 //!
-//! A timer moves with each acknowledgement, mostly to a later time. Its entry stays where it is,
-//! and finds the new time when the old one comes. A queue pair therefore moves its entry once in
-//! each period of its timer, and looks at the others then only. A timer that moves to an earlier
+//! A timer moves with each acknowledgement, mostly to a later time. Its entry stays in place and is
+//! moved to the new time when the old one comes. A queue pair therefore moves its entry once per
+//! timer period, and only then touches the other entries. A timer that moves to an earlier
 //! time gets another entry, and the first one becomes stale.
 //!
 //! Invariant: each queue pair with a timer has an entry at [`Qp::timer`], which is not later than
-//! the end of the timer.
+//! the time when the timer expires.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
@@ -16,14 +16,14 @@ use super::room;
 use super::table::Table;
 use super::types::{Refused, Time};
 
-/// The queue pairs with a timer. Room for their entries is allocated when they are created.
+/// The queue pairs with a timer. Space for their entries is allocated when they are created.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     entries: BinaryHeap<Reverse<(Time, u32)>>,
 }
 
 impl Timers {
-    /// Allocates room for `qps` queue pairs: an entry of each, and as many stale ones.
+    /// Allocates space for `qps` queue pairs: an entry for each, and as many stale ones.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].
@@ -31,7 +31,7 @@ impl Timers {
         room::reserve_to(&mut self.entries, 2 * qps)
     }
 
-    /// Returns a time that is not later than the end of any timer.
+    /// Returns a time that is not later than the expiry of any timer.
     #[inline]
     pub(crate) fn earliest(&self) -> Option<Time> {
         self.entries.peek().map(|Reverse((at, _))| *at)
@@ -52,7 +52,7 @@ impl Timers {
         self.entries.push(Reverse((at, number)));
     }
 
-    /// Removes an entry whose time has come and returns it. It may be stale.
+    /// Removes and returns an entry whose time has come. It may be stale.
     pub(crate) fn take(&mut self, now: Time) -> Option<(Time, u32)> {
         let &Reverse((at, _)) = self.entries.peek()?;
         if at > now {

@@ -19,7 +19,7 @@ impl Fabric {
     /// Registers `bytes` in the endpoint's own protection domain, at an unused address.
     ///
     /// # Errors
-    /// The errors of [`Engine::reg_mr`].
+    /// Same as [`Engine::reg_mr`].
     pub fn register(&mut self, id: EndpointId, bytes: Vec<u8>, access: Access) -> Result<Region, Refused> {
         self.register_in(id, self.endpoints[id.0].pd, bytes, access)
     }
@@ -27,7 +27,7 @@ impl Fabric {
     /// Registers `bytes` as [`register`](Self::register) does, in another protection domain.
     ///
     /// # Errors
-    /// The errors of [`Engine::reg_mr`].
+    /// Same as [`Engine::reg_mr`].
     pub fn register_in(
         &mut self,
         id: EndpointId,
@@ -73,7 +73,7 @@ impl Fabric {
     /// Creates a queue pair.
     ///
     /// # Errors
-    /// The errors of [`Engine::create_qp`].
+    /// Same as [`Engine::create_qp`].
     pub fn create_qp(&mut self, id: EndpointId, init: &QpInit) -> Result<Qpn, Refused> {
         self.endpoints[id.0].engine.create_qp(init)
     }
@@ -95,7 +95,7 @@ impl Fabric {
     /// [`qp_init`](Self::qp_init) and [`connected_attr`].
     ///
     /// # Errors
-    /// The errors of [`create_qp`](Self::create_qp) and [`modify_qp`](Self::modify_qp).
+    /// Same as [`create_qp`](Self::create_qp) and [`modify_qp`](Self::modify_qp).
     pub fn rc_pair(&mut self, a: EndpointId, b: EndpointId) -> Result<(Qpn, Qpn), Refused> {
         let qp_a = self.create_qp(a, &self.qp_init(a, Service::Rc))?;
         let qp_b = self.create_qp(b, &self.qp_init(b, Service::Rc))?;
@@ -107,7 +107,7 @@ impl Fabric {
     /// belongs to the first queue pair, `rq_psn` to the second.
     ///
     /// # Errors
-    /// The errors of [`modify_qp`](Self::modify_qp).
+    /// Same as [`modify_qp`](Self::modify_qp).
     pub fn connect(
         &mut self,
         (a, qp_a): (EndpointId, Qpn),
@@ -122,7 +122,7 @@ impl Fabric {
     /// Moves a queue pair from RESET to RTS.
     ///
     /// # Errors
-    /// The errors of [`modify_qp`](Self::modify_qp).
+    /// Same as [`modify_qp`](Self::modify_qp).
     pub fn ready(&mut self, id: EndpointId, qpn: Qpn, attr: &Attr) -> Result<(), Refused> {
         let init = AttrChange {
             state: Some(State::Init),
@@ -159,7 +159,7 @@ impl Fabric {
     /// Changes a queue pair's attributes and state.
     ///
     /// # Errors
-    /// The errors of [`Engine::modify_qp`].
+    /// Same as [`Engine::modify_qp`].
     pub fn modify_qp(&mut self, id: EndpointId, qpn: Qpn, change: &AttrChange) -> Result<(), Refused> {
         if change.path.is_some_and(|path| path.on_link) {
             self.longest = MAX_LINK_PACKET_LEN;
@@ -173,7 +173,7 @@ impl Fabric {
     /// Destroys a queue pair.
     ///
     /// # Errors
-    /// The errors of [`Engine::destroy_qp`].
+    /// Same as [`Engine::destroy_qp`].
     pub fn destroy_qp(&mut self, id: EndpointId, qpn: Qpn) -> Result<(), Refused> {
         let result = self.endpoints[id.0].engine.destroy_qp(qpn);
         self.after(id);
@@ -183,7 +183,7 @@ impl Fabric {
     /// Posts a send.
     ///
     /// # Errors
-    /// The errors of [`Engine::post_send`].
+    /// Same as [`Engine::post_send`].
     pub fn post_send(&mut self, id: EndpointId, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostRefused> {
         let endpoint = &mut self.endpoints[id.0];
         let result = endpoint.engine.post_send(qpn, wr, self.now, &mut endpoint.program);
@@ -194,7 +194,7 @@ impl Fabric {
     /// Posts a receive.
     ///
     /// # Errors
-    /// The errors of [`Engine::post_recv`].
+    /// Same as [`Engine::post_recv`].
     pub fn post_recv(&mut self, id: EndpointId, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         let endpoint = &mut self.endpoints[id.0];
         let result = endpoint.engine.post_recv(qpn, wr, self.now, &mut endpoint.program);
@@ -205,7 +205,7 @@ impl Fabric {
     /// Posts a receive to a shared receive queue.
     ///
     /// # Errors
-    /// The errors of [`Engine::post_srq_recv`].
+    /// Same as [`Engine::post_srq_recv`].
     pub fn post_srq_recv(&mut self, id: EndpointId, srq: SrqId, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         self.endpoints[id.0].engine.post_srq_recv(srq, wr)
     }
@@ -215,7 +215,7 @@ impl Fabric {
     /// Opens the general services interface of an endpoint.
     ///
     /// # Errors
-    /// The errors of [`Engine::open_gsi`].
+    /// Same as [`Engine::open_gsi`].
     pub fn open_gsi(&mut self, id: EndpointId) -> Result<(), Refused> {
         self.endpoints[id.0].engine.open_gsi()
     }
@@ -223,7 +223,7 @@ impl Fabric {
     /// Sends a management datagram from one endpoint to the general services interface of another.
     ///
     /// # Errors
-    /// The errors of [`Engine::send_mad`].
+    /// Same as [`Engine::send_mad`].
     pub fn send_mad(&mut self, from: EndpointId, to: EndpointId, mad: &Mad) -> Result<(), PostRefused> {
         let to = MadDestination { path: self.path(from, to), qpn: GSI_QPN, pkey: DEFAULT_PKEY };
         self.with(from, |engine, _, _| engine.send_mad(&to, mad))
@@ -246,23 +246,23 @@ impl Fabric {
         self.endpoints[id.0].program.events.pop_front()
     }
 
-    /// Limits the size of a completion queue; without a limit, it always has room.
+    /// Limits the size of a completion queue; without a limit, it is never full.
     pub fn limit_cq(&mut self, id: EndpointId, cq: CqId, size: usize) {
         self.endpoints[id.0].program.limit(cq, size);
     }
 
-    /// From now on, also keeps all reports of the engine for [`next_report`](Self::next_report).
+    /// From now on, also keeps all reports from the engine for [`next_report`](Self::next_report).
     pub fn listen(&mut self, id: EndpointId) {
         self.endpoints[id.0].program.log.get_or_insert_default();
     }
 
-    /// Returns the next report of the engine, including retired work requests.
+    /// Returns the next report from the engine, including retired work requests.
     pub fn next_report(&mut self, id: EndpointId) -> Option<Report> {
         self.endpoints[id.0].program.log.as_mut()?.pop_front()
     }
 }
 
-/// Returns the default attributes of connected queue pairs: an MTU of 1024, every right, 7 retries
+/// Returns the default attributes of connected queue pairs: an MTU of 1024, all rights, 7 retries
 /// of 67 ms, unlimited RNR retries.
 pub fn connected_attr() -> Attr {
     Attr {

@@ -35,7 +35,7 @@ impl EndpointId {
     }
 }
 
-/// A report of an engine to its [`Sink`].
+/// A report from an engine to its [`Sink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// [`Sink::complete`].
@@ -62,7 +62,7 @@ pub struct Endpoint {
     pub(super) next_addr: u64,
 }
 
-/// The times of the engine's next calls.
+/// The state that decides when the engine is called next.
 #[derive(Debug, Default)]
 pub(super) struct Port {
     /// The delay of plain acknowledgements.
@@ -101,7 +101,7 @@ impl Endpoint {
         self.pd
     }
 
-    /// Returns the number of completions not polled from a queue.
+    /// Returns the number of completions not yet polled from a queue.
     pub fn completions(&self, cq: CqId) -> usize {
         self.program.queues.get(&cq.0).map_or(0, |cq| cq.completions.len())
     }

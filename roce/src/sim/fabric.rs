@@ -19,8 +19,8 @@ use crate::wire::{Headers, ICRC_LEN, UDP_PORT};
 
 /// Endpoints, the links between them, virtual time.
 ///
-/// Only [`step`](Self::step) and its callers do anything; posting only queues. Simultaneous steps
-/// happen in the order they were caused.
+/// Only [`step`](Self::step) and its callers do any work; posting only queues requests.
+/// Simultaneous steps happen in the order they were caused.
 #[derive(Debug)]
 pub struct Fabric {
     seed: u64,
@@ -39,7 +39,7 @@ pub struct Fabric {
     pub(super) longest: usize,
 }
 
-/// The error of a fabric still busy when time ran out.
+/// Error: the fabric was still busy when time ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotIdle {
@@ -59,7 +59,7 @@ impl core::error::Error for NotIdle {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadResponses {
-    /// Packets.
+    /// The number of packets.
     pub packets: u64,
     /// The number of bytes, from BTH to pad.
     pub bytes: u64,
@@ -157,7 +157,7 @@ impl Fabric {
     /// Returns an endpoint.
     ///
     /// # Panics
-    /// If the endpoint belongs to another fabric. The same holds for every method that takes one.
+    /// If the endpoint belongs to another fabric. The same holds for every method with an endpoint.
     pub fn endpoint(&self, id: EndpointId) -> &Endpoint {
         &self.endpoints[id.0]
     }
@@ -253,7 +253,7 @@ impl Fabric {
         self.now = self.now.max(time);
     }
 
-    /// Executes steps until none is left: every packet has arrived or is lost, and no timer runs.
+    /// Executes steps until none is left: every packet has arrived or is lost, and no timer is set.
     ///
     /// # Errors
     /// [`NotIdle`] if it takes more than `limit` nanoseconds, for example because a queue pair
@@ -278,7 +278,7 @@ impl Fabric {
         self.carry(&self.path(from, to), from, to, buffer);
     }
 
-    /// Sends the packets and starts the timer resulting from a call of an engine.
+    /// Sends the packets and starts the timer that result from a call to an engine.
     pub(super) fn after(&mut self, id: EndpointId) {
         let now = self.now;
         let endpoint = &mut self.endpoints[id.0];
@@ -434,7 +434,7 @@ impl Fabric {
     }
 }
 
-/// The part of the seed for endpoints' numbers, not used by any link.
+/// The part of the seed for endpoints' random numbers, not used by any link.
 const NUMBERS: u64 = 1 << 63;
 
 /// Returns whether an address names a multicast group: `ff00::/8` or an IPv4 group mapped into

@@ -12,31 +12,33 @@ use crate::engine::Time;
 /// kind.
 ///
 /// Packets leave one after the other at the speed of `bandwidth` and arrive `latency` later, in
-/// order unless `reorder` applies. Each fault is drawn for each packet, from the link's own stream
-/// of numbers.
+/// order unless `reorder` applies. Each fault is drawn separately for each packet, from the link's
+/// own stream of random numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The time from the last bit sent to the packet's arrival, in nanoseconds.
     pub latency: u64,
-    /// The largest random addition to it, in nanoseconds. Packets stay in order, so those behind a
-    /// late one are late, too.
+    /// The largest random addition to `latency`, in nanoseconds. Packets stay in order, so those
+    /// behind a late one are late, too.
     pub jitter: u64,
     /// Bits per second; 0 for unlimited bandwidth, where no packet waits for another.
     pub bandwidth: u64,
-    /// The packet is lost.
+    /// The probability that the packet is lost.
     pub loss: Chance,
-    /// The packet arrives once more, up to `reorder_delay` later.
+    /// The probability that the packet arrives once more, up to `reorder_delay` later.
     pub duplicate: Chance,
-    /// The packet is held back for up to `reorder_delay` while others overtake it.
+    /// The probability that the packet is held back for up to `reorder_delay` while others overtake
+    /// it.
     pub reorder: Chance,
     /// The largest such delay, in nanoseconds.
     pub reorder_delay: u64,
-    /// A bit of the packet flips. The receiver's ICRC check detects the error and drops the packet.
+    /// The probability that a bit of the packet flips. The receiver's ICRC check detects the error
+    /// and drops the packet.
     pub corrupt: Chance,
     /// Whether corrupted packets are still delivered, as if the ICRC were not checked. The
     /// engine guarantees nothing about their contents but must survive them.
     pub undetected: bool,
-    /// The times when the link is down. Packets leaving then are lost.
+    /// The times when the link is down. Packets sent at these times are lost.
     pub down: Vec<Range<Time>>,
 }
 
@@ -63,9 +65,9 @@ impl Default for Link {
 pub struct Cable {
     pub(super) link: Link,
     rng: Rng,
-    /// The time until which earlier packets keep it busy.
+    /// The time when the link has sent all earlier packets.
     busy: Time,
-    /// The arrival of the last packet not reordered.
+    /// The arrival time of the last packet that was not reordered.
     last_arrival: Time,
 }
 
@@ -81,7 +83,7 @@ pub struct Carried {
     pub flip: Option<usize>,
 }
 
-/// The bytes on the wire in addition to a packet: UDP, IP, Ethernet and ICRC.
+/// The number of bytes on the wire in addition to a packet: UDP, IP, Ethernet and ICRC.
 const ENVELOPE: u64 = 4 + 8 + 20 + 14 + 4 + 20;
 
 impl Cable {

@@ -57,13 +57,13 @@ pub struct Region {
     pub addr: u64,
     /// The length in bytes.
     pub length: u64,
-    /// Its buffer.
+    /// The buffer.
     pub buffer: Buffer,
 }
 
 impl Region {
-    /// Returns an element of `length` bytes at `offset`. The range is not checked, because the
-    /// engine must refuse a wrong one.
+    /// Returns an element of `length` bytes at `offset`. The range is not checked, because tests
+    /// need invalid ranges that the engine must reject.
     pub const fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { addr: self.addr.wrapping_add(offset), length, lkey: self.key }
     }
@@ -155,7 +155,8 @@ impl Memory for VecMemory {
         Ok(())
     }
 
-    /// Records the flush, which succeeds with either persistence because vectors count as durable.
+    /// Records the flush. It succeeds with or without `persistent`, because vectors count as
+    /// durable.
     fn flush(&mut self, region: &VecRegion, offset: u64, length: u64, persistent: bool) -> Result<(), Fault> {
         let bytes = self.at(region, offset, length as usize)?.to_vec();
         let start = region.start + offset;

@@ -113,7 +113,7 @@ impl NakCode {
     pub const PSN_SEQUENCE_ERROR: Self = Self(0);
     /// The request is malformed or not supported by the responder.
     pub const INVALID_REQUEST: Self = Self(1);
-    /// The key, range or right is wrong.
+    /// The key, range or right is invalid.
     pub const REMOTE_ACCESS_ERROR: Self = Self(2);
     /// The responder could not execute the request.
     pub const REMOTE_OPERATIONAL_ERROR: Self = Self(3);

@@ -53,7 +53,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.get::<1>(1)[0] >> 4 & 3
     }
 
-    /// The transport header version; 0 is the only one.
+    /// The transport header version; only 0 exists.
     #[inline(always)]
     pub fn tver(&self) -> u8 {
         self.get::<1>(1)[0] & 0x0f
@@ -65,13 +65,13 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u16::from_be_bytes(self.get(2))
     }
 
-    /// Forward explicit congestion notification: this packet met congestion.
+    /// Forward explicit congestion notification: this packet encountered congestion.
     #[inline(always)]
     pub fn fecn(&self) -> bool {
         self.get::<1>(4)[0] & FECN != 0
     }
 
-    /// Backward explicit congestion notification: a packet in the other direction met congestion.
+    /// Backward explicit congestion notification: a packet in the other direction encountered it.
     #[inline(always)]
     pub fn becn(&self) -> bool {
         self.get::<1>(4)[0] & BECN != 0

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`packet`] | **start here**: the whole packet, [`Headers`] for the fast path | 5.2, A17 |
 //! | [`opcode`] | the BTH opcode, which announces the other headers | 9.2, table 38 |
-//! | [`psn`] | 24 bit packet sequence numbers | 9.7 |
+//! | [`psn`] | 24-bit packet sequence numbers | 9.7 |
 //! | [`bth`] | base transport header, 12 bytes | 9.2 |
 //! | [`deth`] | datagram extended transport header, 8 bytes | 9.3 |
 //! | [`xrceth`] | XRC extended transport header, 4 bytes | A14 |

@@ -426,7 +426,7 @@ const IMM: u32 = 1 << 16;
 const IETH: u32 = 1 << 17;
 const OWN_RESPONSE: u32 = 1 << 18;
 
-/// Table 38, one row: the properties of an operation in the services that have it.
+/// One row of table 38: the properties of an operation in the services that have it.
 const fn operation_flags(op: u8) -> u32 {
     use operation::*;
     match op {
@@ -459,7 +459,7 @@ const fn operation_flags(op: u8) -> u32 {
     .wrapping_add(KNOWN)
 }
 
-/// Table 38, one column: the operations of a service and the headers it adds.
+/// One column of table 38: the operations of a service and the headers it adds.
 const fn flags(opcode: Opcode) -> u32 {
     use operation::*;
     let op = opcode.operation();

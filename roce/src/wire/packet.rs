@@ -30,10 +30,10 @@ pub const MAX_OVERHEAD: usize = MAX_HEADER_LEN + 3 + ICRC_LEN;
 /// The length of the longest packet: the payload of the largest path MTU plus [`MAX_OVERHEAD`].
 pub const MAX_PACKET_LEN: usize = 4096 + MAX_OVERHEAD;
 
-/// The largest payload of packets between two devices of one machine, if both know that they are.
+/// The largest payload of packets between two devices on one machine, if both know that they are.
 pub const LINK_MTU: u32 = 16 << 10;
 
-/// The length of the longest of these packets.
+/// The length of the longest packet with a payload of up to [`LINK_MTU`].
 pub const MAX_LINK_PACKET_LEN: usize = LINK_MTU as usize + MAX_OVERHEAD;
 
 /// Returns the number of pad bytes needed to make a payload a multiple of 4.
@@ -127,23 +127,23 @@ impl<T: AsRef<[u8]>> Packet<T> {
 pub struct Headers {
     /// Base transport header.
     pub bth: bth::Repr,
-    /// UD.
+    /// Present in UD packets.
     pub deth: Option<deth::Repr>,
-    /// Requests of XRC.
+    /// Present in XRC requests.
     pub xrceth: Option<xrceth::Repr>,
-    /// Flush.
+    /// Present in flushes.
     pub feth: Option<feth::Repr>,
-    /// RDMA write (first and only), RDMA read request, flush, atomic write.
+    /// Present in RDMA writes (first and only), RDMA read requests, flushes and atomic writes.
     pub reth: Option<reth::Repr>,
-    /// Compare and swap, fetch and add.
+    /// Present in compare and swap, and fetch and add.
     pub atomic_eth: Option<atomic_eth::Repr>,
-    /// Acknowledges, and RDMA read responses other than middle.
+    /// Present in acknowledges, and in RDMA read responses other than middle.
     pub aeth: Option<aeth::Repr>,
-    /// Acknowledge of an atomic.
+    /// Present in acknowledges of an atomic.
     pub atomic_ack_eth: Option<atomic_ack_eth::Repr>,
-    /// Operations with immediate data.
+    /// Present in operations with immediate data.
     pub imm: Option<imm::Repr>,
-    /// Sends with invalidate.
+    /// Present in sends with invalidate.
     pub ieth: Option<ieth::Repr>,
 }
 

@@ -16,11 +16,11 @@ pub struct Psn(u32);
 impl Psn {
     /// The number of PSNs: 2²⁴.
     pub const COUNT: u32 = 1 << 24;
-    /// Half of all PSNs: the most that may be outstanding, so that old and new ones can be
+    /// Half of all PSNs: the most that may be outstanding if old and new ones are to be
     /// distinguished.
     pub const HALF: u32 = 1 << 23;
 
-    /// Returns the PSN of the low 24 bits of `value`.
+    /// Returns the PSN in the low 24 bits of `value`.
     #[inline(always)]
     pub const fn new(value: u32) -> Self {
         Self(value & MASK_24)

@@ -129,7 +129,7 @@ fn random_traffic_ends_as_the_model_allows() {
     }
 }
 
-/// The cases 500 seeds must meet.
+/// The cases that 500 seeds must meet.
 const MET: &[&str] = &[
     "rc messages delivered",
     "uc messages delivered",

@@ -9,8 +9,8 @@ use crate::world::{EMPTY, Effect, Expect, Gone, Half, Meter, Recv, Weather, Worl
 use crate::{Check, ensure};
 
 impl World {
-    /// Checks that read responses to one peer never exceed a window plus the bytes added by the
-    /// rate since.
+    /// Checks that read responses to one peer never exceed a window plus the bytes that the rate
+    /// has added since.
     fn check_responses(&mut self) -> Check {
         let now = self.fabric.now().0;
         for from in 0..self.eps.len() {
@@ -43,7 +43,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the reports of the engines.
+    /// Checks the reports from the engines.
     pub(crate) fn listen(&mut self) -> Check {
         self.check_responses()?;
         for ep in 0..self.eps.len() {
@@ -113,8 +113,8 @@ impl World {
         }
     }
 
-    /// Returns whether a queue pair may be in the error state, because another made a mistake or
-    /// the program moved it there.
+    /// Returns whether a queue pair may be in the error state, because another queue pair made a
+    /// mistake or the program moved it there.
     pub(crate) fn may_be_failed(&self, half: usize) -> bool {
         let half = &self.halves[half];
         half.gone == Some(Gone::Error) || half.bad_recv || self.halves[half.peer].offended
@@ -338,7 +338,7 @@ impl World {
     }
 }
 
-/// The cost of each packet of a response in addition to its bytes, and the cost of the largest.
+/// The cost of each packet of a response in addition to its bytes; the cost of the largest packet.
 const PACKET_COST: u64 = 768;
 const LARGEST: u64 = 4096 + 64 + PACKET_COST;
 

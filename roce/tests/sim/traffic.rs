@@ -13,7 +13,7 @@ use crate::world::{
 };
 use crate::{Check, ensure};
 
-/// Marks the `wr_id`s of receives; [`SHARED`] marks receives of shared queues.
+/// The bit set in the `wr_id`s of receives; [`SHARED`] is the bit for receives from shared queues.
 pub(crate) const RECV: u64 = 1 << 63;
 pub(crate) const SHARED: u64 = 1 << 62;
 
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// Posts the missing receives to let every send end.
+    /// Posts the missing receives, so that every send can end.
     fn supply(&mut self) -> Check {
         for half in 0..self.halves.len() {
             let Half { peer, srq, attr, recvs, gone, .. } = &self.halves[half];
@@ -470,7 +470,7 @@ impl World {
         self.fabric.with(id, |engine, _, _| engine.alloc_mw(pd, roce::engine::MwType::Two)).unwrap()
     }
 
-    /// Returns a work request certain to fail.
+    /// Returns a work request that is certain to fail.
     fn draft_mistake(&mut self, half: usize) -> Draft {
         let Half { ep, peer, source, .. } = self.halves[half];
         let Half { area, readable, private, foreign, .. } = self.halves[peer];

@@ -62,7 +62,7 @@ pub(crate) struct EndpointState {
     pub(crate) other_pd: Pd,
     /// A word incremented by all peers.
     pub(crate) counter: Region,
-    /// The values found there by the peers.
+    /// The values that the peers found in the counter.
     pub(crate) counted: Vec<u64>,
     /// The number of additions that may have happened.
     pub(crate) uncounted: u64,
@@ -126,11 +126,11 @@ pub(crate) struct Half {
     pub(crate) failed_at: Option<usize>,
     /// Whether the queue pair is in the error state, for any reason.
     pub(crate) failed: bool,
-    /// Whether it sent a request that the peer refuses.
+    /// Whether it sent a request that the peer rejects.
     pub(crate) offended: bool,
     /// Whether one of its receives is too short or forbidden.
     pub(crate) bad_recv: bool,
-    /// The program's reset, failure or destruction of it, if any.
+    /// The way the program ended the queue pair, if it did.
     pub(crate) gone: Option<Gone>,
 }
 
@@ -141,7 +141,7 @@ impl Half {
     }
 }
 
-/// The program's way of ending a queue pair.
+/// The ways a program can end a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Destroyed,
@@ -155,7 +155,7 @@ pub(crate) struct Send {
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
     pub(crate) len: usize,
-    /// The possible statuses, if the send gets so far.
+    /// The possible statuses, if the send gets that far.
     pub(crate) mistake: &'static [Status],
     /// Its position in the messages.
     pub(crate) message: Option<usize>,
@@ -254,7 +254,7 @@ impl World {
                 window_bytes: rng.pick(&[1, 5_000, 32 << 10, 128 << 10, 128 << 10, 1 << 20]),
                 ack_every: rng.pick(&[1, 4096, 32 << 10, 1 << 20]),
                 burst: rng.range(1, 32) as u32,
-                // Fast enough for the responses a pair requests within its time-out.
+                // Fast enough for the responses that a pair requests within its time-out.
                 response_rate: rng.pick(&[0, 3_000, 8_000, 8_000, 50_000]),
                 ..Config::default()
             });
@@ -519,7 +519,7 @@ pub(crate) const ALL: Access = Access(
 
 const PATTERN: usize = 256 << 10;
 
-/// Returns random bytes. Each piece of memory takes its part.
+/// Returns random bytes. Each piece of memory uses a part of them.
 fn pattern() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {

@@ -7,7 +7,7 @@
 //! - stays inside registered memory ([`VecMemory`] checks this) and respects missing write access;
 //! - writes packets that can be parsed;
 //! - ends each receive once and in order;
-//! - delivers management datagrams whole, and only as many as there is room for.
+//! - delivers management datagrams whole, and only as many as the program accepts.
 //!
 //! A [`Step`] is 16 bytes: the program's call, then the packet.
 
@@ -50,7 +50,7 @@ pub(crate) struct Step {
     pub(crate) flags: u8,
     /// The length of the payload.
     pub(crate) len: u16,
-    /// The address, from 16 bytes before the region.
+    /// The address, counted from 16 bytes before the region.
     pub(crate) va: u16,
     pub(crate) dmalen: u32,
     /// The key; from 128 on, a nonexistent one.
@@ -131,7 +131,7 @@ pub(crate) mod call {
 /// Receives: posted, retired and completed.
 #[derive(Debug, Default)]
 struct Log {
-    /// The receives of each queue pair still outstanding.
+    /// The outstanding receives of each queue pair.
     posted: Vec<(Qpn, VecDeque<u64>)>,
     retired: Vec<(Qpn, u64)>,
     shared: Vec<u64>,

@@ -5,9 +5,9 @@
 //! | `send` | the oldest send succeeds or fails; the send queue is flushed |
 //! | `recv` | the receive in use completes; the receive queue is flushed |
 //!
-//! Both halves of a queue pair, and both of its flushes, meet in [`fail`]. The requester may fail
-//! because of a response, the responder because of a request. Either ends the work requests of
-//! both.
+//! Both halves of a queue pair use [`fail`], which flushes both queues. The requester may fail
+//! because of a response, the responder because of a request. Either failure ends the work requests
+//! of both halves.
 
 pub(crate) mod recv;
 pub(crate) mod send;

@@ -38,7 +38,7 @@ fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Opti
     Some(taken)
 }
 
-/// Returns a completion of a receive with this status, other fields empty.
+/// Returns the completion of a receive with this status and all other fields empty.
 #[inline]
 pub(crate) fn completion(qp: &Qp, status: Status) -> Completion {
     Completion {

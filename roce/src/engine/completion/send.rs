@@ -60,7 +60,7 @@ pub(crate) fn succeed_with<M: Memory, S: Sink>(
     env.complete_with(qp.send_cq, &completion, data);
 }
 
-/// Ends a run of [`succeed`] by retiring the remaining sends.
+/// Ends a series of [`succeed`] calls by retiring the remaining sends.
 #[inline]
 pub(crate) fn settle<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, quiet: u32) {
     if quiet > 0 {
@@ -80,7 +80,7 @@ pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
     forget_positions(qp);
 }
 
-/// Resets the positions as in an empty queue: nothing in flight, nothing to send.
+/// Resets the positions to those of an empty queue: nothing in flight, nothing to send.
 pub(crate) fn forget_positions(qp: &mut Qp) {
     let req = &mut qp.req;
     req.cursor = qp.sq.tail();
@@ -96,13 +96,13 @@ pub(crate) fn forget_positions(qp: &mut Qp) {
     req.ack_deadline = None;
 }
 
-/// Releases a queue pair's part of the window.
+/// Releases a queue pair's share of the window.
 pub(crate) fn forget(qp: &mut Qp, scheduler: &mut Scheduler) {
     scheduler.acknowledged(qp.req.flight);
     qp.req.flight = 0;
 }
 
-/// Raises the event of SQD once nothing is in flight.
+/// Raises the event that SQD has drained, once nothing is in flight.
 pub(crate) fn report_drained<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.req.draining && qp.is_drained() {
         qp.req.draining = false;

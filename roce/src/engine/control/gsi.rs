@@ -1,4 +1,4 @@
-//! The calls of the general services interface: queue pair 1 as a source and sink of management
+//! The calls for the general services interface: queue pair 1 as a source and sink of management
 //! datagrams.
 
 use crate::engine::Engine;
@@ -10,13 +10,13 @@ impl<M: Memory> Engine<M> {
     /// Opens the general services interface: packets for queue pair 1 go to
     /// [`Sink::mad`](crate::engine::Sink::mad).
     ///
-    /// The interface belongs to the default partition. It accepts packets of that partition that
-    /// carry the queue key [`GSI_QKEY`](crate::engine::GSI_QKEY) and are a single send of
-    /// [`MAD_LEN`](crate::engine::MAD_LEN) bytes. Others are dropped and counted.
+    /// The interface belongs to the default partition. It accepts packets in that partition that
+    /// carry the queue key [`GSI_QKEY`](crate::engine::GSI_QKEY) and consist of a single send of
+    /// [`MAD_LEN`](crate::engine::MAD_LEN) bytes. Other packets are dropped and counted.
     ///
     /// # Errors
     /// [`Refused::Busy`] if it is open or a queue pair has the number 1; [`Refused::NoMemory`]
-    /// where memory is short.
+    /// if memory is short.
     pub fn open_gsi(&mut self) -> Result<(), Refused> {
         let objects = &mut self.objects;
         if objects.gsi.is_some() || objects.well_known[GSI_QPN as usize].is_some() {
@@ -27,7 +27,7 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Closes the general services interface. Management datagrams that have not left are dropped.
+    /// Closes the general services interface. Management datagrams not yet sent are dropped.
     pub fn close_gsi(&mut self) {
         self.objects.gsi = None;
         self.objects.scheduler.drop_stale(GSI_QPN);

@@ -80,13 +80,13 @@ impl<M: Memory> Engine<M> {
         &self.objects.config
     }
 
-    /// Changes the number of bytes of requests allowed in flight: see [`Config::window_bytes`].
+    /// Changes the number of request bytes allowed in flight: see [`Config::window_bytes`].
     pub fn set_window(&mut self, window_bytes: u32) {
         self.objects.config.window_bytes = window_bytes;
         self.objects.unblock();
     }
 
-    /// Returns the number of unacknowledged bytes of requests of all queue pairs.
+    /// Returns the number of unacknowledged request bytes of all queue pairs.
     pub fn in_flight(&self) -> u64 {
         self.objects.scheduler.in_flight
     }
@@ -94,8 +94,8 @@ impl<M: Memory> Engine<M> {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if [`Config::max_pd`] exist already; [`Refused::NoNumbers`], as from
-    /// every call that creates an object, if the source of numbers fails.
+    /// [`Refused::NoRoom`] if [`Config::max_pd`] exist already; [`Refused::NoNumbers`], as in
+    /// every call that creates an object, if the source of random numbers fails.
     pub fn alloc_pd(&mut self) -> Result<Pd, Refused> {
         let objects = &mut self.objects;
         objects.pds.insert(0, &mut *objects.random).map(Pd)
@@ -127,9 +127,9 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Returns a power of two that the numbers of live queue pairs differ modulo, so that a caller
-    /// can index its objects by them. It is at most four times their largest number so far, and
-    /// grows when queue pairs are created.
+    /// Returns a power of two modulo which the numbers of live queue pairs differ, so that a caller
+    /// can index its objects by the remainder. It is at most four times the largest count so far
+    /// (at least 8), and grows when queue pairs are created.
     pub fn qpn_modulus(&self) -> usize {
         self.objects.qps.modulus()
     }
@@ -138,7 +138,7 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_qp`] exist already; [`Refused::NoMemory`];
-    /// [`Refused::NoSuchObject`] for the protection domain or the shared receive queue;
+    /// [`Refused::NoSuchObject`] for an unknown protection domain or shared receive queue;
     /// [`Refused::Busy`] if another queue pair or the [general services interface](Self::open_gsi)
     /// has the well-known number; [`Refused::Invalid`] if that number is not well known, the
     /// service is not UD, or `deth_source` has more than 24 bits.
@@ -254,7 +254,7 @@ impl<M: Memory> Engine<M> {
     /// Changes attributes, then the state.
     ///
     /// # Errors
-    /// [`Refused::Transition`] if the transition does not exist; nothing changes then.
+    /// [`Refused::Transition`] if the transition does not exist; then nothing changes.
     /// [`Refused::NoSuchObject`].
     ///
     /// # References
@@ -271,7 +271,7 @@ impl<M: Memory> Engine<M> {
         changed.ok_or(Refused::NoSuchObject)?
     }
 
-    /// Returns the present state and attributes. `sq_psn` and `rq_psn` are the next sequence
+    /// Returns the current state and attributes. `sq_psn` and `rq_psn` are the next sequence
     /// numbers.
     ///
     /// # Errors
@@ -291,7 +291,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Returns how many sends and how many receives of a queue pair have not ended. A receive taken
-    /// from a shared queue counts.
+    /// from a shared queue is included.
     pub fn outstanding(&self, qpn: Qpn) -> Option<(u32, u32)> {
         let qp = self.objects.qps.get(qpn.0)?;
         Some((qp.sq.len(), responder::outstanding(qp)))
@@ -319,7 +319,7 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`PostRefused`], with the queue unchanged: the queue pair does not exist, is full, does not
-    /// accept receives in its state, uses a shared receive queue, or has room for fewer elements.
+    /// accept receives in its state, uses a shared receive queue, or allows fewer elements.
     pub fn post_recv(
         &mut self,
         qpn: Qpn,
@@ -335,8 +335,8 @@ impl<M: Memory> Engine<M> {
     /// Joins a multicast group (UD).
     ///
     /// # Errors
-    /// [`Refused::Invalid`] for another service or an address other than a multicast group's;
-    /// [`Refused::NoRoom`] for more groups or members than the configuration allows;
+    /// [`Refused::Invalid`] if the service is not UD or the address is not a multicast group's;
+    /// [`Refused::NoRoom`] if there are more groups or members than the configuration allows;
     /// [`Refused::NoSuchObject`].
     pub fn attach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
         let qp = self.objects.qps.get_mut(qpn.0).ok_or(Refused::NoSuchObject)?;

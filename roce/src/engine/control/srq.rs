@@ -6,8 +6,7 @@ use crate::engine::queue::{MAX_SRQ_SGE, Srq};
 use crate::engine::types::{CqId, Pd, PostRefused, Qpn, RecvWr, Refused, SrqId, XrcDomain};
 
 impl<M: Memory> Engine<M> {
-    /// Returns the same for shared receive queues as [`qpn_modulus`](Self::qpn_modulus) for queue
-    /// pairs.
+    /// Returns the equivalent of [`qpn_modulus`](Self::qpn_modulus) for shared receive queues.
     pub fn srqn_modulus(&self) -> usize {
         self.objects.srqs.modulus()
     }
@@ -17,7 +16,7 @@ impl<M: Memory> Engine<M> {
     /// # Errors
     /// [`Refused::NoMemory`]; [`Refused::NoRoom`] if
     /// [`Config::max_srq`](crate::engine::Config::max_srq) exist already; [`Refused::NoSuchObject`]
-    /// for the protection domain; [`Refused::Invalid`] for more elements.
+    /// for an unknown protection domain; [`Refused::Invalid`] for more than 32 elements.
     pub fn create_srq(
         &mut self,
         pd: Pd,
@@ -37,7 +36,7 @@ impl<M: Memory> Engine<M> {
         inserted.map(SrqId).inspect_err(|_| self.leave_pd(pd))
     }
 
-    /// Returns the domain of an XRC target.
+    /// Returns the XRC domain of an XRC target.
     pub fn xrc_domain_of(&self, qpn: Qpn) -> Option<XrcDomain> {
         self.objects.qps.get(qpn.0)?.xrc_domain
     }
@@ -51,7 +50,7 @@ impl<M: Memory> Engine<M> {
         self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.arm(limit)
     }
 
-    /// Returns the queue's armed limit; 0 if it is not armed or the limit was reached.
+    /// Returns the queue's armed limit; 0 if it is not armed or has reached the limit.
     pub fn srq_limit(&self, srq: SrqId) -> Option<u32> {
         self.objects.srqs.get(srq.0).map(Srq::limit)
     }
@@ -65,7 +64,7 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Lets the sink choose the memory of each send arriving at a shared receive queue.
+    /// Lets the sink choose the memory for each send that arrives at a shared receive queue.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`].
@@ -78,8 +77,8 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`Refused::Invalid`] for a size below the number of its receives or its limit;
-    /// [`Refused::NoMemory`] where memory is short; [`Refused::NoSuchObject`]. The queue is
-    /// unchanged.
+    /// [`Refused::NoMemory`] if memory is short; [`Refused::NoSuchObject`]. After an error, the
+    /// queue is unchanged.
     pub fn resize_srq(&mut self, srq: SrqId, max_wr: u32) -> Result<(), Refused> {
         self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.resize(max_wr)
     }
@@ -101,7 +100,7 @@ impl<M: Memory> Engine<M> {
             && let Some(number) = objects.qps.number_at(position)
         {
             if let Some(qp) = objects.qps.get_mut(number).filter(|qp| qp.resp.current.is_from(srq)) {
-                // The next packet of its message is refused, because no receive has room for it.
+                // The next packet of its message is refused, because no receive is left for it.
                 qp.resp.current.release(&mut objects.srqs);
                 left -= 1;
             }

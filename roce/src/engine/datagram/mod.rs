@@ -16,7 +16,7 @@ use crate::wire::{Headers, ICRC_LEN, packet::pad_for};
 /// The special queue pair that accepts every queue key.
 const SUBNET_MANAGEMENT: u32 = 0;
 
-/// The number of bytes before the payload in a receive.
+/// The number of bytes before the payload in a datagram's receive.
 const GRH_LEN: usize = 40;
 
 /// Delivers a datagram to a queue pair or drops it silently.
@@ -64,7 +64,7 @@ pub(crate) fn receive<M: Memory, S: Sink>(
         Err(SgeError::Length)
     } else {
         let grh = match arrival.network {
-            // IBTA 11.4.1.2: the receive has room for a GRH, but nothing is written there.
+            // IBTA 11.4.1.2: the receive has space for a GRH, but nothing is written there.
             Network::Local => responder::count(qp, GRH_LEN),
             Network::Udp | Network::Grh => responder::put(qp, env, &grh(arrival, transport_len)),
         };

@@ -8,7 +8,7 @@
 //!
 //! No queue pair, memory region or completion queue is involved. The interface's packets leave in
 //! the class of requests, taking turns with the queue pairs ([`output`](super::output)). A MAD
-//! without room is lost like any datagram: protocols on MADs retransmit.
+//! that finds no space is lost like any datagram; protocols on MADs retransmit.
 //!
 //! A caller whose management software uses queue pairs instead creates one with the number 1
 //! ([`QpInit::well_known`](super::QpInit::well_known)).
@@ -37,10 +37,10 @@ pub(crate) struct Gsi {
 }
 
 impl Gsi {
-    /// Returns an interface with room for [`MAX_WAITING`] MADs.
+    /// Returns an interface with space for [`MAX_WAITING`] MADs.
     ///
     /// # Errors
-    /// [`Refused::NoMemory`] where memory is short.
+    /// [`Refused::NoMemory`] if memory is short.
     pub(crate) fn new() -> Result<Self, Refused> {
         let mut waiting = VecDeque::new();
         room::reserve(&mut waiting, MAX_WAITING)?;
@@ -65,7 +65,7 @@ impl Gsi {
         self.waiting.is_empty()
     }
 
-    /// Writes the next MAD as a packet. One that does not fit its space is dropped.
+    /// Writes the next MAD as a packet. A MAD that does not fit the space is dropped.
     pub(crate) fn transmit(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Transmit> {
         let (to, mad) = self.waiting.pop_front()?;
         let bth =

@@ -1,4 +1,4 @@
-//! Management datagrams written by hand, and between two engines of a fabric.
+//! Management datagrams written by hand, and exchanged between two engines of a fabric.
 
 use alloc::vec;
 use alloc::vec::Vec;

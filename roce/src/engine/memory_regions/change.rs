@@ -1,9 +1,9 @@
-//! [`MrChange`]: later changes by a region's owner, under the same index.
+//! [`MrChange`]: later changes by a region's owner, without a new index.
 
 use super::{Entry, INVALID, KeyRefused, MemoryRegions, Window, check_range};
 use crate::engine::types::{Access, MemoryAttr, Pd, Refused, WindowRange};
 
-/// A change of a region. `None` leaves an attribute unchanged.
+/// A change to a region. `None` leaves an attribute unchanged.
 ///
 /// # References
 /// Programmer's Reference Manual, UMR (user memory registration) work requests
@@ -13,16 +13,16 @@ pub struct MrChange<R> {
     pub new_variant: Option<u8>,
     /// The protection domain.
     pub pd: Option<Pd>,
-    /// The rights. Rules between them are not checked.
+    /// The rights. Dependencies between them are not checked.
     pub access: Option<Access>,
-    /// The first address in work requests, and the length in bytes.
+    /// The first address, as used in work requests, and the length in bytes.
     pub iova_and_length: Option<(u64, u64)>,
     /// The memory's representation of the region, also for windows on it. The previous one is
     /// dropped.
     pub region: Option<R>,
-    /// Whether the region is valid. An invalid region refuses all access, like an unknown key.
+    /// Whether the region is valid. An invalid region rejects all access, like an unknown key.
     pub valid: Option<bool>,
-    /// Whether work requests and peers may invalidate it.
+    /// Whether work requests and peers may invalidate the region.
     pub invalidate: Option<bool>,
 }
 
@@ -41,7 +41,7 @@ impl<R> Default for MrChange<R> {
 }
 
 impl<R> MemoryRegions<R> {
-    /// Returns a region's present key, its attributes and whether it is valid.
+    /// Returns a region's current key, its attributes and whether it is valid.
     pub(crate) fn region_at(&self, index: u32) -> Option<(u32, &MemoryAttr, bool)> {
         match self.entries.get(index)? {
             Entry::Region(region) => {
@@ -76,7 +76,7 @@ impl<R> MemoryRegions<R> {
         let Some(Entry::Region(region)) = self.entries.get_mut(index) else {
             return Err(Refused::NoSuchObject);
         };
-        // A window shows a part of the region, in its domain, wherever its pages are.
+        // A window exposes a part of the region, in the region's domain, wherever its pages are.
         let moves = change.pd.is_some() || change.iova_and_length.is_some();
         if region.windows > 0 && (moves || change.valid == Some(false)) {
             return Err(Refused::Busy);

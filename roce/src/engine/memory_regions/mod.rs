@@ -1,6 +1,6 @@
 //! [`MemoryRegions`]: memory regions and windows by key, with rights, domains and ranges.
 //!
-//! A key is `number << 8 | variant`. Both are drawn, so its 32 bits follow from no other key. The
+//! A key is `number << 8 | variant`. Both are random, so no key can be derived from another. The
 //! owner of a window chooses the variant at each bind. The owner of a region may choose it, too
 //! ([`MemoryRegions::insert_keyed`]).
 //!
@@ -9,7 +9,7 @@
 //!                                     └──bind again (type 1)──► bound
 //! region:  insert ──► valid ──change, invalidate (if allowed)──► invalid ──change──► valid
 //! ```
-//! `change` is a later change by the owner of a region.
+//! `change` is a later change by the region's owner.
 //!
 //! Invariant: a window is bound to a region that exists, is valid and has not moved. A region with
 //! windows can be neither removed nor moved.
@@ -43,21 +43,21 @@ enum Entry<R> {
 
 #[derive(Debug)]
 struct Region<R> {
-    /// The low 8 bits of its key, plus the bit [`INVALID`], which no key has.
+    /// The low 8 bits of the region's key, plus the bit [`INVALID`], which no key has.
     variant: u16,
     attr: MemoryAttr,
     region: R,
-    /// The number of windows bound to it.
+    /// The number of windows bound to the region.
     windows: u32,
-    /// Whether work requests and peers may invalidate it.
+    /// Whether work requests and peers may invalidate the region.
     invalidate: bool,
 }
 
-/// The domain of a region for all domains. Domains never get this number, because there are too few
-/// of them.
+/// The domain of a region that serves all domains. No real domain gets this number, because there
+/// are too few of them.
 pub(crate) const ALL_PDS: Pd = Pd(u32::MAX);
 
-/// Marks a region as refusing all access, in [`Region::variant`].
+/// The bit of [`Region::variant`] that marks a region as invalid: it rejects all access.
 const INVALID: u16 = 1 << 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -71,11 +71,11 @@ struct Window {
 /// The part of a region visible through a window.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
-    /// The region, by the upper 24 bits of its key.
+    /// The upper 24 bits of the region's key.
     region: u32,
     /// The start of the window in the region.
     offset: u64,
-    /// The address of the first byte in requests.
+    /// The address of the window's first byte, as used in requests.
     iova: u64,
     length: u64,
     access: Access,
@@ -87,7 +87,8 @@ struct Bound {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind {
     pub(crate) window: u32,
-    /// Its low 8 bits become the variant. The upper bits are ignored, as on ConnectX and rxe.
+    /// The key whose low 8 bits become the variant. The upper bits are ignored, as on ConnectX and
+    /// rxe.
     pub(crate) new_rkey: u32,
     pub(crate) lkey: u32,
     pub(crate) addr: u64,
@@ -95,7 +96,7 @@ pub(crate) struct Bind {
     pub(crate) access: Access,
 }
 
-/// A refused bind or invalidation.
+/// Error: a bind or an invalidation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRefused;
 
@@ -110,7 +111,7 @@ impl<R> MemoryRegions<R> {
         region: R,
         random: &mut dyn Random,
     ) -> Result<u32, Refused> {
-        // IBTA 10.6.3: the owner must be allowed to change memory peers may change.
+        // IBTA 10.6.3: memory that peers may change must be writable by its owner.
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
         if attr.access.0 & changes != 0 && !attr.access.contains(Access::LOCAL_WRITE) {
             return Err(Refused::Invalid("remote write and remote atomic need local write"));
@@ -119,7 +120,8 @@ impl<R> MemoryRegions<R> {
         self.insert_keyed(attr, region, variant, false, random)
     }
 
-    /// Inserts a region under a key with these low 8 bits. Rules between rights are not checked.
+    /// Inserts a region under a key with these low 8 bits. Dependencies between rights are not
+    /// checked.
     pub(crate) fn insert_keyed(
         &mut self,
         attr: &MemoryAttr,
@@ -183,7 +185,7 @@ impl<R> MemoryRegions<R> {
         Ok(pd)
     }
 
-    /// Unbinds the windows usable by this queue pair alone.
+    /// Unbinds the windows that only this queue pair may use.
     pub(crate) fn drop_windows_of(&mut self, qpn: Qpn) {
         let mut position = 0;
         while self.bound_to_qps > 0
@@ -199,7 +201,7 @@ impl<R> MemoryRegions<R> {
         }
     }
 
-    /// Unbinds the windows on a region, by the upper 24 bits of its key.
+    /// Unbinds the windows on the region with these upper 24 key bits.
     pub(crate) fn drop_windows_on(&mut self, index: u32) {
         let mut position = 0;
         while matches!(self.entries.get(index), Some(Entry::Region(region)) if region.windows > 0)
@@ -303,7 +305,7 @@ impl<R> MemoryRegions<R> {
         }
     }
 
-    /// Returns the region of a range and the offset in it, if the owner has this access.
+    /// Returns the region that contains a range and the offset in it, if the owner has this access.
     ///
     /// # References
     /// IBTA 10.6.3 (L_Key checks)
@@ -316,8 +318,8 @@ impl<R> MemoryRegions<R> {
         Some((region, offset(attr.iova, attr.length, addr, length)?))
     }
 
-    /// Returns the region of a range and the offset in it, if a peer has this access through this
-    /// queue pair.
+    /// Returns the region that contains a range and the offset in it, if a peer has this access
+    /// through this queue pair.
     ///
     /// The caller checks the queue pair's rights.
     ///
@@ -366,8 +368,8 @@ fn check_range(iova: u64, length: u64) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Returns the offset in a range of `length` bytes at `addr`, if they lie in it. No computation
-/// here overflows.
+/// Returns the offset of `addr` in the `size` bytes at `iova`, if all `length` bytes lie inside. No
+/// computation here overflows.
 #[inline]
 fn offset(iova: u64, size: u64, addr: u64, length: u64) -> Option<u64> {
     let offset = addr.checked_sub(iova)?;

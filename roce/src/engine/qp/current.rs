@@ -10,7 +10,7 @@ use crate::engine::types::{CqId, Pd, Sge, SrqId};
 /// The longest message (IBTA 9.7.4.1).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
-/// The receive for the message in progress, if it has taken one.
+/// The receive for the message in progress, if the message has taken one.
 #[derive(Debug)]
 pub(crate) struct CurrentRecv {
     pub(crate) taken: Option<TakenRecv>,
@@ -25,9 +25,9 @@ pub(crate) struct TakenRecv {
     /// The protection domain for the keys in its elements.
     pub(crate) pd: Pd,
     pub(crate) cq: CqId,
-    /// The number of elements copied, if it came from a shared queue.
+    /// The number of elements copied, if the receive came from a shared queue.
     pub(crate) copied: Option<usize>,
-    /// The shared queue it came from.
+    /// The shared queue that the receive came from.
     pub(crate) srq: Option<SrqId>,
     /// Whether [`Srq::taken`] includes it.
     pub(crate) is_counted: bool,
@@ -52,7 +52,7 @@ impl CurrentRecv {
         Self { taken: None, sges: shared.then(|| Box::new([Sge::default(); MAX_SRQ_SGE as usize])) }
     }
 
-    /// Ends the use of the receive and returns it.
+    /// Releases the receive and returns it.
     #[inline]
     pub(crate) fn release(&mut self, srqs: &mut Table<Srq>) -> Option<TakenRecv> {
         let taken = self.taken.take()?;

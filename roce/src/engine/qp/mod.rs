@@ -56,7 +56,7 @@ pub(crate) struct Qp {
     pub(crate) in_naks: bool,
     /// Whether the scheduler lists it among queue pairs with an acknowledgement to send.
     pub(crate) in_acks: bool,
-    /// Whether the scheduler lists it among queue pairs waiting for room in the window.
+    /// Whether the scheduler lists it among queue pairs waiting for space in the window.
     pub(crate) in_blocked: bool,
     /// The peer's number in [`ResponseQueue`](super::response_queue::ResponseQueue), from RTR on.
     pub(crate) peer: Option<u32>,
@@ -86,7 +86,7 @@ impl Qp {
         matches!(self.service, Service::Rc | Service::XrcInitiator)
     }
 
-    /// Returns whether requests may arrive in the present state.
+    /// Returns whether requests may arrive in the current state.
     ///
     /// # References
     /// IBTA 10.3.1: RESET, INIT and the error state drop them
@@ -110,7 +110,7 @@ impl Qp {
     }
 
     /// Returns the path MTU expected by the responder, clamped to valid values (256 to 4096), or
-    /// that of the peer's link.
+    /// [`LINK_MTU`] for a peer that uses it.
     #[inline]
     pub(crate) fn recv_mtu(&self) -> u32 {
         if self.resp.on_link == Some(true) {
@@ -129,12 +129,12 @@ impl Qp {
             && packets == 1
     }
 
-    /// Returns whether everything started has ended.
+    /// Returns whether all work that was started has ended.
     pub(crate) fn is_drained(&self) -> bool {
         self.sq.tail() == self.req.fresh
     }
 
-    /// Returns the present attributes, with the current sequence numbers.
+    /// Returns the current attributes, including the sequence numbers.
     pub(crate) fn present_attr(&self) -> Attr {
         Attr { sq_psn: self.req.max.value(), rq_psn: self.resp.expected.value(), ..self.attr }
     }
@@ -144,7 +144,7 @@ impl Qp {
         self.peer_port.is_some_and(|port| port != arrival.src_port)
     }
 
-    /// Returns two positions that change with each accepted packet: not with a stale, early or
+    /// Returns two positions that change with each accepted packet, but not with a stale, early or
     /// refused one.
     ///
     /// On the unreliable service, the expected number follows every packet, even dropped ones.

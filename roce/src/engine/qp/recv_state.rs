@@ -21,7 +21,7 @@ pub(crate) struct RecvState {
     pub(crate) waiting: bool,
     pub(crate) current: CurrentRecv,
     pub(crate) responses: Responses,
-    /// Whether the peer's requests have the size of packets within a machine, once one has arrived.
+    /// Whether the peer's requests use the packet size within a machine, once one has arrived.
     pub(crate) on_link: Option<bool>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Message {
     Write(Write),
 }
 
-/// The rest of a write: target and length.
+/// The rest of a write: its target and remaining length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub(crate) rkey: u32,

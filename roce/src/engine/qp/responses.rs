@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use crate::engine::types::Pd;
 use crate::wire::{Psn, Syndrome, reth};
 
-/// The classes of responses, which are scheduled apart.
+/// The classes of responses, which are scheduled separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseClass {
     /// A NAK.
@@ -32,7 +32,7 @@ pub(crate) enum ResponseClass {
 /// Responses to send; sent responses that may be requested again.
 #[derive(Debug, Default)]
 pub(crate) struct Responses {
-    /// Slots of reads and atomics. An index has the slot `index % slots.len()`.
+    /// Slots for reads and atomics. The slot of an index is `index % slots.len()`.
     slots: Vec<Resource>,
     /// Indices, which only grow.
     begin: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Resource {
     pub(crate) due: Option<Due>,
 }
 
-/// The operation of a [`Resource`], with what its response needs.
+/// The operation of a [`Resource`], with the data that its response needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ResourceOp {
     Read {
@@ -70,7 +70,7 @@ pub(crate) enum ResourceOp {
     Atomic {
         orig: u64,
     },
-    /// A flush or an atomic write, which was executed.
+    /// A flush or an atomic write that has been executed.
     Placed,
 }
 
@@ -96,10 +96,10 @@ pub(crate) struct Nak {
 }
 
 impl Responses {
-    /// Returns whether there is room for one more read or atomic.
+    /// Returns whether there is space for one more read or atomic.
     ///
-    /// The oldest response makes room once sent, even if the peer has since requested it again. A
-    /// peer that sends one more request has received it in the meantime.
+    /// The oldest response frees its slot once sent, even if the peer has since requested it again.
+    /// A peer that sends one more request has received that response in the meantime.
     pub(crate) fn has_room(&self) -> bool {
         let depth = self.slots.len() as u64;
         let leaves = |due: Option<Due>| due.is_none_or(|due| due.again);

@@ -26,7 +26,7 @@ pub(crate) struct SendState {
     pub(crate) next: Psn,
     /// The first packet never sent.
     pub(crate) max: Psn,
-    /// The position of the work request of `next`, which may not have started.
+    /// The position of the work request that contains `next`. It may not have started.
     pub(crate) cursor: u32,
     /// The position of the first work request never started.
     pub(crate) fresh: u32,
@@ -39,11 +39,11 @@ pub(crate) struct SendState {
     pub(crate) stalled: bool,
     /// The cost of the packets in flight.
     pub(crate) flight: u64,
-    /// The queue pair's share of the window: smaller after a loss.
+    /// The queue pair's share of the window, which is smaller after a loss.
     pub(crate) allowance: u64,
-    /// Bytes sent since the last packet that requests an acknowledgement.
+    /// The number of bytes sent since the last packet that requested an acknowledgement.
     pub(crate) unasked: u32,
-    /// Read requests and atomics in flight.
+    /// The number of read requests and atomics in flight.
     pub(crate) reads: u32,
     /// The sequence number of the last read request started in the middle of a piece, where its
     /// response begins.
@@ -51,9 +51,9 @@ pub(crate) struct SendState {
     /// Whether the requester went back to `una` because a response was missing and has made no
     /// progress since.
     pub(crate) implied: bool,
-    /// Retries since the last progress.
+    /// The number of retries since the last progress.
     pub(crate) retries: u8,
-    /// Retries after RNR NAKs since the last progress.
+    /// The number of retries after RNR NAKs since the last progress.
     pub(crate) rnr_retries: u8,
     /// The end of the pause requested by the peer's RNR NAK.
     pub(crate) rnr_until: Option<Time>,
@@ -98,8 +98,8 @@ impl SendState {
     /// Returns whether the peer owes a response to everything in flight: the last packet requested
     /// an acknowledgement or is a read.
     ///
-    /// Only then may the queue pair wait for room held by others. Otherwise nothing would wake it
-    /// if they never release their room.
+    /// Only then may the queue pair wait for space held by others. Otherwise nothing would wake it
+    /// if they never release that space.
     #[inline]
     pub(crate) fn awaits_response(&self) -> bool {
         self.flight > 0 && self.unasked == 0

@@ -13,15 +13,15 @@ use alloc::boxed::Box;
 use super::filled;
 use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, Sge, XrcDomain};
 
-/// The maximum number of scatter elements for a receive of a shared queue. The queue pair that
-/// takes it keeps a copy.
+/// The maximum number of scatter elements per receive in a shared queue. The queue pair that
+/// takes a receive keeps a copy of them.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
 
 /// A ring of posted receives.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     slots: Box<[Slot]>,
-    /// Elements, `max_sge` for each slot.
+    /// Elements, `max_sge` per slot.
     sges: Box<[Sge]>,
     max_sge: usize,
     /// The slot of the oldest receive.
@@ -48,7 +48,7 @@ pub(crate) struct Posted<'a> {
 
 impl RecvQueue {
     /// # Errors
-    /// [`Refused::NoMemory`] where memory is short.
+    /// [`Refused::NoMemory`] if memory is short.
     pub(crate) fn new(max_wr: u32, max_sge: u32) -> Result<Self, Refused> {
         let (slots, max_sge) = (max_wr as usize, max_sge as usize);
         Ok(Self {
@@ -130,20 +130,20 @@ pub(crate) struct Srq {
     pub(crate) xrc_domain: Option<XrcDomain>,
     /// The completion queue of receives (XRC); if `None`, the queue pair's applies.
     pub(crate) cq: Option<CqId>,
-    /// The number of queue pairs using it.
+    /// The number of queue pairs using the queue.
     pub(crate) users: u32,
     /// Whether the sink chooses the memory of each send
     /// ([`Sink::match_message`](crate::engine::memory::Sink::match_message)).
     pub(crate) matching: bool,
     /// The number of receives in use by messages to XRC targets.
     pub(crate) taken: u32,
-    /// An event is raised when fewer receives remain; 0: not armed.
+    /// The number of remaining receives below which an event is raised; 0 if not armed.
     limit: u32,
 }
 
 impl Srq {
     /// # Errors
-    /// [`Refused::NoMemory`] where memory is short.
+    /// [`Refused::NoMemory`] if memory is short.
     pub(crate) fn new(
         pd: Pd,
         max_wr: u32,
@@ -176,7 +176,7 @@ impl Srq {
         }
         let mut rq = RecvQueue::new(max_wr, self.rq.max_sge as u32)?;
         while let Some(Posted { wr_id, sges, .. }) = self.rq.front() {
-            // There is room for all receives and for lists of this length.
+            // There is space for all receives and for lists of this length.
             let _ = rq.post(&RecvWr { wr_id, sges });
             self.rq.pop();
         }

@@ -1,4 +1,4 @@
-//! [`SendQueue`]: a ring of posted sends, with room for their elements and inline bytes.
+//! [`SendQueue`]: a ring of posted sends, with space for their elements and inline bytes.
 //!
 //! ```text
 //!        tail              cursor            fresh             head
@@ -94,7 +94,7 @@ pub(crate) struct SendQueue {
 
 impl SendQueue {
     /// # Errors
-    /// [`Refused::NoMemory`] where memory is short.
+    /// [`Refused::NoMemory`] if memory is short.
     pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> Result<Self, Refused> {
         // The number of slots is a power of two, so positions may wrap at 2³² and a mask selects
         // the slot.
@@ -149,7 +149,7 @@ impl SendQueue {
         self.max_inline as usize
     }
 
-    /// Appends a send, which the caller has checked to fit.
+    /// Appends a send that the caller has checked to fit.
     #[inline]
     pub(crate) fn push(&mut self, wr: &SendWr<'_>, length: u32, signaled: bool) {
         let slot = self.slot(self.head);

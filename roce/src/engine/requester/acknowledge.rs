@@ -114,7 +114,7 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
     matches!(qp.state, State::Rts | State::Sqd)
 }
 
-/// Ends local operations that are now the oldest, advances the positions and reports the progress.
+/// Ends local operations that have become the oldest, advances the positions and reports progress.
 fn conclude<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -219,7 +219,7 @@ fn read_response<M: Memory, S: Sink>(
     conclude(qp, env, Some(retry::cost(&wqe, mtu, nth, nth + 1)), quiet);
 }
 
-/// Drops a response that cannot be stored, until its memory is present or for good.
+/// Drops a response that cannot be stored, either until its memory is present or permanently.
 #[cold]
 fn lose<M: Memory, S: Sink>(
     qp: &mut Qp,

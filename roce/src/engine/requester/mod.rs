@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `post` | checks a work request and puts it into the send queue |
 //! | `transmit` | the next packet of the next work request |
-//! | `payload` | its bytes: gathered from, or scattered to, registered memory |
+//! | `payload` | the bytes of a message: gathered from, or scattered to, registered memory |
 //! | `acknowledge` | responses: acknowledgements, read responses, results of atomics, NAKs |
 //! | `retry` | timers, going back, a queue pair's window |
 //! | `fail` | failures of the oldest send |

@@ -101,7 +101,7 @@ fn supports(service: Service, op: &SendOp) -> bool {
     }
 }
 
-/// Returns whether the operation sends local bytes, which may then be inline.
+/// Returns whether the operation sends local bytes, which can then be inline.
 fn takes_inline(op: &SendOp) -> bool {
     !matches!(
         op,

@@ -1,10 +1,10 @@
 //! Timers, retries, and a queue pair's share of the window.
 //!
 //! The window belongs to the engine and stands for the buffers of its peers. A queue pair uses at
-//! most three quarters of it, so one with a silent peer leaves room for others. A peer that
-//! receives from many engines has less room for each. Therefore a queue pair halves its share after
-//! a loss and grows it by a packet for each acknowledged share (additive increase, multiplicative
-//! decrease, as in TCP). Without losses, the share has no effect.
+//! most three quarters of it, so one with a silent peer leaves space for others. A peer that
+//! receives from many engines has less space for each. Therefore a queue pair halves its share
+//! after a loss and grows it by one packet for each acknowledged share (additive increase,
+//! multiplicative decrease, as in TCP). Without losses, the share has no effect.
 
 use super::fail;
 use crate::engine::completion::send;
@@ -15,12 +15,12 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
 use crate::engine::types::{Config, Status, Time};
 
-/// The minimum time-out, in nanoseconds. On a busy machine, a peer process may not run for a moment
-/// and has lost nothing. Devices have such a limit, too.
+/// The minimum time-out, in nanoseconds. On a busy machine, a peer process may not run for a
+/// moment without anything being lost. Devices have such a limit, too.
 const SHORTEST_TIMEOUT: u64 = 1_000_000;
 
-/// Returns the cost of the packets from `from` to `to`, counted from the first of a work request.
-/// For reads, it is the cost of their responses.
+/// Returns the cost of the packets from `from` to `to`, counted from the first packet of a work
+/// request. For reads, it is the cost of their responses.
 #[inline]
 pub(super) fn cost(wqe: &Wqe, mtu: u32, from: u32, to: u32) -> u64 {
     let bytes = |packets: u32| u64::from(packets.saturating_mul(mtu).min(wqe.length));
@@ -33,7 +33,7 @@ fn largest_part(config: &Config) -> u64 {
     window - window / 4
 }
 
-/// Returns this queue pair's present share of the window.
+/// Returns this queue pair's current share of the window.
 #[inline]
 pub(super) fn part(req: &SendState, config: &Config) -> u64 {
     req.allowance.min(largest_part(config))
@@ -128,7 +128,7 @@ pub(super) fn retry<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
 /// IBTA 9.7.5.2.8 (RNR NAK), 9.9.2 (the RNR retry counter; 7 is unlimited)
 pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, nanoseconds: u64) {
     if qp.req.rnr_until.is_some() {
-        // Another NAK, for a packet in flight behind the first one.
+        // Another NAK for a packet in flight behind the first one.
         return;
     }
     if qp.attr.rnr_retry != 7 {

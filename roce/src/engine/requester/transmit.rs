@@ -17,7 +17,7 @@ use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, 
 /// partition.
 const NO_PKEY: u16 = 0;
 
-/// The bit of a queue key that selects the sending queue pair's own queue key (IBTA 11.4.1.1).
+/// The bit of a queue key that selects the sending queue pair's queue key instead (IBTA 11.4.1.1).
 const OWN_QKEY: u32 = 1 << 31;
 
 /// The outcome of starting a work request.
@@ -78,8 +78,8 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
     None
 }
 
-/// Stops at the work request at the cursor, whose next packet cannot be written, until its bytes
-/// are present or for good.
+/// Stops at the work request at the cursor, whose next packet cannot be written, either until its
+/// bytes are present or permanently.
 #[cold]
 fn stop<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, status: Status) {
     let nth = qp.req.next.offset_from(wqe.first_psn);
@@ -130,7 +130,7 @@ fn start<M: Memory, S: Sink>(
         SendOp::Read { .. } => {
             may_read(qp, env, position, psns)?;
             let window = u64::from(env.config.window_bytes);
-            // One request may always leave, so it must not request more than the room the others
+            // One request may always leave, so it must not request more than the space that others
             // leave.
             let others = env.scheduler.in_flight.saturating_sub(qp.req.flight);
             piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
@@ -165,8 +165,8 @@ fn start<M: Memory, S: Sink>(
     Ok(if psns == 0 { Start::Local } else { Start::Packets })
 }
 
-/// Checks that the peer accepts reads and atomics and that their local memory may be written (IBTA
-/// 10.6.3.3).
+/// Checks that the peer accepts reads and atomics and that the operation's local memory may be
+/// written (IBTA 10.6.3.3).
 fn may_read<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -183,15 +183,15 @@ fn may_read<M: Memory, S: Sink>(
 }
 
 /// Returns the number of packets for a single read request, such that the responses fit the window.
-/// `room` is the part the other queue pairs leave. With everything in flight, at most one request
-/// exceeds the window.
+/// `room` is the part of the window that other queue pairs leave. With everything in flight, at
+/// most one request exceeds the window.
 fn read_piece(window: u64, room: u64, mtu: u32, max_rd_atomic: u8) -> u32 {
     let share = if max_rd_atomic == 1 { window / 2 } else { window / 4 };
     (share.min(room) / (u64::from(mtu) + PACKET_COST)).clamp(1, u64::from(Psn::HALF / 4)) as u32
 }
 
 /// Ends an executed work request that sends nothing, if it is the oldest. Otherwise it ends after
-/// those before it.
+/// all earlier ones.
 fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     let position = qp.req.cursor;
     qp.req.cursor = position.wrapping_add(1);
@@ -219,8 +219,8 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
     if !req.awaits_response() {
         return true;
     }
-    // Checked before the queue pair's own share, so that one with much in flight also waits in the
-    // common queue for free room.
+    // Checked before the queue pair's own share, so that a queue pair with much in flight also
+    // waits in the common queue for free space.
     if env.scheduler.in_flight >= u64::from(env.config.window_bytes) {
         env.scheduler.block(qp);
         return false;
@@ -310,7 +310,7 @@ fn emit<M: Memory, S: Sink>(
 
 /// Returns whether this packet requests an acknowledgement: the last of a message, one after every
 /// [`Config::ack_every`](crate::engine::Config::ack_every) bytes, and one that fills the window,
-/// because otherwise nothing would report room again.
+/// because otherwise nothing would report free space again.
 ///
 /// # References
 /// IBTA 9.7.5.1.2

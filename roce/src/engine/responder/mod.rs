@@ -80,8 +80,8 @@ pub(crate) fn establish<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'
     }
 }
 
-/// Handles a request from a connected peer. The first one decides whether the packets of all have
-/// the size of packets within a machine.
+/// Handles a request from a connected peer. The first request decides whether all of the peer's
+/// packets have the size of packets within a machine.
 pub(crate) fn request<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -95,7 +95,7 @@ pub(crate) fn request<M: Memory, S: Sink>(
         Service::XrcTarget => wire::Service::Xrc,
         Service::Ud | Service::XrcInitiator => return,
     };
-    // IBTA 9.6.1: the service of the packet is the queue pair's.
+    // IBTA 9.6.1: the service of the packet must be the queue pair's.
     if !qp.hears_requests()
         || headers.bth.opcode.service() != service
         || !same_partition(qp.attr.pkey, headers.bth.pkey)
@@ -138,14 +138,14 @@ fn reliable<M: Memory, S: Sink>(
     resp.responses.progress();
     let msn = resp.msn;
     match request::execute(qp, env, headers, payload) {
-        // This side's program will not see this message: earlier ones are acknowledged, this one is
-        // not.
+        // This side's program will not see this message, so earlier messages are acknowledged and
+        // this one is not.
         Ok(_) if env.cq_overrun => qp.resp.msn = msn,
         Ok(packets) => {
             let resp = &mut qp.resp;
             resp.expected += packets;
-            // IBTA 9.7.5.1.2: acknowledgements may be coalesced, but not beyond a packet requesting
-            // one.
+            // IBTA 9.7.5.1.2: acknowledgements may be coalesced, but not beyond a packet that
+            // requests one.
             if headers.bth.ack_req && !headers.bth.opcode.has_own_response() {
                 resp.responses.acknowledge(headers.bth.psn);
             }
@@ -225,7 +225,8 @@ pub(crate) fn reset(qp: &mut Qp, srqs: &mut Table<Srq>) {
     qp.resp.reset(srqs);
 }
 
-/// Makes room for [`max_dest_rd_atomic`](super::types::Attr::max_dest_rd_atomic) reads and atomics.
+/// Makes space for [`max_dest_rd_atomic`](super::types::Attr::max_dest_rd_atomic) reads and
+/// atomics.
 pub(crate) fn set_depth(qp: &mut Qp) {
     qp.resp.responses.set_depth(usize::from(qp.attr.max_dest_rd_atomic));
 }

@@ -24,9 +24,9 @@ pub(crate) fn available(qp: &Qp, srqs: &Table<Srq>, srq: Option<SrqId>) -> bool 
         }
 }
 
-/// Takes memory for the send whose first packet this is. If the shared queue leaves the choice to
-/// the sink, the sink may choose the memory. Otherwise takes the oldest receive. Returns false if
-/// there is none.
+/// Takes memory for the send that begins with this packet. If the shared queue leaves the choice to
+/// the sink, the sink may choose the memory; otherwise the send takes the oldest receive. Returns
+/// false if there is none.
 #[inline]
 #[must_use]
 pub(crate) fn take_for_send<M: Memory, S: Sink>(

@@ -14,10 +14,10 @@ use crate::wire::{NakCode, Psn, Syndrome};
 pub(super) enum Refusal {
     /// No receive is posted.
     NotReady,
-    /// Its operation, sequence or length is invalid, or there are too many outstanding reads and
-    /// atomics.
+    /// The operation, sequence or length of the request is invalid, or there are too many
+    /// outstanding reads and atomics.
     Invalid,
-    /// Its key, range, protection domain or right is wrong.
+    /// The request's key, range, protection domain or right is invalid.
     Access,
     /// The key allows the access but the memory is unreachable.
     Unreachable,
@@ -38,7 +38,7 @@ pub(super) fn refuse<M: Memory, S: Sink>(
     ack_req: bool,
 ) {
     let (psn, msn) = (qp.resp.expected, qp.resp.msn);
-    // A receive in use ends with the status. Without one, the event reports the error.
+    // A receive in use ends with the status. If there is none, the event reports the error.
     let (code, status, event) = match refusal {
         Refusal::NotReady => {
             // Class B. IBTA 9.7.5.2: later packets are dropped until this one comes again.

@@ -1,7 +1,7 @@
 //! New requests: validation and execution.
 //!
-//! The order of checks is operation sequence, length, operation, rights, resources, key. Receives
-//! come last, because only a request that would otherwise succeed may be postponed.
+//! Checks run in this order: operation sequence, length, operation, rights, resources, key.
+//! Receives come last, because only a request that would otherwise succeed may be postponed.
 //!
 //! # References
 //! IBTA 9.7.4.1 (validation), 9.4 (operations), annexes A14 (XRC), A19 (flush, atomic write)
@@ -62,8 +62,8 @@ pub(super) fn execute<M: Memory, S: Sink>(
     }
 }
 
-/// Checks that every packet before the last of its message is full, and that the last of several is
-/// not empty (IBTA 9.7.4.1).
+/// Checks that every packet before the last of its message is full, and that the last of several
+/// packets is not empty (IBTA 9.7.4.1).
 #[inline]
 fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     let (opcode, mtu) = (headers.bth.opcode, qp.recv_mtu() as usize);
@@ -99,7 +99,7 @@ fn scope<M: Memory, S: Sink>(
     }
 }
 
-/// Executes a packet of a send, whose first packet takes a receive (IBTA 9.4.1).
+/// Executes a packet of a send. The first packet of a send takes a receive (IBTA 9.4.1).
 fn send<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -150,7 +150,7 @@ fn send<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// Executes a packet of a write, which is checked as a whole when it begins (IBTA 9.4.3). With
+/// Executes a packet of a write. The whole write is checked when it begins (IBTA 9.4.3). With
 /// immediate data, it takes a receive when it ends.
 fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -206,7 +206,7 @@ fn write<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// Takes the receive of a write with immediate data whose memory cannot be accessed, so that the
+/// Takes the receive for a write with immediate data whose memory cannot be accessed, so that the
 /// receive ends with the error (IBTA 11.6.2, local access error). The unreliable service drops the
 /// message instead.
 #[cold]
@@ -257,7 +257,7 @@ fn check_remote<M: Memory, S: Sink>(
     if length == 0 || allowed() { Ok(()) } else { Err(Refusal::Access) }
 }
 
-/// Accepts a read, whose memory is read when the responses are sent (IBTA 9.4.4).
+/// Accepts a read. Its memory is read when the responses are sent (IBTA 9.4.4).
 fn read<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -295,7 +295,7 @@ fn check_present<M: Memory, S: Sink>(
     }
 }
 
-/// Returns the refusal of a message whose receive is not writable.
+/// Returns the refusal for a message whose receive is not writable.
 #[cold]
 fn forbidden<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, packet: usize) -> Refusal {
     let Some(taken) = &qp.resp.current.taken else { return Refusal::ReceiveForbidden };
@@ -304,7 +304,7 @@ fn forbidden<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, packe
     if env.sink.postpone(qp.qpn, &stall) { Refusal::NotReady } else { Refusal::ReceiveForbidden }
 }
 
-/// Returns the refusal of a request whose memory is unreachable.
+/// Returns the refusal for a request whose memory is unreachable.
 #[cold]
 fn unreachable<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, stall: Stall) -> Refusal {
     if env.sink.postpone(qp.qpn, &stall) { Refusal::NotReady } else { Refusal::Unreachable }

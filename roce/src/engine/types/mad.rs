@@ -33,12 +33,12 @@ pub struct MadDestination {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReceivedMad {
-    /// The origin of its packet.
+    /// The origin of the packet.
     pub arrival: Arrival,
     /// The sender's queue pair.
     pub src_qpn: u32,
-    /// The partition key: of the default partition, full or limited member.
+    /// The partition key of the default partition, as a full or limited member.
     pub pkey: u16,
-    /// Its bytes.
+    /// The bytes of the datagram.
     pub mad: Mad,
 }

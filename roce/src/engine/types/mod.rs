@@ -1,4 +1,4 @@
-//! Values: numbers of objects, attributes, work requests, completions. No type here owns an object
+//! Values: object numbers, attributes, work requests, completions. No type here owns an object
 //! or points to memory.
 
 mod mad;
@@ -24,11 +24,11 @@ pub struct Qpn(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pd(pub u32);
 
-/// A completion queue, by the caller's number for it.
+/// A completion queue, identified by the caller's number for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqId(pub u32);
 
-/// A shared receive queue, by the 24-bit number in XRC requests.
+/// A shared receive queue, identified by the 24-bit number in XRC requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SrqId(pub u32);
 
@@ -38,43 +38,43 @@ pub struct SrqId(pub u32);
 pub struct WindowRange {
     /// The window's key.
     pub rkey: u32,
-    /// The address of its first byte in requests.
+    /// The address of the window's first byte, as used in requests.
     pub iova: u64,
-    /// Its length in bytes.
+    /// The window's length in bytes.
     pub length: u64,
-    /// The key of the region.
+    /// The key of the region below the window.
     pub lkey: u32,
-    /// The address of its first byte in the region.
+    /// The address of the window's first byte in the region.
     pub addr: u64,
 }
 
 /// An access to memory whose pages are not present ([`Sink::postpone`](super::Sink::postpone)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
-    /// The bytes of a send, a write or a datagram. Its send queue stops.
+    /// The bytes of a send, a write or a datagram. The send queue stops.
     Send {
-        /// The number of the work request.
+        /// The `wr_id` of the work request.
         wr_id: u64,
-        /// The number of its bytes already sent.
+        /// The number of bytes already sent.
         done: u32,
     },
-    /// The target of a response to a read or an atomic. Its send queue stops and sends the request
+    /// The target of a response to a read or an atomic. The send queue stops and sends the request
     /// again.
     Response {
-        /// The number of the work request.
+        /// The `wr_id` of the work request.
         wr_id: u64,
-        /// The number of its bytes already received.
+        /// The number of bytes already received.
         done: u32,
     },
     /// The memory of a receive. The peer gets a receiver-not-ready NAK.
     Receive {
-        /// The number of the receive.
+        /// The `wr_id` of the receive.
         wr_id: u64,
-        /// The shared receive queue it was taken from.
+        /// The shared receive queue that the receive was taken from.
         srq: Option<SrqId>,
-        /// The number of its bytes already received.
+        /// The number of bytes already received.
         done: u32,
-        /// The number of bytes of the packet.
+        /// The number of bytes in the packet.
         packet: u32,
     },
     /// Memory named by a peer's request. The peer gets a receiver-not-ready NAK.
@@ -85,7 +85,7 @@ pub enum Stall {
         addr: u64,
         /// The number of bytes from there to the end of the message.
         left: u32,
-        /// The number of bytes of the packet.
+        /// The number of bytes in the packet.
         packet: u32,
         /// Whether the access is a write.
         write: bool,
@@ -120,12 +120,13 @@ pub struct Config {
     pub max_groups: u32,
     /// The maximum number of members of one group.
     pub max_group_members: u32,
-    /// The maximum number of unacknowledged bytes of requests, over all queue pairs. The receiver's
+    /// The maximum number of unacknowledged request bytes, across all queue pairs. The receiver's
     /// socket or buffer must hold them. A queue pair may always have one packet in flight. It may
     /// use at most three quarters of the window, so silent peers do not stall others.
     pub window_bytes: u32,
     /// The rate, in bytes per microsecond, of read responses and results of atomics to
-    /// one peer, beyond a burst of `window_bytes`. 0: as fast as the caller fetches packets.
+    /// one peer, beyond a burst of `window_bytes`. With 0, they leave as fast as the caller
+    /// fetches packets.
     ///
     /// A request of a few bytes may request 2 GiB. The part of a response beyond the window or the
     /// rate waits until [`deadline`](super::Engine::deadline) while responses to other peers leave.
@@ -137,7 +138,7 @@ pub struct Config {
     /// The number of packets one queue pair sends in a row before the next queue pair's turn.
     pub burst: u32,
     /// The upper 8 bits of all queue pair numbers, for engines that share an address. The other 16
-    /// bits are drawn. 0: all 24 bits are drawn.
+    /// bits are random. With 0, all 24 bits are random.
     pub qpn_prefix: u8,
     /// Whether a connected queue pair accepts only one UDP source port: the port of its peer's
     /// first accepted packet.
@@ -287,15 +288,15 @@ pub struct Path {
 /// The capacities of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCap {
-    /// Outstanding sends.
+    /// The maximum number of outstanding sends.
     pub max_send_wr: u32,
-    /// Outstanding receives.
+    /// The maximum number of outstanding receives.
     pub max_recv_wr: u32,
-    /// Scatter/gather elements of a send.
+    /// The maximum number of scatter/gather elements per send.
     pub max_send_sge: u32,
-    /// Scatter/gather elements of a receive.
+    /// The maximum number of scatter/gather elements per receive.
     pub max_recv_sge: u32,
-    /// Inline bytes of a send.
+    /// The maximum number of inline bytes per send.
     pub max_inline_data: u32,
 }
 
@@ -306,9 +307,9 @@ pub struct QpInit {
     pub service: Service,
     /// The protection domain.
     pub pd: Pd,
-    /// The completion queue of sends.
+    /// The completion queue for sends.
     pub send_cq: CqId,
-    /// The completion queue of receives.
+    /// The completion queue for receives.
     pub recv_cq: CqId,
     /// The shared receive queue to take receives from, if any.
     pub srq: Option<SrqId>,
@@ -326,7 +327,7 @@ pub struct QpInit {
     /// # References
     /// IBTA 3.9.1, 10.2.4 (queue keys), 10.9 (partitioning)
     pub well_known: Option<u32>,
-    /// The source number in its datagrams, 24 bits, if not the queue pair's number. The
+    /// The source number in its datagrams, 24 bits, if it differs from the queue pair's number. The
     /// queue pair receives no packets for that number.
     pub deth_source: Option<u32>,
     /// The completions that carry the bytes of a message.
@@ -354,7 +355,7 @@ impl QpInit {
 
 /// The largest number of bytes carried by a completion, through
 /// [`Sink::complete_with_data`](super::Sink::complete_with_data). They are not written to the
-/// elements of the work request, whose keys are then not checked. 0: none.
+/// elements of the work request, whose keys are then not checked. 0 means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InlineCompletion {
     /// The data of a signalled read or atomic, if its response is one packet.
@@ -394,11 +395,11 @@ pub struct Attr {
     /// up after *T* with [`retry_cnt`](Self::retry_cnt) 0, 3 *T* with 1, and (4 × `retry_cnt` − 1)
     /// *T* with more: 27 *T*, or 1.8 s, with code 14 and 7 retries.
     pub timeout: u8,
-    /// Retries without progress before the queue pair fails, 0 to 7.
+    /// The number of retries without progress before the queue pair fails, 0 to 7.
     pub retry_cnt: u8,
-    /// Retries after RNR NAKs without progress, 0 to 6; 7: without limit.
+    /// The number of retries after RNR NAKs without progress, 0 to 6; 7 means no limit.
     pub rnr_retry: u8,
-    /// The wait requested by this responder's RNR NAKs, a 5-bit code.
+    /// The delay requested by this responder's RNR NAKs, a 5-bit code.
     pub min_rnr_timer: u8,
     /// The maximum number of outstanding reads, atomics, flushes and atomic writes as requester.
     pub max_rd_atomic: u8,
@@ -410,7 +411,7 @@ pub struct Attr {
 
 /// A change of attributes and state. `None` leaves a value unchanged.
 ///
-/// The caller checks which attributes a transition requires and allows. The engine refuses only
+/// The caller checks which attributes a transition requires and allows. The engine rejects only
 /// transitions that do not exist.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
@@ -433,12 +434,12 @@ pub struct AttrChange {
     pub sq_drained_event: Option<bool>,
 }
 
-/// A registration.
+/// The attributes of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryAttr {
     /// The protection domain.
     pub pd: Pd,
-    /// The first address in work requests.
+    /// The first address, as used in work requests.
     pub iova: u64,
     /// The length in bytes.
     pub length: u64,
@@ -449,7 +450,7 @@ pub struct MemoryAttr {
 /// The kind of a memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MwType {
-    /// Bound by the verb, for every queue pair of the domain.
+    /// Bound by a verb, for every queue pair of the domain.
     One,
     /// Bound by a work request, for its queue pair only.
     Two,
@@ -469,11 +470,11 @@ pub struct Sge {
 /// Options of a send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendFlags {
-    /// Whether it completes even on success.
+    /// Whether the send generates a completion even on success.
     pub signaled: bool,
-    /// Whether it raises a solicited event at the peer.
+    /// Whether the send raises a solicited event at the peer.
     pub solicited: bool,
-    /// Whether it waits for earlier reads and atomics.
+    /// Whether the send waits for earlier reads and atomics.
     pub fence: bool,
 }
 
@@ -493,13 +494,13 @@ pub struct UdDestination {
 #[allow(missing_docs)]
 #[non_exhaustive]
 pub enum SendOp {
-    /// Sends into a receive of the peer, whose completion carries `imm`.
+    /// Sends into a receive of the peer. The receive's completion carries `imm`.
     Send { imm: Option<u32> },
     /// Sends as `Send` does and invalidates a key of the peer.
     SendInvalidate { rkey: u32 },
     /// Sends a datagram.
     Datagram { to: UdDestination, imm: Option<u32> },
-    /// Writes to the peer's memory. With `imm`, also takes a receive of the peer.
+    /// Writes to the peer's memory. With `imm`, also consumes a receive of the peer.
     Write { addr: u64, rkey: u32, imm: Option<u32> },
     /// Reads from the peer's memory.
     Read { addr: u64, rkey: u32 },
@@ -513,13 +514,13 @@ pub enum SendOp {
     /// Invalidates a key of this side.
     LocalInvalidate { rkey: u32 },
     /// Makes earlier writes to the peer's memory visible or persistent there. The range is `length`
-    /// bytes at `addr` or the whole region, as [`sel`](feth::Repr::sel) selects. It takes no local
+    /// bytes at `addr` or the whole region, as [`sel`](feth::Repr::sel) selects. It uses no local
     /// bytes.
     Flush { addr: u64, rkey: u32, length: u32, feth: feth::Repr },
-    /// Stores 8 bytes in the peer's memory at once. It takes no local bytes.
+    /// Stores 8 bytes in the peer's memory at once. It uses no local bytes.
     AtomicWrite { addr: u64, rkey: u32, data: [u8; 8] },
-    /// Fails with `status` in its turn, for a poster that found an error which a completion must
-    /// report. It takes no local bytes.
+    /// Fails with `status` when its turn comes. A poster uses this for an error that a completion
+    /// must report. It uses no local bytes.
     Faulty { status: Status, opcode: Opcode },
 }
 
@@ -670,11 +671,11 @@ pub struct DroppedDatagrams {
     pub unknown_qpn: u64,
     /// No queue pair has joined the destination group.
     pub not_member: u64,
-    /// The caller had no room for a management datagram ([`Sink::mad`](super::Sink::mad)).
+    /// The caller had no space for a management datagram ([`Sink::mad`](super::Sink::mad)).
     pub mads_full: u64,
     /// The queue pair has another service or does not receive in its state, the partition key is
-    /// wrong, the receive's memory cannot be written, or the packet is malformed. A packet for the
-    /// general services interface is malformed unless it is a single send of [`MAD_LEN`] bytes.
+    /// invalid, the receive's memory cannot be written, or the packet is malformed. A packet for
+    /// the general services interface is malformed unless it is a single send of [`MAD_LEN`] bytes.
     pub other: u64,
 }
 
@@ -706,7 +707,7 @@ pub(crate) enum DropReason {
     Other,
 }
 
-/// The packets that a caller wants to send.
+/// The kinds of packets that a caller wants to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Urgency {

@@ -12,18 +12,18 @@ pub enum Refused {
     NoRoom,
     /// An allocation failed.
     NoMemory {
-        /// Its size in bytes.
+        /// The size of the allocation in bytes.
         bytes: u64,
     },
-    /// The source of numbers failed ([`Random`](crate::engine::Random)).
+    /// The source of random numbers failed ([`Random`](crate::engine::Random)).
     NoNumbers,
     /// The object does not exist or was destroyed.
     NoSuchObject,
-    /// Another object uses it.
+    /// Another object uses this one.
     Busy,
     /// The state transition does not exist.
     Transition {
-        /// The present state.
+        /// The current state.
         from: State,
         /// The requested state.
         to: State,

@@ -185,7 +185,7 @@ pub fn compute(seed: u32, covered: &[u8]) -> u32 {
     finish(begin(seed, covered))
 }
 
-/// Returns the CRC state after the first bytes of a packet, at least 8 bytes of the BTH.
+/// Returns the CRC state after the first bytes of a packet, at least the first 8 bytes of the BTH.
 ///
 /// For payload in another buffer, call `begin` with the headers, [`update`] with each piece, then
 /// [`finish`].

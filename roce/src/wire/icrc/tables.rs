@@ -1,5 +1,5 @@
-//! CRC-32 by tables, 16 bytes a step: for machines without carry-less multiplication and for short
-//! pieces.
+//! CRC-32 by tables, 16 bytes per step: for machines without carry-less multiplication and for
+//! short pieces.
 
 use super::poly::POLYNOMIAL;
 

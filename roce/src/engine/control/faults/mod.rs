@@ -25,15 +25,15 @@ impl<M: Memory> Engine<M> {
                 .unwrap_or(false)
     }
 
-    /// Fails a receive with `status`: the one whose message is arriving or else the oldest posted
-    /// one, even of a shared queue. The receive completes in error. A reliable peer gets the NAK
-    /// for the status, the event for the status is raised, and the queue pair moves to the error
-    /// state. On an unreliable service, [`Status::LocalLength`] only ends the receive.
+    /// Fails a receive with `status`: the receive whose message is arriving, or else the oldest
+    /// posted one, even in a shared queue. The receive completes in error. A reliable peer gets the
+    /// NAK for the status, the event for the status is raised, and the queue pair moves to the
+    /// error state. On an unreliable service, [`Status::LocalLength`] only ends the receive.
     ///
     /// XRC requests name their shared receive queue, so XRC queue pairs have no receive between
     /// messages.
     ///
-    /// Returns false and does nothing without a receive, or if `status` is not a failure.
+    /// Returns false and does nothing if there is no receive or `status` is not a failure.
     pub fn fail_next_recv(
         &mut self,
         qpn: Qpn,

@@ -11,8 +11,8 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
-    /// already; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a
-    /// range that wraps around, or for remote write or atomic rights without local write.
+    /// already; [`Refused::NoSuchObject`] for an unknown protection domain; [`Refused::Invalid`]
+    /// for a range that wraps around, or for remote write or atomic rights without local write.
     ///
     /// # References
     /// IBTA 10.6.3, 11.2.8.1
@@ -26,13 +26,13 @@ impl<M: Memory> Engine<M> {
     /// Registers memory under a key whose low 8 bits are given, for a device whose driver changes
     /// keys later: see [`update_mr`](Self::update_mr).
     ///
-    /// Rules between rights are not checked. `invalidate` permits LOCAL_INVALIDATE and
-    /// SEND_WITH_INVALIDATE to invalidate the key. A change may set it later.
+    /// Dependencies between rights are not checked. `invalidate` permits LOCAL_INVALIDATE and
+    /// SEND_WITH_INVALIDATE to invalidate the key. A later change may set it.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
-    /// already; [`Refused::NoSuchObject`] for the protection domain; [`Refused::Invalid`] for a
-    /// range that wraps around.
+    /// already; [`Refused::NoSuchObject`] for an unknown protection domain; [`Refused::Invalid`]
+    /// for a range that wraps around.
     pub fn reg_mr_keyed(
         &mut self,
         attr: &MemoryAttr,
@@ -48,8 +48,8 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Registers a null region. It contains every address, for the queue pairs of all protection
-    /// domains, but keeps no domain alive. Peers may read and write it by the same key. It supports
-    /// neither atomics nor windows.
+    /// domains, but keeps no domain alive. Peers may read and write it with the same key. It
+    /// supports neither atomics nor windows.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
@@ -64,12 +64,12 @@ impl<M: Memory> Engine<M> {
     /// Changes a registration completely or not at all. Returns its key, which differs if the
     /// variant is new.
     ///
-    /// Only the upper 24 bits of `key` count, because the owner need not know the present variant.
+    /// Only the upper 24 bits of `key` count, because the owner may not know the current variant.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`] for the key or the protection domain; [`Refused::Invalid`] for a
-    /// range that wraps around; [`Refused::Busy`] while a window is bound to a part about to move
-    /// or become invalid.
+    /// [`Refused::NoSuchObject`] for an unknown key or protection domain; [`Refused::Invalid`] for
+    /// a range that wraps around; [`Refused::Busy`] if windows are bound to the registration and
+    /// the change would move or invalidate it.
     pub fn update_mr(&mut self, key: u32, change: MrChange<M::Region>) -> Result<u32, Refused> {
         let (_, attr) = self.mr_by_index(key >> 8).ok_or(Refused::NoSuchObject)?;
         let (from, to) = (attr.pd, change.pd.unwrap_or(attr.pd));
@@ -79,35 +79,35 @@ impl<M: Memory> Engine<M> {
         changed
     }
 
-    /// Returns the present key and attributes of a registration, by the upper 24 bits of its key.
+    /// Returns the current key and attributes of the registration with these upper 24 key bits.
     pub fn mr_by_index(&self, index: u32) -> Option<(u32, MemoryAttr)> {
         self.objects.memory_regions.region_at(index).map(|(key, attr, _)| (key, *attr))
     }
 
-    /// Unbinds all windows on a registration, by the upper 24 bits of its key. The owner reclaims
+    /// Unbinds all windows on the registration with these upper 24 key bits. The owner reclaims
     /// the memory whether or not windows are in use.
     pub fn unbind_windows(&mut self, index: u32) {
         self.objects.memory_regions.drop_windows_on(index);
     }
 
-    /// Returns the memory visible through a window, by the upper 24 bits of its key; `None` if the
+    /// Returns the memory visible through the window with these upper 24 key bits; `None` if the
     /// window is not bound.
     pub fn window_by_index(&self, index: u32) -> Option<WindowRange> {
         self.objects.memory_regions.window_at(index)
     }
 
-    /// Returns the memory's representation of a registration, by the upper 24 bits of its key.
+    /// Returns the memory's representation of the registration with these upper 24 key bits.
     pub fn region_by_index(&self, index: u32) -> Option<&M::Region> {
         self.objects.memory_regions.memory_at(index)
     }
 
-    /// Returns whether a registration allows access. A change or an invalidation may have made it
-    /// invalid.
+    /// Returns whether the registration with these upper 24 key bits allows access. A change or an
+    /// invalidation may have made it invalid.
     pub fn mr_is_valid(&self, index: u32) -> Option<bool> {
         self.objects.memory_regions.region_at(index).map(|(_, _, valid)| valid)
     }
 
-    /// Deregisters memory and returns the region. No access follows.
+    /// Deregisters memory and returns the region, which is not accessed afterwards.
     ///
     /// # Errors
     /// [`Refused::Busy`] while a window is bound to it; [`Refused::NoSuchObject`] for an unknown
@@ -123,7 +123,7 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`Refused::Invalid`] if the elements are too short, or a key, its protection domain or a
-    /// range is wrong.
+    /// range is invalid.
     pub fn gather(&mut self, pd: Pd, sges: &[Sge], dst: &mut [u8]) -> Result<(), Refused> {
         let objects = &mut self.objects;
         scatter::gather(&objects.memory_regions, &mut objects.memory, pd, sges, 0, dst)
@@ -144,7 +144,7 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
-    /// already; [`Refused::NoSuchObject`] for the protection domain.
+    /// already; [`Refused::NoSuchObject`] for an unknown protection domain.
     pub fn alloc_mw(&mut self, pd: Pd, kind: MwType) -> Result<u32, Refused> {
         self.use_pd(pd)?;
         let objects = &mut self.objects;
@@ -156,7 +156,7 @@ impl<M: Memory> Engine<M> {
     /// are given.
     ///
     /// # Errors
-    /// The errors of [`alloc_mw`](Self::alloc_mw).
+    /// Same as [`alloc_mw`](Self::alloc_mw).
     pub fn alloc_mw_keyed(&mut self, pd: Pd, kind: MwType, variant: u8) -> Result<u32, Refused> {
         self.use_pd(pd)?;
         let objects = &mut self.objects;
@@ -166,7 +166,7 @@ impl<M: Memory> Engine<M> {
 
     /// Deallocates a memory window, bound or not.
     ///
-    /// Only the upper 24 bits of `rkey` count, because work requests choose the others.
+    /// Only the upper 24 bits of `rkey` count, because work requests choose the low 8 bits.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] for a key without a window.

@@ -104,7 +104,7 @@ impl Fixture {
         self.acknowledge_with(nth, Syndrome::nak(code));
     }
 
-    /// Delivers an RNR NAK with 0.64 ms.
+    /// Delivers an RNR NAK that requests a delay of 0.64 ms.
     fn rnr(&mut self, nth: u32) {
         self.acknowledge_with(nth, Syndrome::rnr_nak(RnrTimer(12)));
     }

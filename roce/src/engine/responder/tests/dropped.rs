@@ -4,7 +4,8 @@ use super::*;
 use crate::engine::testing::{HERE, Host, THERE, to};
 use crate::engine::{Arrival, State};
 
-/// Checks that a wrong write has no effect and that the same write without the mistake is executed.
+/// Checks that an incorrect write has no effect and that the same write without the mistake is
+/// executed.
 #[track_caller]
 fn dropped(name: &str, change: impl FnOnce(&mut Headers, &mut Arrival)) {
     let mut f = Fixture::new(Service::Rc);

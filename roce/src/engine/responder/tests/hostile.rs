@@ -6,7 +6,7 @@ use super::*;
 use crate::engine::testing::to;
 use crate::engine::{State, Urgency};
 
-/// A request close to a correct one.
+/// A request that resembles a correct one.
 #[derive(Clone, Debug)]
 struct Any {
     operation: u8,

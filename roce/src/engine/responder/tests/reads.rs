@@ -106,8 +106,8 @@ fn a_duplicate_write_before_reads_does_not_acknowledge_them() {
     let (headers, _) = &sent[0];
     assert_eq!((sent.len(), headers.bth.opcode, headers.bth.psn), (1, Opcode::RC_ACKNOWLEDGE, write.bth.psn));
     assert_eq!(headers.aeth.unwrap().msn, 1);
-    // With a request behind them, the acknowledgement is for that request, and earlier ones still
-    // without one are lost.
+    // With another request behind them, the acknowledgement covers only that request. Earlier
+    // requests without a response are lost.
     let behind = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[1; 4], 2000, 4);
     f.host.arrive(&behind, &[1; 4]);
     f.host.arrive(&write, &[1; 4]);

@@ -167,7 +167,7 @@ fn packets_of_a_wrong_length() {
     refused("a pad where none belongs", make, invalid);
 }
 
-/// Checks the consequences of a message too long for its receive.
+/// Checks the consequences of a message that is too long for its receive.
 #[track_caller]
 fn receive_fails(sge: impl FnOnce(&mut Fixture) -> Sge, status: Status, code: NakCode) {
     let mut f = Fixture::new(Service::Rc);

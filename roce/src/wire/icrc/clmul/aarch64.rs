@@ -83,7 +83,7 @@ pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
     Some(unsafe { product(a, b) })
 }
 
-/// Returns the state after `bytes`, taking 8 bytes a step.
+/// Returns the state after `bytes`, taking 8 bytes per step.
 #[inline]
 #[target_feature(enable = "crc")]
 fn chain(mut state: u32, bytes: &[u8]) -> u32 {
@@ -101,7 +101,7 @@ fn chain(mut state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// Returns the state after `head` and `rest`, taking 64 bytes a step.
+/// Returns the state after `head` and `rest`, taking 64 bytes per step.
 #[inline]
 #[target_feature(enable = "neon,aes,crc")]
 fn folded(state: u32, head: &[u8; 64], rest: &[u8], ones: u64) -> u32 {

@@ -10,7 +10,7 @@
 //! | module | blocks | the last block and any remaining bytes |
 //! |---|---|---|
 //! | `x86_64` | four of 128 or of 512 bits side by side | Barrett's division after a shuffle |
-//! | `aarch64` | four of 128 bits side by side | the CRC32 instructions of Armv8, 8 bytes a step |
+//! | `aarch64` | four of 128 bits side by side | Armv8 CRC32 instructions, 8 bytes per step |
 //! | `elsewhere` | none: the tables do it all | |
 //!
 //! # Safety
