@@ -15,8 +15,8 @@
 //! The listener of each row has a soft device. With `--rxe` it has the kernel's device and
 //! connection manager, which needs root and a guest. A row's flood starts 1 s before its clients
 //! and lasts 12 s. `--rate N` sets the number of requests per second; `--sources N` replaces the
-//! rows by one flood from `N` addresses. Without `--bench`, as under `cargo test`, only a short run
-//! checks that it works.
+//! rows with one flood from `N` addresses. Without `--bench`, as under `cargo test`, only a short
+//! run checks that it works.
 #![deny(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -224,7 +224,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // A part ends with its input, except if it hangs.
+        // A part ends when its input ends, unless it hangs.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -266,7 +266,7 @@ fn private_network() -> Result<bool> {
     Ok(true)
 }
 
-/// Raises the limit of open files for many connections.
+/// Raises the limit on open files for many connections.
 fn raise_files() -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
@@ -319,13 +319,13 @@ fn outside(words: &[String]) -> Result<()> {
     hear()
 }
 
-/// Returns the numbers of a part.
+/// Parses the numeric arguments of a part.
 fn numbers(words: &[String]) -> Result<[u32; 7]> {
     let numbers: Vec<u32> = words.iter().map(|word| word.parse()).collect::<std::result::Result<_, _>>()?;
     Ok(numbers.try_into().map_err(|_| "seven numbers")?)
 }
 
-/// Runs the flood: sends requests at a rate, each for another connection.
+/// Runs the flood: sends requests at a fixed rate, each for another connection.
 fn flood(words: &[String]) -> Result<()> {
     let [sources, kind, _, _, rate, lasts, _] = numbers(words)?;
     // The packets have IP headers, so that no host needs the source addresses.
@@ -499,7 +499,7 @@ fn connect(patience: Duration) -> Outcome {
     match connector.connect((SERVER, PORT)) {
         Ok(connection) => {
             let after = start.elapsed();
-            // Its end must not disturb the row.
+            // Its disconnect must not disturb the measurement.
             std::mem::forget(connection);
             Outcome::Connected(after)
         }

@@ -1,4 +1,4 @@
-//! Returns each client's message, using a thread for each client: `server [ADDRESS:PORT]`.
+//! Sends each client's message back, using one thread per client: `server [ADDRESS:PORT]`.
 //!
 //! With `VERBS_SOFT=auto`, it runs on any machine, as does its `client`.
 

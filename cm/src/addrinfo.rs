@@ -4,7 +4,7 @@
 //!   node, service, Hints ─► names (DNS, /etc/hosts, /etc/services) ─► AddrInfo …
 //! ```
 //!
-//! The system looks names up, through the standard library. InfiniBand routes come from the subnet
+//! The system looks up names, through the standard library. InfiniBand routes come from the subnet
 //! administrator when an id resolves its route; a program with a known route puts it into
 //! [`AddrInfo::route`].
 

@@ -49,12 +49,12 @@ pub enum EventKind {
     RouteError,
     /// A peer requests a connection to a listener. Dropping the request rejects it.
     ConnectRequest(ConnectRequest),
-    /// The peer accepted; the program moves the queue pair itself: to RTS, followed by
+    /// The peer accepted. The program itself moves the queue pair to RTS, then calls
     /// [`establish`](CmId::establish).
     ConnectResponse(PeerParam),
     /// The connection failed after the peer had accepted it, or its device failed.
     ConnectError,
-    /// The peer did not reply, or a datagram service refused.
+    /// The peer did not reply, or a datagram service rejected the request.
     Unreachable,
     /// The peer did not accept.
     Rejected(Rejection),
@@ -73,7 +73,7 @@ pub enum EventKind {
         /// The group's address: its GID is the destination of the path.
         ud: PeerUd,
     },
-    /// The id could not join a group, or has lost it.
+    /// The id could not join a group, or has lost its membership.
     MulticastError {
         /// The membership.
         group: GroupKey,
@@ -116,7 +116,7 @@ pub struct ConnectRequest {
 pub struct Rejection {
     /// The reason; `None` from transports without one (iWARP).
     pub reason: Option<RejectReason>,
-    /// Bytes of the peer's program; see [`PeerParam::private_data`].
+    /// Bytes from the peer's program; see [`PeerParam::private_data`].
     pub private_data: Vec<u8>,
 }
 

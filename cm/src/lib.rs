@@ -147,7 +147,7 @@
 //!   [`connect_with`](CmId::connect_with) and [`accept_with`](CmId::accept_with) take its number.
 //!   [`establish`](CmId::establish) confirms to the peer that it is ready.
 //! - A datagram queue pair: [`create_ud_qp`](CmId::create_ud_qp) makes it, in RTS at once.
-//!   [`connect_with`](CmId::connect_with) looks a service up; its address comes with
+//!   [`connect_with`](CmId::connect_with) looks up a service; its address comes with
 //!   [`Established`](EventKind::Established).
 //!
 //! # Ownership
@@ -186,7 +186,7 @@
 //! | `cmd` | the kernel's backend: one function for each kernel method |
 //! | `channel` | the file, its commands, a scripted kernel for tests |
 //! | `addrinfo` | looks up addresses by name |
-//! | `types` | values: addresses, parameters, paths, reasons of rejects |
+//! | `types` | values: addresses, parameters, paths, reject reasons |
 //! | `own_device` | soft devices for tests |
 
 #![allow(clippy::result_large_err)]

@@ -45,7 +45,7 @@ fn a_part() {
 struct Process {
     child: Child,
     _output: BufReader<ChildStdout>,
-    /// The rest of its first output line.
+    /// The rest of the first output line.
     first: String,
 }
 
@@ -88,7 +88,7 @@ fn busy() {
     }
 }
 
-/// Raises the limit of open files for many connections.
+/// Raises the limit on open files for many connections.
 fn raise_files() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();

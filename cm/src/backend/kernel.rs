@@ -35,7 +35,7 @@ pub(crate) struct KernelId {
 }
 
 impl KernelId {
-    /// Takes ownership of an id of a file.
+    /// Takes ownership of an id that belongs to a file.
     pub(crate) fn new(ucma: &Arc<Ucma>, number: u32) -> Self {
         let file = RwLock::new(Arc::clone(ucma));
         Self { number, file, listens: AtomicBool::new(false), former: Mutex::default() }
@@ -204,8 +204,8 @@ impl Backend for KernelId {
 
 impl Drop for KernelId {
     fn drop(&mut self) {
-        // C waits here until the program has acknowledged all events it has read, because they
-        // point to the id. Ours carry a cookie, which is now stale.
+        // librdmacm waits here until the program has acknowledged all events it has read, because
+        // they point to the id. Events here carry a cookie, which is now stale.
         let _ = self.with(cmd::id::destroy_id);
     }
 }

@@ -20,7 +20,7 @@ const RESOLVE: &str = "resolve_addr";
 /// Binds an id to an IP address.
 ///
 /// # Errors
-/// `EAFNOSUPPORT` for another family; as [`bind`].
+/// `EAFNOSUPPORT` for another family; otherwise the same as [`bind`].
 #[doc(alias = "rdma_bind_addr")]
 pub(crate) fn bind_ip(ucma: &Ucma, id: u32, address: &Address) -> Result<()> {
     let addr = address.to_in6().ok_or_else(|| family_error(BIND, address))?;
@@ -43,7 +43,7 @@ pub(crate) fn bind(ucma: &Ucma, id: u32, address: &Address) -> Result<()> {
 /// Starts resolving an IP address.
 ///
 /// # Errors
-/// `EAFNOSUPPORT` for another family; as [`resolve_addr`].
+/// `EAFNOSUPPORT` for another family; otherwise the same as [`resolve_addr`].
 #[doc(alias = "rdma_resolve_addr")]
 pub(crate) fn resolve_ip(
     ucma: &Ucma,

@@ -53,8 +53,8 @@ pub(crate) fn accept(ucma: &Ucma, id: u32, uid: u64, param: Option<&ConnParam<'_
     ucma.write(verb, Command::new(RDMA_USER_CM_CMD_ACCEPT, request.as_bytes()))
 }
 
-/// Rejects a connection request. Kernels accept two reasons: 0 (stands for `CONSUMER_DEFINED`) and
-/// 35 (`VENDOR_OPTION_NOT_SUPPORTED`).
+/// Rejects a connection request. Kernels accept two reasons: 0 (which stands for
+/// `CONSUMER_DEFINED`) and 35 (`VENDOR_OPTION_NOT_SUPPORTED`).
 ///
 /// # Errors
 /// `EINVAL` for another reason, an id in another state or private data beyond the limit; any other

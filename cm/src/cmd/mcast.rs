@@ -17,11 +17,11 @@ use crate::types::Address;
 
 const JOIN: &str = "join_multicast";
 
-/// Starts joining the group of an IP address. Returns the kernel's number of the membership, whose
+/// Starts joining the group at an IP address. Returns the kernel's number of the membership, whose
 /// events carry `uid`.
 ///
 /// # Errors
-/// `EAFNOSUPPORT` for another family; as [`join_mcast`].
+/// `EAFNOSUPPORT` for another family; otherwise the same as [`join_mcast`].
 #[doc(alias = "rdma_join_multicast")]
 pub(crate) fn join_ip_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address) -> Result<u32> {
     let addr = address.to_in6().ok_or_else(|| family_error(JOIN, address))?;
@@ -34,7 +34,7 @@ pub(crate) fn join_ip_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address) -
     membership(reply)
 }
 
-/// Starts joining the group of an address of any family, for sending and receiving or only for
+/// Starts joining the group at an address of any family, for sending and receiving or only for
 /// sending. Returns the kernel's number of the membership, whose events carry `uid`.
 ///
 /// # Errors

@@ -33,8 +33,8 @@ const VERB: &str = "set_option";
 /// Sets an option.
 ///
 /// # Errors
-/// `ENOSYS` for an option unknown to the kernel, `EINVAL` for an invalid value or a wrong state of
-/// the id; any other errno the kernel returns.
+/// `ENOSYS` for an option unknown to the kernel, `EINVAL` for an invalid value or an id in the
+/// wrong state; any other errno the kernel returns.
 #[doc(alias = "rdma_set_option")]
 pub(crate) fn set_option(ucma: &Ucma, id: u32, option: IdOption<'_>) -> Result<()> {
     let (level, optname, value) = match option {

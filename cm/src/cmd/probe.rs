@@ -12,7 +12,7 @@ use crate::types::{Address, IbAddress, PortSpace};
 /// Opens the connection manager's file. The first call of the process probes the kernel.
 ///
 /// # Errors
-/// As [`Ucma::open`].
+/// Same as [`Ucma::open`].
 pub(crate) fn open() -> Result<Arc<Ucma>> {
     let ucma = Ucma::open()?;
     // The kernel does not change while the process runs.

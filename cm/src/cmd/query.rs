@@ -110,7 +110,7 @@ pub(crate) fn query_route(ucma: &Ucma, id: u32) -> Result<(Addresses, Gids, Vec<
 /// Returns the addresses and the device of an id.
 ///
 /// # Errors
-/// The errors of [`query_route`].
+/// Same as [`query_route`].
 pub(crate) fn query_addr(ucma: &Ucma, id: u32) -> Result<Addresses> {
     let mut reply = RdmaUcmQueryAddrResp { ibdev_index: NO_INDEX, ..RdmaUcmQueryAddrResp::default() };
     query(ucma, "query_addr", id, RDMA_USER_CM_QUERY_ADDR, reply.as_mut_bytes())?;
@@ -144,7 +144,7 @@ pub(crate) fn query_gid(ucma: &Ucma, id: u32) -> Result<Gids> {
 /// Returns the paths of an id, at most six.
 ///
 /// # Errors
-/// The errors of [`query_route`].
+/// Same as [`query_route`].
 pub(crate) fn query_path(ucma: &Ucma, id: u32) -> Result<Vec<PathRecord>> {
     const HEADER: usize = size_of::<RdmaUcmQueryPathResp>();
     const RECORD: usize = size_of::<IbPathRecData>();
@@ -170,7 +170,7 @@ pub(crate) fn query_ib_service(ucma: &Ucma, id: u32) -> Result<Vec<ServiceRecord
         let (head, records) = reply.split_at(HEADER);
         let found = RdmaUcmQueryIbServiceResp::read_from_bytes(head).unwrap_or_default().num_service_recs;
         let found = usize::try_from(found).unwrap_or(usize::MAX);
-        // Repeats the query once, with room for all services of the kernel.
+        // Repeats the query once, with space for all services that the kernel reports.
         if found > services && services == FIRST_SERVICES {
             services = found.min(MAX_SERVICES);
             continue;

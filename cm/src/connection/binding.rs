@@ -91,7 +91,7 @@ impl Binding {
     /// contexts, or the context of a device that appeared later.
     ///
     /// # Errors
-    /// The errors of [`CmId::contexts`].
+    /// Same as [`CmId::contexts`].
     pub fn contexts(&self) -> Result<Vec<Context>> {
         self.id.contexts()
     }

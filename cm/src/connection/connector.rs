@@ -60,10 +60,10 @@ pub struct Connector<'a> {
     pub reuse_addr: bool,
     /// The type of service of the connection's packets ([`CmId::set_tos`]).
     pub tos: Option<u8>,
-    /// The acknowledgement time-out, a code of 5 bits ([`CmId::set_ack_timeout`]).
+    /// The acknowledgement time-out, a 5-bit code ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
-    /// The time after which the peer repeats a message that found no receive here, a code of 5
-    /// bits; [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. The timer of [`param`](Self::param)
+    /// The time after which the peer repeats a message that found no receive here, a 5-bit code;
+    /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. The timer of [`param`](Self::param)
     /// takes precedence.
     pub min_rnr_timer: Option<u8>,
     /// The limits for resolving the address and for resolving the route; 2 s each by default.
@@ -72,8 +72,8 @@ pub struct Connector<'a> {
     /// program may accept slowly.
     pub connect_timeout: Duration,
     /// The limit for all steps and all addresses together; `None` leaves only the limits of the
-    /// steps. The lookup of a name counts, but is not interrupted: it takes as long as the system's
-    /// resolver waits for its servers (`resolv.conf(5)`).
+    /// steps. The lookup of a name counts towards the limit but is not interrupted: it takes as
+    /// long as the system's resolver waits for its servers (`resolv.conf(5)`).
     pub timeout: Option<Duration>,
 }
 
@@ -101,7 +101,7 @@ impl Connector<'_> {
     /// Waits until the peer accepts, within the limits of the options.
     ///
     /// # Errors
-    /// The error of the last attempted address:
+    /// The error for the last attempted address:
     ///
     /// - `ETIMEDOUT` for a step that did not finish in time, named by the sentence and by
     ///   [`step`](ConnectError::step).
@@ -111,7 +111,7 @@ impl Connector<'_> {
     ///   device that reaches it.
     /// - `EAFNOSUPPORT` if the listener's soft devices have addresses of another family.
     /// - `ENOENT` for an unknown name or a failed lookup, with the system's reason in the sentence.
-    /// - As [`EventChannel::new`], [`Resources::create`] and [`CmId::connect`].
+    /// - The errors of [`EventChannel::new`], [`Resources::create`] and [`CmId::connect`].
     #[doc(alias = "rdma_create_ep")]
     pub fn connect(&self, to: impl ToAddresses) -> Result<Connection, ConnectError> {
         self.connect_with(to, |id| Resources::create(id, Resources::CAP))
@@ -120,8 +120,8 @@ impl Connector<'_> {
     /// Connects to an address with a queue pair made by the program.
     ///
     /// `setup` runs once the device is known, for each address with a resolved route. It creates
-    /// the queue pair by [`CmId::create_qp`] and posts the first receives. It returns the queue
-    /// pair with the data for the connection to keep.
+    /// the queue pair with [`CmId::create_qp`] and posts the first receives. It returns the queue
+    /// pair and the data for the connection to keep.
     ///
     /// ```no_run
     /// use rdmacm::Connector;

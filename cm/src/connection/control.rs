@@ -52,7 +52,7 @@ impl Control {
     /// This call confirms an end by the peer, so that the peer stops waiting.
     ///
     /// # Errors
-    /// The errors of [`EventChannel::try_next_event`].
+    /// Same as [`EventChannel::try_next_event`].
     pub fn end(&self) -> Result<Option<End>> {
         let mut state = self.lock();
         while let Some(event) = self.channel.try_next_event()? {
@@ -105,7 +105,7 @@ impl Control {
     /// [`Connection::disconnect`](crate::Connection::disconnect) does.
     ///
     /// # Errors
-    /// Any errno the kernel returns for the call; as [`wait`](Self::wait).
+    /// Any errno the kernel returns for the call; the errors of [`wait`](Self::wait).
     ///
     /// # References
     /// `rdma_disconnect(3)`

@@ -75,9 +75,9 @@ pub struct ListenerInit {
     /// The type of service of the listener's packets ([`CmId::set_tos`]), used by iWARP. Over
     /// InfiniBand and RoCE, the connecting side determines a connection's type of service.
     pub tos: Option<u8>,
-    /// The acknowledgement time-out, a code of 5 bits ([`CmId::set_ack_timeout`]).
+    /// The acknowledgement time-out, a 5-bit code ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
-    /// The time after which a client repeats a message that found no receive, a code of 5 bits;
+    /// The time after which a client repeats a message that found no receive, a 5-bit code;
     /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. A [`ConnParam::min_rnr_timer`] in the
     /// setup's accept takes precedence.
     pub min_rnr_timer: Option<u8>,
@@ -177,7 +177,7 @@ impl<T> State<T> {
     /// Returns the outcome of a request.
     ///
     /// # Errors
-    /// The errors of [`CmId::migrate`].
+    /// Same as [`CmId::migrate`].
     fn ended(&mut self, key: IdKey, outcome: Outcome) -> Result<Option<Incoming<T>>> {
         if let (Some(request), Outcome::Failed(error)) = (self.held.remove(&key), &outcome) {
             return Ok(Some(failed(&request.id, error.clone())));
@@ -238,11 +238,11 @@ impl Listener {
 impl<T> Listener<T> {
     /// Listens at an address and passes each request to `setup`.
     ///
-    /// `setup` gets the request with the peer's private data. To accept, it creates a queue pair by
-    /// [`CmId::create_qp`], posts the first receives and calls [`CmId::accept`]. It returns the
-    /// data for the connection to keep. To reject, it calls [`CmId::reject`] and returns `None`. A
-    /// request that is neither accepted nor rejected is rejected. Several threads may run `setup`
-    /// at the same time.
+    /// `setup` gets the request with the peer's private data. To accept, it creates a queue pair
+    /// with [`CmId::create_qp`], posts the first receives and calls [`CmId::accept`]. It returns
+    /// the data for the connection to keep. To reject, it calls [`CmId::reject`] and returns
+    /// `None`. A request that is neither accepted nor rejected is rejected. Several threads may run
+    /// `setup` at the same time.
     ///
     /// ```no_run
     /// use rdmacm::{ConnParam, Listener, ListenerInit};
@@ -270,7 +270,7 @@ impl<T> Listener<T> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`bind`](Listener::bind).
+    /// Same as [`bind`](Listener::bind).
     pub fn bind_with(
         address: impl ToAddresses,
         init: &ListenerInit,
@@ -315,18 +315,18 @@ impl<T> Listener<T> {
         self.address
     }
 
-    /// Returns the devices of its address, with the contexts used by the connections. A server that
-    /// needs them before it listens uses [`Binding`](crate::Binding).
+    /// Returns the devices of the listener's address, with the contexts used by the connections. A
+    /// server that needs them before it listens uses [`Binding`](crate::Binding).
     ///
     /// # Errors
-    /// `ECANCELED` once the listener is closed; as [`CmId::contexts`].
+    /// `ECANCELED` once the listener is closed; the errors of [`CmId::contexts`].
     #[doc(alias = "rdma_get_devices")]
     pub fn contexts(&self) -> Result<Vec<Context>> {
         self.lock().id.as_ref().ok_or_else(is_closed)?.contexts()
     }
 
-    /// Waits for the next connection without limit and returns it. [`close`](Self::close) ends the
-    /// wait.
+    /// Waits for the next connection without a time limit and returns it. [`close`](Self::close)
+    /// ends the wait.
     ///
     /// # Errors
     /// - `ECANCELED` once the listener is closed.
@@ -335,8 +335,8 @@ impl<T> Listener<T> {
     ///   [`CmId::init_qp_attr`], moving the queue pair and setting its options end only the
     ///   request, unless the program's private data are too long.
     /// - `ENODEV` if the listener's device was removed.
-    /// - As [`EventChannel::new`] and [`EventChannel::next_event`]. A lack of files or memory ends
-    ///   only the request.
+    /// - The errors of [`EventChannel::new`] and [`EventChannel::next_event`]. A lack of files or
+    ///   memory ends only the request.
     ///
     /// # References
     /// `rdma_get_request(3)`
@@ -354,7 +354,7 @@ impl<T> Listener<T> {
     /// may wait for the descriptor again.
     ///
     /// # Errors
-    /// The errors of [`accept`](Self::accept).
+    /// Same as [`accept`](Self::accept).
     pub fn accept_within(&self, timeout: Duration) -> Result<Option<Connection<T>>> {
         let mut call = Call::within(timeout);
         loop {
@@ -370,7 +370,7 @@ impl<T> Listener<T> {
     /// failure. Returns `None` after that.
     ///
     /// # Errors
-    /// The errors of [`accept`](Self::accept).
+    /// Same as [`accept`](Self::accept).
     pub fn next_incoming(&self, timeout: Duration) -> Result<Option<Incoming<T>>> {
         self.next_until(&mut Call::within(timeout))
     }
@@ -587,7 +587,7 @@ impl<T> Waiting<T> {
     /// Returns the outcome of the request.
     ///
     /// # Errors
-    /// The errors of [`CmId::migrate`].
+    /// Same as [`CmId::migrate`].
     fn ended(self, outcome: Outcome) -> Result<Incoming<T>> {
         match outcome {
             Outcome::Established => self.established(),
@@ -658,9 +658,9 @@ impl<T> Drop for Setting<'_, T> {
 }
 
 /// The descriptor is readable when there may be a connection. Event loops then call
-/// [`accept_within`](Listener::accept_within) with a time of zero until it returns `None`. It stays
-/// readable while events are pending or a waiting request can be set up, after the deadline of a
-/// request, or once the listener is closed.
+/// [`accept_within`](Listener::accept_within) with a timeout of zero until it returns `None`. The
+/// descriptor stays readable while events are pending or a waiting request can be set up, after the
+/// deadline of a request, or once the listener is closed.
 ///
 /// It also suits edge-triggered loops (`EPOLLET`): `None` means no more pending work; later work
 /// makes a new edge. A call that has handled thousands of events, as under a flood of requests,
@@ -725,14 +725,14 @@ fn bind_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -> 
     Ok(id)
 }
 
-/// Returns the failure of a request without a place.
+/// Returns the failure for a request that finds no place.
 fn too_many<T>(id: &CmId) -> Incoming<T> {
     let reason = "too many requests wait: see ListenerInit::max_pending and ListenerInit::backlog";
     let error = Error::new(VERB, "", Errno::AGAIN);
     failed(id, error.because(Cause::Other { reason: reason.into() }))
 }
 
-/// Returns the failure of a request.
+/// Returns the failure for a request.
 fn failed<T>(id: &CmId, error: Error) -> Incoming<T> {
     let peer = id.peer_addr().ok().flatten().and_then(|address| address.ip());
     Incoming::Failed { peer, error }

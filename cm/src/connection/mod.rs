@@ -95,7 +95,7 @@ impl<T> Connection<T> {
     /// Returns the address and port of this side.
     ///
     /// # Errors
-    /// The errors of [`CmId::local_addr`](crate::CmId::local_addr).
+    /// Same as [`CmId::local_addr`](crate::CmId::local_addr).
     pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
         Ok(self.control.id().local_addr()?.and_then(|address| address.ip()))
     }
@@ -103,7 +103,7 @@ impl<T> Connection<T> {
     /// Returns the address and port of the peer.
     ///
     /// # Errors
-    /// The errors of [`CmId::peer_addr`](crate::CmId::peer_addr).
+    /// Same as [`CmId::peer_addr`](crate::CmId::peer_addr).
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
         Ok(self.control.id().peer_addr()?.and_then(|address| address.ip()))
     }

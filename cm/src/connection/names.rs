@@ -19,7 +19,7 @@ use crate::addrinfo::numeric;
 /// # }
 /// ```
 pub trait ToAddresses {
-    /// Returns the addresses in order of preference. The system looks names up, which may take
+    /// Returns the addresses in order of preference. The system looks up names, which may take
     /// seconds.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ fn without_port(text: &str) -> Error {
     Error::new("getaddrinfo", "", Errno::NOENT).because(Cause::Other { reason: reason.into() })
 }
 
-/// Looks up a name by the system's resolver. Errors name the `host`.
+/// Looks up a name with the system's resolver. Errors name the `host`.
 fn looked_up(name: impl ToSocketAddrs, host: &str) -> Result<Vec<SocketAddr>> {
     let addresses = name.to_socket_addrs().map_err(|failed| {
         let reason = format!("{host}: {failed}").into();

@@ -17,9 +17,9 @@ use crate::id::CmId;
 pub struct Resources {
     /// The protection domain, for memory.
     pub pd: Pd,
-    /// The completion queue of sends.
+    /// The completion queue for sends.
     pub send_cq: Cq,
-    /// The completion queue of receives.
+    /// The completion queue for receives.
     pub recv_cq: Cq,
     /// The channel of both queues. A waiting thread has exclusive access, so an event can wake only
     /// that thread.
@@ -31,8 +31,8 @@ impl Resources {
     pub const CAP: QpCap =
         QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 
-    /// Creates an RC queue pair of the id in INIT. Its resources get a new protection domain on the
-    /// id's device.
+    /// Creates an RC queue pair for the id, in the state INIT. Its resources get a new protection
+    /// domain on the id's device.
     ///
     /// # Errors
     /// The errors of [`CmId::create_qp`], [`CmId::context`],
@@ -42,9 +42,9 @@ impl Resources {
         Self::create_in(id, &id.context()?.alloc_pd()?, cap)
     }
 
-    /// Creates an RC queue pair of the id in INIT. Its resources use an existing protection domain,
-    /// which connections may share. The domain must be on the id's device, but its context may be
-    /// opened by the program.
+    /// Creates an RC queue pair for the id, in the state INIT. Its resources use an existing
+    /// protection domain, which connections may share. The domain must be on the id's device, but
+    /// its context may be opened by the program.
     ///
     /// # Errors
     /// The errors of [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of
@@ -60,7 +60,7 @@ impl Resources {
         Ok((qp, Self { pd, send_cq, recv_cq, channel }))
     }
 
-    /// Returns the channel of both queues, for event loops. After [`req_notify`](Cq::req_notify) of
+    /// Returns the channel of both queues, for event loops. After [`req_notify`](Cq::req_notify) on
     /// a queue, its next completion makes the channel's descriptor readable; the resources have the
     /// same descriptor ([`AsFd`]). The loop reads the events ([`CompChannel::next_event`]) and
     /// polls the queue. [`next_send`](Self::next_send) and [`next_recv`](Self::next_recv) use the
@@ -73,8 +73,8 @@ impl Resources {
     /// returns the error of a failed request.
     ///
     /// # Errors
-    /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout; as [`Cq::req_notify`] and
-    /// [`CompChannel::wait`].
+    /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout; the errors of [`Cq::req_notify`]
+    /// and [`CompChannel::wait`].
     ///
     /// # References
     /// `rdma_get_send_comp(3)`
@@ -87,7 +87,7 @@ impl Resources {
     /// returns the error of a failed request.
     ///
     /// # Errors
-    /// The errors of [`next_send`](Self::next_send).
+    /// Same as [`next_send`](Self::next_send).
     ///
     /// # References
     /// `rdma_get_recv_comp(3)`

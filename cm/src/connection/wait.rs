@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use verbs::{Error, Result};
 
-/// Waits until one of the files is readable or the deadline has passed. A signal may end it
+/// Waits until one of the files is readable or the deadline has passed. A signal may end the wait
 /// earlier.
 ///
 /// # Errors

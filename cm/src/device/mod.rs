@@ -49,7 +49,7 @@ impl Limits {
     /// Returns the limits of a device.
     ///
     /// # Errors
-    /// The errors of [`Context::query_device`].
+    /// Same as [`Context::query_device`].
     pub(crate) fn from_context(context: &Context) -> Result<Self> {
         let attr = context.query_device()?;
         let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
@@ -69,7 +69,7 @@ pub(crate) fn verbs_device(port: &Port) -> Device {
 /// Finds the device of an id.
 ///
 /// # Errors
-/// `ENODEV` with [`Cause::NoDevice`] if no provider supports it; as [`devices`].
+/// `ENODEV` with [`Cause::NoDevice`] if no provider supports it; the errors of [`devices`].
 pub(crate) fn find(key: DeviceKey) -> Result<Device> {
     // A soft device created by the program appears in no list.
     if key.index.is_none()
@@ -94,7 +94,7 @@ pub(crate) fn find(key: DeviceKey) -> Result<Device> {
 /// Returns the kernel devices.
 ///
 /// # Errors
-/// The errors of [`devices`].
+/// Same as [`devices`].
 pub(crate) fn keys_of_kernel() -> Result<Vec<DeviceKey>> {
     let ports = Port::all();
     let is_soft = |device: &&Device| ports.iter().any(|port| port.node_guid() == device.guid());
@@ -112,7 +112,7 @@ fn is_it(key: DeviceKey, index: Option<u32>, guid: verbs::Guid) -> bool {
 /// Opens a device, or returns it if other ids have it open.
 ///
 /// # Errors
-/// The errors of [`Device::open`] and [`Context::query_device`].
+/// Same as [`Device::open`] and [`Context::query_device`].
 pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
     static OPEN: ForkLock<Vec<(DeviceKey, Weak<OpenDevice>)>> = ForkLock::new(Vec::new());
     // Locked while the device opens, so that two threads do not open it twice.

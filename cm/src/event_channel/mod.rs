@@ -53,9 +53,9 @@ pub struct EventChannel {
     first: Arc<dyn Source>,
     /// Sources that report the absence of events without a system call.
     more: Vec<Arc<dyn Source>>,
-    /// Rotates the source to query first, so that a busy one does not starve the others.
+    /// The source to query first. It rotates, so that a busy source does not starve the others.
     turn: AtomicUsize,
-    /// The descriptor of all sources, if there are several.
+    /// The descriptor that covers all sources, if there are several.
     epoll: Option<Epoll>,
     /// Wakes the threads waiting only for the kernel's file, when an id with unread events moves
     /// here. The first of these threads creates it.
@@ -180,7 +180,7 @@ impl EventChannel {
     /// the space [`IB`](PortSpace::IB) offers a choice; `qp_type` is ignored in other spaces.
     ///
     /// # Errors
-    /// The errors of [`create_id`](Self::create_id).
+    /// Same as [`create_id`](Self::create_id).
     #[doc(alias = "rdma_create_id")]
     pub fn create_id_of(&self, space: PortSpace, qp_type: QpType) -> Result<CmId> {
         let qp_type = if space == PortSpace::IB { qp_type } else { space.qp_type() };
@@ -195,9 +195,9 @@ impl EventChannel {
         }
     }
 
-    /// Waits for the next event without limit and returns it.
+    /// Waits for the next event without a time limit and returns it.
     ///
-    /// Events of dropped ids are skipped. Several threads may call this method at the same time;
+    /// Events for dropped ids are skipped. Several threads may call this method at the same time;
     /// each event goes to one of them.
     ///
     /// Signals do not end the wait, as in the standard library; C's call ends with `EINTR`. To end
@@ -225,7 +225,7 @@ impl EventChannel {
     /// Waits at most `timeout` for the next event. Returns `None` after that.
     ///
     /// # Errors
-    /// The errors of [`next_event`](Self::next_event).
+    /// Same as [`next_event`](Self::next_event).
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next_event_within(&self, timeout: Duration) -> Result<Option<Event>> {
         // A deadline beyond the clock's range means none.
@@ -235,7 +235,7 @@ impl EventChannel {
     /// Returns the next event without waiting; `None` if there is none now.
     ///
     /// # Errors
-    /// The errors of [`next_event`](Self::next_event).
+    /// Same as [`next_event`](Self::next_event).
     #[doc(alias = "rdma_get_cm_event")]
     pub fn try_next_event(&self) -> Result<Option<Event>> {
         while let Some(raw) = self.next_raw()? {
@@ -296,8 +296,8 @@ impl EventChannel {
         }
     }
 
-    /// Waits at the descriptor of several sources and queries only those it reports. A query of the
-    /// kernel without need would cost a system call for each event of another source.
+    /// Waits at the descriptor of several sources and queries only those it reports. An unnecessary
+    /// query of the kernel would cost a system call for each event from another source.
     fn wait_at_all(&self, epoll: &Epoll, deadline: Option<Instant>) -> Result<Option<Event>> {
         loop {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);

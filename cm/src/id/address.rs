@@ -1,4 +1,4 @@
-//! Binding, resolving, listening, queries of the result.
+//! Binding, resolving, listening, and queries of the results.
 
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ impl CmId {
     /// Returns the peer's address and port; `None` for an id without a peer.
     ///
     /// # Errors
-    /// The errors of [`local_addr`](Self::local_addr).
+    /// Same as [`local_addr`](Self::local_addr).
     ///
     /// # References
     /// `rdma_get_peer_addr(3)`, `rdma_get_dst_port(3)`
@@ -167,7 +167,7 @@ impl CmId {
     /// Returns the port of the device, from 1; `None` for an id without a device.
     ///
     /// # Errors
-    /// The errors of [`local_addr`](Self::local_addr).
+    /// Same as [`local_addr`](Self::local_addr).
     pub fn port_num(&self) -> Result<Option<u8>> {
         let addresses = self.inner.explained(self.inner.backend.addresses())?;
         Ok(addresses.device.map(|_| addresses.port_num))
@@ -176,7 +176,7 @@ impl CmId {
     /// Returns the partition key; `None` for an id without a device.
     ///
     /// # Errors
-    /// The errors of [`local_addr`](Self::local_addr).
+    /// Same as [`local_addr`](Self::local_addr).
     pub fn pkey(&self) -> Result<Option<u16>> {
         let addresses = self.inner.explained(self.inner.backend.addresses())?;
         Ok(addresses.device.map(|_| addresses.pkey))
@@ -185,7 +185,7 @@ impl CmId {
     /// Returns the GIDs of this side and of the peer; zero if unknown.
     ///
     /// # Errors
-    /// The errors of [`local_addr`](Self::local_addr).
+    /// Same as [`local_addr`](Self::local_addr).
     pub fn gids(&self) -> Result<(Gid, Gid)> {
         let Gids { local, peer } = self.inner.explained(self.inner.backend.gids())?;
         Ok((local, peer))
@@ -194,7 +194,7 @@ impl CmId {
     /// Returns the paths of the route; empty before the route is resolved.
     ///
     /// # Errors
-    /// The errors of [`local_addr`](Self::local_addr).
+    /// Same as [`local_addr`](Self::local_addr).
     #[doc(alias = "rdma_route")]
     pub fn paths(&self) -> Result<Vec<PathRecord>> {
         self.inner.explained(self.inner.backend.paths())

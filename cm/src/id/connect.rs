@@ -40,8 +40,8 @@ impl CmId {
     ///   beyond [`max_private_data`](Self::max_private_data) or a `min_rnr_timer` beyond 31.
     /// - `EBUSY` for an id that already holds a queue pair.
     /// - On a soft device, if the listener is on this machine: `EAGAIN` while thousands of clients
-    ///   wait for its reply; the call may be retried later; `EPERM` or `EACCES` if this
-    ///   process may not connect to abstract Unix sockets; `EMFILE`.
+    ///   wait for its reply (retry the call later); `EPERM` or `EACCES` if this process may not
+    ///   connect to abstract Unix sockets; `EMFILE`.
     /// - Any other errno the kernel returns.
     ///
     /// # References
@@ -63,7 +63,7 @@ impl CmId {
     /// [`connect`](Self::connect).
     ///
     /// # Errors
-    /// The errors of [`connect`](Self::connect).
+    /// Same as [`connect`](Self::connect).
     ///
     /// # References
     /// `rdma_connect(3)`
@@ -123,7 +123,7 @@ impl CmId {
     /// [`create_ud_qp`](Self::create_ud_qp).
     ///
     /// # Errors
-    /// The errors of [`accept`](Self::accept).
+    /// Same as [`accept`](Self::accept).
     ///
     /// # References
     /// `rdma_accept(3)`
@@ -175,7 +175,7 @@ impl CmId {
     /// ([`VENDOR_OPTION_NOT_SUPPORTED`](crate::RejectReason::VENDOR_OPTION_NOT_SUPPORTED)).
     ///
     /// # Errors
-    /// The errors of [`reject`](Self::reject).
+    /// Same as [`reject`](Self::reject).
     ///
     /// # References
     /// `rdma_reject_ece(3)`
@@ -269,8 +269,8 @@ impl IdInner {
         self.explained(sent.map_err(|error| explain::private_data(error, private_data.len(), max)))
     }
 
-    /// Replaces depths that stand for the maximum by the device's limits, which an accept also
-    /// bounds by the peer's request.
+    /// Replaces depths that stand for the maximum with the device's limits. For an accept, the
+    /// peer's request also bounds them.
     fn depths<'a>(
         &self,
         verb: &'static str,

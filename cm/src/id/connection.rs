@@ -1,4 +1,4 @@
-//! [`Connection`]: the part of an id that changes by calls and events.
+//! [`Connection`]: the part of an id that calls and events change.
 
 use verbs::state::{Errored, Init, Rts};
 use verbs::{Ece, HandleError, Qp, Result};
@@ -7,11 +7,11 @@ use super::key::GroupKey;
 use crate::device::Limits;
 use crate::types::ConnParam;
 
-/// The part of an id that changes by calls and events.
+/// The part of an id that calls and events change.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     pub(super) qp: HeldQp,
-    /// The last queue pair made by the id: its number and whether it has a shared receive queue.
+    /// The last queue pair made by the id: its number, and whether it uses a shared receive queue.
     pub(super) made: Option<(u32, bool)>,
     /// The options offered by this side.
     pub(super) local_ece: Ece,
@@ -78,6 +78,6 @@ impl HeldQp {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) key: GroupKey,
-    /// The kernel's number.
+    /// The kernel's number for the membership.
     pub(super) number: u32,
 }

@@ -47,7 +47,7 @@ pub(super) fn explain(error: Error) -> Error {
             "this kernel does not have the call"
         }
         ("listen", Errno::ADDRINUSE) => "another id has the port: choose another, or 0 for any",
-        // Newer kernels, then older ones.
+        // Newer kernels return the first, older ones the second.
         (_, Errno::NXIO | Errno::IO) => "the device of the id is gone",
         _ => return error,
     };
@@ -176,7 +176,7 @@ fn without_scope(address: &Address) -> Option<String> {
     }
 }
 
-/// Returns the error for a call that needs a device, on an id without one.
+/// Returns the error for a call that needs a device, made on an id without a device.
 pub(super) fn no_device(verb: &'static str) -> Error {
     let reason = "the id has no device yet: resolve an address, or bind to one of a device, first";
     Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason: reason.into() })

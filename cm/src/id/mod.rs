@@ -147,7 +147,7 @@ impl CmId {
     /// # Errors
     /// - `EINVAL` if the id has no device yet.
     /// - `ENODEV` with [`Cause::NoDevice`](verbs::Cause::NoDevice) if no provider supports it.
-    /// - As [`Device::open`] and [`Context::query_device`].
+    /// - The errors of [`Device::open`] and [`Context::query_device`].
     ///
     /// # References
     /// `rdma_get_devices(3)`
@@ -156,16 +156,16 @@ impl CmId {
         Ok(self.inner.open_device("open_device")?.context.clone())
     }
 
-    /// Returns the devices of the id's bound address: the one of [`context`](Self::context), or
-    /// every current one for an id bound to all addresses. With them a server can create shared
-    /// objects of its connections before it listens.
+    /// Returns the devices of the id's bound address: the device of [`context`](Self::context), or
+    /// all current devices for an id bound to all addresses. A server can use them to create
+    /// objects that its connections share, before it listens.
     ///
-    /// The ids of connections use the same contexts while this id lives. A device that cannot be
-    /// opened is omitted if another one can be.
+    /// Connections use the same contexts while this id lives. A device that cannot be opened is
+    /// omitted if another one can be opened.
     ///
     /// # Errors
     /// - `EINVAL` for an id without an address, `ENODEV` for an address without a device.
-    /// - As [`context`](Self::context) and [`devices`](verbs::devices).
+    /// - The errors of [`context`](Self::context) and [`devices`](verbs::devices).
     ///
     /// # References
     /// `rdma_get_devices(3)`
@@ -232,7 +232,7 @@ impl CmId {
     /// events, for libraries built on this one.
     ///
     /// # Errors
-    /// The errors of [`write_event`](Self::write_event).
+    /// Same as [`write_event`](Self::write_event).
     pub fn write_internal_event(&self, status: i32, arg: u64) -> Result<()> {
         self.inner.explained(self.inner.backend.write_event(EventType::INTERNAL, status, arg))
     }

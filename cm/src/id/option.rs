@@ -64,8 +64,8 @@ impl CmId {
         self.set_option(IdOption::AckTimeout(timeout))
     }
 
-    /// Sets the time after which a peer repeats a message that found no receive here, a code of 5
-    /// bits ([`ConnParam::MIN_RNR_TIMER`], the default). On a listener, it applies to its
+    /// Sets the time after which a peer repeats a message that found no receive here, a 5-bit
+    /// code ([`ConnParam::MIN_RNR_TIMER`], the default). On a listener, it applies to its
     /// connections. [`ConnParam::min_rnr_timer`] takes precedence.
     ///
     /// It applies to the id's queue pair on its way to RTS and to the attributes from

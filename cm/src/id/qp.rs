@@ -61,7 +61,7 @@ impl CmId {
     /// - `EINVAL` for an id without a device.
     /// - `EINVAL` with [`Cause::Foreign`] for a protection domain of another device, with
     ///   [`Cause::QpType`] for a datagram queue pair.
-    /// - As [`Pd::create_qp`] and [`Qp::to_init`](verbs::Qp::to_init).
+    /// - The errors of [`Pd::create_qp`] and [`Qp::to_init`](verbs::Qp::to_init).
     ///
     /// # References
     /// `rdma_create_qp(3)`, `rdma_create_qp_ex(3)`
@@ -91,8 +91,8 @@ impl CmId {
     /// # Errors
     /// - `EINVAL` for an id without a device or of another type.
     /// - `EINVAL` with [`Cause::Foreign`] for a domain of another device.
-    /// - As [`Xrcd::create_target`], notably `EOPNOTSUPP` for a device without XRC; as
-    ///   [`Qp::to_init`](verbs::Qp::to_init).
+    /// - The errors of [`Xrcd::create_target`], notably `EOPNOTSUPP` for a device without XRC, and
+    ///   of [`Qp::to_init`](verbs::Qp::to_init).
     ///
     /// # References
     /// `rdma_create_qp_ex(3)`
@@ -109,7 +109,7 @@ impl CmId {
     }
 
     /// Creates a datagram queue pair and moves it to RTS: it can send to any peer without a
-    /// connection. A listening id accepts with its number ([`accept_with`](Self::accept_with)).
+    /// connection. A listening id passes its number to [`accept_with`](Self::accept_with).
     ///
     /// # Errors
     /// The errors of [`create_qp`](Self::create_qp); `EINVAL` with [`Cause::QpType`] for another
@@ -148,9 +148,9 @@ impl CmId {
         }
     }
 
-    /// Returns the queue pair held by the id in the error state, where posted requests complete as
+    /// Returns the queue pair held by the id, in the error state, where posted requests complete as
     /// flushed. Use it after a reject or a failure, or to give up. Returns `None` if the id holds
-    /// none.
+    /// no queue pair.
     ///
     /// # Errors
     /// Any errno the kernel returns for the move, notably `EIO` once the device is gone. The id
@@ -270,7 +270,7 @@ impl IdInner {
         Some(outcome)
     }
 
-    /// Moves the queue pair to RTS for an accept; the id holds it in any case.
+    /// Moves the queue pair to RTS for an accept. The id takes the queue pair even after an error.
     pub(super) fn prepare(&self, connection: &mut Connection, qp: Qp<Init>, depths: Limits) -> Result<()> {
         match self.to_rts(qp, None, Some(depths), connection.rnr_timer()) {
             Ok(qp) => {
@@ -298,7 +298,7 @@ impl IdInner {
     /// Returns the options for the queue pair after the peer's reply; `None` if there are none.
     ///
     /// # Errors
-    /// `EINVAL` for a reply with options of another vendor than the offered one.
+    /// `EINVAL` for a reply with options from a vendor other than the offered one.
     fn agree(&self, connection: &mut Connection, qp: &Qp<Init>, remote: Ece) -> Result<Option<Ece>> {
         connection.remote_ece = remote;
         let local = connection.local_ece;
@@ -336,8 +336,8 @@ impl IdInner {
     }
 
     /// Moves a queue pair from INIT to RTS with the connection's attributes. `depths` replaces the
-    /// numbers of outstanding reads and atomics. `rnr_timer` replaces the wait of a peer whose
-    /// message finds no receive.
+    /// numbers of outstanding reads and atomics. `rnr_timer` replaces the time that a peer waits
+    /// when its message finds no receive.
     fn to_rts(
         &self,
         mut qp: Qp<Init>,

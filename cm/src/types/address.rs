@@ -19,10 +19,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::PortSpace;
 
-/// An address to bind or to connect an id to.
+/// An address that an id binds or connects to.
 ///
 /// An IP address is a [`SocketAddr`]; its scope id names the interface of a link-local IPv6
-/// address. Any type that converts into one is accepted:
+/// address. Any type that converts into an [`Address`] is accepted:
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -194,7 +194,7 @@ impl Address {
         })
     }
 
-    /// Returns the encoding for commands that take any family, with its length; `None` for an
+    /// Returns the encoding for commands that accept any family, and its length; `None` for an
     /// unknown family.
     pub(crate) fn to_storage(self) -> Option<(KernelSockaddrStorage, u16)> {
         let (bytes, len) = self.to_sockaddr()?;
@@ -203,7 +203,7 @@ impl Address {
         Some((storage, len as u16))
     }
 
-    /// Returns the encoding for commands that take only IP addresses; `None` for other families.
+    /// Returns the encoding for commands that accept only IP addresses; `None` for other families.
     pub(crate) fn to_in6(self) -> Option<SockaddrIn6> {
         let (bytes, _) = self.ip().and_then(|_| self.to_sockaddr())?;
         SockaddrIn6::read_from_prefix(&bytes).ok().map(|(address, _)| address)

@@ -19,8 +19,8 @@ pub struct ConnParam<'a> {
     /// [`max_private_data`]: crate::CmId::max_private_data
     pub private_data: &'a [u8],
     /// The number of the peer's RDMA reads and atomics that this side executes at a time.
-    /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for the device's limit, in an accept bounded by the
-    /// peer's request.
+    /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for the device's limit; in an accept, the peer's
+    /// request also bounds it.
     pub responder_resources: u8,
     /// The number of RDMA reads and atomics that this side may have outstanding.
     /// [`MAX_DEPTH`](Self::MAX_DEPTH) has the same meaning.
@@ -29,12 +29,12 @@ pub struct ConnParam<'a> {
     pub flow_control: bool,
     /// The number of retries after a time-out, 0 to 7. An accept ignores it.
     pub retry_count: u8,
-    /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries forever. This
+    /// The number of retries while the peer has no receive posted, 0 to 6; 7 means no limit. This
     /// value is sent to the peer and limits the retries of the peer's sends, each after this side's
     /// [`min_rnr_timer`](Self::min_rnr_timer).
     pub rnr_retry_count: u8,
-    /// The time after which the peer repeats a message that found no receive here, a [code of 5
-    /// bits](Self::MIN_RNR_TIMER). `None` uses the id's value ([`CmId::set_min_rnr_timer`]). It
+    /// The time after which the peer repeats a message that found no receive here, a [5-bit
+    /// code](Self::MIN_RNR_TIMER). `None` uses the id's value ([`CmId::set_min_rnr_timer`]). It
     /// applies to a queue pair passed to the call; a program that moves its queue pair sets the
     /// timer with the RTR attributes.
     ///
@@ -65,7 +65,7 @@ impl ConnParam<'_> {
 }
 
 /// No private data, as many outstanding reads as both devices support, 7 retries after time-outs,
-/// and endless retries while the peer has no receive posted.
+/// and unlimited retries while the peer has no receive posted.
 impl Default for ConnParam<'_> {
     fn default() -> Self {
         Self {
@@ -88,7 +88,7 @@ impl Default for ConnParam<'_> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerParam {
-    /// Bytes of the peer's program. InfiniBand and RoCE pad them with zeros to the fixed length
+    /// Bytes from the peer's program. InfiniBand and RoCE pad them with zeros to the fixed length
     /// that the protocol has for the message.
     pub private_data: Vec<u8>,
     /// The number of the peer's RDMA reads and atomics that this side executes at a time.
@@ -112,17 +112,17 @@ pub struct PeerParam {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerUd {
-    /// Bytes of the peer's program; see [`PeerParam::private_data`].
+    /// Bytes from the peer's program; see [`PeerParam::private_data`].
     pub private_data: Vec<u8>,
-    /// The path to it, for an address handle.
+    /// The path to the service or group, for an address handle.
     pub ah_attr: AhAttr,
-    /// The number of its queue pair.
+    /// The number of the service's queue pair.
     pub qp_num: u32,
-    /// Its Q_Key.
+    /// The Q_Key of that queue pair.
     pub qkey: u32,
 }
 
-/// The parameters of a peer.
+/// The parameters received from a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// The parameters of a connection.
@@ -132,7 +132,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Returns the bytes of the peer's program.
+    /// Returns the bytes from the peer's program.
     pub fn private_data(&self) -> &[u8] {
         match self {
             Self::Conn(param) => &param.private_data,

@@ -23,7 +23,7 @@ impl EdgeLoop {
         Self(epoll)
     }
 
-    /// Takes `count` events. At each edge, takes every event that `next` returns.
+    /// Receives `count` events. At each edge, receives every event that `next` returns.
     #[track_caller]
     pub(crate) fn take(&self, mut count: usize, mut next: impl FnMut() -> bool) {
         let patience = EpollTimeout::try_from(PATIENCE).unwrap();
@@ -36,7 +36,7 @@ impl EdgeLoop {
         }
     }
 
-    /// Takes events produced concurrently by another thread: one, a few, or more than a call
+    /// Receives events produced concurrently by another thread: one, a few, or more than a call
     /// handles between two checks of its deadlines.
     #[track_caller]
     fn follow(&self, mut make: impl FnMut() + Send, mut next: impl FnMut() -> bool) {

@@ -68,7 +68,7 @@ impl Drop for Process {
     }
 }
 
-/// Waits for a line containing `begin` and returns its rest.
+/// Waits for a line containing `begin` and returns the text after it.
 pub(crate) fn line(process: &mut BufReader<std::process::ChildStdout>, begin: &str) -> String {
     let mut text = String::new();
     while process.read_line(&mut text).expect("its output") > 0 {
@@ -283,7 +283,7 @@ fn connect(port: u16, ending: End) {
     }
 }
 
-/// The connections of [`connect_in_a_row`].
+/// The number of connections that [`connect_in_a_row`] makes.
 const ROW: usize = 32;
 
 /// Connects again as soon as the previous connection is established.

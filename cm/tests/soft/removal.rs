@@ -99,7 +99,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     assert!(everywhere.channel.try_next_event().unwrap().is_none());
 }
 
-/// Returns a socket with the name of a listener at 127.0.0.1, which never replies.
+/// Returns a socket that has the name of a listener at 127.0.0.1 but never replies.
 fn silent_listener(port: u16) -> UnixListener {
     let name = format!("verbs-soft/cm/2/{:x}/{port}/127.0.0.1", PortSpace::TCP.0);
     UnixListener::bind_addr(&UnixAddress::from_abstract_name(name).unwrap()).unwrap()

@@ -128,7 +128,7 @@ impl Server {
         Self { channel, listener, address: SocketAddr::new(address.ip(), port) }
     }
 
-    /// Returns one of the addresses of a listener on all addresses.
+    /// Returns an address of a server that listens on all addresses.
     pub(crate) fn address_at(&self, ip: impl Into<IpAddr>) -> SocketAddr {
         SocketAddr::new(ip.into(), self.address.port())
     }

@@ -33,7 +33,7 @@ fn addresses() -> Vec<Ipv4Addr> {
     ADDRESSES.into_iter().chain(outer).collect()
 }
 
-/// Returns the addresses that another user can take: `names` plus the network interface's.
+/// Returns the addresses that another user can take: `names` and the network interface's address.
 fn with_outer(names: &str) -> String {
     let outer = addresses().split_off(ADDRESSES.len());
     outer.iter().fold(names.to_owned(), |names, ip| format!("{names} {ip}"))
@@ -93,7 +93,7 @@ fn bind_silently(port: u16) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// Takes the name of an address, or of all, and fills its queue of clients.
+/// Takes the name of one address, or of all addresses, and fills its queue of clients.
 fn fill(port: u16, address: Ipv4Addr) {
     let all = name(address, port);
     let listener = UnixListener::bind_addr(&unix(&all)).unwrap();
@@ -138,7 +138,7 @@ fn start_as_on(user: u32, device: &str, part: &str) -> (Process, BufReader<Child
     (Process(process), BufReader::new(output))
 }
 
-/// Returns whether this process may start others as other users. If not, the test is skipped.
+/// Returns whether this process may start processes as other users. If not, the test is skipped.
 fn may_be_others(test: &str) -> bool {
     let may = geteuid().is_root()
         && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
@@ -154,7 +154,7 @@ fn may_be_others(test: &str) -> bool {
     may
 }
 
-/// An interface with an address, which devices of `auto` take.
+/// An interface with an address that devices of `auto` use.
 const NETWORK: &str = "ip link add a0 type veth peer name a1 && ip link set a0 up && ip link set a1 up && \
     ip address add 10.78.2.1/24 dev a0";
 

@@ -1,8 +1,8 @@
-//! A program with a few ids at two channels. The bytes select its calls and the kernel's faults.
+//! A program with a few ids on two channels. The bytes select its calls and the kernel's faults.
 //! Queue pairs use a soft device, which checks the kernel's attributes.
 //!
-//! No step may panic or report an event of a dropped id. At the end everything is dropped. Each id
-//! created by the kernel must have been destroyed exactly once.
+//! A step must not panic or report an event for a dropped id. At the end everything is dropped.
+//! Each id created by the kernel must have been destroyed exactly once.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -16,12 +16,12 @@ use rdmacm::{
 use verbs::state::{Errored, Rts};
 use verbs::{AsyncEventType, Context, Cq, CqInit, Device, Ece, Gid, Guid, Pd, Qp, QpInit, QpState, QpType};
 
-/// A step: a call of the program, an event, one anomaly of the kernel.
+/// A step: a call by the program, an event, and one anomaly of the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
     /// The call; see [`call`].
     pub(crate) call: u8,
-    /// The id of the call and of the event.
+    /// The id that the call and the event belong to.
     pub(crate) slot: u8,
     /// The argument of the call.
     pub(crate) arg: u8,
@@ -100,7 +100,7 @@ pub(crate) mod call {
 /// The maximum number of the program's ids.
 const SLOTS: usize = 6;
 
-/// The device of all ids, with the parents of queue pairs.
+/// The device of all ids, with the parent objects for queue pairs.
 struct Host {
     guid: Guid,
     gid: Gid,

@@ -8,8 +8,9 @@
 //!      └─ any other ─────────────────────────────────────► the kernel
 //! ```
 //!
-//! A soft device that only programs of this host reach leaves its address to the kernel as well,
-//! which may have a device there: a listener on it is on both, and the kernel serves the network.
+//! The kernel may also have a device at the address of a soft device that only programs on this
+//! host can reach. A listener on such an address is therefore on both backends, and the kernel
+//! serves the network.
 //!
 //! An id on both backends listens on both; both report under its cookie. If the id instead resolves
 //! a peer's address, that address selects the backend. The other backend's id ends. After a failed
@@ -33,7 +34,7 @@ use crate::channel::Ucma;
 use crate::cmd::option::IdOption;
 use crate::types::{Address, PortSpace};
 
-/// The kernel's part of a channel with both backends. Its ids select their backend.
+/// The kernel's part of a channel with both backends. Its ids select their backends.
 #[derive(Debug)]
 pub(crate) struct Choice {
     kernel: Kernel,

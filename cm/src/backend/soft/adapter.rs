@@ -26,11 +26,13 @@ pub(super) struct Adapter {
     pub(super) port: Port,
     pub(super) gsi: Gsi,
     pub(super) cm: Cm,
-    /// The requests for this process that other processes at its address have received, by service.
+    /// The mailboxes for requests to this process that other processes at its address receive, by
+    /// service.
     mailboxes: BTreeMap<ServiceId, Mailbox>,
-    /// Messages without a receiver's id that other processes at its address have received.
+    /// The mailbox for messages without a receiver's id that other processes at its address
+    /// receive.
     pub(super) process_mailbox: Option<Mailbox>,
-    /// A message from a mailbox, to be handled after the messages that were sent before.
+    /// A message from a mailbox, to be handled after messages that were sent earlier.
     forwarded: Option<ReceivedMad>,
     /// The forwarder of messages for other processes.
     forwarder: Forwarder,
@@ -63,7 +65,7 @@ pub(super) const RECEIVED: usize = 8192;
 /// The number of other messages to handle in a row.
 pub(super) const OTHERS: usize = 512;
 
-/// A message for all processes at the address costs as much as this number of others.
+/// A message for all processes at the address counts as this many other messages.
 const COST_OF_ALL: usize = 31;
 
 /// The maximum number of unhandled requests, which take 1.2 MiB under a flood.
@@ -77,7 +79,7 @@ pub(super) const LINGER: u64 = 10_000_000_000;
 pub(super) const REPEAT: u64 = 1_000_000_000;
 
 impl Adapter {
-    /// Takes queue pair 1 of a device, whose address an interface has or not.
+    /// Takes over queue pair 1 of a device. `has_address`: whether an interface has its address.
     ///
     /// # Errors
     /// The errors of [`Port::take_gsi`], notably `EBUSY`.
@@ -94,7 +96,7 @@ impl Adapter {
             gsi,
             cm: Cm::new(config, SystemRandom),
             mailboxes: BTreeMap::new(),
-            // Without it a peer that gives up its request is noticed by its silence.
+            // Without it, a peer that gives up its request is noticed only by its silence.
             process_mailbox: Mailbox::bind_process(port).ok().flatten(),
             forwarded: None,
             forwarder: Forwarder::default(),
@@ -246,10 +248,10 @@ impl Adapter {
         Some((to, transmit.mad))
     }
 
-    /// Adds a listener of a service. `watch` makes the manager's thread wait for a descriptor.
+    /// Adds a listener for a service. `watch` makes the manager's thread wait for a descriptor.
     ///
     /// # Errors
-    /// `ENOMEM` if the communication manager has no room for another service; `EADDRINUSE` if
+    /// `ENOMEM` if the communication manager cannot hold another service; `EADDRINUSE` if
     /// another process at the address has the service; any errno of [`Mailbox::bind`] and `watch`.
     pub(super) fn listen(
         &mut self,
@@ -271,7 +273,7 @@ impl Adapter {
         Ok(())
     }
 
-    /// Removes a listener of a service.
+    /// Removes a listener for a service.
     pub(super) fn unlisten(&mut self, service: ServiceId, key: Key) {
         let Some((listener, keys)) = self.services.get_mut(&service) else { return };
         keys.retain(|other| *other != key);
@@ -289,8 +291,9 @@ fn requested_service(mad: &[u8; MAD_LEN]) -> Option<ServiceId> {
     Some(ServiceId(u64::from_be_bytes(*service)))
 }
 
-/// Returns whether a message ends a connection by the sender's id alone: a REJ of a peer that gives
-/// up its request before the reply. Its data begin with the ids of sender and receiver.
+/// Returns whether a message ends a connection by the sender's id alone: a REJ from a peer that
+/// gives up its request before the reply. Its data begins with the ids of the sender and the
+/// receiver.
 fn has_no_receiver(mad: &[u8; MAD_LEN]) -> bool {
     let header = mad::Packet::new_checked(mad);
     header.is_ok_and(|header| header.mgmt_class() == mad::CLASS && header.attr_id() == Attribute::REJ)

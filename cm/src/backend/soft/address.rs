@@ -95,7 +95,8 @@ impl State {
         let limits = Limits { given: now + given * MILLISECOND, least: now + LISTENER_MS * MILLISECOND };
         match self.seek_address(key, destination, limits) {
             Err(Errno::NODEV) if !fails_at_once => self.resolved(key, destination, Err(Errno::NODEV)),
-            // A listener that replied before reports an event, as a queried one does.
+            // For a listener that replied earlier, an event reports the error, as for a queried
+            // one.
             Err(Errno::AFNOSUPPORT) => self.resolved(key, destination, Err(Errno::AFNOSUPPORT)),
             other => return other,
         }
@@ -278,7 +279,7 @@ fn is_in_scope(port: &Port, address: SocketAddr) -> bool {
     scope_of(address) == 0 || scope_of(address) == port.scope_id()
 }
 
-/// Returns the interface of a link-local address; 0 for others.
+/// Returns the interface of a link-local address; 0 for other addresses.
 fn scope_of(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),

@@ -1,8 +1,8 @@
 //! [`Backlog`]: a listener's unread requests.
 //!
 //! A full backlog accepts a request only from an address with fewer unread requests than the
-//! address with the most. The oldest request of the latter makes room: it is dropped without a
-//! reply, so that its peer sends it again.
+//! address with the most. To make room, the latter's oldest request is dropped without a reply, so
+//! that its peer sends it again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,7 @@ pub(super) struct BacklogSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
-    /// Room after this request is dropped.
+    /// There is room once this request is dropped.
     Instead(Key),
     None,
 }

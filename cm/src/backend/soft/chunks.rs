@@ -6,7 +6,7 @@ use std::collections::{TryReserveError, VecDeque};
 /// A queue whose growth can fail and moves no value.
 #[derive(Debug)]
 pub(super) struct Chunks<T> {
-    /// The chunks, each with room for [`CHUNK`] values. None is empty.
+    /// The chunks, each with space for [`CHUNK`] values. None is empty.
     chunks: VecDeque<VecDeque<T>>,
     /// An empty chunk.
     spare: Option<VecDeque<T>>,
@@ -57,7 +57,7 @@ impl<T> Chunks<T> {
         Ok(())
     }
 
-    /// Takes the oldest value.
+    /// Removes and returns the oldest value.
     pub(super) fn pop(&mut self) -> Option<T> {
         let first = self.chunks.front_mut()?;
         let value = first.pop_front();

@@ -290,7 +290,7 @@ fn give_up(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {
     };
 }
 
-/// Returns the errno for a refusal of the communication manager.
+/// Returns the errno for a refusal by the communication manager.
 fn errno(refused: Refused) -> Errno {
     match refused {
         Refused::NoRoom => Errno::NOMEM,

@@ -148,7 +148,7 @@ impl State {
     /// Moves an id to another channel, with its unread events and a listener's unread requests.
     ///
     /// # Errors
-    /// `ENOMEM`; the id stays, as do the events that found no memory.
+    /// `ENOMEM`; the id then stays, as do the events that found no memory.
     pub(super) fn migrate(&mut self, key: Key, to: &Arc<Queue>) -> Result<()> {
         let from = Arc::clone(&self.id(key)?.queue);
         if Arc::ptr_eq(&from, to) {
@@ -166,7 +166,7 @@ impl State {
         Ok(())
     }
 
-    /// Queues an event of a group membership.
+    /// Queues an event for a group membership.
     pub(super) fn report_member(&mut self, key: Key, cookie: u64, event: EventType, param: SoftParam) {
         if let Some(id) = self.ids.get(&key) {
             let queue = Arc::clone(&id.queue);

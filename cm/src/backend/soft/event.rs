@@ -1,4 +1,4 @@
-//! Conversion of protocol events to events of ids.
+//! Converts protocol events to events of ids.
 //!
 //! | protocol | id in CONNECT | id |
 //! |---|---|---|
@@ -171,7 +171,7 @@ impl State {
         }
     }
 
-    /// Creates the id of a request, for the listener that the request names.
+    /// Creates an id for a request, for the listener that the request names.
     ///
     /// # Errors
     /// The reason why it cannot be created.
@@ -298,7 +298,7 @@ impl From<Reason> for Refusal {
     }
 }
 
-/// Returns the slot of the process with a queue pair, if its address is shared.
+/// Returns the slot of the process that owns a queue pair, if the process shares its address.
 fn slot_of(qpn: u32) -> u8 {
     (qpn >> 16) as u8
 }
@@ -315,6 +315,6 @@ fn service_found(reply: &SidrReply, remote: Gid, tos: u8) -> (EventType, i32, So
     (EventType::ESTABLISHED, 0, SoftParam::from_service(data, route, reply.qpn, reply.qkey), ece)
 }
 
-/// The response time of a program as announced in MRA messages (`CMA_IBOE_MRA_SETTING`), a code of
-/// 5 bits: 65 s.
+/// The response time of a program as announced in MRA messages (`CMA_IBOE_MRA_SETTING`), a 5-bit
+/// code: 65 s.
 const MRA_TIMEOUT: u8 = 24;

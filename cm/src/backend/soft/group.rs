@@ -20,7 +20,7 @@ impl State {
     /// Joins a group and returns the number of the membership.
     ///
     /// # Errors
-    /// `EINVAL` for an id without a device or of another service than datagrams, or for a unicast
+    /// `EINVAL` for an id without a device, for a service other than datagrams, or for a unicast
     /// address; `EAFNOSUPPORT` for a non-IP address; `ENETUNREACH` for a group that does not reach
     /// the device ([`group_obstacle`](Self::group_obstacle)).
     pub(super) fn join(&mut self, key: Key, cookie: u64, address: &Address) -> Result<u32> {

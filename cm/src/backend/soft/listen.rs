@@ -95,7 +95,7 @@ impl State {
         })
     }
 
-    /// Takes the names that a listener still lacks, for the ports covered by its address.
+    /// Acquires the names that a listener still lacks, for the ports covered by its address.
     fn take_names(&mut self, key: Key, ports: &[Port]) -> Result<()> {
         let id = self.id(key)?;
         let (space, local) = (id.space, id.local.ok_or(Errno::INVAL)?);
@@ -139,7 +139,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits for clients of a listener's name.
+    /// Waits for clients that connect to a listener's name.
     fn keep_name(&mut self, key: Key, address: SocketAddr, name: ListenerName) -> Result<()> {
         let number = self.draw_number();
         self.epoll.add(&name, Token::Name(number).event())?;
@@ -154,8 +154,8 @@ impl State {
         Ok(())
     }
 
-    /// Listens on the given ports covered by the listener's address, except those already in use by
-    /// it.
+    /// Listens on the given ports that the listener's address covers, except those it already
+    /// uses.
     pub(super) fn take_ports(&mut self, key: Key, ports: &[Port]) -> Result<()> {
         let id = self.id(key)?;
         let (local, is_one) = (id.local.ok_or(Errno::INVAL)?, id.adapter.is_some());

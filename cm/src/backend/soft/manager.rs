@@ -44,7 +44,7 @@ use super::state::State;
 
 static MANAGER: OnceLock<Manager> = OnceLock::new();
 
-/// The process that started the manager, or is starting it; 0 before.
+/// The process that started the manager, or is starting it; 0 if there is none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// The connection manager of the process.

@@ -91,7 +91,7 @@ use crate::types::{Address, ConnParam, EventType, PathRecord, PortSpace, Service
 #[derive(Clone, Debug)]
 pub(crate) struct Soft {
     queue: Arc<Queue>,
-    /// The reason why the channel has no kernel ids, if it has none.
+    /// The reason why the channel cannot have kernel ids, if it cannot.
     kernel_error: Option<Arc<Error>>,
 }
 
@@ -116,7 +116,7 @@ impl Soft {
     /// reason.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     pub(crate) fn without_kernel(error: &Arc<Error>) -> Result<Arc<Self>> {
         Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: Some(Arc::clone(error)) }))
     }

@@ -68,7 +68,7 @@ impl Origin {
     }
 }
 
-/// Returns the names of the interfaces with an address.
+/// Returns the names of the interfaces that have an address.
 fn names(interfaces: &[InterfaceAddress], ip: IpAddr) -> impl Iterator<Item = &str> {
     interfaces.iter().filter(move |(_, its)| *its == listed(ip)).map(|(name, _)| name.as_str())
 }

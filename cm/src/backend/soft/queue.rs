@@ -9,7 +9,7 @@
 //! [`push`](Queue::push) and the following [`signal`](Queue::signal). The manager signals after it
 //! has released its lock. Otherwise the reader, which wakes on another processor at once, would
 //! wait for that lock in its next call. For the same reason the descriptor is written without the
-//! lock of the entries.
+//! entries' lock.
 //!
 //! `Entries::is_readable` changes under the lock. Each change to true is followed by one write of
 //! 1, each change to false by one read. The descriptor is a semaphore: a read takes 1, after
@@ -54,7 +54,7 @@ pub(super) struct Queue {
 struct Entries {
     list: Chunks<Entry>,
     /// Whether the descriptor is readable or a thread is about to make it so. This saves the system
-    /// call for all events but the first.
+    /// call for all events except the first.
     is_readable: bool,
 }
 

@@ -8,10 +8,10 @@
 //!                                         a request's id begins here ┘
 //! ```
 //!
-//! Removing the device moves an id from any state with a device to Removed. A call in a wrong state
-//! returns `EINVAL`, or `ENXIO` in Removed. The states match Linux' `cma.c`; [`ib_cm::cm::Cm`] has
-//! the state of the handshake. Routes, and addresses that are found at once, need no intermediate
-//! state.
+//! Removing the device moves an id from any state with a device to Removed. A call in the wrong
+//! state returns `EINVAL`, or `ENXIO` in Removed. The states match Linux' `cma.c`;
+//! [`ib_cm::cm::Cm`] has the state of the handshake. Routes, and addresses that are found at once,
+//! need no intermediate state.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -44,7 +44,7 @@ pub(super) enum IdState {
 pub(super) struct Id {
     pub(super) state: IdState,
     pub(super) queue: Arc<Queue>,
-    /// The cookie of its events; 0 for an unread request.
+    /// The cookie of the id's events; 0 for an unread request.
     pub(super) cookie: u64,
     /// Whether it is a pending request. Its events are dropped: if the peer or the device is gone,
     /// accepting it fails.
@@ -70,7 +70,7 @@ pub(super) struct Id {
     pub(super) listener: Option<Listener>,
     /// The first packet sequence number that the queue pair receives.
     pub(super) starting_psn: u32,
-    /// The number of reads and atomics that the peer of this side's request may have outstanding.
+    /// The number of reads and atomics that the peer may have outstanding, for this side's request.
     pub(super) responder_resources: u8,
     /// The path MTU and the packet life time, as received in a request.
     pub(super) path_mtu: Mtu,
@@ -152,7 +152,7 @@ impl Id {
         }
     }
 
-    /// Returns the addresses of messages to the peer.
+    /// Returns the addresses for messages to the peer.
     pub(super) fn messages(&self, local: Gid) -> CmAddress {
         CmAddress { traffic_class: self.options.tos, ..CmAddress::gsi(local.0, self.remote.0) }
     }
@@ -168,7 +168,7 @@ impl Id {
     }
 }
 
-/// Returns the service id of a port.
+/// Returns the service id for a port.
 pub(super) const fn service(space: PortSpace, port: u16) -> ServiceId {
     ServiceId::ip(WireSpace(space.0), port)
 }
@@ -178,7 +178,7 @@ fn is_v6_only() -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only").is_ok_and(|text| text.trim() == "1")
 }
 
-/// The packet life time on RoCE (`CMA_IBOE_PACKET_LIFETIME`), a code of 5 bits.
+/// The packet life time on RoCE (`CMA_IBOE_PACKET_LIFETIME`), a 5-bit code.
 const PACKET_LIFE_TIME: u8 = 16;
 
 /// The maximum number of routers on a path.

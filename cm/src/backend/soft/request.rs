@@ -64,7 +64,7 @@ fn header(local: SocketAddr, peer: SocketAddr) -> Result<ip::Repr> {
     Ok(ip::Repr { source_port: local.port(), addresses })
 }
 
-/// Returns the transport of a queue pair.
+/// Returns the transport for a queue pair type.
 ///
 /// # Errors
 /// `EINVAL` for a type without connections.

@@ -52,9 +52,9 @@ pub(super) enum Continuation {
 /// The deadlines of a resolution.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// As given by the program.
+    /// The deadline given by the program.
     pub(super) given: Time,
-    /// The minimum if a listener is queried.
+    /// The minimum deadline if a listener is queried.
     pub(super) least: Time,
 }
 
@@ -62,11 +62,11 @@ pub(super) struct Limits {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) process: PeerProcess,
-    /// The place of its device.
+    /// The place of the process's device.
     pub(super) place: Place,
-    /// Its slot if the address is shared, otherwise 0.
+    /// The process's slot if the address is shared, otherwise 0.
     pub(super) slot: u8,
-    /// The number of ids that have it as their peer.
+    /// The number of ids whose peer is this process.
     pub(super) users: usize,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct State {
     pub(super) names: BTreeMap<u64, ListenerName>,
     /// Lets listeners respond while the process has no other free descriptor.
     pub(super) spare: SpareFd,
-    /// The processes on this machine that have peers of ids, by increasing numbers.
+    /// The processes on this machine that have peers of ids, in the order of their numbers.
     pub(super) peers: BTreeMap<u64, Peer>,
     /// The numbers of ended processes whose ids have not been notified yet.
     pub(super) ended_peers: Vec<u64>,
@@ -118,7 +118,7 @@ pub(super) struct State {
     last: u64,
 }
 
-/// A value whose drop takes the lock or takes long.
+/// A value that takes the lock, or a long time, when it is dropped.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is kept to be dropped")]
 pub(super) enum Garbage {
@@ -210,7 +210,7 @@ impl State {
     /// Returns an id for reading.
     ///
     /// # Errors
-    /// The errors of [`id`](Self::id).
+    /// Same as [`id`](Self::id).
     pub(super) fn known(&self, key: Key) -> Result<&Id, Errno> {
         match self.ids.get(&key) {
             Some(Id { state: IdState::Removed, .. }) => Err(Errno::NXIO),
@@ -239,10 +239,10 @@ impl State {
         self.add_adapter(port, has_address)
     }
 
-    /// Takes a device into use.
+    /// Starts using a device.
     ///
     /// # Errors
-    /// As [`Adapter::new`]; any errno of `epoll_ctl(2)`.
+    /// Same as [`Adapter::new`]; any errno of `epoll_ctl(2)`.
     #[inline(never)]
     fn add_adapter(&mut self, port: &Port, has_address: bool) -> Result<u64, Errno> {
         let adapter = Adapter::new(port, has_address)?;

@@ -113,8 +113,8 @@ fn a_host_that_sends_no_reply_is_unreachable_after_the_retries_of_the_protocol()
     let mut requesting = Requesting::new();
     requesting.reply_with_the_host();
     let Requesting { host, state, queue, .. } = &mut requesting;
-    // Neither the API nor Linux has an option for these times: 2^20 of the peer's response time and
-    // the time of two packets, 15 retries.
+    // Neither the API nor Linux has an option for these times: code 20 for the peer's response time
+    // plus the time of two packets, with 15 retries.
     let timer = Duration::from_millis(4608);
     let mut packet = [0; 1024];
     for _ in 0..16 {

@@ -7,7 +7,7 @@ use super::key::{Key, Token};
 use super::state::{PendingLookup, Query, State};
 
 impl State {
-    /// Returns the time of the thread's next work.
+    /// Returns the time when the thread next has work.
     pub(super) fn deadline(&self) -> Time {
         if !self.unread.is_empty() {
             return Time(0);

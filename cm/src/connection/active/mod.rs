@@ -79,7 +79,7 @@ pub(super) enum Action {
     SetUp,
     /// Send the connection request.
     Connect,
-    /// Wait for an event or for the time.
+    /// Wait for an event, at most until this time.
     Wait(Option<Instant>),
     /// The connection is established, with the parameters of the peer's reply.
     Connected(PeerParam),
@@ -188,7 +188,7 @@ impl Active {
         }
     }
 
-    /// Returns the address of the attempt in progress.
+    /// Returns the address of the current attempt.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self.state {
             State::Due(address, _) | State::Called(address, ..) | State::Waiting(address, ..) => {
