@@ -2,11 +2,10 @@
 //! make random calls on any handle it holds. A call not offered by the typestate returns its
 //! arguments.
 //!
-//! The features `soft`, `rxe` and `mlx5` choose the providers named by handles. Handles of other
-//! providers keep theirs hidden, because each named provider takes as long to build as the hidden
-//! form.
+//! The features `soft`, `rxe` and `mlx5` choose the providers that handles name. Handles of other
+//! providers stay erased, because each named provider takes as long to build as the erased form.
 #![forbid(unsafe_code)]
-// Like the library's, the methods return rejected memory and handles.
+// Like the library's methods, these return rejected memory and handles.
 #![allow(clippy::wrong_self_convention, clippy::result_large_err)]
 
 use std::ops::Bound;
@@ -24,7 +23,7 @@ use verbs::{
     RtsAttr, SendBatch, SendFlags, SendHalf, SendOp, Wc, WrBatch,
 };
 
-/// A range, whole or odd.
+/// A range in any form, including invalid ones.
 pub(super) type AnyRange = (Bound<usize>, Bound<usize>);
 
 /// A queue pair in the state set by the program.
@@ -64,7 +63,7 @@ macro_rules! from_states {
 
 from_states!(Reset Init Rtr Rts Sqd Errored);
 
-/// The reason memory was not posted. Includes the memory unless the queue holds it nevertheless.
+/// The reason memory was not posted, and the memory unless the queue still holds it.
 #[derive(Debug)]
 pub(super) struct NotPosted<B> {
     pub(super) returned: Option<B>,
@@ -87,10 +86,10 @@ impl<B> From<PostBufError<B>> for NotPosted<B> {
 /// The result of a post, with memory of any type.
 pub(super) type Posting = Result<u64, NotPosted<Vec<Memory>>>;
 
-/// A handle after a step, with the error if the step failed.
+/// A handle after a state change, with the error if the change failed.
 type Stepped<H> = (H, Option<Error>);
 
-/// Returns the handle after a step, with the error if the step failed.
+/// Returns the handle after a state change, with the error if the change failed.
 fn stepped<A: Into<H>, B: Into<H>, H>(result: Result<A, HandleError<B>>) -> Stepped<H> {
     match result {
         Ok(qp) => (qp.into(), None),
@@ -275,7 +274,7 @@ impl Handle<Erased> {
     }
 }
 
-/// Defines the type of handles of any provider, hidden or named.
+/// Defines a type for handles of any provider, erased or named.
 macro_rules! of_any_provider {
     ($(#[$attribute:meta])* $name:ident: $handle:ident) => {
         $(#[$attribute])*
@@ -322,7 +321,7 @@ of_any_provider! {
 }
 
 of_any_provider! {
-    /// A name of a completion queue.
+    /// A handle that names a completion queue.
     #[derive(Clone)]
     AnyCqHandle: CqHandle
 }
@@ -354,7 +353,7 @@ macro_rules! any {
 }
 pub(super) use any;
 
-/// Maps a queue pair's handle and wraps the result in the same type again.
+/// Changes a queue pair's state and wraps the new handle in the same type again.
 macro_rules! step {
     ($any:expr, $handle:ident => $body:expr) => {
         any!(AnyQp, $any, $handle => {
@@ -364,7 +363,7 @@ macro_rules! step {
     };
 }
 
-/// Returns the handle with its provider named, if this build names it.
+/// Returns the handle with its provider named, if this build has that provider.
 macro_rules! named {
     ($hidden:expr) => {{
         let hidden = $hidden;
@@ -387,7 +386,7 @@ macro_rules! named {
     }};
 }
 
-/// Returns whether this program names a provider.
+/// Returns whether this program can name a provider.
 pub(super) fn is_named(provider: &str) -> bool {
     let features =
         [("mlx5", cfg!(feature = "mlx5")), ("rxe", cfg!(feature = "rxe")), ("soft", cfg!(feature = "soft"))];
@@ -395,7 +394,7 @@ pub(super) fn is_named(provider: &str) -> bool {
 }
 
 impl AnyQp {
-    /// Creates a queue pair of the domain's provider; returns `None` unless the domain and both
+    /// Creates a queue pair with the domain's provider; returns `None` unless the domain and both
     /// queues have the same provider type.
     pub(super) fn create(
         pd: &AnyPd,
@@ -450,7 +449,7 @@ impl AnyQp {
         any!(AnyQp, self, handle => matches!(handle, Handle::Rts(_) | Handle::Sqd(_) | Handle::Errored(_)))
     }
 
-    /// Returns whether the queue pair is in RTS, so that it can be split.
+    /// Returns whether the queue pair is in RTS, and can therefore be split.
     pub(super) fn is_rts(&self) -> bool {
         any!(AnyQp, self, handle => matches!(handle, Handle::Rts(_)))
     }
@@ -561,8 +560,8 @@ impl AnyQp {
         any!(AnyQp, self, handle => handle.wr_start(run))
     }
 
-    /// Returns the same queue pair with its provider named, if it is hidden and this program names
-    /// it.
+    /// Returns the same queue pair with its provider named, if it is erased and this program can
+    /// name it.
     pub(super) fn downcast(self) -> Self {
         match self {
             Self::Erased(handle) => named!(handle),
@@ -594,7 +593,7 @@ where
 
 /// An operation on a batch of any provider.
 pub(super) trait WithBatch {
-    /// The result of the operation.
+    /// The operation's result.
     type Output;
 
     fn run<P: Provider>(self, batch: SendBatch<'_, P>) -> Self::Output;
@@ -602,7 +601,7 @@ pub(super) trait WithBatch {
 
 /// An operation on a raw batch of any provider.
 pub(super) trait WithWr {
-    /// The result of the operation.
+    /// The operation's result.
     type Output;
 
     fn run<P: Provider>(self, batch: WrBatch<'_, P::Sq>) -> Self::Output;
@@ -612,14 +611,14 @@ pub(super) trait WithWr {
 pub(super) type Halves<P> = (SendHalf<Rts, P>, RecvHalf<Rts, P>);
 
 impl AnyHalves {
-    /// Joins the halves to a queue pair, or returns them if they belong to two.
+    /// Joins the halves into a queue pair, or returns them if they belong to different queue pairs.
     pub(super) fn join(self) -> Result<AnyQp, Self> {
         any!(AnyHalves, self, (send, recv) => Qp::from_halves(send, recv)
             .map(|qp| Handle::from(qp).into())
             .map_err(|failed| failed.handle.into()))
     }
 
-    /// Exchanges the receive halves of two queue pairs, if both have the same provider type.
+    /// Exchanges the receive halves of two queue pairs if their provider types match.
     pub(super) fn swap_recv(&mut self, other: &mut Self) -> bool {
         match (self, other) {
             (Self::Erased((_, one)), Self::Erased((_, other))) => std::mem::swap(one, other),
@@ -674,8 +673,8 @@ impl AnyCq {
         any!(AnyCq, self, cq => cq.close().map_err(refused))
     }
 
-    /// Returns the same queue with its provider named, if the provider is hidden, this program
-    /// names it, and the queue holds no fetched completions.
+    /// Returns the same queue with its provider named, if the provider is erased, this program can
+    /// name it, and the queue holds no fetched completions.
     pub(super) fn downcast(self) -> Self {
         match self {
             Self::Erased(cq) => named!(cq),
@@ -686,7 +685,7 @@ impl AnyCq {
 }
 
 impl AnyPd {
-    /// Returns the same domain with its provider named, if this program names it.
+    /// Returns the same domain with its provider named, if this program can name it.
     pub(super) fn named(pd: Pd) -> Self {
         named!(pd)
     }

@@ -1,22 +1,23 @@
-//! [`Fuzz`]: random calls of the public API in safe code, legal and odd, from three threads, on RC,
-//! UC, UD and XRC queue pairs of two devices, or of two contexts of one device. Whatever safe code
-//! does, memory held by the program must not change, and no memory may be lost or returned twice.
+//! [`Fuzz`]: random calls to the public API in safe code, legal and odd. Three threads make them,
+//! on RC, UC, UD and XRC queue pairs, on two devices or in two contexts of one device. Whatever
+//! safe code does, memory held by the program must not change, and no memory may be lost or
+//! returned twice.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`handle`] | handles of any state and any provider as one type |
 //! | [`memory`] | expected contents of buffers, and messages that show whether they are complete |
-//! | [`world`] | state shared by threads: devices, addresses, a market for objects |
+//! | [`memory`] | expected contents of buffers, and messages that show whether they are complete |
 //! | [`actor`] | a thread: its calls and checks |
 //! | [`tally`] | counts of each kind of call; each kind must be reached |
 //!
-//! A seed determines all choices of a thread; the timing of other threads and of the device is not
-//! reproducible. Each round runs in a separate process, because its leaked memory is never freed
+//! A seed determines all choices of a thread. The timing of other threads and of the device is not
+//! reproducible. Each round runs in a separate process, because memory that it leaks is never freed
 //! ([`rounds`]).
 //!
 //! # What it does not prove
-//! A stray write of a device is noticed only in checked memory: buffers of the program and memory
-//! watched by a sanitizer. No sanitizer covers a kernel's device.
+//! A device's stray write is noticed only in checked memory: the program's buffers, and memory that
+//! a sanitizer watches. No sanitizer watches a device in the kernel.
 #![forbid(unsafe_code)]
 
 mod actor;
@@ -42,7 +43,7 @@ use world::World;
 pub struct Fuzz {
     /// The device's name; `None` creates two soft devices in this process.
     pub device: Option<String>,
-    /// The duration of the calls.
+    /// The time during which the threads make calls.
     pub duration: Duration,
     /// The seed of all random choices.
     pub seed: u64,
@@ -66,7 +67,7 @@ impl Fuzz {
                     let (world, seed) = (&world, seed_of(&[self.seed, number]));
                     scope.spawn(move || {
                         let result = Actor::new(world, tally, seed).run(deadline);
-                        // A failed thread ends the round for all.
+                        // A failure in one thread ends the round for all threads.
                         world.stop.store(true, Ordering::Relaxed);
                         result.map_err(|stop| stop.context(format_args!("thread {number}")))
                     })

@@ -1,9 +1,9 @@
-//! `api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]`: makes random calls of the public
+//! `api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]`: makes random calls to the public
 //! API in safe code, legal and odd.
 //!
 //! Without a device it creates two soft devices; without a seed it takes one from the clock and
-//! prints it. `--round` repeats a single round in this process, with the seed printed by a failure.
-//! Exits with 0 if nothing failed and every kind of call was made.
+//! prints it. `--round` repeats a single round in this process, with the seed that a failure
+//! printed. Exits with 0 if nothing failed and every kind of call was made.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use verbs_harness::runner::{CaseResult, Stop};
 const USAGE: &str = "usage: api-fuzz [--seconds N] [--seed N] [--device NAME] [--round]";
 
 /// The duration of a round: short enough to afford its leaked memory and to reproduce a failure
-/// soon.
+/// quickly.
 const ROUND_SECONDS: u64 = 10;
 
 fn main() -> ExitCode {

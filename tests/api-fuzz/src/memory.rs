@@ -1,5 +1,5 @@
-//! [`Held`], [`Frozen`], [`Region`], [`Plain`]: memory of the program with its expected contents;
-//! [`Posted`]: memory in flight with the contents expected on return; messages, whose bytes show
+//! [`Held`], [`Frozen`], [`Region`], [`Plain`]: the program's memory with its expected contents.
+//! [`Posted`]: memory in flight with the contents expected on return. Messages: bytes that show
 //! whether they are complete.
 #![forbid(unsafe_code)]
 
@@ -34,7 +34,7 @@ impl Held {
         Self { buf, expected, context }
     }
 
-    /// Returns a buffer with its present contents as the expected ones.
+    /// Returns a buffer with its current contents as the expected contents.
     fn as_is(buf: Buf, context: usize) -> Self {
         let expected = buf.to_vec();
         Self { buf, expected, context }
@@ -49,7 +49,7 @@ impl Held {
         same(&self.buf, &self.expected).map_err(|why| format!("a held buffer changed: {why}"))
     }
 
-    /// Writes the buffer as its owner.
+    /// Writes to the buffer as its owner.
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         self.buf[at..at + bytes.len()].copy_from_slice(bytes);
         self.expected[at..at + bytes.len()].copy_from_slice(bytes);
@@ -95,7 +95,7 @@ impl Held {
         Frozen { buf: buf.freeze(), expected: expected.into(), context }
     }
 
-    /// Returns the program's memory behind the buffer, if the buffer is all of such memory.
+    /// Returns the program's memory behind the buffer, if the buffer covers all of it.
     pub(super) fn into_plain(self) -> Result<Plain, Self> {
         let Self { buf, expected, context } = self;
         let at = buf.addr();
@@ -148,7 +148,7 @@ impl Frozen {
         check_message(&self.expected).is_ok()
     }
 
-    /// Returns another share, of a part.
+    /// Returns a share of a part of the memory.
     pub(super) fn slice(&self, range: Range<usize>) -> Self {
         let expected = self.expected[range.clone()].into();
         Self { buf: self.buf.slice(range), expected, context: self.context }
@@ -171,7 +171,7 @@ impl Frozen {
         let Self { buf, expected, context } = self;
         let (addr, len) = (buf.addr(), buf.len());
         match buf.thaw() {
-            // The last share may be of a part only.
+            // The last share may cover only a part.
             Ok(buf) if (buf.addr(), buf.len()) == (addr, len) => {
                 Ok(Held { buf, expected: expected.to_vec(), context })
             }
@@ -180,12 +180,12 @@ impl Frozen {
         }
     }
 
-    /// Returns the program's memory behind it, if this is the last share of such memory.
+    /// Returns the program's memory behind the share, if this is the last share.
     pub(super) fn into_plain(self) -> Result<Plain, Self> {
         let Self { buf, expected, context } = self;
         match buf.into_memory::<Vec<u8>>() {
             Ok(bytes) => {
-                // The last share may be of a part only.
+                // The last share may cover only a part.
                 let is_whole = bytes.len() != expected.len() || bytes[..] == expected[..];
                 Ok(Plain::new(PlainBytes::Vec(bytes), is_whole))
             }
@@ -291,7 +291,7 @@ impl Piece {
         is_kind && named == (self.addr, self.len)
     }
 
-    /// Returns the bytes when posted and the present bytes; `None` for exposed memory.
+    /// Returns the bytes at the time of the post and the current bytes; `None` for exposed memory.
     fn bytes<'a>(&'a self, memory: &'a Memory) -> Option<[&'a [u8]; 2]> {
         match (&self.content, memory) {
             (Content::Owned(expected), Memory::Buf(buf)) => Some([&expected[..], &buf[..]]),
@@ -330,7 +330,7 @@ impl Piece {
 pub(super) enum Mine {
     Held(Held),
     Frozen(Frozen),
-    /// A share of exposed memory, which its owner still has as a [`Region`].
+    /// A share of exposed memory, which its owner still holds as a [`Region`].
     Share,
 }
 
@@ -379,13 +379,13 @@ impl Outcome {
 /// The check made on a request's returned buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Looked {
-    /// The bytes had to be unchanged.
+    /// The bytes were unchanged.
     Unchanged,
-    /// The message had to be complete.
+    /// The message was complete.
     Message,
-    /// The bytes read had to match the owner's memory.
+    /// The bytes read matched the owner's memory.
     Read,
-    /// Bytes inside the request's ranges could not be checked.
+    /// Bytes within the request's ranges could not be checked.
     Outside,
 }
 
@@ -489,14 +489,14 @@ impl Posted {
 /// Requests with the memory returned for each.
 type Chain = Vec<(Posted, Vec<Memory>)>;
 
-/// Removes the requests of a completion from the records, starting with the last one's number, and
-/// pairs each with its returned memory. These are the completed request and the unsignalled ones
-/// before it.
+/// Removes the requests that a completion ended from the records, starting with number `wr_id`, and
+/// pairs each with its returned memory. These are the completed request and the unsignalled
+/// requests before it.
 ///
-/// Also returns the number of an unsignalled request that did not return with the others: another
+/// Also returns the number of an unsignalled request that did not return with the others. Another
 /// thread polled its own completion and holds its memory.
 ///
-/// Fails if the memory is not exactly theirs.
+/// Fails if the memory is not exactly the memory of these requests.
 pub(super) fn take_chain<K: Eq + Hash>(
     posted: &mut HashMap<K, Posted>,
     key: impl Fn(u64) -> K,
@@ -538,7 +538,8 @@ const HEADER: usize = 16;
 /// The length of the shortest message with a header: at least 8 bytes after the header confirm it.
 const SHORTEST: usize = HEADER + 8;
 
-/// Returns a message of a station. One too short for a header depends on its length alone.
+/// Returns a message of a station. The contents of a message too short for a header depend on its
+/// length alone.
 pub(super) fn message(sender: u32, seed: u64, len: usize) -> Vec<u8> {
     if len < SHORTEST {
         return filled(seed_of(&[len as u64]), len);
@@ -616,7 +617,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Exposes the middle of a buffer.
+    /// Exposes the middle part of a buffer.
     pub(super) fn expose(
         pd: &verbs::Pd,
         mut before: Held,
@@ -640,13 +641,13 @@ impl Region {
         }
     }
 
-    /// Returns whether its owner may post it.
+    /// Returns whether the owner may post the memory.
     pub(super) fn is_posted(&self) -> bool {
         self.target.is_posted
     }
 
-    /// Returns whether a message to send can be written to it: only if peers cannot write it and
-    /// none of it is in flight.
+    /// Returns whether a message to send can be written to the memory: only if peers cannot write
+    /// to it and none of it is in flight.
     pub(super) fn takes_message(&self) -> bool {
         self.target.is_posted && self.target.is_closed() && Arc::strong_count(&self.flights) == 1
     }
@@ -663,8 +664,8 @@ impl Region {
         (self.exposed.clone().into(), piece)
     }
 
-    /// Reads it in every way the API offers, while peers may write. The sum keeps the reads from
-    /// being optimised away.
+    /// Reads the memory in every way the API offers, while peers may write to it. Returns a sum,
+    /// which keeps the compiler from optimising the reads away.
     pub(super) fn look(&self) -> u64 {
         let mut sum = 0_u64;
         let mut len = 0;
@@ -681,8 +682,8 @@ impl Region {
         self.exposed.len()
     }
 
-    /// Checks the bytes that peers must not write: both neighbours, plus the memory itself unless
-    /// peers may write it.
+    /// Checks the bytes that peers must not write: both neighbours, and the memory itself unless
+    /// peers may write to it.
     pub(super) fn check(&self) -> Result<(), String> {
         self.before
             .check()
@@ -702,7 +703,7 @@ impl Region {
         self.exposed.write_at(at, bytes);
     }
 
-    /// Writes to the memory and returns true if peers may write it, too. Other memory stays
+    /// Writes to the memory and returns true, if peers may write to it too. Other memory stays
     /// constant.
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) -> bool {
         let may = !self.target.is_closed() && at + bytes.len() <= self.exposed.len();
@@ -712,7 +713,7 @@ impl Region {
         may
     }
 
-    /// Takes the memory back from peers and returns the three pieces.
+    /// Ends the peers' access to the memory and returns the three pieces.
     #[allow(clippy::result_large_err)]
     pub(super) fn unexpose(self) -> Result<[Held; 3], (Self, verbs::Error)> {
         let Self { exposed, flights, before, after, target } = self;
@@ -726,7 +727,7 @@ impl Region {
         }
     }
 
-    /// Leaks the exposed part, which stays exposed forever.
+    /// Leaks the exposed part, which then stays exposed.
     pub(super) fn forget(self) -> [Held; 2] {
         let Self { exposed, before, after, .. } = self;
         std::mem::forget(exposed);
@@ -742,7 +743,7 @@ impl Region {
     }
 }
 
-/// Returns the part of `len` bytes named by a range, by the library's rules; `None` if it lies
+/// Returns the part of `len` bytes that a range names under the library's rules; `None` if it lies
 /// outside.
 pub(super) fn resolve(range: AnyRange, len: usize) -> Option<Range<usize>> {
     let start = match range.0 {

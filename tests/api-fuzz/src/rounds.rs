@@ -1,4 +1,4 @@
-//! [`Rounds`]: a fuzz of any length, as rounds in separate processes.
+//! [`Rounds`]: a fuzz run of any length, as rounds in separate processes.
 //!
 //! Memory leaked by a round is freed when its process ends. A round that crashes, or that a
 //! sanitizer stops, has failed, and its seed is reported.
@@ -21,7 +21,7 @@ use super::{Fuzz, Tally, missing};
 pub struct Rounds {
     /// The device's name; `None` creates two soft devices in each process.
     pub device: Option<String>,
-    /// The duration of the fuzz, extended until each kind of call is reached.
+    /// The duration of the fuzz run, extended until each kind of call is reached.
     pub duration: Duration,
     /// The duration of each round.
     pub round: Duration,
@@ -32,20 +32,20 @@ pub struct Rounds {
 /// The argument that starts a round's process.
 pub const ROUND: &str = "--round";
 
-/// The time limit for the end of a round: it destroys its objects and checks that the devices carry
-/// messages.
+/// The time limit for the end of a round, in which it destroys its objects and checks that the
+/// devices still carry messages.
 const GRACE: Duration = Duration::from_secs(240);
 
-/// Limit on the time beyond the duration to reach each kind of call.
+/// The extra time allowed beyond the duration to reach each kind of call.
 const REACH: Duration = Duration::from_secs(120);
 
-/// The prefix of the lines with the counts of each kind, in the output of a round's process.
+/// The prefix of output lines in which a round's process prints the count of each kind.
 const COUNT: &str = "count: ";
 
-/// The kinds of calls reached last, to the precision of a round.
+/// The kinds of calls that were reached last, to the precision of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// The kinds that were still missing one round before all kinds had been reached.
+    /// The kinds that were still missing one round before all kinds were reached.
     last: Vec<String>,
     /// The time at the end of the round that reached them.
     after: Option<Duration>,
@@ -61,7 +61,8 @@ impl Reached {
         }
     }
 
-    /// Returns a line with these kinds, the time limit of a run of `duration`, and the rarest kind.
+    /// Returns a line with these kinds, the time limit for a run of `duration`, and the rarest
+    /// kind.
     pub fn line(&self, counts: &BTreeMap<String, u64>, duration: Duration) -> String {
         /// The maximum number of kinds named in a line. Only the first round has a longer list.
         const NAMED: usize = 8;
@@ -76,7 +77,7 @@ impl Reached {
     }
 }
 
-/// The result of a successful fuzz.
+/// The result of a successful fuzz run.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// The sums of the rounds' counts.
@@ -91,7 +92,7 @@ impl Rounds {
     /// Runs rounds by starting this program again and returns their combined counts.
     ///
     /// # Errors
-    /// A failed round, with its seed; some kind of call never reached.
+    /// A round fails (the error names its seed), or some kind of call is never reached.
     pub fn run(&self, mut told: impl FnMut(u64, u64)) -> CaseResult<Done> {
         let (started, mut counts, mut reached) = (Instant::now(), BTreeMap::new(), Reached::default());
         for round in 0.. {
@@ -142,10 +143,10 @@ impl Rounds {
     }
 }
 
-/// Runs a round in its process and prints its counts.
+/// Runs one round in this process and prints its counts.
 ///
 /// # Errors
-/// The errors of [`Fuzz::run`].
+/// The same errors as [`Fuzz::run`].
 pub fn be_round(fuzz: &Fuzz) -> CaseResult {
     let tally = Tally::default();
     fuzz.run(&tally)?;
@@ -161,10 +162,10 @@ pub fn table(counts: &BTreeMap<String, u64>) -> String {
 }
 
 /// Runs one round in this process, for a device too slow to reach each kind of call within a case's
-/// time.
+/// time limit.
 ///
 /// # Errors
-/// The errors of [`Fuzz::run`]; no request succeeded.
+/// The same errors as [`Fuzz::run`]; also if no request succeeds.
 pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResult {
     let tally = Tally::default();
     let fuzz = Fuzz { device: Some(device.to_owned()), duration, seed };
@@ -175,11 +176,11 @@ pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseR
     if succeeded.is_some_and(|count| *count > 0) { Ok(()) } else { fail("no request succeeded") }
 }
 
-/// Runs rounds in this process for `duration`, or longer while some kind of call has not been
-/// reached. For a case of a suite, which has a process to itself.
+/// Runs rounds in this process for `duration`, or longer until every kind of call is reached. For a
+/// test case, which has a process to itself.
 ///
 /// # Errors
-/// The errors of [`Fuzz::run`]; some kind of call never reached.
+/// The same errors as [`Fuzz::run`]; also if some kind of call is never reached.
 pub fn in_this_process(device: &str, duration: Duration, seed: u64) -> CaseResult {
     let (started, tally, mut reached) = (Instant::now(), Tally::default(), Reached::default());
     for round in 0.. {

@@ -13,7 +13,7 @@ macro_rules! kinds {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Kind { $($name),* }
 
-        /// The names of all kinds, in their order.
+        /// The names of all kinds, in order of declaration.
         const NAMES: &[&str] = &[$($text),*];
     };
 }
@@ -180,15 +180,15 @@ kinds! {
     CheckedRegion = "exposed memory's neighbours checked",
 }
 
-/// The count of each kind of call and of each completion status. The counters are unordered,
-/// because they must not hide a race.
+/// The count of each kind of call and of each completion status. The counters impose no memory
+/// order, which could hide a race.
 #[derive(Debug)]
 pub struct Tally {
     kinds: Vec<AtomicU64>,
     statuses: Vec<AtomicU64>,
 }
 
-/// A number beyond all statuses; the last entry counts all others.
+/// The number of status counters. The last counts all statuses from there on.
 const STATUSES: usize = 32;
 
 impl Default for Tally {
@@ -223,7 +223,7 @@ pub(super) fn status_name(status: WcStatus) -> String {
     format!("status {status}")
 }
 
-/// Returns the number of random steps. Each makes one or several calls.
+/// Returns the number of random steps, each of which makes one or several calls.
 pub fn steps(counts: &BTreeMap<String, u64>) -> u64 {
     counts.get(NAMES[Kind::Step as usize]).copied().unwrap_or(0)
 }
@@ -234,7 +234,7 @@ fn wanted() -> impl Iterator<Item = String> {
     NAMES.iter().map(|name| (*name).to_owned()).chain(statuses)
 }
 
-/// Returns the kinds and statuses that every run must reach and this one has not.
+/// Returns the kinds and statuses that every run must reach but this one has not.
 pub fn missing(counts: &BTreeMap<String, u64>) -> Vec<String> {
     wanted().filter(|name| counts.get(name).is_none_or(|count| *count == 0)).collect()
 }

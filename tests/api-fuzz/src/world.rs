@@ -1,8 +1,8 @@
 //! [`World`]: the state shared by the threads of a round: devices, targets of sends, and a market
 //! where objects change threads.
 //!
-//! Threads lock it rarely, and never wait for it on the data path, because a lock orders the
-//! actions of two threads and would hide a race in the library from ThreadSanitizer.
+//! Threads lock it rarely and never wait for it on the data path. A lock orders the actions of two
+//! threads, which would hide a race in the library from ThreadSanitizer.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -23,21 +23,21 @@ use super::tally::{Kind, Tally};
 /// The port to use.
 pub(super) const PORT: u8 = 1;
 
-/// The queue key of every UD queue pair here.
+/// The queue key of every UD queue pair in this program.
 pub(super) const QKEY: u32 = 0x0005_eed5;
 
-/// A time limit beyond the time of a message on a busy machine, under a sanitizer, in an emulated
-/// guest.
+/// A time limit that no message exceeds, even on a busy machine, under a sanitizer or in an
+/// emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of objects that a process may leak, because their memory is never freed.
+/// The number of objects that a process may leak. Their memory is never freed.
 const FORGET_AT_MOST: u64 = 300;
 
 /// A queue pair and the program's records of it.
 #[derive(Debug)]
 pub(super) struct Station {
     pub(super) qp: AnyQp,
-    /// Identifies it in messages, unique within the round.
+    /// Identifies the station in messages; unique within the round.
     pub(super) number: u32,
     pub(super) context: usize,
     pub(super) cqs: [CqId; 2],
@@ -45,24 +45,24 @@ pub(super) struct Station {
     pub(super) posted: InFlight,
     /// The last unsignalled send since the last signalled one.
     pub(super) unsignaled: Option<u64>,
-    /// The context of the connected queue pair, and the number of that station, if known.
+    /// The connected queue pair's context and, if known, its station number.
     pub(super) peer: Option<(usize, Option<u32>)>,
     /// Whether a request failed.
     pub(super) is_broken: bool,
     /// Whether the queue holds memory under a number unknown to the program (after a failed
     /// doorbell).
     pub(super) has_unknown: bool,
-    /// The requests still in the queue pair after a reset that does not end them; their memory
+    /// The requests still in the queue pair after a reset that does not end them. Their memory
     /// returns when the queue pair is dismantled.
     pub(super) kept: InFlight,
     /// The unsignalled requests before a completion whose memory was dropped half-way. The drop
-    /// released their memory back to the last request returned by its own completion. Requests
-    /// before that one return with its completion, or with the queue pair.
+    /// released their memory, back to the last request that its own completion returned. Requests
+    /// before that one return with its completion or with the queue pair.
     pub(super) dropped: InFlight,
 }
 
-/// The program's records of requests in flight. Numbers are unique in the life of their completion
-/// queue.
+/// The program's records of requests in flight. Numbers are unique during the life of their
+/// completion queue.
 pub(super) type InFlight = HashMap<Number, Posted>;
 
 /// The number of a request: its context, its completion queue and its `wr_id`.
@@ -89,11 +89,11 @@ pub(super) struct Poller {
     pub(super) context: usize,
     /// Copied completions not yet used to reclaim memory.
     pub(super) polled: Vec<Wc>,
-    /// Some of the used ones.
+    /// Some of the copied completions already used.
     pub(super) spent: Vec<Wc>,
 }
 
-/// An object that changes threads.
+/// An object that one thread gives to another.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Thing {
@@ -110,20 +110,20 @@ pub(super) struct World {
     /// The devices and their contexts. One device has two contexts.
     pub(super) devices: Vec<Device>,
     pub(super) contexts: Vec<Context>,
-    /// A protection domain of each context.
+    /// A protection domain in each context.
     pub(super) pds: Vec<Pd>,
     gids: Vec<GidEntry>,
     ports: Vec<Port>,
     /// Completion queues to create queue pairs on. Other threads poll some of them, and some are
     /// closed.
     handles: Mutex<Vec<(usize, AnyCqHandle)>>,
-    /// Memory for the threads that own its queue pairs.
+    /// Polled memory waiting for the threads that own its queue pairs.
     strays: Mutex<Vec<Stray>>,
-    /// Requests not returned by the end of their queue pair, because a thread had already polled
-    /// their completions.
+    /// Requests that did not return when their queue pair ended, because a thread had already
+    /// polled their completions.
     missing: Mutex<InFlight>,
     targets: Mutex<Vec<Arc<Target>>>,
-    /// UD queue pairs: their contexts and numbers.
+    /// The contexts and numbers of UD queue pairs.
     datagram: Mutex<Vec<(usize, u32)>>,
     market: Mutex<Vec<Thing>>,
     forgotten: AtomicU64,
@@ -192,14 +192,14 @@ impl World {
         locked(&self.handles).clone()
     }
 
-    /// Gives memory to the threads that own its queue pairs.
+    /// Hands over memory to the threads that own its queue pairs.
     pub(super) fn give_strays(&self, strays: &mut Vec<Stray>) {
         if !strays.is_empty() {
             locked(&self.strays).append(strays);
         }
     }
 
-    /// Takes the memory of known requests.
+    /// Removes and returns the memory of known requests.
     pub(super) fn take_strays(&self, is_known: impl Fn(&Number) -> bool) -> Vec<Stray> {
         let mut strays = locked(&self.strays);
         let (known, unknown) =
@@ -208,7 +208,7 @@ impl World {
         known
     }
 
-    /// Records requests that did not return with the end of their queue.
+    /// Records requests that did not return when their queue pair ended.
     pub(super) fn miss(&self, posted: InFlight) {
         locked(&self.missing).extend(posted);
     }
@@ -231,8 +231,8 @@ impl World {
                 tally.add(Kind::MissedFound);
             }
         }
-        // Shares of the same memory are interchangeable: the end of a queue pair may have returned
-        // one for another.
+        // Shares of the same memory are interchangeable: when a queue pair ends, it may return one
+        // in place of another.
         missing.retain(|_, posted| {
             let at = found.iter().position(|memory| posted.is_of(std::slice::from_ref(memory)));
             at.map(|at| found.swap_remove(at)).is_none()
@@ -240,7 +240,7 @@ impl World {
         if missing.is_empty() { Ok(()) } else { fail(format_args!("memory was lost: {:?}", *missing)) }
     }
 
-    /// Counts an object to be leaked. Returns whether the limit allows it.
+    /// Counts an object about to be leaked. Returns whether the limit allows it.
     pub(super) fn may_forget(&self) -> bool {
         self.forgotten.fetch_add(1, Ordering::Relaxed) < FORGET_AT_MOST
     }
@@ -251,7 +251,7 @@ impl World {
 
     pub(super) fn targets(&self) -> Vec<Arc<Target>> {
         let mut targets = locked(&self.targets);
-        // Some dead targets stay, for their stale keys.
+        // Some dead targets stay in the list, for their stale keys.
         let dead = targets.iter().filter(|target| !target.is_alive()).count();
         if dead > 8
             && let Some(at) = targets.iter().position(|target| !target.is_alive())
@@ -301,24 +301,24 @@ impl World {
         self.contexts[0].provider_name() == "mlx5"
     }
 
-    /// Returns whether this program names the devices' provider.
+    /// Returns whether this program can name the devices' provider.
     pub(super) fn is_named(&self) -> bool {
         handle::is_named(self.contexts[0].provider_name())
     }
 
-    /// Returns whether an overrun, a fault of the program, makes a completion queue unusable. Other
-    /// devices lose completions and continue.
+    /// Returns whether an overrun, which is a fault of the program, makes a completion queue
+    /// unusable. Other devices lose completions and continue.
     pub(super) fn stops_at_overruns(&self) -> bool {
         self.is_mlx5()
     }
 
-    /// Returns whether the driver trusts the program's claim about a queue pair's present state, so
-    /// that the device rejects the transition.
+    /// Returns whether the driver trusts the program's claim about a queue pair's current state, in
+    /// which case the device rejects the transition.
     pub(super) fn believes_states(&self) -> bool {
         self.is_mlx5()
     }
 
-    /// Checks that the devices still carry a message from each context to each.
+    /// Checks that the devices still carry a message from each context to every context.
     pub(super) fn still_works(&self, tally: &Tally) -> CaseResult {
         for from in 0..self.contexts.len() {
             for to in 0..self.contexts.len() {
@@ -351,7 +351,7 @@ impl World {
         let deadline = Instant::now() + PATIENCE;
         let (mut got, mut is_sent) = (None, false);
         while got.is_none() || !is_sent {
-            // In turn, because a soft device's queue makes progress only when polled.
+            // Polls both in turn, because a soft device's queue makes progress only when polled.
             if let Some(completed) = send_cq.poll_one() {
                 is_sent = completed.ok()?.into_buf().is_ok();
             }
@@ -371,13 +371,13 @@ impl World {
 }
 
 impl Station {
-    /// Returns the number of a request of one of its queues.
+    /// Returns the number of a request that was posted to the station's send or receive queue.
     pub(super) fn number_of(&self, is_recv: bool, wr_id: u64) -> Number {
         Number { context: self.context, cq: self.cqs[usize::from(is_recv)], wr_id }
     }
 }
 
-/// Returns the attributes of the step from INIT to RTR.
+/// Returns the attributes for the transition from INIT to RTR.
 pub(super) fn rtr_attr(
     ah_attr: AhAttr,
     dest_qp_num: u32,

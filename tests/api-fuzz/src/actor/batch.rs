@@ -22,7 +22,7 @@ struct Job {
     posted: Posted,
 }
 
-/// The end of a batch.
+/// The way a batch ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Ring,
@@ -119,7 +119,7 @@ impl Actor<'_> {
         let mut returned = returned.into_iter();
         let kind = match end {
             End::Ring if rang.is_some() => Kind::BatchRung,
-            // The requests are in the queue nevertheless.
+            // The queue holds the requests nevertheless.
             End::Ring => Kind::RefusedOther,
             End::Abort => Kind::BatchAborted,
             End::Drop => Kind::BatchDropped,
@@ -135,7 +135,7 @@ impl Actor<'_> {
                         station.unsignaled = number.or(station.unsignaled);
                     }
                 }
-                // The request was never sent: its memory returns in order, or is released.
+                // The request was never sent: its memory returns in order or is released.
                 (End::Drop, Ok(_)) => {}
                 (End::Abort, Ok(wr_id)) => {
                     let Some(memory) = returned.next().map(|memory| vec![memory]) else {

@@ -1,5 +1,5 @@
-//! State changes of queue pairs: connecting to each other or to any number, reset, error, random
-//! modifications.
+//! State changes of queue pairs: connections to each other or to an arbitrary number, resets, error
+//! states, and random modifications.
 #![forbid(unsafe_code)]
 
 use verbs::{AccessFlags, InitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpType, RtsAttr};
@@ -14,7 +14,7 @@ use super::Actor;
 struct Path {
     context: usize,
     qp_num: u32,
-    /// The first sequence numbers: of sent packets and of expected packets.
+    /// The first packet sequence numbers, sent and expected.
     psns: [u32; 2],
     mtu: Mtu,
 }
@@ -25,7 +25,7 @@ impl Actor<'_> {
         self.connect_those(|_| true)
     }
 
-    /// Reconnects two queue pairs in error.
+    /// Reconnects two queue pairs that are in the error state.
     pub(super) fn mend(&mut self) -> CaseResult {
         self.connect_those(|station| station.is_broken)
     }
@@ -180,8 +180,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Changes random attributes to random values, after which the handle's type may no longer
-    /// match the state.
+    /// Changes random attributes to random values. Afterwards the handle's type may not match the
+    /// state.
     pub(super) fn modify_at_random(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|_| true) else { return Ok(()) };
         let states = [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD, QpState::ERR];
@@ -238,7 +238,7 @@ impl Actor<'_> {
         if self.world.believes_states() {
             mask -= QpAttrMask::CUR_STATE;
         }
-        // Rejections are fine, too.
+        // Rejections are fine too.
         let modified = station.qp.modify(&attr, mask);
         if modified.is_ok() && mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
             station.unsignaled = None;

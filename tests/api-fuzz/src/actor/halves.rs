@@ -1,4 +1,5 @@
-//! Posting through owned halves in two threads; halves of two queue pairs.
+//! Posting through the owned halves of a queue pair in two threads; mixing the halves of two queue
+//! pairs.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -17,7 +18,7 @@ use super::post::{Op, into_any};
 /// The number of requests posted by each half.
 const ROUNDS: usize = 6;
 
-/// A request for a half.
+/// A request to post through a half.
 struct Job {
     op: Op,
     flags: SendFlags,
@@ -27,7 +28,7 @@ struct Job {
     posted: Posted,
 }
 
-/// The work of a half.
+/// The record of one half's posts and completions.
 #[derive(Default)]
 struct Side {
     posts: Vec<(bool, Posted, Posting)>,
@@ -81,7 +82,7 @@ fn recv_side<P: Provider>(
 /// Both halves, their records, and the queues they polled.
 type BothDid<P> = (Halves<P>, [Side; 2], [Option<Poller>; 2]);
 
-/// Runs both halves in separate threads; returns `None` for one that panicked.
+/// Runs both halves in separate threads; returns `None` if one of the threads panicked.
 fn on_threads<P: Provider>(
     (send, recv): Halves<P>,
     [sends, recvs]: [Vec<Job>; 2],
@@ -138,7 +139,7 @@ impl Actor<'_> {
         back.into_iter().try_for_each(|(number, outcome, returned)| self.take_back(number, outcome, returned))
     }
 
-    /// Returns a request for a half, with a buffer of the station's domain.
+    /// Returns a request for a half, with a buffer from the station's domain.
     fn job(&mut self, station: &Station, is_send: bool) -> CaseResult<Option<Job>> {
         let Some(mut held) = self.take_held(station.context)? else { return Ok(None) };
         let (op, range) = self.operation(station, held.len());

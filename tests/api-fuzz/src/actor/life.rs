@@ -1,5 +1,5 @@
-//! Objects' lives: creating, dropping, leaking, closing, naming, swapping, exposing, and the
-//! market.
+//! Object lifecycles: creating, dropping, leaking, closing, naming, swapping, exposing, and trading
+//! between threads.
 #![forbid(unsafe_code)]
 
 use std::mem;
@@ -14,7 +14,7 @@ use super::super::world::{Poller, Station, Thing};
 use super::{Actor, POLLERS, REGIONS, STATIONS};
 
 impl Actor<'_> {
-    /// Returns a new held buffer of a context; `None` if the device rejects it.
+    /// Creates a held buffer in a context; returns `None` if the device rejects it.
     pub(super) fn make_held(&mut self, context: usize) -> CaseResult<Option<Held>> {
         let len = match self.choices.below(20) {
             0 => self.choices.below(9),
@@ -80,7 +80,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Joins a piece with its successor if the thread holds it, else tries another piece.
+    /// Joins a piece with its successor if the thread holds the successor; otherwise tries another
+    /// piece.
     fn join(&mut self, mut one: Held) -> CaseResult {
         let follows = one.buf.addr() + one.len() as u64;
         let next = self.held.iter().position(|held| held.buf.addr() == follows && held.len() > 0);
@@ -98,7 +99,7 @@ impl Actor<'_> {
         self.keep(one)
     }
 
-    /// Exposes memory; takes back, writes, drops or leaks exposed memory.
+    /// Exposes memory, or unexposes, writes, drops or leaks exposed memory.
     pub(super) fn change_exposed(&mut self) -> CaseResult {
         let at = self.place(self.regions.len());
         match (self.choices.below(10), at) {
@@ -185,13 +186,14 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Allocates a parent domain kept alive only by its object. rxe has none.
+    /// Allocates a parent domain that only the object using it keeps alive. rxe has no parent
+    /// domains.
     fn parent_domain_in(&self, context: usize) -> Option<Pd> {
         let pd = self.world.contexts[context].alloc_pd().ok()?;
         pd.alloc_parent_domain(&ParentDomainInit::default()).ok()
     }
 
-    /// Returns the index of a channel of a context.
+    /// Returns the index of a channel in a context, which it creates if there is none.
     fn channel_in(&mut self, context: usize) -> Option<usize> {
         let found = self.channels.iter().position(|(of, _)| *of == context);
         found.or_else(|| {
@@ -216,7 +218,7 @@ impl Actor<'_> {
         }
         let own = self.pollers.iter().filter(|one| one.context == context).map(|one| one.cq.handle());
         let mut fitting: Vec<AnyCqHandle> = own.collect();
-        // Sometimes on queues of other threads, or on closed ones.
+        // Sometimes uses queues owned by other threads, or closed queues.
         let is_elsewhere = self.rarely(3);
         if is_elsewhere {
             let all = self.world.handles().into_iter().filter(|(of, _)| *of == context);
@@ -398,7 +400,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Gives an object to another thread, or takes one.
+    /// Offers an object to other threads, or takes one that another thread offered.
     pub(super) fn trade(&mut self) -> CaseResult {
         if self.rarely(2) {
             let choice = self.choices.any();
@@ -406,14 +408,14 @@ impl Actor<'_> {
             self.tally.add(Kind::MarketTake);
             return self.own(thing);
         }
-        // The next owner of a queue finds the memory already polled for it.
+        // The next owner of a queue pair finds the memory already polled for it.
         self.world.give_strays(&mut self.strays);
         let thing = match self.choices.below(9) {
             0..4 => {
                 let Some(at) = self.place(self.stations.len()) else { return Ok(()) };
                 let station = self.stations.swap_remove(at);
                 let mut pollers = Vec::new();
-                // Usually with the queues of its completions.
+                // Usually gives away its completion queues as well.
                 if !self.rarely(4) {
                     while let Some(at) = self
                         .pollers
@@ -484,7 +486,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Opens a device once more, creates objects of every kind, and destroys them in random order.
+    /// Opens a device again, creates objects of every kind, and destroys them in random order.
     pub(super) fn open_and_close(&mut self) -> CaseResult {
         let Some(at) = self.place(self.world.devices.len()) else { return Ok(()) };
         let context = self.world.devices[at].open()?;

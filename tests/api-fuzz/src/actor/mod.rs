@@ -6,16 +6,16 @@
 //! | [`batch`] | batches that end by ring, abort, drop or `mem::forget` |
 //! | [`halves`] | halves of a queue pair in two threads, and halves of two queue pairs |
 //! | [`poll`] | polling, odd completions, checks of returned memory |
-//! | [`queues`] | changes of completion queues, objects missing on the devices |
+//! | [`queues`] | changes to completion queues, and objects that the devices lack |
 //! | [`placement`] | flushes and atomic writes |
 //! | [`raw_batch`] | raw batches of requests without local memory |
 //! | [`scopes`] | borrowed memory, and scopes that end with requests in flight |
 //! | [`shares`] | read-only memory, and the program's own memory |
-//! | [`srq`] | shared receive queues, and the order of their ends |
+//! | [`srq`] | shared receive queues, destroyed in different orders |
 //! | [`windows`] | windows bound, revoked, dropped and leaked while a peer writes |
-//! | [`xrc`] | domains, requests that name a shared receive queue, and the order of their ends |
-//! | [`connect`] | states of queue pairs |
-//! | [`life`] | creating, dropping, leaking, closing, swapping, exposing, the market |
+//! | [`xrc`] | domains, and requests to shared receive queues, destroyed in different orders |
+//! | [`connect`] | queue pair states |
+//! | [`life`] | creating, dropping, leaking, closing, swapping, exposing, trading between threads |
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -45,7 +45,7 @@ use super::memory::{Frozen, Held, Plain, Region, Target};
 use super::tally::{Kind, Tally};
 use super::world::{Number, Poller, Station, Stray, Thing, World};
 
-/// The numbers of objects kept by a thread.
+/// The maximum number of objects of each kind that a thread keeps.
 const STATIONS: usize = 14;
 const POLLERS: usize = 10;
 const HELD: usize = 48;
@@ -67,11 +67,11 @@ pub(super) struct Actor<'w> {
     regions: Vec<Region>,
     frozen: Vec<Frozen>,
     plain: Vec<Plain>,
-    /// Memory polled by this thread for queue pairs of other threads.
+    /// Memory that this thread polled and whose queue pairs other threads own.
     strays: Vec<Stray>,
     /// Unsignalled requests that did not return with a later one.
     left: Vec<Number>,
-    /// Address handles, each after the indices of its context and of the destination's context.
+    /// Address handles, each with the indices of its context and of the destination's context.
     ahs: Vec<(usize, usize, Ah)>,
     channels: Vec<(usize, CompChannel)>,
     /// The targets that all threads had published when this thread last read the list.
@@ -190,7 +190,7 @@ impl<'w> Actor<'w> {
         (len > 0).then(|| self.choices.below(len as u64) as usize)
     }
 
-    /// Takes the largest of a few held buffers of a context; creates a buffer if there is none.
+    /// Removes and returns the largest of a few held buffers from a context, or creates a buffer.
     fn take_held(&mut self, context: usize) -> CaseResult<Option<Held>> {
         let mut best: Option<usize> = None;
         for _ in 0..6 {
@@ -207,7 +207,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Keeps a buffer and drops a random one above the limit.
+    /// Keeps a buffer, and drops a random buffer if there are too many.
     fn keep(&mut self, held: Held) -> CaseResult {
         self.held.push(held);
         if self.held.len() > HELD
@@ -220,7 +220,7 @@ impl<'w> Actor<'w> {
         Ok(())
     }
 
-    /// Keeps read-only memory and drops a random share above the limit.
+    /// Keeps read-only memory, and drops a random share if there are too many.
     fn keep_frozen(&mut self, frozen: Frozen) -> CaseResult {
         frozen.check().map_err(Stop::Failed)?;
         self.frozen.push(frozen);
@@ -238,7 +238,7 @@ impl<'w> Actor<'w> {
         held.check().map_err(Stop::Failed)
     }
 
-    /// Checks a random object of the thread.
+    /// Checks a random object that the thread holds.
     fn check_one(&mut self) -> CaseResult {
         if let Some(at) = self.place(self.held.len()) {
             self.checked(&self.held[at])?;
@@ -266,7 +266,7 @@ impl<'w> Actor<'w> {
     }
 }
 
-/// Destroys objects in random order, after a check of their memory.
+/// Checks the memory of objects, and destroys them in random order.
 pub(super) fn end_of_all(mut things: Vec<Thing>, choices: &mut Choices, tally: &Tally) -> CaseResult {
     while !things.is_empty() {
         let at = choices.below(things.len() as u64) as usize;

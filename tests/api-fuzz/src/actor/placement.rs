@@ -50,12 +50,12 @@ impl Actor<'_> {
                 Err(_) if kind == Kind::RefusedOther => {}
                 Err(reason) => return fail(format_args!("a request without memory: {reason}")),
             }
-            // On a device without the operations, counts their rejection.
+            // A device without these operations rejects them, which counts as well.
             self.tally.add(kind);
         }
         let is_early = self.rarely(3);
         if is_early {
-            // With requests in flight: a byte not yet written must stay unchanged.
+            // Requests are still in flight: a byte not yet written must stay unchanged.
             let buf = exposed.unexpose()?;
             let before = buf.to_vec();
             for _ in 0..count {

@@ -13,10 +13,10 @@ use super::Actor;
 /// The top bit of request numbers assigned by the library.
 pub(super) const SAFE: u64 = 1 << 63;
 
-/// The `wr_id` of requests that are never posted.
+/// The `wr_id` of requests that are built but never posted.
 pub(super) const NEVER: u64 = 0x3bad_0dea_dbee_f5ed;
 
-/// The number of completions that a poller keeps copies of: of unused and of used ones each.
+/// The number of copied completions that a poller keeps, unused and used ones counted separately.
 const REMEMBERED: usize = 32;
 
 impl Actor<'_> {
@@ -30,7 +30,7 @@ impl Actor<'_> {
         if self.left.is_empty() {
             return Ok(());
         }
-        // Memory polled earlier is held by the polling thread.
+        // The thread that polled earlier holds the memory.
         self.collect()?;
         for number in std::mem::take(&mut self.left) {
             let owner = self.stations.iter().find(|one| one.posted.contains_key(&number));
@@ -92,8 +92,7 @@ impl Actor<'_> {
             self.tally.add_status(completion.status());
             let number = Number { wr_id: completion.wr_id(), ..key };
             match self.choices.below(40) {
-                // The memory stays in place and returns at the latest with the end of the queue
-                // pair.
+                // The memory stays in place and returns when the queue pair ends, or earlier.
                 0 => self.tally.add(Kind::Ignored),
                 1..4 => polled.push(completion.to_wc()),
                 _ => {
@@ -123,8 +122,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Passes completions to a queue that did not return them: made up, from other queues, or used
-    /// before.
+    /// Passes completions to a queue that did not return them: forged, from other queues, or
+    /// already used.
     fn reclaim_oddly(&mut self, poller: &mut Poller) -> CaseResult {
         let in_flight = self.place(self.stations.len()).and_then(|at| {
             let station = &self.stations[at];
@@ -144,7 +143,7 @@ impl Actor<'_> {
         ];
         for (kind, wc) in odd {
             let Some(wc) = wc else { continue };
-            // Another copy of this completion is still valid.
+            // Skips it, because another copy of this completion is still valid.
             if poller.polled.iter().any(|polled| polled.wr_id == wc.wr_id) {
                 continue;
             }
@@ -174,7 +173,7 @@ impl Actor<'_> {
             (Some(_), _) if number.wr_id & SAFE == 0 => {
                 fail(format_args!("memory returned for {number:?}, a request without any"))
             }
-            // Sometimes through another thread.
+            // Sometimes returns the memory through another thread instead.
             (Some(returned), Some(at)) if !self.rarely(40) => {
                 let left = self.accept(at, number, outcome, returned)?;
                 self.left.extend(left);
@@ -200,8 +199,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Gives away memory polled for other threads' queue pairs and collects memory that they polled
-    /// for this thread's.
+    /// Gives away memory polled for other threads' queue pairs, and collects memory that other
+    /// threads polled for this thread's queue pairs.
     pub(super) fn collect(&mut self) -> CaseResult {
         self.world.give_strays(&mut self.strays);
         let stations = &self.stations;
@@ -211,15 +210,15 @@ impl Actor<'_> {
             // The request may have been dropped together with another.
             if let Some(at) = self.stations.iter().position(|one| one.posted.contains_key(&number)) {
                 self.tally.add(Kind::Collected);
-                // A remaining request may be on its way from the thread that polled it.
+                // A request that remains may still be in transit from the thread that polled it.
                 let _ = self.accept(at, number, outcome, returned)?;
             }
         }
         Ok(())
     }
 
-    /// Checks the memory returned for a request of a station and keeps or drops it. Returns an
-    /// unsignalled request that did not return with it.
+    /// Checks the memory returned for a request on a station, then keeps or drops it. Returns the
+    /// number of an unsignalled request whose memory did not return with it.
     fn accept(
         &mut self,
         at: usize,
@@ -258,8 +257,7 @@ impl Actor<'_> {
         Ok(left)
     }
 
-    /// Takes some of the returned memory, and drops the rest, which is released and returns nowhere
-    /// else.
+    /// Takes some of the returned memory and drops the rest, which the library then releases.
     fn drop_half_way(&mut self, at: usize, number: Number, mut returned: Returned) -> CaseResult {
         let count = self.choices.below(3) as usize;
         let taken: Vec<Memory> = returned.by_ref().take(count).collect();
@@ -292,7 +290,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Accepts the memory returned by a queue pair's reset.
+    /// Accepts the memory that a queue pair returned when it was reset.
     pub(super) fn accept_forgotten(&mut self, station: &mut Station, memory: Vec<Memory>) -> CaseResult {
         let posted = std::mem::take(&mut station.posted);
         if station.qp.reset_ends_requests() {
@@ -306,8 +304,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Accepts the memory returned by a queue pair's destruction: everything in flight and some of
-    /// its [dropped](Station::dropped) requests.
+    /// Accepts the memory that a queue pair returned when it was destroyed: all memory in flight,
+    /// and the memory of some [dropped](Station::dropped) requests.
     pub(super) fn accept_dismantled(
         &mut self,
         mut posted: InFlight,
@@ -319,9 +317,8 @@ impl Actor<'_> {
         while let Some(first) = memory.peek() {
             let is_posted = posted.values().any(|one| one.begins_with(first));
             let posted = if is_posted { &mut posted } else { &mut dropped };
-            // Requests return one after the other, each with its pieces in order. Requests without
-            // pieces are invisible; shares of the same memory are distinguished by the pieces after
-            // them.
+            // Requests return one after another, each with its pieces in order. Requests without
+            // pieces leave no trace. The pieces that follow distinguish shares of the same memory.
             let fitting: Vec<Number> =
                 posted.iter().filter(|(_, one)| one.begins_with(first)).map(|(number, _)| *number).collect();
             let longest = fitting.iter().map(|number| posted[number].pieces.len()).max().unwrap_or(0);
@@ -349,7 +346,7 @@ impl Actor<'_> {
             }
         }
         posted.retain(|_, one| !one.pieces.is_empty());
-        // The rest was polled by other threads, which hold it.
+        // Other threads polled the rest and hold it.
         self.world.miss(posted);
         Ok(())
     }

@@ -18,7 +18,7 @@ use super::Actor;
 pub(super) enum Op {
     Send,
     SendImm(u32),
-    /// Sends through an address handle of the thread, if it has one.
+    /// Sends through an address handle that the thread owns, if there is one.
     UdSend {
         ah: usize,
         qp_num: u32,
@@ -55,7 +55,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Returns the kind to count the operation as.
+    /// Returns the kind under which the operation is counted.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Send => Kind::PostSend,
@@ -70,7 +70,7 @@ impl Op {
         }
     }
 
-    /// Returns the operation's use of its buffers.
+    /// Returns how the operation uses its buffers.
     pub(super) fn what(&self) -> What {
         match self {
             Self::Read { of, .. } => What::Read(of.clone()),
@@ -79,7 +79,7 @@ impl Op {
         }
     }
 
-    /// Returns the operation with the address handles it names.
+    /// Returns the operation with its address handle borrowed from `ahs`.
     pub(super) fn with<'a>(&self, ahs: &'a [(usize, usize, verbs::Ah)]) -> SendOp<'a> {
         let to = |ah: usize, qp_num, qkey| ahs.get(ah).map(|(_, _, ah)| ah.to(qp_num, qkey));
         match *self {
@@ -105,7 +105,7 @@ impl Op {
 }
 
 impl Actor<'_> {
-    /// Takes a station that may post, usually one without failed requests.
+    /// Removes and returns a station that can post, usually one without failed requests.
     pub(super) fn take_station(&mut self, wanted: impl Fn(&Station) -> bool) -> Option<Station> {
         let mut found = None;
         for _ in 0..4 {
@@ -139,7 +139,8 @@ impl Actor<'_> {
         self.send(station, memory, posted, &op, range, context)
     }
 
-    /// Prepares a buffer for an operation: writes a message to be sent, or leaves it to be written.
+    /// Prepares a buffer for an operation: writes a message to send, or leaves the contents to the
+    /// operation.
     pub(super) fn prepare(
         &mut self,
         station: &Station,
@@ -158,7 +159,7 @@ impl Actor<'_> {
         Ok((memory, Posted::one(what, piece)))
     }
 
-    /// Posts memory to the send queue, signalled or not, by its own type or as `Memory`.
+    /// Posts memory to the send queue, signalled or not, as its own type or as `Memory`.
     pub(super) fn send(
         &mut self,
         station: &mut Station,
@@ -232,7 +233,7 @@ impl Actor<'_> {
         self.posted(station, Kind::PostRecv, result, posted, is_odd, context)
     }
 
-    /// Posts several pieces as one request.
+    /// Posts several pieces of memory as one request.
     pub(super) fn post_several(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.can_recv()) else { return Ok(()) };
         let result = self.post_several_on(&mut station);
@@ -269,7 +270,7 @@ impl Actor<'_> {
         let (mut memory, mut pieces) = (Vec::new(), Vec::new());
         for held in taken {
             let whole = 0..held.len();
-            // Pieces after the first may be read-only if the request only reads them.
+            // Pieces after the first may be read-only if the request only reads from them.
             let (one, piece) = if matches!(what, What::Out) && !memory.is_empty() && self.rarely(4) {
                 held.freeze().share(whole)
             } else {
@@ -289,8 +290,7 @@ impl Actor<'_> {
         self.posted(station, kind, result, posted, false, context)
     }
 
-    /// Records posted memory, or keeps rejected memory, and checks that the outcome is the right
-    /// one.
+    /// Records posted memory, or keeps rejected memory, and checks that the outcome is correct.
     pub(super) fn posted(
         &mut self,
         station: &mut Station,
@@ -376,8 +376,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Returns the context whose buffers go into a station: the station's own, except for odd
-    /// calls.
+    /// Returns the index of the context whose buffers are posted to a station: the station's own
+    /// context, except in odd calls.
     pub(super) fn buffer_context(&mut self, station: &Station) -> usize {
         if self.rarely(40) {
             self.choices.below(self.world.contexts.len() as u64) as usize
@@ -429,7 +429,7 @@ impl Actor<'_> {
                 if which == 2 { Op::Write { addr, rkey } } else { Op::WriteImm { addr, rkey } }
             }
             4 => {
-                // Memory with known contents is short.
+                // Reads a short range, because exposed memory with known contents is short.
                 if !self.rarely(4) {
                     range = self.range_of(len, 700);
                 }
@@ -470,8 +470,8 @@ impl Actor<'_> {
         (op, range)
     }
 
-    /// Returns remote memory for `size` bytes: usually memory exposed by a peer for this access,
-    /// else anything.
+    /// Returns remote memory for `size` bytes: usually memory that a peer exposed with this access,
+    /// and sometimes an arbitrary address and key.
     fn aim(
         &mut self,
         station: &Station,
@@ -479,7 +479,7 @@ impl Actor<'_> {
         size: usize,
     ) -> (u64, u32, Option<(Arc<Target>, u64)>) {
         if self.rarely(200) {
-            // The program's own memory, which was never exposed, under its local key.
+            // The program's own memory, which was never exposed, with its local key.
             if let Some(at) = self.place(self.held.len()) {
                 return (self.held[at].buf.addr(), self.held[at].buf.lkey(), None);
             }
@@ -502,7 +502,7 @@ impl Actor<'_> {
             target.remote.rkey
         };
         let addr = target.remote.addr + offset;
-        // The contents are known only for a read inside this very region.
+        // The contents are known only for a read inside this region.
         let known = rkey == target.remote.rkey && offset as usize + size <= target.remote.length as usize;
         (addr, rkey, known.then_some((target, offset)))
     }
@@ -545,13 +545,13 @@ impl Actor<'_> {
         }
     }
 
-    /// Returns the index of an address handle of the station's context.
+    /// Returns the index of an address handle in the station's context.
     fn ah_for(&mut self, station: &Station) -> usize {
         let to = self.choices.below(self.world.contexts.len() as u64) as usize;
         if self.rarely(20)
             && let Some(at) = self.place(self.ahs.len())
         {
-            // Any handle, even of another device.
+            // Any handle, even one from another device.
             return at;
         }
         if let Some(at) =
@@ -576,7 +576,7 @@ fn access_of(which: u64) -> RemoteAccess {
 }
 
 impl Station {
-    /// Returns the use of a receive's buffers on this station.
+    /// Returns how a receive on this station uses its buffers.
     pub(super) fn recv(&self) -> What {
         let qp_type = self.qp.qp_type();
         let from = (qp_type == QpType::RC).then_some(self.peer).flatten().and_then(|(_, number)| number);
@@ -584,7 +584,7 @@ impl Station {
     }
 }
 
-/// Returns the result of a post with its memory as [`Memory`], whatever its type.
+/// Converts the memory in a post's result to [`Memory`], whatever its type.
 pub(super) fn into_any<M: Into<Memory>>(result: Result<u64, NotPosted<M>>) -> Posting {
     result.map_err(|NotPosted { returned, reason }| NotPosted {
         returned: returned.map(|memory| vec![memory.into()]),

@@ -1,5 +1,5 @@
-//! Completion queues enlarged, armed and moderated under traffic, and objects missing on the
-//! devices.
+//! Completion queues that are enlarged, armed and moderated under traffic, and objects that the
+//! devices lack.
 #![forbid(unsafe_code)]
 
 use verbs::{
@@ -13,7 +13,7 @@ use super::super::tally::Kind;
 use super::super::world::PORT;
 use super::Actor;
 
-/// The maximum size for enlarging completion queues. They are never made smaller, because an
+/// The size up to which completion queues are enlarged. They are never made smaller, because an
 /// overrun loses completions.
 const MOST: u32 = 4000;
 
@@ -28,7 +28,7 @@ impl Actor<'_> {
             0 if cq.cqe() < MOST => {
                 let wanted = cq.cqe() + more;
                 match cq.resize(wanted) {
-                    // The device marks the end of the queue by an entry.
+                    // A full ConnectX queue has no entry left for the mark of its end.
                     Err(error) if error.errno == Errno::BUSY && is_mlx5 => return Ok(()),
                     resized => resized?,
                 }
@@ -50,7 +50,7 @@ impl Actor<'_> {
                 self.tally.add(Kind::CqArm);
             }
             _ => {
-                // rxe has no moderation.
+                // rxe does not support moderation.
                 drop(cq.modify(CqModeration { cq_count: more as u16, cq_period: 50 }));
                 self.tally.add(Kind::CqModerate);
             }
@@ -58,7 +58,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Requests an object missing on rxe and soft devices. Its parents can be closed afterwards.
+    /// Tries to create an object that rxe and soft devices lack. Its parents can be closed
+    /// afterwards.
     pub(super) fn lacking(&mut self) -> CaseResult {
         let at = self.choices.below(self.world.contexts.len() as u64) as usize;
         let (context, pd) = (&self.world.contexts[at], &self.world.pds[at]);
@@ -78,7 +79,7 @@ impl Actor<'_> {
         };
         match refused {
             Some(error) if error.errno == Errno::OPNOTSUPP => {}
-            // ConnectX has some of them and rejects an empty table with `EINVAL`.
+            // ConnectX supports some of these objects and rejects an empty table with `EINVAL`.
             None if is_mlx5 => {}
             Some(error) if is_mlx5 && error.errno == Errno::INVAL => {}
             refused => return fail(format_args!("an object that the device lacks: {refused:?}")),

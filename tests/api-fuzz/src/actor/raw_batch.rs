@@ -25,7 +25,7 @@ struct Job {
     is_split: bool,
 }
 
-/// The end of a batch.
+/// The way a batch ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Complete,

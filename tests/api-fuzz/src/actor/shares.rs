@@ -34,7 +34,7 @@ impl Actor<'_> {
             op = Op::Send;
         }
         let is_message = matches!(op, Op::Send | Op::SendImm(_) | Op::UdSend { .. } | Op::UdSendImm { .. });
-        // A message is posted as a whole: the receiver checks bytes written before the freeze.
+        // A message is always posted whole: the receiver checks bytes written before the freeze.
         if is_message && !is_recv && !frozen.is_message() {
             self.frozen.push(frozen);
             return Ok(());
@@ -113,7 +113,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Writes a message that any station may send. A short one has no sender.
+    /// Writes a message that any station may send. A short message names no sender.
     fn write_message(&mut self, held: &mut Held) {
         let (seed, len) = (self.choices.any(), held.len());
         held.write(0, &message(ANYBODY, seed, len));
@@ -135,7 +135,8 @@ impl Actor<'_> {
                     matches!(op, Op::Send | Op::SendImm(_) | Op::UdSend { .. } | Op::UdSendImm { .. });
                 let resolved = resolve(range, len);
                 let posts = if is_message {
-                    // Peers could change a message in flight, and its receiver would report that.
+                    // Where peers can write, they could change a message in flight, which its
+                    // receiver would report.
                     match &resolved {
                         Some(range) if region.takes_message() => {
                             let seed = self.choices.any();
@@ -171,7 +172,7 @@ impl Actor<'_> {
         result
     }
 
-    /// Registers the program's memory and takes it back.
+    /// Registers or deregisters the program's memory.
     pub(super) fn change_plain(&mut self) -> CaseResult {
         match self.choices.below(4) {
             0 => {
@@ -190,7 +191,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Takes back the program's memory behind a buffer.
+    /// Deregisters the program's memory behind a buffer.
     fn unregister(&mut self, held: Held) -> CaseResult {
         self.checked(&held)?;
         match held.into_plain() {
@@ -206,8 +207,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Keeps a buffer of registered memory, or takes the memory back at once, because most buffers
-    /// should be of other memory.
+    /// Keeps a buffer of registered memory, or deregisters the memory at once, so that most held
+    /// buffers are of other kinds.
     fn keep_registered(&mut self, held: Held) -> CaseResult {
         if self.rarely(4) { self.unregister(held) } else { self.keep(held) }
     }
@@ -256,7 +257,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Keeps the program's memory and drops a random piece above the limit.
+    /// Keeps the program's memory, and drops a random piece if there are too many.
     pub(super) fn keep_plain(&mut self, plain: Plain) -> CaseResult {
         plain.check().map_err(Stop::Failed)?;
         self.plain.push(plain);

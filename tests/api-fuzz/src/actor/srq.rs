@@ -1,4 +1,4 @@
-//! Shared receive queues. Every receive returns once, with a message of a queue pair or unused.
+//! Shared receive queues. Every receive returns exactly once, with a message or unused.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -19,14 +19,14 @@ use super::Actor;
 const NONE: SendFlags = SendFlags::empty();
 const LEN: usize = 200;
 
-/// The capacity for receives.
+/// The number of receives that a shared receive queue can hold.
 const DEPTH: u32 = 8;
 
-/// A time limit beyond the time of a message on a busy machine, under a sanitizer, in an emulated
-/// guest.
+/// A time limit that no message exceeds, even on a busy machine, under a sanitizer or in an
+/// emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Pairs of queue pairs with a shared receive queue, with the program's records.
+/// Connected queue pairs, their shared receive queue, and the program's records.
 struct Shared {
     pd: Pd,
     srq: Srq,
@@ -62,7 +62,7 @@ impl Actor<'_> {
                     let is_fixed = self.world.contexts[0].provider_name() == "mlx5";
                     let attr = SrqAttr { max_wr, ..SrqAttr::default() };
                     match shared.srq.modify(&attr, SrqAttrMask::MAX_WR) {
-                        // ConnectX cannot change the size.
+                        // ConnectX cannot resize a shared receive queue.
                         Err(error) if error.errno == Errno::INVAL && is_fixed => {}
                         changed => changed?,
                     }
@@ -98,7 +98,7 @@ impl Actor<'_> {
         Ok(Shared { pd, srq, senders, receivers, send_cq, recv_cq, posted, sent })
     }
 
-    /// Posts one or several receives, as far as there is room.
+    /// Posts one or several receives, as many as fit.
     fn post_shared(&mut self, shared: &mut Shared) -> CaseResult {
         let room = || -> CaseResult<Buf> { Ok(shared.pd.alloc_buf(LEN)?) };
         let count = if self.choices.below(2) == 0 { 1 } else { 2 + self.choices.below(3) };
@@ -125,7 +125,7 @@ impl Actor<'_> {
         let Shared { srq, senders, receivers, mut recv_cq, mut posted, .. } = shared;
         match self.choices.below(4) {
             0 => {
-                // The queue lives until its queue pairs are gone, then drops its receives.
+                // The queue lives until its queue pairs are gone, and then drops its receives.
                 drop(srq);
                 drop((receivers, senders));
                 self.tally.add(Kind::SrqDrop);
@@ -159,7 +159,7 @@ impl Actor<'_> {
     }
 }
 
-/// Reclaims the completed receives, and those left in the queue, whose queue pairs are gone.
+/// Reclaims the completed receives and, because the queue pairs are gone, those still in the queue.
 pub(super) fn reclaim_all(srq: Srq, cq: &mut Cq, posted: &mut HashSet<u64>) -> CaseResult {
     while let Some(completed) = cq.poll_one() {
         if let Ok(buf) = completed.into_buf() {
@@ -190,7 +190,7 @@ impl Shared {
         buf.copy_from_slice(&filled(seed, LEN));
         self.senders[from].post_send_buf(SendOp::Send, NONE, buf, ..)?;
         self.sent.push(seed);
-        // Polls the send as well, so the send queue is never full.
+        // Also polls for the send's completion, so that the send queue never fills up.
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Some(completed) = self.send_cq.poll_one() {

@@ -1,7 +1,7 @@
-//! Windows: access granted by a queue pair to its peer and revoked while the peer writes.
+//! Memory windows: access that a queue pair grants to its peer and revoked while the peer writes.
 //!
-//! The peer writes with a key while it is valid, and afterwards. Once the program has the memory as
-//! plain bytes, none of them may change.
+//! The peer writes with a key while it is valid and after that. Once the program has the memory
+//! back as plain bytes, no byte may change.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -22,16 +22,16 @@ use Ending::{ByPeer, Close, Drop, Forget, QueuePair, Revoke};
 const NONE: SendFlags = SendFlags::empty();
 const LEN: usize = 256;
 
-/// A time limit beyond the time of a request on a busy machine, under a sanitizer, in an emulated
-/// guest.
+/// A time limit that no request exceeds, even on a busy machine, under a sanitizer or in an
+/// emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The end of a binding.
+/// The way a binding ends.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
-    /// Revoked by a request of this side.
+    /// Revoked by a request from this side.
     Revoke,
-    /// Invalidated by a message of the peer.
+    /// Invalidated by a message from the peer.
     ByPeer,
     Close,
     Drop,
@@ -40,7 +40,7 @@ enum Ending {
     QueuePair,
 }
 
-/// A queue pair and the completion queue of its sends and receives.
+/// A queue pair and the completion queue for its sends and receives.
 pub(super) struct End {
     pub(super) qp: Qp<Rts>,
     pub(super) cq: Cq,
@@ -64,7 +64,8 @@ impl Actor<'_> {
         let mut window = match pd.alloc_window(mw_type) {
             Ok(window) => window,
             Err(error) if error.errno == Errno::OPNOTSUPP => {
-                // Counts all kinds, so that rounds on a kernel without windows do not fail.
+                // Counts all kinds as reached, so that rounds do not fail on a kernel without
+                // windows.
                 for kind in [Kind::WindowBind, Kind::WindowRevoke, Kind::WindowByPeer, Kind::WindowEnd] {
                     self.tally.add(kind);
                 }
@@ -82,7 +83,7 @@ impl Actor<'_> {
             if memory.bytes_mut().is_ok() {
                 return fail("the memory is plain while a window is bound to it");
             }
-            // Some writes arrive before the end of the binding, others during it.
+            // Some writes arrive before the binding ends, others while it ends.
             for _ in 0..self.choices.below(6) {
                 peer.write(remote, self.choices.any())?;
             }
@@ -170,7 +171,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Waits for all requests, which may fail.
+    /// Waits for all requests to complete. They may fail.
     fn settle(&mut self) -> CaseResult {
         for _ in 0..core::mem::take(&mut self.in_flight) {
             let status = next(&mut self.end.cq)?.status;
@@ -223,7 +224,7 @@ pub(super) fn next(cq: &mut Cq) -> CaseResult<Completed> {
     }
 }
 
-/// Polls for a window's successful request, then returns the window.
+/// Waits for a successful request on a window and returns the window.
 fn returned(cq: &mut Cq) -> CaseResult<Window> {
     Ok(next(cq)?.ok()?.into_window()?)
 }

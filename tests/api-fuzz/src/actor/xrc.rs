@@ -1,6 +1,6 @@
-//! XRC: requests that name a shared receive queue of their target's domain. Domains, queues,
-//! initiators and targets end in any order. Every receive returns once, with a message sent to its
-//! queue or unused.
+//! XRC: requests that name a shared receive queue in their target's domain. Domains, queues,
+//! initiators and targets end in any order. Every receive returns exactly once, with a message sent
+//! to its queue or unused.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -23,11 +23,11 @@ use super::{Actor, windows};
 const NONE: SendFlags = SendFlags::empty();
 const LEN: usize = 200;
 
-/// The capacity of a shared queue.
+/// The number of receives that a shared queue can hold.
 const DEPTH: u32 = 6;
 
-/// A time limit beyond the time of any message on a busy machine, under a sanitizer, in an emulated
-/// guest.
+/// A time limit that no message exceeds, even on a busy machine, under a sanitizer or in an
+/// emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The kinds of calls that a device without XRC cannot reach.
@@ -45,9 +45,9 @@ const KINDS: [Kind; 9] = [
 
 /// A domain with its objects and the initiators that send to its targets.
 struct Domain {
-    /// The initiators' domain, in their context.
+    /// The initiators' protection domain, in their context.
     from: Pd,
-    /// The shared queues' domain, in their context.
+    /// The shared queues' protection domain, in their context.
     pd: Pd,
     xrcd: Xrcd,
     queues: Vec<Queue>,
@@ -73,7 +73,7 @@ struct Pair {
 }
 
 impl Actor<'_> {
-    /// Sends to shared receive queues by their numbers and destroys everything in a random order.
+    /// Sends to shared receive queues by number and destroys everything in a random order.
     pub(super) fn domains(&mut self) -> CaseResult {
         let contexts = self.world.contexts.len() as u64;
         let (from, to) = (self.choices.below(contexts) as usize, self.choices.below(contexts) as usize);
@@ -142,7 +142,7 @@ impl Actor<'_> {
         self.end_domain(domain)
     }
 
-    /// Returns an initiator of one context and a target of the domain, connected to each other.
+    /// Returns an initiator in one context and a target in the domain, connected to each other.
     fn make_pair(&mut self, domain: &Domain, [from, to]: [usize; 2]) -> CaseResult<Pair> {
         let cq = self.world.contexts[from].create_cq(&CqInit::new(32))?;
         let initiator = domain.from.create_qp(&QpInit::new(QpType::XRC_SEND, &cq))?;
@@ -159,7 +159,7 @@ impl Actor<'_> {
         Ok(Pair { initiator, cq, target })
     }
 
-    /// Destroys everything. If the queues are destroyed one by one, each receive must return once.
+    /// Destroys everything. Queues that are dismantled must return each receive exactly once.
     fn end_domain(&mut self, domain: Domain) -> CaseResult {
         let Domain { xrcd, queues, pairs, .. } = domain;
         match self.choices.below(4) {
@@ -189,7 +189,7 @@ impl Actor<'_> {
                 self.tally.add(Kind::XrcDrop);
                 return Ok(());
             }
-            // The queues end while initiators could still name them.
+            // The queues end while initiators can still name them.
             2 => self.end_queues(queues)?,
             _ => {
                 drop(pairs);
@@ -221,13 +221,13 @@ impl Domain {
         Ok(())
     }
 
-    /// Sends a message to a shared queue, which has a receive for it.
+    /// Sends a message to a shared queue, which must have a receive posted.
     fn send(&mut self, pair: usize, queue: usize, seed: u64, is_inline: bool) -> CaseResult {
         let (pair, queue) = (&mut self.pairs[pair], &mut self.queues[queue]);
         let op = SendOp::Xrc { remote_srqn: queue.number, op: &SendOp::Send };
         if is_inline {
             let bytes = filled(seed, 16);
-            // A queue without room for inline data rejects it.
+            // A queue pair without space for inline data rejects it.
             if pair.initiator.post_send_inline(1, op, SendFlags::SIGNALED, &bytes).is_err() {
                 return Ok(());
             }
@@ -259,7 +259,7 @@ impl Domain {
         holds(&exposed.unexpose()?, seed)
     }
 
-    /// Names a shared queue of another domain, which breaks the initiator's connection.
+    /// Sends to a shared queue in another domain, which breaks the initiator's connection.
     fn name_no_queue(&self, pair: Pair) -> CaseResult {
         let Pair { mut initiator, mut cq, target } = pair;
         let other = self.pd.context().open_xrcd(&XrcdInit::default())?;
@@ -282,7 +282,7 @@ impl Domain {
 }
 
 impl Queue {
-    /// Posts a receive if there is room.
+    /// Posts a receive if the queue has space.
     fn post(&mut self, pd: &Pd, actor: &Actor<'_>) -> CaseResult {
         let buf = pd.alloc_buf(LEN)?;
         let addr = buf.addr();

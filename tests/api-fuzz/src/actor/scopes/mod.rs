@@ -31,8 +31,8 @@ const BOXES: usize = 8;
 const LEN: usize = 96;
 const GAP: usize = 32;
 
-/// A time limit beyond the time of a message on a busy machine, under a sanitizer, in an emulated
-/// guest.
+/// A time limit that no message exceeds, even on a busy machine, under a sanitizer or in an
+/// emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The way the closure of a scope ends.
@@ -42,14 +42,14 @@ enum Leave {
     Done,
     /// With requests in flight.
     Early,
-    /// With requests in flight, by a panic.
+    /// By a panic, with requests in flight.
     Panic,
 }
 
 /// The payload of the panics.
 struct Thrown;
 
-/// The queue pairs after a scope.
+/// The queue pairs that a scope returns.
 type Back = [Option<Qp<Rts>>; 2];
 
 /// The state inside a scope.
@@ -162,7 +162,7 @@ impl Actor<'_> {
             }
             self.tally.add(Kind::ScopeEscape);
         }
-        // Messages and retries of the other end are still on their way.
+        // Messages and retries from the other end may still arrive.
         for cq in cqs {
             while cq.poll_one().is_some() {}
         }
@@ -263,7 +263,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         Ok(())
     }
 
-    /// Takes one of the program's buffers, which must be unchanged.
+    /// Removes and returns one of the program's buffers, which must be unchanged.
     fn take(&mut self) -> CaseResult<Option<ScopedBuf<'scope>>> {
         let Some(at) = self.actor.place(self.bufs.len()) else { return Ok(None) };
         let buf = self.bufs.swap_remove(at);
@@ -288,7 +288,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         Ok(())
     }
 
-    /// Sends the beginning of the bytes used by all messages here.
+    /// Sends the first bytes of the data that all messages in the scope share.
     fn send(&mut self, side: usize, is_signaled: bool) -> CaseResult {
         let len = 1 + self.actor.choices.below(LEN as u64 / 2 - 1) as usize;
         let is_queued = if side >= self.qps.len() {
@@ -340,7 +340,8 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         self.record.update(&self.bufs[at]);
     }
 
-    /// Records a request, or keeps its buffer; returns whether it was posted.
+    /// Records a posted request, or keeps the buffer of a rejected one; returns whether it was
+    /// posted.
     fn posted(
         &mut self,
         side: usize,
@@ -391,7 +392,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         Ok(())
     }
 
-    /// Uses the memory of a completion, usually by reclaiming it.
+    /// Uses the memory of a completion, usually by reclaiming it in the scope.
     fn take_back(
         &mut self,
         side: usize,
@@ -444,7 +445,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
                     let at = self.record.at(&buf);
                     let part = writes.start - at..writes.end - at;
                     let (start, room) = (part.start, part.len());
-                    // A read has the length of its request.
+                    // A read completes with the length that its request named.
                     let len = if byte_len == 0 { room } else { (byte_len as usize).min(room) };
                     let written = if is_success { start..start + len } else { part };
                     self.record.accept(&buf, &written);
@@ -461,7 +462,7 @@ impl<'scope> Inside<'_, '_, 'scope, '_> {
         }
     }
 
-    /// Waits for the end of every request.
+    /// Waits until every request has ended.
     fn finish(&mut self) -> CaseResult {
         let deadline = Instant::now() + PATIENCE;
         while !self.record.is_broken && !self.record.is_idle() {
@@ -494,7 +495,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Returns whether a new scope reclaims the memory, which it must not.
+/// Returns whether a new scope reclaims the memory. It must not.
 fn is_of_another(pd: &Pd, memory: Returned) -> bool {
     pd.scope(Vec::<Qp<Rts>>::new(), |scope, _| scope.reclaim(memory).is_some()).0
 }

@@ -14,11 +14,11 @@ pub(super) struct Record {
     /// The address of the memory.
     start: usize,
     expected: Vec<u8>,
-    /// Requests to complete, by the end of the connection and the `wr_id`.
+    /// Unfinished requests, keyed by the end of the connection and the `wr_id`.
     pub(super) entries: HashMap<(usize, u64), Entry>,
     /// Parts written by a device and not yet seen by the program.
     pub(super) unseen: Vec<Range<usize>>,
-    /// The number of tokens counted by each end.
+    /// The number of tokens that each end holds.
     pub(super) tokens: [usize; 2],
     /// The unsignalled requests of each end since its last signalled one.
     pub(super) unsignaled: [usize; 2],
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     /// The part of the borrowed memory written by the device.
     pub(super) writes: Option<Range<usize>>,
     pub(super) is_writable: bool,
-    /// The unsignalled requests before it, whose memory returns with this one's.
+    /// The number of unsignalled requests before it, whose memory returns together with its memory.
     pub(super) chained: usize,
 }
 
@@ -56,7 +56,7 @@ impl Record {
         buf.as_ptr().addr() - self.start
     }
 
-    /// Returns the range of a part of a buffer in the borrowed memory.
+    /// Returns the position of a part of a buffer within the borrowed memory.
     pub(super) fn part(&self, buf: &ScopedBuf<'_>, part: &Range<usize>) -> Range<usize> {
         let at = self.at(buf);
         at + part.start..at + part.end
@@ -68,12 +68,12 @@ impl Record {
         if buf[..] == self.expected[at..at + buf.len()] { Ok(()) } else { fail("a borrowed buffer changed") }
     }
 
-    /// Accepts all bytes of a buffer.
+    /// Records all bytes of a buffer as expected.
     pub(super) fn update(&mut self, buf: &ScopedBuf<'_>) {
         self.accept(buf, &(0..buf.len()));
     }
 
-    /// Accepts the bytes of a part of a buffer.
+    /// Records the bytes in a part of a buffer as expected.
     pub(super) fn accept(&mut self, buf: &ScopedBuf<'_>, part: &Range<usize>) {
         let place = self.part(buf, part);
         self.expected[place].copy_from_slice(&buf[part.clone()]);
@@ -111,7 +111,7 @@ impl Record {
         Ok(())
     }
 
-    /// Fails if a byte has changed that no request of the scope was to write.
+    /// Fails if a byte changed that no request in the scope writes.
     pub(super) fn check_after(&self, room: &[u8]) -> CaseResult {
         let mut may = vec![false; room.len()];
         let written = self.entries.values().filter_map(|entry| entry.writes.as_ref());
