@@ -1,13 +1,13 @@
 //! Calls with odd arguments: `c-abi/tests/c/arguments.c`. The program prints a line for each call.
-//! Two libraries or devices must print the same lines, except for decided differences.
+//! Two libraries, or two devices, must print the same lines, apart from the decided differences.
 //!
 //! | compared | where |
 //! |---|---|
-//! | rdma-core's library with this project's, on one device | guests, on rxe and ConnectX |
+//! | rdma-core's library with this project's, on one device | the guests with rxe and ConnectX |
 //! | rdma-core's library with [its output](Recorded) on Linux 6.1 | the same guests |
-//! | soft devices with the recorded output of rdma-core's library | `tests/programs` of c-abi |
+//! | soft devices with the recorded output of rdma-core's library | `tests/programs` in c-abi |
 //!
-//! [`ROWS`] are the decided differences, which `docs/c-abi.md` lists too.
+//! [`ROWS`] lists the decided differences, as does `docs/c-abi.md`.
 
 use core::fmt;
 use std::process::Command;
@@ -35,7 +35,7 @@ const WITH_ERRNO: &str = "EINVAL or EOPNOTSUPP";
 /// A kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The kernel's rxe.
+    /// The kernel's rxe driver.
     Rxe,
     /// ConnectX.
     ConnectX,
@@ -53,12 +53,12 @@ impl fmt::Display for Device {
     }
 }
 
-/// A decided difference.
+/// A difference that was decided on.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Prefixes of the calls' lines.
+    /// The prefixes of the lines for the calls.
     pub calls: &'static [&'static str],
-    /// The devices with the difference.
+    /// The devices that show the difference.
     pub devices: &'static [Device],
     /// The prefix of rdma-core's result.
     pub theirs: &'static str,
@@ -66,7 +66,7 @@ pub struct Row {
     pub ours: &'static str,
     /// The call as shown in the document.
     pub shown: &'static str,
-    /// The reason.
+    /// The reason for the difference.
     pub reason: &'static str,
 }
 
@@ -177,7 +177,7 @@ impl Row {
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let devices: Vec<_> = self.devices.iter().map(ToString::to_string).collect();
-        // The reason states the resulting values of the queue pair.
+        // Of an error, the table shows only the errno.
         let result = |text: &'static str| match text {
             NO_ERRNO => "no errno".to_owned(),
             WITH_ERRNO => "`EINVAL` or `EOPNOTSUPP`".to_owned(),
@@ -189,7 +189,7 @@ impl Row {
     }
 }
 
-/// A call whose results differ between the two libraries.
+/// A call with different results in the two libraries.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference<'a> {
     /// The call.
@@ -207,13 +207,13 @@ impl fmt::Display for Difference<'_> {
     }
 }
 
-/// Returns the calls of an output with their results.
+/// Returns the calls in an output with their results.
 pub fn calls(output: &str) -> impl Iterator<Item = (&str, &str)> {
     output.lines().filter_map(|line| line.split_once(": "))
 }
 
-/// Returns the differences between two outputs of the program. A call missing from an output has an
-/// empty result there.
+/// Returns the differences between two outputs of the program. A call that is missing from an
+/// output has an empty result there.
 #[must_use]
 pub fn differences<'a>(theirs: &'a str, ours: &'a str) -> Vec<Difference<'a>> {
     let of = |output: &'a str, call| calls(output).find(|(other, _)| *other == call);
@@ -248,14 +248,14 @@ impl Recorded {
         })
     }
 
-    /// Returns the result on a device of the kernel.
+    /// Returns the result recorded on rxe or ConnectX; `None` for a soft device.
     #[must_use]
     pub fn on(&self, device: Device) -> Option<&'static str> {
         if device == Device::ConnectX { self.connectx } else { self.rxe }
     }
 }
 
-/// Returns the results of a soft device that match neither rxe nor ConnectX. Values of a queue pair
+/// Returns the soft device's results that match neither rxe nor ConnectX. Results of `modify_qp`
 /// must match ConnectX.
 #[must_use]
 pub fn of_no_device(output: &str) -> Vec<Difference<'_>> {
@@ -275,17 +275,17 @@ pub fn of_no_device(output: &str) -> Vec<Difference<'_>> {
     found
 }
 
-/// Returns the differences not explained by any row.
+/// Returns the differences that no row explains.
 #[must_use]
 pub fn undecided<'a>(device: Device, all: &[Difference<'a>]) -> Vec<Difference<'a>> {
     all.iter().filter(|one| !ROWS.iter().any(|row| row.explains(device, one))).copied().collect()
 }
 
 /// Runs the program with both libraries and compares their outputs. On Linux 6.1 it also compares
-/// the output of rdma-core's library with the recorded one, if there is a record for the device.
+/// the output of rdma-core's library with the recorded output, if the device has one.
 ///
 /// # Errors
-/// A skip if a library is missing; a failure that lists the undecided differences.
+/// A skip if a library is missing; a failure with the list of undecided differences.
 pub fn same_on_both_libraries(device: Device, name: &str, is_recorded: bool) -> CaseResult {
     let program = compiled(&PROGRAM)?;
     let output = |maker: Maker| -> CaseResult<String> {

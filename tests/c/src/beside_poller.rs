@@ -1,8 +1,7 @@
-//! Ends a queue pair beside a poller: `tests/c/differential/beside_poller.c`. The program resets
-//! and destroys a queue pair while a poller holds the lock of its completion queue.
+//! Ends a queue pair while another thread polls: `tests/c/differential/beside_poller.c`. The
+//! program resets and destroys a queue pair while a poller holds the lock of its completion queue.
 //!
-//! rdma-core's driver for rxe takes no such lock. libmlx5 takes it, so the program would hang
-//! there.
+//! rdma-core's rxe driver takes no such lock. libmlx5 does, so the program would hang there.
 
 use std::process::Command;
 

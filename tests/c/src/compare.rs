@@ -1,16 +1,17 @@
-//! Comparison of our tools' output with rdma-core's: byte for byte, except for intended
-//! differences.
+//! Compares the output of our tools with that of rdma-core's tools: byte for byte, apart from
+//! intended differences.
 //!
-//! | our tools may | where |
+//! | difference allowed in our tools | where |
 //! |---|---|
-//! | add a reason, on lines that begin with the tool's name | standard error, after a message |
-//! | print texts of a newer rdma-core | [`REWORDED`], and flags unnamed in the older one |
-//! | print other numbers of queue pairs and packets | addresses |
+//! | an added reason, on a line that begins with the tool's name | standard error, after a message
+//! |
+//! | texts from a newer rdma-core | [`REWORDED`], and flags that the older version cannot name |
+//! | other queue pair numbers and packet sequence numbers | addresses |
 
 use verbs_harness::process::Finished;
 use verbs_harness::runner::{CaseResult, fail};
 
-/// Texts changed in rdma-core since version 44, which Debian 12 has: old, new.
+/// Texts that have changed in rdma-core since version 44, which Debian 12 has: old, new.
 const REWORDED: &[(&str, &str)] = &[
     (
         "use IB device <dev> (default first device found)\n  -i, --ib-port=<port>   use port <port> of IB device (default all",
@@ -24,7 +25,7 @@ const REWORDED: &[(&str, &str)] = &[
     // The tools now share a function.
     ("cmatose: getaddrinfo error: ", "rdma_getaddrinfo error: "),
     ("udaddy: getaddrinfo error: ", "rdma_getaddrinfo error: "),
-    // cmtime has become another program.
+    // cmtime has since been replaced by another program.
     (
         "\t[-s server_address]\n\t[-b bind_address]\n\t[-c connections]\n\t[-p port_number]\n\t[-r retries]\n\
          \t[-t timeout_ms]\n",
@@ -34,7 +35,7 @@ const REWORDED: &[(&str, &str)] = &[
          \t[-p oob_port]\n\t[-q base_qpn]\n\t[-r retries]\n\
          \t[-S] run socket baseline test, 2 peers only\n\t[-t timeout_ms]\n",
     ),
-    // The default of ibv_xsrq_pingpong was 1024 before, too.
+    // The default of ibv_xsrq_pingpong was already 1024.
     ("path MTU (default 2048)\n  -c, --clients=<n>", "path MTU (default 1024)\n  -c, --clients=<n>"),
 ];
 
@@ -74,7 +75,7 @@ pub fn same_but_for_reasons(tool: &str, ours: &str, theirs: &str) -> CaseResult 
     }
 }
 
-/// Compares two texts.
+/// Compares two texts line by line.
 ///
 /// # Errors
 /// The first line that differs.
@@ -89,11 +90,12 @@ pub fn same_lines(what: &str, ours: &str, theirs: &str) -> CaseResult {
     }
 }
 
-/// Names of flags added to rdma-core after version 44, the oldest version compared with.
+/// Names of flags added to rdma-core after version 44, the oldest version that the tests compare
+/// with.
 const NEWER_FLAGS: &[&str] = &["SUPPORT_FLUSH", "SUPPORT_ATOMIC_WRITE"];
 
-/// Compares the output of `ibv_devinfo -v`. Where rdma-core reports flags unknown to its version,
-/// ours must print their [names](NEWER_FLAGS) from a newer rdma-core.
+/// Compares the output of `ibv_devinfo -v`. For flags that this rdma-core cannot name, ours must
+/// print the [names](NEWER_FLAGS) from a newer rdma-core.
 ///
 /// # Errors
 /// The first line that differs.
@@ -102,7 +104,7 @@ pub fn same_but_for_flag_names(ours: &str, theirs: &str) -> CaseResult {
     let mut mine = ours.lines().peekable();
     let mut heading = "";
     for their_line in theirs.lines() {
-        // No version of rdma-core names all flags under this heading.
+        // Under this heading, no version of rdma-core names all flags.
         let is_named_by_newer =
             their_line.contains(UNNAMED) && !heading.starts_with("\tdevice_cap_flags_ex:");
         if !is_named_by_newer {

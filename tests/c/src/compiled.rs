@@ -1,5 +1,5 @@
-//! C programs and libraries of the suites. They are compiled in advance on the host, whose compiler
-//! is faster, or else by the first case that needs one.
+//! C programs and libraries that the suites use. The host compiles them in advance, because its
+//! compiler is faster; otherwise the first case that needs one compiles it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,17 +10,17 @@ use std::time::Duration;
 use verbs_harness::runner::{CaseResult, Stop, skip};
 use verbs_harness::{process, tools};
 
-/// Limit on a compilation.
+/// The time limit for a compilation.
 pub const COMPILE: Duration = Duration::from_secs(300);
 
 /// A program, or a library that programs preload.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// The name of its binary.
+    /// The binary's name.
     pub name: &'static str,
-    /// Its source text.
+    /// The source text.
     pub source: &'static str,
-    /// Options of the linker.
+    /// Linker options.
     pub options: &'static [&'static str],
 }
 
@@ -64,14 +64,14 @@ pub fn compiled(program: &Program) -> CaseResult<PathBuf> {
 }
 
 impl Program {
-    /// Returns its binary in a folder, if compiled from the same source.
+    /// Returns the program's binary in a folder, if it was compiled from the same source.
     fn is_in(&self, folder: &Path) -> Option<PathBuf> {
         let binary = folder.join(self.name);
         let same = fs::read(binary.with_extension("c")).is_ok_and(|text| text == self.source.as_bytes());
         (same && binary.exists()).then_some(binary)
     }
 
-    /// Compiles it into a folder.
+    /// Compiles the program into a folder.
     fn compile(&self, folder: &Path) -> CaseResult<PathBuf> {
         let headers = Path::new("/usr/include/infiniband/verbs.h");
         if !Path::new("/usr/bin/cc").exists() || !headers.exists() {
@@ -79,8 +79,8 @@ impl Program {
         }
         let binary = folder.join(self.name);
         let source = binary.with_extension("c");
-        // Removed before its source changes, so a failing compiler leaves no binary of an older
-        // source.
+        // Removed before its source changes, so that a failing compiler leaves no binary from an
+        // older source.
         match fs::remove_file(&binary) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}

@@ -1,13 +1,13 @@
-//! Programs in C. The suites' own are compiled on the host. The output of programs written for
-//! rdma-core is read here.
+//! Programs in C. The host compiles the suites' own programs. This crate also parses the output of
+//! programs written for rdma-core.
 //!
 //! | module or folder | content |
 //! |---|---|
 //! | [`arguments`] | C calls with odd arguments, and the decided differences from rdma-core |
-//! | [`beside_poller`] | a C program that ends a queue pair beside a poller |
+//! | [`beside_poller`] | a C program that ends a queue pair while another thread polls |
 //! | [`together`] | two programs that disconnect together |
-//! | [`compiled`] | the C programs of suites, compiled |
-//! | [`record`] | a program's commands to uverbs, recorded and compared |
+//! | [`compiled`] | compiled C programs for the suites |
+//! | [`record`] | a program's uverbs commands, recorded and compared |
 //! | [`perftest`], [`pyverbs`], [`ucx`] | results of programs written for rdma-core |
 //! | [`compare`] | the output of our tools compared with rdma-core's |
 //! | `differential`, `direct`, `compressed` | sources of programs on mlx5 devices |

@@ -1,6 +1,6 @@
 //! The output of perftest.
 
-/// The results of a program.
+/// The results that a program printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Size of a message in bytes.
@@ -11,7 +11,7 @@ pub struct Row {
     pub result: f64,
 }
 
-/// Parses the line after the one that begins with `#bytes`. Returns `None` if there is none.
+/// Parses the line after the header that begins with `#bytes`. Returns `None` without such a line.
 pub fn row(stdout: &str) -> Option<Row> {
     let mut lines = stdout.lines().skip_while(|line| !line.trim_start().starts_with("#bytes"));
     let average = if lines.next()?.contains("t_min") { 4 } else { 3 };

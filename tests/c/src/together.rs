@@ -23,10 +23,10 @@ pub const LIBRARY: Program = Program {
     options: &["-shared", "-fPIC", "-ldl"],
 };
 
-/// Makes the programs of two commands disconnect together, while the pipe exists.
+/// Makes the programs of two commands disconnect together, as long as the pipe exists.
 ///
 /// # Errors
-/// The library cannot be compiled; a skip without a compiler.
+/// The library cannot be compiled. A skip if there is no compiler.
 pub fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
     let library = compiled(&LIBRARY)?;
     let pipe = Pipe(std::env::temp_dir().join(format!("together-{}", std::process::id())));

@@ -1,15 +1,15 @@
-//! Test batches for UCX's benchmark; checks of its output.
+//! Test batches for UCX's benchmark, and checks of its output.
 
 use verbs_harness::process::Finished;
 use verbs_harness::runner::{CaseResult, fail};
 
-/// Operations of each test.
+/// The number of operations in each test.
 const COUNT: &str = "20";
 
-/// Name, UCX's test, and message size.
+/// A test's name, UCX's name for the test, and the message size.
 pub type Test = (&'static str, &'static str, &'static str);
 
-/// Returns the batch file of these tests, for the option `-b`.
+/// Returns the batch file for these tests, which the option `-b` reads.
 pub fn batch(tests: &[Test]) -> String {
     let line = |(name, test, size): &Test| format!("{name} -t {test} -s {size} -n {COUNT} -w 2\n");
     tests.iter().map(line).collect()

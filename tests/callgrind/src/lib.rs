@@ -1,47 +1,48 @@
-//! Instructions of a function or a program, counted by callgrind for benches: the program runs
+//! Counts the instructions of a function or a program with callgrind, for benches: the program runs
 //! itself under `valgrind`. The counts do not depend on the machine's speed or load.
 //!
-//! The crate gungraun needs its runner installed in the same version, and reports the totals of a
-//! benchmark. Our benches need the cost of one call, without the harness, also in a C program.
+//! The crate gungraun needs a runner of the same version installed, and reports only totals of a
+//! benchmark. Our benches need the cost of one call without the harness, in C programs too.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The cost of one call of a function, all callees included.
+/// The cost of one call to a function, including all callees.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Instructions executed.
     pub instructions: f64,
-    /// Instructions with a locked bus: atomic read-modify-writes.
+    /// Instructions that lock the bus: atomic read-modify-writes.
     pub atomics: f64,
     /// Calls made by the function and its callees.
     pub calls: f64,
 }
 
-/// Runs this program again with `--count SYMBOL` and returns the instructions of one call of the
-/// function with that name, all callees included. That run makes `calls` calls of the function.
+/// Runs this program again with `--count SYMBOL` and returns the number of instructions in one call
+/// to the function with that name, including all callees. That run must call the function `calls`
+/// times.
 ///
 /// # Errors
-/// The reason why counting failed: valgrind is missing, the program failed, or it did not call the
+/// The reason counting failed: valgrind is missing, the program failed, or it did not call the
 /// function.
 pub fn count_instructions(symbol: &str, calls: u32) -> Result<f64, String> {
     count(symbol, calls).map(|cost| cost.instructions)
 }
 
-/// Counts as [`count_instructions`] does, with callgrind's other counts.
+/// Counts like [`count_instructions`], and also returns callgrind's other counts.
 ///
 /// # Errors
-/// The errors of [`count_instructions`].
+/// The same errors as [`count_instructions`].
 pub fn count(symbol: &str, calls: u32) -> Result<Cost, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     count_all_in(Command::new("valgrind"), &program, &["--count", symbol], symbol, calls)
 }
 
-/// Counts as [`count_instructions`] does, for a run of another program with these arguments.
+/// Counts like [`count_instructions`], but in a run of another program with these arguments.
 /// `valgrind` is the command, with the environment of that run.
 ///
 /// # Errors
-/// The errors of [`count_instructions`].
+/// The same errors as [`count_instructions`].
 pub fn count_in(
     valgrind: Command,
     program: &Path,
@@ -52,10 +53,11 @@ pub fn count_in(
     count_all_in(valgrind, program, args, symbol, calls).map(|cost| cost.instructions)
 }
 
-/// Runs this program again with these arguments and returns the instructions of the whole run.
+/// Runs this program again with these arguments and returns the number of instructions in the whole
+/// run.
 ///
 /// # Errors
-/// The reason why counting failed: valgrind is missing, or the program failed.
+/// The reason counting failed: valgrind is missing, or the program failed.
 pub fn count_run(args: &[&str]) -> Result<f64, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let profile = profile(Command::new("valgrind"), &[], &program, args)?;
@@ -85,7 +87,7 @@ fn count_all_in(
     }
 }
 
-/// Returns the profile that callgrind writes with these options about a run of a program.
+/// Runs a program under callgrind with these options and returns the profile.
 fn profile(mut valgrind: Command, options: &[&str], program: &Path, args: &[&str]) -> Result<String, String> {
     let out = std::env::temp_dir().join(format!("{}.callgrind", std::process::id()));
     let ran = valgrind
@@ -109,22 +111,22 @@ fn profile(mut valgrind: Command, options: &[&str], program: &Path, args: &[&str
     profile.map_err(|error| format!("callgrind wrote no profile: {error}"))
 }
 
-/// Returns the sums of a profile: instructions and those with a locked bus.
+/// Returns the totals of a profile: all instructions, and the instructions that lock the bus.
 fn totals(profile: &str) -> Option<[f64; 2]> {
     let words =
         |name| profile.lines().find_map(|line: &str| line.strip_prefix(name)).map(str::split_whitespace);
     let (events, sums): (Vec<_>, Vec<_>) = (words("events: ")?.collect(), words("totals: ")?.collect());
     let sum = |event: &str| {
         let at = events.iter().position(|name| *name == event)?;
-        // Sums of 0 at the end of the line are not written.
+        // Callgrind omits zeros at the end of the line.
         sums.get(at).map_or(Some(0.0), |sum| sum.parse().ok())
     };
-    // Locked buses are counted only if requested.
+    // Callgrind counts bus locks only on request.
     Some([sum("Ir")?, sum("Ge").unwrap_or(0.0)])
 }
 
-/// Returns the number of calls that a function and its callees made. Names are numbers, `(7)`,
-/// explained at the first mention, `(7) main`.
+/// Returns the number of calls that a function and its callees made. A function is a number such as
+/// `(7)`, which its first mention explains: `(7) main`.
 fn calls_below(profile: &str, symbol: &str) -> u32 {
     let number = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
     let (mut caller, mut callee) = (String::new(), String::new());

@@ -1,8 +1,8 @@
-//! Two ends of async-rdma, which compare all data.
+//! Two ends of an async-rdma connection, which compare all data.
 //!
-//! `async_rdma_messages server|client ADDRESS:PORT`. They also exchange immediate data, because the
-//! crate's own test of it expects the completion flags of Soft-RoCE. The server replies if the
-//! data is right, and runs until it is killed.
+//! `async_rdma_messages server|client ADDRESS:PORT`. The ends also exchange immediate data, because
+//! the crate's own test for it expects Soft-RoCE's completion flags. The server replies if the data
+//! is correct, and runs until it is killed.
 
 use std::alloc::Layout;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use async_rdma::{LocalMrReadAccess, LocalMrWriteAccess, Rdma, RdmaBuilder};
 
 const LENGTH: usize = 64 * 1024;
 
-/// `IBV_WC_WITH_IMM`, without the flag of a global routing header.
+/// `IBV_WC_WITH_IMM`, without the flag for a global routing header.
 const WITH_IMM: u32 = 2;
 
 #[tokio::main]

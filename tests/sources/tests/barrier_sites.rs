@@ -1,19 +1,20 @@
-//! Compares docs/barriers.md with the sources. Each place of a library that orders memory must have
-//! a row, with its file, its function and the order.
+//! Compares docs/barriers.md with the sources. Each place in a library that orders memory accesses
+//! must have a row with its file, its function and the order.
 //!
 //! | order | in the source |
 //! |---|---|
-//! | a barrier of `verbs_core::ring::barrier` | `barrier::to_device();` |
-//! | an access, a fence among processors | `Ordering::Acquire`, and so on, unless it is relaxed |
+//! | a barrier from `verbs_core::ring::barrier` | `barrier::to_device();` |
+//! | an access, or a fence between processors | an `Ordering`, such as `Ordering::Acquire`, unless
+//! it is relaxed |
 //! | an access to an index in shared memory | `.load_acquire()`, `.store_release(...)` |
 //!
-//! Skips tests: files and folders with that name, and a test module at the end of a file.
+//! Tests are skipped: files and folders called `tests`, and a test module at the end of a file.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// A place: the file below the workspace's root, the function, and the order.
+/// A place: the file, relative to the workspace root, the function, and the order.
 type Site = (String, String, String);
 
 /// The libraries' sources.
@@ -30,14 +31,14 @@ const LIBRARIES: &[&str] = &[
     "c-abi/src",
 ];
 
-/// The file that emits barrier instructions; the page names them in each row.
+/// The file that emits barrier instructions; each row of the page names them.
 const BARRIERS: &str = "verbs-core/src/ring/barrier.rs";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace")
 }
 
-/// Returns the files below a folder, by their paths from the root, with their texts.
+/// Returns the files below a folder: paths relative to the root, and texts.
 fn files(folder: &str) -> Vec<(String, String)> {
     let entries = fs::read_dir(root().join(folder)).expect("the folder can be read");
     entries
@@ -57,7 +58,7 @@ fn files(folder: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Counts the places in the text of a file.
+/// Counts the places in a file's text.
 fn count_in_text(file: &str, text: &str, sites: &mut BTreeMap<Site, usize>) {
     let (mut function, mut condition) = ("", "");
     for line in text.lines() {
@@ -78,7 +79,7 @@ fn count_in_text(file: &str, text: &str, sites: &mut BTreeMap<Site, usize>) {
     }
 }
 
-/// Returns the orders named in a line of code.
+/// Returns the memory orders named in a line of code.
 fn orders(line: &str) -> Vec<String> {
     let mut found = Vec::new();
     if let Some((_, call)) = line.split_once("barrier::") {
@@ -109,7 +110,7 @@ fn in_sources() -> BTreeMap<Site, usize> {
 }
 
 /// Counts the rows whose first cell is a file: `| file | function | order, 2 × order | ...`. The
-/// preceding heading names the files' folder.
+/// heading before the table names the folder.
 fn in_page(page: &str) -> BTreeMap<Site, usize> {
     let mut sites = BTreeMap::new();
     let mut folder = "";
@@ -151,8 +152,8 @@ fn each_place_of_the_sources_is_in_a_row_of_the_page() {
     );
 }
 
-/// Returns the number of rows of sites, with a list of rows that have an empty cell or the wrong
-/// number of cells. A table's header has at least five.
+/// Returns the number of rows for places, and the rows with an empty cell or the wrong number of
+/// cells. A table's header must have at least five cells.
 fn incomplete_rows(page: &str) -> (usize, Vec<&str>) {
     let (mut rows, mut incomplete, mut columns) = (0, Vec::new(), None);
     for line in page.lines() {
@@ -172,7 +173,8 @@ fn incomplete_rows(page: &str) -> (usize, Vec<&str>) {
     (rows, incomplete)
 }
 
-/// The last columns show the counterparts in rdma-core and in the kernel, or their absence.
+/// The last columns show the counterparts in rdma-core and in the kernel, or say that there is
+/// none.
 #[test]
 fn no_row_lacks_a_cell() {
     let page = fs::read_to_string(root().join("docs/barriers.md")).expect("docs/barriers.md exists");

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// The sources of the libraries.
 ///
-/// Tools read `POSIXLY_CORRECT` directly, like `getopt(3)`: it determines the order of their
-/// arguments.
+/// The tools are not listed: like `getopt(3)`, they read `POSIXLY_CORRECT`, which determines the
+/// order of their arguments.
 const LIBRARIES: &[&str] = &[
     "c-abi/src",
     "cm/src",
@@ -19,17 +19,17 @@ const LIBRARIES: &[&str] = &[
     "verbs-core/src",
 ];
 
-/// The only file that reads it.
+/// The only file that reads the environment.
 const READER: &str = "verbs-core/src/environment.rs";
 
-/// Ways to read it. The stack size of a thread defaults to `RUST_MIN_STACK`.
+/// Ways to read the environment. A thread's stack size defaults to `RUST_MIN_STACK`.
 const READS: &[&str] = &["env::var", "getenv", "env::{var", "environ()", "thread::spawn(", "thread::Builder"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace")
 }
 
-/// Adds the sources below a folder, except tests.
+/// Adds the source files below a folder, except tests.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("an entry").path();
@@ -42,7 +42,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the lines that read the environment or start a thread with a stack of default size.
+/// Returns the lines that read the environment or start a thread with the default stack size.
 fn reads(text: &str) -> Vec<String> {
     let is_of_tests = |line: &&str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
     let code = text.lines().take_while(|line| !is_of_tests(line));

@@ -1,5 +1,5 @@
-//! Through `verbs`, a program can name every type in a public signature of `verbs`, or of anything
-//! reexported by it from verbs-core.
+//! Through `verbs`, a program can name every type in a public signature of `verbs` and of
+//! everything that it re-exports from verbs-core.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Field, Fields, ImplItem, Item, TraitItem, Type, UseTree, Visibility};
 
-/// Sources of the types defined or reexported by `verbs`.
+/// Sources of the types that `verbs` defines or re-exports.
 const PASSED_ON: &[&str] = &[
     "libibverbs-rs/src",
     "verbs-core/src/types",
@@ -19,8 +19,7 @@ const PASSED_ON: &[&str] = &[
     "verbs-core/src/errno.rs",
 ];
 
-/// Public modules of `verbs`: their definitions and re-exports, and the modules they re-export as a
-/// whole.
+/// Public modules of `verbs`. Everything that they define or re-export is nameable.
 const WHOLE: &[&str] = &[
     "libibverbs-rs/src/provider.rs",
     "libibverbs-rs/src/qp/state.rs",
@@ -109,7 +108,7 @@ impl Visit<'_> for Signatures<'_> {
     }
 }
 
-/// Returns the last name of a type's path.
+/// Returns the last name in each path of a type.
 fn names(ty: &Type) -> BTreeSet<String> {
     match ty {
         Type::Path(path) => {
@@ -123,7 +122,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Returns whether an item is for tests: under a `cfg`, or not documented.
+/// Returns whether an item is hidden from programs: under a `cfg`, or with `#[doc(hidden)]`.
 fn is_hidden(attrs: &[Attribute]) -> bool {
     attrs.iter().any(|attr| {
         let is_doc_hidden = || attr.parse_args::<syn::Ident>().is_ok_and(|word| word == "hidden");
@@ -131,7 +130,7 @@ fn is_hidden(attrs: &[Attribute]) -> bool {
     })
 }
 
-/// Returns the names reexported by a file's `pub use`s, including inline modules.
+/// Returns the names that a file's `pub use` items re-export, also in inline modules.
 fn reexported(file: &syn::File) -> BTreeSet<String> {
     struct Uses(BTreeSet<String>);
     impl Visit<'_> for Uses {
@@ -157,8 +156,8 @@ fn reexported(file: &syn::File) -> BTreeSet<String> {
     uses.0
 }
 
-/// Returns the public types of a file, including those in macro calls (`open_enum!`, `header!`):
-/// each name after `pub` and one of these words.
+/// Returns the public types of a file, including those in macro calls such as `open_enum!` and
+/// `header!`: each name after `pub` and one of these words.
 fn defined_in(file: PathBuf) -> BTreeSet<String> {
     const WORDS: &[&str] = &["struct", "enum", "union", "trait", "type", "request", "flags"];
     fn walk(tokens: TokenStream, found: &mut BTreeSet<String>) {
@@ -182,7 +181,7 @@ fn defined_in(file: PathBuf) -> BTreeSet<String> {
     found
 }
 
-/// Returns the Rust files at or below a path of the workspace, except tests.
+/// Returns the Rust files at or below a path in the workspace, except tests.
 fn sources(path: &str) -> Vec<PathBuf> {
     fn collect(path: PathBuf, found: &mut Vec<PathBuf>) {
         if path.file_stem().is_some_and(|name| name == "tests") {

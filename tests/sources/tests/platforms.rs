@@ -1,17 +1,17 @@
 //! The compiler rejects unsupported targets, with a one-sentence error.
 //!
-//! The standard libraries of such targets are rarely installed. A compiler flag therefore makes the
-//! same conditions true for the host.
+//! The standard libraries of such targets are rarely installed. The test therefore sets the
+//! targets' properties on the host with a compiler flag.
 
 use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The lowest libraries with code that depends on the target. Each build includes one of them.
+/// The lowest libraries with target-dependent code. Every build includes at least one of them.
 const LOWEST: &[&str] = &["uverbs-abi", "roce", "ib-cm"];
 
-/// The libraries above them.
+/// The libraries that depend on them.
 const ABOVE: &[&str] =
     &["verbs-core", "provider-rxe", "provider-mlx5", "provider-soft", "libibverbs-rs", "cm", "c-abi"];
 
@@ -21,7 +21,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace")
 }
 
-/// Returns the compiler's messages for a library on a target with a property.
+/// Returns the compiler's messages for a library on a target with the given property.
 fn compile(library: &str, property: &str) -> String {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc)

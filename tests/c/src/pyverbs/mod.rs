@@ -1,7 +1,7 @@
 //! Runs rdma-core's Python test suite, as packaged by Debian, on a device, and returns the result
 //! of each test.
 //!
-//! `run.py` prints a line for the start and the end of each test, so a crash loses the result of
+//! `run.py` prints a line at the start and at the end of each test, so a crash loses the result of
 //! only one test.
 
 pub mod compare;
@@ -33,7 +33,7 @@ pub struct Outcome {
 pub struct Run {
     /// The results of all started tests and of classes skipped as a whole.
     pub outcomes: Vec<Outcome>,
-    /// Whether the suite ran to its end.
+    /// The result of the run as a whole: whether it reached its end.
     pub verdict: CaseResult,
 }
 
@@ -56,7 +56,7 @@ pub fn run(
     fs::create_dir_all(&directory)?;
     let (script, unpacked) = (directory.join("run.py"), directory.join("tests"));
     fs::write(&script, SCRIPT)?;
-    // Debian's Python, because another one in the path lacks Debian's packages.
+    // Debian's Python, because another Python in the path lacks Debian's packages.
     let mut python = Command::new("/usr/bin/python3");
     python.arg(&script).arg(SOURCE).arg(&unpacked).args([device, &gid.to_string()]).args(modules);
     prepare(&mut python);
@@ -75,7 +75,7 @@ pub fn run(
     Ok(Run { outcomes: outcomes(stdout), verdict })
 }
 
-/// Parses the lines of the script. A test that started but did not end has failed.
+/// Parses the script's output. A test that started but did not end has failed.
 fn outcomes(stdout: &str) -> Vec<Outcome> {
     let mut outcomes: Vec<Outcome> = Vec::new();
     for line in stdout.lines() {
@@ -96,7 +96,7 @@ fn outcomes(stdout: &str) -> Vec<Outcome> {
             continue;
         };
         match outcomes.iter_mut().find(|outcome| outcome.test == test) {
-            // Subtests may report several failures of a test; the first one counts.
+            // Subtests may report several failures for one test; the first failure counts.
             Some(known) if is_open(&known.verdict) => known.verdict = verdict,
             Some(_) => {}
             None => outcomes.push(Outcome { test: test.to_owned(), verdict }),

@@ -1,4 +1,4 @@
-//! The differences between the commands of two libraries and the table of their reasons.
+//! The differences between the commands of two libraries and the table that explains them.
 
 use core::fmt;
 use std::collections::{BTreeSet, HashMap};
@@ -8,9 +8,9 @@ use super::normal::{Normal, Step, numbered};
 /// A difference in one field of one command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
-    /// The step.
+    /// The step in which the commands differ.
     pub step: String,
-    /// The command; empty for the result of the step.
+    /// The command; empty if the step's results differ.
     pub command: String,
     /// The field; empty if only one library sent the command.
     pub field: String,
@@ -28,10 +28,10 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The result of a step that succeeded.
+/// The result printed for a successful step.
 const DONE: &str = "done";
 
-/// Stands for the value of a library that sends none.
+/// Stands for the missing value if a library sends none.
 pub const ABSENT: &str = "-";
 
 /// A row of the table: known differences, with the reason.
@@ -47,7 +47,7 @@ pub struct Row {
     pub theirs: &'static str,
     /// The value of this project's library.
     pub ours: &'static str,
-    /// The guests with the difference.
+    /// The guests that show the difference.
     pub guests: &'static str,
     /// The reason the difference is correct.
     pub reason: &'static str,
@@ -65,8 +65,8 @@ impl Row {
             && is_value(self.ours, ours)
     }
 
-    /// Returns whether the difference occurs in a guest, such as `6.1 ib`. Each entry of the list
-    /// names a part of a guest's name.
+    /// Returns whether the row applies to a guest, such as `6.1 ib`. Each entry of the list names a
+    /// part of a guest's name.
     pub fn is_for(&self, guest: &str) -> bool {
         self.guests
             .split(", ")
@@ -74,7 +74,7 @@ impl Row {
     }
 }
 
-/// Returns the differences without a row and the rows without a difference.
+/// Returns the differences that no row explains, and the rows that explain no difference.
 pub fn unexplained<'d, 'r>(
     differences: &'d [Difference],
     rows: &'r [Row],
@@ -87,9 +87,9 @@ pub fn unexplained<'d, 'r>(
     (left, rows.into_iter().filter(is_idle).collect())
 }
 
-/// Returns the differences between two runs of one program. It compares the printed results (a line
-/// `STEP: RESULT` for each step) and the successful commands of each step. For a step that failed
-/// on both libraries, it also compares the last failed command.
+/// Returns the differences between two runs of one program: in the printed results (a line `STEP:
+/// RESULT` per step) and in the successful commands of each step. If a step failed under both
+/// libraries, the last failed commands are compared too.
 pub fn differences(theirs: (&[Step], &str), ours: (&[Step], &str)) -> Vec<Difference> {
     let mut found = Vec::new();
     let results = [theirs.1, ours.1].map(results);
@@ -105,8 +105,8 @@ pub fn differences(theirs: (&[Step], &str), ours: (&[Step], &str)) -> Vec<Differ
     found
 }
 
-/// Returns the commands of a step to compare: the successful ones and the last failed one of a
-/// failed step.
+/// Returns the commands to compare in a step: all successful commands and, in a failed step, the
+/// last failed command.
 fn chosen(step: Option<&Step>, failed: bool) -> Vec<&Normal> {
     let all = step.map_or(&[][..], |step| &step.commands);
     let last = all.iter().rposition(|command| command.errno.is_some()).filter(|_| failed);
@@ -149,7 +149,7 @@ fn push(
     }
 }
 
-/// Returns the results of the steps by their names, with repeated names numbered as in the steps.
+/// Returns the steps' results by step name. Repeated names are numbered as in the steps.
 fn results(output: &str) -> HashMap<String, String> {
     let mut results = HashMap::new();
     let mut counts: HashMap<&str, u32> = HashMap::new();
@@ -165,14 +165,14 @@ fn names(steps: &[Step]) -> Vec<&str> {
     steps.iter().map(|step| step.name.as_str()).collect()
 }
 
-/// Returns the names in the first list, followed by names that only the second has.
+/// Returns the names in the first list, followed by the names that only the second list has.
 fn merged<'a>(one: &[&'a str], other: &[&'a str]) -> Vec<&'a str> {
     let alone = other.iter().filter(|name| !one.contains(name));
     one.iter().chain(alone).copied().collect()
 }
 
-/// Pairs commands of the same name in their order; the others stay alone. The order of commands
-/// with different names is compared by the traces of the device.
+/// Pairs commands with the same name, in order; the other commands stay alone. The traces of the
+/// device show the order of commands with different names.
 fn paired<'a>(theirs: &[&'a Normal], ours: &[&'a Normal]) -> Vec<(Option<&'a Normal>, Option<&'a Normal>)> {
     let mut left = ours.to_vec();
     let with_pair = theirs.iter().map(|&one| {

@@ -3,11 +3,12 @@
 //! | call | name | fields |
 //! |---|---|---|
 //! | ioctl | the method, such as `QP_CREATE` | attributes, each with its flags and its length |
-//! | ioctl INVOKE_WRITE, `write()` | the command, such as `write REG_MR` | its struct's fields |
+//! | ioctl INVOKE_WRITE, `write()` | the command, such as `write REG_MR` | the fields of its struct
+//! |
 //! | `mmap()` | `mmap`, with the command in the offset | offset, length, rights and flags |
 //!
-//! Structs of the driver are fields with the prefix `driver.`. Outputs are represented by their
-//! lengths, not by their bytes; numbers named by later commands are in [`Command::replies`].
+//! The fields of driver structs have the prefix `driver.`. An output appears as its length, without
+//! its bytes. Numbers that later commands refer to are in [`Command::replies`].
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT,
@@ -39,7 +40,7 @@ pub struct Command {
 pub enum Value {
     /// A number.
     Number(u64),
-    /// The number of an object or a file, in a separate attribute.
+    /// The number of an object or a file.
     Handle(u64),
     /// Bytes without known fields.
     Bytes(Vec<u8>),
@@ -59,8 +60,8 @@ impl Command {
         self.field(name, Value::Number(number.into()));
     }
 
-    /// Adds the fields of a struct and returns the bytes after it. Of a truncated struct it adds
-    /// the complete fields.
+    /// Adds the fields of a struct and returns the bytes after it. For a truncated struct, adds the
+    /// fields that are complete.
     fn structure<'a>(&mut self, prefix: &str, of: &str, bytes: &'a [u8]) -> &'a [u8] {
         for (name, value) in fields_of(of, bytes) {
             self.field(format!("{prefix}{name}"), value);
@@ -91,7 +92,7 @@ pub fn ioctl(ioctl: &Ioctl) -> Command {
 
 fn method_call(ioctl: &Ioctl, method: &Method) -> Command {
     let mut command = Command::new(method.name(), ioctl.result);
-    // Receive side scaling has a separate struct.
+    // Receive side scaling uses a separate driver struct.
     let has = |name: &str| ioctl.attrs.iter().any(|one| method.attr(one.head.attr_id) == Some(name));
     let driver =
         if has("UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE") { "mlx5_ib_create_qp_rss" } else { method.driver };
@@ -109,7 +110,7 @@ fn method_call(ioctl: &Ioctl, method: &Method) -> Command {
                 command.replies.push((short.to_owned(), number));
             }
         } else if attr.head.len == 0 {
-            // A new object has no number before the call. The attribute may contain anything.
+            // A new object has no number before the call, so the attribute may contain anything.
             let is_new = attr.head.attr_id & 0xfff == 0
                 && ["CREATE", "ALLOC", "REG"].iter().any(|word| method.name().contains(word));
             attribute(
@@ -172,7 +173,7 @@ fn invoke_write(ioctl: &Ioctl) -> Command {
     command
 }
 
-/// Decodes a `write()`. Its reply, in memory named by the struct, is ignored.
+/// Decodes a `write()`. Ignores the reply, which the kernel writes to an address in the struct.
 pub fn write(write: &Write) -> Command {
     let is_extended = write.command & IB_USER_VERBS_CMD_FLAG_EXTENDED != 0;
     let found = schema::find_command(write.command & IB_USER_VERBS_CMD_COMMAND_MASK, is_extended);
@@ -183,8 +184,8 @@ pub fn write(write: &Write) -> Command {
     command
 }
 
-/// Decodes a mapping. Bits 8 to 15 of the page's number are a command, unless the driver returned
-/// the offset.
+/// Decodes a mapping. Bits 8 to 15 of the page number are a command, unless the kernel returned the
+/// offset.
 pub fn map(map: &Map) -> Command {
     let mut command = Command::new("mmap", map.result);
     let kind = Mlx5IbMmapCmd(((map.offset >> 20) & 0xff) as u8);
@@ -213,7 +214,7 @@ fn core_input(command: &mut Command, found: Option<&WriteCommand>, bytes: &[u8])
     let mut rest = command.structure("", found.input, bytes);
     match found.input {
         "ib_uverbs_create_flow" => {
-            // Specs, each starting with its type (32 bits) and its length (16 bits).
+            // Specs, each of which starts with its type (32 bits) and its length (16 bits).
             for place in 0.. {
                 let Some((&[a, b, c, d, low, high, ..], _)) = rest.split_first_chunk::<8>() else { break };
                 let (kind, size) = (u32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([low, high]));
@@ -221,7 +222,7 @@ fn core_input(command: &mut Command, found: Option<&WriteCommand>, bytes: &[u8])
                 command.number(format!("spec.{place}.type"), kind);
                 command.number(format!("spec.{place}.size"), size);
                 match (kind, spec.get(8..12).and_then(number)) {
-                    // The actions with an object.
+                    // Actions that refer to an object.
                     (0x1002 | 0x1003, Some(handle)) => {
                         command.field(format!("spec.{place}.handle"), Value::Handle(handle));
                     }
@@ -267,7 +268,7 @@ fn attribute(command: &mut Command, name: &str, attr: &RawAttr, value: Value) {
     command.number(format!("{name}.len"), attr.head.len);
 }
 
-/// Adds an attribute for the kernel's output.
+/// Adds an attribute that the kernel fills.
 fn room(command: &mut Command, name: &str, attr: &RawAttr) {
     flags(command, name, attr);
     command.number(format!("{name}.len"), attr.head.len);
@@ -285,12 +286,13 @@ fn payload(attr: &RawAttr) -> Vec<u8> {
     }
 }
 
-/// Returns the fields of a struct that lie in `bytes`; names in nested structs contain a dot.
+/// Returns those fields of a struct that lie within `bytes`. The name of a nested field contains a
+/// dot.
 fn fields_of(of: &str, bytes: &[u8]) -> Vec<(String, Value)> {
     let mut fields = Vec::new();
     let mut next = 0;
     for field in schema::type_of(of).map_or(&[][..], |one| one.fields) {
-        // A second name of the same bytes, or of their parts, follows the first.
+        // A second name for the same bytes, or for a part of them, follows the first name.
         let is_again = field.offset < next;
         let Some(part) = bytes.get(field.offset..field.offset + field.size).filter(|_| !is_again) else {
             continue;
@@ -314,7 +316,7 @@ fn fields_of(of: &str, bytes: &[u8]) -> Vec<(String, Value)> {
     fields
 }
 
-/// Returns bytes as a number, if they have a number's length.
+/// Returns the bytes as a number if they have the length of one.
 fn number(bytes: &[u8]) -> Option<u64> {
     matches!(bytes.len(), 1 | 2 | 4 | 8).then(|| {
         let mut all = [0; 8];

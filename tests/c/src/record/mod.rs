@@ -1,15 +1,15 @@
-//! A program's commands to uverbs, recorded and compared.
+//! A program's uverbs commands, recorded and compared.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`tracer`] | runs a program, and reads its calls from outside |
-//! | [`schema`] | names of objects, methods, attributes and fields, from the kernel's headers |
+//! | [`tracer`] | runs a program and records its calls from outside |
 //! | [`decode`] | decodes a call into a command with named fields |
-//! | [`normal`] | commands with numbers independent of the run |
-//! | [`compare`] | the differences between two programs, and the table of their reasons |
+//! | [`decode`] | decodes a call into a command with named fields |
+//! | [`compare`] | the differences between two runs, and the table that explains them |
 //!
-//! A program marks its steps by writing `step NAME` to the file descriptor -1. The write fails, but
-//! the tracer sees it.
+//! A program marks its steps by writing `step NAME` to file descriptor -1. The write fails, but the
+//! tracer sees it.
 
 pub mod compare;
 pub mod decode;
@@ -20,7 +20,7 @@ pub mod tracer;
 use uverbs_abi::rdma_user_ioctl_cmds::{IbUverbsAttr, IbUverbsIoctlHdr};
 use verbs_harness::process::Finished;
 
-/// The end of a program and its calls in order.
+/// A program's result, and its calls in order.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// The exit status and the output.
@@ -36,16 +36,16 @@ pub enum Call {
     Step(String),
     /// `ioctl(RDMA_VERBS_IOCTL)`.
     Ioctl(Ioctl),
-    /// `write()` to an uverbs device.
+    /// `write()` to a uverbs device.
     Write(Write),
-    /// `mmap()` of an uverbs device.
+    /// `mmap()` of a uverbs device.
     Map(Map),
 }
 
 /// An ioctl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ioctl {
-    /// Address of its header in the program.
+    /// The header's address in the program.
     pub at: u64,
     /// The header.
     pub header: IbUverbsIoctlHdr,
@@ -62,7 +62,7 @@ pub struct RawAttr {
     pub head: IbUverbsAttr,
     /// The attribute after the call.
     pub after: IbUverbsAttr,
-    /// The bytes at its pointer before the call; empty without a pointer.
+    /// The bytes that the attribute points to, before the call; empty without a pointer.
     pub input: Vec<u8>,
     /// The same bytes after the call.
     pub output: Vec<u8>,
@@ -71,7 +71,7 @@ pub struct RawAttr {
 /// A write command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Its number and flags.
+    /// The command's number and flags.
     pub command: u32,
     /// All bytes, including the headers.
     pub bytes: Vec<u8>,

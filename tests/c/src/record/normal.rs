@@ -1,11 +1,10 @@
-//! Commands in normal form, with numbers independent of the run, for the comparison of two
-//! programs.
+//! Commands in a normal form for comparing two programs. Its numbers do not depend on the run.
 //!
-//! | number | in the normal form |
+//! | number | normal form |
 //! |---|---|
-//! | handles, files, keys, numbers of queues, pages, offsets | the step that created them |
-//! | addresses in the program's memory, which is at a fixed place | unchanged |
-//! | addresses of a library | their alignment, up to the device's unit |
+//! | handles, files, keys, queue numbers, pages, offsets | the step that created the object |
+//! | addresses in the program's memory, which is at a fixed address | unchanged |
+//! | addresses in a library's memory | their alignment, up to the device's unit |
 //! | `user_handle`, `response` | omitted: chosen by the library, and unused in an ioctl |
 //! | `reserved` of `OPEN_QP` | omitted: rdma-core 44 sends uninitialised stack memory |
 
@@ -14,13 +13,13 @@ use std::collections::{BTreeMap, HashMap};
 use super::Call;
 use super::decode::{self, Command, Value};
 
-/// The addresses of the program's memory.
+/// The address range of the program's memory.
 const OWN_MEMORY: core::ops::Range<u64> = 0x2000_0000_0000..0x2000_1000_0000;
 
 /// The commands of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Its name, with a number if it is not the first of that name.
+    /// The step's name, with a number from the second step of that name on.
     pub name: String,
     /// The commands, in order.
     pub commands: Vec<Normal>,
@@ -37,7 +36,7 @@ pub struct Normal {
     pub fields: BTreeMap<String, String>,
 }
 
-/// Returns the steps of a program. Calls before the first step form a step without a name.
+/// Returns the steps that a program ran. Calls before the first step form a step without a name.
 pub fn steps(calls: &[Call]) -> Vec<Step> {
     let mut names = Names::default();
     let mut steps = vec![Step::default()];
@@ -64,7 +63,7 @@ pub fn steps(calls: &[Call]) -> Vec<Step> {
     steps
 }
 
-/// Returns the name of the `count`-th step with a name.
+/// Returns the name of the `count`-th step called `name`.
 pub fn numbered(name: &str, count: u32) -> String {
     if count > 1 { format!("{name} #{count}") } else { name.to_owned() }
 }
@@ -80,11 +79,11 @@ enum Kind {
     Offset,
 }
 
-/// The names of numbers returned by the kernel.
+/// The names given to the numbers that the kernel returns.
 #[derive(Debug, Default)]
 struct Names {
     step: String,
-    /// The number of names given in this step, for each kind of object.
+    /// The number of names given in this step, by kind of object.
     given: HashMap<String, u32>,
     names: HashMap<(Kind, u64), String>,
 }
@@ -107,7 +106,7 @@ impl Names {
         Normal { name: command.name.clone(), errno: command.errno, fields }
     }
 
-    /// Names a number of a reply.
+    /// Gives a name to a number in a reply.
     fn learn(&mut self, command: &Command, field: &str, number: u64) {
         let what = last_word(field);
         let kind = match what {
@@ -119,7 +118,7 @@ impl Names {
             _ if what.to_lowercase().ends_with("handle") => Kind::Object,
             _ => return,
         };
-        // A region may have a single number for both keys.
+        // A region's two keys may be the same number.
         let what = match kind {
             Kind::Object => object_of(command, field),
             Kind::File => "file".to_owned(),
@@ -172,16 +171,16 @@ impl Names {
             "lkey" | "rkey" => self.name(Kind::Key, number),
             "qpn" | "srqn" => self.name(Kind::Queue, number),
             "uar_page_index" | "bfreg_index" | "UAR_INDEX" => self.name(Kind::Page, number),
-            // A doorbell record is aligned within a cache line, a queue to a page.
+            // A doorbell record has a place within a cache line, and a queue starts at a page.
             "db_addr" => address(number, 64),
             "buf_addr" | "sq_buf_addr" => address(number, 4096),
-            // From an allocator.
+            // The library's allocator chooses this address.
             "counters_data" => address(number, 16),
             "start" | "addr" | "hca_va" | "ADDR" if !OWN_MEMORY.contains(&number) && number >= 1 << 32 => {
                 address(number, 4096)
             }
             word if word.ends_with("_handle") => {
-                // A field without an object is 0, which is also a valid object number.
+                // 0 means no object but is also a valid object number.
                 let name = self.name(Kind::Object, number);
                 let of = name.split(' ').next().unwrap_or_default().to_lowercase();
                 if number == 0 && !word.contains(&of) { "0x0".to_owned() } else { name }
@@ -191,7 +190,7 @@ impl Names {
     }
 }
 
-/// Returns the last words of a field's name, which identify its kind.
+/// Returns the last word of a field's name, which identifies its kind.
 fn last_word(field: &str) -> &str {
     const ENDS: [&str; 11] = [
         "MR_FD",

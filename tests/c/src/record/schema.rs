@@ -1,19 +1,19 @@
 //! Names of objects, methods, attributes and fields. The names and layouts come from
-//! [`uverbs_abi`], which is compared with the kernel's headers; the tables here assign them to
+//! [`uverbs_abi`], which tests compare with the kernel's headers; the tables here assign them to
 //! methods.
 
 use uverbs_abi::HEADERS;
 use uverbs_abi::ib_user_ioctl_cmds::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 use uverbs_abi::layout::{Constants, Item, Type};
 
-/// A method of the ioctl.
+/// An ioctl method.
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
     /// Name of the object's constant.
     pub object: &'static str,
     /// Name of the method's constant.
     pub method: &'static str,
-    /// The enums of its attributes' names: the core's and the driver's.
+    /// The enums that name its attributes, the core's and the driver's.
     pub attrs: [&'static str; 2],
     /// The struct of the driver's input; empty if there is none.
     pub driver: &'static str,
@@ -22,7 +22,7 @@ pub struct Method {
 /// A command of the `write()` interface.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteCommand {
-    /// Name of its number's constant.
+    /// Name of the constant for its number.
     pub name: &'static str,
     /// The struct of its input.
     pub input: &'static str,
@@ -49,7 +49,7 @@ impl Method {
         Self { driver, ..self }
     }
 
-    /// Returns the method's name in the normal form.
+    /// Returns the method's name as the normal form shows it.
     pub fn name(&self) -> &'static str {
         stripped(self.method)
     }
@@ -57,7 +57,8 @@ impl Method {
     /// Returns the name of an attribute.
     pub fn attr(&self, id: u16) -> Option<&'static str> {
         let named = self.attrs.iter().find_map(|group| name_of(group, id.into()));
-        // The driver's names come first, because a method has either these or the two below.
+        // The names from the enums come first, because the two below share their numbers with the
+        // driver.
         named.or(match id {
             UVERBS_ATTR_UHW_IN => Some("UVERBS_ATTR_UHW_IN"),
             UVERBS_ATTR_UHW_OUT => Some("UVERBS_ATTR_UHW_OUT"),
@@ -217,7 +218,7 @@ pub const COMMANDS: &[WriteCommand] = &[
     command("IB_USER_VERBS_EX_CMD_MODIFY_CQ", "ib_uverbs_ex_modify_cq", ""),
 ];
 
-/// Nested structs: the outer one, the field, and the inner one.
+/// Nested structs: the outer struct, the field, and the inner struct.
 const NESTED: &[(&str, &str, &str)] = &[
     ("ib_uverbs_create_ah", "attr", "ib_uverbs_ah_attr"),
     ("ib_uverbs_ah_attr", "grh", "ib_uverbs_global_route"),
@@ -230,10 +231,10 @@ const NESTED: &[(&str, &str, &str)] = &[
     ("mlx5_ib_modify_qp", "burst_info", "mlx5_ib_burst_info"),
 ];
 
-/// Attributes whose input is a struct, except for the driver's attributes and write commands.
+/// Attributes whose input is a struct, apart from the driver's attributes and write commands.
 const STRUCTS: &[(&str, &str)] = &[("UVERBS_ATTR_CREATE_QP_CAP", "ib_uverbs_qp_cap")];
 
-/// Attributes filled by the kernel whose names do not show it.
+/// Attributes that the kernel fills although their names do not show it.
 const OUTPUTS: &[&str] = &[
     "UVERBS_ATTR_CORE_OUT",
     "UVERBS_ATTR_UHW_OUT",
@@ -266,12 +267,12 @@ pub fn is_output(attr: &str) -> bool {
     attr.contains("_RESP_") || attr.ends_with("_RESP") || OUTPUTS.contains(&attr)
 }
 
-/// Returns the struct of an attribute's input.
+/// Returns the struct that an attribute carries.
 pub fn struct_of(attr: &str) -> Option<&'static str> {
     STRUCTS.iter().find(|(name, _)| *name == attr).map(|(_, of)| *of)
 }
 
-/// Returns the struct of a struct's field.
+/// Returns the struct nested in a field.
 pub fn nested(of: &str, field: &str) -> Option<&'static str> {
     NESTED.iter().find(|(outer, name, _)| *outer == of && *name == field).map(|(.., inner)| *inner)
 }
@@ -300,7 +301,7 @@ pub fn type_of(c_name: &str) -> Option<&'static Type> {
 /// Returns the number of a constant.
 ///
 /// # Panics
-/// If no header has the name; the tables of this file contain no such name.
+/// If no header has the name. The tables in this file contain only known names.
 fn number_of(name: &str) -> i128 {
     let all = groups().flat_map(|group| group.constants);
     let found = all.into_iter().find(|(constant, _)| *constant == name);

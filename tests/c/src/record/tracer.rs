@@ -1,8 +1,8 @@
-//! The tracer: runs a command and records its calls to uverbs, by `ptrace(2)`.
+//! The tracer: runs a command under `ptrace(2)` and records its calls to uverbs.
 //!
-//! It does not rely on any library of the command. The kernel stops the command at the entry and at
-//! the exit of each system call, and the tracer reads the arguments and the memory they point to
-//! from the stopped process.
+//! It relies on no library in the command. The kernel stops the command at the entry and at the
+//! exit of each system call, and the tracer reads the arguments and the memory they point to from
+//! the stopped process.
 //!
 //! # Safety
 //! The child calls `ptrace(PTRACE_TRACEME)`, a system call without addresses, between fork and
@@ -38,8 +38,8 @@ use super::{Call, Ioctl, Map, RawAttr, Recorded, Write};
 /// Runs a command to its end, or kills it after `limit`, and records its calls to uverbs.
 ///
 /// # Errors
-/// Any errno of starting or tracing it. The inner error is the output of a command killed at the
-/// limit.
+/// Any errno from starting or tracing the command. The inner error is the output of a command
+/// killed at the limit.
 pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Recorded, Finished>> {
     let mut outputs = [output()?, output()?];
     let [stdout, stderr] = [outputs[0].try_clone()?, outputs[1].try_clone()?];
@@ -75,7 +75,7 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Recorded
 #[derive(Default)]
 struct Tracer {
     calls: Vec<Call>,
-    /// The unfinished calls of threads.
+    /// The unfinished call of each thread.
     pending: HashMap<Pid, Call>,
 }
 
@@ -106,7 +106,7 @@ impl Tracer {
                     self.at_call(pid)?;
                     (pid, None)
                 }
-                // The first stop of a new thread.
+                // A new thread's first stop.
                 WaitStatus::Stopped(pid, Signal::SIGSTOP) | WaitStatus::PtraceEvent(pid, ..) => (pid, None),
                 WaitStatus::Stopped(pid, signal) => (pid, Some(signal)),
                 WaitStatus::Exited(pid, code) => {
@@ -124,7 +124,7 @@ impl Tracer {
                 _ => continue,
             };
             match ptrace::syscall(pid, signal) {
-                // Killed while it was stopped.
+                // The thread was killed while it was stopped.
                 Ok(()) | Err(Errno::ESRCH) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -158,7 +158,7 @@ impl Tracer {
     }
 }
 
-/// The kernel's `struct ptrace_syscall_info`, missing in the headers of some C libraries.
+/// The kernel's `struct ptrace_syscall_info`, which the headers of some C libraries lack.
 #[derive(zerocopy::FromBytes)]
 #[repr(C)]
 struct SyscallInfo {
@@ -192,7 +192,7 @@ impl SyscallInfo {
     }
 }
 
-/// Returns a call to record, at its entry.
+/// Returns the call to record, if any, at its entry.
 fn entered(pid: Pid, number: u64, args: [u64; 6]) -> Option<Call> {
     let file = args[0] as i32;
     match number.cast_signed() {
@@ -200,7 +200,7 @@ fn entered(pid: Pid, number: u64, args: [u64; 6]) -> Option<Call> {
             let mut header = IbUverbsIoctlHdr::new_zeroed();
             read(pid, args[2], header.as_mut_bytes())?;
             let mut attrs = attrs(pid, args[2], header.num_attrs);
-            // Input in memory, or the space for an output.
+            // The input in memory, or the space for the output.
             for attr in &mut attrs {
                 attr.input = bytes(pid, attr.head.data, attr.head.len.into());
             }
@@ -228,7 +228,7 @@ fn entered(pid: Pid, number: u64, args: [u64; 6]) -> Option<Call> {
     }
 }
 
-/// The first member of an [`IbUverbsCmdHdr`], a type that the kernel only reads.
+/// The first member of an [`IbUverbsCmdHdr`], a type that only the kernel reads.
 #[derive(zerocopy::FromBytes)]
 #[repr(C)]
 struct IbUverbsCmdHdrBytes {
@@ -262,7 +262,8 @@ fn attrs(pid: Pid, at: u64, count: u16) -> Vec<RawAttr> {
     heads.map(|head| RawAttr { head, after: head, input: Vec::new(), output: Vec::new() }).collect()
 }
 
-/// Returns bytes of a process; empty if they cannot be read, because inline data is not an address.
+/// Returns bytes from a process's memory; empty if they cannot be read, as when inline data is not
+/// an address.
 fn bytes(pid: Pid, at: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     match read(pid, at, &mut bytes) {
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(killed.status.signal(), Some(Signal::SIGKILL as i32));
     }
 
-    /// Makes the calls recorded by the next test, in a child process.
+    /// Makes the calls that the next test records, in a child process.
     #[test]
     #[ignore = "a process for the test below"]
     fn calls_to_record() {

@@ -1,8 +1,8 @@
-//! [`Graph`]: the imports between the files of a crate.
+//! [`Graph`]: the imports among a crate's files.
 //!
 //! An import leads to the file that defines the name, through any number of re-exports. A re-export
-//! is not an import, unless its file uses the name itself. A name without a visible definition
-//! comes from a macro in the module of its path.
+//! is not an import, unless its file uses the name itself. A name without a visible definition is
+//! assumed to come from a macro in its path's module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,13 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItemFn, Item, ItemMacro, ItemMod, ItemUse, Meta, UseTree, Visibility};
 
-/// Each file of a crate, and the files that it imports.
+/// Each file in a crate, and the files that it imports.
 pub(super) type Graph = BTreeMap<String, BTreeSet<String>>;
 
 type Names = Vec<String>;
 
-/// Returns the imports between files. Each has a path below `src` and its source.
+/// Returns the imports between files. Each file is given as its path below `src` and its source
+/// text.
 pub(super) fn graph(files: &[(String, String)]) -> Graph {
     let mut modules = Modules::default();
     for (file, source) in files {
@@ -35,7 +36,7 @@ pub(super) fn graph(files: &[(String, String)]) -> Graph {
     graph
 }
 
-/// Returns the circles: sets of nodes that import each other, directly or not.
+/// Returns the cycles: sets of nodes that import each other, directly or not.
 pub(super) fn circles(graph: &Graph) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<_, _> = graph.keys().map(|node| (node, reached(graph, node))).collect();
     let mut circles = Vec::new();
@@ -62,15 +63,15 @@ fn reached(graph: &Graph, from: &str) -> BTreeSet<String> {
 #[derive(Default)]
 struct Module {
     file: String,
-    /// The names in the module: `None` for a definition, and the path of an import.
+    /// The names in the module: `None` for a definition, and the path for an import.
     names: BTreeMap<String, Option<Names>>,
-    /// The modules whose names are all imported.
+    /// The modules from which all names are imported.
     globs: Vec<Names>,
     /// The paths that the module uses.
     paths: BTreeSet<Names>,
-    /// The modules inside the file.
+    /// The child modules defined in this file.
     inner: Vec<ItemMod>,
-    /// The modules in other files.
+    /// The child modules defined in other files.
     outer: BTreeSet<String>,
 }
 
@@ -92,14 +93,15 @@ impl Modules {
         self.0.insert(path, module);
     }
 
-    /// Returns the file that defines the item of a path; `None` for a module or another crate.
+    /// Returns the file that defines the item at a path; `None` for a module or another crate.
     fn file(&self, at: &[String], path: &[String]) -> Option<&str> {
         let (at, is_item) = self.resolve(at, path, false, &mut BTreeSet::new())?;
         is_item.then(|| self.0[&at].file.as_str())
     }
 
-    /// Returns the module of a path, and whether the path names an item in it. `is_inside`: the
-    /// path so far has named this module. `seen` has the names on the way here.
+    /// Returns the module that a path leads to, and whether the path names an item in it.
+    /// `is_inside` tells whether the path so far has named this module. `seen` has the names
+    /// visited so far.
     fn resolve(
         &self,
         at: &[String],
@@ -119,7 +121,7 @@ impl Modules {
             return self.resolve(&named, rest, true, seen);
         }
         let module = self.0.get(at)?;
-        // A module in a file elsewhere, or one for tests.
+        // A module whose file is not in the graph, such as a test module.
         if module.outer.contains(first) || !seen.insert(named) {
             return None;
         }
@@ -133,7 +135,7 @@ impl Modules {
                 (from, false) => self.resolve(&from, path, false, seen),
                 (_, true) => None,
             });
-        // Macros that the whole crate uses are names of the root, too.
+        // A name in the root may also be a crate-wide macro, so nothing is assumed about it.
         through_globs.or_else(|| (is_inside && !at.is_empty()).then(|| (at.to_vec(), true)))
     }
 }
@@ -203,7 +205,7 @@ impl Visit<'_> for Module {
     }
 }
 
-/// Returns the names that an item defines, other than a module's.
+/// Returns the names that an item defines, except the names of modules.
 fn defined(item: &Item) -> Vec<String> {
     let name = match item {
         Item::Const(item) => &item.ident,
@@ -221,7 +223,7 @@ fn defined(item: &Item) -> Vec<String> {
     vec![name.to_string()]
 }
 
-/// Returns the names that follow the keyword of an item in a call of a macro.
+/// Returns the names that follow an item keyword inside a macro call.
 fn defined_by_macro(tokens: TokenStream) -> Vec<String> {
     let mut names = Vec::new();
     let mut is_after_keyword = false;

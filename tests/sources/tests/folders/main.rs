@@ -1,7 +1,8 @@
 //! The page of each crate lists its folders from top to bottom, and a folder imports only folders
-//! below it. Files and folders import each other in circles of three files at most.
+//! below it. Files import each other in cycles of at most three files, and folders beside each
+//! other import one way.
 //!
-//! The order comes from the tables in the crate's `//!`. Modules in the same row have no order.
+//! The order comes from the tables in the crate's `//!`. Modules in the same row are not ordered.
 //! Unit tests may import anything.
 
 mod graph;
@@ -33,7 +34,7 @@ const CRATES: &[&str] = &[
     "verbs-core",
 ];
 
-/// The other crates: without folders, or with folders that import the root.
+/// The other crates, which have no folders, or whose folders import the root.
 const OTHERS: &[&str] = &[
     "c-abi/image",
     "tests/api-fuzz",
@@ -44,17 +45,17 @@ const OTHERS: &[&str] = &[
     "xtask",
 ];
 
-/// The imports of all these crates.
+/// The import graphs of all these crates.
 static GRAPHS: LazyLock<Vec<(&str, Graph)>> = LazyLock::new(|| {
     CRATES.iter().chain(OTHERS).map(|library| (*library, graph(&sources(library)))).collect()
 });
 
-/// The maximum number of files in a circle of imports.
+/// The maximum number of files in an import cycle.
 const MAX_CIRCLE: usize = 3;
 
-/// The larger circles: a crate, and a file of the circle.
+/// The import cycles that are larger: a crate, and a file in the cycle.
 const LARGER: &[(&str, &str)] = &[
-    // The structs of `verbs.h` name each other, and the operation table of a context most of them.
+    // The structs of `verbs.h` name each other, and a context's operation table names most of them.
     ("c-abi", "abi/c/context.rs"),
     // `Provider` names the traits of its objects, and their methods name `Provider`.
     ("verbs-core", "provider/context.rs"),
@@ -166,7 +167,7 @@ fn the_order_of_folders_is_the_order_of_the_rows() {
     );
 }
 
-/// Returns the row of each module that a crate's page lists in a column other than the last.
+/// Returns the row of each module that a crate's page lists outside the last column.
 fn ranks(page: &str, modules: &BTreeSet<String>) -> BTreeMap<String, usize> {
     let rows =
         page.lines().filter_map(|line| line.strip_prefix("//! |")?.strip_suffix('|')?.rsplit_once('|'));
@@ -179,13 +180,13 @@ fn ranks(page: &str, modules: &BTreeSet<String>) -> BTreeMap<String, usize> {
     ranks
 }
 
-/// Returns the name of the module at the root of a crate that contains a file.
+/// Returns the name of the top-level module that contains a file.
 fn module(file: &str) -> &str {
     file.split('/').next().expect("a name").trim_end_matches(".rs")
 }
 
-/// Returns the imports between the entries of a folder. `a.rs` and the files in `a` are one entry,
-/// named after the folder. Files for the folder itself are left out.
+/// Returns the imports among the entries of a folder. `a.rs` and the files in `a` are one entry,
+/// named after the folder. The folder's own module files are left out.
 fn entries(files: &Graph, folder: &Path) -> Graph {
     let is_folder = |name: &str| files.keys().any(|file| Path::new(file).starts_with(folder.join(name)));
     let entry = |file: &str| {
@@ -204,7 +205,7 @@ fn entries(files: &Graph, folder: &Path) -> Graph {
     graph
 }
 
-/// Returns the folder of a crate's sources.
+/// Returns the folder with a crate's sources.
 fn root(library: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(library).join("src")
 }

@@ -1,8 +1,8 @@
 //! The tables in the manual's pages about porting from other libraries.
 //!
-//! The page about C has rows of `names.txt`. `ibverbs.txt` and `sideway.txt` list the public types
-//! and functions of these crates, in the versions named by the pages; each has one row. rustdoc
-//! resolves the links in rows.
+//! The rows of the page about C name entries of `names.txt`. `ibverbs.txt` and `sideway.txt` list
+//! the public types and functions of these crates, in the versions that the pages state. Each type
+//! and function has one row. rustdoc resolves the links in the rows.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use super::root;
 /// A page with a table.
 struct Page {
     file: &'static str,
-    /// The heading of the table or tables.
+    /// The heading above the table or tables.
     heading: &'static str,
 }
 
@@ -36,7 +36,7 @@ impl Page {
     }
 }
 
-/// Returns the text from a heading to the next one of its level.
+/// Returns the text from a heading to the next heading of the same level.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let (_, rest) = page.split_once(&format!("{heading}\n")).expect("the heading");
     rest.split_once("\n# ").map_or(rest, |(section, _)| section)

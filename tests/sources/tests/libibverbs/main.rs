@@ -1,13 +1,13 @@
-//! docs/libibverbs.md has a row for every name of libibverbs, and the rows are true.
+//! docs/libibverbs.md has a row for every libibverbs name, and the rows are true.
 //!
-//! `names.txt` lists the names of rdma-core 65: the symbols of the version map, and the inline
+//! `names.txt` lists the names in rdma-core 65: the symbols of the version map, and the inline
 //! functions, structs, enumerations, constants and macros of `verbs.h`, `verbs_api.h` and
-//! `tm_types.h`. A name in an item's `#[doc(alias = "...")]` has this item in its row. Every other
-//! row is written by hand: a reason, a path, or `not yet`.
+//! `tm_types.h`. If an item has the name as a `#[doc(alias = "...")]`, the row names that item.
+//! Every other row is written by hand: a reason, a path, or `not yet`.
 //!
-//! `BLESS=1 cargo test -p verbs-sources --test libibverbs` generates the rows for aliases,
-//! `not yet` for names without a row, and the numbers at the top. [`guides`] checks the tables of
-//! the manual.
+//! `BLESS=1 cargo test -p verbs-sources --test libibverbs` generates the rows for aliases, `not
+//! yet` for names without a row, and the counts at the top. [`guides`] checks the tables of the
+//! manual.
 
 mod guides;
 mod page;
@@ -23,7 +23,7 @@ use scan::Scan;
 
 const NOT_YET: &str = "not yet";
 
-/// The kinds of names and their headings in the page.
+/// The kinds of names, with their headings in the page.
 const KINDS: &[(&str, &str)] = &[
     ("function", "Functions"),
     ("inline", "Inline functions"),
@@ -43,7 +43,7 @@ fn generated(scan: &Scan, name: &str) -> Option<String> {
     Some(paths.iter().map(|path| format!("`{path}`")).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the page with the rows generated from the sources and the others unchanged.
+/// Returns the page with the rows generated from the sources and the other rows unchanged.
 fn blessed(scan: &Scan, page: &str) -> String {
     let old: BTreeMap<_, _> = rows(page).into_iter().collect();
     let head =
@@ -77,7 +77,7 @@ fn blessed(scan: &Scan, page: &str) -> String {
     )
 }
 
-/// Returns whether a row consists of paths and one is gone, because the item lost its alias.
+/// Returns whether a row consists of paths and one of them is gone because its item lost the alias.
 fn is_stale(scan: &Scan, row: &str) -> bool {
     row.starts_with('`') && quoted(row).any(|path| !scan.items.contains(path))
 }

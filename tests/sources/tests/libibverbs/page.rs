@@ -1,4 +1,4 @@
-//! docs/libibverbs.md: its rows, and the paths that they name.
+//! docs/libibverbs.md: its rows, and the paths in them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use super::scan::Scan;
 
 const NAMES: &str = include_str!("names.txt");
 
-/// Code in the page's reasons other than paths below `verbs::`, with explanations.
+/// Code spans in the page's reasons that are not paths below `verbs::`, with explanations.
 const NO_PATHS: &[(&str, &str)] = &[
     ("&[u8]", "a type of Rust"),
     ("ENODATA", "an errno"),
@@ -37,13 +37,13 @@ pub(crate) fn rows(page: &str) -> Vec<(String, String)> {
     cells.collect()
 }
 
-/// Returns the code in a row: our paths and other words.
+/// Returns the code spans in a row: our paths and other words.
 pub(crate) fn quoted(row: &str) -> impl Iterator<Item = &str> {
     row.split('`').skip(1).step_by(2)
 }
 
-/// Returns the number of paths in the page, and the words that are neither a path of an item nor
-/// explained, each with the name in its row.
+/// Returns the number of paths in the page, and the code spans that are neither an item's path nor
+/// explained, each with its row's name.
 pub(crate) fn check(page: &str, scan: &Scan) -> (usize, Vec<String>) {
     let names: BTreeSet<_> = names().into_iter().map(|(_, name)| name).collect();
     let is_other = |word: &str| NO_PATHS.iter().any(|(other, _)| *other == word) || names.contains(word);

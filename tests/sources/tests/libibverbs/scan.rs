@@ -1,32 +1,32 @@
 //! Maps each `#[doc(alias = "...")]` to its public item, reading the sources as text.
 //!
-//! The sources are formatted, so indentation shows the context of an item: an `impl` or a type at
-//! the margin, or in a block of `open_enum!` or `bitflags!`.
+//! The sources are formatted, so indentation shows the context of an item: an `impl` or a type
+//! starts at the margin, or inside an `open_enum!` or `bitflags!` block.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Macros whose bodies define methods, with the type of these methods.
+/// Macros whose bodies define methods, with the type that the methods belong to.
 const METHODS: &[(&str, &str)] = &[
     ("for_each_completion_field", "Completion"),
     ("for_each_optional_field", "Completion"),
     ("half", "SendHalf"),
 ];
 
-/// Modules named by a whole path in reasons.
+/// Modules that reasons name by their full paths.
 const MODULES: &[&str] = &["verbs_core::channel", "verbs_core::cmd", "verbs_core::provider"];
 
 /// The public items and their C names.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    /// From a C name to the paths below `verbs::`.
+    /// The paths below `verbs::` for each C name.
     pub(crate) aliases: BTreeMap<String, BTreeSet<String>>,
-    /// All public items by their paths, with or without an alias.
+    /// The paths of all public items, with or without an alias.
     pub(crate) items: BTreeSet<String>,
 }
 
-/// Reads the sources of the items exported by `verbs`.
+/// Scans the sources of the items that `verbs` exports.
 pub(crate) fn scan(root: &Path) -> Scan {
     let mut found = Scan::default();
     for file in files(root) {
@@ -63,7 +63,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
 }
 
 fn scan_file(text: &str, found: &mut Scan) {
-    // The type whose members follow.
+    // The type to which the next members belong.
     let mut owner = None;
     let mut aliases = Vec::new();
     for line in text.lines() {
@@ -94,7 +94,7 @@ fn scan_file(text: &str, found: &mut Scan) {
     }
 }
 
-/// Returns the type of an unindented `impl` without a trait.
+/// Returns the type in an unindented `impl` without a trait.
 fn implementor(line: &str) -> Option<String> {
     if line.contains(" for ") {
         return None;
@@ -115,7 +115,7 @@ fn implementor(line: &str) -> Option<String> {
     Some(word(rest.trim()).to_owned())
 }
 
-/// Returns the path of the item that starts in a line. A type becomes the owner of the following
+/// Returns the path of the item that starts on a line. A type becomes the owner of the following
 /// members.
 fn item(code: &str, owner: &mut Option<String>) -> Option<String> {
     let member = |name: &str| owner.as_ref().map(|owner| format!("{owner}::{name}"));
@@ -142,7 +142,7 @@ fn item(code: &str, owner: &mut Option<String>) -> Option<String> {
         && (after == "," || after == " {" || after.starts_with('('))
         && !is_flag
         && !code.contains(" => ");
-    // The fields of completions: `wr_id: u64;`.
+    // A completion field, such as `wr_id: u64;`.
     let is_reader = after.starts_with(": ") && code.ends_with(';');
     member(name).filter(|_| is_value || is_variant || is_reader)
 }

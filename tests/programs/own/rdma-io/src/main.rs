@@ -1,7 +1,7 @@
-//! Two ends of a connection of rdma-io, which compare all data.
+//! Two ends of an rdma-io connection, which compare all data.
 //!
 //! `rdma-io-program send-recv|credit-ring|read-ring` exchanges messages over one of its transports.
-//! `rdma-io-program one-sided` writes to memory of the other end, reads other bytes of it, and adds
+//! `rdma-io-program one-sided` writes to the other end's memory, reads other bytes there, and adds
 //! to a number there.
 
 use std::error::Error;
@@ -24,14 +24,14 @@ use rdma_io::wr::QpType;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Bytes that the other end writes and reads.
+/// The number of bytes that the other end writes, and the number that it reads.
 const MEMORY: usize = 64 * 1024;
 
 #[tokio::main]
 async fn main() -> Outcome {
     let listener = AsyncCmListener::bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     match std::env::args().nth(1).as_deref() {
-        // A ring has 64 KiB, and the client reads only after it has written a whole message.
+        // A ring holds 64 KiB, and the client reads only after it has written a whole message.
         Some("send-recv") => messages(listener, SendRecvConfig::stream(), 256 * 1024).await,
         Some("credit-ring") => messages(listener, CreditRingConfig::datagram(), 16 * 1024).await,
         Some("read-ring") => messages(listener, ReadRingConfig::datagram(), 16 * 1024).await,
@@ -55,7 +55,8 @@ fn compare(name: &str, got: &[u8], expected: &[u8]) -> Outcome {
     }
 }
 
-/// Sends messages of 1 byte to `largest`. The other end compares each, and returns its complement.
+/// Sends messages of 1 byte to `largest`. The other end compares each message and returns its
+/// complement.
 async fn messages<B: TransportBuilder>(listener: AsyncCmListener, builder: B, largest: usize) -> Outcome {
     let address = listener.local_addr().ok_or("the listener has no address")?;
     let lengths: Vec<usize> =
@@ -117,7 +118,7 @@ async fn read<T: Transport>(stream: &mut AsyncRdmaStream<T>, length: usize) -> O
     Ok(got)
 }
 
-/// One end. The order of the fields is the order of their destruction.
+/// One end. The fields are destroyed in this order.
 struct End {
     qp: AsyncQp,
     pd: Arc<ProtectionDomain>,
@@ -141,7 +142,8 @@ fn queues(id: &CmId) -> Outcome<(AsyncQp, Arc<ProtectionDomain>)> {
     Ok((AsyncQp::new(qp, send_cq, recv_cq), pd))
 }
 
-/// Writes `MEMORY` bytes to the server, reads other bytes of it, and adds to a number behind them.
+/// Writes `MEMORY` bytes to the server, reads other bytes from it, and adds to the number after
+/// them.
 async fn one_sided(listener: AsyncCmListener) -> Outcome {
     let address = listener.local_addr().ok_or("the listener has no address")?;
     let server = tokio::spawn(async move {
@@ -162,8 +164,8 @@ async fn one_sided(listener: AsyncCmListener) -> Outcome {
     Ok(())
 }
 
-/// Sends the client the address and key of its memory: bytes to read, bytes to overwrite, a number.
-/// Then waits for the client and compares all of it.
+/// Sends the client the address and key of the server's memory: bytes to read, bytes to overwrite,
+/// and a number. Then waits for the client and compares all of the memory.
 async fn serve(end: End) -> Outcome {
     let access = AccessFlags::LOCAL_WRITE
         | AccessFlags::REMOTE_READ
