@@ -1,14 +1,14 @@
-//! [`own`]: an address for the soft devices of a case.
+//! [`own`]: an address for a case's soft devices.
 //!
-//! Processes at one address forward messages to each other. A process that ends may take a message
-//! along that it has not forwarded yet, like a network that loses a packet. Cases that run at the
-//! same time therefore have different addresses.
+//! Processes at one address forward messages to each other. When a process ends, a message that it
+//! has not forwarded yet is lost, like a packet in a network. Cases that run at the same time
+//! therefore have different addresses.
 
 use std::net::Ipv4Addr;
 
-/// Returns an address of the loopback interface that belongs to this process.
+/// Returns a loopback address that only this process uses.
 pub fn own() -> Ipv4Addr {
-    // The largest number of a process has 22 bits.
+    // A process id has at most 22 bits.
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 128 | high, middle, low)
 }

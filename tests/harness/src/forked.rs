@@ -1,12 +1,12 @@
-//! Runs a function in a child process, with a deadline, by fork without exec; sets environment
-//! variables for it.
+//! Runs a function in a child process with a deadline, by fork without exec, and sets environment
+//! variables.
 //!
-//! In an emulated guest, exec of a program as large as the suites' takes longer than most cases.
+//! In an emulated guest, executing a program as large as the suites takes longer than most cases.
 //! The caller has a single thread, so the child can do everything that the caller could.
 //!
 //! # Safety
-//! A child of a multi-threaded process may call almost nothing, because another thread may have
-//! held any lock. No thread may read the environment while another changes it. Both functions
+//! A child forked from a multi-threaded process may call almost nothing, because another thread may
+//! have held any lock. No thread may read the environment while another changes it. Both functions
 //! therefore first check that the process has one thread.
 #![allow(unsafe_code)]
 
@@ -27,11 +27,11 @@ use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, s
 use crate::process::Finished;
 
 /// Runs a function in a child, which leads a new process group and has no input. Kills the group
-/// when the child ends or `limit` has passed. The function returns the child's exit status.
+/// once the child ends or `limit` has passed. The function returns the child's exit status.
 ///
 /// # Errors
-/// Several threads in this process; any errno of creating a child. The inner error is the output of
-/// a child killed at the limit.
+/// This process has several threads; any errno from creating a child. The inner error is the output
+/// of a child killed at the limit.
 pub fn run_group(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Result<Finished, Finished>> {
     let group = Group::start(run, limit)?;
     let mut groups = [group];
@@ -54,7 +54,7 @@ impl Group {
     /// Starts a function like [`run_group`].
     ///
     /// # Errors
-    /// Several threads in this process; any errno of creating a child.
+    /// This process has several threads; any errno from creating a child.
     pub fn start(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Self> {
         alone()?;
         let deadline = Instant::now() + limit;
@@ -80,10 +80,10 @@ impl Group {
         Ok(Self { ended: child.ended()?, child, output, deadline, is_in_time: false })
     }
 
-    /// Kills the group and returns its output, as the inner error if the child has not ended.
+    /// Kills the group and returns its output: the inner error if the child had not ended.
     ///
     /// # Errors
-    /// Any errno of waiting for the child or of reading its output.
+    /// Any errno from waiting for the child or of reading its output.
     pub fn finish(mut self) -> io::Result<Result<Finished, Finished>> {
         self.child.kill();
         let status = self.child.wait()?;
@@ -94,11 +94,11 @@ impl Group {
     }
 }
 
-/// Waits until the child of a group has ended, or the time limit of a group has passed. Returns its
+/// Waits until any group's child has ended or its time limit has passed, and returns that group's
 /// index. Reads the output of all groups meanwhile.
 ///
 /// # Errors
-/// Any errno of waiting or reading.
+/// Any errno from waiting or reading.
 ///
 /// # Panics
 /// If `groups` is empty.
@@ -123,10 +123,10 @@ pub fn wait_for_any(groups: &mut [Group]) -> io::Result<usize> {
     }
 }
 
-/// Sets environment variables, to be read later by libraries.
+/// Sets environment variables that libraries read later.
 ///
 /// # Errors
-/// Several threads in this process.
+/// This process has several threads.
 pub fn set_variables(variables: &[(&str, &str)]) -> io::Result<()> {
     alone()?;
     for (name, value) in variables {
@@ -146,8 +146,8 @@ fn alone() -> io::Result<()> {
     }
 }
 
-/// Variable with the number of threads added to each process by an emulator. QEMU's user emulation
-/// adds one and starts it again in a child.
+/// The variable with the number of threads that an emulator adds to each process. QEMU's user
+/// emulation adds one, and starts it again in a child.
 pub const EMULATOR_THREADS: &str = "VERBS_EMULATOR_THREADS";
 
 /// The exit status of a child that could not set up its descriptors.
@@ -161,8 +161,8 @@ struct Child {
 
 impl Child {
     fn new(pid: Pid) -> Self {
-        // The child makes the same call. This one fails if the child has already executed another
-        // program. It has no effect if the child has ended.
+        // The child makes the same call. This call fails if the child has already executed another
+        // program, and has no effect if the child has ended.
         let _ = setpgid(pid, pid);
         Self { pid, is_reaped: Cell::new(false) }
     }
@@ -188,7 +188,7 @@ impl Child {
                 Err(Errno::EINTR) => {}
                 Ok(WaitStatus::Exited(_, code)) => break code << 8,
                 Ok(WaitStatus::Signaled(_, signal, _)) => break signal as i32,
-                // Not requested: `waitpid` reports stopping and continuing only on demand.
+                // Not requested: `waitpid` reports stopped and continued children only on request.
                 Ok(other) => return Err(io::Error::other(format!("{other:?}"))),
                 Err(error) => return Err(error.into()),
             }
@@ -207,18 +207,18 @@ impl Drop for Child {
     }
 }
 
-/// Standard output and standard error.
+/// The number of pipes: standard output and standard error.
 const PIPES: usize = 2;
 
 /// The output of a child, from its two pipes.
 struct Output {
-    /// `None` after the end of the pipe.
+    /// `None` once a pipe has reached end of file.
     pipes: [Option<PipeReader>; PIPES],
     read: [Vec<u8>; PIPES],
 }
 
 impl Output {
-    /// Returns the pipes that have not ended.
+    /// Returns the pipes that have not reached end of file.
     fn sources(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         self.pipes.iter().enumerate().filter_map(|(which, pipe)| Some((which, pipe.as_ref()?.as_fd())))
     }
@@ -234,7 +234,7 @@ impl Output {
         Ok(())
     }
 
-    /// Reads the remaining output after the end of the group. The wait is short, in case another
+    /// Reads the remaining output after the group has ended. Waits only briefly, in case another
     /// process inherited the pipes and still runs.
     fn read_rest(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -246,7 +246,7 @@ impl Output {
     }
 }
 
-/// Waits until descriptors are readable or have ended. Returns their keys; `None` after the
+/// Waits until descriptors are readable or at end of file. Returns their keys; `None` after the
 /// deadline.
 fn ready<'fd, K>(
     sources: impl Iterator<Item = (K, BorrowedFd<'fd>)>,

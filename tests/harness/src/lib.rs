@@ -1,17 +1,17 @@
-//! The harness: cases, their processes, and the tools they start. It does not use our API, so tests
-//! of every package can use it.
+//! The harness: cases, their processes, and the tools they start. It does not use our API, so every
+//! package's tests can use it.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`sandbox`] | a case's changes to its process: mounts, privileges |
-//! | [`listening`] | servers that listen with an id of librdmacm |
+//! | [`listening`] | servers that listen with a librdmacm id |
 //! | [`pair`] | two programs that connect over TCP |
 //! | [`tools`] | the tools, ours and rdma-core's |
-//! | [`refuse`] | programs under a filter that rejects commands to uverbs |
+//! | [`refuse`] | programs under a filter that rejects uverbs commands |
 //! | [`runner`] | runs each case in a separate process with a deadline |
 //! | [`address`] | an address for a case's soft devices |
 //! | [`forked`] | functions in child processes |
-//! | [`process`] | commands with a deadline, servers |
+//! | [`process`] | commands with a deadline, and servers |
 //! | [`port`] | TCP ports for servers |
 //! | [`pattern`] | bytes and choices derived from a seed |
 

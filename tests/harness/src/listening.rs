@@ -1,4 +1,4 @@
-//! [`wait_for_listening_id`]: servers that listen with an id of librdmacm.
+//! [`wait_for_listening_id`]: servers that listen with a librdmacm id.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use crate::process::{self, Running};
 use crate::runner::{CaseResult, Stop, fail};
 use crate::tools::{LIMIT, run};
 
-/// Waits until a program listens at an rdma_cm port, which socket tables do not show.
+/// Waits until a program listens on an rdma_cm port. Socket tables do not show these ports.
 ///
 /// # Errors
-/// No program does within the limit, or `rdma` cannot list the ids.
+/// No program listens within the time limit, or `rdma` cannot list the ids.
 pub fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
     let listens = || {
         let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;
@@ -25,7 +25,7 @@ pub fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
     });
     match problem {
         Some(why) => Err(why),
-        // A server that has ended reports the reason.
+        // If the server has ended, its output gives the reason.
         None if came => Ok(()),
         None => fail(format_args!("no program listens at rdma_cm port {port}")),
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::process::{self, Finished, Running};
 use crate::runner::{CaseResult, Stop, fail};
 
-/// Runs a server listening on a TCP port of loopback, and its client, until both end.
+/// Runs a server that listens on a loopback TCP port, and its client, until both end.
 ///
 /// # Errors
-/// A program cannot start, fails, or exceeds the limit; the error describes both.
+/// A program cannot start, fails, or exceeds the time limit. The error describes both programs.
 pub fn meet(
     server: &mut Command,
     client: &mut Command,
@@ -29,7 +29,7 @@ pub fn meet(
 /// Waits for a client and its server.
 ///
 /// # Errors
-/// A program fails or exceeds the limit; the error describes both.
+/// A program fails or exceeds the time limit. The error describes both programs.
 pub fn both(server: Running, client: Running, limit: Duration) -> CaseResult<[Finished; 2]> {
     let client = client.finish(limit)?;
     // A server may wait forever for a failed client.
@@ -43,7 +43,7 @@ pub fn both(server: Running, client: Running, limit: Duration) -> CaseResult<[Fi
     }
 }
 
-/// Time for a server to report the failure of its client.
+/// The time in which a server can report that its client has failed.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Describes how a program ended, with its output.

@@ -1,9 +1,9 @@
-//! Bytes and choices derived from a seed. Both ends of a connection compute the same ones without
-//! communicating.
+//! Bytes and choices derived from a seed. Both ends of a connection compute the same bytes and
+//! choices without communicating.
 
 use rdma_sans_io::Rng;
 
-/// A source of choices.
+/// A source of random choices.
 #[derive(Clone, Debug)]
 pub struct Choices(Rng);
 
@@ -13,12 +13,12 @@ impl Choices {
         Self(Rng::new(seed))
     }
 
-    /// Returns a number that may have any value.
+    /// Returns a random number of any value.
     pub fn any(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Returns a number below `end`.
+    /// Returns a random number below `end`.
     ///
     /// # Panics
     /// If `end` is 0, unlike [`Rng::below`].
@@ -26,7 +26,7 @@ impl Choices {
         self.any() % end
     }
 
-    /// Returns one of the values.
+    /// Returns a random element of `all`.
     ///
     /// # Panics
     /// If `all` is empty.
@@ -47,14 +47,14 @@ pub fn fill(seed: u64, bytes: &mut [u8]) {
     Rng::new(seed).fill(bytes);
 }
 
-/// Returns the bytes written by [`fill`].
+/// Returns the bytes that [`fill`] writes.
 pub fn filled(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(seed, &mut bytes);
     bytes
 }
 
-/// Checks that bytes are those written by [`fill`].
+/// Checks that the bytes are the ones that [`fill`] writes.
 ///
 /// # Errors
 /// The index of the first wrong byte and the number of wrong bytes.

@@ -1,8 +1,8 @@
 //! [`free`]: TCP ports for servers that take their port as an argument.
 //!
-//! The kernel gives the client's side of each connection a port from a range. A port of this range
-//! may be free when a test checks it, and used by another test's client before the server binds it.
-//! The ports here lie outside the range.
+//! The kernel gives the client's side of each connection a port from a range. A port in this range
+//! may be free when a test checks it, yet be used by another test's client before the server binds
+//! it. The ports here lie outside the range.
 
 use std::io;
 use std::ops::Range;
@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 
-/// The largest number of ports to try.
+/// The maximum number of ports to try.
 const COUNT: u16 = 16_384;
 
-/// Distance between the first ports of two processes with consecutive numbers.
+/// The distance between the first ports that two processes with consecutive ids try.
 const STRIDE: usize = 64;
 
-/// Returns an unused TCP port. This process gets it again only after all others.
+/// Returns an unused TCP port. This process gets the same port again only after all the others.
 ///
 /// # Errors
-/// All ports are in use, or the kernel does not show its range of client ports.
+/// All ports are in use, or the kernel does not show its client port range.
 pub fn free() -> io::Result<u16> {
     static LOOKED: AtomicUsize = AtomicUsize::new(0);
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
     free_of(&outside(&range)?, std::process::id() as usize * STRIDE, &LOOKED)
 }
 
-/// Returns the next free candidate, starting from `start`. `looked` counts the candidates tried.
+/// Returns the next free candidate, counting from `start`. `looked` counts the candidates tried.
 fn free_of(candidates: &Range<u16>, start: usize, looked: &AtomicUsize) -> io::Result<u16> {
     for _ in 0..candidates.len() {
         let at = (start + looked.fetch_add(1, Ordering::Relaxed)) % candidates.len();
@@ -46,7 +46,8 @@ fn is_free(port: u16) -> io::Result<bool> {
     Ok(bind(probe.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, port)).is_ok())
 }
 
-/// Returns the ports never given to clients: below the range shown by the kernel, else above it.
+/// Returns ports that the kernel never gives to clients: below or above its range, whichever side
+/// has more.
 fn outside(range: &str) -> io::Result<Range<u16>> {
     const UNPRIVILEGED: u16 = 1024;
     let wrong = || io::Error::other(format!("not a range of ports: {range:?}"));

@@ -1,7 +1,7 @@
-//! Commands with a deadline; servers.
+//! Commands with a deadline, and servers.
 //!
-//! Output is read while the command runs, so a full pipe blocks no program. It is kept when the
-//! command is killed, followed by a description of its threads' waits.
+//! Output is read while the command runs, so that a full pipe blocks no program. If the command is
+//! killed, its output is kept, followed by a description of where its threads wait.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -19,13 +19,13 @@ use nix::unistd::Pid;
 pub struct Finished {
     /// The exit status.
     pub status: ExitStatus,
-    /// All of its standard output.
+    /// Its complete standard output.
     pub stdout: String,
-    /// All of its standard error.
+    /// Its complete standard error.
     pub stderr: String,
 }
 
-/// Returns a command run by a wrapper, such as `ip netns exec` or `nice`, in the command's
+/// Returns a command that runs under a wrapper, such as `ip netns exec` or `nice`, in the command's
 /// environment.
 pub fn under(mut wrapper: Command, command: &Command) -> Command {
     wrapper.arg(command.get_program()).args(command.get_args());
@@ -41,16 +41,17 @@ pub fn under(mut wrapper: Command, command: &Command) -> Command {
 /// Runs a command to its end, or kills it after `limit`.
 ///
 /// # Errors
-/// Any errno of starting it. The inner error is the output of a command killed at the limit.
+/// Any errno from starting the command. The inner error is the output of a command killed at the
+/// limit.
 pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Finished, Finished>> {
     Running::start(command)?.finish(limit)
 }
 
-/// Like [`run`], but without input and in a new process group, which is killed as a whole at the
-/// end.
+/// Like [`run`], but without input and in a new process group, which is killed as a whole when the
+/// command ends.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// The same errors as [`run`].
 pub fn run_group(command: &mut Command, limit: Duration) -> io::Result<Result<Finished, Finished>> {
     let mut running = Running::start(command.stdin(Stdio::null()).process_group(0))?;
     running.is_group = true;
@@ -62,7 +63,8 @@ pub fn run_group(command: &mut Command, limit: Duration) -> io::Result<Result<Fi
 pub struct Running {
     child: Child,
     is_group: bool,
-    /// The part of its standard output that a wait has already read.
+    /// The part of its standard output that [`wait_for_output`](Self::wait_for_output) has already
+    /// read.
     seen: Vec<u8>,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
@@ -74,7 +76,7 @@ impl Running {
     /// to open.
     ///
     /// # Errors
-    /// Any errno of starting it.
+    /// Any errno from starting the command.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let stdout = read_all(child.stdout.take());
@@ -82,7 +84,7 @@ impl Running {
         let pid = pid_of(&child);
         let (send, ended) = mpsc::channel();
         thread::spawn(move || {
-            // Leaves the dead process in place, so its number is not reused until it is reaped
+            // Leaves the dead process in place, so that its id is not reused until it is reaped
             // below.
             let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             let _ = send.send(());
@@ -90,23 +92,23 @@ impl Running {
         Ok(Self { child, is_group: false, seen: Vec::new(), stdout, stderr, ended })
     }
 
-    /// Returns its process id.
+    /// Returns the command's process id.
     pub fn pid(&self) -> Pid {
         pid_of(&self.child)
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether the command has ended.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }
 
-    /// Returns whether it succeeded; `None` if it has not ended.
+    /// Returns whether the command succeeded; `None` if it has not ended.
     pub fn status(&mut self) -> Option<bool> {
         self.child.try_wait().ok().flatten().map(|status| status.success())
     }
 
-    /// Waits until the output so far satisfies `enough`. Returns whether it does before `limit` and
-    /// before the command's end.
+    /// Waits until the output so far satisfies `enough`. Returns whether it does before `limit`
+    /// passes and the command ends.
     pub fn wait_for_output(&mut self, limit: Duration, enough: impl Fn(&str) -> bool) -> bool {
         let deadline = Instant::now() + limit;
         while !enough(&String::from_utf8_lossy(&self.seen)) {
@@ -118,10 +120,10 @@ impl Running {
         true
     }
 
-    /// Waits until it ends, or kills it after `limit`.
+    /// Waits until the command ends, or kills it after `limit`.
     ///
     /// # Errors
-    /// Any errno of waiting. The inner error is the output of a command killed at the limit.
+    /// Any errno from waiting. The inner error is the output of a command killed at the limit.
     pub fn finish(mut self, limit: Duration) -> io::Result<Result<Finished, Finished>> {
         let in_time = !matches!(self.ended.recv_timeout(limit), Err(RecvTimeoutError::Timeout));
         let waits = if in_time { String::new() } else { waits_of(self.pid()) };
@@ -132,7 +134,7 @@ impl Running {
         Ok(if in_time { Ok(finished) } else { Err(finished) })
     }
 
-    /// Kills it. Does nothing if it has ended.
+    /// Kills the command. Does nothing if it has ended.
     pub fn kill(&self) {
         let pid = self.pid();
         // Fails if the process has ended.
@@ -153,7 +155,7 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
 }
 
-/// Describes the wait of each thread of a process: its state, the kernel function, the system call
+/// Describes where each thread of a process waits: its state, the kernel function, the system call
 /// with its arguments, and the stack if the kernel shows it.
 fn waits_of(pid: Pid) -> String {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -186,8 +188,8 @@ fn read_all(pipe: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     receive
 }
 
-/// Returns the output of a pipe whose writer has ended, after the bytes already read. The wait is
-/// short, in case another process inherited the pipe and still runs.
+/// Returns the output of a pipe whose writer has ended, after the bytes already read. Waits only
+/// briefly, in case another process inherited the pipe and still runs.
 fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
     const LAST_WORDS: Duration = Duration::from_secs(5);
     while let Ok(chunk) = pipe.recv_timeout(LAST_WORDS) {
@@ -196,7 +198,7 @@ fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Runs a possibly blocking closure in a new thread and returns its result.
+/// Runs a closure, which may block, in a new thread and returns its result.
 ///
 /// # Panics
 /// If the closure panics, or runs longer than `limit`. The thread then keeps running.
@@ -214,14 +216,14 @@ pub fn within<T: Send + 'static>(limit: Duration, what: &str, run: impl FnOnce()
     }
 }
 
-/// Waits until `ready` returns true. Returns whether it does before `limit`.
+/// Waits until `ready` returns true. Returns whether it does so before `limit` passes.
 pub fn wait_until(limit: Duration, mut ready: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     while !ready() {
         if Instant::now() > deadline {
             return false;
         }
-        // Polled slowly: an emulated processor is busy with the awaited work.
+        // Polls slowly, because an emulated processor is busy with the awaited work.
         thread::park_timeout(Duration::from_millis(2));
     }
     true
@@ -247,7 +249,7 @@ fn listens_in(tables: &str, port: u16, limit: Duration, mut alive: impl FnMut() 
     wait_until(limit, || listens() || !alive()) && listens()
 }
 
-/// Returns whether a table such as `/proc/net/tcp` has a listener on the port.
+/// Returns whether a table such as `/proc/net/tcp` shows a listener on the port.
 fn has_listener(table: &str, port: u16) -> bool {
     const TCP_LISTEN: &str = "0A";
     table.lines().skip(1).any(|line| {
@@ -330,7 +332,7 @@ mod tests {
         let pid = Pid::from_raw(finished.stdout.trim().parse().unwrap());
         let is_gone = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-            // A dead process that is not yet reaped counts as gone, because reaping is not the
+            // A dead process that is not yet reaped counts as gone, because reaping it is not the
             // test's task.
             stat.map_or(true, |stat| stat.contains(") Z "))
         };
@@ -355,7 +357,7 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(listener);
-        // A process forked by another test has the socket until it executes its program.
+        // A process that another test forked holds the socket until it executes its program.
         let is_dead = || !wait_for_listener(port, LONG, || false);
         assert!(wait_until(LONG, is_dead), "a server that died is not waited for");
     }

@@ -1,8 +1,8 @@
-//! Cases and their runner: each case runs in a separate process, with a deadline.
+//! Cases, and the runner, which runs each case in a separate process with a deadline.
 //!
-//! A case is a function. The runner forks for each case, into a new process group. A case may
-//! change its limits, user or mounts, crash or hang, without affecting the next one. Processes left
-//! running by a case are killed with its group. `--case NAME` runs a case in the program's own
+//! A case is a function. The runner forks a child for each case, in a new process group. A case may
+//! change its limits, user or mounts, crash or hang without affecting the next case. Processes that
+//! a case leaves running are killed with its group. `--case NAME` runs a case in the program's own
 //! process. Several cases run at the same time if [`Options::at_once`] says so.
 //!
 //! | case | output |
@@ -13,9 +13,9 @@
 //! | reports [`part`]s and returns `Ok` | one of these lines for each part, and no other |
 //!
 //! Parts are for a case that runs another program with many tests. Each test is reported and
-//! counted by its name. Parts reported before the case fails or dies remain in the output.
+//! counted under its own name. Parts reported before the case fails or dies remain in the output.
 //!
-//! libtest-mimic 0.8 does not fit: its formats are fixed, and a case has one result.
+//! libtest-mimic 0.8 does not fit, because its formats are fixed and a case has a single result.
 
 use core::fmt;
 use core::str::FromStr;
@@ -42,7 +42,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// Prefixes the reason with its subject.
+    /// Prefixes the reason with a context.
     #[must_use]
     pub fn context(self, what: impl fmt::Display) -> Self {
         match self {
@@ -85,17 +85,17 @@ pub fn fail<T>(why: impl fmt::Display) -> CaseResult<T> {
 
 /// Reports the verdict of a part of the running case. The name has the form `suite.what_is_true`.
 pub fn part(name: impl fmt::Display, verdict: CaseResult) {
-    // A part's line starts on a new line, even if other output has not ended its own.
+    // Starts a new line, because other output may have left its line unfinished.
     println!("\n{PART}{name}\t{}", verdict_text(verdict));
 }
 
 /// A case of a suite.
 pub struct Case {
-    /// `suite.what_is_true`.
+    /// The name, in the form `suite.what_is_true`.
     pub name: String,
     /// The time limit.
     pub deadline: Duration,
-    /// The case itself.
+    /// The case's function.
     pub run: Box<dyn Fn() -> CaseResult>,
 }
 
@@ -109,7 +109,7 @@ impl Case {
         Self { name: name.to_string(), deadline: DEADLINE, run }
     }
 
-    /// Returns the case with a step before it, in the case's process.
+    /// Returns the case with a setup step that runs before it in the same process.
     #[must_use]
     pub fn after(self, setup: impl Fn() -> io::Result<()> + 'static) -> Self {
         let Self { name, deadline, run } = self;
@@ -141,14 +141,14 @@ macro_rules! cases {
     };
 }
 
-/// A time limit far beyond the time of any case in an emulated guest on a busy machine.
+/// A time limit far beyond the duration of any case, even in an emulated guest on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Whether a case uses our API with the provider hidden or named, shown by the end of the case's
-/// name.
+/// Whether a case uses our API with the provider erased or named. The end of the case's name shows
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The provider is hidden.
+    /// The provider is erased.
     Erased,
     /// The provider is named.
     Static,
@@ -173,7 +173,7 @@ impl Form {
     }
 }
 
-/// Parses a value of `--skip`, `SUITE` or `SUITE: WHY`, for [`Options::skip`].
+/// Parses a `--skip` value, `SUITE` or `SUITE: WHY`, for [`Options::skip`].
 pub fn left_out(value: &str) -> (String, String) {
     let (name, why) = value.split_once(": ").unwrap_or((value, "asked for with --skip"));
     (name.to_owned(), why.to_owned())
@@ -190,21 +190,21 @@ impl FromStr for Form {
     }
 }
 
-/// Options of the command line.
+/// Command-line options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether to print the names without running a case.
+    /// Whether to print the names without running any case.
     pub list: bool,
-    /// Skips cases by the prefixes of their names, each with a reason.
+    /// Skips cases by name prefix. Each prefix has a reason.
     pub skip: Vec<(String, String)>,
     /// Runs only cases whose names have one of these prefixes; all cases if empty.
     pub only: Vec<String>,
-    /// Runs one form of the cases that exist with the provider hidden (`erased`) and named
-    /// (`static`); `None` runs both.
+    /// Runs one form of the cases that exist with the provider both erased (`erased`) and named
+    /// (`static`); `None` runs both forms.
     pub form: Option<Form>,
-    /// Runs this case in the program's own process.
+    /// Runs only this case, in the program's own process.
     pub case: Option<String>,
-    /// Environment variables of the cases, in addition to this process's.
+    /// Environment variables for the cases, in addition to those of this process.
     pub env: Vec<(String, String)>,
     /// The number of cases that run at the same time; one if 0.
     pub at_once: usize,
@@ -257,7 +257,7 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
     if let Some(form) = options.form
         && !of_other_form.is_empty()
     {
-        // One line for all, because the same cases have run in the requested form.
+        // One line stands for all of them, because the same cases have run in the requested form.
         let why = format!("{} cases are in the other form than --form {}", of_other_form.len(), form.name());
         println!("{}", tally.line("other_form", skip(why)));
     }
@@ -266,7 +266,7 @@ pub fn main(options: &Options, cases: &[Case]) -> ExitCode {
 }
 
 /// Returns whether `wanted` is the case's name, its suite, or a prefix of its name that ends at a
-/// word.
+/// word boundary.
 fn is_of(name: &str, wanted: &str) -> bool {
     name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_', ' ']))
 }
@@ -286,7 +286,8 @@ struct Ended {
 }
 
 impl Tally {
-    /// Returns the lines of a case: its parts, then the case itself unless it succeeded with parts.
+    /// Returns the output lines for a case: a line per part, and one for the case itself unless it
+    /// succeeded with parts.
     fn lines(&mut self, name: &str, ended: Ended) -> Vec<String> {
         let says_it_all = ended.verdict.is_ok() && !ended.parts.is_empty();
         let mut lines: Vec<_> =
@@ -322,8 +323,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Puts a reason on one line and shortens it. Two compared buffers can be very long; the case's own
-/// output has them in full.
+/// Puts a reason on one line and shortens it. Two compared buffers can be very long. The case's own
+/// output shows them in full.
 fn one_line(text: &str) -> String {
     const LONGEST: usize = 1000;
     let line = text.trim_end().replace('\n', " | ");
@@ -333,8 +334,8 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Runs each case in a child process, several at the same time, and passes on their results in the
-/// order of their ends.
+/// Runs each case in a child process, several at the same time, and reports their results in the
+/// order in which they end.
 fn run_all(cases: &[&Case], options: &Options, mut done: impl FnMut(&Case, Ended)) {
     let mut waiting = cases.iter();
     let (mut running, mut groups) = (Vec::new(), Vec::new());
@@ -367,7 +368,7 @@ fn run_all(cases: &[&Case], options: &Options, mut done: impl FnMut(&Case, Ended
     }
 }
 
-/// Reads the results of a case from the output of its process.
+/// Reads a case's results from the output of its process.
 fn read_ended(finished: io::Result<Result<Finished, Finished>>, time: Duration) -> Ended {
     let finished = match finished {
         Ok(finished) => finished,
@@ -395,10 +396,10 @@ fn said(finished: &Finished) -> String {
     }
 }
 
-/// The prefix of a case's verdict, the last line of its process's output.
+/// The prefix of a case's verdict, which is the last line that its process prints.
 const VERDICT: &str = "verdict: ";
 
-/// The prefix of a part's line, before its name and its verdict.
+/// The prefix of a part's line. The part's name and verdict follow.
 const PART: &str = "part: ";
 
 fn verdict_text(verdict: CaseResult) -> String {
@@ -438,7 +439,7 @@ fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
         (Some(0), Some(text)) => {
             read_verdict_text(text).unwrap_or_else(|| fail(format!("no verdict but {text:?}")))
         }
-        // A case whose tool calls `exit` has a defect; this is not a success.
+        // A tool that calls `exit` in a case is a defect, so even status 0 is no success.
         (code, _) => fail(format!("its process ended with status {code:?} and without a verdict")),
     }
 }
@@ -446,7 +447,7 @@ fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
 /// Runs a case in this process and prints its verdict.
 fn be(case: &Case) -> u8 {
     let text = verdict_text(caught(&case.run));
-    // The case may have ended in the middle of a line.
+    // Starts a new line, because the case may have left its last line unfinished.
     let written = write!(io::stdout(), "\n{VERDICT}{text}\n").and_then(|()| io::stdout().flush());
     u8::from(written.is_err())
 }

@@ -1,6 +1,7 @@
-//! Changes of a case to its own process: hiding parts of the file system, dropping privileges.
+//! Changes that a case makes to its own process, such as hiding parts of the file system or
+//! dropping privileges.
 //!
-//! Nothing here is undone, because each case has a process to itself.
+//! Nothing here is undone, because each case has its own process.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,18 +15,18 @@ use crate::tools::run;
 
 const NONE: Option<&str> = None;
 
-/// Moves this process to a new mount namespace: no other process sees its later mounts.
+/// Moves this process to a new mount namespace, so that no other process sees its later mounts.
 ///
 /// # Errors
-/// Any errno of `unshare` or `mount`.
+/// Any errno from `unshare` or `mount`.
 pub fn private_mounts() -> CaseResult {
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
     Ok(())
 }
 
-/// Moves this process to a new network namespace, with loopback up, and makes it root of a new user
-/// namespace unless it is root already. Returns whether the host allows it.
+/// Moves this process to a new network namespace, with loopback up. Unless the process is root
+/// already, makes it root in a new user namespace. Returns whether the host allows it.
 ///
 /// # Errors
 /// `ip` cannot run, or fails.
@@ -59,16 +60,16 @@ pub fn ip(args: &[&str]) -> CaseResult {
 /// Mounts an empty file system over a directory.
 ///
 /// # Errors
-/// Any errno of `mount`.
+/// Any errno from `mount`.
 pub fn cover(directory: &Path) -> CaseResult {
     mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), NONE)?;
     Ok(())
 }
 
-/// Binds a directory to a second place, with all mounts below it.
+/// Bind-mounts a directory at a second place, with all mounts below it.
 ///
 /// # Errors
-/// Any errno of `mount`.
+/// Any errno from `mount`.
 pub fn bind(from: &Path, to: &Path) -> CaseResult {
     mount(Some(from), to, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?;
     Ok(())
@@ -77,7 +78,7 @@ pub fn bind(from: &Path, to: &Path) -> CaseResult {
 /// Drops root and all capabilities permanently.
 ///
 /// # Errors
-/// Any errno of the system calls that change the process's identity.
+/// Any errno from the system calls that change the process's identity.
 pub fn become_nobody() -> CaseResult {
     const NOBODY: u32 = 65534;
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));

@@ -12,16 +12,16 @@ use crate::process::{self, Finished, Running};
 use crate::refuse::{Counts, Mode};
 use crate::runner::{CaseResult, Stop, fail, skip};
 
-/// A time limit far beyond the time of a tool in an emulated guest on a busy machine.
+/// A time limit far beyond a tool's run time, even in an emulated guest on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The guest's device.
+/// The name of the guest's device.
 pub const DEVICE: &str = "rxe0";
 
 /// The names of our versions of rdma-core's programs, in alphabetical order.
 ///
-/// Tests of rdma-tools compare it with `src/bin/` and the documents, and `verbs-tests` compares the
-/// suites with it. Here, the suites need not compile rdma-tools for it.
+/// The tests of rdma-tools compare this list with `src/bin/` and the documents, and `verbs-tests`
+/// compares the suites with it. Because the list is here, the suites need not compile rdma-tools.
 pub const PROGRAMS: &[&str] = &[
     "cmtime",
     "ibv_asyncwatch",
@@ -42,7 +42,7 @@ pub const PROGRAMS: &[&str] = &[
     "udaddy",
 ];
 
-/// The maker of a tool.
+/// The project that a tool comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Maker {
     /// This project.
@@ -51,11 +51,11 @@ pub enum Maker {
     Theirs,
     /// rdma-core's program on this project's `libibverbs.so.1`.
     Linked,
-    /// This project, linked statically, at the root of the file system.
+    /// This project, as a static program at the root of the file system.
     Static,
 }
 
-/// The variable naming the folder of rdma-core's newest programs.
+/// The environment variable that names the folder with rdma-core's newest programs.
 const RDMA_CORE: &str = "VERBS_RDMA_CORE_DIR";
 
 impl fmt::Display for Maker {
@@ -70,11 +70,11 @@ impl fmt::Display for Maker {
 }
 
 impl Maker {
-    /// Returns this maker's tool. It starts under its plain name, so its messages do not contain
-    /// its path.
+    /// Returns this maker's tool. It starts under its plain name, so that its messages do not
+    /// contain its path.
     ///
     /// # Errors
-    /// A missing tool: a failure for ours, a skip for others.
+    /// The tool is missing: a failure for our tools, a skip for others.
     pub fn tool(&self, name: &str) -> CaseResult<Command> {
         let path = match self {
             Self::Ours => bin_dir()?.join(name),
@@ -96,11 +96,11 @@ impl Maker {
         Ok(command)
     }
 
-    /// Like [`tool`](Self::tool), but with the newest rdma-core of Debian, for programs that have
-    /// changed. It runs with the C library of that release.
+    /// Like [`tool`](Self::tool), but from Debian's newest rdma-core, for programs that have
+    /// changed. The tool runs with that release's C library.
     ///
     /// # Errors
-    /// The errors of [`tool`](Self::tool); a skip if rdma-core's program was not downloaded.
+    /// The same errors as [`tool`](Self::tool); a skip if rdma-core's program was not downloaded.
     pub fn newest_tool(&self, name: &str) -> CaseResult<Command> {
         if *self != Self::Theirs {
             return self.tool(name);
@@ -111,7 +111,7 @@ impl Maker {
         let libraries = root.join("usr/lib/x86_64-linux-gnu");
         let mut paths = libraries.clone().into_os_string();
         paths.push(":");
-        // Providers, which libibverbs looks up in the system's directory first.
+        // The providers, because libibverbs would first look in the system's directory.
         paths.push(libraries.join("libibverbs"));
         let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
         command
@@ -124,10 +124,10 @@ impl Maker {
         Ok(command)
     }
 
-    /// Sets the environment that makes a Debian program find this maker's `libibverbs.so.1`.
+    /// Sets up the environment so that a Debian program finds this maker's `libibverbs.so.1`.
     ///
     /// # Errors
-    /// A skip if this project's library was not linked.
+    /// A skip if `VERBS_C_ABI_DIR` is not set.
     pub fn prepare(&self, command: &mut Command) -> CaseResult {
         if *self == Self::Linked || *self == Self::Theirs && is_linked() {
             command.env("LD_LIBRARY_PATH", linked_dir()?);
@@ -138,11 +138,11 @@ impl Maker {
 
 static LINKED: AtomicBool = AtomicBool::new(false);
 
-/// Makes programs of [`Maker::Theirs`], started by this process from now on, use this project's
+/// Makes the [`Maker::Theirs`] programs that this process starts from now on use this project's
 /// `libibverbs.so.1`.
 ///
 /// # Errors
-/// A skip if the library was not linked.
+/// A skip if `VERBS_C_ABI_DIR` is not set.
 pub fn link_theirs() -> CaseResult {
     linked_dir()?;
     LINKED.store(true, Ordering::Relaxed);
@@ -154,13 +154,13 @@ pub fn is_linked() -> bool {
     LINKED.load(Ordering::Relaxed)
 }
 
-/// Variable naming the directory of this project's `libibverbs.so.1`.
+/// The environment variable that names the directory with this project's `libibverbs.so.1`.
 const LINKED_DIR: &str = "VERBS_C_ABI_DIR";
 
 /// Returns the directory of this project's `libibverbs.so.1`.
 ///
 /// # Errors
-/// A skip if the library was not linked.
+/// A skip if `VERBS_C_ABI_DIR` is not set.
 pub fn linked_dir() -> CaseResult<PathBuf> {
     match std::env::var_os(LINKED_DIR) {
         Some(dir) => Ok(dir.into()),
@@ -173,7 +173,7 @@ pub fn linked_dir() -> CaseResult<PathBuf> {
 /// Returns the directory of this project's binaries.
 ///
 /// # Errors
-/// Any errno of finding this program's path.
+/// Any errno from finding this program's path.
 pub fn bin_dir() -> CaseResult<PathBuf> {
     if let Some(dir) = std::env::var_os("VERBS_BIN_DIR") {
         return Ok(dir.into());
@@ -185,7 +185,7 @@ pub fn bin_dir() -> CaseResult<PathBuf> {
 /// Runs a tool to its end.
 ///
 /// # Errors
-/// The tool exceeds the limit.
+/// The tool cannot start, or exceeds the time limit.
 pub fn run(command: &mut Command) -> CaseResult<Finished> {
     match process::run(command, LIMIT)? {
         Ok(finished) => Ok(finished),
@@ -203,7 +203,7 @@ pub fn refused(mode: Mode, command: &Command) -> CaseResult<Command> {
     Ok(process::under(refuse, command))
 }
 
-/// Returns the index of the GID of the guest's IPv4 address.
+/// Returns the index of the GID for the guest's IPv4 address.
 ///
 /// # Errors
 /// The GID is missing.
@@ -215,7 +215,8 @@ pub fn gid_index() -> CaseResult<u32> {
     found.ok_or_else(|| Stop::Failed(format!("{DEVICE} has no GID {GID}")))
 }
 
-/// The message of a program that continues because its library cannot prefetch (`EOPNOTSUPP`).
+/// The message that a program prints before it continues without prefetching, which its library
+/// cannot do (`EOPNOTSUPP`).
 const NO_PREFETCH: &str = "Couldn't prefetch MR(95). Continue anyway\n";
 
 /// A ping-pong with two ends.
@@ -227,13 +228,13 @@ pub struct PingPong {
     pub server: Maker,
     /// The maker of the client.
     pub client: Maker,
-    /// Rounds.
+    /// The number of rounds.
     pub iters: u32,
     /// Message size, in bytes.
     pub size: u32,
-    /// Further flags for both ends.
+    /// More flags for both ends.
     pub flags: &'static [&'static str],
-    /// The commands rejected on both ends.
+    /// The commands to reject on both ends.
     pub refuse: Option<Mode>,
 }
 
@@ -249,11 +250,11 @@ impl PingPong {
         refuse: None,
     };
 
-    /// Runs it to the end, checks the output of both ends, and returns the numbers of rejected
-    /// commands.
+    /// Runs the ping-pong to its end, checks the output of both ends, and returns the counts of
+    /// rejected commands.
     ///
     /// # Errors
-    /// An end fails, exceeds the limit, or prints unexpected output.
+    /// An end fails, exceeds the time limit, or prints unexpected output.
     pub fn run(&self) -> CaseResult<[Option<Counts>; 2]> {
         let port = port::free()?;
         let mut server = Running::start(&mut self.command(&self.server, port)?)?;
@@ -265,7 +266,7 @@ impl PingPong {
         }
         let client = Running::start(self.command(&self.client, port)?.arg("127.0.0.1"))?;
         let client = client.finish(LIMIT)?;
-        // Once the client has ended, the server has no reason to take long.
+        // Once the client has ended, the server must end soon.
         let server = server.finish(LIMIT)?;
         let (server, client) = match (server, client) {
             (Ok(server), Ok(client)) => (server, client),
@@ -303,7 +304,7 @@ impl PingPong {
         }
     }
 
-    /// Parses the output of an end.
+    /// Parses the output of one end.
     fn check(&self, maker: &Maker, end: &Finished) -> Result<Report, String> {
         if !end.status.success() {
             return Err(end.status.to_string());
@@ -311,7 +312,7 @@ impl PingPong {
         let counts = Counts::parse(&end.stderr);
         match (&counts, self.refuse) {
             (None, Some(_)) => return Err("what was refused is not told".to_owned()),
-            // Debian's rdma-core provider for rxe has no advise_mr.
+            // The rxe provider in Debian's rdma-core has no advise_mr.
             (None, None) if maker == &Maker::Theirs && end.stderr == NO_PREFETCH => {}
             (None, None) if !end.stderr.is_empty() => return Err("it complained".to_owned()),
             (Some(counts), Some(_)) if end.stderr.trim_end() != counts.to_string().trim_end() => {
@@ -330,8 +331,8 @@ impl PingPong {
         let (local, remote) = addresses.split_at(qps);
         let addresses = |lines: &[&str], what: &str| -> Result<Vec<String>, String> {
             let address = |line: &&str| {
-                // The programs for datagrams print a colon in the local address and none in the
-                // remote one.
+                // The datagram programs print a colon in the local address but not in the remote
+                // address.
                 let address = line.strip_prefix(what).map(|rest| rest.replace(": GID", ", GID"));
                 address.ok_or_else(|| format!("no {what:?} in {line:?}"))
             };
@@ -358,7 +359,7 @@ impl PingPong {
         })
     }
 
-    /// Returns the number of queue pairs of each end.
+    /// Returns the number of queue pairs that each end has.
     fn qps(&self) -> usize {
         let given = self.flags.iter().skip_while(|flag| **flag != "-q").nth(1);
         match given.map(|number| number.parse()) {
@@ -369,7 +370,7 @@ impl PingPong {
     }
 }
 
-/// The output of an end.
+/// The parsed output of one end.
 struct Report {
     local: Vec<String>,
     remote: Vec<String>,

@@ -1,8 +1,8 @@
 //! The filter program, which selects system calls for the supervisor to decide on.
 //!
 //! It passes everything except `write(2)`, `ioctl(2)` with the request `RDMA_VERBS_IOCTL`, and
-//! `socket(2)` for RDMA netlink. Calls by another architecture's convention also pass, because the
-//! tested programs use the native one.
+//! `socket(2)` for RDMA netlink. Calls made by another architecture's convention also pass, because
+//! the tested programs use the native convention.
 //!
 //! # References
 //! `seccomp(2)`; Linux, `Documentation/userspace-api/seccomp_filter.rst`
@@ -10,10 +10,10 @@
 use libc::sock_filter;
 use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 
-/// The kernel's number of the target architecture.
+/// The kernel's number for the target architecture.
 #[cfg(target_arch = "x86_64")]
 pub const AUDIT_ARCH: u32 = 0xc000_003e;
-/// The kernel's number of the target architecture.
+/// The kernel's number for the target architecture.
 #[cfg(target_arch = "aarch64")]
 pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 
@@ -21,18 +21,18 @@ pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 const NR: u32 = 0;
 /// The offset of the architecture.
 const ARCH: u32 = 4;
-/// The offset of the arguments, of 64 bits each. The kernel uses 32 bits of the arguments checked
-/// here.
+/// The offset of the arguments, which have 64 bits each. Of the arguments checked here, the kernel
+/// uses 32 bits.
 const ARGS: u32 = 16;
 
-/// The offset of an argument's lower half.
+/// Returns the offset of an argument's lower half.
 const fn low(argument: u32) -> u32 {
     ARGS + 8 * argument + if cfg!(target_endian = "little") { 0 } else { 4 }
 }
 
 /// Returns the program, ready for `seccomp(2)`.
 pub fn program() -> Vec<sock_filter> {
-    // Jumps count the skipped instructions.
+    // A jump's operands count the instructions to skip.
     vec![
         load(ARCH),
         unless_equal(AUDIT_ARCH, 4),
@@ -53,8 +53,8 @@ pub fn program() -> Vec<sock_filter> {
     ]
 }
 
-/// Returns a program that rejects `ioctl(2)` with the request `RDMA_VERBS_IOCTL` without a
-/// supervisor, with ENOTTY, and passes everything else.
+/// Returns a program that needs no supervisor: it rejects `ioctl(2)` with the request
+/// `RDMA_VERBS_IOCTL` with ENOTTY and passes everything else.
 pub fn without_ioctls() -> Vec<sock_filter> {
     vec![
         load(ARCH),
@@ -92,8 +92,8 @@ const fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {
 mod tests {
     use super::*;
 
-    /// Runs the program on a `struct seccomp_data` like the kernel. Returns `None` if the kernel
-    /// would not have loaded it.
+    /// Runs the program on a `struct seccomp_data`, as the kernel would. Returns `None` if the
+    /// kernel would not have loaded it.
     fn run(program: &[sock_filter], arch: u32, nr: i64, args: [u64; 6]) -> Option<u32> {
         let mut data = Vec::new();
         data.extend((nr as u32).to_ne_bytes());
@@ -125,7 +125,7 @@ mod tests {
     const ASK: Option<u32> = Some(libc::SECCOMP_RET_USER_NOTIF);
     const PASS: Option<u32> = Some(libc::SECCOMP_RET_ALLOW);
     const REQUEST: u64 = RDMA_VERBS_IOCTL as u64;
-    /// A request of terminals. The crate libc gives it the type of the C library's `ioctl`.
+    /// A terminal ioctl. In the libc crate, its type is that of the C library's `ioctl` argument.
     const TIOCGWINSZ: u64 = 0x5413;
     const NETLINK: u64 = libc::AF_NETLINK as u64;
     const RDMA: u64 = libc::NETLINK_RDMA as u64;
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, REQUEST, 0]), ASK);
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_write, [3, 0, 0]), ASK);
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_socket, [NETLINK, 3, RDMA]), ASK);
-        // A program that sign-extends an argument must not escape.
+        // A program that sign-extends an argument must not escape the filter.
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_ioctl, [3, !0 << 32 | REQUEST, 0]), ASK);
         assert_eq!(verdict(AUDIT_ARCH, libc::SYS_socket, [!0 << 32 | NETLINK, 3, RDMA]), ASK);
     }

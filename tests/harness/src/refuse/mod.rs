@@ -5,8 +5,9 @@
 //! | [`filter`] | the filter, a classic BPF program: selects system calls for the supervisor |
 //! | [`seccomp`] | the kernel's interface |
 //!
-//! The supervisor is the thread that called [`run`]. For each selected call it decides by [`Mode`]
-//! and counts. All threads and processes started by the work are under the filter, too.
+//! The supervisor is the thread that called [`run`]. It decides on each selected call by [`Mode`],
+//! and counts the calls. All threads and processes that the work starts are under the filter as
+//! well.
 
 pub mod filter;
 pub mod seccomp;
@@ -31,7 +32,7 @@ use seccomp::{Asked, Listener};
 pub enum Mode {
     /// Every `RDMA_VERBS_IOCTL`, with ENOTTY: a kernel before 4.20, or a container's filter.
     Ioctl,
-    /// Only the method INVOKE_WRITE, with EPROTONOSUPPORT: a kernel without the bridge to the write
+    /// Only the INVOKE_WRITE method, with EPROTONOSUPPORT: a kernel without the bridge to the write
     /// commands.
     InvokeWrite,
     /// RDMA netlink, with EPROTONOSUPPORT: a kernel that lacks it or denies it to programs.
@@ -42,7 +43,7 @@ impl Mode {
     /// All modes.
     pub const ALL: [Self; 3] = [Self::Ioctl, Self::InvokeWrite, Self::Netlink];
 
-    /// Returns its name on the command line.
+    /// Returns the name that the command line uses for the mode.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ioctl => "ioctl",
@@ -57,27 +58,27 @@ impl Mode {
     }
 }
 
-/// The supervisor's counts, printed and parsed as the last line of `refuse`.
+/// The supervisor's counts. `refuse` prints them as its last line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The number of rejected calls.
     pub refused: u64,
     /// The number of `RDMA_VERBS_IOCTL` calls that passed.
     pub passed: u64,
-    /// The number of commands written to an uverbs device, by command number. Doorbells of rxe
-    /// (`POST_SEND`) are not included, because they are a `write()` on every kernel.
+    /// The number of commands written to a uverbs device, by command number. Excludes rxe's
+    /// doorbells (`POST_SEND`), which are a `write()` on every kernel.
     pub written: BTreeMap<u32, u64>,
     /// The number of doorbells rung with a `write()`.
     pub doorbells: u64,
 }
 
 impl Counts {
-    /// Returns the number of commands, other than doorbells, written to an uverbs device.
+    /// Returns the number of commands, other than doorbells, that were written to a uverbs device.
     pub fn writes(&self) -> u64 {
         self.written.values().sum()
     }
 
-    /// Parses the counts from stderr of `refuse`. The last line counts.
+    /// Parses the counts from the last line that `refuse` writes to standard error.
     pub fn parse(stderr: &str) -> Option<Self> {
         let line = stderr.lines().rev().find_map(|line| line.strip_prefix(PREFIX))?;
         let (numbers, commands) = line.split_once(" | ")?;
@@ -113,7 +114,7 @@ impl fmt::Display for Counts {
             "{PREFIX}{refused} {REFUSED}, {passed} {PASSED}, {writes} {WRITES}, {doorbells} {DOORBELLS} |"
         )?;
         if self.written.is_empty() {
-            // Keeps the separator complete, even if no list follows.
+            // Completes the separator even if no list follows.
             f.write_str(" ")?;
         }
         self.written.iter().try_for_each(|(command, count)| write!(f, " {command}x{count}"))
@@ -124,7 +125,7 @@ impl fmt::Display for Counts {
 /// have ended.
 ///
 /// # Errors
-/// The kernel has no such filter, or supervision fails.
+/// The kernel does not support the filter, or supervision fails.
 ///
 /// # Panics
 /// If `work` panics.
@@ -134,13 +135,14 @@ pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(
         let worker = scope.spawn(move || {
             let installed = seccomp::install(&filter::program());
             let go_on = installed.is_ok();
-            // Received unless the supervisor panicked, which the scope reports.
+            // The supervisor receives it unless it panicked, which the scope reports.
             let _ = send.send(installed);
             go_on.then(work)
         });
         let listener = receive.recv().map_err(io::Error::other)??;
         let counts = supervise(mode, &listener);
-        // If the supervisor failed, no call may wait for it: without a listener, calls fail.
+        // If the supervisor failed, no call may keep waiting for it. Without a listener, calls
+        // fail.
         drop(listener);
         let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let result = result.ok_or_else(|| io::Error::other("the filter was not installed"))?;
@@ -148,14 +150,14 @@ pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(
     })
 }
 
-/// Rejects every `RDMA_VERBS_IOCTL` of the calling thread, and of everything started by it from now
-/// on, with ENOTTY. Nothing counts the rejections, so a whole suite can run this way.
+/// Rejects, with ENOTTY, every `RDMA_VERBS_IOCTL` from the calling thread and from everything that
+/// it starts from now on. Nothing counts the rejections, so a whole suite can run this way.
 ///
 /// # Errors
-/// The kernel has no such filter, or the filter does not reject the call.
+/// The kernel does not support the filter, or the filter does not reject the call.
 pub fn every_ioctl() -> io::Result<()> {
     seccomp::install_for_good(&filter::without_ioctls())?;
-    // The filter acts before the kernel looks up the descriptor, which does not exist.
+    // The descriptor does not exist, but the filter acts before the kernel looks it up.
     match seccomp::verbs_ioctl_on_no_file() {
         libc::ENOTTY => Ok(()),
         errno => Err(io::Error::other(format!("an ioctl was not refused: errno {errno}"))),
@@ -171,7 +173,7 @@ fn supervise(mode: Mode, listener: &Listener) -> io::Result<Counts> {
             libc::SYS_socket => Verdict::PassOther,
             _ => judge_write(&asked),
         };
-        // If the process has ended, the memory read may be another process's.
+        // If the process has ended, the memory may have been read from another process.
         if !listener.is_valid(&asked) {
             continue;
         }
@@ -201,7 +203,7 @@ fn judge_ioctl(mode: Mode, asked: &Asked) -> Verdict {
         Mode::Netlink => Verdict::PassIoctl,
         Mode::InvokeWrite => {
             let mut header = IbUverbsIoctlHdr::new_zeroed();
-            // The kernel rejects memory that cannot be read.
+            // If the memory cannot be read, the kernel rejects the call.
             let read = memory_of(asked.pid, asked.args[2], header.as_mut_bytes()).is_ok();
             let method = (header.object_id, header.method_id);
             if read && method == (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) {
@@ -215,7 +217,7 @@ fn judge_ioctl(mode: Mode, asked: &Asked) -> Verdict {
 
 fn judge_write(asked: &Asked) -> Verdict {
     let link = format!("/proc/{}/fd/{}", asked.pid, asked.args[0]);
-    // Compares the end of the path, because its start differs in a changed root.
+    // Compares only the end of the path, because its start differs under another root.
     let is_uverbs = fs::read_link(link).is_ok_and(|path| {
         path.to_str()
             .is_some_and(|path| path.contains("/infiniband/uverbs") || path.contains("/dev/char/231:"))

@@ -1,4 +1,4 @@
-//! The kernel's interface: installing a filter, receiving notifications of matching calls.
+//! The kernel's interface: installing a filter, and receiving notifications for matching calls.
 //!
 //! # Safety
 //! Every address passed to the kernel points to a local variable of the documented type, alive
@@ -18,7 +18,7 @@ use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 /// Puts the calling thread, and everything it starts from now on, under `program`.
 ///
 /// # Errors
-/// Any errno of the system calls; notifications larger than the structures used here.
+/// Any errno from the system calls; notifications that are larger than the structures used here.
 pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
     // SAFETY: the third argument points to a `struct seccomp_notif_sizes`, which the kernel fills.
@@ -34,17 +34,16 @@ pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Filters the calls of this thread, and of its later threads and processes, by a program without
-/// notifications.
+/// Puts this thread, and everything it starts from now on, under a program without notifications.
 ///
 /// # Errors
-/// Any errno of the system calls.
+/// Any errno from the system calls.
 pub fn install_for_good(program: &[sock_filter]) -> io::Result<()> {
     set_filter(program, 0).map(drop)
 }
 
-/// Returns the errno of `RDMA_VERBS_IOCTL` on a descriptor that does not exist: EBADF without a
-/// filter.
+/// Returns the errno that `RDMA_VERBS_IOCTL` sets on a descriptor that does not exist: EBADF
+/// without a filter.
 pub fn verbs_ioctl_on_no_file() -> i32 {
     // SAFETY: without a file, the kernel follows no address.
     let answer = unsafe { libc::ioctl(-1, RDMA_VERBS_IOCTL as libc::Ioctl, core::ptr::null::<u8>()) };
@@ -52,8 +51,8 @@ pub fn verbs_ioctl_on_no_file() -> i32 {
 }
 
 fn set_filter(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
-    // Otherwise only root may install a filter, because a program that gains privileges must not
-    // run under one.
+    // Without this, only root may install a filter, because a program that gains privileges must
+    // not run under one.
     nix::sys::prctl::set_no_new_privs()?;
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };
@@ -64,7 +63,7 @@ fn set_filter(program: &[sock_filter], flags: libc::c_ulong) -> io::Result<libc:
     })
 }
 
-/// The descriptor that reports calls matching the filter.
+/// The descriptor that reports the calls that match the filter.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
@@ -77,7 +76,7 @@ pub struct Asked {
     pub pid: u32,
     /// The system call's number.
     pub nr: i64,
-    /// Its arguments.
+    /// The system call's arguments.
     pub args: [u64; 6],
 }
 
@@ -85,7 +84,7 @@ impl Listener {
     /// Returns the next waiting call; `None` once no thread is under the filter.
     ///
     /// # Errors
-    /// Any errno of the `SECCOMP_IOCTL_NOTIF_RECV` ioctl.
+    /// Any errno from the `SECCOMP_IOCTL_NOTIF_RECV` ioctl.
     pub fn next(&self) -> io::Result<Option<Asked>> {
         loop {
             let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
@@ -113,8 +112,8 @@ impl Listener {
         }
     }
 
-    /// Returns whether the call still waits. If it does, the memory that was read from its thread
-    /// belonged to that thread.
+    /// Returns whether the call still waits. If it does, any memory read so far came from its
+    /// thread.
     pub fn is_valid(&self, asked: &Asked) -> bool {
         let mut id = asked.id;
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()
@@ -123,7 +122,7 @@ impl Listener {
     /// Lets the call pass, or makes it fail with `errno`.
     ///
     /// # Errors
-    /// Any errno of the `SECCOMP_IOCTL_NOTIF_SEND` ioctl, except if the call no longer waits.
+    /// Any errno from the `SECCOMP_IOCTL_NOTIF_SEND` ioctl, unless the call no longer waits.
     pub fn answer(&self, asked: &Asked, errno: Option<i32>) -> io::Result<()> {
         let (error, flags) = match errno {
             Some(errno) => (-errno, 0),
@@ -136,7 +135,7 @@ impl Listener {
         }
     }
 
-    /// Calls an ioctl, whose argument must have the type `T`.
+    /// Calls an ioctl whose argument must have the type `T`.
     fn ioctl<T>(&self, request: libc::Ioctl, argument: &mut T) -> io::Result<()> {
         // SAFETY: the request's size is the size of `T`, which the kernel accesses only during the
         // call.

@@ -1,8 +1,8 @@
-//! Tests of the supervisor with calls of this process and with a command.
+//! Tests of the supervisor, with calls from this process and with a command.
 //!
 //! # Safety
 //! The only ioctl is called on a file descriptor that does not exist, or on `/dev/null`, which
-//! supports no ioctl, so the kernel never follows the address.
+//! supports no ioctls. The kernel therefore never follows the address.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -27,7 +27,7 @@ fn ioctl(fd: i32, request: u32, method_id: u16) -> i32 {
 
 const NO_FD: i32 = -1;
 
-/// Calls [`run`] with a deadline, because it waits until no thread is under the filter: a call left
+/// Calls [`run`] with a deadline. `run` waits until no thread is under the filter, so a call left
 /// undecided would hang the test.
 fn supervised<T: Send + 'static>(
     mode: Mode,
@@ -72,7 +72,7 @@ fn in_mode_invoke_write_that_method_alone_is_refused() {
 #[test]
 fn in_mode_netlink_no_rdma_socket_is_had_and_others_are() {
     use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
-    // Without flags, because musl retries a failed socket without them.
+    // Passes no flags, because musl retries a failed `socket` call without them.
     let open =
         |protocol| socket(AddressFamily::Netlink, SockType::Raw, SockFlag::empty(), protocol).map(drop).err();
     let rdma = move || open(SockProtocol::NetlinkRDMA);
@@ -95,7 +95,7 @@ fn writes_to_an_uverbs_device_are_counted_by_command_and_doorbells_apart() {
     let other = dir.join("other");
     let ((), counts) = supervised(Mode::Ioctl, move || {
         let mut uverbs = File::create(uverbs).unwrap();
-        // The flag of extended commands is not part of the number.
+        // The flag for extended commands is not part of the number.
         for number in [0, 24, 24 | 1 << 31, 28, 28, 28] {
             uverbs.write_all(&command(number)).unwrap();
         }
