@@ -1,4 +1,5 @@
-//! Connections by address between two processes with userspace devices: no VM, no root, no network.
+//! Connections by address between two processes with userspace devices, without a VM, root or a
+//! network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt as _;
@@ -11,10 +12,10 @@ use verbs_fixtures::cm_peer::steps::ALL;
 use verbs_harness::port;
 use verbs_harness::process::{Finished, Running};
 
-/// A time limit far beyond the time of any of these tests on a busy machine.
+/// A time limit far beyond the duration of any of these tests, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The devices of processes: each has another address, or all share one.
+/// The soft devices of the processes: each with its own address, or all at one address.
 const AUTO: &str = "auto";
 const SHARED: &str = "127.77.0.1";
 
@@ -46,7 +47,7 @@ fn find_each_other(ip: Ipv4Addr, soft: &str) {
     }
 }
 
-/// A pair of processes; one kills itself.
+/// A pair of processes, one of which kills itself.
 struct Pair {
     name: String,
     state: State,
@@ -69,7 +70,7 @@ impl Pair {
         Self { name: format!("{side} on {listens_on} killed when {state}"), state, dies, outlives }
     }
 
-    /// Returns the survivor's line about the end.
+    /// Returns the line in which the survivor reports the end of the connection.
     fn end(self) -> String {
         let Self { name, dies, outlives, .. } = self;
         let survivor = outlives.finish(SILENCE).expect("it ran");
@@ -83,7 +84,8 @@ impl Pair {
     }
 }
 
-/// A time limit beyond the time after which a `cm-peer` fails because its connection has not ended.
+/// A time limit longer than the time after which a `cm-peer` fails because its connection has not
+/// ended.
 const SILENCE: Duration = Duration::from_secs(300);
 
 #[test]
@@ -99,7 +101,7 @@ fn so_does_the_survivor_of_a_process_at_the_same_address() {
 fn survivors_learn_it(soft: &str) {
     let ways = State::ALL.into_iter().flat_map(|state| [true, false].map(|listens| (state, listens)));
     let ways = ways.filter(|(state, listens)| state.is_of(*listens));
-    // A listener on all addresses is not bound to its device.
+    // A listener on the unspecified address is not bound to its device.
     let addresses = [Ipv4Addr::LOCALHOST, Ipv4Addr::UNSPECIFIED];
     let pairs: Vec<_> = ways
         .flat_map(|(state, listens)| addresses.map(|address| Pair::start(state, listens, address, soft)))
@@ -109,17 +111,17 @@ fn survivors_learn_it(soft: &str) {
         let (name, state) = (pair.name.clone(), pair.state);
         let line = pair.end();
         println!("{name}: {line}");
-        // A missing reply, or a failed message, would have its own text.
+        // A missing reply or a failed message would have a different text.
         let words: &[&str] = match state {
-            // A killed process may keep its name for a moment after its end of the link is gone. A
-            // request then goes to a dying device, so the last two texts are rare.
+            // A killed process may keep its address for a moment after its end of the link is gone.
+            // A request then goes to a dying device, so the last two texts are rare.
             State::Listening => {
                 &["no program listens", "the peer's program rejected", "the peer did not reply"]
             }
             State::Requested => &["the peer's program rejected"],
-            // The end may be noticed before the request is accepted.
+            // The listener may notice the client's end before it accepts the request.
             State::Requesting => &["the peer's program rejected", "(EINVAL)"],
-            // The reply may have arrived without having been read.
+            // The reply may have arrived but not been read.
             State::Accepted => &["disconnected", "the peer's program rejected", "the connection failed"],
             State::Established | State::Idle | State::Disconnecting => &["disconnected"],
         };

@@ -92,7 +92,7 @@ fn a_group_is_killed_with_its_leaders_end() {
     let pid: u32 = finished.stdout.trim().parse().unwrap();
     let is_gone = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-        // A dead process counts as gone, although its new parent has not reaped it yet.
+        // A dead process counts as gone even before its new parent reaps it.
         stat.map_or(true, |stat| stat.contains(") Z "))
     };
     assert!(wait_until(LONG, is_gone));

@@ -1,11 +1,11 @@
-//! The suites on a soft device, in this process: conformance, plus cases of other suites that need
-//! nothing from the kernel.
+//! The suites on a soft device, in this process: conformance, plus those cases of other suites that
+//! need nothing from the kernel.
 //!
 //! `cargo test -p verbs-tests --test soft [-- WORD...]` runs the cases whose names contain a word,
 //! or all cases. Each runs in a separate process with a separate device.
 //!
-//! Packets of the device to itself go through memory in the cases that hide the provider, and over
-//! UDP in the cases that name it, or that count packets ([`link`]).
+//! The device sends packets to itself through memory in cases that hide the provider. In cases that
+//! name the provider or count packets, it sends them over UDP ([`link`]).
 
 use std::process::ExitCode;
 
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     runner::main(&options, &cases)
 }
 
-/// Gives the soft device of a case a separate address, and one of the links.
+/// Gives the case's soft device a separate address, and memory or UDP as its link.
 fn at_own_address(case: Case) -> Case {
     let link = link(&case.name);
     case.after(move || {
@@ -49,7 +49,7 @@ fn link(case: &str) -> &'static str {
     if case.ends_with(" static") || counts_packets { "0" } else { "1" }
 }
 
-/// Cases that count packets of the path MTU. Packets through memory are longer.
+/// Cases that count packets of the path MTU's size. Packets through memory are longer.
 const BY_PATH_MTU: [&str; 3] = [
     "sequence_numbers_move_on_with_every_packet",
     "sequence_numbers_wrap_after_24_bits",

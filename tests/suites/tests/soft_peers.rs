@@ -1,5 +1,5 @@
-//! Userspace devices in two processes, and the effects of one process's end: no VM, no root, no
-//! network.
+//! Userspace devices in two processes, and the effects when one process ends, without a VM, root or
+//! a network.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -13,7 +13,7 @@ use verbs_harness::port;
 use verbs_harness::process::{self, Finished, Running};
 use verbs_harness::runner::{CaseResult, Stop};
 
-/// A time limit far beyond the time of any of these tests on a busy machine.
+/// A time limit far beyond the duration of any of these tests, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Attributes with a time-out of 4 ms and 3 retries.
@@ -85,10 +85,10 @@ fn failed(stop: Stop) -> String {
     }
 }
 
-/// Fills the send queue and checks that the first send ends with this status and all others are
-/// flushed.
+/// Waits for `posted` sends and checks that the first one to fail has this status and all later
+/// ones are flushed.
 fn fails_and_flushes(end: &mut End<verbs::Erased>, posted: u32, status: WcStatus) -> CaseResult {
-    // Messages that arrived before the end of the peer were successful.
+    // Messages that arrived before the peer ended were successful.
     let mut left = posted;
     loop {
         let ended = end.wait()?;
@@ -109,8 +109,8 @@ fn fails_and_flushes(end: &mut End<verbs::Erased>, posted: u32, status: WcStatus
 fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flushed() {
     let run = || -> CaseResult {
         let address = free_address();
-        // It becomes the responder of the first step and waits there for the message that memory
-        // was written.
+        // The child becomes the responder in the first step and waits there for the message that
+        // memory was written.
         let child = Running::start(&mut peer(false, &address, &["--step", "rc_messages"]))?;
         let context = open();
         let mut session = Session::new(&context, None, true, Link::listen(address)?, 1)?;
@@ -126,11 +126,12 @@ fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flush
             end.qp.post_send_buf(write, SendFlags::empty(), session.buf(1, 50_000)?, ..)?;
         }
         child.kill();
-        // Some may have arrived; for the following ones the peer is certainly gone.
+        // Some of these may have arrived. When the next ones are posted, the peer is certainly
+        // gone.
         let killed = child.finish(LIMIT)?;
         assert!(killed.is_ok_and(|child| !child.status.success()), "it was killed");
         end.qp.post_send_buf(write, SendFlags::empty(), session.buf(1, 50_000)?, ..)?;
-        // The receive is flushed, too: one completion more than sends.
+        // The receive is flushed too: one completion more than there are sends.
         fails_and_flushes(&mut end, DEPTH + 1, WcStatus::RETRY_EXC_ERR)
     };
     run().map_err(failed).expect("as it should be");
@@ -159,7 +160,7 @@ fn nobody_at_the_address_and_no_way_to_it_are_told_by_retries_that_run_out() {
     run().map_err(failed).expect("as it should be");
 }
 
-/// Returns a connection full of sends, without a receive.
+/// Returns a connection whose send queue is full, without a posted receive.
 fn full(context: &Context) -> CaseResult<[End<verbs::Erased>; 2]> {
     let pd = context.alloc_pd()?;
     let [mut one, other] = loopback(&pd, Mtu::MTU_1024, &mut Choices::new(1))?;
@@ -198,7 +199,7 @@ fn a_queue_pair_that_goes_with_traffic_under_way_leaves_the_others_alone() {
 #[test]
 fn a_device_that_is_dropped_before_its_children_works_until_they_go_and_then_frees_its_address() {
     let run = || -> CaseResult {
-        // No other process has it.
+        // No other process has this address.
         let [.., high, low] = std::process::id().to_be_bytes();
         let address = IpAddr::from([127, 103, high, low]);
         let context = verbs::soft::bind(address)?.open()?;
@@ -212,11 +213,11 @@ fn a_device_that_is_dropped_before_its_children_works_until_they_go_and_then_fre
         one.qp.post_send_buf(SendOp::Send, SendFlags::empty(), from, ..)?;
         one.wait_for(WcOpcode::SEND)?;
         other.wait_for(WcOpcode::RECV)?;
-        // Sends a message without a receive, which is in flight when everything is dropped.
+        // Sends a message that has no receive, so it is in flight when everything is dropped.
         one.qp.post_send_buf(SendOp::Send, SendFlags::empty(), late, ..)?;
         drop(one);
         drop(other);
-        // A process being started by another test also has the socket until it executes its
+        // A process that another test has just forked also holds the socket until it executes its
         // program.
         assert!(process::wait_until(LIMIT, || verbs::soft::bind(address).is_ok()), "the address is not free");
         Ok(())

@@ -1,5 +1,6 @@
-//! Tests of the suites themselves: their parsers, and the cases named in their tables. The
-//! library has no unit tests, because it takes as long to compile for them as for the programs.
+//! Tests for the suites themselves: their parsers, and the cases named in their tables. The library
+//! has no unit tests, because compiling it once more for them would take as long as for the
+//! programs.
 
 mod c_abi {
     use verbs_harness::runner::{CaseResult, Stop, fail, skip};
@@ -376,7 +377,7 @@ mod tools {
 
     #[test]
     fn every_tool_is_compared_with_rdma_cores_without_a_device() {
-        // The cmtime of rdma-core 44 has other options.
+        // cmtime in rdma-core 44 has other options.
         for tool in PROGRAMS.iter().filter(|tool| **tool != "cmtime") {
             let compared = negative::TOOLS_WITHOUT_DEVICES.iter().any(|(name, _)| name == tool);
             assert!(compared, "{tool} is not in TOOLS_WITHOUT_DEVICES");
